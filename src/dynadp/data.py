@@ -1,0 +1,552 @@
+"""Rows and the public declarations that bound them (paper, section 2; maths.md 1 and 11).
+
+:class:`Schema` turns raw rows into vectors of norm at most 1, each row by itself: nothing is read off the rows, so that
+replacing one row leaves every other vector as it was, to the last bit. :class:`Shard` is what one node holds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from scipy.sparse import csr_array, issparse
+
+from dynadp.arrays import Array, Rows
+from dynadp.canonical import digest
+from dynadp.errors import DataError, DeclarationError
+
+Table = Mapping[str, ArrayLike]
+Value = str | int | float
+Block = tuple[NDArray[np.int64], Array]  # (column within the block, value), each rows x entries
+
+_ROOM = 1e-9  # a row this far above norm 1 is taken for rounding and scaled down; further is an error
+
+
+class _Declared(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Numeric(_Declared):
+    """u = (t(clip(v, low, high)) - t(low)) / (t(high) - t(low)), mapped to [-1, 1] or [0, 1], times the weight.
+
+    Attributes
+    ----------
+    low, high
+        Public bounds; values outside are clipped to them.
+    transform
+        t: ``none``, or ``log1p`` for ln(1 + v - low), for heavy tails.
+    encode
+        Which features to make: ``linear`` u, ``square`` u^2, ``hats`` piecewise linear bumps on ``knots``.
+    knots
+        Increasing raw values; hat k is 1 at knot k and 0 at its neighbours, linear in t between them, and they sum to 1.
+    signed
+        u in [-1, 1] (default) or [0, 1].
+    missing
+        ``refuse``, ``drop`` (the row, before anything is counted: B_p counts what is left), or a value to put there.
+    """
+
+    kind: Literal["numeric"] = "numeric"
+    name: str
+    low: float
+    high: float
+    transform: Literal["none", "log1p"] = "none"
+    encode: tuple[Literal["linear", "square", "hats"], ...] = ("linear",)
+    knots: tuple[float, ...] = ()
+    signed: bool = True
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    missing: Literal["refuse", "drop"] | float = "refuse"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bounds_are_declared(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and (given.get("low") is None or given.get("high") is None):
+            raise ValueError(
+                f"numeric column {given.get('name')!r} has no public bounds: declare low and high from what is known "
+                "about the quantity; bounds read off the rows would leak them"
+            )
+        return given
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Numeric":
+        if not self.low < self.high:
+            raise ValueError(f"numeric column {self.name!r}: low is {self.low} and high is {self.high}; low must be below")
+        if ("hats" in self.encode) != bool(self.knots) or len(self.knots) == 1:
+            raise ValueError(f"numeric column {self.name!r}: 'hats' needs at least two public knots, and only 'hats' does")
+        if any(a >= b for a, b in pairwise(self.knots)) or any(not self.low <= k <= self.high for k in self.knots):
+            raise ValueError(f"numeric column {self.name!r}: knots must increase and lie in [{self.low}, {self.high}]")
+        if not self.encode or len(set(self.encode)) != len(self.encode):
+            raise ValueError(f"numeric column {self.name!r}: encode must name at least one feature, each once")
+        return self
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns that this one becomes."""
+        names: list[str] = []
+        for code in self.encode:
+            if code == "hats":
+                names += [f"{self.name}~{knot:g}" for knot in self.knots]
+            else:
+                names.append(self.name if code == "linear" else f"{self.name}^2")
+        return tuple(names)
+
+    def _t(self, v: ArrayLike) -> Array:
+        v = np.asarray(v, dtype=float)
+        return np.log1p(v - self.low) if self.transform == "log1p" else v
+
+    def block(self, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Block:
+        """Feature positions and values of these cells."""
+        v = _floats(self.name, cells, absent)
+        if absent.any():
+            v[absent] = float(self.missing)
+        t = self._t(np.clip(v, self.low, self.high))
+        low, high = self._t([self.low, self.high])
+        u = (t - low) / (high - low)
+        if self.signed:
+            u = 2 * u - 1
+        indices: list[NDArray[np.int64]] = []
+        values: list[Array] = []
+        position = 0
+        for code in self.encode:
+            if code == "hats":
+                knots = self._t(self.knots)
+                left = np.clip(np.searchsorted(knots, t, side="right") - 1, 0, len(knots) - 2)
+                share = np.clip((t - knots[left]) / (knots[left + 1] - knots[left]), 0.0, 1.0)
+                indices += [position + left, position + left + 1]
+                values += [1 - share, share]
+                position += len(knots)
+            else:
+                indices.append(np.full(len(v), position))
+                values.append(u if code == "linear" else u * u)
+                position += 1
+        return np.stack(indices, axis=1), self.weight * np.stack(values, axis=1)
+
+
+class Categorical(_Declared):
+    """One-hot over a public vocabulary; an unlisted value is the all-zero block, a column of its own, or refused.
+
+    Attributes
+    ----------
+    values
+        The public vocabulary. Numbers match numbers, text matches text after surrounding blanks are cut.
+    other
+        What an unlisted value becomes: ``zero`` (all-zero block), ``column`` (one more column) or ``refuse``.
+    missing
+        ``refuse``, ``drop`` (the row), ``other``, or a listed value, written as ``{"value": ...}``.
+    """
+
+    kind: Literal["categorical"] = "categorical"
+    name: str
+    values: tuple[Value, ...]
+    other: Literal["zero", "column", "refuse"] = "zero"
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    missing: Literal["refuse", "drop", "other"] | dict[Literal["value"], Value] = "refuse"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _vocabulary_is_declared(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and not given.get("values"):
+            raise ValueError(
+                f"categorical column {given.get('name')!r} has no public vocabulary: declare values; a list read off "
+                "the rows would show which categories occur"
+            )
+        return given
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Categorical":
+        if len(set(self.values)) != len(self.values):
+            raise ValueError(f"categorical column {self.name!r} lists a value twice")
+        if self.missing == "other" and self.other == "refuse":
+            raise ValueError(f"categorical column {self.name!r}: missing is 'other', but other is 'refuse'")
+        if isinstance(self.missing, dict) and self.missing.get("value") not in self.values:
+            raise ValueError(f"categorical column {self.name!r}: the value for missing cells is not in its vocabulary")
+        return self
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns that this one becomes."""
+        return tuple(f"{self.name}={v}" for v in (*self.values, *(["(other)"] if self.other == "column" else [])))
+
+    @cached_property
+    def _sorted(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        numbers = not any(isinstance(v, str) for v in self.values)
+        vocabulary = np.array(self.values, dtype=float) if numbers else np.array([str(v).strip() for v in self.values])
+        order = np.argsort(vocabulary)
+        return vocabulary[order], order
+
+    def block(self, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Block:
+        """Feature positions and values of these cells."""
+        vocabulary, order = self._sorted
+        if vocabulary.dtype.kind == "f":
+            text = _floats(self.name, cells, absent)
+        else:
+            text = np.char.strip(np.where(absent, "", cells).astype(str))
+        place = np.minimum(np.searchsorted(vocabulary, text), len(vocabulary) - 1)
+        listed = (vocabulary[place] == text) & ~absent
+        index = order[place]
+        if isinstance(self.missing, dict) and absent.any():
+            index[absent] = self.values.index(self.missing["value"])
+            listed = listed | absent
+        if self.other == "refuse" and not listed.all():
+            raise DataError(
+                f"column {self.name!r}, row {int(np.argmin(listed))}: the value is not in the declared vocabulary; "
+                "list it, or declare other = 'zero' or 'column'"
+            )
+        if self.other == "column":
+            index = np.where(listed, index, len(self.values))
+            listed = np.ones_like(listed)
+        return index[:, None], self.weight * listed[:, None].astype(float)
+
+
+Column = Annotated[Numeric | Categorical, Field(discriminator="kind")]
+
+
+class Label(_Declared):
+    """Which column holds the label and which two values it takes."""
+
+    name: str
+    negative: Value
+    positive: Value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _values_are_declared(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and (given.get("negative") is None or given.get("positive") is None):
+            raise ValueError(
+                f"label column {given.get('name')!r}: declare both values (negative and positive); "
+                "reading them off the rows would show whether both occur"
+            )
+        return given
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Label":
+        if self.negative == self.positive:
+            raise ValueError(f"label column {self.name!r}: negative and positive are both {self.negative!r}")
+        return self
+
+
+class Schema(_Declared):
+    """x = s(phi(raw) - centre, intercept) / norm, with s such that ||x|| <= 1.
+
+    Attributes
+    ----------
+    columns
+        How each raw column becomes features; together they are phi.
+    label
+        The label column and its two values.
+    norm
+        Public row-norm bound: rows are divided by it before they are clipped.
+    intercept
+        The constant appended to every row *before* scaling, so that it counts in the norm and is regularised like the
+        rest; 0 for none.
+    scaling
+        ``clip``: x / max(1, ||x||). ``unit``: x / ||x||, so that every row has norm 1. ``none``: leave as it is, for
+        features whose norm the declared bound already covers; a :class:`Shard` refuses longer rows.
+    centre
+        A public vector subtracted from the features; rows are dense then.
+    missing_values
+        Texts that mean "missing" besides None and NaN.
+    """
+
+    columns: tuple[Column, ...]
+    label: Label
+    norm: Annotated[float, Field(gt=0)] = 1.0
+    intercept: Annotated[float, Field(ge=0)] = 1.0
+    scaling: Literal["clip", "unit", "none"] = "clip"
+    centre: tuple[float, ...] | None = None
+    missing_values: tuple[str, ...] = ("",)
+
+    @field_validator("columns")
+    @classmethod
+    def _columns_differ(cls, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+        names = [column.name for column in columns]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if not names or twice:
+            raise ValueError(f"columns {twice} are declared twice" if names else "declare at least one column")
+        return columns
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Schema":
+        if self.label.name in {column.name for column in self.columns}:
+            raise ValueError(f"the label {self.label.name!r} is declared as a column too; the model would read its answer")
+        if self.centre is not None and len(self.centre) != len(self.features) - bool(self.intercept):
+            raise ValueError(
+                f"centre has {len(self.centre)} numbers; expected one for each of the "
+                f"{len(self.features) - bool(self.intercept)} features (the intercept is not centred)"
+            )
+        return self
+
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        """Names of the d columns of a bounded row; the intercept is last."""
+        names = [feature for column in self.columns for feature in column.features]
+        return (*names, *(["(intercept)"] if self.intercept else []))
+
+    @property
+    def dimension(self) -> int:
+        """d, with the intercept."""
+        return len(self.features)
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical form, by which nodes agree on a schema."""
+        return digest(self.model_dump(mode="json"))
+
+    def rows(self, table: Table) -> Rows:
+        """Bounded rows, CSR, or dense when there is a centre. Rows to drop must have been dropped (:meth:`kept`)."""
+        blocks = []
+        for column in self.columns:
+            cells = _cells(table, column.name)
+            absent = self._absent(cells)
+            if column.missing in ("refuse", "drop") and absent.any():
+                raise DataError(
+                    f"column {column.name!r}, row {int(np.argmax(absent))}: the value is missing and the schema says "
+                    f"missing = {column.missing!r}; "
+                    + ("drop such rows first with kept()" if column.missing == "drop" else "declare what to do")
+                )
+            blocks.append(column.block(cells, absent))
+        count = len(blocks[0][0])
+        for column, (index, _) in zip(self.columns, blocks, strict=True):
+            if len(index) != count:
+                raise DataError(f"column {column.name!r} has {len(index)} rows, {self.columns[0].name!r} has {count}")
+        starts = np.cumsum([0, *(len(column.features) for column in self.columns)])
+        index = np.hstack([start + block for start, (block, _) in zip(starts[:-1], blocks, strict=True)])
+        values = np.hstack([block for _, block in blocks])
+        if self.intercept:
+            index = np.hstack([index, np.full((count, 1), starts[-1])])
+            values = np.hstack([values, np.full((count, 1), self.intercept)])
+        if self.centre is not None:
+            dense = np.zeros((count, self.dimension))
+            np.put_along_axis(dense, index, values, axis=1)
+            dense[:, : len(self.centre)] -= np.array(self.centre)
+            return np.asarray(dense * self._scale(dense))
+        values = values * self._scale(values)
+        sparse = csr_array(
+            (values.ravel(), index.ravel(), np.arange(0, values.size + 1, values.shape[1])),
+            shape=(count, self.dimension),
+        )
+        sparse.eliminate_zeros()
+        return sparse
+
+    def kept(self, table: Table) -> NDArray[np.bool_]:
+        """Which rows stay: those without a missing cell in a column whose rule is ``drop``."""
+        keep: NDArray[np.bool_] | None = None
+        for column in self.columns:
+            cells = _cells(table, column.name)
+            keep = np.ones(len(cells), dtype=bool) if keep is None else keep
+            if column.missing == "drop":
+                keep &= ~self._absent(cells)
+        assert keep is not None  # a schema has at least one column
+        return keep
+
+    def labels(self, table: Table) -> Array:
+        """y: -1 or +1 for each row."""
+        return _signs(_cells(table, self.label.name), self.label.negative, self.label.positive, self.label.name)
+
+    def shard(self, table: Table, name: str = "node", rows: int | None = None) -> "Shard":
+        """One node's rows, dropped, bounded and validated."""
+        keep = self.kept(table)
+        if not keep.all():
+            table = {c: np.asarray(table[c])[keep] for c in (*(c.name for c in self.columns), self.label.name)}
+        return Shard.of(self.rows(table), self.labels(table), name=name, rows=rows)
+
+    def _scale(self, values: Array) -> Array:
+        if self.scaling == "none":
+            return np.full((1, 1), 1 / self.norm)
+        size = np.sqrt(np.sum(np.square(values), axis=1, keepdims=True)) / self.norm
+        with np.errstate(divide="ignore"):
+            scale = 1 / size if self.scaling == "unit" else 1 / np.maximum(size, 1.0)
+        return np.asarray(np.where(size > 0, scale, 0.0) / self.norm)  # an all-zero row cannot be scaled and stays
+
+    def _absent(self, cells: NDArray[Any]) -> NDArray[np.bool_]:
+        if cells.dtype.kind == "f":
+            return np.isnan(cells)
+        if cells.dtype.kind == "U":
+            return np.isin(np.char.strip(cells), self.missing_values)
+        if cells.dtype.kind == "O":
+            blank = set(self.missing_values)
+            return np.array([v is None or v != v or (isinstance(v, str) and v.strip() in blank) for v in cells], dtype=bool)
+        return np.zeros(len(cells), dtype=bool)
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """One node's B_p bounded rows: finite, ||x|| <= 1 with the intercept, y in {-1, +1}; made by :meth:`of`.
+
+    Attributes
+    ----------
+    signed
+        The rows y_i x_i, dense or CSR. The local problem needs nothing else, and x_i = y_i (y_i x_i) exactly.
+    y
+        Labels.
+    name
+        The node's name, for messages.
+    """
+
+    signed: Rows = field(repr=False)
+    y: Array = field(repr=False)
+    name: str = "node"
+
+    @property
+    def rows(self) -> int:
+        """B_p, public."""
+        return int(self.signed.shape[0])
+
+    @property
+    def dimension(self) -> int:
+        """d, public, with the intercept."""
+        return int(self.signed.shape[1])
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        y: ArrayLike,
+        *,
+        name: str = "node",
+        classes: tuple[Value, Value] = (-1, 1),
+        rows: int | None = None,
+    ) -> "Shard":
+        """Copy and validate rows that are already bounded.
+
+        Parameters
+        ----------
+        X
+            B_p x d, dense or SciPy sparse, each row of norm at most 1, the intercept column included. Rows within 1e-9
+            above 1 are taken for rounding and scaled down, each by itself.
+        y
+            Labels, one of ``classes`` each.
+        name
+            The node's name, for messages.
+        classes
+            The two declared label values, negative first. A node may hold only one of them: saying so would be a release.
+        rows
+            The public B_p, where it was declared; a different count is refused.
+
+        Raises
+        ------
+        DataError
+            Naming the node, the row and the column; never a value.
+        """
+        matrix: Rows
+        if issparse(X):
+            matrix = csr_array(X, dtype=float, copy=True)
+            matrix.sum_duplicates()
+            matrix.eliminate_zeros()
+        else:
+            matrix = np.array(X, dtype=float, order="C")
+        if matrix.ndim != 2:
+            raise DataError(f"node {name!r}: rows have {matrix.ndim} dimensions; expected a B x d matrix")
+        count, dimension = matrix.shape
+        if count == 0 or dimension == 0:
+            raise DataError(f"node {name!r} is empty ({count} rows, {dimension} columns); every node needs at least one row")
+        if rows is not None and rows != count:
+            raise DataError(
+                f"node {name!r} holds {count} rows but declared B_p = {rows}; B_p is public and calibrates the noise: "
+                "declare the number of rows that take part"
+            )
+        _require_finite(matrix, name)
+        labels = np.asarray(y)
+        if labels.shape != (count,):
+            raise DataError(f"node {name!r}: {count} rows but labels of shape {labels.shape}; expected one label a row")
+        signs = _signs(labels, *classes, f"label of node {name}")
+        norms = _norms(matrix)
+        worst = int(np.argmax(norms))
+        if norms[worst] > 1 + _ROOM:
+            raise DataError(
+                f"node {name!r}, row {worst}: its norm with the intercept is above 1; scale rows by a public bound or let a "
+                "Schema clip them (scaling by the largest row seen would leak it)"
+            )
+        # A computed norm is off by at most (d + 2) units of rounding: leave that much room below 1.
+        room = (dimension + 8) * 2.0**-52
+        scale = np.where(norms > 1 - room, (1 - 2 * room) / np.maximum(norms, 0.5), 1.0) * signs
+        if isinstance(matrix, csr_array):
+            matrix.data *= np.repeat(scale, np.diff(matrix.indptr))
+            arrays = (matrix.data, matrix.indices, matrix.indptr)
+        else:
+            matrix *= scale[:, None]
+            arrays = (matrix,)
+        for array in (*arrays, signs):
+            array.setflags(write=False)
+        return cls(matrix, signs, name)
+
+
+def check_shards(shards: "list[Shard] | tuple[Shard, ...]", nodes: tuple[str, ...]) -> int:
+    """All shards of one dimension and as many as nodes; returns d."""
+    if len(shards) != len(nodes):
+        raise DeclarationError(f"the topology has {len(nodes)} nodes but {len(shards)} shards were given; expected one each")
+    first = shards[0]
+    for shard in shards:
+        if shard.dimension != first.dimension:
+            raise DataError(
+                f"node {shard.name!r} has {shard.dimension} columns, node {first.name!r} has {first.dimension}; "
+                "all nodes must use one schema"
+            )
+    return first.dimension
+
+
+def _cells(table: Table, name: str) -> NDArray[Any]:
+    try:
+        cells = np.asarray(table[name])
+    except KeyError:
+        raise DataError(f"column {name!r} of the schema is not in the rows") from None
+    if cells.ndim != 1:
+        raise DataError(f"column {name!r} has {cells.ndim} dimensions; expected one value a row")
+    if cells.dtype.kind == "b":
+        cells = cells.astype(int)
+    return cells
+
+
+def _floats(name: str, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Array:
+    """Cells as fresh float64, absent ones 0; refuses text and infinities by position, never by value."""
+    try:
+        v = np.where(absent, 0, cells).astype(float)
+    except (TypeError, ValueError):
+        row = next(i for i, (cell, gone) in enumerate(zip(cells, absent, strict=True)) if not gone and not _is_number(cell))
+        raise DataError(f"column {name!r}, row {row}: the value is not a number") from None
+    if not np.isfinite(v).all():
+        raise DataError(f"column {name!r}, row {int(np.argmin(np.isfinite(v)))}: the value is infinite")
+    return v
+
+
+def _is_number(cell: Any) -> bool:
+    try:
+        float(cell)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _signs(labels: NDArray[Any], negative: Value, positive: Value, name: str) -> Array:
+    if labels.dtype.kind in "UO":
+        text = np.array([str(v).strip() for v in labels])
+        is_positive, is_negative = text == str(positive), text == str(negative)
+    else:
+        is_positive, is_negative = (np.asarray(labels == v) & np.ones(len(labels), bool) for v in (positive, negative))
+    outside = ~(is_positive | is_negative)
+    if outside.any():
+        raise DataError(
+            f"{name}, row {int(np.argmax(outside))}: the label is neither {negative!r} nor {positive!r}, the two declared ones"
+        )
+    return np.where(is_positive, 1.0, -1.0)
+
+
+def _require_finite(matrix: Rows, name: str) -> None:
+    values = matrix.data if isinstance(matrix, csr_array) else matrix
+    finite = np.isfinite(values)
+    if not finite.all():
+        if isinstance(matrix, csr_array):
+            place = int(np.argmin(finite))
+            row, column = int(np.searchsorted(matrix.indptr, place, side="right") - 1), int(matrix.indices[place])
+        else:
+            row, column = (int(i) for i in np.argwhere(~finite)[0])
+        raise DataError(f"node {name!r}, row {row}, column {column}: the value is NaN or infinite")
+
+
+def _norms(matrix: Rows) -> Array:
+    if isinstance(matrix, csr_array):
+        square = csr_array((np.square(matrix.data), matrix.indices, matrix.indptr), shape=matrix.shape)
+        return np.sqrt(square @ np.ones(matrix.shape[1]))
+    return np.sqrt(np.einsum("ij,ij->i", matrix, matrix))

@@ -1,0 +1,226 @@
+"""The one local problem that every variant minimises (maths.md 2), for all nodes and replicas at once.
+
+    min_f  (C/B_p) sum_i L(a_i . f) + rho R(f) + (q/2) ||f||^2 + b.f,        a_i = y_i x_i
+
+Algorithm 1, dual and primal perturbation differ only in q and b. Arrays have the axes node, replica, coordinate:
+``F`` is P x K x d, ``q`` P x 1 or P x K, ``b`` P x K x d; margins are N x K with the rows of all nodes one below the other.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from dynadp.arrays import Array, Rows
+from dynadp.losses import Loss
+from dynadp.regularizers import Regularizer
+
+Storage = Literal["auto", "dense", "csr"]
+
+
+class StackedRows(Protocol):
+    """The signed rows of all nodes: N x d, with node p's between offsets p and p + 1."""
+
+    offsets: Array
+
+    def margins(self, F: Array) -> Array:
+        """A F: N x K."""
+
+    def adjoint(self, S: Array) -> Array:
+        """A_p^T S_p for every node: P x K x d."""
+
+    def squared_adjoint(self, s: Array) -> Array:
+        """(A_p o A_p)^T s_p for every node: P x d."""
+
+    def gram(self, p: int, weights: Array, step: int) -> Array:
+        """A_p^T diag(w) A_p over every ``step``-th row of node p; ``weights`` belong to those rows."""
+
+
+class DenseRows:
+    """All rows in one dense array; one matrix product a node, or one batched product where all B_p are equal."""
+
+    def __init__(self, blocks: Sequence[Rows]) -> None:
+        self.offsets = np.cumsum([0, *(block.shape[0] for block in blocks)])
+        self.matrix = np.concatenate([b.toarray() if isinstance(b, csr_array) else b for b in blocks])
+        self.squared: Array | None = None
+        counts = np.diff(self.offsets)
+        self.batch = self.matrix.reshape(len(blocks), counts[0], -1) if (counts == counts[0]).all() else None
+
+    def margins(self, F: Array) -> Array:
+        """A F."""
+        if self.batch is not None:
+            return np.matmul(self.batch, F.transpose(0, 2, 1)).reshape(-1, F.shape[1])
+        out = np.empty((len(self.matrix), F.shape[1]))
+        for p, f in enumerate(F):
+            low, high = self.offsets[p : p + 2]
+            np.matmul(self.matrix[low:high], f.T, out=out[low:high])
+        return out
+
+    def adjoint(self, S: Array) -> Array:
+        """A_p^T S_p."""
+        return self._adjoint(self.matrix, self.batch, S)
+
+    def squared_adjoint(self, s: Array) -> Array:
+        """(A_p o A_p)^T s_p."""
+        squared = np.square(self.matrix)
+        batch = None if self.batch is None else squared.reshape(self.batch.shape)
+        return self._adjoint(squared, batch, s[:, None])[:, 0]
+
+    def _adjoint(self, matrix: Array, batch: Array | None, S: Array) -> Array:
+        if batch is not None:
+            return np.matmul(S.reshape(*batch.shape[:2], -1).transpose(0, 2, 1), batch)
+        out = np.empty((len(self.offsets) - 1, S.shape[1], matrix.shape[1]))
+        for p in range(len(out)):
+            low, high = self.offsets[p : p + 2]
+            np.matmul(S[low:high].T, matrix[low:high], out=out[p])
+        return out
+
+    def gram(self, p: int, weights: Array, step: int) -> Array:
+        """A_p^T diag(w) A_p."""
+        return _gram(self.matrix[self.offsets[p] : self.offsets[p + 1] : step], weights)
+
+
+class SparseRows:
+    """All rows in one block-diagonal CSR matrix, N x Pd: one sparse product a pass for the whole network."""
+
+    def __init__(self, blocks: Sequence[Rows]) -> None:
+        parts = [block if isinstance(block, csr_array) else csr_array(block) for block in blocks]
+        self.dimension = parts[0].shape[1]
+        self.offsets = np.cumsum([0, *(part.shape[0] for part in parts)])
+        starts = np.cumsum([0, *(part.nnz for part in parts)])
+        wide = np.int64 if max(starts[-1], len(parts) * self.dimension) > np.iinfo(np.int32).max else np.int32
+        self.matrix = csr_array(
+            (
+                np.concatenate([part.data for part in parts]),
+                np.concatenate([part.indices.astype(wide) + p * self.dimension for p, part in enumerate(parts)]),
+                np.concatenate([[0], *(part.indptr[1:] + start for part, start in zip(parts, starts, strict=False))]).astype(
+                    wide
+                ),
+            ),
+            shape=(int(self.offsets[-1]), len(parts) * self.dimension),
+        )
+        self.transposed = self.matrix.T
+
+    def margins(self, F: Array) -> Array:
+        """A F."""
+        nodes, replicas, dimension = F.shape
+        return np.asarray(self.matrix @ F.transpose(0, 2, 1).reshape(nodes * dimension, replicas))
+
+    def adjoint(self, S: Array) -> Array:
+        """A_p^T S_p."""
+        return self._stacked(self.transposed @ S)
+
+    def squared_adjoint(self, s: Array) -> Array:
+        """(A_p o A_p)^T s_p."""
+        squared = csr_array((np.square(self.matrix.data), self.matrix.indices, self.matrix.indptr), shape=self.matrix.shape)
+        return np.asarray((squared.T @ s).reshape(-1, self.dimension))
+
+    def _stacked(self, product: Array) -> Array:
+        nodes = len(self.offsets) - 1
+        return np.ascontiguousarray(product.reshape(nodes, self.dimension, -1).transpose(0, 2, 1))
+
+    def gram(self, p: int, weights: Array, step: int) -> Array:
+        """A_p^T diag(w) A_p, through dense rows: the result is dense and BLAS is faster than a sparse product."""
+        rows = self.matrix[self.offsets[p] : self.offsets[p + 1] : step]
+        shifted = csr_array((rows.data, rows.indices - p * self.dimension, rows.indptr), (len(weights), self.dimension))
+        return _gram(shifted.toarray(), weights)
+
+
+def _gram(rows: Array, weights: Array) -> Array:
+    scaled = rows * np.sqrt(weights)[:, None]
+    return np.asarray(scaled.T @ scaled)  # NumPy calls syrk for A^T A
+
+
+def stack_rows(blocks: Sequence[Rows], replicas: int = 1, storage: Storage = "auto") -> StackedRows:
+    """All nodes' rows in the storage that is asked for, or in the one that should be faster (:func:`faster_storage`)."""
+    if storage == "auto":
+        rows, dimension = sum(block.shape[0] for block in blocks), blocks[0].shape[1]
+        filled = sum(block.nnz if isinstance(block, csr_array) else np.count_nonzero(block) for block in blocks)
+        storage = faster_storage(rows, dimension, filled, replicas)
+    return DenseRows(blocks) if storage == "dense" else SparseRows(blocks)
+
+
+def faster_storage(rows: int, dimension: int, filled: int, replicas: int) -> Literal["dense", "csr"]:
+    """Dense iff nnz (1 + K) k > N d (1 + K/8).
+
+    A sparse pass costs an index and a value for each entry and replica; a dense pass runs at memory speed for one replica and
+    at matrix-product speed for many. The constants come from ``benchmarks/storage.py``, which prints where the lines cross.
+    """
+    sparse = filled * (1.2 + 1.0 * replicas) + rows
+    dense = rows * dimension * (0.35 + 0.09 * replicas)
+    return "csr" if sparse < dense else "dense"
+
+
+class Problem:
+    """The local problems of P nodes: public constants, private rows.
+
+    Parameters
+    ----------
+    blocks
+        The signed rows y_i x_i of each node, dense or CSR.
+    loss, regularizer
+        L and R.
+    C, rho
+        The paper's C^R and rho.
+    replicas
+        How many replicas will be stacked; only the choice of storage depends on it.
+    storage
+        ``auto``, ``dense`` or ``csr``.
+    """
+
+    def __init__(
+        self,
+        blocks: Sequence[Rows],
+        loss: Loss,
+        regularizer: Regularizer,
+        C: float,
+        rho: float,
+        *,
+        replicas: int = 1,
+        storage: Storage = "auto",
+    ) -> None:
+        self.rows = stack_rows(blocks, replicas, storage)
+        self.loss, self.regularizer, self.C, self.rho = loss, regularizer, float(C), float(rho)
+        self.counts = np.array([float(block.shape[0]) for block in blocks])  # B_p
+        self.dimension = int(blocks[0].shape[1])
+        self.row_weight = np.repeat(self.C / self.counts, np.diff(self.rows.offsets))[:, None]  # C/B_p for every row
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def data_gradient(self, Z: Array) -> Array:
+        """(C/B_p) sum_i L'(z_i) a_i: P x K x d."""
+        slopes = self.loss.slope(Z)
+        slopes *= self.row_weight
+        return self.rows.adjoint(slopes)
+
+    def local_gradient(self, F: Array, Z: Array | None = None) -> Array:
+        """Grad Z_p(F_p) = (C/B_p) sum_i L'(z_i) a_i + rho grad R(F): the local objective without q and b."""
+        return self.data_gradient(self.rows.margins(F) if Z is None else Z) + self.rho * self.regularizer.gradient(F)
+
+    def gradient(self, F: Array, q: Array, b: Array, Z: Array | None = None) -> Array:
+        """Grad Z_p(F_p) + q F + b."""
+        return self.local_gradient(F, Z) + q[..., None] * F + b
+
+    def local_value(self, F: Array, Z: Array | None = None) -> Array:
+        """Z_p(F_p): P x K."""
+        losses = self.loss.value(self.rows.margins(F) if Z is None else Z) * self.row_weight
+        return np.asarray(np.add.reduceat(losses, self.rows.offsets[:-1]) + self.rho * self.regularizer.value(F))
+
+    def hessians(self, F: Array, Z: Array, step: int = 1) -> Array:
+        """P x d x d: (C/B_p) sum_i L''(z_i) a_i a_i^T + rho diag R''(F), means over replicas and over every ``step``-th row."""
+        out = np.empty((len(self), self.dimension, self.dimension))
+        ridge = self.rho * self.regularizer.curvature(F).mean(axis=1)
+        diagonal = np.arange(self.dimension)
+        for p in range(len(self)):
+            z = Z[self.rows.offsets[p] : self.rows.offsets[p + 1] : step]
+            weights = self.loss.curvature(z).mean(axis=1) * (self.C / len(z))
+            out[p] = self.rows.gram(p, weights, step)
+            out[p, diagonal, diagonal] += ridge[p]
+        return out
+
+    def hessian_diagonals(self, F: Array, Z: Array) -> Array:
+        """P x d: the diagonals of :meth:`hessians`."""
+        weights = (self.loss.curvature(Z) * self.row_weight).mean(axis=1)
+        return self.rows.squared_adjoint(weights) + self.rho * self.regularizer.curvature(F).mean(axis=1)

@@ -1,0 +1,103 @@
+"""Regularisers R(f): 1-strongly convex, R(0) = 0 is the minimum (paper, Assumption 2; maths.md 8).
+
+Both are sums over coordinates, so gradient and Hessian diagonal are vectors. The privacy proofs use only
+Hessian >= I, which holds for any R of the form ||f||^2/2 + something convex.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dynadp.arrays import Array
+from dynadp.errors import DeclarationError
+
+
+class Regularizer(ABC):
+    """R(f) = sum_j r(f_j) with r'' >= 1, r(0) = r'(0) = 0."""
+
+    name: ClassVar[str] = "own"
+
+    @property
+    @abstractmethod
+    def smoothness(self) -> float:
+        """Sup r''."""
+
+    @abstractmethod
+    def value(self, f: Array) -> Array:
+        """R over the last axis."""
+
+    @abstractmethod
+    def gradient(self, f: Array) -> Array:
+        """r'(f_j), elementwise."""
+
+    @abstractmethod
+    def curvature(self, f: Array) -> Array:
+        """r''(f_j), elementwise: the diagonal of the Hessian."""
+
+    def describe(self) -> dict[str, Any]:
+        """Name and parameters, for the run record."""
+        parameters = asdict(self) if hasattr(self, "__dataclass_fields__") else {}
+        return {"name": self.name, **parameters}
+
+
+@dataclass(frozen=True)
+class SquaredL2(Regularizer):
+    """R(f) = ||f||^2 / 2; r'' = 1."""
+
+    name: ClassVar[str] = "squared_l2"
+
+    @property
+    def smoothness(self) -> float:
+        """1."""
+        return 1.0
+
+    def value(self, f: Array) -> Array:
+        """||f||^2/2."""
+        return np.asarray(0.5 * np.einsum("...j,...j->...", f, f))
+
+    def gradient(self, f: Array) -> Array:
+        """F."""
+        return f
+
+    def curvature(self, f: Array) -> Array:
+        """1."""
+        return np.ones_like(f)
+
+
+@dataclass(frozen=True)
+class SmoothElasticNet(Regularizer):
+    """R(f) = ||f||^2/2 + k sum_j ( sqrt(f_j^2 + s^2) - s ).
+
+    The l1 norm of the elastic net, smoothed at scale s, so that small coefficients are pulled harder to zero.
+    r'' = 1 + k s^2 (f^2 + s^2)^(-3/2) lies in [1, 1 + k/s]: 1-strongly convex and not quadratic.
+    """
+
+    l1: float = 1.0
+    scale: float = 0.1
+    name: ClassVar[str] = "smooth_elastic_net"
+
+    def __post_init__(self) -> None:
+        for field, value, good in (("l1", self.l1, self.l1 >= 0), ("scale", self.scale, self.scale > 0)):
+            if not (np.isfinite(value) and good):
+                limit = "not below 0" if field == "l1" else "above 0"
+                raise DeclarationError(f"smooth_elastic_net: {field} is {value!r}; expected a finite number {limit}")
+
+    @property
+    def smoothness(self) -> float:
+        """1 + k/s."""
+        return 1.0 + self.l1 / self.scale
+
+    def value(self, f: Array) -> Array:
+        """||f||^2/2 + k sum f^2/(sqrt(f^2 + s^2) + s), the same without cancellation."""
+        root = np.hypot(f, self.scale)
+        return np.asarray(np.sum(f * f * (0.5 + self.l1 / (root + self.scale)), axis=-1))
+
+    def gradient(self, f: Array) -> Array:
+        """F (1 + k/sqrt(f^2 + s^2))."""
+        return np.asarray(f * (1.0 + self.l1 / np.hypot(f, self.scale)))
+
+    def curvature(self, f: Array) -> Array:
+        """1 + (k/s) (1 + (f/s)^2)^(-3/2)."""
+        return np.asarray(1.0 + self.l1 / self.scale * (1.0 + (f / self.scale) ** 2) ** -1.5)

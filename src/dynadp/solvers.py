@@ -1,0 +1,297 @@
+"""Certified minimisers of the local problem (maths.md 6), for stacks of nodes and replicas.
+
+:func:`solve` ends with a point g whose exact gradient norm is proven to be at most gamma, rounding included, hence
+||g - argmin|| <= gamma/Lam with Lam = rho + q; or it raises :class:`~dynadp.errors.NotCertified`. How it gets there does not
+matter for privacy: quasi-Newton (L-BFGS) directions on top of a factor M ~ H + q I that is shared by all replicas and kept
+across rounds, unit steps, and a line search on the margins where a unit step will not do. When progress is slow the factor is
+made anew at the point reached, which for a single replica is Newton's method.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynadp.arrays import Array
+from dynadp.errors import NotCertified
+from dynadp.objective import Problem
+
+_UNIT = 2.0**-53
+_LARGEST_INVERSE = 512  # columns; past it, or past the next limit, the factor is a diagonal
+_LARGEST_FACTOR = 1e8  # numbers in all inverses together
+_MEMORY = 8  # pairs kept for the quasi-Newton correction
+_FLAT = 0.9  # a step is good enough where the slope along it has shrunk to this share
+_SLOW = 0.3  # a factor that shrinks the gradient less than this per iteration, twice in a row, is made anew
+
+
+def rounding(n: float | Array) -> Array:
+    """k_n = n u / (1 - n u), u = 2^-53: the relative error of n roundings (Higham, Lemma 3.1)."""
+    n = np.asarray(n, dtype=float)
+    return np.asarray(n * _UNIT / (1 - n * _UNIT))
+
+
+def default_gamma(problem: Problem) -> Array:
+    """gamma_p = C (1e-10 + 16 k_{B_p + 8}), from public numbers: well above what rounding allows, P x 1."""
+    return np.asarray(problem.C * (1e-10 + 16 * rounding(problem.counts + 8)))[:, None]
+
+
+def rounding_error(problem: Problem, F: Array, q: Array, b_size: Array) -> Array:
+    """E, how far the computed gradient at F may be off (maths.md 6): P x K.
+
+    E = C (c1 k_{d+2} ||F|| + k_{B+8}) + k_8 (q ||F|| + rho ||grad R(F)|| + ``b_size``), for float64, L' and grad R within a few
+    units in the last place and any order of summation; ``b_size`` is the sum of the norms of the vectors that make up b.
+    """
+    size = _norm(F)
+    rest = q * size + problem.rho * _norm(problem.regularizer.gradient(F)) + b_size
+    rows = problem.loss.c1 * rounding(problem.dimension + 2) * size + rounding(problem.counts + 8)[:, None]
+    return np.asarray(problem.C * rows + rounding(8) * rest)
+
+
+def certificate(problem: Problem, gradient: Array, error: Array) -> Array:
+    """||computed gradient|| (1 + k_{d+2}) + E, an upper bound on the norm of the exact gradient (maths.md 6): P x K."""
+    return np.asarray(_norm(gradient) * (1 + rounding(problem.dimension + 2)) + error)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """M_p ~ H_p + q_p I as explicit inverses (groups x P x d x d) or as diagonals (groups x P x d).
+
+    Replicas with equal q share a group; ``group`` names the group of each replica, or is empty where all share one.
+    """
+
+    inverses: Array
+    group: NDArray[np.int64]
+
+    @classmethod
+    def at(cls, problem: Problem, F: Array, Z: Array, q: Array, step: int = 1) -> "Factor":
+        """The factor for curvature averaged over the replicas F, with Hessians from every ``step``-th row."""
+        distinct, group = np.unique(q, axis=1, return_inverse=True)
+        group = np.zeros(0, dtype=int) if distinct.shape[1] == 1 else group.reshape(-1)
+        shifts = distinct.T[..., None]  # groups x P x 1
+        d = problem.dimension
+        if d > _LARGEST_INVERSE or len(problem) * len(shifts) * d * d > _LARGEST_FACTOR:
+            return cls(problem.hessian_diagonals(F, Z) + shifts, group)
+        H = problem.hessians(F, Z, step)
+        # Duplicated columns make H singular; a shift far below its own rounding noise keeps the inverse finite.
+        shifts = shifts + 1e-13 * np.trace(H, axis1=1, axis2=2)[:, None]
+        diagonal = np.arange(d)
+        inverses = np.empty((len(shifts), *H.shape))
+        for inverse, shift in zip(inverses, shifts, strict=True):
+            inverse[:] = H
+            inverse[:, diagonal, diagonal] += shift
+            inverse[:] = np.linalg.inv(inverse)
+        return cls(inverses, group)
+
+    def apply(self, G: Array) -> Array:
+        """M^{-1} G."""
+        if not self.group.size:
+            return self._apply(0, G)
+        out = np.empty_like(G)
+        for i in range(len(self.inverses)):
+            chosen = self.group == i
+            out[:, chosen] = self._apply(i, G[:, chosen])
+        return out
+
+    def _apply(self, i: int, G: Array) -> Array:
+        M = self.inverses[i]
+        return np.asarray(np.matmul(G, M) if M.ndim == 3 else G / M[:, None, :])
+
+    def of(self, replicas: NDArray[np.int64]) -> "Factor":
+        """The same factor for some of the replicas."""
+        return Factor(self.inverses, self.group[replicas] if self.group.size else self.group)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A certified point.
+
+    Attributes
+    ----------
+    point
+        g, P x K x d.
+    bound
+        Certified bounds on ||grad(g)||, P x K, each at most gamma. Private: it depends on rows.
+    factor
+        For the next, similar problem; None where the start was good enough and none was needed.
+    iterations
+        Passes over the rows of the slowest replica.
+    """
+
+    point: Array
+    bound: Array
+    factor: Factor | None
+    iterations: int
+
+
+def solve(
+    problem: Problem,
+    q: Array,
+    b: Array,
+    gamma: Array,
+    start: Array,
+    *,
+    factor: Factor | None = None,
+    b_size: Array | None = None,
+    max_iterations: int = 500,
+) -> Solution:
+    """argmin_f Z_p(f) + (q/2)||f||^2 + b.f, to a certified gradient norm of at most gamma.
+
+    Parameters
+    ----------
+    problem
+        Rows, loss, regulariser, C and rho.
+    q, b
+        P x 1 or P x K, and P x K x d.
+    gamma
+        Public bound on the gradient norm, P x 1 or P x K.
+    start
+        Where to begin, P x K x d.
+    factor
+        From an earlier, similar problem with the same q.
+    b_size
+        See :func:`rounding_error`; ||b|| by default.
+    max_iterations
+        After these, give up.
+
+    Raises
+    ------
+    NotCertified
+        When gamma was not reached. Nothing computed from rows is shown.
+    """
+    replicas = start.shape[1]
+    q = np.broadcast_to(q, (len(problem), replicas))
+    gamma = np.broadcast_to(gamma, (len(problem), replicas))
+    b_size = _norm(b) if b_size is None else b_size
+    point, bounds = start.copy(), np.empty(q.shape)
+    at = np.arange(replicas)  # the replicas still worked on; F, Z and G hold only these
+    F = point
+    Z = problem.rows.margins(F)
+    G = problem.gradient(F, q, b, Z)
+    memory, slow, before = _QuasiNewton(), 0, np.full(q.shape, np.inf)
+    for iteration in range(1, max_iterations + 1):
+        error = rounding_error(problem, F, q[:, at], b_size[:, at])
+        bound = certificate(problem, G, error)
+        point[:, at], bounds[:, at] = F, bound
+        todo = ~(bound <= gamma[:, at])
+        going = todo.any(axis=0)
+        if not going.any():
+            return Solution(point, bounds, factor, iteration)
+        if not np.isfinite(G).all():
+            break
+        if not going.all():
+            at, todo, before, error = at[going], todo[:, going], before[:, going], error[:, going]
+            F, Z, G = F[:, going], Z[:, going], G[:, going]
+            memory.keep(going)
+        if factor is None or slow == 2:
+            factor = Factor.at(problem, F, Z, q)
+            memory, slow, before = _QuasiNewton(), 0, np.full(todo.shape, np.inf)
+        M = factor.of(at)
+        plain = M.apply(G)
+        D = -memory.apply(M, G, plain)
+        D = np.where((_dot(G, D) < 0)[..., None], D, -plain) * todo[..., None]
+        F_next, Z, G_next = _advance(problem, F, Z, G, D, q[:, at], b[:, at], error)
+        memory.learn(F_next - F, G_next - G)
+        now = np.where(todo, _dot(G, plain), 0.0)
+        slow = slow + 1 if (now > _SLOW**2 * before).any() else 0
+        F, G, before = F_next, G_next, now
+    nodes = np.flatnonzero(todo.any(axis=1))[:5].tolist()
+    raise NotCertified(
+        f"the solver did not reach the public gradient bound gamma at node position(s) {nodes} within {max_iterations} "
+        "iterations; nothing is released. Raise gamma (it is part of the calibration) or rho, or lower C"
+    )
+
+
+def _advance(
+    problem: Problem, F: Array, Z: Array, G: Array, D: Array, q: Array, b: Array, error: Array
+) -> tuple[Array, Array, Array]:
+    """F + t D with its margins and gradient: t = 1 where that is good enough, else by :func:`_search` along the margins."""
+    trial = F + D
+    Z_trial = problem.rows.margins(trial)
+    G_trial = problem.gradient(trial, q, b, Z_trial)
+    before, after = _dot(G, D), _dot(G_trial, D)
+    # Below ``error`` times ||D|| a slope along D is rounding noise: there a unit step is as good as any.
+    bad = (np.abs(after) > -_FLAT * before) & (np.abs(after) > error * _norm(D))
+    some = np.flatnonzero(bad.any(axis=0))
+    if not some.size:
+        return trial, Z_trial, G_trial
+    line = Z[:, some], Z_trial[:, some] - Z[:, some], F[:, some], D[:, some], q[:, some], b[:, some]
+    t = _search(problem, *line, before[:, some], after[:, some], bad[:, some])
+    trial[:, some] = F[:, some] + t[..., None] * D[:, some]
+    Z_trial[:, some] = problem.rows.margins(trial[:, some])
+    G_trial[:, some] = problem.gradient(trial[:, some], q[:, some], b[:, some], Z_trial[:, some])
+    return trial, Z_trial, G_trial
+
+
+def _search(
+    problem: Problem, Z: Array, dZ: Array, F: Array, D: Array, q: Array, b: Array, before: Array, after: Array, bad: Array
+) -> Array:
+    """T with |phi'(t)| <= 0.9 |phi'(0)|, phi(t) the objective along F + t D, by a bracket on the increasing phi'.
+
+    Margins along the line are Z + t dZ: no product with the rows is needed.
+    """
+
+    def slope(t: Array) -> Array:
+        along = np.repeat(t, np.diff(problem.rows.offsets), axis=0)
+        along *= dZ
+        along += Z
+        along = problem.loss.slope(along)
+        along *= dZ
+        along *= problem.row_weight
+        here = F + t[..., None] * D
+        rest = problem.rho * problem.regularizer.gradient(here) + q[..., None] * here + b
+        return np.asarray(np.add.reduceat(along, problem.rows.offsets[:-1]) + _dot(rest, D))
+
+    t, value = np.ones(bad.shape), after
+    low, low_value = np.zeros(bad.shape), before
+    high, high_value = np.full(bad.shape, np.inf), np.full(bad.shape, np.inf)
+    for _ in range(30):
+        over = value > 0
+        high, high_value = np.where(over, t, high), np.where(over, value, high_value)
+        low, low_value = np.where(over, low, t), np.where(over, low_value, value)
+        width = high - low
+        with np.errstate(invalid="ignore"):
+            secant = low - low_value * width / (high_value - low_value)
+            inside = np.clip(secant, low + 0.1 * width, high - 0.1 * width)
+        t = np.where(bad, np.where(np.isfinite(high), inside, 4 * t), t)
+        value = slope(t)
+        bad = bad & (np.abs(value) > -_FLAT * before)
+        if not bad.any():
+            break
+    return t
+
+
+class _QuasiNewton:
+    """The L-BFGS correction of M^{-1} from the last few steps s and gradient changes y (Nocedal and Wright, Alg. 7.4)."""
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[Array, Array, Array]] = []
+
+    def keep(self, replicas: NDArray[np.bool_]) -> None:
+        self.pairs = [(s[:, replicas], y[:, replicas], w[:, replicas]) for s, y, w in self.pairs]
+
+    def learn(self, s: Array, y: Array) -> None:
+        product = _dot(s, y)
+        useful = product > 1e-12 * _norm(s) * _norm(y)  # a pair without curvature weighs nothing
+        self.pairs.append((s, y, np.where(useful, 1 / np.where(useful, product, 1.0), 0.0)))
+        del self.pairs[:-_MEMORY]
+
+    def apply(self, M: Factor, G: Array, plain: Array) -> Array:
+        if not self.pairs:
+            return plain
+        r = G
+        weights = []
+        for s, y, w in reversed(self.pairs):
+            weights.append(w * _dot(s, r))
+            r = r - weights[-1][..., None] * y
+        r = M.apply(r)
+        for (s, y, w), a in zip(self.pairs, reversed(weights), strict=True):
+            r = r + (a - w * _dot(y, r))[..., None] * s
+        return r
+
+
+def _dot(a: Array, b: Array) -> Array:
+    return np.asarray(np.einsum("...j,...j->...", a, b))
+
+
+def _norm(a: Array) -> Array:
+    return np.sqrt(_dot(a, a))
