@@ -30,9 +30,11 @@ class Anderson:
 
     def step(self, x: Array, r: Array) -> tuple[Array, bool]:
         """Next point for replicas x (K x n) with residuals r, and whether some replica's residual grew too much."""
-        if self.depth == 0:
-            return x + r, False
         size = np.sqrt(np.einsum("kn,kn->k", r, r))
+        if self.depth == 0:
+            grew = bool(self._count and (size > self.patience * self._size).any())
+            self._count, self._size = 1, size
+            return x + r, grew
         if self._count == 0:
             shape = (x.shape[0], self.depth, x.shape[1])
             self._dx, self._dr = np.zeros(shape), np.zeros(shape)

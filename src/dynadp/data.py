@@ -4,207 +4,27 @@
 replacing one row leaves every other vector as it was, to the last bit. :class:`Shard` is what one node holds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 from scipy.sparse import csr_array, issparse
 
 from dynadp.arrays import Array, Rows
 from dynadp.canonical import digest
+from dynadp.columns import Column, Declared, Value
 from dynadp.errors import DataError, DeclarationError
 
 Table = Mapping[str, ArrayLike]
-Value = str | int | float
-Block = tuple[NDArray[np.int64], Array]  # (column within the block, value), each rows x entries
 
 _ROOM = 1e-9  # a row this far above norm 1 is taken for rounding and scaled down; further is an error
 
 
-class _Declared(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Numeric(_Declared):
-    """u = (t(clip(v, low, high)) - t(low)) / (t(high) - t(low)), mapped to [-1, 1] or [0, 1], times the weight.
-
-    Attributes
-    ----------
-    low, high
-        Public bounds; values outside are clipped to them.
-    transform
-        t: ``none``, or ``log1p`` for ln(1 + v - low), for heavy tails.
-    encode
-        Which features to make: ``linear`` u, ``square`` u^2, ``hats`` piecewise linear bumps on ``knots``.
-    knots
-        Increasing raw values; hat k is 1 at knot k and 0 at its neighbours, linear in t between them, and they sum to 1.
-    signed
-        u in [-1, 1] (default) or [0, 1].
-    missing
-        ``refuse``, ``drop`` (the row, before anything is counted: B_p counts what is left), or a value to put there.
-    """
-
-    kind: Literal["numeric"] = "numeric"
-    name: str
-    low: float
-    high: float
-    transform: Literal["none", "log1p"] = "none"
-    encode: tuple[Literal["linear", "square", "hats"], ...] = ("linear",)
-    knots: tuple[float, ...] = ()
-    signed: bool = True
-    weight: Annotated[float, Field(gt=0)] = 1.0
-    missing: Literal["refuse", "drop"] | float = "refuse"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _bounds_are_declared(cls, given: Any) -> Any:
-        if isinstance(given, Mapping) and (given.get("low") is None or given.get("high") is None):
-            raise ValueError(
-                f"numeric column {given.get('name')!r} has no public bounds: declare low and high from what is known "
-                "about the quantity; bounds read off the rows would leak them"
-            )
-        return given
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "Numeric":
-        if not self.low < self.high:
-            raise ValueError(f"numeric column {self.name!r}: low is {self.low} and high is {self.high}; low must be below")
-        if ("hats" in self.encode) != bool(self.knots) or len(self.knots) == 1:
-            raise ValueError(f"numeric column {self.name!r}: 'hats' needs at least two public knots, and only 'hats' does")
-        if any(a >= b for a, b in pairwise(self.knots)) or any(not self.low <= k <= self.high for k in self.knots):
-            raise ValueError(f"numeric column {self.name!r}: knots must increase and lie in [{self.low}, {self.high}]")
-        if not self.encode or len(set(self.encode)) != len(self.encode):
-            raise ValueError(f"numeric column {self.name!r}: encode must name at least one feature, each once")
-        return self
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the columns that this one becomes."""
-        names: list[str] = []
-        for code in self.encode:
-            if code == "hats":
-                names += [f"{self.name}~{knot:g}" for knot in self.knots]
-            else:
-                names.append(self.name if code == "linear" else f"{self.name}^2")
-        return tuple(names)
-
-    def _t(self, v: ArrayLike) -> Array:
-        v = np.asarray(v, dtype=float)
-        return np.log1p(v - self.low) if self.transform == "log1p" else v
-
-    def block(self, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Block:
-        """Feature positions and values of these cells."""
-        v = _floats(self.name, cells, absent)
-        if absent.any():
-            v[absent] = float(self.missing)
-        t = self._t(np.clip(v, self.low, self.high))
-        low, high = self._t([self.low, self.high])
-        u = (t - low) / (high - low)
-        if self.signed:
-            u = 2 * u - 1
-        indices: list[NDArray[np.int64]] = []
-        values: list[Array] = []
-        position = 0
-        for code in self.encode:
-            if code == "hats":
-                knots = self._t(self.knots)
-                left = np.clip(np.searchsorted(knots, t, side="right") - 1, 0, len(knots) - 2)
-                share = np.clip((t - knots[left]) / (knots[left + 1] - knots[left]), 0.0, 1.0)
-                indices += [position + left, position + left + 1]
-                values += [1 - share, share]
-                position += len(knots)
-            else:
-                indices.append(np.full(len(v), position))
-                values.append(u if code == "linear" else u * u)
-                position += 1
-        return np.stack(indices, axis=1), self.weight * np.stack(values, axis=1)
-
-
-class Categorical(_Declared):
-    """One-hot over a public vocabulary; an unlisted value is the all-zero block, a column of its own, or refused.
-
-    Attributes
-    ----------
-    values
-        The public vocabulary. Numbers match numbers, text matches text after surrounding blanks are cut.
-    other
-        What an unlisted value becomes: ``zero`` (all-zero block), ``column`` (one more column) or ``refuse``.
-    missing
-        ``refuse``, ``drop`` (the row), ``other``, or a listed value, written as ``{"value": ...}``.
-    """
-
-    kind: Literal["categorical"] = "categorical"
-    name: str
-    values: tuple[Value, ...]
-    other: Literal["zero", "column", "refuse"] = "zero"
-    weight: Annotated[float, Field(gt=0)] = 1.0
-    missing: Literal["refuse", "drop", "other"] | dict[Literal["value"], Value] = "refuse"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _vocabulary_is_declared(cls, given: Any) -> Any:
-        if isinstance(given, Mapping) and not given.get("values"):
-            raise ValueError(
-                f"categorical column {given.get('name')!r} has no public vocabulary: declare values; a list read off "
-                "the rows would show which categories occur"
-            )
-        return given
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "Categorical":
-        if len(set(self.values)) != len(self.values):
-            raise ValueError(f"categorical column {self.name!r} lists a value twice")
-        if self.missing == "other" and self.other == "refuse":
-            raise ValueError(f"categorical column {self.name!r}: missing is 'other', but other is 'refuse'")
-        if isinstance(self.missing, dict) and self.missing.get("value") not in self.values:
-            raise ValueError(f"categorical column {self.name!r}: the value for missing cells is not in its vocabulary")
-        return self
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the columns that this one becomes."""
-        return tuple(f"{self.name}={v}" for v in (*self.values, *(["(other)"] if self.other == "column" else [])))
-
-    @cached_property
-    def _sorted(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        numbers = not any(isinstance(v, str) for v in self.values)
-        vocabulary = np.array(self.values, dtype=float) if numbers else np.array([str(v).strip() for v in self.values])
-        order = np.argsort(vocabulary)
-        return vocabulary[order], order
-
-    def block(self, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Block:
-        """Feature positions and values of these cells."""
-        vocabulary, order = self._sorted
-        if vocabulary.dtype.kind == "f":
-            text = _floats(self.name, cells, absent)
-        else:
-            text = np.char.strip(np.where(absent, "", cells).astype(str))
-        place = np.minimum(np.searchsorted(vocabulary, text), len(vocabulary) - 1)
-        listed = (vocabulary[place] == text) & ~absent
-        index = order[place]
-        if isinstance(self.missing, dict) and absent.any():
-            index[absent] = self.values.index(self.missing["value"])
-            listed = listed | absent
-        if self.other == "refuse" and not listed.all():
-            raise DataError(
-                f"column {self.name!r}, row {int(np.argmin(listed))}: the value is not in the declared vocabulary; "
-                "list it, or declare other = 'zero' or 'column'"
-            )
-        if self.other == "column":
-            index = np.where(listed, index, len(self.values))
-            listed = np.ones_like(listed)
-        return index[:, None], self.weight * listed[:, None].astype(float)
-
-
-Column = Annotated[Numeric | Categorical, Field(discriminator="kind")]
-
-
-class Label(_Declared):
+class Label(Declared):
     """Which column holds the label and which two values it takes."""
 
     name: str
@@ -228,7 +48,7 @@ class Label(_Declared):
         return self
 
 
-class Schema(_Declared):
+class Schema(Declared):
     """x = s(phi(raw) - centre, intercept) / norm, with s such that ||x|| <= 1.
 
     Attributes
@@ -362,7 +182,7 @@ class Schema(_Declared):
 
     def _absent(self, cells: NDArray[Any]) -> NDArray[np.bool_]:
         if cells.dtype.kind == "f":
-            return np.isnan(cells)
+            return np.asarray(np.isnan(cells))
         if cells.dtype.kind == "U":
             return np.isin(np.char.strip(cells), self.missing_values)
         if cells.dtype.kind == "O":
@@ -464,16 +284,16 @@ class Shard:
         scale = np.where(norms > 1 - room, (1 - 2 * room) / np.maximum(norms, 0.5), 1.0) * signs
         if isinstance(matrix, csr_array):
             matrix.data *= np.repeat(scale, np.diff(matrix.indptr))
-            arrays = (matrix.data, matrix.indices, matrix.indptr)
+            arrays = [matrix.data, matrix.indices, matrix.indptr]
         else:
             matrix *= scale[:, None]
-            arrays = (matrix,)
+            arrays = [matrix]
         for array in (*arrays, signs):
             array.setflags(write=False)
         return cls(matrix, signs, name)
 
 
-def check_shards(shards: "list[Shard] | tuple[Shard, ...]", nodes: tuple[str, ...]) -> int:
+def check_shards(shards: Sequence[Shard], nodes: tuple[str, ...]) -> int:
     """All shards of one dimension and as many as nodes; returns d."""
     if len(shards) != len(nodes):
         raise DeclarationError(f"the topology has {len(nodes)} nodes but {len(shards)} shards were given; expected one each")
@@ -497,26 +317,6 @@ def _cells(table: Table, name: str) -> NDArray[Any]:
     if cells.dtype.kind == "b":
         cells = cells.astype(int)
     return cells
-
-
-def _floats(name: str, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Array:
-    """Cells as fresh float64, absent ones 0; refuses text and infinities by position, never by value."""
-    try:
-        v = np.where(absent, 0, cells).astype(float)
-    except (TypeError, ValueError):
-        row = next(i for i, (cell, gone) in enumerate(zip(cells, absent, strict=True)) if not gone and not _is_number(cell))
-        raise DataError(f"column {name!r}, row {row}: the value is not a number") from None
-    if not np.isfinite(v).all():
-        raise DataError(f"column {name!r}, row {int(np.argmin(np.isfinite(v)))}: the value is infinite")
-    return v
-
-
-def _is_number(cell: Any) -> bool:
-    try:
-        float(cell)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def _signs(labels: NDArray[Any], negative: Value, positive: Value, name: str) -> Array:
@@ -548,5 +348,5 @@ def _require_finite(matrix: Rows, name: str) -> None:
 def _norms(matrix: Rows) -> Array:
     if isinstance(matrix, csr_array):
         square = csr_array((np.square(matrix.data), matrix.indices, matrix.indptr), shape=matrix.shape)
-        return np.sqrt(square @ np.ones(matrix.shape[1]))
-    return np.sqrt(np.einsum("ij,ij->i", matrix, matrix))
+        return np.asarray(np.sqrt(square @ np.ones(matrix.shape[1])))
+    return np.asarray(np.sqrt(np.einsum("ij,ij->i", matrix, matrix)))

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dynadp.arrays import Array
-from dynadp.data import Categorical, Label, Numeric, Schema, Shard
+from dynadp.columns import Categorical, Numeric
+from dynadp.data import Label, Schema, Shard
 from dynadp.errors import DatasetError, DeclarationError
 from dynadp.losses import sigmoid
 
@@ -147,7 +148,7 @@ def adult(data: str | Path | None = None, *, download: bool = True) -> Dataset:
         {column: cells[schema.kept(table)] for column, cells in table.items()}
         for table in (raw["adult.data"], raw["adult.test"])
     ]
-    return Dataset("adult", schema, *kept)
+    return Dataset("adult", schema, train=kept[0], test=kept[1])
 
 
 def _parse_adult(content: bytes) -> RawTable:
@@ -277,7 +278,7 @@ def _census_truth(schema: Schema) -> Array:
 
 def _mix(rng: np.random.Generator, heterogeneity: float) -> dict[str, Any]:
     """One node's distribution: the common one, bent by its own draw."""
-    base = {
+    base: dict[str, ArrayLike] = {
         "sector": [0.70, 0.13, 0.11, 0.04, 0.02],
         "trade": [0.13, 0.13, 0.04, 0.13, 0.08, 0.14, 0.12, 0.11, 0.05, 0.07],
         "urban": [0.3, 0.7],
@@ -285,7 +286,7 @@ def _mix(rng: np.random.Generator, heterogeneity: float) -> dict[str, Any]:
     }
     mix: dict[str, Any] = {"age": 38 + 10 * heterogeneity * rng.normal(), "schooling": heterogeneity * rng.normal()}
     for name, weights in base.items():
-        common = np.array(weights) / np.sum(weights)
+        common = np.asarray(weights, dtype=float) / np.sum(np.asarray(weights, dtype=float))
         own = rng.dirichlet(np.full(len(common), 0.5))
         mix[name] = (1 - heterogeneity) * common + heterogeneity * own
     return mix
@@ -293,7 +294,8 @@ def _mix(rng: np.random.Generator, heterogeneity: float) -> dict[str, Any]:
 
 def _census_rows(rng: np.random.Generator, count: int, mix: dict[str, Any], schema: Schema, truth: Array) -> RawTable:
     def pick(values: Sequence[str], chance: ArrayLike) -> NDArray[np.str_]:
-        return np.array(values)[np.searchsorted(np.cumsum(chance), rng.random(count)).clip(max=len(values) - 1)]
+        place = np.searchsorted(np.cumsum(chance), rng.random(count)).clip(max=len(values) - 1)
+        return np.asarray(np.array(values)[place])
 
     age = np.clip(np.round(17 + rng.gamma(2.5, (max(mix["age"], 22) - 17) / 2.5, count)), 17, 90)
     trade = pick(_TRADES, mix["trade"])
@@ -375,9 +377,9 @@ def partition(
             cuts = np.round(np.cumsum(rng.dirichlet(np.full(nodes, concentration)))[:-1] * len(of_value)).astype(int)
             for p, part in enumerate(np.split(of_value, cuts)):
                 owner[part] = p
-        for p in np.flatnonzero(np.bincount(owner, minlength=nodes) == 0):  # an empty node takes one row of the largest
+        for empty in np.flatnonzero(np.bincount(owner, minlength=nodes) == 0):  # an empty node takes one row of the largest
             largest = np.bincount(owner, minlength=nodes).argmax()
-            owner[rng.choice(np.flatnonzero(owner == largest))] = p
+            owner[rng.choice(np.flatnonzero(owner == largest))] = empty
         return [np.flatnonzero(owner == p) for p in range(nodes)]
     raise DeclarationError(f"unknown way to split {how!r}; expected even, sized, column or label_skew")
 

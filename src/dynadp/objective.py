@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dynadp.arrays import Array, Rows
@@ -22,7 +23,7 @@ Storage = Literal["auto", "dense", "csr"]
 class StackedRows(Protocol):
     """The signed rows of all nodes: N x d, with node p's between offsets p and p + 1."""
 
-    offsets: Array
+    offsets: NDArray[np.int64]
 
     def margins(self, F: Array) -> Array:
         """A F: N x K."""
@@ -43,14 +44,13 @@ class DenseRows:
     def __init__(self, blocks: Sequence[Rows]) -> None:
         self.offsets = np.cumsum([0, *(block.shape[0] for block in blocks)])
         self.matrix = np.concatenate([b.toarray() if isinstance(b, csr_array) else b for b in blocks])
-        self.squared: Array | None = None
         counts = np.diff(self.offsets)
         self.batch = self.matrix.reshape(len(blocks), counts[0], -1) if (counts == counts[0]).all() else None
 
     def margins(self, F: Array) -> Array:
         """A F."""
         if self.batch is not None:
-            return np.matmul(self.batch, F.transpose(0, 2, 1)).reshape(-1, F.shape[1])
+            return np.asarray(np.matmul(self.batch, F.transpose(0, 2, 1)).reshape(-1, F.shape[1]))
         out = np.empty((len(self.matrix), F.shape[1]))
         for p, f in enumerate(F):
             low, high = self.offsets[p : p + 2]
@@ -69,7 +69,7 @@ class DenseRows:
 
     def _adjoint(self, matrix: Array, batch: Array | None, S: Array) -> Array:
         if batch is not None:
-            return np.matmul(S.reshape(*batch.shape[:2], -1).transpose(0, 2, 1), batch)
+            return np.asarray(np.matmul(S.reshape(*batch.shape[:2], -1).transpose(0, 2, 1), batch))
         out = np.empty((len(self.offsets) - 1, S.shape[1], matrix.shape[1]))
         for p in range(len(out)):
             low, high = self.offsets[p : p + 2]
@@ -136,7 +136,7 @@ def stack_rows(blocks: Sequence[Rows], replicas: int = 1, storage: Storage = "au
     """All nodes' rows in the storage that is asked for, or in the one that should be faster (:func:`faster_storage`)."""
     if storage == "auto":
         rows, dimension = sum(block.shape[0] for block in blocks), blocks[0].shape[1]
-        filled = sum(block.nnz if isinstance(block, csr_array) else np.count_nonzero(block) for block in blocks)
+        filled = sum(block.nnz if isinstance(block, csr_array) else int(np.count_nonzero(block)) for block in blocks)
         storage = faster_storage(rows, dimension, filled, replicas)
     return DenseRows(blocks) if storage == "dense" else SparseRows(blocks)
 
@@ -223,4 +223,4 @@ class Problem:
     def hessian_diagonals(self, F: Array, Z: Array) -> Array:
         """P x d: the diagonals of :meth:`hessians`."""
         weights = (self.loss.curvature(Z) * self.row_weight).mean(axis=1)
-        return self.rows.squared_adjoint(weights) + self.rho * self.regularizer.curvature(F).mean(axis=1)
+        return np.asarray(self.rows.squared_adjoint(weights) + self.rho * self.regularizer.curvature(F).mean(axis=1))

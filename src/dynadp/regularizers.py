@@ -5,7 +5,7 @@ Hessian >= I, which holds for any R of the form ||f||^2/2 + something convex.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,7 +38,7 @@ class Regularizer(ABC):
 
     def describe(self) -> dict[str, Any]:
         """Name and parameters, for the run record."""
-        parameters = asdict(self) if hasattr(self, "__dataclass_fields__") else {}
+        parameters: dict[str, Any] = asdict(self) if is_dataclass(self) else {}
         return {"name": self.name, **parameters}
 
 
@@ -58,7 +58,7 @@ class SquaredL2(Regularizer):
         return np.asarray(0.5 * np.einsum("...j,...j->...", f, f))
 
     def gradient(self, f: Array) -> Array:
-        """F."""
+        """f."""
         return f
 
     def curvature(self, f: Array) -> Array:
@@ -95,7 +95,7 @@ class SmoothElasticNet(Regularizer):
         return np.asarray(np.sum(f * f * (0.5 + self.l1 / (root + self.scale)), axis=-1))
 
     def gradient(self, f: Array) -> Array:
-        """F (1 + k/sqrt(f^2 + s^2))."""
+        """f (1 + k/sqrt(f^2 + s^2))."""
         return np.asarray(f * (1.0 + self.l1 / np.hypot(f, self.scale)))
 
     def curvature(self, f: Array) -> Array:

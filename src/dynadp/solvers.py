@@ -173,7 +173,7 @@ def solve(
         bound = certificate(problem, G, error)
         point[:, at], bounds[:, at] = F, bound
         todo = ~(bound <= gamma[:, at])
-        going = todo.any(axis=0)
+        going = np.asarray(todo.any(axis=0))
         if not going.any():
             return Solution(point, bounds, factor, iteration)
         if not np.isfinite(G).all():
@@ -223,9 +223,18 @@ def _advance(
 
 
 def _search(
-    problem: Problem, Z: Array, dZ: Array, F: Array, D: Array, q: Array, b: Array, before: Array, after: Array, bad: Array
+    problem: Problem,
+    Z: Array,
+    dZ: Array,
+    F: Array,
+    D: Array,
+    q: Array,
+    b: Array,
+    before: Array,
+    after: Array,
+    bad: NDArray[np.bool_],
 ) -> Array:
-    """T with |phi'(t)| <= 0.9 |phi'(0)|, phi(t) the objective along F + t D, by a bracket on the increasing phi'.
+    """t with |phi'(t)| <= 0.9 |phi'(0)|, phi(t) the objective along F + t D, by a bracket on the increasing phi'.
 
     Margins along the line are Z + t dZ: no product with the rows is needed.
     """

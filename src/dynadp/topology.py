@@ -77,7 +77,7 @@ class Topology:
     @cached_property
     def degrees(self) -> Array:
         """N_p, as floats for arithmetic."""
-        return np.diff(self.adjacency.indptr).astype(float)
+        return np.asarray(np.diff(self.adjacency.indptr), dtype=float)
 
     def neighbours(self, p: int) -> NDArray[np.int32]:
         """N(p), ascending."""
@@ -102,7 +102,7 @@ class Topology:
             def product(v: Array) -> Array:
                 v = v - top * (top @ v)
                 v = apply(v)
-                return v - top * (top @ v)
+                return np.asarray(v - top * (top @ v))
 
             return LinearOperator((len(self), len(self)), matvec=product, dtype=float)
 

@@ -1,0 +1,43 @@
+# make run   the main job: five silos learn one classifier, offline, with pictures
+# make test  all checks; make test-slow, the second tier; make bench, speed against peers
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+# One thread for each test worker's linear algebra: two workers share two cores.
+ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
+
+.PHONY: run test test-slow bench growth clean
+.DELETE_ON_ERROR:
+
+run: $(VENV)/.report
+	$(BIN)/dynadp demo
+
+test: $(VENV)/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(ONE_THREAD) $(BIN)/pytest -n 2 -m "not slow" --cov --cov-report=term
+
+test-slow: $(VENV)/.dev
+	$(ONE_THREAD) $(BIN)/pytest -n 2 -m slow
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks
+
+growth: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.growth
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "dynadp needs Python 3.11 or newer; install one or call: make PYTHON=/path/to/python"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+# Each stamp is an installation with the extra of its name; it is renewed when pyproject.toml changes.
+$(VENV)/.%: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[$*]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

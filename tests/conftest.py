@@ -1,0 +1,49 @@
+"""Shared data, made once; and the rule that a skip must be a known one."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from dynadp.datasets import adult, census
+from dynadp.errors import DatasetError
+
+settings.register_profile("tests", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("tests")
+
+_ALLOWED = {
+    line.strip() for line in (Path(__file__).parent / "allowed_skips.txt").read_text().splitlines() if not line.startswith("#")
+}
+_unknown_skips = []
+
+
+def pytest_runtest_logreport(report):
+    if report.skipped and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if reason not in _ALLOWED:
+            _unknown_skips.append(f"{report.nodeid}: {reason}")
+
+
+def pytest_terminal_summary(terminalreporter):
+    for skip in _unknown_skips:
+        terminalreporter.line(f"skip not listed in allowed_skips.txt: {skip}", red=True)
+
+
+def pytest_sessionfinish(session):
+    if _unknown_skips and os.environ.get("CI"):
+        session.exitstatus = 1
+
+
+@pytest.fixture(scope="session")
+def census5():
+    """Five unlike nodes of 200 rows."""
+    return census(1000, seed=1, nodes=5, heterogeneity=0.7)
+
+
+@pytest.fixture(scope="session")
+def adult_data():
+    try:
+        return adult(download=False)
+    except DatasetError:
+        pytest.skip("the UCI Adult files are not here: set DYNADP_DATA")
