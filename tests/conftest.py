@@ -4,12 +4,15 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from dynadp.datasets import adult, census
 from dynadp.errors import DatasetError
 
-settings.register_profile("tests", deadline=None, derandomize=True, print_blob=True)
+# Contract classes are inherited, so that one property runs for several classes: that is meant.
+settings.register_profile(
+    "tests", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.differing_executors]
+)
 settings.load_profile("tests")
 
 _ALLOWED = {
@@ -43,6 +46,8 @@ def census5():
 
 @pytest.fixture(scope="session")
 def adult_data():
+    if "DYNADP_DATA" in os.environ:
+        return adult()
     try:
         return adult(download=False)
     except DatasetError:

@@ -208,19 +208,24 @@ class Problem:
         losses = self.loss.value(self.rows.margins(F) if Z is None else Z) * self.row_weight
         return np.asarray(np.add.reduceat(losses, self.rows.offsets[:-1]) + self.rho * self.regularizer.value(F))
 
-    def hessians(self, F: Array, Z: Array, step: int = 1) -> Array:
-        """P x d x d: (C/B_p) sum_i L''(z_i) a_i a_i^T + rho diag R''(F), means over replicas and over every ``step``-th row."""
+    def hessians(self, F: Array, Z: Array, step: int = 1, majorant: bool = False) -> Array:
+        """P x d x d: (C/B_p) sum_i L''(z_i) a_i a_i^T + rho diag R''(F), means over replicas and over every ``step``-th row.
+
+        With ``majorant``, c1 stands for every L'': a matrix that the Hessian does not exceed anywhere.
+        """
         out = np.empty((len(self), self.dimension, self.dimension))
         ridge = self.rho * self.regularizer.curvature(F).mean(axis=1)
         diagonal = np.arange(self.dimension)
         for p in range(len(self)):
-            z = Z[self.rows.offsets[p] : self.rows.offsets[p + 1] : step]
-            weights = self.loss.curvature(z).mean(axis=1) * (self.C / len(z))
-            out[p] = self.rows.gram(p, weights, step)
+            weights = self._curvatures(Z[self.rows.offsets[p] : self.rows.offsets[p + 1] : step], majorant)
+            out[p] = self.rows.gram(p, weights * (self.C / len(weights)), step)
             out[p, diagonal, diagonal] += ridge[p]
         return out
 
-    def hessian_diagonals(self, F: Array, Z: Array) -> Array:
+    def hessian_diagonals(self, F: Array, Z: Array, majorant: bool = False) -> Array:
         """P x d: the diagonals of :meth:`hessians`."""
-        weights = (self.loss.curvature(Z) * self.row_weight).mean(axis=1)
+        weights = self._curvatures(Z, majorant) * self.row_weight[:, 0]
         return np.asarray(self.rows.squared_adjoint(weights) + self.rho * self.regularizer.curvature(F).mean(axis=1))
+
+    def _curvatures(self, Z: Array, majorant: bool) -> Array:
+        return np.full(len(Z), self.loss.c1) if majorant else np.asarray(self.loss.curvature(Z).mean(axis=1))

@@ -3,8 +3,9 @@
 :func:`solve` ends with a point g whose exact gradient norm is proven to be at most gamma, rounding included, hence
 ||g - argmin|| <= gamma/Lam with Lam = rho + q; or it raises :class:`~dynadp.errors.NotCertified`. How it gets there does not
 matter for privacy: quasi-Newton (L-BFGS) directions on top of a factor M ~ H + q I that is shared by all replicas and kept
-across rounds, unit steps, and a line search on the margins where a unit step will not do. When progress is slow the factor is
-made anew at the point reached, which for a single replica is Newton's method.
+across rounds, unit steps, and a line search on the margins where a unit step will not do. The first factor majorises the
+Hessian, so that a start far from any curvature does no harm; when progress is slow the factor is made anew at the point reached,
+which for a single replica is Newton's method.
 """
 
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ _LARGEST_INVERSE = 512  # columns; past it, or past the next limit, the factor i
 _LARGEST_FACTOR = 1e8  # numbers in all inverses together
 _MEMORY = 8  # pairs kept for the quasi-Newton correction
 _FLAT = 0.9  # a step is good enough where the slope along it has shrunk to this share
+_EXACT = 0.2  # and where it is not, the line search goes on to this share
 _SLOW = 0.3  # a factor that shrinks the gradient less than this per iteration, twice in a row, is made anew
 
 
@@ -31,8 +33,15 @@ def rounding(n: float | Array) -> Array:
 
 
 def default_gamma(problem: Problem) -> Array:
-    """gamma_p = C (1e-10 + 16 k_{B_p + 8}), from public numbers: well above what rounding allows, P x 1."""
-    return np.asarray(problem.C * (1e-10 + 16 * rounding(problem.counts + 8)))[:, None]
+    """gamma_p = C (1e-10 + 16 k_{B_p + 8} + 4 c1 k_{d+2} r), r = min(1e5, sqrt(2 C L(0)/rho)): public numbers only, P x 1.
+
+    Well above what rounding allows (:func:`rounding_error`) for any vector of norm up to r, and the second bound on r is one on
+    ||argmin Z_p||. Longer vectors need a larger gamma, chosen by hand.
+    """
+    at_zero = float(problem.loss.value(np.zeros(1))[0])
+    reach = min(1e5, float(np.sqrt(2 * problem.C * at_zero / problem.rho)))
+    share = 1e-10 + 16 * rounding(problem.counts + 8) + 4 * problem.loss.c1 * rounding(problem.dimension + 2) * reach
+    return np.asarray(problem.C * share)[:, None]
 
 
 def rounding_error(problem: Problem, F: Array, q: Array, b_size: Array) -> Array:
@@ -63,15 +72,15 @@ class Factor:
     group: NDArray[np.int64]
 
     @classmethod
-    def at(cls, problem: Problem, F: Array, Z: Array, q: Array, step: int = 1) -> "Factor":
-        """The factor for curvature averaged over the replicas F, with Hessians from every ``step``-th row."""
+    def at(cls, problem: Problem, F: Array, Z: Array, q: Array, step: int = 1, majorant: bool = False) -> "Factor":
+        """The factor for curvature averaged over the replicas F, with Hessians (or their majorant) from every ``step``-th row."""
         distinct, group = np.unique(q, axis=1, return_inverse=True)
         group = np.zeros(0, dtype=int) if distinct.shape[1] == 1 else group.reshape(-1)
         shifts = distinct.T[..., None]  # groups x P x 1
         d = problem.dimension
         if d > _LARGEST_INVERSE or len(problem) * len(shifts) * d * d > _LARGEST_FACTOR:
-            return cls(problem.hessian_diagonals(F, Z) + shifts, group)
-        H = problem.hessians(F, Z, step)
+            return cls(problem.hessian_diagonals(F, Z, majorant) + shifts, group)
+        H = problem.hessians(F, Z, step, majorant)
         # Duplicated columns make H singular; a shift far below its own rounding noise keeps the inverse finite.
         shifts = shifts + 1e-13 * np.trace(H, axis1=1, axis2=2)[:, None]
         diagonal = np.arange(d)
@@ -183,7 +192,7 @@ def solve(
             F, Z, G = F[:, going], Z[:, going], G[:, going]
             memory.keep(going)
         if factor is None or slow == 2:
-            factor = Factor.at(problem, F, Z, q)
+            factor = Factor.at(problem, F, Z, q, majorant=factor is None)
             memory, slow, before = _QuasiNewton(), 0, np.full(todo.shape, np.inf)
         M = factor.of(at)
         plain = M.apply(G)
@@ -234,7 +243,7 @@ def _search(
     after: Array,
     bad: NDArray[np.bool_],
 ) -> Array:
-    """t with |phi'(t)| <= 0.9 |phi'(0)|, phi(t) the objective along F + t D, by a bracket on the increasing phi'.
+    """t with |phi'(t)| <= 0.2 |phi'(0)|, phi(t) the objective along F + t D, by a bracket on the increasing phi'.
 
     Margins along the line are Z + t dZ: no product with the rows is needed.
     """
@@ -263,7 +272,7 @@ def _search(
             inside = np.clip(secant, low + 0.1 * width, high - 0.1 * width)
         t = np.where(bad, np.where(np.isfinite(high), inside, 4 * t), t)
         value = slope(t)
-        bad = bad & (np.abs(value) > -_FLAT * before)
+        bad = bad & (np.abs(value) > -_EXACT * before)
         if not bad.any():
             break
     return t

@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from dynadp.losses import HuberHinge, Logistic
+from dynadp.objective import DenseRows, Problem, SparseRows, faster_storage, stack_rows
+from dynadp.regularizers import SmoothElasticNet, SquaredL2
+
+
+def blocks(counts, d, seed=0, density=0.5):
+    rng = np.random.default_rng(seed)
+    return [(rng.normal(size=(n, d)) * (rng.random((n, d)) < density)) / d for n in counts]
+
+
+@pytest.mark.parametrize("counts", [(4, 4, 4), (1, 7, 3), (5,)], ids=str)
+@pytest.mark.parametrize("make", [DenseRows, SparseRows])
+@pytest.mark.parametrize("as_sparse", [False, True])
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_stacked_products_are_the_nodes_products(counts, make, as_sparse, replicas):
+    rng = np.random.default_rng(1)
+    parts = blocks(counts, 6)
+    rows = make([csr_array(part) for part in parts] if as_sparse else parts)
+    F, S = rng.normal(size=(len(counts), replicas, 6)), rng.normal(size=(sum(counts), replicas))
+    np.testing.assert_allclose(rows.margins(F), np.concatenate([a @ f.T for a, f in zip(parts, F, strict=True)]), atol=1e-14)
+    pieces = np.split(S, np.cumsum(counts)[:-1])
+    np.testing.assert_allclose(rows.adjoint(S), [s.T @ a for a, s in zip(parts, pieces, strict=True)], atol=1e-14)
+    squared = [s[:, 0] @ a**2 for a, s in zip(parts, pieces, strict=True)]
+    np.testing.assert_allclose(rows.squared_adjoint(S[:, 0]), squared, atol=1e-14)
+    for p, a in enumerate(parts):
+        weights = rng.random(len(a[::2]))
+        np.testing.assert_allclose(rows.gram(p, weights, 2), (a[::2].T * weights) @ a[::2], atol=1e-14)
+
+
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+@pytest.mark.parametrize(("loss", "R"), [(Logistic(3.0), SquaredL2()), (HuberHinge(1.0), SmoothElasticNet())])
+def test_derivatives_by_differences(storage, loss, R):
+    rng = np.random.default_rng(2)
+    problem = Problem(blocks((30, 50), 5), loss, R, C=3.0, rho=0.1, storage=storage)
+    F = rng.normal(size=(2, 1, 5))
+    q, b = np.array([[0.7], [0.2]]), rng.normal(size=(2, 1, 5))
+
+    def value(F):
+        inner = 0.5 * q * (F * F).sum(axis=-1) + (b * F).sum(axis=-1)
+        return problem.local_value(F) + inner
+
+    h = 1e-5
+    for j in range(5):
+        step = np.zeros((2, 1, 5))
+        step[..., j] = h
+        slope = (value(F + step) - value(F - step)) / (2 * h)
+        np.testing.assert_allclose(problem.gradient(F, q, b)[..., j], slope, rtol=1e-7, atol=1e-8)
+        if isinstance(loss, Logistic):
+            Z = problem.rows.margins(F)
+            column = (problem.local_gradient(F + step) - problem.local_gradient(F - step))[:, 0] / (2 * h)
+            np.testing.assert_allclose(problem.hessians(F, Z)[:, :, j], column, rtol=1e-6, atol=1e-8)
+            np.testing.assert_allclose(problem.hessian_diagonals(F, Z)[:, j], column[:, j], rtol=1e-6)
+
+
+def test_value_weighs_rows_by_C_over_B():
+    problem = Problem([np.zeros((2, 3)), np.zeros((8, 3))], Logistic(), SquaredL2(), C=5.0, rho=1.0)
+    np.testing.assert_allclose(problem.local_value(np.zeros((2, 1, 3))), 5 * np.log(2))
+
+
+@pytest.mark.parametrize(
+    ("rows", "dimension", "filled", "replicas", "expected"),
+    [(30_000, 106, 450_000, 1, "csr"), (20_000, 2_000, 400_000, 1, "csr"), (1_000, 50, 50_000, 1, "dense")],
+)
+def test_storage_is_chosen_by_density(rows, dimension, filled, replicas, expected):
+    assert faster_storage(rows, dimension, filled, replicas) == expected
+
+
+@given(st.integers(1, 10_000), st.integers(1, 500), st.floats(0, 1), st.integers(1, 256))
+def test_denser_rows_never_turn_sparse(rows, dimension, density, replicas):
+    picks = [faster_storage(rows, dimension, int(share * rows * dimension), replicas) for share in (density, 1.0)]
+    assert picks[1] == "dense" or picks[0] == "csr"
+
+
+@settings(max_examples=20)
+@given(st.sampled_from(["dense", "csr"]))
+def test_asked_storage_is_used(storage):
+    assert type(stack_rows(blocks((3, 3), 4), storage=storage)) is {"dense": DenseRows, "csr": SparseRows}[storage]
+
+
+def test_auto_storage_counts_entries_of_both_kinds():
+    sparse = [csr_array(part) for part in blocks((40, 40), 200, density=0.01)]
+    assert isinstance(stack_rows(sparse), SparseRows)
+    assert isinstance(stack_rows([part.toarray() for part in sparse]), SparseRows)
+    assert isinstance(stack_rows(blocks((40, 40), 200, density=1.0)), DenseRows)

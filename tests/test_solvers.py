@@ -1,0 +1,213 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import losses, regularizers
+from scipy.sparse import csr_array
+
+from dynadp import solvers
+from dynadp.errors import NotCertified
+from dynadp.losses import HuberHinge, Logistic, SmoothedHinge
+from dynadp.objective import Problem
+from dynadp.regularizers import SmoothElasticNet, SquaredL2
+from dynadp.solvers import Factor, certificate, default_gamma, rounding, rounding_error, solve
+
+
+def rows(count, d, seed=0, labels=None):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(count, d))
+    X /= np.maximum(1, np.linalg.norm(X, axis=1, keepdims=True))
+    y = np.where(X @ rng.normal(size=d) + rng.normal(size=count) > 0, 1.0, -1.0) if labels is None else labels
+    return X * y[:, None]
+
+
+def exact_gradient(problem, blocks, F, q, b):
+    """The gradient in extended precision, from formulas written again: the truth to compare with."""
+    long = np.longdouble
+    _, slope, _ = losses(**{k: long(v) if k != "name" else v for k, v in problem.loss.describe().items() if k != "c1"})
+    _, ridge, _ = regularizers(**{k: long(v) if k != "name" else v for k, v in problem.regularizer.describe().items()})
+    out = np.empty(F.shape, dtype=long)
+    for p, A in enumerate(blocks):
+        A = (A.toarray() if hasattr(A, "toarray") else A).astype(long)
+        for k in range(F.shape[1]):
+            f = F[p, k].astype(long)
+            weight = long(problem.C) / long(len(A))
+            out[p, k] = weight * (A.T @ slope(A @ f)) + long(problem.rho) * ridge(f) + long(q[p, 0]) * f + b[p, k].astype(long)
+    return out
+
+
+HARD = {  # name: (blocks, C, rho, q)
+    "plain": ([rows(80, 6, s) for s in range(2)], 1.0, 1e-2, 0.1),
+    "paper, no penalty": ([rows(300, 8)], 1750.0, 1e-10, 0.0),
+    "paper, small penalty": ([rows(300, 8, s) for s in range(2)], 1750.0, 1e-10, 1e-6),
+    "separable": ([rows(50, 4, 0, np.sign(rows(50, 4)[:, 0])) * 1.0], 100.0, 1e-10, 0.0),
+    "one row a node": ([rows(1, 5, s) for s in range(3)], 1.0, 1e-4, 0.01),
+    "duplicated columns": ([np.repeat(rows(60, 4), 3, axis=1) / 2 for _ in range(2)], 10.0, 1e-9, 1e-8),
+    "scales from 1 to 1e-8": ([rows(100, 9) * np.geomspace(1, 1e-8, 9)], 100.0, 1e-8, 0.0),
+    "one label": ([np.abs(rows(40, 3))], 1.0, 1e-3, 0.1),
+    "all rows zero": ([np.zeros((5, 3))], 1.0, 1e-3, 0.1),
+    "more columns than rows": ([rows(10, 40)], 50.0, 1e-6, 1e-3),
+}
+LOSSES = [Logistic(), Logistic(3.0), HuberHinge(0.05), SmoothedHinge(0.05)]
+
+
+@pytest.mark.parametrize("case", HARD, ids=str)
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+@pytest.mark.parametrize("R", [SquaredL2(), SmoothElasticNet()], ids=["quadratic", "not quadratic"])
+def test_hard_problems_end_certified_and_the_certificate_is_true(case, loss, storage, R):
+    blocks, C, rho, strength = HARD[case]
+    problem = Problem(blocks, loss, R, C, rho, storage=storage)
+    P, d = len(blocks), problem.dimension
+    q = np.full((P, 1), strength)
+    # Replica 0 has no linear term; replica 1 one that puts the minimiser at a chosen point.
+    chosen = np.stack([np.zeros((P, d)), np.random.default_rng(5).normal(size=(P, d))], axis=1)
+    b = -problem.gradient(chosen, q, np.zeros((P, 2, d))) * np.array([0.0, 1.0])[:, None]
+    gamma = default_gamma(problem)
+    solution = solve(problem, q, b, gamma, np.zeros((P, 2, d)))
+    assert (solution.bound <= gamma).all()
+    exact = exact_gradient(problem, blocks, solution.point, q, b)
+    norms = np.sqrt((exact**2).sum(axis=-1))
+    assert (norms <= solution.bound).all()
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 60), st.integers(1, 12), st.integers(0, 10**6), st.sampled_from(LOSSES), st.floats(0, 6))
+def test_certificate_bounds_the_exact_gradient_anywhere(count, d, seed, loss, decade):
+    """Not only at the end: rounding_error covers the difference between computed and exact gradient at any point."""
+    rng = np.random.default_rng(seed)
+    blocks = [rows(count, d, seed)]
+    problem = Problem(blocks, loss, SmoothElasticNet(), C=float(rng.uniform(0.1, 2000)), rho=float(10 ** rng.uniform(-10, 0)))
+    F = rng.normal(size=(1, 1, d)) * 10**decade
+    q, b = np.full((1, 1), float(10 ** rng.uniform(-6, 1))), rng.normal(size=(1, 1, d)) * 10**decade
+    computed = problem.gradient(F, q, b)
+    error = rounding_error(problem, F, q, np.linalg.norm(b, axis=-1))
+    exact = exact_gradient(problem, blocks, F, q, b)
+    assert np.sqrt(((computed - exact) ** 2).sum(axis=-1)) <= error + rounding(d + 2) * np.linalg.norm(computed, axis=-1)
+    assert np.sqrt((exact**2).sum(axis=-1)) <= certificate(problem, computed, error)
+
+
+def test_a_certificate_without_rounding_would_be_false():
+    """Points where the computed gradient is smaller than the exact one exist: E is needed."""
+    blocks = [rows(200, 5)]
+    problem = Problem(blocks, Logistic(), SquaredL2(), 1.0, 1e-3)
+    q, b = np.full((1, 1), 0.1), np.zeros((1, 1, 5))
+    fooled = 0
+    for seed in range(20):
+        start = np.random.default_rng(seed).normal(size=(1, 1, 5))
+        point = solve(problem, q, b, np.full((1, 1), 1e-12), start).point
+        exact = exact_gradient(problem, blocks, point, q, b)
+        fooled += np.linalg.norm(problem.gradient(point, q, b)) < np.sqrt((exact**2).sum())
+    assert fooled > 0
+
+
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+def test_distance_to_the_minimiser_is_at_most_gamma_over_Lam(storage):
+    blocks = [rows(60, 5, s) for s in range(3)]
+    problem = Problem(blocks, Logistic(), SquaredL2(), 10.0, 1e-3, storage=storage)
+    q, b = np.full((3, 1), 0.05), np.random.default_rng(0).normal(size=(3, 1, 5))
+    tight = solve(problem, q, b, default_gamma(problem), np.zeros((3, 1, 5))).point
+    for gamma in (1e-1, 1e-3, 1e-6):
+        loose = solve(problem, q, b, np.full((3, 1), gamma), np.zeros((3, 1, 5))).point
+        assert (np.linalg.norm(loose - tight, axis=-1) <= (gamma + 1e-8) / (1e-3 + 0.05)).all()
+
+
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+@pytest.mark.parametrize("shared_q", [True, False])
+def test_replicas_end_where_each_would_alone(storage, shared_q):
+    blocks = [rows(70, 6, s) for s in range(2)]
+    problem = Problem(blocks, Logistic(), SquaredL2(), 100.0, 1e-3, storage=storage)
+    K, gamma = 9, default_gamma(problem)
+    rng = np.random.default_rng(3)
+    b = rng.normal(size=(2, K, 6)) * np.geomspace(0.1, 1e4, K)[:, None]
+    q = np.full((2, 1), 0.5) if shared_q else np.repeat(np.geomspace(0.1, 10, 3), 3) * np.array([[1.0], [2.0]])
+    stacked = solve(problem, q, b, gamma, np.zeros((2, K, 6)))
+    for k in range(K):
+        own = q if shared_q else q[:, k : k + 1]
+        alone = solve(problem, own, b[:, k : k + 1], gamma, np.zeros((2, 1, 6))).point[:, 0]
+        apart = np.linalg.norm(stacked.point[:, k] - alone, axis=-1)
+        assert (apart <= 2 * gamma[:, 0] / (1e-3 + own[:, 0])).all()
+
+
+def test_a_kept_factor_saves_passes_and_changes_nothing():
+    blocks = [rows(400, 10, s) for s in range(2)]
+    problem = Problem(blocks, Logistic(), SquaredL2(), 100.0, 1e-3)
+    q, b = np.full((2, 1), 0.5), np.random.default_rng(0).normal(size=(2, 1, 10))
+    gamma = default_gamma(problem)
+    first = solve(problem, q, b, gamma, np.zeros((2, 1, 10)))
+    again = solve(problem, q, b + 1e-3, gamma, first.point, factor=first.factor)
+    fresh = solve(problem, q, b + 1e-3, gamma, np.zeros((2, 1, 10)))
+    assert again.iterations < fresh.iterations
+    assert (np.linalg.norm(again.point - fresh.point, axis=-1) <= 2 * gamma / 0.5).all()
+
+
+def test_a_good_start_needs_no_factor():
+    problem = Problem([rows(20, 3)], Logistic(), SquaredL2(), 1.0, 1e-2)
+    q, b, gamma = np.full((1, 1), 0.1), np.zeros((1, 1, 3)), np.full((1, 1), 1e-3)
+    point = solve(problem, q, b, gamma / 2, np.zeros((1, 1, 3))).point
+    again = solve(problem, q, b, gamma, point)
+    assert again.factor is None
+    np.testing.assert_array_equal(again.point, point)
+
+
+@pytest.mark.parametrize("limit", ["_LARGEST_INVERSE", "_LARGEST_FACTOR"])
+def test_many_columns_use_a_diagonal_factor(monkeypatch, limit):
+    monkeypatch.setattr(solvers, limit, 5)
+    blocks = [csr_array(rows(60, 30, s) * (np.random.default_rng(s).random((60, 30)) < 0.3)) for s in range(2)]
+    for storage in ("dense", "csr"):
+        problem = Problem(blocks, Logistic(), SquaredL2(), 10.0, 1e-2, storage=storage)
+        q, b = np.full((2, 1), 0.1), np.random.default_rng(0).normal(size=(2, 2, 30))
+        solution = solve(problem, q, b, default_gamma(problem), np.zeros((2, 2, 30)))
+        assert solution.factor.inverses.shape == (1, 2, 30)
+        assert (solution.bound <= default_gamma(problem)).all()
+
+
+def test_grouped_factors_invert_each_replicas_own_matrix():
+    blocks = [rows(50, 4, s) for s in range(2)]
+    problem = Problem(blocks, Logistic(), SquaredL2(), 1.0, 0.1)
+    F = np.zeros((2, 3, 4))
+    Z = problem.rows.margins(F)
+    q = np.array([[0.1, 0.7, 0.1], [0.2, 0.9, 0.2]])
+    factor = Factor.at(problem, F, Z, q)
+    assert factor.inverses.shape == (2, 2, 4, 4)
+    H = problem.hessians(F, Z)
+    G = np.random.default_rng(0).normal(size=(2, 3, 4))
+    for k in range(3):
+        for p in range(2):
+            expected = np.linalg.solve(H[p] + q[p, k] * np.eye(4), G[p, k])
+            np.testing.assert_allclose(factor.apply(G)[p, k], expected, rtol=1e-9)
+            np.testing.assert_allclose(factor.of(np.array([k])).apply(G[:, [k]])[p, 0], expected, rtol=1e-9)
+
+
+SECRET = 0.123456789
+
+
+@pytest.mark.parametrize("why", ["gamma below rounding", "too few iterations", "overflow", "not a number"])
+def test_never_returns_an_uncertified_point(why):
+    blocks = [rows(30, 3) * SECRET, rows(30, 3)]
+    problem = Problem(blocks, Logistic(), SquaredL2(), 1000.0, 1e-8)
+    q, b, gamma, most = np.full((2, 1), 1e-6), np.ones((2, 1, 3)), default_gamma(problem), 500
+    if why == "gamma below rounding":
+        gamma, most = np.full((2, 1), 1e-16), 50
+    elif why == "too few iterations":
+        most = 2
+    elif why == "overflow":
+        b = b * 1e308
+    else:
+        b = b * np.nan
+    with np.errstate(all="ignore"), pytest.raises(NotCertified, match="nothing is released") as caught:
+        solve(problem, q, b, gamma, np.zeros((2, 1, 3)), max_iterations=most)
+    shown = (
+        str(caught.value).replace(f"within {most} iterations", "").replace("[0, 1]", "").replace("[0]", "").replace("[1]", "")
+    )
+    assert not any(digit in shown for digit in "0123456789")
+
+
+def test_rounding_units_are_those_of_higham():
+    assert rounding(1) == pytest.approx(2.0**-53)
+    assert rounding(1000) > 1000 * 2.0**-53
+
+
+def test_default_gamma_grows_with_rows_and_C():
+    small, large = (default_gamma(Problem([np.zeros((n, 2))], Logistic(), SquaredL2(), 1.0, 1.0)) for n in (10, 10**6))
+    assert 1e-10 < small < large < 1e-8
