@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import losses, regularizers
 from scipy.sparse import csr_array
 
 from dynadp import solvers
@@ -11,6 +10,7 @@ from dynadp.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.objective import Problem
 from dynadp.regularizers import SmoothElasticNet, SquaredL2
 from dynadp.solvers import Factor, certificate, default_gamma, rounding, rounding_error, solve
+from reference import losses, regularizers
 
 
 def rows(count, d, seed=0, labels=None):

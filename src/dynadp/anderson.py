@@ -32,9 +32,9 @@ class Anderson:
         """Next point for replicas x (K x n) with residuals r, and whether some replica's residual grew too much."""
         size = np.sqrt(np.einsum("kn,kn->k", r, r))
         if self.depth == 0:
-            grew = bool(self._count and (size > self.patience * self._size).any())
+            worse = self._count > 0 and bool((size > self.patience * self._size).any())
             self._count, self._size = 1, size
-            return x + r, grew
+            return x + r, worse
         if self._count == 0:
             shape = (x.shape[0], self.depth, x.shape[1])
             self._dx, self._dr = np.zeros(shape), np.zeros(shape)

@@ -4,11 +4,11 @@
 ||g - argmin|| <= gamma/Lam with Lam = rho + q; or it raises :class:`~dynadp.errors.NotCertified`. How it gets there does not
 matter for privacy: quasi-Newton (L-BFGS) directions on top of a factor M ~ H + q I that is shared by all replicas and kept
 across rounds, unit steps, and a line search on the margins where a unit step will not do. The first factor majorises the
-Hessian, so that a start far from any curvature does no harm; when progress is slow the factor is made anew at the point reached,
-which for a single replica is Newton's method.
+Hessian, so that a start far from any curvature does no harm. When progress is slow, and once for the problem after the first,
+the factor is made anew at the point reached; for a single replica that is Newton's method.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,20 +66,22 @@ class Factor:
     """M_p ~ H_p + q_p I as explicit inverses (groups x P x d x d) or as diagonals (groups x P x d).
 
     Replicas with equal q share a group; ``group`` names the group of each replica, or is empty where all share one.
+    ``majorant`` marks a first factor, good for any start and best for none.
     """
 
     inverses: Array
     group: NDArray[np.int64]
+    majorant: bool = False
 
     @classmethod
     def at(cls, problem: Problem, F: Array, Z: Array, q: Array, step: int = 1, majorant: bool = False) -> "Factor":
-        """The factor for curvature averaged over the replicas F, with Hessians (or their majorant) from every ``step``-th row."""
+        """The factor for curvature averaged over the replicas F; Hessians, or their majorant, from every ``step``-th row."""
         distinct, group = np.unique(q, axis=1, return_inverse=True)
         group = np.zeros(0, dtype=int) if distinct.shape[1] == 1 else group.reshape(-1)
         shifts = distinct.T[..., None]  # groups x P x 1
         d = problem.dimension
         if d > _LARGEST_INVERSE or len(problem) * len(shifts) * d * d > _LARGEST_FACTOR:
-            return cls(problem.hessian_diagonals(F, Z, majorant) + shifts, group)
+            return cls(problem.hessian_diagonals(F, Z, majorant) + shifts, group, majorant)
         H = problem.hessians(F, Z, step, majorant)
         # Duplicated columns make H singular; a shift far below its own rounding noise keeps the inverse finite.
         shifts = shifts + 1e-13 * np.trace(H, axis1=1, axis2=2)[:, None]
@@ -89,7 +91,7 @@ class Factor:
             inverse[:] = H
             inverse[:, diagonal, diagonal] += shift
             inverse[:] = np.linalg.inv(inverse)
-        return cls(inverses, group)
+        return cls(inverses, group, majorant)
 
     def apply(self, G: Array) -> Array:
         """M^{-1} G."""
@@ -107,7 +109,7 @@ class Factor:
 
     def of(self, replicas: NDArray[np.int64]) -> "Factor":
         """The same factor for some of the replicas."""
-        return Factor(self.inverses, self.group[replicas] if self.group.size else self.group)
+        return replace(self, group=self.group[replicas]) if self.group.size else self
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,7 @@ def solve(
             at, todo, before, error = at[going], todo[:, going], before[:, going], error[:, going]
             F, Z, G = F[:, going], Z[:, going], G[:, going]
             memory.keep(going)
-        if factor is None or slow == 2:
+        if factor is None or slow == 2 or (iteration == 1 and factor.majorant):
             factor = Factor.at(problem, F, Z, q, majorant=factor is None)
             memory, slow, before = _QuasiNewton(), 0, np.full(todo.shape, np.inf)
         M = factor.of(at)

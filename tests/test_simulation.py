@@ -1,0 +1,288 @@
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from dynadp.data import Shard
+from dynadp.datasets import census, partition
+from dynadp.errors import DataError, DeclarationError, LossError, NotCertified
+from dynadp.losses import HuberHinge, Logistic, SmoothedHinge
+from dynadp.regularizers import SmoothElasticNet, SquaredL2
+from dynadp.runtime.acceleration import Acceleration
+from dynadp.runtime.simulation import default_eta, simulate
+from dynadp.topology import FAMILIES, Topology
+from reference import centralised_optimum
+
+LOSSES = [Logistic(), Logistic(margin=3.0), HuberHinge(), SmoothedHinge()]
+REGULARIZERS = [SquaredL2(), SmoothElasticNet()]
+RHO = 1e-2
+
+
+def unequal_shards(nodes):
+    """Nodes unlike each other, node p with about p times as many rows as the first."""
+    data = census(100 * nodes, seed=2, nodes=nodes, heterogeneity=0.7)
+    return data.shards(partition(100 * nodes, nodes, "sized", sizes=np.arange(1, nodes + 1)))
+
+
+def farthest(run, optimum):
+    return np.linalg.norm(run.V[:, 0] - optimum, axis=1).max() / np.linalg.norm(optimum)
+
+
+def pairwise_cases():
+    """Every pair of levels of (loss, regulariser, topology, storage, nodes) at least once, greedily."""
+    factors = [range(4), range(2), sorted(FAMILIES), ["dense", "csr"], [1, 2, 5, 20]]
+    todo = {(i, a, j, b) for i, j in itertools.combinations(range(5), 2) for a in factors[i] for b in factors[j]}
+    cases = []
+    for case in itertools.product(*factors):
+        new = {(i, case[i], j, case[j]) for i, j in itertools.combinations(range(5), 2)} & todo
+        if len(new) >= 4 or (new and len(todo) < 60):
+            todo -= new
+            cases.append(case)
+    return cases
+
+
+def check_consensus(loss, regularizer, family, storage, nodes, optima):
+    key = (nodes, loss, regularizer)
+    shards = unequal_shards(nodes)
+    if key not in optima:
+        optima[key] = centralised_optimum(shards, LOSSES[loss], REGULARIZERS[regularizer], 1.0, RHO)
+    run = simulate(
+        shards,
+        Topology.family(family, nodes),
+        loss=LOSSES[loss],
+        regularizer=REGULARIZERS[regularizer],
+        rho=RHO,
+        rounds=2000,
+        storage=storage,
+        acceleration=Acceleration(distance=5e-7),
+    )
+    assert run.stopped
+    assert farthest(run, optima[key]) <= 1e-6
+    assert farthest(run, optima[key]) <= run.certificate.distance[0] * 1.01 + 1e-8  # the certificate tells the truth
+
+
+@pytest.fixture(scope="session")
+def optima():
+    return {}
+
+
+@pytest.mark.parametrize("case", pairwise_cases(), ids=lambda case: "-".join(map(str, case)))
+def test_all_nodes_reach_the_centralised_optimum(case, optima):
+    check_consensus(*case, optima)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", [1, 2, 5, 20])
+@pytest.mark.parametrize("regularizer", range(2))
+@pytest.mark.parametrize("loss", range(4))
+def test_all_nodes_reach_the_centralised_optimum_on_the_full_grid(loss, regularizer, nodes, optima):
+    for family, storage in itertools.product(sorted(FAMILIES), ["dense", "csr"]):
+        check_consensus(loss, regularizer, family, storage, nodes, optima)
+
+
+@pytest.mark.parametrize("family", ["random_regular", "complete", "erdos_renyi"])
+def test_a_hundred_nodes_on_well_connected_graphs(family):
+    shards = census(3000, seed=3, nodes=100, heterogeneity=0.5).shards()
+    optimum = centralised_optimum(shards, Logistic(), SquaredL2(), 1.0, RHO)
+    topology = Topology.family(family, 100, degree=6)
+    run = simulate(shards, topology, rho=RHO, rounds=1000, acceleration=Acceleration(distance=5e-7))
+    assert run.stopped
+    assert farthest(run, optimum) <= 1e-6
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        None,
+        Acceleration(one_step=False, anderson=10),
+        Acceleration(anderson=0),
+        Acceleration(anderson=0, relaxation=1.6),
+        Acceleration(anderson=5, relaxation=0.8),
+        Acceleration(balance=True),
+        Acceleration(one_step=False, anderson=0, balance=True, relaxation=1.5),
+    ],
+    ids=str,
+)
+def test_every_way_leads_to_the_same_optimum(census5, plan):
+    shards = census5.shards()
+    optimum = centralised_optimum(shards, Logistic(), SquaredL2(), 1.0, 0.05)
+    run = simulate(shards, Topology.family("ring", 5), rho=0.05, rounds=250, acceleration=plan)
+    assert farthest(run, optimum) <= 1e-6
+    assert len(run.rounds) == 250
+    assert not run.stopped
+
+
+def test_balancing_mends_a_bad_penalty(census5):
+    shards, topology = census5.shards(), Topology.family("ring", 5)
+    optimum = centralised_optimum(shards, Logistic(), SquaredL2(), 1.0, RHO)
+    bad = 300 * default_eta(topology, Logistic(), 1.0, RHO)
+    plain = simulate(shards, topology, rho=RHO, eta=bad, rounds=80)
+    mended = simulate(
+        shards, topology, rho=RHO, eta=bad, rounds=80, acceleration=Acceleration(one_step=False, anderson=0, balance=True)
+    )
+    assert farthest(mended, optimum) < farthest(plain, optimum) / 10
+    assert mended.rounds[-1].eta[0] < bad
+
+
+def test_certified_gap_is_above_the_true_gap(census5):
+    shards = census5.shards()
+    optimum = centralised_optimum(shards, Logistic(), SquaredL2(), 1.0, RHO)
+
+    def pooled(f):
+        return sum(np.mean(np.logaddexp(0, -(s.signed @ f))) + RHO / 2 * f @ f for s in shards)
+
+    for target in (1e-2, 1e-4, 1e-8):
+        run = simulate(shards, Topology.family("ring", 5), rho=RHO, rounds=500, acceleration=Acceleration(gap=target))
+        true = max(pooled(f) / pooled(optimum) - 1 for f in run.V[:, 0])
+        assert true <= run.certificate.gap[0] <= target
+        assert run.stopped
+
+
+def test_stopping_on_public_residuals(census5):
+    shards = census5.shards()
+    loose, tight = (
+        simulate(shards, Topology.family("ring", 5), rho=RHO, rounds=400, acceleration=Acceleration(residual=share))
+        for share in (1e-2, 1e-6)
+    )
+    assert loose.stopped
+    assert tight.stopped
+    assert len(loose.rounds) < len(tight.rounds)
+    assert tight.consensus_gap[0] < loose.consensus_gap[0]
+    assert tight.certificate is None
+
+
+def test_one_step_rounds_that_diverge_fall_back_to_the_argmin():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    shards = [Shard.of(X[i::3], np.where(X[i::3, 0] > 0, 1, -1)) for i in range(3)]
+    sharp = HuberHinge(width=1e-3, margin=1.0)  # almost no curvature at the start, very much at the end
+    optimum = centralised_optimum(shards, sharp, SquaredL2(), 50.0, 0.1)
+    run = simulate(
+        shards, Topology.family("complete", 3), loss=sharp, C=50.0, rho=0.1, rounds=3000, acceleration=Acceleration(gap=1e-6)
+    )
+    assert run.stopped
+    assert farthest(run, optimum) < 1e-3
+
+
+def test_replicas_with_their_own_penalty_and_linear_term_equal_single_runs(census5):
+    shards, topology = census5.shards(), Topology.family("star", 5)
+    etas = [0.01, 0.1, 1.0]
+    linear = np.random.default_rng(0).normal(size=(4, 5, 3, shards[0].dimension)) * 0.1
+    together = simulate(shards, topology, rho=RHO, eta=etas, replicas=3, rounds=4, linear=lambda n: linear[n - 1])
+    for k, eta in enumerate(etas):
+        alone = simulate(shards, topology, rho=RHO, eta=eta, rounds=4, linear=lambda n, k=k: linear[n - 1][:, [k]])
+        np.testing.assert_allclose(together.V[:, k], alone.V[:, 0], atol=1e-6)
+
+
+def test_dense_and_sparse_storage_give_the_same_messages(census5):
+    runs = [simulate(census5.shards(), Topology.family("ring", 5), rounds=5, storage=s) for s in ("dense", "csr", "auto")]
+    np.testing.assert_allclose(runs[0].V, runs[1].V, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(runs[0].V, runs[2].V, rtol=1e-6, atol=1e-7)
+
+
+def test_a_start_at_the_optimum_stays_in_agreement(census5):
+    shards = census5.shards()
+    optimum = centralised_optimum(shards, Logistic(), SquaredL2(), 1.0, RHO)
+    from_zero, from_optimum = (
+        simulate(shards, Topology.family("ring", 5), rho=RHO, rounds=10, start=start) for start in (None, optimum)
+    )
+    assert farthest(from_optimum, optimum) < farthest(from_zero, optimum)
+
+
+def test_every_round_is_reported_from_messages_alone(census5):
+    seen = []
+    topology = Topology.family("ring", 5)
+    run = simulate(census5.shards(), topology, rounds=3, on_round=lambda entry, V: seen.append((entry, V.copy())))
+    assert [entry.number for entry, _ in seen] == [1, 2, 3]
+    entry, V = seen[-1]
+    neighbours = np.array([V[topology.neighbours(p)].mean(axis=0) for p in range(5)])
+    np.testing.assert_allclose(entry.disagreement, np.linalg.norm(V - neighbours, axis=-1))
+    np.testing.assert_array_equal(run.V, V)
+    assert run.rounds[-1] is entry
+    assert entry.change.shape == (5, 1)
+
+
+def test_a_node_with_one_label_trains_silently(capfd, recwarn):
+    data = census(500, seed=4, nodes=5)
+    labels = data.schema.labels(data.train)
+    parts = [*np.array_split(np.flatnonzero(labels < 0), 4), np.flatnonzero(labels > 0)]
+    shards = data.shards(parts)
+    run = simulate(shards, Topology.family("ring", 5), rho=RHO, rounds=500, acceleration=Acceleration(distance=5e-7))
+    assert farthest(run, centralised_optimum(shards, Logistic(), SquaredL2(), 1.0, RHO)) < 1e-6
+    assert not recwarn.list
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_papers_own_constants_train(census5):
+    run = simulate(census5.shards(), Topology.family("ring", 5), C=1750.0, rho=1e-10, rounds=5)
+    assert np.isfinite(run.V).all()
+
+
+def test_hostile_linear_terms_end_in_an_error_not_in_numbers(census5):
+    huge = np.full((5, 1, census5.schema.dimension), 1e308)
+    for plan in (None, Acceleration()):
+        with np.errstate(all="ignore"), pytest.raises(NotCertified, match="nothing is released"):
+            simulate(census5.shards(), Topology.family("ring", 5), rounds=20, linear=lambda n: huge, acceleration=plan)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "match"),
+    [
+        ({"C": 0.0}, DeclarationError, "C is 0.0"),
+        ({"C": np.nan}, DeclarationError, "C is nan"),
+        ({"rho": -1.0}, DeclarationError, "rho is -1.0"),
+        ({"gamma": np.inf}, DeclarationError, "gamma is inf"),
+        ({"rounds": 0}, DeclarationError, "rounds is 0"),
+        ({"replicas": 0}, DeclarationError, "replicas is 0"),
+        ({"eta": 0.0}, DeclarationError, "eta is 0.0"),
+        ({"eta": [1.0, 2.0]}, DeclarationError, "one for each of the 1 replicas"),
+        ({"start": np.zeros(3)}, DeclarationError, "start has shape"),
+        ({"start": np.nan}, DeclarationError, "start holds NaN"),
+        ({"topology": Topology.family("ring", 4)}, DeclarationError, "4 nodes but 5 shards"),
+    ],
+)
+def test_mistakes_are_named(census5, change, error, match):
+    arguments = {"topology": Topology.family("ring", 5), "rounds": 1, **change}
+    with pytest.raises(error, match=match):
+        simulate(census5.shards(), arguments.pop("topology"), **arguments)
+
+
+def test_shards_of_different_width_are_refused():
+    shards = [Shard.of(np.eye(3)[:, :d] / 2, [1, 1, -1], name=f"n{d}") for d in (3, 2)]
+    with pytest.raises(DataError, match="'n2' has 2 columns, node 'n3' has 3"):
+        simulate(shards, Topology.family("path", 2))
+
+
+def test_an_own_loss_with_wrong_constants_is_refused(census5):
+    @dataclasses.dataclass(frozen=True)
+    class Steep(SmoothedHinge):
+        def slope(self, z):
+            return 2 * super().slope(z)
+
+    with pytest.raises(LossError, match=r"\|L'\| <= 1"):
+        simulate(census5.shards(), Topology.family("ring", 5), loss=Steep())
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"relaxation": 0.0}, "relaxation"),
+        ({"relaxation": 2.0}, "relaxation"),
+        ({"anderson": -1}, "anderson"),
+        ({"gap": 0.0}, "gap"),
+        ({"distance": 1.0}, "distance"),
+        ({"residual": -1e-3}, "residual"),
+    ],
+)
+def test_acceleration_checks_its_numbers(change, match):
+    with pytest.raises(DeclarationError, match=match):
+        Acceleration(**change)
+
+
+def test_default_penalty_is_public_and_grows_as_the_graph_gets_worse():
+    values = [default_eta(Topology.family("ring", n), Logistic(), 1.0, 1e-4) for n in (5, 10, 20)]
+    assert values == sorted(values)
+    assert default_eta(Topology.family("ring", 1), Logistic(), 1.0, 1e-4) > 0
+    assert default_eta(Topology.family("ring", 5), Logistic(), 1750.0, 1e-10) > 0.01
