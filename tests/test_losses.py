@@ -3,11 +3,11 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from contracts.loss import LossContract
-from reference import losses as reference_losses
 
+from contracts.loss import LossContract
 from dynadp.errors import DeclarationError, LossError
 from dynadp.losses import HuberHinge, Logistic, Loss, SmoothedHinge, check_loss
+from reference import losses as reference_losses
 
 
 class TestLogistic(LossContract):

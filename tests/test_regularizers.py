@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import regularizers as reference_regularizers
 
 from dynadp.errors import DeclarationError
 from dynadp.regularizers import SmoothElasticNet, SquaredL2
+from reference import regularizers as reference_regularizers
 
 ALL = [SquaredL2(), SmoothElasticNet(), SmoothElasticNet(l1=5.0, scale=0.01)]
 vectors = st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=3).map(np.array)

@@ -11,6 +11,7 @@ def canonical_json(value: Any) -> str:
     >>> canonical_json({"b": 1.0, "a": [True, None]})
     '{"a":[true,null],"b":1.0}'
     """
+    value = json.loads(json.dumps(value, allow_nan=False))  # keys become text before they are sorted
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 
 

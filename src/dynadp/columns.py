@@ -1,7 +1,7 @@
 """Raw columns and the public declarations that turn their cells into features, one row at a time (maths.md 1 and 11)."""
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dynadp.arrays import Array
-from dynadp.errors import DataError
+from dynadp.errors import CellError
 
 Value = str | int | float
 Block = tuple[NDArray[np.int64], Array]  # (column within the block, value), each rows x entries
@@ -123,7 +123,7 @@ class Categorical(Declared):
     Attributes
     ----------
     values
-        The public vocabulary. Numbers match numbers, text matches text after surrounding blanks are cut.
+        The public vocabulary. Values are compared as text without surrounding blanks; 1, 1.0 and "1" are alike.
     other
         What an unlisted value becomes: ``zero`` (all-zero block), ``column`` (one more column) or ``refuse``.
     missing
@@ -149,7 +149,7 @@ class Categorical(Declared):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Categorical":
-        if len(set(self.values)) != len(self.values):
+        if len({spelling(value) for value in self.values}) != len(self.values):
             raise ValueError(f"categorical column {self.name!r} lists a value twice")
         if self.missing == "other" and self.other == "refuse":
             raise ValueError(f"categorical column {self.name!r}: missing is 'other', but other is 'refuse'")
@@ -162,20 +162,10 @@ class Categorical(Declared):
         """Names of the columns that this one becomes."""
         return tuple(f"{self.name}={v}" for v in (*self.values, *(["(other)"] if self.other == "column" else [])))
 
-    @cached_property
-    def _sorted(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        numbers = not any(isinstance(v, str) for v in self.values)
-        vocabulary = np.array(self.values, dtype=float) if numbers else np.array([str(v).strip() for v in self.values])
-        order = np.argsort(vocabulary)
-        return vocabulary[order], order
-
     def block(self, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Block:
         """Feature positions and values of these cells."""
-        vocabulary, order = self._sorted
-        if vocabulary.dtype.kind == "f":
-            text = _floats(self.name, cells, absent)
-        else:
-            text = np.char.strip(np.where(absent, "", cells).astype(str))
+        vocabulary, order = _vocabulary(self.values)
+        text = spelled(cells)
         place = np.minimum(np.searchsorted(vocabulary, text), len(vocabulary) - 1)
         listed = (vocabulary[place] == text) & ~absent
         index = order[place]
@@ -183,9 +173,10 @@ class Categorical(Declared):
             index[absent] = self.values.index(self.missing["value"])
             listed = listed | absent
         if self.other == "refuse" and not listed.all():
-            raise DataError(
-                f"column {self.name!r}, row {int(np.argmin(listed))}: the value is not in the declared vocabulary; "
-                "list it, or declare other = 'zero' or 'column'"
+            raise CellError(
+                f"column {self.name!r}",
+                int(np.argmin(listed)),
+                "the value is not in the declared vocabulary; list it, or declare other = 'zero' or 'column'",
             )
         if self.other == "column":
             index = np.where(listed, index, len(self.values))
@@ -196,21 +187,55 @@ class Categorical(Declared):
 Column = Annotated[Numeric | Categorical, Field(discriminator="kind")]
 
 
+@lru_cache(maxsize=1000)
+def _vocabulary(values: tuple[Value, ...]) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
+    """The vocabulary's spellings in sorted order, and where each stands in the declaration."""
+    words = np.array([spelling(value) for value in values])
+    order = np.argsort(words)
+    return words[order], order
+
+
+def spelling(value: Any) -> str:
+    """One text for a cell or a declared value: blanks cut, whole numbers without a point, so that 1, 1.0 and "1" are alike."""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, bool | np.bool_):
+        return str(int(value))
+    if isinstance(value, float | np.floating) and value == np.floor(value) and np.isfinite(value):
+        return str(int(value))
+    return str(value)
+
+
+def spelled(cells: NDArray[Any]) -> NDArray[np.str_]:
+    """:func:`spelling` of every cell."""
+    if cells.dtype.kind == "U":
+        return np.char.strip(cells)
+    if cells.dtype.kind == "O":
+        return np.array([spelling(cell) for cell in cells], dtype=str)
+    values, inverse = np.unique(cells, return_inverse=True)
+    return np.asarray(np.array([spelling(value) for value in values], dtype=str)[inverse])
+
+
 def _floats(name: str, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Array:
-    """Cells as fresh float64, absent ones 0; refuses text and infinities by position, never by value."""
-    try:
+    """Cells as fresh float64, absent ones 0; refuses what is no finite number by position, never by value."""
+    if cells.dtype.kind in "UO":
+        numbers = [0.0 if gone else _number(cell) for cell, gone in zip(cells.tolist(), absent, strict=True)]
+        wrong = next((row for row, number in enumerate(numbers) if number is None), None)
+        if wrong is not None:
+            raise CellError(f"column {name!r}", wrong, "the value is not a number")
+        v = np.array(numbers, dtype=float)
+    else:
         v = np.where(absent, 0, cells).astype(float)
-    except (TypeError, ValueError):
-        row = next(i for i, (cell, gone) in enumerate(zip(cells, absent, strict=True)) if not gone and not _is_number(cell))
-        raise DataError(f"column {name!r}, row {row}: the value is not a number") from None
-    if not np.isfinite(v).all():
-        raise DataError(f"column {name!r}, row {int(np.argmin(np.isfinite(v)))}: the value is infinite")
+    finite = np.isfinite(v)
+    if not finite.all():
+        raise CellError(f"column {name!r}", int(np.argmin(finite)), "the value is infinite or not a number")
     return v
 
 
-def _is_number(cell: Any) -> bool:
+def _number(cell: Any) -> float | None:
     try:
-        float(cell)
+        return float(cell)
     except (TypeError, ValueError):
-        return False
-    return True
+        return None
+    except OverflowError:
+        return np.inf

@@ -16,8 +16,8 @@ from scipy.sparse import csr_array, issparse
 
 from dynadp.arrays import Array, Rows
 from dynadp.canonical import digest
-from dynadp.columns import Column, Declared, Value
-from dynadp.errors import DataError, DeclarationError
+from dynadp.columns import Column, Declared, Value, spelled, spelling
+from dynadp.errors import CellError, DataError, DeclarationError
 
 Table = Mapping[str, ArrayLike]
 
@@ -116,21 +116,17 @@ class Schema(Declared):
 
     def rows(self, table: Table) -> Rows:
         """Bounded rows, CSR, or dense when there is a centre. Rows to drop must have been dropped (:meth:`kept`)."""
+        table = self._read(table)
         blocks = []
         for column in self.columns:
-            cells = _cells(table, column.name)
+            cells = table[column.name]
             absent = self._absent(cells)
             if column.missing in ("refuse", "drop") and absent.any():
-                raise DataError(
-                    f"column {column.name!r}, row {int(np.argmax(absent))}: the value is missing and the schema says "
-                    f"missing = {column.missing!r}; "
-                    + ("drop such rows first with kept()" if column.missing == "drop" else "declare what to do")
-                )
+                what = "drop such rows first with kept()" if column.missing == "drop" else "declare what to do"
+                reason = f"the value is missing and the schema says missing = {column.missing!r}; {what}"
+                raise CellError(f"column {column.name!r}", int(np.argmax(absent)), reason)
             blocks.append(column.block(cells, absent))
         count = len(blocks[0][0])
-        for column, (index, _) in zip(self.columns, blocks, strict=True):
-            if len(index) != count:
-                raise DataError(f"column {column.name!r} has {len(index)} rows, {self.columns[0].name!r} has {count}")
         starts = np.cumsum([0, *(len(column.features) for column in self.columns)])
         index = np.hstack([start + block for start, (block, _) in zip(starts[:-1], blocks, strict=True)])
         values = np.hstack([block for _, block in blocks])
@@ -152,13 +148,11 @@ class Schema(Declared):
 
     def kept(self, table: Table) -> NDArray[np.bool_]:
         """Which rows stay: those without a missing cell in a column whose rule is ``drop``."""
-        keep: NDArray[np.bool_] | None = None
+        table = self._read(table)
+        keep = np.ones(len(table[self.columns[0].name]), dtype=bool)
         for column in self.columns:
-            cells = _cells(table, column.name)
-            keep = np.ones(len(cells), dtype=bool) if keep is None else keep
             if column.missing == "drop":
-                keep &= ~self._absent(cells)
-        assert keep is not None  # a schema has at least one column
+                keep &= ~self._absent(table[column.name])
         return keep
 
     def labels(self, table: Table) -> Array:
@@ -167,10 +161,27 @@ class Schema(Declared):
 
     def shard(self, table: Table, name: str = "node", rows: int | None = None) -> "Shard":
         """One node's rows, dropped, bounded and validated."""
+        table = {**self._read(table), self.label.name: _cells(table, self.label.name)}
         keep = self.kept(table)
+        if len(table[self.label.name]) != len(keep):
+            raise DataError(
+                f"node {name!r}: {len(keep)} rows but labels of shape {table[self.label.name].shape}; expected one label a row"
+            )
         if not keep.all():
-            table = {c: np.asarray(table[c])[keep] for c in (*(c.name for c in self.columns), self.label.name)}
-        return Shard.of(self.rows(table), self.labels(table), name=name, rows=rows)
+            table = {column: cells[keep] for column, cells in table.items()}
+        try:
+            return Shard.of(self.rows(table), self.labels(table), name=name, rows=rows)
+        except CellError as error:  # counted among the rows that stayed; say it as the caller counts
+            raise CellError(error.column, int(np.flatnonzero(keep)[error.row]), error.reason) from None
+
+    def _read(self, table: Table) -> dict[str, NDArray[Any]]:
+        """The schema's columns as arrays of equal length."""
+        cells = {column.name: _cells(table, column.name) for column in self.columns}
+        first = self.columns[0].name
+        for name, column in cells.items():
+            if len(column) != len(cells[first]):
+                raise DataError(f"column {name!r} has {len(column)} rows, {first!r} has {len(cells[first])}")
+        return cells
 
     def _scale(self, values: Array) -> Array:
         if self.scaling == "none":
@@ -251,12 +262,13 @@ class Shard:
             Naming the node, the row and the column; never a value.
         """
         matrix: Rows
-        if issparse(X):
-            matrix = csr_array(X, dtype=float, copy=True)
+        try:
+            matrix = csr_array(X, dtype=float, copy=True) if issparse(X) else np.array(X, dtype=float, order="C")
+        except (TypeError, ValueError):
+            raise DataError(f"node {name!r}: its rows are not a matrix of numbers; expected B x d, dense or sparse") from None
+        if isinstance(matrix, csr_array):
             matrix.sum_duplicates()
             matrix.eliminate_zeros()
-        else:
-            matrix = np.array(X, dtype=float, order="C")
         if matrix.ndim != 2:
             raise DataError(f"node {name!r}: rows have {matrix.ndim} dimensions; expected a B x d matrix")
         count, dimension = matrix.shape
@@ -308,28 +320,25 @@ def check_shards(shards: Sequence[Shard], nodes: tuple[str, ...]) -> int:
 
 
 def _cells(table: Table, name: str) -> NDArray[Any]:
+    """A column as an array; lists keep each cell as it is, so that a missing value among texts stays missing."""
     try:
-        cells = np.asarray(table[name])
+        column = table[name]
     except KeyError:
         raise DataError(f"column {name!r} of the schema is not in the rows") from None
+    mixed = isinstance(column, list | tuple) and not all(type(cell) is type(column[0]) for cell in column)
+    cells = np.asarray(column, dtype=object if mixed else None)
     if cells.ndim != 1:
         raise DataError(f"column {name!r} has {cells.ndim} dimensions; expected one value a row")
-    if cells.dtype.kind == "b":
-        cells = cells.astype(int)
-    return cells
+    return cells.astype(int) if cells.dtype.kind == "b" else cells
 
 
 def _signs(labels: NDArray[Any], negative: Value, positive: Value, name: str) -> Array:
-    if labels.dtype.kind in "UO":
-        text = np.array([str(v).strip() for v in labels])
-        is_positive, is_negative = text == str(positive), text == str(negative)
-    else:
-        is_positive, is_negative = (np.asarray(labels == v) & np.ones(len(labels), bool) for v in (positive, negative))
-    outside = ~(is_positive | is_negative)
+    text = spelled(labels)
+    is_positive = text == spelling(positive)
+    outside = ~(is_positive | (text == spelling(negative)))
     if outside.any():
-        raise DataError(
-            f"{name}, row {int(np.argmax(outside))}: the label is neither {negative!r} nor {positive!r}, the two declared ones"
-        )
+        reason = f"the label is neither {negative!r} nor {positive!r}, the two declared ones"
+        raise CellError(name, int(np.argmax(outside)), reason)
     return np.where(is_positive, 1.0, -1.0)
 
 
@@ -346,6 +355,11 @@ def _require_finite(matrix: Rows, name: str) -> None:
 
 
 def _norms(matrix: Rows) -> Array:
+    with np.errstate(over="ignore"):  # a norm that overflows is above any bound
+        return _computed_norms(matrix)
+
+
+def _computed_norms(matrix: Rows) -> Array:
     if isinstance(matrix, csr_array):
         square = csr_array((np.square(matrix.data), matrix.indices, matrix.indptr), shape=matrix.shape)
         return np.asarray(np.sqrt(square @ np.ones(matrix.shape[1])))

@@ -6,9 +6,9 @@ import tempfile
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Literal
-from urllib.error import URLError
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -170,7 +170,7 @@ def _adult_file(name: str, data: str | Path | None, download: bool) -> bytes:
     try:
         with urllib.request.urlopen(ADULT_URL + name, timeout=30) as answer:
             content = _checked(name, answer.read(), ADULT_URL + name)
-    except (URLError, TimeoutError) as error:
+    except (OSError, HTTPException) as error:
         raise DatasetError(
             f"no file {name} in {looked}, and it could not be downloaded from {ADULT_URL} ({error}); "
             "put the UCI Adult files in a folder and name it with --data or DYNADP_DATA"
@@ -371,9 +371,9 @@ def partition(
         if not (np.isfinite(concentration) and concentration > 0):
             raise DeclarationError(f"concentration is {concentration!r}; expected a number above 0")
         owner = np.empty(rows, dtype=int)
-        values = _one_each("labels", labels, rows)
-        for value in np.unique(values):
-            of_value = rng.permutation(np.flatnonzero(values == value))
+        values, kind = np.unique(_one_each("labels", labels, rows), return_inverse=True)
+        for value in range(len(values)):
+            of_value = rng.permutation(np.flatnonzero(kind == value))
             cuts = np.round(np.cumsum(rng.dirichlet(np.full(nodes, concentration)))[:-1] * len(of_value)).astype(int)
             for p, part in enumerate(np.split(of_value, cuts)):
                 owner[part] = p

@@ -5,6 +5,7 @@
     DynadpError
     ├── DeclarationError  (ValueError)   something public is missing, contradictory or out of range
     ├── DataError         (ValueError)   rows break what was declared about them
+    │   └── CellError                    a cell does, at a known column and row
     ├── LossError         (ValueError)   a loss breaks a constant that it declares
     ├── TopologyError     (ValueError)   the graph cannot carry a consensus
     ├── DatasetError      (OSError)      a data file is missing or is not the published one
@@ -26,6 +27,14 @@ class DeclarationError(DynadpError, ValueError):
 
 class DataError(DynadpError, ValueError):
     """Rows break what was declared about them."""
+
+
+class CellError(DataError):
+    """A cell breaks what was declared about its column; tells where, never what it holds."""
+
+    def __init__(self, column: str, row: int, reason: str) -> None:
+        super().__init__(f"{column}, row {row}: {reason}")
+        self.column, self.row, self.reason = column, row, reason
 
 
 class LossError(DynadpError, ValueError):

@@ -110,7 +110,7 @@ def load_model(path: str | Path) -> Model:
         raise RecordError(f"{path} is damaged: {error!r}; restore it from a copy") from error
     if schema.digest() != claimed:
         raise RecordError(f"{path}: the schema does not match its hash; the file was changed by hand or is damaged")
-    if len(coef) != schema.dimension - bool(schema.intercept) or not np.isfinite([*coef, intercept]).all():
+    if coef.shape != (schema.dimension - bool(schema.intercept),) or not np.isfinite([*coef, intercept]).all():
         raise RecordError(f"{path}: expected {schema.dimension - bool(schema.intercept)} finite coefficients, one a feature")
     return model
 
@@ -139,7 +139,10 @@ class RunFolder:
         folder = cls(path)
         if folder.path.exists() and (not folder.path.is_dir() or any(folder.path.iterdir())):
             raise RecordError(f"{folder.path} exists and is not an empty folder; choose another, nothing is overwritten")
-        folder.path.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RecordError(f"cannot make the run folder {folder.path}: {error.strerror}; choose another") from error
         content = {
             "format": RUN_FORMAT,
             "version": VERSION,
@@ -177,15 +180,13 @@ def read_rounds(path: str | Path) -> Iterator[dict[str, Any]]:
     """The lines of rounds.jsonl; an unfinished last line is ignored."""
     file = Path(path) / "rounds.jsonl"
     try:
-        text = file.read_text(encoding="utf-8")
+        content = file.read_bytes()
     except OSError as error:
         raise RecordError(f"cannot read {file}: {error.strerror}") from error
-    for number, line in enumerate(text.splitlines(keepends=True), 1):
-        if not line.endswith("\n"):
-            return
+    for number, line in enumerate(content.split(b"\n")[:-1], 1):  # what follows the last line break is unfinished
         try:
             yield json.loads(line)
-        except json.JSONDecodeError as error:
+        except ValueError as error:
             raise RecordError(f"{file}, line {number} is not JSON; the file is damaged") from error
 
 

@@ -160,9 +160,9 @@ class Topology:
         """The graph of a GraphML file."""
         try:
             graph = nx.read_graphml(path)
-        except FileNotFoundError as error:
-            raise TopologyError(f"no GraphML file at {path}") from error
-        except (ParseError, nx.NetworkXError) as error:
+        except OSError as error:
+            raise TopologyError(f"no GraphML file at {path}: {error.strerror}") from error
+        except (ParseError, nx.NetworkXError, ValueError) as error:
             raise TopologyError(f"{path} is not a GraphML file: {error}") from error
         return cls(graph, "graphml")
 

@@ -1,6 +1,5 @@
 """The command line: ``dynadp COMMAND``. stdout carries results, stderr progress; heavy imports happen inside commands."""
 
-import sys
 from typing import Any
 
 import click
@@ -21,9 +20,6 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             click.echo("dynadp: interrupted", err=True)
             ctx.exit(130)
-        except BrokenPipeError:
-            sys.stderr.close()
-            ctx.exit(1)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

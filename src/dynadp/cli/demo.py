@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 from rich.console import Console
 from rich.progress import Progress
@@ -31,6 +32,7 @@ def run_demo(mechanism: str, out: str | None, seed: int, as_json: bool) -> None:
         raise DeclarationError(
             f"--mechanism {mechanism} is not in this version; it trains without privacy: use 'none' or 'all'"
         )
+    charts.require()
     console = Console(stderr=True)
     data = census(ROWS, seed=seed, nodes=len(SILOS), heterogeneity=HETEROGENEITY)
     topology = Topology.from_edges(list(zip(SILOS, SILOS[1:] + SILOS[:1], strict=True)), SILOS)
@@ -91,7 +93,7 @@ def run_demo(mechanism: str, out: str | None, seed: int, as_json: bool) -> None:
     pictures += charts.save(charts.network(topology, labels, source), folder.path / "network")
     result["pictures"] = [str(path) for path in pictures]
     if as_json:
-        print(json.dumps(result, indent=1))
+        click.echo(json.dumps(result, indent=1))
     else:
         _show(result)
 

@@ -19,7 +19,8 @@ BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", 
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, "#56B4E9", "#E69F00", "#000000")
 
 
-def _altair() -> Any:
+def require() -> Any:
+    """Altair, or the sentence that says what to install."""
     try:
         import altair
         import vl_convert  # noqa: F401  (saving needs it; fail here, with the sentence, and not at the end)
@@ -41,7 +42,7 @@ def convergence(rows: Sequence[Row], references: Sequence[Row], source: str) -> 
     source
         Where the rows of data came from; printed on the picture.
     """
-    alt = _altair()
+    alt = require()
     x = alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1))
     series = [str(name) for name in dict.fromkeys(row["series"] for row in rows)]
     colours = alt.Scale(domain=series, range=[PALETTE[i % len(PALETTE)] for i in range(len(series))])
@@ -79,7 +80,7 @@ def convergence(rows: Sequence[Row], references: Sequence[Row], source: str) -> 
 
 def network(topology: Topology, labels: Sequence[str], source: str) -> Any:
     """The graph: a circle a node, its name and a label beside it, away from the edges."""
-    alt = _altair()
+    alt = require()
     graph = nx.Graph()
     graph.add_nodes_from(range(len(topology)))
     graph.add_edges_from(topology.edges)
@@ -107,7 +108,7 @@ def network(topology: Topology, labels: Sequence[str], source: str) -> Any:
 
 def save(chart: Any, stem: Path) -> list[Path]:
     """Write STEM.png (for papers) and STEM.html (interactive, self-contained, works from disk)."""
-    png, html = stem.with_suffix(".png"), stem.with_suffix(".html")
+    png, html = (stem.with_name(stem.name + ending) for ending in (".png", ".html"))
     chart.save(str(png), scale_factor=2)
     chart.save(str(html), inline=True)
     return [png, html]

@@ -1,0 +1,246 @@
+"""The command line, run as people run it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dynadp import errors
+from dynadp.cli import Commands, main
+from dynadp.cli.demo import HETEROGENEITY, ROWS, SILOS, _fresh
+from dynadp.datasets import census
+from dynadp.record import load_model, load_run, read_rounds
+
+DYNADP = Path(sys.executable).parent / "dynadp"
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("PYTHONUNBUFFERED", "FORCE_COLOR")}
+FILES = ["convergence.html", "convergence.png", "model.json", "network.html", "network.png", "rounds.jsonl", "run.json"]
+
+
+def dynadp(*arguments, cwd, **more):
+    """A real process; wide enough for one line a row."""
+    environment = ENVIRONMENT | {"COLUMNS": "200"}
+    return subprocess.run([DYNADP, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, **more)
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """``dynadp demo`` in an empty folder."""
+    folder = tmp_path_factory.mktemp("shown")
+    return folder, dynadp("demo", cwd=folder)
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory):
+    """``dynadp demo --json --out``, in this process."""
+    folder = tmp_path_factory.mktemp("answered") / "deep" / "run"
+    return folder, CliRunner().invoke(main, ["demo", "--json", "--out", str(folder)])
+
+
+def test_demo_leaves_a_run_with_pictures_and_a_table(shown, answered):
+    folder, process = shown
+    assert process.returncode == 0
+    assert process.stderr == ""
+    assert "\x1b" not in process.stdout
+    (run,) = (folder / "runs").iterdir()
+    assert run.name.startswith("demo-")
+    assert sorted(p.name for p in run.iterdir()) == FILES
+    assert (run / "network.png").read_bytes().startswith(b"\x89PNG")
+    assert "synthetic rows, no privacy" in process.stdout
+    assert f"Run folder: runs/{run.name}" in process.stdout
+    result = json.loads(answered[1].stdout)
+    row = next(line for line in process.stdout.splitlines() if "6,000" in line)
+    expected = f"{1 - max(result['node_errors']):.1%} to {1 - min(result['node_errors']):.1%}"
+    for cell in (expected, f"{1 - result['centralised_error']:.1%}", f"{result['consensus_gap']:.1e}"):
+        assert cell in row
+
+
+def test_json_is_all_of_stdout(answered):
+    folder, process = answered
+    assert process.exit_code == 0
+    result = json.loads(process.stdout)
+    assert (result["version"], result["simulation"], result["protected"], result["mechanism"]) == (1, True, False, "none")
+    assert (result["nodes"], result["rows"], result["rounds"], result["folder"]) == (5, 6000, 60, str(folder))
+    assert all(Path(p).stat().st_size > 1000 for p in result["pictures"])
+    assert result["centralised_error"] < result["majority_error"] - 0.05
+    assert max(abs(error - result["centralised_error"]) for error in result["node_errors"]) < 0.01
+    assert 0 < result["consensus_gap"] < 0.01
+
+
+def test_record_of_the_demo_tells_what_was_run(answered):
+    folder, process = answered
+    result = json.loads(process.stdout)
+    config = load_run(folder)["config"]
+    assert load_run(folder)["simulation"] is True
+    assert (config["data"]["synthetic"], config["data"]["seed"], config["mechanism"]) == (True, 0, "none")
+    assert [node["name"] for node in config["nodes"]] == list(SILOS)
+    assert [(line["round"], line["node"]) for line in read_rounds(folder)] == [(n, p) for n in range(1, 61) for p in SILOS]
+    data = census(ROWS, seed=0, nodes=5, heterogeneity=HETEROGENEITY)
+    wrong = np.mean(load_model(folder).predict(data.test) != data.test["income"])
+    assert wrong == pytest.approx(result["node_errors"][0], abs=1e-12)
+
+
+def test_another_seed_makes_other_rows_and_the_same_kind_of_table(answered, tmp_path):
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(
+        main, ["demo", "--mechanism", "none", "--seed", "1", "--out", str(tmp_path)]
+    )
+    assert result.exit_code == 0
+    assert load_run(tmp_path)["config"]["data"]["seed"] == 1
+    assert not np.array_equal(load_model(tmp_path).coef, load_model(answered[0]).coef)
+    for part in ("consensus gap", "6,000", f"Run folder: {tmp_path}", f"Picture:    {tmp_path / 'network.html'}"):
+        assert part in result.output
+
+
+def test_folder_that_holds_anything_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    process = dynadp("demo", "--json", "--out", ".", cwd=tmp_path)
+    assert process.returncode == 1
+    assert process.stdout == ""
+    assert process.stderr == "dynadp: . exists and is not an empty folder; choose another, nothing is overwritten\n"
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("thesis.tex", "mine")]
+
+
+def test_folder_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    process = dynadp("demo", "--out", "file/run", cwd=tmp_path)
+    assert process.returncode in (1, 2)
+    assert process.stderr.startswith("dynadp: ")
+    assert process.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["demo", "--mechanism", "dual"], "dynadp: --mechanism dual is not in this version; it trains without privacy"),
+        (["demo", "--mechanism", "primal"], "dynadp: --mechanism primal is not in this version"),
+        (["demo", "--mechanism", "magic"], "'magic' is not one of 'none', 'dual', 'primal', 'all'"),
+        (["demo", "--seed", "-1"], "-1 is not in the range"),
+        (["demo", "--seed", "x"], "'x' is not a valid integer"),
+        (["demo", "--out", "file"], "'file' is a file"),
+        (["demo", "--nonsense"], "No such option"),
+        (["demo", "word"], "unexpected extra argument"),
+        (["nonsense"], "No such command 'nonsense'"),
+        ([], "Usage: dynadp [OPTIONS] COMMAND"),
+    ],
+)
+def test_wrong_usage_is_exit_2_and_leaves_nothing(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(main, arguments, prog_name="dynadp")
+    assert result.exit_code == 2
+    assert message in result.output
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_wrong_usage_of_the_real_program(tmp_path):
+    process = dynadp("demo", "--mechanism", "dual", cwd=tmp_path)
+    assert (process.returncode, process.stdout) == (2, "")
+    assert process.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["-h"], ["--help"], ["demo", "-h"]])
+def test_help(arguments, tmp_path):
+    process = dynadp(*arguments, cwd=tmp_path)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout.startswith("Usage: dynadp")
+
+
+def test_version(tmp_path):
+    from dynadp import __version__
+
+    process = dynadp("--version", cwd=tmp_path)
+    assert (process.returncode, process.stdout.split()) == (0, ["dynadp,", "version", __version__])
+
+
+def test_command_line_starts_without_heavy_imports():
+    code = "import sys, dynadp.cli; print(*({'numpy', 'scipy', 'altair', 'networkx', 'pydantic', 'rich'} & set(sys.modules)))"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.split() == []
+
+
+def test_missing_extra_is_said_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "altair", None)
+    result = CliRunner().invoke(main, ["demo", "--out", str(tmp_path / "run")])
+    assert result.exit_code == 2
+    assert "dynadp: pictures need altair: install dynadp[report]" in result.output
+    assert not (tmp_path / "run").exists()
+
+
+PRESS = """
+import signal
+from dynadp.cli import main
+from dynadp.record import RunFolder
+
+def append(self, lines, real=RunFolder.append):
+    real(self, lines)
+    signal.raise_signal(signal.SIGINT)  # Ctrl-C after the first round
+
+RunFolder.append = append
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main()
+"""
+
+
+def test_ctrl_c_is_exit_130_and_leaves_whole_files(tmp_path):
+    process = subprocess.run([sys.executable, "-c", PRESS, "demo", "--out", tmp_path], capture_output=True, text=True)
+    assert (process.returncode, process.stdout, process.stderr) == (130, "", "dynadp: interrupted\n")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["rounds.jsonl", "run.json"]
+    assert load_run(tmp_path)["config"]["rounds"] == 60
+    assert [line["round"] for line in read_rounds(tmp_path)] == [1] * 5
+
+
+def test_closed_pipe_is_quiet_and_no_success(tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [DYNADP, "demo", "--json", "--out", "run"]
+    with os.fdopen(writer, "wb") as closed:
+        process = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, stdout=closed, stderr=subprocess.PIPE, text=True)
+    assert process.returncode == 1
+    assert process.stderr == ""
+
+
+def group(error):
+    def fail():
+        raise error
+
+    return Commands(commands=[click.Command("fail", callback=fail)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (errors.DeclarationError, 2),
+        (errors.TopologyError, 2),
+        (errors.DataError, 1),
+        (errors.LossError, 1),
+        (errors.DatasetError, 1),
+        (errors.RecordError, 1),
+        (errors.NotCertified, 1),
+    ],
+)
+def test_error_is_one_line_and_an_exit_code(kind, code):
+    result = CliRunner().invoke(group(kind("what was given; what to do")), ["fail"])
+    assert (result.exit_code, result.output) == (code, "dynadp: what was given; what to do\n")
+
+
+def test_interruption_has_its_code():
+    assert CliRunner().invoke(group(KeyboardInterrupt()), ["fail"]).exit_code == 130
+
+
+def test_error_that_is_not_ours_is_not_hidden():
+    result = CliRunner().invoke(group(ZeroDivisionError("bug")), ["fail"])
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+def test_second_demo_of_a_second_has_its_own_folder(tmp_path):
+    names = []
+    for _ in range(3):
+        names.append(_fresh(tmp_path, "demo-1").name)
+        (tmp_path / names[-1]).mkdir()
+    assert names == ["demo-1", "demo-1-2", "demo-1-3"]
