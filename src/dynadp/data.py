@@ -116,10 +116,10 @@ class Schema(Declared):
 
     def rows(self, table: Table) -> Rows:
         """Bounded rows, CSR, or dense when there is a centre. Rows to drop must have been dropped (:meth:`kept`)."""
-        table = self._read(table)
+        columns = self._read(table)
         blocks = []
         for column in self.columns:
-            cells = table[column.name]
+            cells = columns[column.name]
             absent = self._absent(cells)
             if column.missing in ("refuse", "drop") and absent.any():
                 what = "drop such rows first with kept()" if column.missing == "drop" else "declare what to do"
@@ -148,11 +148,11 @@ class Schema(Declared):
 
     def kept(self, table: Table) -> NDArray[np.bool_]:
         """Which rows stay: those without a missing cell in a column whose rule is ``drop``."""
-        table = self._read(table)
-        keep = np.ones(len(table[self.columns[0].name]), dtype=bool)
+        columns = self._read(table)
+        keep = np.ones(len(columns[self.columns[0].name]), dtype=bool)
         for column in self.columns:
             if column.missing == "drop":
-                keep &= ~self._absent(table[column.name])
+                keep &= ~self._absent(columns[column.name])
         return keep
 
     def labels(self, table: Table) -> Array:
@@ -161,16 +161,14 @@ class Schema(Declared):
 
     def shard(self, table: Table, name: str = "node", rows: int | None = None) -> "Shard":
         """One node's rows, dropped, bounded and validated."""
-        table = {**self._read(table), self.label.name: _cells(table, self.label.name)}
-        keep = self.kept(table)
-        if len(table[self.label.name]) != len(keep):
-            raise DataError(
-                f"node {name!r}: {len(keep)} rows but labels of shape {table[self.label.name].shape}; expected one label a row"
-            )
-        if not keep.all():
-            table = {column: cells[keep] for column, cells in table.items()}
+        columns = {**self._read(table), self.label.name: _cells(table, self.label.name)}
+        keep = self.kept(columns)
+        labels = columns[self.label.name]
+        if len(labels) != len(keep):
+            raise DataError(f"node {name!r}: {len(keep)} rows but labels of shape {labels.shape}; expected one label a row")
+        kept = columns if keep.all() else {column: cells[keep] for column, cells in columns.items()}
         try:
-            return Shard.of(self.rows(table), self.labels(table), name=name, rows=rows)
+            return Shard.of(self.rows(kept), self.labels(kept), name=name, rows=rows)
         except CellError as error:  # counted among the rows that stayed; say it as the caller counts
             raise CellError(error.column, int(np.flatnonzero(keep)[error.row]), error.reason) from None
 
