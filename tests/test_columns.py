@@ -141,6 +141,10 @@ def test_unlisted_value_is_what_was_declared(other, expected, names):
     np.testing.assert_array_equal(found, [one_hot[2], expected, one_hot[0], one_hot[1]])
 
 
+def test_bytes_match_the_text_they_spell():
+    np.testing.assert_array_equal(features(trade(other="refuse"), np.array([b"sales", b"craft"])), [[0, 1, 0], [1, 0, 0]])
+
+
 def test_category_has_its_weight():
     np.testing.assert_array_equal(features(trade(weight=0.5), ["sales", "?"]), [[0, 0.5, 0], [0, 0, 0]])
 
@@ -204,6 +208,7 @@ def test_missing_cell_is_refused_by_position(rule, make, good):
         (age(), [30, 40, SECRET], "column 'age', row 2: the value is not a number"),
         (age(missing=30), np.array([None, SECRET, 30], dtype=object), "column 'age', row 1: the value is not a number"),
         (age(), ["30", "nan"], "column 'age', row 1: the value is "),
+        (age(), np.array(["1867-11-07"], dtype="datetime64[D]"), "column 'age', row 0: the value is "),
         (age(), [30.0, -np.inf], "column 'age', row 1: the value is infinite"),
         (age(), np.array([30, 1867 * 10**400], dtype=object), "column 'age', row 1: "),
         (
@@ -270,3 +275,19 @@ def test_used_declarations_can_be_compared(make, cell):
         features(column, [cell])
     assert one == twin
     assert one != other
+
+
+def test_neighbouring_knots_have_names_of_their_own():
+    column = Numeric(name="gain", low=0, high=2e6, encode=("hats",), knots=(1_000_000, 1_000_001))
+    assert column.features == ("gain~1000000", "gain~1000001")
+
+
+def test_a_stand_in_for_missing_cells_may_be_spelled_otherwise():
+    column = Categorical(name="code", values=("1", "2"), missing={"value": 2.0})
+    np.testing.assert_array_equal(features(column, np.array([1, None], dtype=object)), [[1, 0], [0, 1]])
+
+
+@pytest.mark.parametrize("more", [{"low": -1e308, "high": 1e308}, {"weight": 1e200}])
+def test_declarations_that_would_overflow_are_refused(more):
+    with pytest.raises(ValueError, match="overflow|less than or equal"):
+        age(**more)

@@ -177,6 +177,7 @@ def test_rows_that_break_the_schema_are_refused(plan, change, message):
         ({"label": {"name": "ill"}}, "declare both values"),
         ({"label": {"name": "ill", "positive": 1}}, "declare both values"),
         ({"label": {"name": "ill", "negative": 1, "positive": 1.0}}, "negative and positive are both 1"),
+        ({"label": {"name": "ill", "negative": 1, "positive": "1"}}, "negative and positive are both"),
         ({"label": {"name": "age", "negative": 0, "positive": 1}}, "the label 'age' is declared as a column too"),
         ({"columns": ()}, "declare at least one column"),
         ({"columns": (AGE, TRADE, AGE)}, r"columns \['age'\] are declared twice"),
@@ -300,3 +301,16 @@ def test_shards_must_fit_the_network_and_each_other():
         check_shards([one], ("a", "b"))
     with pytest.raises(DataError, match="node 'b' has 2 columns, node 'a' has 1; all nodes must use one schema"):
         check_shards([one, two], ("a", "b"))
+
+
+def test_lists_of_different_length_are_refused_without_showing_them():
+    with pytest.raises(DataError, match="column 'age' holds lists of different length"):
+        schema(AGE).rows({"age": [[1867.0], [3.0, 4.0]]})
+    with pytest.raises(DataError, match="labels are lists of different length"):
+        Shard.of(np.zeros((2, 2)), [[1], [1, -1]])
+
+
+def test_a_changed_copy_has_its_own_features():
+    plan = schema(AGE)
+    assert plan.features[-1] == "(intercept)"
+    assert plan.model_copy(update={"intercept": 0.0}).features == plan.features[:-1]

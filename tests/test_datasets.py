@@ -150,7 +150,7 @@ def test_failed_download_says_what_to_do(small, serve, handler):
 def test_download_is_checked_and_can_be_forbidden(small, serve):
     serve(put(small / "server", b"damaged"))
     with pytest.raises(
-        DatasetError, match=r"\d/adult.data is not the published adult.data: its SHA-256 is \w{64}, expected \w{64}"
+        DatasetError, match=r"^http://127\S+/adult.data is not the published adult.data: its SHA-256 is \w{64}, expected \w{64}"
     ):
         adult()
     with pytest.raises(DatasetError, match=r"no file adult.data in \S*cache/dynadp/adult; put"):
@@ -308,3 +308,19 @@ def test_label_skew_loses_no_row_whose_label_is_missing():
 def test_partition_refusals(arguments, message):
     with pytest.raises(DeclarationError, match=message):
         partition(**({"rows": 9, "nodes": 3} | arguments))
+
+
+@pytest.mark.parametrize("change", [{"seed": -1}, {"test_rows": -1}])
+def test_census_refuses_negative_numbers(change):
+    with pytest.raises(DynadpError, match="expected 0 or above"):
+        census(50, **change)
+
+
+def test_names_and_parts_must_match():
+    with pytest.raises(DynadpError, match="1 names for 2 parts"):
+        census(50, nodes=2).shards(names=["one"])
+
+
+def test_values_that_cannot_be_compared_are_refused():
+    with pytest.raises(DynadpError, match="can be compared"):
+        partition(3, 2, "label_skew", labels=[1.0, None, "a"])

@@ -84,5 +84,5 @@ def test_seed_must_be_a_whole_number(seed):
 
 @pytest.mark.parametrize(("round_", "replica"), [(-1, 0), (0, -1)])
 def test_round_and_replica_are_not_negative(round_, replica):
-    with pytest.raises(DeclarationError, match=f"round is {round_} and replica is {replica}; expected 0 or above"):
+    with pytest.raises(DeclarationError, match=f"round is {round_} and replica is {replica}; expected numbers from 0"):
         Keyed(1).generator("dual", "north", round_, replica)

@@ -246,3 +246,12 @@ def test_failed_write_leaves_nothing_behind(tmp_path, text):
         write_whole(target, text)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "kept"]
     assert (tmp_path / "kept").read_text() == "old"
+
+
+def test_appending_after_a_crash_drops_the_unfinished_line(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", {}, simulation=True, created=WHEN)
+    folder.append([{"round": 1}])
+    with open(folder.path / "rounds.jsonl", "ab") as file:
+        file.write(b'{"round": 2, "no')
+    folder.append([{"round": 2}])
+    assert list(read_rounds(folder.path)) == [{"round": 1}, {"round": 2}]

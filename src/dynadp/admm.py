@@ -39,12 +39,12 @@ def begin(own: Array, neighbours: Array, degrees: Array) -> State:
 
 
 def penalty(degrees: Array, eta: Array) -> Array:
-    """Q = 2 eta N_p: P x K."""
+    """q = 2 eta N_p: P x K."""
     return 2 * degrees[:, None] * eta
 
 
 def linear_terms(state: State, eta: Array) -> tuple[Array, Array]:
-    """B = 2 lam - 2 eta W, and the sum of the norms of its two parts (P x K) for the certificate."""
+    """b = 2 lam - 2 eta W, and the sum of the norms of its two parts (P x K) for the certificate."""
     dual, pull = 2 * state.lam, 2 * eta[:, None] * state.W
     return dual - pull, np.asarray(np.linalg.norm(dual, axis=-1) + np.linalg.norm(pull, axis=-1))
 
@@ -60,7 +60,7 @@ def send(
     linear: Array | None = None,
     factor: Factor | None = None,
 ) -> Solution:
-    """G = argmin_f Z_p(f) + 2 lam_p.f + eta sum_j || f - w_pj ||^2 + linear.f, certified to gamma.
+    """g = argmin_f Z_p(f) + 2 lam_p.f + eta sum_j || f - w_pj ||^2 + linear.f, certified to gamma.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class Numeric(Declared):
     encode: tuple[Literal["linear", "square", "hats"], ...] = ("linear",)
     knots: tuple[float, ...] = ()
     signed: bool = True
-    weight: Annotated[float, Field(gt=0)] = 1.0
+    weight: Annotated[float, Field(gt=0, le=1e6)] = 1.0
     missing: Literal["refuse", "drop"] | float = "refuse"
 
     @model_validator(mode="before")
@@ -66,6 +66,8 @@ class Numeric(Declared):
     def _consistent(self) -> "Numeric":
         if not self.low < self.high:
             raise ValueError(f"numeric column {self.name!r}: low is {self.low} and high is {self.high}; low must be below")
+        if max(abs(self.low), abs(self.high)) > 1e150:
+            raise ValueError(f"numeric column {self.name!r}: bounds beyond 1e150 overflow; use another unit")
         if ("hats" in self.encode) != bool(self.knots) or len(self.knots) == 1:
             raise ValueError(f"numeric column {self.name!r}: 'hats' needs at least two public knots, and only 'hats' does")
         if any(a >= b for a, b in pairwise(self.knots)) or any(not self.low <= k <= self.high for k in self.knots):
@@ -80,7 +82,7 @@ class Numeric(Declared):
         names: list[str] = []
         for code in self.encode:
             if code == "hats":
-                names += [f"{self.name}~{knot:g}" for knot in self.knots]
+                names += [f"{self.name}~{spelling(knot)}" for knot in self.knots]
             else:
                 names.append(self.name if code == "linear" else f"{self.name}^2")
         return tuple(names)
@@ -134,7 +136,7 @@ class Categorical(Declared):
     name: str
     values: tuple[Value, ...]
     other: Literal["zero", "column", "refuse"] = "zero"
-    weight: Annotated[float, Field(gt=0)] = 1.0
+    weight: Annotated[float, Field(gt=0, le=1e6)] = 1.0
     missing: Literal["refuse", "drop", "other"] | dict[Literal["value"], Value] = "refuse"
 
     @model_validator(mode="before")
@@ -149,13 +151,18 @@ class Categorical(Declared):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Categorical":
-        if len({spelling(value) for value in self.values}) != len(self.values):
+        if len(set(_spellings(self.values))) != len(self.values):
             raise ValueError(f"categorical column {self.name!r} lists a value twice")
         if self.missing == "other" and self.other == "refuse":
             raise ValueError(f"categorical column {self.name!r}: missing is 'other', but other is 'refuse'")
-        if isinstance(self.missing, dict) and self.missing.get("value") not in self.values:
+        if isinstance(self.missing, dict) and self._stand_in not in _spellings(self.values):
             raise ValueError(f"categorical column {self.name!r}: the value for missing cells is not in its vocabulary")
         return self
+
+    @property
+    def _stand_in(self) -> str:
+        """The spelling of the value that stands for a missing one."""
+        return spelling(self.missing.get("value")) if isinstance(self.missing, dict) else ""
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -170,7 +177,7 @@ class Categorical(Declared):
         listed = (vocabulary[place] == text) & ~absent
         index = order[place]
         if isinstance(self.missing, dict) and absent.any():
-            index[absent] = self.values.index(self.missing["value"])
+            index[absent] = _spellings(self.values).index(self._stand_in)
             listed = listed | absent
         if self.other == "refuse" and not listed.all():
             raise CellError(
@@ -190,13 +197,19 @@ Column = Annotated[Numeric | Categorical, Field(discriminator="kind")]
 @lru_cache(maxsize=1000)
 def _vocabulary(values: tuple[Value, ...]) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
     """The vocabulary's spellings in sorted order, and where each stands in the declaration."""
-    words = np.array([spelling(value) for value in values])
+    words = np.array(_spellings(values))
     order = np.argsort(words)
     return words[order], order
 
 
+def _spellings(values: tuple[Value, ...]) -> list[str]:
+    return [spelling(value) for value in values]
+
+
 def spelling(value: Any) -> str:
     """One text for a cell or a declared value: blanks cut, whole numbers without a point, so that 1, 1.0 and "1" are alike."""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, bool | np.bool_):
@@ -210,7 +223,7 @@ def spelled(cells: NDArray[Any]) -> NDArray[np.str_]:
     """:func:`spelling` of every cell."""
     if cells.dtype.kind == "U":
         return np.char.strip(cells)
-    if cells.dtype.kind == "O":
+    if cells.dtype.kind in "OS":
         return np.array([spelling(cell) for cell in cells], dtype=str)
     values, inverse = np.unique(cells, return_inverse=True)
     return np.asarray(np.array([spelling(value) for value in values], dtype=str)[inverse])
@@ -224,8 +237,10 @@ def _floats(name: str, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Array:
         if wrong is not None:
             raise CellError(f"column {name!r}", wrong, "the value is not a number")
         v = np.array(numbers, dtype=float)
-    else:
+    elif cells.dtype.kind in "iufb":
         v = np.where(absent, 0, cells).astype(float)
+    else:
+        raise CellError(f"column {name!r}", 0, f"the value is not a number (the column has type {cells.dtype})")
     finite = np.isfinite(v)
     if not finite.all():
         raise CellError(f"column {name!r}", int(np.argmin(finite)), "the value is infinite or not a number")

@@ -6,7 +6,6 @@ replacing one row leaves every other vector as it was, to the last bit. :class:`
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -43,7 +42,7 @@ class Label(Declared):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Label":
-        if self.negative == self.positive:
+        if spelling(self.negative) == spelling(self.positive):
             raise ValueError(f"label column {self.name!r}: negative and positive are both {self.negative!r}")
         return self
 
@@ -99,7 +98,7 @@ class Schema(Declared):
             )
         return self
 
-    @cached_property
+    @property
     def features(self) -> tuple[str, ...]:
         """Names of the d columns of a bounded row; the intercept is last."""
         names = [feature for column in self.columns for feature in column.features]
@@ -278,7 +277,10 @@ class Shard:
                 "declare the number of rows that take part"
             )
         _require_finite(matrix, name)
-        labels = np.asarray(y)
+        try:
+            labels = np.asarray(y)
+        except ValueError:
+            raise DataError(f"node {name!r}: its labels are lists of different length; expected one label a row") from None
         if labels.shape != (count,):
             raise DataError(f"node {name!r}: {count} rows but labels of shape {labels.shape}; expected one label a row")
         signs = _signs(labels, *classes, f"label of node {name}")
@@ -324,7 +326,10 @@ def _cells(table: Table, name: str) -> NDArray[Any]:
     except KeyError:
         raise DataError(f"column {name!r} of the schema is not in the rows") from None
     mixed = isinstance(column, list | tuple) and not all(type(cell) is type(column[0]) for cell in column)
-    cells = np.asarray(column, dtype=object if mixed else None)
+    try:
+        cells = np.asarray(column, dtype=object if mixed else None)
+    except ValueError:
+        raise DataError(f"column {name!r} holds lists of different length; expected one value a row") from None
     if cells.ndim != 1:
         raise DataError(f"column {name!r} has {cells.ndim} dimensions; expected one value a row")
     return cells.astype(int) if cells.dtype.kind == "b" else cells

@@ -62,6 +62,8 @@ class Dataset:
                 raise DeclarationError(f"{self.name} does not say which node holds which row; give parts, see partition()")
             parts = [np.flatnonzero(self.node == p) for p in range(int(self.node.max()) + 1)]
         names = names or [str(p) for p in range(len(parts))]
+        if len(names) != len(parts):
+            raise DeclarationError(f"{len(names)} names for {len(parts)} parts; expected one each")
         return [
             self.schema.shard({column: cells[np.asarray(part)] for column, cells in self.train.items()}, name)
             for part, name in zip(parts, names, strict=True)
@@ -169,12 +171,13 @@ def _adult_file(name: str, data: str | Path | None, download: bool) -> bytes:
         raise DatasetError(f"no file {name} in {looked}; put the UCI Adult files there or name their folder with --data")
     try:
         with urllib.request.urlopen(ADULT_URL + name, timeout=30) as answer:
-            content = _checked(name, answer.read(), ADULT_URL + name)
+            content = answer.read()
     except (OSError, HTTPException) as error:
         raise DatasetError(
             f"no file {name} in {looked}, and it could not be downloaded from {ADULT_URL} ({error}); "
             "put the UCI Adult files in a folder and name it with --data or DYNADP_DATA"
         ) from error
+    content = _checked(name, content, ADULT_URL + name)
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=cache, delete=False) as partial:
         partial.write(content)
@@ -242,6 +245,8 @@ def census(
     """
     if rows < nodes or nodes < 1:
         raise DeclarationError(f"census of {rows} rows over {nodes} nodes; expected at least one node and one row each")
+    if seed < 0 or (test_rows is not None and test_rows < 0):
+        raise DeclarationError(f"seed is {seed} and test_rows is {test_rows}; expected 0 or above")
     if not 0 <= heterogeneity <= 1:
         raise DeclarationError(f"heterogeneity is {heterogeneity!r}; expected a number in [0, 1]")
     schema = census_schema()
@@ -385,7 +390,11 @@ def partition(
 
 
 def _one_each(what: str, values: ArrayLike | None, rows: int) -> NDArray[Any]:
-    array = np.asarray(values)
-    if values is None or array.shape != (rows,):
-        raise DeclarationError(f"this split needs {what}: one value for each of the {rows} rows")
-    return array
+    try:
+        array = np.asarray(values)
+        if values is not None and array.shape == (rows,):
+            np.sort(array)  # a split goes by order and equality
+            return array
+    except (TypeError, ValueError):
+        raise DeclarationError(f"this split needs {what} that can be compared with each other") from None
+    raise DeclarationError(f"this split needs {what}: one value for each of the {rows} rows")

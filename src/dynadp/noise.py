@@ -22,14 +22,14 @@ class Keyed:
     """
 
     def __init__(self, seed: int) -> None:
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
             raise DeclarationError(f"the seed is {seed!r}; expected a whole number, 0 or above")
-        self.seed = seed
+        self.seed = int(seed)
 
     def generator(self, purpose: str, node: str, round_: int, replica: int = 0) -> np.random.Generator:
         """The generator of this purpose, node, round and replica."""
-        if round_ < 0 or replica < 0:
-            raise DeclarationError(f"round is {round_} and replica is {replica}; expected 0 or above")
+        if not (0 <= round_ < 2**64 and 0 <= replica < 2**64):
+            raise DeclarationError(f"round is {round_} and replica is {replica}; expected numbers from 0 to 2^64 - 1")
         name = canonical_json([self.seed, purpose, node]).encode()
         key = np.frombuffer(hashlib.blake2b(name, digest_size=16, person=b"dynadp keyed").digest(), dtype="<u8")
         counter = np.array([0, 0, replica, round_], dtype=np.uint64)

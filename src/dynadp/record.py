@@ -158,10 +158,15 @@ class RunFolder:
         return folder
 
     def append(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Add lines to rounds.jsonl."""
+        """Add lines to rounds.jsonl; an unfinished last line, left by a crash, goes."""
         text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
-        with open(self.path / "rounds.jsonl", "a", encoding="utf-8") as file:
-            file.write(text)
+        with open(self.path / "rounds.jsonl", "r+b") as file:
+            end = file.seek(0, os.SEEK_END)
+            while end and (file.seek(end - 1), file.read(1))[1] != b"\n":
+                end -= 1
+            file.truncate(end)
+            file.seek(end)
+            file.write(text.encode())
 
     def finish(self, model: Model) -> None:
         """Write the model."""
