@@ -1,0 +1,1 @@
+"""Privacy as data: what was spent (events), what may be spent (schedules)."""
