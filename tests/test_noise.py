@@ -1,12 +1,13 @@
-"""Seeded draws: a pure function of their key."""
+"""Draws, the law of l2-Laplace vectors, and the grid of messages."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from dynadp.errors import DeclarationError
-from dynadp.noise import Keyed
+from dynadp.noise import Keyed, System, grid_step, l2_laplace, to_grid
 
 KEYS = st.tuples(st.integers(0, 2**70), st.text(max_size=5), st.text(max_size=5), st.integers(0, 2**32), st.integers(0, 2**32))
 KEY = (7, "dual", "north", 3, 2)
@@ -66,14 +67,13 @@ def test_neighbouring_streams_are_uncorrelated_standard_normals():
     assert abs(draws.std() - 1) < 0.02
 
 
-def test_stacked_normals_are_the_single_ones():
+def test_stacked_vectors_are_the_single_ones():
     nodes = ("north", "east", "south")
-    stacked = Keyed(7).normals("dual", nodes, 3, replicas=4, dimension=5)
+    stacked = l2_laplace(Keyed(7), "dual", nodes, 3, 4, 5)
     assert stacked.shape == (3, 4, 5)
     for p, node in enumerate(nodes):
-        np.testing.assert_array_equal(Keyed(7).normals("dual", (node,), 3, 4, 5)[0], stacked[p])
-        for k in range(4):
-            np.testing.assert_array_equal(draw((7, "dual", node, 3, k), 5), stacked[p, k])
+        np.testing.assert_array_equal(l2_laplace(Keyed(7), "dual", (node,), 3, 4, 5)[0], stacked[p])
+        np.testing.assert_array_equal(l2_laplace(Keyed(7), "dual", (node,), 3, 2, 5)[0], stacked[p, :2])
 
 
 @pytest.mark.parametrize("seed", [-1, 1.0, "1", True, None])
@@ -86,3 +86,94 @@ def test_seed_must_be_a_whole_number(seed):
 def test_round_and_replica_are_not_negative(round_, replica):
     with pytest.raises(DeclarationError, match=f"round is {round_} and replica is {replica}; expected numbers from 0"):
         Keyed(1).generator("dual", "north", round_, replica)
+
+
+# --------------------------------------------------------------------------------------------------- l2-Laplace vectors
+
+SOURCES = [Keyed(11), System()]
+SURE = 1e-6  # a true law fails a test at this level once in a million; system draws differ every time
+
+
+@pytest.mark.parametrize("draws", SOURCES, ids=["keyed", "system"])
+@pytest.mark.parametrize("d", [1, 2, 7, 105])
+def test_radius_is_gamma_and_direction_uniform(draws, d):
+    e = l2_laplace(draws, "primal", tuple("abcd"), 1, 1500, d).reshape(-1, d)
+    radius = np.linalg.norm(e, axis=1)
+    assert stats.kstest(radius, stats.gamma(d).cdf).pvalue > SURE
+    if d > 1:
+        assert stats.kstest(radius, stats.expon.cdf).pvalue < 1e-9  # the naive radius
+        cosine = e[:, 0] / radius
+        assert stats.kstest((1 + cosine) / 2, stats.beta((d - 1) / 2, (d - 1) / 2).cdf).pvalue > SURE
+    else:
+        assert stats.kstest(e[:, 0], stats.laplace.cdf).pvalue > SURE
+    assert abs(stats.spearmanr(radius, e[:, 0]).statistic) < 6 / np.sqrt(len(e))
+
+
+@pytest.mark.parametrize("draws", SOURCES, ids=["keyed", "system"])
+def test_likelihood_ratio_of_a_shift_has_the_predicted_law(draws):
+    """maths.md 5: loss = sqrt(r^2 - 2 r alpha w + alpha^2) - r, r ~ Gamma(d), (1 + w)/2 ~ Beta((d-1)/2, (d-1)/2)."""
+    d, alpha = 5, 0.8
+    e = l2_laplace(draws, "primal", ("a",), 1, 6000, d)[0]
+    shift = alpha * np.eye(d)[2]
+    loss = np.linalg.norm(e - shift, axis=1) - np.linalg.norm(e, axis=1)
+    rng = np.random.default_rng(0)
+    r, w = rng.gamma(d, size=200_000), 2 * rng.beta((d - 1) / 2, (d - 1) / 2, 200_000) - 1
+    predicted = np.sqrt(r**2 - 2 * r * alpha * w + alpha**2) - r
+    assert stats.ks_2samp(loss, predicted).pvalue > SURE
+    assert np.abs(loss).max() <= alpha
+
+
+@pytest.mark.parametrize("draws", SOURCES, ids=["keyed", "system"])
+def test_rounds_nodes_replicas_and_purposes_are_independent(draws):
+    vectors = [
+        l2_laplace(draws, purpose, ("a", "b"), n, 2, 2000).reshape(4, -1) for purpose in ("dual", "slack") for n in (1, 2)
+    ]
+    together = np.concatenate(vectors)
+    np.testing.assert_allclose(np.corrcoef(together), np.eye(16), atol=0.15)
+
+
+def test_system_draws_never_come_twice():
+    seen = [l2_laplace(System(), "dual", ("a",), 1, 1, 3).tobytes() for _ in range(200)]
+    assert len(set(seen)) == 200
+    assert not System.seeded
+    assert Keyed.seeded
+
+
+# ------------------------------------------------------------------------------------------------------ the public grid
+
+
+def test_step_is_a_power_of_two_just_below_a_thousandth():
+    for scale in (1e-9, 0.3, 1.0, 7e5):
+        step = float(grid_step(np.array(scale)))
+        assert np.log2(step) % 1 == 0
+        assert 0.5e-3 * scale < step <= 1e-3 * scale
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=3, max_size=3), st.integers(-40, 10))
+def test_messages_lie_on_the_grid_and_in_the_ball(values, exponent):
+    step, radius = np.array(2.0**exponent), np.array(2.0 ** (exponent + 30))
+    v = to_grid(np.array(values), step, radius)
+    assert (v / step == np.rint(v / step)).all()
+    assert np.linalg.norm(v) <= radius + step * 2
+    near = np.array(values)
+    if np.linalg.norm(near) <= radius:
+        assert np.abs(v - near).max() <= step / 2
+
+
+def low_bits(x, noise, step):
+    """Does the message have bits that only one of the inputs can have? (The low-order-bit attack of Mironov, 2012.)"""
+    y = x + noise
+    return to_grid(y[:, None], np.full(len(y), step), np.full(len(y), 1e6))[:, 0] if step else y
+
+
+def test_low_order_bits_tell_neighbours_apart_without_the_grid_and_not_with_it():
+    """x = 0 leaves the noise's full mantissa; x = 1 leaves multiples of 2^-53 at least wherever the sum stays below 2."""
+    rng = np.random.default_rng(3)
+    noise = rng.laplace(size=4000) * 1e-3
+    shares = {}
+    for step in (0.0, 2.0**-20):
+        fine = [np.mean(np.abs(low_bits(x, noise, step)) % 2.0**-53 != 0) for x in (0.0, 1.0)]
+        shares[step] = fine
+    assert shares[0.0][0] > 0.9
+    assert shares[0.0][1] == 0.0  # one look at a low bit tells which input it was
+    assert shares[2.0**-20] == [0.0, 0.0]

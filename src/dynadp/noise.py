@@ -1,16 +1,44 @@
-"""Randomness as an explicit argument (maths.md 7).
+"""Randomness as an explicit argument, l2-Laplace vectors, and the public ball and grid of messages (maths.md 7).
 
-:class:`Keyed` gives seeded draws, for simulations and tests only: whoever knows the seed knows every draw, so a run that uses
-it protects nobody and its record says so.
+:class:`System` draws from the operating system's entropy: what production uses. :class:`Keyed` gives seeded draws, for
+simulations and tests only: whoever knows the seed knows every draw, so a run that uses it protects nobody and its record says
+so.
 """
 
 import hashlib
+import secrets
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
 from dynadp.arrays import Array
 from dynadp.canonical import canonical_json
 from dynadp.errors import DeclarationError
+
+
+class Draws(Protocol):
+    """Where randomness comes from."""
+
+    seeded: bool
+
+    def generator(self, purpose: str, node: str, round_: int, replica: int = 0) -> np.random.Generator:
+        """A generator for this purpose, node, round and replica."""
+
+
+class System:
+    """Fresh draws from the operating system's entropy; no draw can be had a second time.
+
+    Every generator is a ChaCha20 stream (20 rounds) under a new 256-bit key from ``secrets``, kept nowhere else.
+    """
+
+    seeded = False
+
+    def generator(self, purpose: str, node: str, round_: int, replica: int = 0) -> np.random.Generator:
+        """A generator that nobody can make again; the arguments are not used."""
+        from randomgen import ChaCha
+
+        return np.random.Generator(ChaCha(key=secrets.randbits(256), rounds=20))
 
 
 class Keyed:
@@ -20,6 +48,8 @@ class Keyed:
     (seed, purpose, node) has a 128-bit Philox key of its own, and round and replica stand in the upper words of the counter,
     so that no two streams meet before 2^64 blocks.
     """
+
+    seeded = True
 
     def __init__(self, seed: int) -> None:
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
@@ -35,8 +65,32 @@ class Keyed:
         counter = np.array([0, 0, replica, round_], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=key.astype(np.uint64), counter=counter))
 
-    def normals(self, purpose: str, nodes: tuple[str, ...], round_: int, replicas: int, dimension: int) -> Array:
-        """Standard normal vectors, P x K x d."""
-        return np.array(
-            [[self.generator(purpose, p, round_, k).standard_normal(dimension) for k in range(replicas)] for p in nodes]
-        )
+
+def l2_laplace(draws: Draws, purpose: str, nodes: Sequence[str], round_: int, replicas: int, dimension: int) -> Array:
+    """Vectors with density proportional to e^{-||e||}, P x K x d: radius Gamma(d, 1), direction uniform; divide by zeta.
+
+    The radius has shape d, not 1: an exponential radius would put too little mass far out and is not private.
+    """
+    out = np.empty((len(nodes), replicas, dimension))
+    for p, node in enumerate(nodes):
+        for k in range(replicas):
+            rng = draws.generator(purpose, node, round_, k)
+            direction = rng.standard_normal(dimension)
+            radius = rng.standard_gamma(dimension)
+            out[p, k] = direction * (radius / np.linalg.norm(direction))
+    return out
+
+
+def grid_step(scale: Array) -> Array:
+    """h: the largest power of two at most 1e-3 times the noise's coordinate scale, a public number."""
+    return np.asarray(np.exp2(np.floor(np.log2(1e-3 * np.asarray(scale)))))
+
+
+def to_grid(v: Array, step: Array, radius: Array) -> Array:
+    """Round(v): clipped to the public ball, then to the nearest point of the public grid, so that no low-order bit is left.
+
+    With a power of two as step, every grid point in the ball is exact in float64 as long as radius/step < 2^53.
+    """
+    largest = radius[..., None]
+    inside = v * (largest / np.maximum(np.linalg.norm(v, axis=-1, keepdims=True), largest))
+    return np.asarray(np.rint(inside / step[..., None]) * step[..., None])
