@@ -60,7 +60,7 @@ def test_receive_is_the_sum_over_edges(family, nodes, relaxation, eta, seed):
     state = admm.begin(zero, zero, topology.degrees)
     for _ in range(4):
         V = rng.normal(size=(nodes, 1, 4))
-        state = admm.receive(state, V, sums(topology, V), topology.degrees, penalty, relaxation)
+        state = admm.receive(state, V, sums(topology, V), topology.degrees, penalty, relaxation=relaxation)
         reference.receive(V[:, 0])
         for p in range(nodes):
             np.testing.assert_allclose(state.W[p, 0], reference.W(p), atol=1e-12)

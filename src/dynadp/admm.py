@@ -58,9 +58,10 @@ def send(
     warm: Array,
     *,
     linear: Array | None = None,
+    phi: Array | float = 0.0,
     factor: Factor | None = None,
 ) -> Solution:
-    """g = argmin_f Z_p(f) + 2 lam_p.f + eta sum_j || f - w_pj ||^2 + linear.f, certified to gamma.
+    """g = argmin_f Z_p(f) + 2 lam_p.f + eta sum_j || f - w_pj ||^2 + (phi/2) ||f||^2 + linear.f, certified to gamma.
 
     Parameters
     ----------
@@ -74,16 +75,27 @@ def send(
         Where the solver begins.
     linear
         A further linear term, P x K x d: the noise (C/B_p) e of Algorithm 2.
+    phi
+        Its Phi, P x K.
     factor
         From the round before.
     """
     b, size = linear_terms(state, eta)
     if linear is not None:
         b, size = b + linear, size + np.linalg.norm(linear, axis=-1)
-    return solve(problem, penalty(degrees, eta), b, gamma, warm, factor=factor, b_size=size)
+    return solve(problem, penalty(degrees, eta) + phi, b, gamma, warm, factor=factor, b_size=size)
 
 
-def receive(state: State, own: Array, neighbours: Array, degrees: Array, eta: Array, relaxation: float = 1.0) -> State:
+def receive(
+    state: State,
+    own: Array,
+    neighbours: Array,
+    degrees: Array,
+    eta: Array,
+    *,
+    relaxation: float = 1.0,
+    pull: Array | None = None,
+) -> State:
     """lam_p + (eta/2) sum_j (V_p - V_j), and W_p from the new messages.
 
     Parameters
@@ -99,9 +111,11 @@ def receive(state: State, own: Array, neighbours: Array, degrees: Array, eta: Ar
     relaxation
         r in (0, 2): w_pj <- r (V_p + V_j)/2 + (1 - r) w_pj and the dual step times r (Boyd et al. 2011, 3.4.3). 1 is the
         paper's algorithm; anything else is for Algorithm 1 in simulation.
+    pull
+        What stands for V_p in W_p instead of V_p itself: 2 g_p - V_p in the paper's Algorithm 3.
     """
     scaled = degrees[:, None, None] * own
-    W = 0.5 * (scaled + neighbours)
+    W = 0.5 * ((scaled if pull is None else degrees[:, None, None] * pull) + neighbours)
     lam = state.lam + (0.5 * relaxation * eta)[:, None] * (scaled - neighbours)
     if relaxation != 1.0:
         W = relaxation * W + (1 - relaxation) * state.W

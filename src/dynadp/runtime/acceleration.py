@@ -81,15 +81,15 @@ class Accelerator:
         self._one_step, self._setbacks = plan.one_step, 0
         self._pooled = np.empty(0)  # || sum_p grad Z_p(f_p) ||, from the last one-step round
 
-    def local_step(self, n: int, state: admm.State, linear: Array | None) -> Array:
-        """V(n): one step from f towards the argmin of round n, or the argmin."""
+    def local_step(self, n: int, state: admm.State, linear: Array | None, phi: Array) -> Array:
+        """g of round n: its argmin, or one step from f towards it."""
         if not self._one_step:
             solution: Solution = admm.send(
-                self.problem, state, self.degrees, self.eta, self.gamma, self.f, linear=linear, factor=self._factor
+                self.problem, state, self.degrees, self.eta, self.gamma, self.f, linear=linear, phi=phi, factor=self._factor
             )
             self._factor = solution.factor
             return solution.point
-        q = admm.penalty(self.degrees, self.eta)
+        q = admm.penalty(self.degrees, self.eta) + phi
         b, _ = admm.linear_terms(state, self.eta)
         Z = self.problem.rows.margins(self.f)
         local = self.problem.local_gradient(self.f, Z)
@@ -114,12 +114,12 @@ class Accelerator:
         self.certificate = certify(self.problem, V)
         return bool((self.certificate.gap <= gap).all() and (self.certificate.distance <= distance).all())
 
-    def mix(self, before: admm.State, after: admm.State, V: Array) -> admm.State:
+    def mix(self, before: admm.State, after: admm.State, g: Array) -> admm.State:
         """Anderson over (W, lam, f), in units that make the three alike; returns the state for the next round and moves f."""
         if not (self._one_step or self.plan.anderson):
-            self.f = V
+            self.f = g
             return after
-        nodes, replicas, dimension = V.shape
+        nodes, replicas, dimension = g.shape
         scales = (1 / np.maximum(self.degrees, 1)[:, None, None], 1 / self.eta[:, None], np.ones(1))
 
         def pack(state: admm.State, f: Array) -> Array:
@@ -127,7 +127,7 @@ class Accelerator:
             return np.concatenate(parts).transpose(1, 0, 2).reshape(replicas, -1)
 
         here = pack(before, self.f)
-        step = pack(after, V) - here
+        step = pack(after, g) - here
         if not np.isfinite(step).all():
             raise NotCertified("the run left the range of floating point; nothing is released. Raise rho or eta, or lower C")
         mixed, grew = self._anderson.step(here, step)

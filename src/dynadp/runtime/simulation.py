@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,11 +13,17 @@ from dynadp.consensus import Certificate, Residuals
 from dynadp.data import Shard, check_shards
 from dynadp.errors import DeclarationError
 from dynadp.losses import Logistic, Loss, check_loss
+from dynadp.noise import Draws, System
 from dynadp.objective import Problem, Storage
+from dynadp.perturbation import Calibration, Dual, NoPerturbation, Perturbation, Public
+from dynadp.privacy.events import Event
+from dynadp.privacy.schedule import Schedule, constant
 from dynadp.regularizers import Regularizer, SquaredL2
 from dynadp.runtime.acceleration import Acceleration, Accelerator
 from dynadp.solvers import default_gamma
 from dynadp.topology import Topology
+
+Output = Literal["last", "tail", "neighbours", "network"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,16 @@ class Run:
         One entry a round.
     state
         (W, lam) after the last round.
+    tail
+        Mean of every node's messages over the last half of the rounds, P x K x d.
+    topology
+        The network.
+    alpha
+        alpha_p(n) of each replica, P x K x T; NaN without a mechanism.
+    calibrations
+        Public numbers of each round; none without a mechanism.
+    seeded
+        Whether noise came from a seed: then the run protects nobody.
     certificate
         The last one, where a certified target was given.
     stopped
@@ -71,8 +88,38 @@ class Run:
     V: Array = field(repr=False)
     rounds: tuple[Round, ...] = field(repr=False)
     state: admm.State = field(repr=False)
+    tail: Array = field(repr=False)
+    topology: Topology = field(repr=False)
+    alpha: Array = field(repr=False)
+    calibrations: tuple[Calibration, ...] = field(repr=False)
+    seeded: bool
     certificate: Certificate | None
     stopped: bool
+
+    def models(self, output: Output = "network") -> Array:
+        """What each node takes home, P x K x d, from released vectors only: free post-processing.
+
+        Parameters
+        ----------
+        output
+            ``last``: its last message. ``tail``: the mean of its messages of the last half of the rounds. ``neighbours``: the
+            mean of its own and its neighbours' tail means. ``network``: the mean of all tail means, forwarded along the graph.
+        """
+        if output == "last":
+            return self.V
+        if output == "tail":
+            return self.tail
+        if output == "neighbours":
+            sums = neighbour_sums(self.topology, self.tail)
+            return np.asarray((self.tail + sums) / (1 + self.topology.degrees)[:, None, None])
+        if output == "network":
+            return np.broadcast_to(self.tail.mean(axis=0), self.tail.shape)
+        raise DeclarationError(f"unknown output {output!r}; expected last, tail, neighbours or network")
+
+    def events(self, replica: int = 0) -> tuple[Event, ...]:
+        """Everything that was spent, in order: what an accountant needs."""
+        nodes, d = self.topology.nodes, self.V.shape[-1]
+        return tuple(event for n, c in enumerate(self.calibrations, 1) for event in c.events(nodes, n, d, replica))
 
     @property
     def mean(self) -> Array:
@@ -111,12 +158,15 @@ def simulate(
     replicas: int = 1,
     gamma: float | None = None,
     start: ArrayLike | None = None,
+    mechanism: Perturbation | None = None,
+    schedule: Schedule | float | Sequence[Schedule | float] | None = None,
+    draws: Draws | None = None,
     linear: Callable[[int], Array] | None = None,
     acceleration: Acceleration | None = None,
     storage: Storage = "auto",
     on_round: Callable[[Round, Array], None] | None = None,
 ) -> Run:
-    """Run Algorithm 1 over the network.
+    """Run Algorithm 1, 2 or 3 over the network.
 
     Parameters
     ----------
@@ -138,10 +188,16 @@ def simulate(
         Public bound on every local gradient; :func:`~dynadp.solvers.default_gamma` by default.
     start
         V(0), public: d numbers, or anything that broadcasts to P x K x d; zero by default.
+    mechanism
+        :class:`~dynadp.perturbation.Dual` or :class:`~dynadp.perturbation.Primal`; by default none, and messages reveal rows.
+    schedule
+        alpha_p(n), a number for a constant one, or a list with one for each replica; required with a mechanism.
+    draws
+        Where noise comes from; by default the operating system's entropy. Seeded draws protect nobody.
     linear
         A further linear term of round n for every local problem, P x K x d.
     acceleration
-        How to speed up and when to stop; by default neither: every round solves its argmin, and all rounds are run.
+        How to speed up and when to stop, for Algorithm 1 only; by default every round solves its argmin and all rounds are run.
     storage
         ``auto``, ``dense`` or ``csr``.
     on_round
@@ -168,28 +224,54 @@ def simulate(
     if not np.isfinite(V).all():
         raise DeclarationError("start holds NaN or infinite values; V(0) must be a finite public vector")
     bounds = default_gamma(problem) if gamma is None else np.full((len(shards), 1), float(gamma))
+    mechanism = mechanism or NoPerturbation()
+    alpha = _alphas(mechanism, schedule, topology.nodes, rounds, replicas)
+    if acceleration is not None and not isinstance(mechanism, NoPerturbation):
+        raise DeclarationError("acceleration is for Algorithm 1 only: it would change what a private run releases")
     plan = acceleration or Acceleration(one_step=False, anderson=0)
-    steps = Accelerator(plan, problem, topology.degrees, penalties, bounds, V)
-    return _rounds(rounds, topology, steps, linear, on_round)
+    steps = Accelerator(plan, problem, topology.degrees, penalties, bounds, V.copy())
+    return _rounds(alpha, topology, steps, mechanism, draws or System(), linear, on_round)
+
+
+def neighbour_sums(topology: Topology, V: Array) -> Array:
+    """sum_j V_j at every node: one sparse product."""
+    return np.asarray((topology.adjacency @ V.reshape(len(V), -1)).reshape(V.shape))
 
 
 def _rounds(
-    rounds: int,
+    alpha: Array,
     topology: Topology,
     steps: Accelerator,
+    mechanism: Perturbation,
+    draws: Draws,
     linear: Callable[[int], Array] | None,
     on_round: Callable[[Round, Array], None] | None,
 ) -> Run:
-    def neighbour_sums(V: Array) -> Array:
-        return np.asarray((topology.adjacency @ V.reshape(len(V), -1)).reshape(V.shape))
+    problem, nodes, degrees, rounds = steps.problem, topology.nodes, topology.degrees, alpha.shape[-1]
+    log: list[Round] = []
+    calibrations: list[Calibration] = []
+    V, stopped = steps.f, False
+    tail = np.zeros_like(V)
+    state = admm.begin(V, neighbour_sums(topology, V), degrees)
 
-    degrees = topology.degrees
-    V, log, stopped = steps.f, [], False
-    state = admm.begin(V, neighbour_sums(V), degrees)
+    def send(n: int, mechanism: Perturbation, alpha: Array) -> tuple[Array, Array]:
+        """The certified minimiser g of round n, and the message V made of it."""
+        public = Public.of(
+            problem.counts, degrees, problem.dimension, problem.C, problem.rho, steps.eta, steps.gamma, problem.loss
+        )
+        calibration = mechanism.calibrate(public, alpha, calibrations[-1] if calibrations else None)
+        calibrations.append(calibration)
+        noise = _sum(calibration.inner_noise(public, draws, nodes, n), None if linear is None else linear(n))
+        g = steps.local_step(n, state, noise, calibration.phi)
+        return g, calibration.release(g, draws, nodes, n)
+
     for n in range(1, rounds + 1):
-        V = steps.local_step(n, state, None if linear is None else linear(n))  # send ...
-        neighbours = neighbour_sums(V)
-        after = admm.receive(state, V, neighbours, degrees, steps.eta, steps.plan.relaxation)  # ... and receive
+        g, V = send(n, mechanism, alpha[..., n - 1])
+        neighbours = neighbour_sums(topology, V)
+        pull = 2 * g - V if mechanism.own == "paper" and n < rounds else None  # what follows the last round is made of messages
+        after = admm.receive(state, V, neighbours, degrees, steps.eta, relaxation=steps.plan.relaxation, pull=pull)
+        if n > rounds // 2:
+            tail += V
         residuals = Residuals.of(V, neighbours, state, after, degrees, steps.eta)
         log.append(Round.of(n, V, neighbours, state, after, degrees, steps.eta))
         if on_round:
@@ -197,9 +279,47 @@ def _rounds(
         stopped = steps.done(V, residuals)
         if stopped:
             break
-        state = steps.mix(state, after, V)
+        state = steps.mix(state, after, g)
         steps.balance(n, residuals)
-    return Run(V, tuple(log), after, steps.certificate, stopped)
+    if mechanism.final is not None:
+        V = send(rounds + 1, Dual(), np.full(alpha.shape[:2], mechanism.final))[1]
+    private = not isinstance(mechanism, NoPerturbation)
+    return Run(
+        V=V,
+        rounds=tuple(log),
+        state=after,
+        tail=V if stopped else tail / (rounds - rounds // 2),
+        topology=topology,
+        alpha=alpha,
+        calibrations=tuple(calibrations) if private else (),
+        seeded=private and draws.seeded,
+        certificate=steps.certificate,
+        stopped=stopped,
+    )
+
+
+def _sum(a: Array | None, b: Array | None) -> Array | None:
+    return b if a is None else a if b is None else a + b
+
+
+def _alphas(
+    mechanism: Perturbation,
+    schedule: Schedule | float | Sequence[Schedule | float] | None,
+    nodes: Sequence[str],
+    rounds: int,
+    replicas: int,
+) -> Array:
+    """alpha_p(n), P x K x T; NaN without a mechanism, so that nobody takes it for a number."""
+    if isinstance(mechanism, NoPerturbation):
+        if schedule is not None:
+            raise DeclarationError("a schedule was given but no mechanism; give mechanism = Dual() or Primal()")
+        return np.full((len(nodes), replicas, rounds), np.nan)
+    if schedule is None:
+        raise DeclarationError(f"mechanism {mechanism.name!r} needs a schedule: how much each release may lose (alpha)")
+    given = list(schedule) if isinstance(schedule, Sequence) else [schedule] * replicas
+    if len(given) != replicas:
+        raise DeclarationError(f"{len(given)} schedules for {replicas} replicas; expected one, or one for each")
+    return np.stack([(s if isinstance(s, Schedule) else constant(s)).table(nodes, rounds) for s in given], axis=1)
 
 
 def _penalties(eta: float | Sequence[float], replicas: int) -> Array:
