@@ -87,6 +87,26 @@ class Numeric(Declared):
                 names.append(self.name if code == "linear" else f"{self.name}^2")
         return tuple(names)
 
+    @property
+    def diameter2(self) -> float:
+        """Squared distance by which replacing a cell can move its features: 4 or 1 for u, 1 for u^2, 2 for the hats."""
+        moves = {"linear": 4.0 if self.signed else 1.0, "square": 1.0, "hats": 2.0}
+        return self.weight**2 * sum(moves[code] for code in self.encode)
+
+    def project(self, f: Array) -> Array:
+        """A vector of features brought back to where means of features lie: numbers in their bounds, hats on the simplex."""
+        f = f / self.weight
+        out, position = [], 0
+        for code in self.encode:
+            if code == "hats":
+                out.append(onto_simplex(f[position : position + len(self.knots)], full=True))
+                position += len(self.knots)
+            else:
+                low = -1.0 if self.signed and code == "linear" else 0.0
+                out.append(np.clip(f[position : position + 1], low, 1.0))
+                position += 1
+        return np.asarray(self.weight * np.concatenate(out))
+
     def _t(self, v: ArrayLike) -> Array:
         v = np.asarray(v, dtype=float)
         return np.log1p(v - self.low) if self.transform == "log1p" else v
@@ -160,6 +180,15 @@ class Categorical(Declared):
         return self
 
     @property
+    def diameter2(self) -> float:
+        """Squared distance by which replacing a cell can move its features: from one corner of the block to another, 2."""
+        return 2.0 * self.weight**2
+
+    def project(self, f: Array) -> Array:
+        """A vector of features brought back to where means of features lie: shares that sum to 1, or to less with ``zero``."""
+        return np.asarray(self.weight * onto_simplex(f / self.weight, full=self.other != "zero"))
+
+    @property
     def _stand_in(self) -> str:
         """The spelling of the value that stands for a missing one."""
         return spelling(self.missing.get("value")) if isinstance(self.missing, dict) else ""
@@ -192,6 +221,15 @@ class Categorical(Declared):
 
 
 Column = Annotated[Numeric | Categorical, Field(discriminator="kind")]
+
+
+def onto_simplex(v: Array, full: bool) -> Array:
+    """argmin ||x - v|| over x >= 0 with sum x = 1 (``full``) or sum x <= 1 (Held, Wolfe and Crowder 1974)."""
+    if not full and np.maximum(v, 0.0).sum() <= 1:
+        return np.asarray(np.maximum(v, 0.0))
+    u = np.sort(v)[::-1]
+    excess = (np.cumsum(u) - 1) / np.arange(1, len(u) + 1)
+    return np.asarray(np.maximum(v - excess[np.flatnonzero(u > excess)[-1]], 0.0))
 
 
 @lru_cache(maxsize=1000)

@@ -1,0 +1,77 @@
+"""A private centring round: every node releases the means of its features once, charged like any other release.
+
+Rows that are centred before they are scaled to norm 1 leave less of that norm to what all rows share, so more of it tells them
+apart. Replacing a row moves a node's means by at most D/B_p, D^2 the sum of the columns' squared diameters.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dynadp.arrays import Array
+from dynadp.data import Schema, Table
+from dynadp.errors import DeclarationError
+from dynadp.noise import Draws, grid_step, l2_laplace, to_grid
+from dynadp.privacy.events import Event, L2Laplace
+
+
+@dataclass(frozen=True)
+class Centring:
+    """What a centring round released and made of it.
+
+    Attributes
+    ----------
+    messages
+        Each node's noisy means, P x (d - 1): what was sent.
+    centre
+        Their mean, weighed by the public B_p and brought back to where means can lie: free post-processing.
+    events
+        What it cost each node.
+    seeded
+        Whether noise came from a seed: then it protects nobody.
+    """
+
+    messages: Array = field(repr=False)
+    centre: Array = field(repr=False)
+    events: tuple[Event, ...] = field(repr=False)
+    seeded: bool
+
+    def applied(self, schema: Schema) -> Schema:
+        """The schema with this centre, and rows scaled to norm 1."""
+        return schema.model_copy(update={"centre": tuple(self.centre.tolist()), "scaling": "unit"})
+
+
+def private_centre(schema: Schema, tables: Sequence[Table], names: Sequence[str], alpha: float, draws: Draws) -> Centring:
+    """V_p = Round(mean of phi + e), e l2-Laplace with zeta = alpha B_p/D: alpha-DP for each node.
+
+    Parameters
+    ----------
+    schema
+        Without a centre yet.
+    tables, names
+        Each node's raw rows, and its name.
+    alpha
+        The loss of this one release, round 0.
+    draws
+        Where noise comes from.
+    """
+    if schema.centre is not None:
+        raise DeclarationError("the schema has a centre already; a private centring round makes one")
+    if not (np.isfinite(alpha) and alpha > 0):
+        raise DeclarationError(f"alpha is {alpha!r}; expected a finite number above 0")
+    raw = schema.model_copy(update={"norm": 1.0, "scaling": "none", "intercept": 0.0})
+    features = [raw.rows({name: np.asarray(cells)[schema.kept(table)] for name, cells in table.items()}) for table in tables]
+    counts = np.array([float(rows.shape[0]) for rows in features])
+    means = np.array([np.asarray(rows.sum(axis=0)).ravel() / rows.shape[0] for rows in features])
+    D = float(np.sqrt(sum(column.diameter2 for column in schema.columns))) * (1 + 1e-9)
+    zeta = alpha * counts / D
+    noise = l2_laplace(draws, "centring", names, 0, 1, means.shape[1])[:, 0] / zeta[:, None]
+    step = grid_step(np.sqrt(means.shape[1] + 1) / zeta)
+    radius = np.exp2(np.ceil(np.log2(1e3 * (D * np.sqrt(len(schema.columns)) + means.shape[1] / zeta))))
+    messages = to_grid(means + noise, step, radius)
+    mean = counts @ messages / counts.sum()
+    parts = np.split(mean, np.cumsum([len(column.features) for column in schema.columns])[:-1])
+    centre = np.concatenate([column.project(part) for column, part in zip(schema.columns, parts, strict=True)])
+    events = tuple(L2Laplace(name, 0, "centring", float(alpha), means.shape[1]) for name in names)
+    return Centring(messages, centre, events, draws.seeded)
