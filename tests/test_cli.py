@@ -19,7 +19,7 @@ from dynadp.record import load_model, load_run, read_rounds
 
 DYNADP = Path(sys.executable).parent / "dynadp"
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("PYTHONUNBUFFERED", "FORCE_COLOR")}
-FILES = ["convergence.html", "convergence.png", "model.json", "network.html", "network.png", "rounds.jsonl", "run.json"]
+FILES = ["convergence.html", "convergence.png", "dual", "network.html", "network.png", "none", "primal"]
 
 
 def dynadp(*arguments, cwd, **more):
@@ -50,49 +50,65 @@ def test_demo_leaves_a_run_with_pictures_and_a_table(shown, answered):
     (run,) = (folder / "runs").iterdir()
     assert run.name.startswith("demo-")
     assert sorted(p.name for p in run.iterdir()) == FILES
+    assert sorted(p.name for p in (run / "dual").iterdir()) == ["model.json", "rounds.jsonl", "run.json"]
     assert (run / "network.png").read_bytes().startswith(b"\x89PNG")
-    assert "synthetic rows, no privacy" in process.stdout
-    assert f"Run folder: runs/{run.name}" in process.stdout
-    result = json.loads(answered[1].stdout)
-    row = next(line for line in process.stdout.splitlines() if "6,000" in line)
-    expected = f"{1 - max(result['node_errors']):.1%} to {1 - min(result['node_errors']):.1%}"
-    for cell in (expected, f"{1 - result['centralised_error']:.1%}", f"{result['consensus_gap']:.1e}"):
-        assert cell in row
+    assert "SIMULATION" in process.stdout
+    assert f"Folder:  runs/{run.name}" in process.stdout
+    for entry in json.loads(answered[1].stdout)["runs"]:
+        row = next(line for line in process.stdout.splitlines() if f" {entry['mechanism']} " in line)
+        for cell in (f"{1 - min(entry['node_errors']):.1%}", f"{entry['consensus_gap']:.1e}", str(entry["rounds"])):
+            assert cell in row
+        assert ("no privacy" in row) == (entry["mechanism"] == "none")
 
 
 def test_json_is_all_of_stdout(answered):
     folder, process = answered
     assert process.exit_code == 0
     result = json.loads(process.stdout)
-    assert (result["version"], result["simulation"], result["protected"], result["mechanism"]) == (1, True, False, "none")
-    assert (result["nodes"], result["rows"], result["rounds"], result["folder"]) == (5, 6000, 60, str(folder))
+    assert (result["version"], result["simulation"], result["protected"]) == (1, True, False)
+    assert (result["nodes"], result["rows"], result["folder"]) == (5, ROWS, str(folder))
     assert all(Path(p).stat().st_size > 1000 for p in result["pictures"])
     assert result["centralised_error"] < result["majority_error"] - 0.05
-    assert max(abs(error - result["centralised_error"]) for error in result["node_errors"]) < 0.01
-    assert 0 < result["consensus_gap"] < 0.01
+    assert [(run["mechanism"], run["alpha"]) for run in result["runs"]] == [("none", None), ("dual", 1.0), ("primal", 1.0)]
+    for run in result["runs"]:
+        assert max(abs(error - result["centralised_error"]) for error in run["node_errors"]) < 0.02
+        assert run["privacy"]["protected"] is False
+    plain, *private = result["runs"]
+    assert 0 < plain["consensus_gap"] < 0.01
+    assert all(run["privacy"]["alpha_sum"] == pytest.approx(20.0) for run in private)
 
 
-def test_record_of_the_demo_tells_what_was_run(answered):
+@pytest.mark.parametrize(("mechanism", "rounds", "alpha"), [("none", 60, None), ("dual", 20, 1.0), ("primal", 20, 1.0)])
+def test_record_of_the_demo_tells_what_was_run(answered, mechanism, rounds, alpha):
     folder, process = answered
-    result = json.loads(process.stdout)
+    entry = next(run for run in json.loads(process.stdout)["runs"] if run["mechanism"] == mechanism)
+    folder = folder / mechanism
     config = load_run(folder)["config"]
     assert load_run(folder)["simulation"] is True
-    assert (config["data"]["synthetic"], config["data"]["seed"], config["mechanism"]) == (True, 0, "none")
+    assert (config["data"]["synthetic"], config["data"]["seed"], config["mechanism"]["name"]) == (True, 0, mechanism)
+    assert config["schedule"] == (None if alpha is None else {"name": "constant", "alpha": alpha})
+    assert config["entropy"] == (None if alpha is None else {"seed": 0})
     assert [node["name"] for node in config["nodes"]] == list(SILOS)
-    assert [(line["round"], line["node"]) for line in read_rounds(folder)] == [(n, p) for n in range(1, 61) for p in SILOS]
+    lines = list(read_rounds(folder))
+    assert [(line["round"], line["node"]) for line in lines] == [(n, p) for n in range(1, rounds + 1) for p in SILOS]
+    assert {line["alpha"] for line in lines} == {alpha}
     data = census(ROWS, seed=0, nodes=5, heterogeneity=HETEROGENEITY)
-    wrong = np.mean(load_model(folder).predict(data.test) != data.test["income"])
-    assert wrong == pytest.approx(result["node_errors"][0], abs=1e-12)
+    model = load_model(folder)
+    wrong = np.mean(model.predict(data.test) != data.test["income"])
+    assert wrong == pytest.approx(entry["node_errors"][0], abs=1e-12)
+    assert (model.mechanism, model.privacy["protected"]) == (mechanism, False)
+    assert ("SIMULATION" in model.privacy["statement"]) == (alpha is not None)
 
 
 def test_another_seed_makes_other_rows_and_the_same_kind_of_table(answered, tmp_path):
     result = CliRunner(env={"COLUMNS": "200"}).invoke(
-        main, ["demo", "--mechanism", "none", "--seed", "1", "--out", str(tmp_path)]
+        main, ["demo", "--mechanism", "dual", "--seed", "1", "--out", str(tmp_path)]
     )
     assert result.exit_code == 0
-    assert load_run(tmp_path)["config"]["data"]["seed"] == 1
-    assert not np.array_equal(load_model(tmp_path).coef, load_model(answered[0]).coef)
-    for part in ("consensus gap", "6,000", f"Run folder: {tmp_path}", f"Picture:    {tmp_path / 'network.html'}"):
+    assert load_run(tmp_path / "dual")["config"]["data"]["seed"] == 1
+    assert not np.array_equal(load_model(tmp_path / "dual").coef, load_model(answered[0] / "dual").coef)
+    assert not (tmp_path / "none").exists()
+    for part in ("consensus gap", f"{ROWS:,}", f"Folder:  {tmp_path}", f"Picture: {tmp_path / 'network.html'}"):
         assert part in result.output
 
 
@@ -116,8 +132,6 @@ def test_folder_that_cannot_be_made_is_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["demo", "--mechanism", "dual"], "dynadp: --mechanism dual is not in this version; it trains without privacy"),
-        (["demo", "--mechanism", "primal"], "dynadp: --mechanism primal is not in this version"),
         (["demo", "--mechanism", "magic"], "'magic' is not one of 'none', 'dual', 'primal', 'all'"),
         (["demo", "--seed", "-1"], "-1 is not in the range"),
         (["demo", "--seed", "x"], "'x' is not a valid integer"),
@@ -138,9 +152,9 @@ def test_wrong_usage_is_exit_2_and_leaves_nothing(arguments, message, tmp_path, 
 
 
 def test_wrong_usage_of_the_real_program(tmp_path):
-    process = dynadp("demo", "--mechanism", "dual", cwd=tmp_path)
+    process = dynadp("demo", "--mechanism", "magic", cwd=tmp_path)
     assert (process.returncode, process.stdout) == (2, "")
-    assert process.stderr.count("\n") == 1
+    assert "'magic' is not one of" in process.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -190,9 +204,10 @@ main()
 def test_ctrl_c_is_exit_130_and_leaves_whole_files(tmp_path):
     process = subprocess.run([sys.executable, "-c", PRESS, "demo", "--out", tmp_path], capture_output=True, text=True)
     assert (process.returncode, process.stdout, process.stderr) == (130, "", "dynadp: interrupted\n")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["rounds.jsonl", "run.json"]
-    assert load_run(tmp_path)["config"]["rounds"] == 60
-    assert [line["round"] for line in read_rounds(tmp_path)] == [1] * 5
+    assert [p.name for p in tmp_path.iterdir()] == ["none"]
+    assert sorted(p.name for p in (tmp_path / "none").iterdir()) == ["rounds.jsonl", "run.json"]
+    assert load_run(tmp_path / "none")["config"]["rounds"] == 60
+    assert [line["round"] for line in read_rounds(tmp_path / "none")] == [1] * 5
 
 
 def test_closed_pipe_is_quiet_and_no_success(tmp_path):

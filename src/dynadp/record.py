@@ -137,8 +137,7 @@ class RunFolder:
             When, as ISO 8601 text; the caller knows the time.
         """
         folder = cls(path)
-        if folder.path.exists() and (not folder.path.is_dir() or any(folder.path.iterdir())):
-            raise RecordError(f"{folder.path} exists and is not an empty folder; choose another, nothing is overwritten")
+        cls.require_empty(folder.path)
         try:
             folder.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -156,6 +155,12 @@ class RunFolder:
         write_whole(folder.path / "run.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
         (folder.path / "rounds.jsonl").touch()
         return folder
+
+    @staticmethod
+    def require_empty(path: Path) -> None:
+        """Refuse a path that holds anything."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise RecordError(f"{path} exists and is not an empty folder; choose another, nothing is overwritten")
 
     def append(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Add lines to rounds.jsonl; an unfinished last line, left by a crash, goes."""

@@ -148,12 +148,14 @@ class Topology:
         return cls(FAMILIES[name](nodes, degree, probability, seed) if nodes > 2 else nx.path_graph(nodes), name)
 
     @classmethod
-    def from_edges(cls, edges: Iterable[tuple[Hashable, Hashable]], nodes: Iterable[Hashable] = ()) -> "Topology":
+    def from_edges(
+        cls, edges: Iterable[tuple[Hashable, Hashable]], nodes: Iterable[Hashable] = (), name: str = "edges"
+    ) -> "Topology":
         """The graph of an edge list; ``nodes`` fixes the order and may name further nodes."""
         graph = nx.Graph()
         graph.add_nodes_from(nodes)
         graph.add_edges_from(edges)
-        return cls(graph, "edges")
+        return cls(graph, name)
 
     @classmethod
     def from_graphml(cls, path: str | Path) -> "Topology":

@@ -34,15 +34,17 @@ def main() -> None:
     type=click.Choice(["none", "dual", "primal", "all"]),
     default="all",
     show_default=True,
-    help="How messages are protected; 'all' runs every mechanism of this version.",
+    help="How messages are protected; 'all' runs each.",
 )
-@click.option("--out", type=click.Path(file_okay=False), help="Run folder to make; must not hold anything yet.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the rows that are made.")
+@click.option("--out", type=click.Path(file_okay=False), help="Folder to make; must not hold anything yet.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the rows that are made, and of the noise."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def demo(mechanism: str, out: str | None, seed: int, as_json: bool) -> None:
     """Five silos of made census rows on a ring learn one classifier, offline, with pictures.
 
-    The rows are synthetic, so nobody needs protection. This version trains without privacy (Algorithm 1).
+    Rows are synthetic and noise is seeded: a SIMULATION that protects nobody, and nobody needs protection.
     """
     from dynadp.cli.demo import run_demo
 
