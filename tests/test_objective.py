@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from dynadp import objective
 from dynadp.losses import HuberHinge, Logistic
 from dynadp.objective import DenseRows, Problem, SparseRows, faster_storage, stack_rows
 from dynadp.regularizers import SmoothElasticNet, SquaredL2
@@ -88,3 +89,29 @@ def test_auto_storage_counts_entries_of_both_kinds():
     assert isinstance(stack_rows(sparse), SparseRows)
     assert isinstance(stack_rows([part.toarray() for part in sparse]), SparseRows)
     assert isinstance(stack_rows(blocks((40, 40), 200, density=1.0)), DenseRows)
+
+
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+def test_threads_change_no_bit(monkeypatch, storage):
+    """A node's rows stay with one worker, so results are the same with one worker, with several, and in threads."""
+    parts, F = blocks((30, 1, 50, 20, 7), 6), np.random.default_rng(0).normal(size=(5, 3, 6))
+    found = []
+    for workers, threshold in ((1, 10**9), (3, 10**9), (3, 0)):
+        monkeypatch.setattr(objective, "WORKERS", workers)
+        monkeypatch.setattr(objective, "_WORTH_SHARING", threshold)
+        problem = Problem(parts, Logistic(), SquaredL2(), 1.0, 0.1, storage=storage)
+        Z = problem.rows.margins(F)
+        found.append([Z, problem.local_gradient(F), problem.hessians(F, Z), problem.hessian_diagonals(F, Z)])
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_an_error_in_a_thread_is_not_lost(monkeypatch):
+    monkeypatch.setattr(objective, "_WORTH_SHARING", 0)
+
+    def fail(item):
+        raise ValueError(item)
+
+    with pytest.raises(ValueError, match="2"):
+        objective.share_out(fail, [2, 2], 10)

@@ -6,8 +6,12 @@ Algorithm 1, dual and primal perturbation differ only in q and b. Arrays have th
 ``F`` is P x K x d, ``q`` P x 1 or P x K, ``b`` P x K x d; margins are N x K with the rows of all nodes one below the other.
 """
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +22,9 @@ from dynadp.losses import Loss
 from dynadp.regularizers import Regularizer
 
 Storage = Literal["auto", "dense", "csr"]
+T = TypeVar("T")
+WORKERS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+_WORTH_SHARING = 1_000_000  # products or function values; below it, handing work to threads costs more than it saves
 
 
 class StackedRows(Protocol):
@@ -82,49 +89,92 @@ class DenseRows:
 
 
 class SparseRows:
-    """All rows in one block-diagonal CSR matrix, N x Pd: one sparse product a pass for the whole network."""
+    """All rows in block-diagonal CSR matrices, one for each worker thread: one sparse product each a pass.
+
+    A node's rows lie in one matrix, so that results do not depend on the number of workers.
+    """
 
     def __init__(self, blocks: Sequence[Rows]) -> None:
         parts = [block if isinstance(block, csr_array) else csr_array(block) for block in blocks]
         self.dimension = parts[0].shape[1]
         self.offsets = np.cumsum([0, *(part.shape[0] for part in parts)])
-        starts = np.cumsum([0, *(part.nnz for part in parts)])
-        wide = np.int64 if max(starts[-1], len(parts) * self.dimension) > np.iinfo(np.int32).max else np.int32
-        self.matrix = csr_array(
-            (
-                np.concatenate([part.data for part in parts]),
-                np.concatenate([part.indices.astype(wide) + p * self.dimension for p, part in enumerate(parts)]),
-                np.concatenate([[0], *(part.indptr[1:] + start for part, start in zip(parts, starts, strict=False))]).astype(
-                    wide
-                ),
-            ),
-            shape=(int(self.offsets[-1]), len(parts) * self.dimension),
-        )
-        self.transposed = self.matrix.T
+        ends = np.searchsorted(self.offsets, self.offsets[-1] * np.arange(1, WORKERS) / WORKERS)
+        cuts = np.unique([0, *ends, len(parts)])
+        self.groups = [_Group(parts, slice(low, high), self.offsets) for low, high in pairwise(cuts)]
+        self.filled = sum(group.matrix.nnz for group in self.groups)
 
     def margins(self, F: Array) -> Array:
         """A F."""
-        nodes, replicas, dimension = F.shape
-        return np.asarray(self.matrix @ F.transpose(0, 2, 1).reshape(nodes * dimension, replicas))
+        out = np.empty((self.offsets[-1], F.shape[1]))
+
+        def product(group: _Group) -> None:
+            out[group.rows] = group.matrix @ F[group.nodes].transpose(0, 2, 1).reshape(-1, F.shape[1])
+
+        share_out(product, self.groups, self.filled * F.shape[1])
+        return out
 
     def adjoint(self, S: Array) -> Array:
         """A_p^T S_p."""
-        return self._stacked(self.transposed @ S)
+        out = np.empty((len(self.offsets) - 1, S.shape[1], self.dimension))
+
+        def product(group: _Group) -> None:
+            stacked = group.matrix.T @ S[group.rows]
+            out[group.nodes] = stacked.reshape(-1, self.dimension, S.shape[1]).transpose(0, 2, 1)
+
+        share_out(product, self.groups, self.filled * S.shape[1])
+        return out
 
     def squared_adjoint(self, s: Array) -> Array:
         """(A_p o A_p)^T s_p."""
-        squared = csr_array((np.square(self.matrix.data), self.matrix.indices, self.matrix.indptr), shape=self.matrix.shape)
-        return np.asarray((squared.T @ s).reshape(-1, self.dimension))
-
-    def _stacked(self, product: Array) -> Array:
-        nodes = len(self.offsets) - 1
-        return np.ascontiguousarray(product.reshape(nodes, self.dimension, -1).transpose(0, 2, 1))
+        out = np.empty((len(self.offsets) - 1, self.dimension))
+        for group in self.groups:
+            A = group.matrix
+            squared = csr_array((np.square(A.data), A.indices, A.indptr), shape=A.shape)
+            out[group.nodes] = (squared.T @ s[group.rows]).reshape(-1, self.dimension)
+        return out
 
     def gram(self, p: int, weights: Array, step: int) -> Array:
         """A_p^T diag(w) A_p, through dense rows: the result is dense and BLAS is faster than a sparse product."""
-        rows = self.matrix[self.offsets[p] : self.offsets[p + 1] : step]
-        shifted = csr_array((rows.data, rows.indices - p * self.dimension, rows.indptr), (len(weights), self.dimension))
+        group = next(group for group in self.groups if group.nodes.start <= p < group.nodes.stop)
+        low, high = self.offsets[p : p + 2] - group.rows.start
+        rows = group.matrix[low:high:step]
+        first = (p - group.nodes.start) * self.dimension
+        shifted = csr_array((rows.data, rows.indices - first, rows.indptr), (len(weights), self.dimension))
         return _gram(shifted.toarray(), weights)
+
+
+class _Group:
+    """Some consecutive nodes' rows as one block-diagonal CSR matrix."""
+
+    def __init__(self, parts: Sequence[csr_array], nodes: slice, offsets: NDArray[np.int64]) -> None:
+        self.nodes, self.rows = nodes, slice(int(offsets[nodes.start]), int(offsets[nodes.stop]))
+        parts = parts[nodes]
+        dimension = parts[0].shape[1]
+        starts = np.cumsum([0, *(part.nnz for part in parts)])
+        wide = np.int64 if max(starts[-1], len(parts) * dimension) > np.iinfo(np.int32).max else np.int32
+        ends = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]
+        self.matrix = csr_array(
+            (
+                np.concatenate([part.data for part in parts]),
+                np.concatenate([part.indices.astype(wide) + i * dimension for i, part in enumerate(parts)]),
+                np.concatenate([[0], *ends]).astype(wide),
+            ),
+            shape=(self.rows.stop - self.rows.start, len(parts) * dimension),
+        )
+
+
+def share_out(work: Callable[[T], None], items: Sequence[T], size: int) -> None:
+    """Do the work on every item, in threads where there is enough of it: NumPy and SciPy release the interpreter's lock."""
+    if len(items) > 1 and size > _WORTH_SHARING:
+        list(_workers().map(work, items))
+    else:
+        for item in items:
+            work(item)
+
+
+@cache
+def _workers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(WORKERS, thread_name_prefix="dynadp")
 
 
 def _gram(rows: Array, weights: Array) -> Array:
@@ -142,13 +192,14 @@ def stack_rows(blocks: Sequence[Rows], replicas: int = 1, storage: Storage = "au
 
 
 def faster_storage(rows: int, dimension: int, filled: int, replicas: int) -> Literal["dense", "csr"]:
-    """Dense iff nnz (1 + K) k > N d (1 + K/8).
+    """CSR iff nnz (a + K) + c N < N d (e + g K).
 
-    A sparse pass costs an index and a value for each entry and replica; a dense pass runs at memory speed for one replica and
-    at matrix-product speed for many. The constants come from ``benchmarks/storage.py``, which prints where the lines cross.
+    A sparse pass pays for an index and a value of each entry once and for a product with each replica; a dense pass runs at
+    memory speed for one replica and at matrix-product speed for many. ``benchmarks/storage.py`` measures where the lines cross
+    and fits the constants.
     """
-    sparse = filled * (1.2 + 1.0 * replicas) + rows
-    dense = rows * dimension * (0.35 + 0.09 * replicas)
+    sparse = filled * (3.1 + replicas) + 7.4 * rows
+    dense = rows * dimension * (1.4 + 0.22 * replicas)
     return "csr" if sparse < dense else "dense"
 
 
@@ -191,8 +242,13 @@ class Problem:
 
     def data_gradient(self, Z: Array) -> Array:
         """(C/B_p) sum_i L'(z_i) a_i: P x K x d."""
-        slopes = self.loss.slope(Z)
-        slopes *= self.row_weight
+        slopes = np.empty_like(Z)
+
+        def fill(rows: slice) -> None:
+            np.multiply(self.loss.slope(Z[rows]), self.row_weight[rows], out=slopes[rows])
+
+        cuts = np.linspace(0, len(Z), WORKERS + 1).astype(int)
+        share_out(fill, [slice(low, high) for low, high in pairwise(cuts)], Z.size)
         return self.rows.adjoint(slopes)
 
     def local_gradient(self, F: Array, Z: Array | None = None) -> Array:
