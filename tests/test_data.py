@@ -314,3 +314,26 @@ def test_a_changed_copy_has_its_own_features():
     plan = schema(AGE)
     assert plan.features[-1] == "(intercept)"
     assert plan.model_copy(update={"intercept": 0.0}).features == plan.features[:-1]
+
+
+def test_a_huge_whole_number_does_not_change_its_neighbours():
+    plan = schema(Categorical(name="code", values=(9007199254740993, 1), missing="refuse"))
+    for last in (1, 2**63, 2**70):
+        rows = plan.rows({"code": [9007199254740993, 1, last]})
+        assert rows.toarray()[0].tolist() == plan.rows({"code": [9007199254740993]}).toarray()[0].tolist()
+
+
+class Unsure:
+    """Like pandas' NA: neither equal nor unequal to itself."""
+
+    def __ne__(self, other):
+        return self
+
+    def __bool__(self):
+        raise TypeError("ambiguous")
+
+
+def test_a_cell_that_is_neither_equal_nor_unequal_to_itself_is_missing():
+    plan = schema(Numeric(name="age", low=0, high=1, missing=0.5))
+    rows = plan.rows({"age": np.array([0.5, Unsure()], dtype=object)}).toarray()
+    np.testing.assert_array_equal(rows[0], rows[1])

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from dynadp import objective
+from dynadp.errors import DeclarationError
 from dynadp.losses import HuberHinge, Logistic
 from dynadp.objective import DenseRows, Problem, SparseRows, faster_storage, stack_rows
 from dynadp.regularizers import SmoothElasticNet, SquaredL2
@@ -78,10 +79,34 @@ def test_denser_rows_never_turn_sparse(rows, dimension, density, replicas):
     assert picks[1] == "dense" or picks[0] == "csr"
 
 
-@settings(max_examples=20)
-@given(st.sampled_from(["dense", "csr"]))
+@pytest.mark.parametrize("storage", ["dense", "csr"])
 def test_asked_storage_is_used(storage):
     assert type(stack_rows(blocks((3, 3), 4), storage=storage)) is {"dense": DenseRows, "csr": SparseRows}[storage]
+
+
+def test_unknown_storage_is_refused():
+    with pytest.raises(DeclarationError, match="storage is 'Dense'"):
+        stack_rows(blocks((3, 3), 4), storage="Dense")
+
+
+def test_a_majorant_exceeds_every_hessian():
+    problem = Problem(blocks((30, 50), 5), Logistic(), SmoothElasticNet(), C=3.0, rho=0.1)
+    rng = np.random.default_rng(0)
+    for scale in (0.0, 0.1, 10.0):
+        F = rng.normal(size=(2, 1, 5)) * scale
+        Z = problem.rows.margins(F)
+        gap = problem.hessians(F, Z, majorant=True) - problem.hessians(F, Z)
+        assert np.linalg.eigvalsh(gap).min() >= -1e-12
+        over = problem.hessian_diagonals(F, Z, majorant=True)
+        np.testing.assert_allclose(over, np.diagonal(problem.hessians(F, Z, majorant=True), axis1=1, axis2=2))
+
+
+def test_a_thinned_hessian_has_the_weight_of_a_whole_one():
+    same = [np.repeat(part, 4, axis=0) for part in blocks((20, 30), 5)]
+    problem = Problem(same, Logistic(), SquaredL2(), C=3.0, rho=0.1)
+    F = np.random.default_rng(0).normal(size=(2, 1, 5))
+    Z = problem.rows.margins(F)
+    np.testing.assert_allclose(problem.hessians(F, Z, step=4), problem.hessians(F, Z))
 
 
 def test_auto_storage_counts_entries_of_both_kinds():

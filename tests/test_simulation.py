@@ -4,10 +4,12 @@ import itertools
 import numpy as np
 import pytest
 
+from dynadp.consensus import certify
 from dynadp.data import Shard
 from dynadp.datasets import census, partition
 from dynadp.errors import DataError, DeclarationError, LossError, NotCertified
 from dynadp.losses import HuberHinge, Logistic, SmoothedHinge
+from dynadp.objective import Problem
 from dynadp.regularizers import SmoothElasticNet, SquaredL2
 from dynadp.runtime.acceleration import Acceleration
 from dynadp.runtime.simulation import default_eta, simulate
@@ -286,3 +288,81 @@ def test_default_penalty_is_public_and_grows_as_the_graph_gets_worse():
     assert values == sorted(values)
     assert default_eta(Topology.family("ring", 1), Logistic(), 1.0, 1e-4) > 0
     assert default_eta(Topology.family("ring", 5), Logistic(), 1750.0, 1e-10) > 0.01
+
+
+def test_residual_stopping_waits_for_the_local_steps():
+    shard = census(500, seed=1, nodes=1).shards()[0]
+    optimum = centralised_optimum([shard], Logistic(), SquaredL2(), 1.0, 1e-3)
+    run = simulate([shard], Topology.family("ring", 1), rho=1e-3, rounds=200, acceleration=Acceleration(residual=1e-8))
+    assert run.stopped
+    assert farthest(run, optimum) < 1e-5
+
+
+def test_a_run_that_ends_by_rounds_certifies_what_it_hands_back(census5):
+    arguments = {"rho": 1e-3, "rounds": 15, "acceleration": Acceleration(gap=1e-9)}
+    run = simulate(census5.shards(), Topology.family("ring", 5), **arguments)
+    problem = Problem([s.signed for s in census5.shards()], Logistic(), SquaredL2(), 1.0, 1e-3)
+    assert not run.stopped
+    np.testing.assert_allclose(run.certificate.gap, certify(problem, run.V).gap, rtol=1e-6)
+    assert run.certificate.gap[0] < 1
+
+
+def test_two_lopsided_nodes_with_a_sharp_hinge():
+    rng = np.random.default_rng(0)
+    shards = []
+    for count in (20, 3):
+        X = rng.normal(size=(count, 2))
+        X /= np.linalg.norm(X, axis=1, keepdims=True)
+        shards.append(Shard.of(X, np.where(X[:, 0] + 0.3 * rng.normal(size=count) > 0, 1, -1)))
+    for plan in (None, Acceleration(gap=1e-6)):
+        run = simulate(shards, Topology.family("path", 2), loss=HuberHinge(width=0.01), rho=1e-3, rounds=600, acceleration=plan)
+        assert np.isfinite(run.V).all()
+
+
+def test_callers_cannot_change_messages(census5):
+    def meddle(entry, V):
+        V[:] = 0
+
+    with pytest.raises(ValueError, match="read-only"):
+        simulate(census5.shards(), Topology.family("ring", 5), rounds=1, on_round=meddle)
+
+
+def test_relaxation_and_gamma_are_used(census5):
+    topology, plan = Topology.family("ring", 5), {"one_step": False, "anderson": 0}
+    plain, relaxed = (
+        simulate(census5.shards(), topology, rounds=3, acceleration=Acceleration(**plan, relaxation=r)).V for r in (1.0, 1.5)
+    )
+    assert np.abs(plain - relaxed).max() > 1e-3
+    loose = simulate(census5.shards(), topology, rounds=3, gamma=0.05).V
+    assert np.abs(plain - loose).max() > 1e-6
+
+
+def test_consensus_gap_is_the_farthest_nodes(census5):
+    run = simulate(census5.shards(), Topology.family("ring", 5), rounds=2)
+    V, mean = run.V[:, 0], run.V[:, 0].mean(axis=0)
+    assert run.consensus_gap[0] == max(np.linalg.norm(v - mean) for v in V) / np.linalg.norm(mean)
+    eta = run.rounds[0].eta[0]
+    first = simulate(census5.shards(), Topology.family("ring", 5), rounds=1)
+    np.testing.assert_allclose(first.rounds[0].change[:, 0], np.linalg.norm(2 * eta * first.state.W[:, 0], axis=-1))
+    assert "value" not in repr(run)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"loss": "logistic"}, "expected a Loss"),
+        ({"C": "1"}, "C is '1'"),
+        ({"rounds": 2.5}, "rounds is 2.5"),
+        ({"eta": "big"}, "eta is 'big'"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_named(census5, change, match):
+    with pytest.raises(DeclarationError, match=match):
+        simulate(census5.shards(), Topology.family("ring", 5), **change)
+
+
+def test_default_penalty_depends_on_the_gap_not_on_the_size_alone():
+    ring, complete = (Topology.family(name, 20) for name in ("ring", "complete"))
+    ratio = default_eta(ring, Logistic(), 1.0, 1e-4) / default_eta(complete, Logistic(), 1.0, 1e-4)
+    expected = np.sqrt(complete.spectral_gap / ring.spectral_gap) * 19 / 2
+    assert ratio == pytest.approx(expected)

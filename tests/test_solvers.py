@@ -211,3 +211,90 @@ def test_rounding_units_are_those_of_higham():
 def test_default_gamma_grows_with_rows_and_C():
     small, large = (default_gamma(Problem([np.zeros((n, 2))], Logistic(), SquaredL2(), 1.0, 1.0)) for n in (10, 10**6))
     assert 1e-10 < small < large < 1e-8
+
+
+def test_rounding_error_term_by_term():
+    """Each term of E alone, from the formula: with the others' constants zero or tiny."""
+    blocks = [np.zeros((1000, 3)), np.zeros((10, 3))]
+    F = np.full((2, 1, 3), 2.0)
+    size, k = np.linalg.norm(F[0, 0]), rounding
+    zero = np.zeros((2, 1))
+    problem = Problem(blocks, Logistic(), SmoothElasticNet(), C=7.0, rho=1e-300)
+    rows = [7 * (0.25 * k(5) * size + k(B + 8)) for B in (1000, 10)]
+    np.testing.assert_allclose(rounding_error(problem, F, zero, zero)[:, 0], rows, rtol=1e-12)
+    for q, b in ((3.0, 0.0), (0.0, 5.0)):
+        error = rounding_error(problem, F, zero + q, zero + b)[:, 0]
+        np.testing.assert_allclose(error - rows, k(10) * (q * size + b), rtol=1e-9)
+    heavy = Problem(blocks, Logistic(), SmoothElasticNet(), C=1e-300, rho=2.0)
+    slope = np.linalg.norm(heavy.regularizer.gradient(F[0, 0]))
+    np.testing.assert_allclose(rounding_error(heavy, F, zero, zero)[:, 0], k(10) * 2 * slope, rtol=1e-12)
+    gradient = np.ones((2, 1, 3))
+    np.testing.assert_allclose(certificate(heavy, gradient, zero + 0.5), np.sqrt(3) * (1 + k(5)) + 0.5, rtol=1e-15)
+
+
+def test_the_size_of_b_counts_in_the_certificate():
+    problem = Problem([rows(30, 3)], Logistic(), SquaredL2(), 1.0, 0.1)
+    q, b, gamma = np.full((1, 1), 0.5), np.zeros((1, 1, 3)), np.full((1, 1), 1e-6)
+    start = np.zeros((1, 1, 3))
+    small, large = (solve(problem, q, b, gamma, start, b_size=np.full((1, 1), size)).bound for size in (0.0, 1e8))
+    assert large - small > 5e-8
+    with pytest.raises(NotCertified):
+        solve(problem, q, b, gamma, start, b_size=np.full((1, 1), 1e12), max_iterations=30)
+
+
+def test_every_node_meets_its_own_gamma():
+    problem = Problem([rows(50, 4, s) for s in range(2)], Logistic(), SquaredL2(), 10.0, 1e-3)
+    gamma = np.array([[1e-2], [1e-8]])
+    solution = solve(problem, np.full((2, 1), 0.1), np.zeros((2, 3, 4)), gamma, np.zeros((2, 3, 4)))
+    assert (solution.bound <= gamma).all()
+
+
+@pytest.mark.parametrize("kind", [int, np.float32])
+def test_a_start_of_another_type_is_certified_as_it_is_returned(kind):
+    blocks = [rows(40, 6, s) for s in range(2)]
+    problem = Problem(blocks, Logistic(), SquaredL2(), 1.0, 1e-3)
+    q, b = np.full((2, 1), 0.1), np.zeros((2, 1, 6))
+    solution = solve(problem, q, b, default_gamma(problem), np.zeros((2, 1, 6), dtype=kind))
+    exact = exact_gradient(problem, blocks, solution.point, q, b)
+    assert (np.sqrt((exact**2).sum(axis=-1)) <= solution.bound).all()
+
+
+def test_many_unlike_replicas_end_about_as_fast_as_alone():
+    blocks = [rows(400, 20, s) for s in range(3)]
+    problem = Problem(blocks, Logistic(), SquaredL2(), 100.0, 1e-6)
+    rng = np.random.default_rng(0)
+    b = rng.normal(size=(3, 64, 20)) * np.geomspace(1e-6, 10, 64)[:, None]
+    gamma = default_gamma(problem, 1e-3, 1e5)
+    solution = solve(problem, np.full((3, 1), 1e-3), b, gamma, np.zeros((3, 64, 20)))
+    assert (solution.bound <= gamma).all()
+    assert solution.iterations < 300
+
+
+@pytest.mark.parametrize("broadcast", ["b", "b_size", "q"])
+def test_shapes_broadcast(broadcast):
+    problem = Problem([rows(20, 3), rows(20, 3, 1)], Logistic(), SquaredL2(), 1.0, 0.1)
+    shapes = {"b": (2, 1, 3), "b_size": (2, 1), "q": (2, 1)}
+    given = {"b": np.ones((2, 4, 3)), "b_size": np.full((2, 4), 3.0), "q": np.full((2, 4), 0.2)}
+    small = {**given, broadcast: given[broadcast].reshape(-1)[: np.prod(shapes[broadcast])].reshape(shapes[broadcast])}
+    ends = [
+        solve(problem, g["q"], g["b"], default_gamma(problem), np.zeros((2, 4, 3)), b_size=g["b_size"]).point
+        for g in (given, small)
+    ]
+    np.testing.assert_array_equal(*ends)
+
+
+def test_what_is_private_is_not_shown():
+    problem = Problem([rows(20, 3)], Logistic(), SquaredL2(), 1.0, 0.1)
+    solution = solve(problem, np.ones((1, 1)), np.zeros((1, 1, 3)), default_gamma(problem), np.zeros((1, 1, 3)))
+    assert repr(solution) == f"Solution(iterations={solution.iterations})"
+
+
+def test_default_gamma_leaves_room_for_penalty_start_and_noise():
+    problem = Problem([rows(50, 4)], Logistic(), SquaredL2(), 1e-4, 1e-3)
+    q = np.full((1, 1), 1e4)
+    start = np.ones((1, 1, 4))
+    b = -q[..., None] * start
+    solution = solve(problem, q, b, default_gamma(problem, q, 2.0), start)
+    assert solution.bound <= default_gamma(problem, q, 2.0)
+    with pytest.raises(NotCertified):
+        solve(problem, q, b, default_gamma(problem) / 10, start, max_iterations=40)

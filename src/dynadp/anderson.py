@@ -9,7 +9,8 @@ class Anderson:
     """x_next = x + r - (dX + dR) gamma, where gamma minimises ||r - dR gamma|| and r = T(x) - x.
 
     dX and dR hold the last ``depth`` differences of x and r. Each replica has its own gamma. A replica whose residual grows
-    by more than ``patience`` forgets its history and takes a plain step.
+    by more than ``patience``, or whose mixed step is over 100 times as long as the plain one, forgets its history and takes a
+    plain step.
 
     Parameters
     ----------
@@ -57,5 +58,8 @@ class Anderson:
         system = self._gram.copy()
         system[:, diagonal, diagonal] += np.maximum(ridge, 1e-300)[:, None]
         gamma = np.linalg.solve(system, np.einsum("kmn,kn->km", self._dr, r)[..., None])[:, None, :, 0]
-        mixed = x + r - np.matmul(gamma, self._dx)[:, 0] - np.matmul(gamma, self._dr)[:, 0]
-        return mixed, bool(grew.any())
+        change = r - np.matmul(gamma, self._dx)[:, 0] - np.matmul(gamma, self._dr)[:, 0]
+        wild = np.einsum("kn,kn->k", change, change) > 1e4 * size**2
+        self._dx[wild] = self._dr[wild] = 0.0
+        self._gram[wild] = 0.0
+        return x + np.where(wild[:, None], r, change), bool(grew.any())

@@ -38,7 +38,8 @@ class Numeric(Declared):
     signed
         u in [-1, 1] (default) or [0, 1].
     missing
-        ``refuse``, ``drop`` (the row, before anything is counted: B_p counts what is left), or a value to put there.
+        ``refuse``, ``drop`` (the row, before anything is counted), or a value to put there. With ``drop`` neighbouring data
+        differ in a row that *stays*: B_p counts what is left and is public, so declare it to :meth:`Schema.shard`.
     """
 
     kind: Literal["numeric"] = "numeric"
@@ -278,7 +279,7 @@ def _floats(name: str, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Array:
     elif cells.dtype.kind in "iufb":
         v = np.where(absent, 0, cells).astype(float)
     else:
-        raise CellError(f"column {name!r}", 0, f"the value is not a number (the column has type {cells.dtype})")
+        raise CellError(f"column {name!r}", 0, "the value is not a number (nor is any other in the column)")
     finite = np.isfinite(v)
     if not finite.all():
         raise CellError(f"column {name!r}", int(np.argmin(finite)), "the value is infinite or not a number")

@@ -1,6 +1,6 @@
 """How far a network is from the pooled optimum f* = argmin F, F = sum_p Z_p (maths.md 2): residuals and certificates."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -62,7 +62,7 @@ class Certificate:
 
     gap: Array
     distance: Array
-    value: Array
+    value: Array = field(repr=False)
 
 
 def certify(problem: Problem, V: Array) -> Certificate:
@@ -84,7 +84,10 @@ def certify(problem: Problem, V: Array) -> Certificate:
     least = np.maximum(value - excess, 0.0)  # F(f*) is at least this
     excess = excess + g * u + 0.5 * lipschitz * u**2
     gap = np.divide(excess, least, out=np.full_like(excess, np.inf), where=least > _TINY)
-    return Certificate(gap, np.asarray((u + g / strong) / np.maximum(np.linalg.norm(mean, axis=-1), _TINY)), value)
+    size = np.linalg.norm(mean, axis=-1)
+    far = u + g / strong
+    distance = np.divide(far, size, out=np.where(far > 0, np.inf, 0.0), where=size > _TINY)
+    return Certificate(gap, distance, value)
 
 
 def worth_certifying(problem: Problem, V: Array, pooled: Array, value: Array, gap: float, distance: float) -> bool:
@@ -103,7 +106,7 @@ def worth_certifying(problem: Problem, V: Array, pooled: Array, value: Array, ga
     """
     strong, lipschitz = _constants(problem)
     mean = V.mean(axis=0)
-    size = np.linalg.norm(mean, axis=-1)
+    size = np.maximum(np.linalg.norm(mean, axis=-1), _TINY)
     u = np.linalg.norm(V - mean, axis=-1).max(axis=0)
     steep = pooled > 2 * np.minimum(np.sqrt(2 * strong * gap * value), strong * distance * size)
     apart = u > np.minimum(np.sqrt(2 * gap * value / lipschitz), distance * size)

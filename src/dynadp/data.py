@@ -48,7 +48,7 @@ class Label(Declared):
 
 
 class Schema(Declared):
-    """x = s(phi(raw) - centre, intercept) / norm, with s such that ||x|| <= 1.
+    """x = s( (phi(raw) - centre, intercept) / norm ), with s such that ||x|| <= 1.
 
     Attributes
     ----------
@@ -195,7 +195,7 @@ class Schema(Declared):
             return np.isin(np.char.strip(cells), self.missing_values)
         if cells.dtype.kind == "O":
             blank = set(self.missing_values)
-            return np.array([v is None or v != v or (isinstance(v, str) and v.strip() in blank) for v in cells], dtype=bool)
+            return np.array([_is_absent(v, blank) for v in cells], dtype=bool)
         return np.zeros(len(cells), dtype=bool)
 
 
@@ -259,13 +259,15 @@ class Shard:
             Naming the node, the row and the column; never a value.
         """
         matrix: Rows
-        try:
-            matrix = csr_array(X, dtype=float, copy=True) if issparse(X) else np.array(X, dtype=float, order="C")
-        except (TypeError, ValueError):
-            raise DataError(f"node {name!r}: its rows are not a matrix of numbers; expected B x d, dense or sparse") from None
-        if isinstance(matrix, csr_array):
+        if issparse(X):
+            matrix = csr_array(X, dtype=float, copy=True)
             matrix.sum_duplicates()
             matrix.eliminate_zeros()
+        else:
+            numbers = _array(X, dtype=float)
+            if numbers is None:
+                raise DataError(f"node {name!r}: its rows are not a matrix of numbers; expected B x d, dense or sparse")
+            matrix = np.array(numbers, order="C")
         if matrix.ndim != 2:
             raise DataError(f"node {name!r}: rows have {matrix.ndim} dimensions; expected a B x d matrix")
         count, dimension = matrix.shape
@@ -277,10 +279,9 @@ class Shard:
                 "declare the number of rows that take part"
             )
         _require_finite(matrix, name)
-        try:
-            labels = np.asarray(y)
-        except ValueError:
-            raise DataError(f"node {name!r}: its labels are lists of different length; expected one label a row") from None
+        labels = _array(y)
+        if labels is None:
+            raise DataError(f"node {name!r}: its labels are lists of different length; expected one label a row")
         if labels.shape != (count,):
             raise DataError(f"node {name!r}: {count} rows but labels of shape {labels.shape}; expected one label a row")
         signs = _signs(labels, *classes, f"label of node {name}")
@@ -326,13 +327,31 @@ def _cells(table: Table, name: str) -> NDArray[Any]:
     except KeyError:
         raise DataError(f"column {name!r} of the schema is not in the rows") from None
     mixed = isinstance(column, list | tuple) and not all(type(cell) is type(column[0]) for cell in column)
-    try:
-        cells = np.asarray(column, dtype=object if mixed else None)
-    except ValueError:
-        raise DataError(f"column {name!r} holds lists of different length; expected one value a row") from None
+    cells = _array(column, dtype=object if mixed else None)
+    if cells is None:
+        raise DataError(f"column {name!r} holds lists of different length; expected one value a row")
+    if cells.dtype.kind == "f" and isinstance(column, list | tuple) and isinstance(column[0], int):
+        cells = np.asarray(column, dtype=object)  # whole numbers past 2^63 must not turn the others into floats
     if cells.ndim != 1:
         raise DataError(f"column {name!r} has {cells.ndim} dimensions; expected one value a row")
     return cells.astype(int) if cells.dtype.kind == "b" else cells
+
+
+def _is_absent(value: Any, blank: set[str]) -> bool:
+    if isinstance(value, str):
+        return value.strip() in blank
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError, ArithmeticError):  # such as pandas' NA, which is neither equal nor unequal to itself
+        return True
+
+
+def _array(values: Any, dtype: Any = None) -> NDArray[Any] | None:
+    """The values as an array, or None where they are none; the reason, which may show a value, stays here."""
+    try:
+        return np.asarray(values, dtype=dtype)
+    except (TypeError, ValueError):
+        return None
 
 
 def _signs(labels: NDArray[Any], negative: Value, positive: Value, name: str) -> Array:

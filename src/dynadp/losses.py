@@ -16,7 +16,7 @@ from dynadp.errors import DeclarationError, LossError
 
 
 class Loss(ABC):
-    """L(z): convex, not negative, ``|L'| <= 1``, ``0 <= L'' <= c1``."""
+    """L(z): convex, not negative, ``|L'| <= 1``, ``0 <= L'' <= c1``; pure functions, which threads may call at once."""
 
     name: ClassVar[str] = "own"
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dynadp.arrays import Array, Rows
+from dynadp.errors import DeclarationError
 from dynadp.losses import Loss
 from dynadp.regularizers import Regularizer
 
@@ -172,9 +173,13 @@ def share_out(work: Callable[[T], None], items: Sequence[T], size: int) -> None:
             work(item)
 
 
-@cache
+@cache  # a forked child has none of its parent's threads and makes its own
 def _workers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(WORKERS, thread_name_prefix="dynadp")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_workers.cache_clear)
 
 
 def _gram(rows: Array, weights: Array) -> Array:
@@ -188,6 +193,8 @@ def stack_rows(blocks: Sequence[Rows], replicas: int = 1, storage: Storage = "au
         rows, dimension = sum(block.shape[0] for block in blocks), blocks[0].shape[1]
         filled = sum(block.nnz if isinstance(block, csr_array) else int(np.count_nonzero(block)) for block in blocks)
         storage = faster_storage(rows, dimension, filled, replicas)
+    if storage not in ("dense", "csr"):
+        raise DeclarationError(f"storage is {storage!r}; expected 'auto', 'dense' or 'csr'")
     return DenseRows(blocks) if storage == "dense" else SparseRows(blocks)
 
 
@@ -267,10 +274,10 @@ class Problem:
     def hessians(self, F: Array, Z: Array, step: int = 1, majorant: bool = False) -> Array:
         """P x d x d: (C/B_p) sum_i L''(z_i) a_i a_i^T + rho diag R''(F), means over replicas and over every ``step``-th row.
 
-        With ``majorant``, c1 stands for every L'': a matrix that the Hessian does not exceed anywhere.
+        With ``majorant``, c1 stands for every L'' and sup R'' for R'': a matrix that the Hessian does not exceed anywhere.
         """
         out = np.empty((len(self), self.dimension, self.dimension))
-        ridge = self.rho * self.regularizer.curvature(F).mean(axis=1)
+        ridge = self._ridge(F, majorant)
         diagonal = np.arange(self.dimension)
         for p in range(len(self)):
             weights = self._curvatures(Z[self.rows.offsets[p] : self.rows.offsets[p + 1] : step], majorant)
@@ -281,7 +288,12 @@ class Problem:
     def hessian_diagonals(self, F: Array, Z: Array, majorant: bool = False) -> Array:
         """P x d: the diagonals of :meth:`hessians`."""
         weights = self._curvatures(Z, majorant) * self.row_weight[:, 0]
-        return np.asarray(self.rows.squared_adjoint(weights) + self.rho * self.regularizer.curvature(F).mean(axis=1))
+        return self.rows.squared_adjoint(weights) + self._ridge(F, majorant)
+
+    def _ridge(self, F: Array, majorant: bool) -> Array:
+        if majorant:
+            return np.full((len(self), self.dimension), self.rho * self.regularizer.smoothness)
+        return np.asarray(self.rho * self.regularizer.curvature(F).mean(axis=1))
 
     def _curvatures(self, Z: Array, majorant: bool) -> Array:
         return np.full(len(Z), self.loss.c1) if majorant else np.asarray(self.loss.curvature(Z).mean(axis=1))

@@ -8,7 +8,7 @@ Hessian, so that a start far from any curvature does no harm. When progress is s
 the factor is made anew at the point reached; for a single replica that is Newton's method.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,28 +32,41 @@ def rounding(n: float | Array) -> Array:
     return np.asarray(n * _UNIT / (1 - n * _UNIT))
 
 
-def default_gamma(problem: Problem) -> Array:
-    """gamma_p = C (1e-10 + 16 k_{B_p + 8} + 4 c1 k_{d+2} r), r = min(1e5, sqrt(2 C L(0)/rho)): public numbers only, P x 1.
+def default_gamma(problem: Problem, q: Array | float = 0.0, reach: Array | float | None = None) -> Array:
+    """gamma_p = C (1e-10 + 16 k_{B_p + 8} + 4 c1 k_{d+2} r) + 4 k_10 (3 q + rho sup R'') r: public numbers only, P x 1.
 
-    Well above what rounding allows (:func:`rounding_error`) for any vector of norm up to r, and the second bound on r is one on
-    ||argmin Z_p||. Longer vectors need a larger gamma, chosen by hand.
+    Well above what rounding allows (:func:`rounding_error`) for any vector of norm up to r. Without a ``reach`` r is
+    min(1e5, sqrt(2 C L(0)/rho)), whose second part is a bound on ||argmin Z_p||. Longer vectors need a larger gamma, chosen by
+    hand.
+
+    Parameters
+    ----------
+    problem
+        Rows, loss and constants; only public ones are used.
+    q
+        The penalty 2 eta N_p, P x K, where there is one.
+    reach
+        How long vectors may get, where noise or the start make them longer: P x K or a number.
     """
     at_zero = float(problem.loss.value(np.zeros(1))[0])
-    reach = min(1e5, float(np.sqrt(2 * problem.C * at_zero / problem.rho)))
-    share = 1e-10 + 16 * rounding(problem.counts + 8) + 4 * problem.loss.c1 * rounding(problem.dimension + 2) * reach
-    return np.asarray(problem.C * share)[:, None]
+    own = min(1e5, float(np.sqrt(2 * problem.C * at_zero / problem.rho)))
+    r = own + (0.0 if reach is None else np.asarray(reach, dtype=float))
+    rows = 1e-10 + 16 * rounding(problem.counts + 8)[:, None] + 4 * problem.loss.c1 * rounding(problem.dimension + 2) * r
+    rest = 4 * rounding(10) * (3 * np.asarray(q) + problem.rho * problem.regularizer.smoothness) * r
+    gamma = np.broadcast_to(problem.C * rows + rest, np.broadcast_shapes(np.shape(problem.C * rows + rest), (len(problem), 1)))
+    return np.asarray(gamma.max(axis=1, keepdims=True))
 
 
 def rounding_error(problem: Problem, F: Array, q: Array, b_size: Array) -> Array:
     """E, how far the computed gradient at F may be off (maths.md 6): P x K.
 
-    E = C (c1 k_{d+2} ||F|| + k_{B+8}) + k_8 (q ||F|| + rho ||grad R(F)|| + ``b_size``), for float64, L' and grad R within a few
-    units in the last place and any order of summation; ``b_size`` is the sum of the norms of the vectors that make up b.
+    E = C (c1 k_{d+2} ||F|| + k_{B+8}) + k_10 (q ||F|| + rho ||grad R(F)|| + ``b_size``), for float64, L' and grad R within a
+    few units in the last place and any order of summation; ``b_size`` is the sum of the norms of the vectors that make up b.
     """
     size = _norm(F)
     rest = q * size + problem.rho * _norm(problem.regularizer.gradient(F)) + b_size
     rows = problem.loss.c1 * rounding(problem.dimension + 2) * size + rounding(problem.counts + 8)[:, None]
-    return np.asarray(problem.C * rows + rounding(8) * rest)
+    return np.asarray(problem.C * rows + rounding(10) * rest)
 
 
 def certificate(problem: Problem, gradient: Array, error: Array) -> Array:
@@ -69,7 +82,7 @@ class Factor:
     ``majorant`` marks a first factor, good for any start and best for none.
     """
 
-    inverses: Array
+    inverses: Array = field(repr=False)
     group: NDArray[np.int64]
     majorant: bool = False
 
@@ -125,12 +138,12 @@ class Solution:
     factor
         For the next, similar problem; None where the start was good enough and none was needed.
     iterations
-        Passes over the rows of the slowest replica.
+        Steps of the slowest replica, each one pass over the rows or, with a line search, two.
     """
 
-    point: Array
-    bound: Array
-    factor: Factor | None
+    point: Array = field(repr=False)
+    bound: Array = field(repr=False)
+    factor: Factor | None = field(repr=False)
     iterations: int
 
 
@@ -169,16 +182,17 @@ def solve(
     NotCertified
         When gamma was not reached. Nothing computed from rows is shown.
     """
-    replicas = start.shape[1]
-    q = np.broadcast_to(q, (len(problem), replicas))
-    gamma = np.broadcast_to(gamma, (len(problem), replicas))
-    b_size = _norm(b) if b_size is None else b_size
-    point, bounds = start.copy(), np.empty(q.shape)
-    at = np.arange(replicas)  # the replicas still worked on; F, Z and G hold only these
+    point = np.array(start, dtype=float)  # what is returned is what is certified: no cast may come after
+    shape = point.shape[:2]
+    b = np.broadcast_to(np.asarray(b, dtype=float), point.shape)
+    q, gamma = (np.broadcast_to(np.asarray(v, dtype=float), shape) for v in (q, gamma))
+    b_size = _norm(b) if b_size is None else np.broadcast_to(np.asarray(b_size, dtype=float), shape)
+    bounds, todo = np.full(shape, np.inf), np.ones(shape, dtype=bool)
+    at = np.arange(shape[1])  # the replicas still worked on; F, Z and G hold only these
     F = point
     Z = problem.rows.margins(F)
     G = problem.gradient(F, q, b, Z)
-    memory, slow, before = _QuasiNewton(), 0, np.full(q.shape, np.inf)
+    memory, slow, before, finite = _QuasiNewton(), 0, np.full(shape, np.inf), True
     for iteration in range(1, max_iterations + 1):
         error = rounding_error(problem, F, q[:, at], b_size[:, at])
         bound = certificate(problem, G, error)
@@ -187,7 +201,8 @@ def solve(
         going = np.asarray(todo.any(axis=0))
         if not going.any():
             return Solution(point, bounds, factor, iteration)
-        if not np.isfinite(G).all():
+        finite = bool(np.isfinite(G).all())
+        if not finite:
             break
         if not going.all():
             at, todo, before, error = at[going], todo[:, going], before[:, going], error[:, going]
@@ -195,7 +210,9 @@ def solve(
             memory.keep(going)
         if factor is None or slow == 2 or (iteration == 1 and factor.majorant):
             factor = Factor.at(problem, F, Z, q, majorant=factor is None)
-            memory, slow, before = _QuasiNewton(), 0, np.full(todo.shape, np.inf)
+            slow, before = 0, np.full(todo.shape, np.inf)
+            if len(at) == 1 and factor.inverses.ndim == 4:  # Newton's method: old pairs would only spoil it
+                memory = _QuasiNewton()
         M = factor.of(at)
         plain = M.apply(G)
         D = -memory.apply(M, G, plain)
@@ -206,9 +223,14 @@ def solve(
         slow = slow + 1 if (now > _SLOW**2 * before).any() else 0
         F, G, before = F_next, G_next, now
     nodes = np.flatnonzero(todo.any(axis=1))[:5].tolist()
+    what = (
+        f"did not reach the public gradient bound gamma within {max_iterations} iterations"
+        if finite
+        else "met no finite gradient"
+    )
     raise NotCertified(
-        f"the solver did not reach the public gradient bound gamma at node position(s) {nodes} within {max_iterations} "
-        "iterations; nothing is released. Raise gamma (it is part of the calibration) or rho, or lower C"
+        f"the solver {what} at node position(s) {nodes}; nothing is released. Raise gamma, which is part of the calibration, "
+        "or rho, or choose a smaller start, noise or penalty"
     )
 
 

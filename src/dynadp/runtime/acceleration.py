@@ -102,7 +102,7 @@ class Accelerator:
     def done(self, V: Array, residuals: Residuals) -> bool:
         """Whether all the targets that were given are met."""
         plan = self.plan
-        if plan.residual is not None and not residuals.below(plan.residual):
+        if plan.residual is not None and not (residuals.below(plan.residual) and self._settled(V, plan.residual)):
             return False
         if plan.gap is None and plan.distance is None:
             return plan.residual is not None
@@ -113,6 +113,15 @@ class Accelerator:
                 return False
         self.certificate = certify(self.problem, V)
         return bool((self.certificate.gap <= gap).all() and (self.certificate.distance <= distance).all())
+
+    def _settled(self, V: Array, share: float) -> bool:
+        """Whether the local steps have come to rest too: residuals do not see how inexact a step was."""
+        return not self._one_step or bool(np.linalg.norm(V - self.f) <= share * np.linalg.norm(V))
+
+    def finish(self, V: Array) -> None:
+        """Certify what is handed back, where a certified target was given."""
+        if self.plan.gap is not None or self.plan.distance is not None:
+            self.certificate = certify(self.problem, V)
 
     def mix(self, before: admm.State, after: admm.State, g: Array) -> admm.State:
         """Anderson over (W, lam, f), in units that make the three alike; returns the state for the next round and moves f."""
@@ -141,7 +150,7 @@ class Accelerator:
             self._setbacks += 1
             self._factor = None  # made anew where the run now is
             self._one_step = self._setbacks < _PATIENCE
-        return admm.State(W, lam)
+        return admm.State(W, lam - lam.mean(axis=0))  # rounding must not let the sum of the duals drift from zero
 
     def balance(self, n: int, residuals: Residuals) -> None:
         """Change eta where the residuals ask for it; the map changes, so factor and history are dropped."""

@@ -93,7 +93,7 @@ class Run:
     alpha: Array = field(repr=False)
     calibrations: tuple[Calibration, ...] = field(repr=False)
     seeded: bool
-    certificate: Certificate | None
+    certificate: Certificate | None = field(repr=False)
     stopped: bool
 
     def models(self, output: Output = "network") -> Array:
@@ -204,14 +204,19 @@ def simulate(
         Called after every round with what it left and the messages V, P x K x d.
     """
     loss, regularizer = loss or Logistic(), regularizer or SquaredL2()
+    for name, given, kind in (("loss", loss, Loss), ("regularizer", regularizer, Regularizer)):
+        if not isinstance(given, kind):
+            raise DeclarationError(
+                f"{name} is {given!r}; expected a {kind.__name__}, such as {kind.__subclasses__()[0].__name__}()"
+            )
     dimension = check_shards(shards, topology.nodes)
     check_loss(loss)
     for name, value in (("C", C), ("rho", rho), *((("gamma", gamma),) if gamma is not None else ())):
-        if not (np.isfinite(value) and value > 0):
+        if not (isinstance(value, int | float | np.number) and np.isfinite(value) and value > 0):
             raise DeclarationError(f"{name} is {value!r}; expected a finite number above 0")
     for name, count in (("rounds", rounds), ("replicas", replicas)):
-        if count < 1:
-            raise DeclarationError(f"{name} is {count!r}; expected at least 1")
+        if not isinstance(count, int | np.integer) or count < 1:
+            raise DeclarationError(f"{name} is {count!r}; expected a whole number from 1")
     penalties = _penalties(default_eta(topology, loss, C, rho) if eta is None else eta, replicas)
     problem = Problem([s.signed for s in shards], loss, regularizer, C, rho, replicas=replicas, storage=storage)
     try:
@@ -223,14 +228,29 @@ def simulate(
         ) from None
     if not np.isfinite(V).all():
         raise DeclarationError("start holds NaN or infinite values; V(0) must be a finite public vector")
-    bounds = default_gamma(problem) if gamma is None else np.full((len(shards), 1), float(gamma))
     mechanism = mechanism or NoPerturbation()
     alpha = _alphas(mechanism, schedule, topology.nodes, rounds, replicas)
+    if gamma is None:
+        bounds = _gamma(problem, topology.degrees, penalties, mechanism, alpha, V)
+    else:
+        bounds = np.full((len(shards), 1), float(gamma))
     if acceleration is not None and not isinstance(mechanism, NoPerturbation):
         raise DeclarationError("acceleration is for Algorithm 1 only: it would change what a private run releases")
     plan = acceleration or Acceleration(one_step=False, anderson=0)
     steps = Accelerator(plan, problem, topology.degrees, penalties, bounds, V.copy())
     return _rounds(alpha, topology, steps, mechanism, draws or System(), linear, on_round)
+
+
+def _gamma(problem: Problem, degrees: Array, eta: Array, mechanism: Perturbation, alpha: Array, start: Array) -> Array:
+    """The default gamma for vectors as long as start and noise, both public, may make them."""
+    reach = np.asarray(np.linalg.norm(start, axis=-1))
+    if not isinstance(mechanism, NoPerturbation):
+        constants = problem.counts, degrees, problem.dimension, problem.C, problem.rho
+        public = Public.of(*constants, eta, default_gamma(problem), problem.loss)
+        size = mechanism.calibrate(public, alpha.min(axis=-1)).radius / 1e3
+        growth = public.Lam / public.rho if mechanism.own == "paper" else 1.0  # its sensitivity grows by at most this
+        reach = reach + np.minimum(10 * size * growth, 1e9)
+    return default_gamma(problem, admm.penalty(degrees, eta), reach)
 
 
 def neighbour_sums(topology: Topology, V: Array) -> Array:
@@ -275,12 +295,16 @@ def _rounds(
         residuals = Residuals.of(V, neighbours, state, after, degrees, steps.eta)
         log.append(Round.of(n, V, neighbours, state, after, degrees, steps.eta))
         if on_round:
-            on_round(log[-1], V)
+            shown = V.view()
+            shown.setflags(write=False)
+            on_round(log[-1], shown)
         stopped = steps.done(V, residuals)
         if stopped:
             break
         state = steps.mix(state, after, g)
         steps.balance(n, residuals)
+    if not stopped:
+        steps.finish(V)
     if mechanism.final is not None:
         V = send(rounds + 1, Dual(), np.full(alpha.shape[:2], mechanism.final))[1]
     private = not isinstance(mechanism, NoPerturbation)
@@ -323,7 +347,10 @@ def _alphas(
 
 
 def _penalties(eta: float | Sequence[float], replicas: int) -> Array:
-    given = np.asarray(eta, dtype=float)
+    try:
+        given = np.asarray(eta, dtype=float)
+    except (TypeError, ValueError):
+        given = np.full((), np.nan)
     if given.shape not in ((), (replicas,)) or not (np.isfinite(given).all() and (given > 0).all()):
         raise DeclarationError(f"eta is {eta!r}; expected a finite number above 0, or one for each of the {replicas} replicas")
     return np.broadcast_to(given, (replicas,)).copy()
