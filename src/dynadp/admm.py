@@ -19,7 +19,7 @@ from dynadp.solvers import Factor, Solution, solve
 
 @dataclass(frozen=True)
 class State:
-    """What a node knows before a round: functions of messages only, hence public.
+    """What a node knows before a round: functions of messages only, hence public (but for ``pull`` in :func:`receive`).
 
     Attributes
     ----------

@@ -20,6 +20,7 @@ from dynadp.privacy.events import Event
 from dynadp.privacy.schedule import Schedule, constant
 from dynadp.regularizers import Regularizer, SquaredL2
 from dynadp.runtime.acceleration import Acceleration, Accelerator
+from dynadp.runtime.steps import Steps
 from dynadp.solvers import default_gamma
 from dynadp.topology import Topology
 
@@ -236,8 +237,8 @@ def simulate(
         bounds = np.full((len(shards), 1), float(gamma))
     if acceleration is not None and not isinstance(mechanism, NoPerturbation):
         raise DeclarationError("acceleration is for Algorithm 1 only: it would change what a private run releases")
-    plan = acceleration or Acceleration(one_step=False, anderson=0)
-    steps = Accelerator(plan, problem, topology.degrees, penalties, bounds, V.copy())
+    work = problem, topology.degrees, penalties, bounds, V.copy()
+    steps = Steps(*work) if acceleration is None else Accelerator(acceleration, *work)
     return _rounds(alpha, topology, steps, mechanism, draws or System(), linear, on_round)
 
 
@@ -261,7 +262,7 @@ def neighbour_sums(topology: Topology, V: Array) -> Array:
 def _rounds(
     alpha: Array,
     topology: Topology,
-    steps: Accelerator,
+    steps: Steps,
     mechanism: Perturbation,
     draws: Draws,
     linear: Callable[[int], Array] | None,
@@ -289,7 +290,7 @@ def _rounds(
         g, V = send(n, mechanism, alpha[..., n - 1])
         neighbours = neighbour_sums(topology, V)
         pull = 2 * g - V if mechanism.own == "paper" and n < rounds else None  # what follows the last round is made of messages
-        after = admm.receive(state, V, neighbours, degrees, steps.eta, relaxation=steps.plan.relaxation, pull=pull)
+        after = admm.receive(state, V, neighbours, degrees, steps.eta, relaxation=steps.relaxation, pull=pull)
         if n > rounds // 2:
             tail += V
         residuals = Residuals.of(V, neighbours, state, after, degrees, steps.eta)
@@ -298,11 +299,10 @@ def _rounds(
             shown = V.view()
             shown.setflags(write=False)
             on_round(log[-1], shown)
-        stopped = steps.done(V, residuals)
+        state = steps.next_state(state, after, g)
+        stopped = steps.done(n, V, residuals)
         if stopped:
             break
-        state = steps.mix(state, after, g)
-        steps.balance(n, residuals)
     if not stopped:
         steps.finish(V)
     if mechanism.final is not None:

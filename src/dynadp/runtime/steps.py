@@ -1,0 +1,50 @@
+"""A round's local work, as printed: every node solves its argmin, starting from its last one."""
+
+from dynadp import admm
+from dynadp.arrays import Array
+from dynadp.consensus import Certificate, Residuals
+from dynadp.objective import Problem
+from dynadp.solvers import Factor
+
+
+class Steps:
+    """Local steps of Algorithms 1, 2 and 3.
+
+    Attributes
+    ----------
+    f
+        Where the next local step begins, P x K x d: private in a private run, and safe, since only certified points leave it.
+    eta
+        The penalty of each replica.
+    relaxation
+        See :func:`dynadp.admm.receive`.
+    certificate
+        Against the pooled optimum, where one was asked for.
+    """
+
+    relaxation = 1.0
+    certificate: Certificate | None = None
+
+    def __init__(self, problem: Problem, degrees: Array, eta: Array, gamma: Array, f: Array) -> None:
+        self.problem, self.degrees, self.eta, self.gamma, self.f = problem, degrees, eta, gamma, f
+        self._factor: Factor | None = None
+
+    def local_step(self, n: int, state: admm.State, linear: Array | None, phi: Array) -> Array:
+        """g of round n: its certified argmin."""
+        solution = admm.send(
+            self.problem, state, self.degrees, self.eta, self.gamma, self.f, linear=linear, phi=phi, factor=self._factor
+        )
+        self._factor = solution.factor
+        return solution.point
+
+    def next_state(self, before: admm.State, after: admm.State, g: Array) -> admm.State:
+        """The state of the next round; moves f."""
+        self.f = g
+        return after
+
+    def done(self, n: int, V: Array, residuals: Residuals) -> bool:
+        """Whether the run may stop before its last round: never, here."""
+        return False
+
+    def finish(self, V: Array) -> None:
+        """After the last round."""
