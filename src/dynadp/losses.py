@@ -77,9 +77,14 @@ class SmoothedHinge(Loss):
         return np.asarray(self.width * (np.maximum(u, 0.0) + np.log1p(np.exp(-np.abs(u)))))
 
     def slope(self, z: Array) -> Array:
-        """-sigmoid((m - z)/h)."""
-        s = sigmoid((self.margin - z) / self.width)
-        return np.negative(s, out=s)
+        """-1/(1 + e^{(z - m)/h}): -sigmoid((m - z)/h) with the fewest passes over memory; most of a round is spent here."""
+        s = z - self.margin
+        if self.width != 1.0:
+            s /= self.width
+        np.minimum(s, 709.0, out=s)  # as in sigmoid()
+        np.exp(s, out=s)
+        s += 1.0
+        return np.divide(-1.0, s, out=s)
 
     def curvature(self, z: Array) -> Array:
         """s (1 - s)/h."""

@@ -92,17 +92,19 @@ class DenseRows:
 class SparseRows:
     """All rows in block-diagonal CSR matrices, one for each worker thread: one sparse product each a pass.
 
-    A node's rows lie in one matrix, so that results do not depend on the number of workers.
+    A node's rows lie in one matrix, so that results do not depend on the number of workers. Where a pass over the rows for the
+    expected ``replicas`` is too short to be shared, there is one matrix.
     """
 
-    def __init__(self, blocks: Sequence[Rows]) -> None:
+    def __init__(self, blocks: Sequence[Rows], replicas: int = 1) -> None:
         parts = [block if isinstance(block, csr_array) else csr_array(block) for block in blocks]
         self.dimension = parts[0].shape[1]
         self.offsets = np.cumsum([0, *(part.shape[0] for part in parts)])
-        ends = np.searchsorted(self.offsets, self.offsets[-1] * np.arange(1, WORKERS) / WORKERS)
+        self.filled = sum(part.nnz for part in parts)
+        workers = WORKERS if self.filled * replicas > _WORTH_SHARING else 1
+        ends = np.searchsorted(self.offsets, self.offsets[-1] * np.arange(1, workers) / workers)
         cuts = np.unique([0, *ends, len(parts)])
         self.groups = [_Group(parts, slice(low, high), self.offsets) for low, high in pairwise(cuts)]
-        self.filled = sum(group.matrix.nnz for group in self.groups)
 
     def margins(self, F: Array) -> Array:
         """A F."""
@@ -119,7 +121,7 @@ class SparseRows:
         out = np.empty((len(self.offsets) - 1, S.shape[1], self.dimension))
 
         def product(group: _Group) -> None:
-            stacked = group.matrix.T @ S[group.rows]
+            stacked = group.transposed @ S[group.rows]
             out[group.nodes] = stacked.reshape(-1, self.dimension, S.shape[1]).transpose(0, 2, 1)
 
         share_out(product, self.groups, self.filled * S.shape[1])
@@ -162,6 +164,7 @@ class _Group:
             ),
             shape=(self.rows.stop - self.rows.start, len(parts) * dimension),
         )
+        self.transposed = self.matrix.T
 
 
 def share_out(work: Callable[[T], None], items: Sequence[T], size: int) -> None:
@@ -195,7 +198,7 @@ def stack_rows(blocks: Sequence[Rows], replicas: int = 1, storage: Storage = "au
         storage = faster_storage(rows, dimension, filled, replicas)
     if storage not in ("dense", "csr"):
         raise DeclarationError(f"storage is {storage!r}; expected 'auto', 'dense' or 'csr'")
-    return DenseRows(blocks) if storage == "dense" else SparseRows(blocks)
+    return DenseRows(blocks) if storage == "dense" else SparseRows(blocks, replicas)
 
 
 def faster_storage(rows: int, dimension: int, filled: int, replicas: int) -> Literal["dense", "csr"]:

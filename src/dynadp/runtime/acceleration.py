@@ -1,5 +1,6 @@
 """Faster ways to the fixed point of Algorithm 1, in simulation only: they would change what a private run releases."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from dynadp.runtime.steps import Steps
 from dynadp.solvers import Factor
 
 _SECOND_FACTOR = 5  # the round at which the one-step factor is made anew: the first one belongs to the start
-_ROW_STEP = 4  # its Hessians come from every fourth row
+_ROWS_PER_COLUMN = 4  # its Hessians come from so many rows a column, where there are more than that, or from every 16th
 _PATIENCE = 4  # after so many growing residuals the argmin is used again
 _BALANCED = 50  # eta may change up to this round, so that the rest of the run converges
 
@@ -82,7 +83,8 @@ class Accelerator(Steps):
         local = self.problem.local_gradient(self.f, Z)
         self._pooled = np.linalg.norm(local.sum(axis=0), axis=-1)
         if self._factor is None or n == _SECOND_FACTOR:
-            self._factor = Factor.at(self.problem, self.f, Z, q, step=_ROW_STEP)
+            thin = int(self.problem.counts.min() // (_ROWS_PER_COLUMN * self.problem.dimension))
+            self._factor = Factor.at(self.problem, self.f, Z, q, step=max(1, min(16, thin)))
         b = b if linear is None else b + linear
         step = self._factor.apply(local + q[..., None] * self.f + b)
         self._moved = float(np.linalg.norm(step))
@@ -112,14 +114,15 @@ class Accelerator(Steps):
             self._one_step = self._setbacks < _PATIENCE
         return admm.State(W, lam - lam.mean(axis=0))  # rounding must not let the sum of the duals drift from zero
 
-    def done(self, n: int, V: Array, residuals: Residuals) -> bool:
+    def done(self, n: int, V: Array, residuals: Callable[[], Residuals]) -> bool:
         """Whether all the targets that were given are met; if not, balances eta."""
         stop = self._targets_met(V, residuals)
-        change = residuals.imbalance()
-        if not stop and self.plan.balance and n <= _BALANCED and (change != 1).any():
-            self.eta = self.eta * change
-            self._factor = None  # the map has changed, and with it factor and history
-            self._anderson.forget()
+        if not stop and self.plan.balance and n <= _BALANCED:
+            change = residuals().imbalance()
+            if (change != 1).any():
+                self.eta = self.eta * change
+                self._factor = None  # the map has changed, and with it factor and history
+                self._anderson.forget()
         return stop
 
     def finish(self, V: Array) -> None:
@@ -127,9 +130,9 @@ class Accelerator(Steps):
         if self.plan.gap is not None or self.plan.distance is not None:
             self.certificate = certify(self.problem, V)
 
-    def _targets_met(self, V: Array, residuals: Residuals) -> bool:
+    def _targets_met(self, V: Array, residuals: Callable[[], Residuals]) -> bool:
         plan = self.plan
-        if plan.residual is not None and not (residuals.below(plan.residual) and self._settled(V, plan.residual)):
+        if plan.residual is not None and not (residuals().below(plan.residual) and self._settled(V, plan.residual)):
             return False
         if plan.gap is None and plan.distance is None:
             return plan.residual is not None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -293,7 +294,7 @@ def _rounds(
         after = admm.receive(state, V, neighbours, degrees, steps.eta, relaxation=steps.relaxation, pull=pull)
         if n > rounds // 2:
             tail += V
-        residuals = Residuals.of(V, neighbours, state, after, degrees, steps.eta)
+        residuals = partial(Residuals.of, V, neighbours, state, after, degrees, steps.eta)
         log.append(Round.of(n, V, neighbours, state, after, degrees, steps.eta))
         if on_round:
             shown = V.view()

@@ -1,5 +1,7 @@
 """A round's local work, as printed: every node solves its argmin, starting from its last one."""
 
+from collections.abc import Callable
+
 from dynadp import admm
 from dynadp.arrays import Array
 from dynadp.consensus import Certificate, Residuals
@@ -42,7 +44,7 @@ class Steps:
         self.f = g
         return after
 
-    def done(self, n: int, V: Array, residuals: Residuals) -> bool:
+    def done(self, n: int, V: Array, residuals: Callable[[], Residuals]) -> bool:
         """Whether the run may stop before its last round: never, here."""
         return False
 
