@@ -48,7 +48,7 @@ class Anderson:
             grew = size > self.patience * self._size
             self._dx[grew] = self._dr[grew] = 0.0
             self._gram[grew] = 0.0
-            overlap = np.einsum("kmn,kn->km", self._dr, self._dr[:, slot])
+            overlap = np.matmul(self._dr, self._dr[:, slot, :, None])[..., 0]
             self._gram[:, slot] = self._gram[:, :, slot] = overlap
         self._x, self._r, self._size = x, r, size
         self._count += 1
@@ -57,7 +57,7 @@ class Anderson:
         ridge = 1e-13 * self._gram[:, diagonal, diagonal].sum(axis=1)
         system = self._gram.copy()
         system[:, diagonal, diagonal] += np.maximum(ridge, 1e-300)[:, None]
-        gamma = np.linalg.solve(system, np.einsum("kmn,kn->km", self._dr, r)[..., None])[:, None, :, 0]
+        gamma = np.linalg.solve(system, np.matmul(self._dr, r[..., None]))[:, None, :, 0]
         change = r - np.matmul(gamma, self._dx)[:, 0] - np.matmul(gamma, self._dr)[:, 0]
         wild = np.einsum("kn,kn->k", change, change) > 1e4 * size**2
         self._dx[wild] = self._dr[wild] = 0.0
