@@ -202,7 +202,7 @@ def _show(result: dict[str, Any]) -> None:
         accuracy = f"{low:.1%}" if f"{low:.1%}" == f"{high:.1%}" else f"{low:.1%} to {high:.1%}"
         alpha = "no privacy" if run["alpha"] is None else f"{run['alpha']:g}"
         table.add_row(run["mechanism"], alpha, str(run["rounds"]), f"{run['consensus_gap']:.1e}", accuracy)
-    table.add_row("all rows in one place", "no privacy", "", "", f"{1 - result['centralised_error']:.1%}")
+    table.add_row("pooled rows", "no privacy", "", "", f"{1 - result['centralised_error']:.1%}")
     table.add_row("majority class", "", "", "", f"{1 - result['majority_error']:.1%}")
     console.print(table)
     console.print("SIMULATION: rows are synthetic and noise is seeded, so nobody is protected and nobody needs to be.")
