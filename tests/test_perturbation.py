@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contracts.perturbation import PerturbationContract
 from dynadp import admm
 from dynadp.errors import DeclarationError
 from dynadp.losses import HuberHinge, Logistic, SmoothedHinge
@@ -14,6 +15,22 @@ from dynadp.objective import Problem
 from dynadp.perturbation import Dual, NoPerturbation, Primal, Public
 from dynadp.regularizers import SmoothElasticNet, SquaredL2
 from dynadp.solvers import default_gamma
+
+
+class TestDual(PerturbationContract):
+    mechanism = Dual()
+
+
+class TestDualAsThePaperSplits(PerturbationContract):
+    mechanism = Dual(split="paper")
+
+
+class TestPrimal(PerturbationContract):
+    mechanism = Primal()
+
+
+class TestPrimalAsPrinted(PerturbationContract):
+    mechanism = Primal(own="paper")
 
 
 def public(B=100, d=2, C=1.0, rho=2.0, eta=2.0, degree=2, loss=None, gamma=1e-10):

@@ -20,6 +20,7 @@ from dynadp.objective import Problem
 _UNIT = 2.0**-53
 _LARGEST_INVERSE = 512  # columns; past it, or past the next limit, the factor is a diagonal
 _LARGEST_FACTOR = 1e8  # numbers in all inverses together
+_ROWS_PER_COLUMN = 16  # where nodes have more rows than this, a factor is made from every second to fourth of them
 _MEMORY = 8  # pairs kept for the quasi-Newton correction
 _FLAT = 0.9  # a step is good enough where the slope along it has shrunk to this share
 _EXACT = 0.2  # and where it is not, the line search goes on to this share
@@ -188,6 +189,7 @@ def solve(
     q, gamma = (np.broadcast_to(np.asarray(v, dtype=float), shape) for v in (q, gamma))
     b_size = _norm(b) if b_size is None else np.broadcast_to(np.asarray(b_size, dtype=float), shape)
     bounds, todo = np.full(shape, np.inf), np.ones(shape, dtype=bool)
+    thin = max(1, min(4, int(problem.counts.min() // (_ROWS_PER_COLUMN * problem.dimension))))
     at = np.arange(shape[1])  # the replicas still worked on; F, Z and G hold only these
     F = point
     Z = problem.rows.margins(F)
@@ -209,7 +211,7 @@ def solve(
             F, Z, G = F[:, going], Z[:, going], G[:, going]
             memory.keep(going)
         if factor is None or slow == 2 or (iteration == 1 and factor.majorant):
-            factor = Factor.at(problem, F, Z, q, majorant=factor is None)
+            factor = Factor.at(problem, F, Z, q, step=thin, majorant=factor is None)
             slow, before = 0, np.full(todo.shape, np.inf)
             if len(at) == 1 and factor.inverses.ndim == 4:  # Newton's method: old pairs would only spoil it
                 memory = _QuasiNewton()
