@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scipy import stats
 
 from dynadp.centring import private_centre
 from dynadp.columns import Categorical, Numeric, onto_simplex
@@ -64,6 +65,15 @@ def test_a_replaced_row_moves_the_message_by_no_more_than_what_the_noise_covers(
         worst = max(worst, np.linalg.norm(a - b))
     D = np.sqrt(sum(c.diameter2 for c in COLUMNS))
     assert 0.5 * D / B < worst <= D / B * 1.01  # the grid rounds by a thousandth of the noise
+
+
+def test_noise_covers_the_whole_diameter():
+    """(alpha B/D) ||message - mean|| ~ Gamma(d - 1)."""
+    rows, alpha = table(20, 0), 0.7
+    raw = SCHEMA.model_copy(update={"scaling": "none", "intercept": 0.0}).rows(rows)
+    mean, D = np.asarray(raw.mean(axis=0)).ravel(), np.sqrt(sum(c.diameter2 for c in COLUMNS))
+    found = [private_centre(SCHEMA, [rows], ["n"], alpha, Keyed(seed)).messages[0] - mean for seed in range(400)]
+    assert stats.kstest(np.linalg.norm(found, axis=1) * alpha * 20 / D, stats.gamma(len(mean)).cdf).pvalue > 1e-6
 
 
 def test_many_rows_and_a_large_alpha_give_the_mean():

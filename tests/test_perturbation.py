@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from contracts.perturbation import PerturbationContract
 from dynadp import admm
 from dynadp.errors import DeclarationError
 from dynadp.losses import HuberHinge, Logistic, SmoothedHinge
+from dynadp.noise import Keyed
 from dynadp.objective import Problem
 from dynadp.perturbation import Dual, NoPerturbation, Primal, Public
 from dynadp.regularizers import SmoothElasticNet, SquaredL2
@@ -215,6 +217,40 @@ def test_a_final_dual_step_from_released_vectors_moves_the_noise_by_at_most_two(
     assert released <= 2
     private = np.linalg.norm(noise_for(1, np.array([own, 0])) - noise_for(-1, np.array([-own, 0])))
     assert private == pytest.approx(41.7, abs=0.1)
+
+
+# ------------------------------------------------------------------------------------------ the noise that is really used
+
+
+@pytest.mark.parametrize("mechanism", [Dual(), Dual(split="paper"), Primal(), Primal(own="paper")], ids=str)
+def test_noise_has_the_scale_that_the_calibration_audits(mechanism):
+    """zeta ||e|| ~ Gamma(d) for the e behind (C/B) e in the objective and for what is added to the minimiser."""
+    d, K, nodes = 7, 1500, ("a", "b")
+    known = Public.of(
+        np.array([50.0, 500.0]), np.array([1.0, 3.0]), d, 20.0, 0.1, np.full(K, 0.5), np.full((2, 1), 1e-6), Logistic()
+    )
+    c = mechanism.calibrate(known, np.full((2, K), 0.8))
+    g = np.random.default_rng(0).normal(size=(2, K, d))
+    sent = np.linalg.norm(c.release(g, Keyed(4), nodes, 2) - g, axis=-1) * c.outer
+    inner = c.inner_noise(known, Keyed(4), nodes, 2)
+    assert (inner is None) == isinstance(mechanism, Primal)
+    if inner is not None:
+        e = np.linalg.norm(inner, axis=-1) / known.weight  # undo C/B_p, which differs between the nodes
+        for p in range(2):
+            assert stats.kstest(e[p] * c.inner[p], stats.gamma(d).cdf).pvalue > 1e-6
+        assert np.abs(stats.spearmanr(e[0], sent[0]).statistic) < 6 / np.sqrt(K)  # e and z are different draws
+    else:
+        for p in range(2):
+            assert stats.kstest(sent[p], stats.gamma(d).cdf).pvalue > 1e-6
+
+
+def test_slack_noise_has_its_scale_where_the_grid_does_not_hide_it():
+    d, K = 5, 2000
+    known = Public.of(np.array([50.0]), np.array([2.0]), d, 1.0, 0.1, np.full(K, 0.5), np.full((1, 1), 0.5), Logistic())
+    c = Dual().calibrate(known, np.full((1, K), 0.8))
+    g = np.zeros((1, K, d))
+    sent = np.linalg.norm(c.release(g, Keyed(4), ("a",), 2), axis=-1) * c.outer
+    assert stats.kstest(sent[0], stats.gamma(d).cdf).pvalue > 1e-6
 
 
 # ----------------------------------------------------------------------------------------- inexact solutions, grid, events
