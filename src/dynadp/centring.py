@@ -73,5 +73,5 @@ def private_centre(schema: Schema, tables: Sequence[Table], names: Sequence[str]
     mean = counts @ messages / counts.sum()
     parts = np.split(mean, np.cumsum([len(column.features) for column in schema.columns])[:-1])
     centre = np.concatenate([column.project(part) for column, part in zip(schema.columns, parts, strict=True)])
-    events = tuple(L2Laplace(name, 0, "centring", float(alpha), means.shape[1]) for name in names)
+    events = tuple(L2Laplace(name, 0, "centring", float(alpha), means.shape[1], draws.seeded) for name in names)
     return Centring(messages, centre, events, draws.seeded)

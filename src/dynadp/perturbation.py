@@ -116,16 +116,18 @@ class Calibration:
         noise = l2_laplace(draws, "primal" if self.inner is None else "slack", nodes, n, g.shape[1], g.shape[2])
         return to_grid(g + noise / self.outer[..., None], self.step, self.radius)
 
-    def events(self, nodes: Sequence[str], n: int, dimension: int, replica: int = 0) -> tuple[Event, ...]:
-        """What round n cost each node in this replica."""
+    def events(
+        self, nodes: Sequence[str], n: int, dimension: int, replica: int = 0, *, seeded: bool = False
+    ) -> tuple[Event, ...]:
+        """What round n costs each node in this replica."""
         out: list[Event] = []
         for p, node in enumerate(nodes):
             loss = {name: float(values[p, replica]) for name, values in self.losses.items()}
             if "ah" in loss:
-                out.append(DualPerturbation(node, n, loss["abar"], loss["ah"], dimension))
+                out.append(DualPerturbation(node, n, loss["abar"], loss["ah"], dimension, seeded))
             for purpose in ("slack", "primal"):
                 if purpose in loss:
-                    out.append(L2Laplace(node, n, purpose, loss[purpose], dimension))
+                    out.append(L2Laplace(node, n, purpose, loss[purpose], dimension, seeded))
         return tuple(out)
 
 
@@ -139,6 +141,15 @@ class Perturbation(ABC):
     @abstractmethod
     def calibrate(self, public: Public, alpha: Array, before: Calibration | None = None) -> Calibration:
         """The numbers of one round whose releases may each lose alpha (P x K), after the round ``before``."""
+
+    def plan(self, public: Public, alpha: Array) -> tuple[Calibration, ...]:
+        """The numbers of all rounds (alpha is P x K x T) and of a final release: public, and known before round 1."""
+        rounds: list[Calibration] = []
+        for n in range(alpha.shape[-1]):
+            rounds.append(self.calibrate(public, alpha[..., n], rounds[-1] if rounds else None))
+        if self.final is not None:
+            rounds.append(Dual().calibrate(public, np.full(alpha.shape[:2], self.final)))
+        return tuple(rounds)
 
     def describe(self) -> dict[str, Any]:
         """Name and parameters, for the run record."""

@@ -24,6 +24,8 @@ class L2Laplace:
         The loss, a number above 0.
     dimension
         d.
+    seeded
+        Whether the noise came from a seed: then it protects nobody, and no ledger takes it.
     """
 
     node: str
@@ -31,6 +33,7 @@ class L2Laplace:
     purpose: str
     alpha: float
     dimension: int
+    seeded: bool = False
     kind: ClassVar[str] = "l2-laplace"
 
 
@@ -48,6 +51,8 @@ class DualPerturbation:
         The noise's share of the loss, above 0.
     dimension
         d.
+    seeded
+        Whether the noise came from a seed: then it protects nobody, and no ledger takes it.
     """
 
     node: str
@@ -55,6 +60,7 @@ class DualPerturbation:
     abar: float
     ah: float
     dimension: int
+    seeded: bool = False
     kind: ClassVar[str] = "dual"
 
     @property

@@ -1,0 +1,222 @@
+"""What many releases lose in total (maths.md 5): from the events' numbers alone, never less than the truth.
+
+Totals hold for plans that were fixed before their first release; neighbours' messages may be chosen by an adversary as they go.
+For losses that are chosen on the way see :mod:`dynadp.privacy.filter`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from math import ceil, exp, floor, fsum, inf, isfinite, log, log1p, log2, sqrt
+from typing import Any
+
+import numpy as np
+
+from dynadp.errors import DeclarationError
+from dynadp.privacy.events import Event
+from dynadp.privacy.laws import Law, Pure, Shift, dots, law_of
+
+SLACK = 1e-11  # of delta: what discretised composition may err by, in floating point; never granted to anybody
+TAIL = 1e-15  # of delta: cut off each composition's far ends, and charged
+Groups = frozenset[tuple[Law, int]]
+
+
+@dataclass(frozen=True)
+class Total:
+    """The loss over all releases, at most.
+
+    Attributes
+    ----------
+    epsilon, delta
+        The smallest valid figure: (epsilon, delta)-differential privacy.
+    method
+        Which one that is: ``sum``; ``pure``, the best composition of releases of which only alpha is known; ``loss
+        distribution`` or ``renyi``, from how the losses are distributed; ``none`` where an event is unknown.
+    epsilon_sum
+        Sum of alpha over releases, at delta = 0.
+    epsilon_pure
+        The figure of ``pure``.
+    alpha
+        The largest loss of one round.
+    releases
+        How many events.
+    protected
+        Whether all noise came from the system. Where not, this is what the plan would cost with system entropy.
+    """
+
+    epsilon: float
+    delta: float
+    method: str
+    epsilon_sum: float
+    epsilon_pure: float
+    alpha: float
+    releases: int
+    protected: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Its figures; an infinite one is null."""
+        return {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in asdict(self).items()}
+
+    @property
+    def odds(self) -> str:
+        """In words that people understand."""
+        return odds(self.epsilon, self.delta)
+
+
+def odds(epsilon: float, delta: float) -> str:
+    """100 (e^epsilon + delta)/(1 + e^epsilon): how often the best guess at even odds is right.
+
+    >>> odds(1.0, 0.0)
+    'at most 74 in 100 would guess right whether your row or another was in the data (50 is a coin toss)'
+    """
+    right = ceil(100 * (1 - (1 - delta) / (1 + exp(min(epsilon, 700.0)))) - 1e-9)
+    if right >= 100:
+        return "practically everybody may guess right whether your row or another was in the data (50 in 100 is a coin toss)"
+    return f"at most {right} in 100 would guess right whether your row or another was in the data (50 is a coin toss)"
+
+
+def total(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
+    """The smallest of all valid totals of these events together, at this delta.
+
+    Parameters
+    ----------
+    events
+        Of one node, or of all nodes where one person has rows.
+    delta
+        In [0, 1); 0 asks for the plain sum.
+    rows
+        How many rows a person may have at each of these nodes.
+    """
+    check_delta(delta)
+    if rows < 1 or int(rows) != rows:
+        raise DeclarationError(f"rows is {rows!r}; expected a whole number from 1")
+    events = list(events)
+    protected = not any(getattr(event, "seeded", True) for event in events)
+    groups = counted(events, rows)
+    if groups is None:
+        return Total(inf, delta, "none", inf, inf, inf, len(events), False)
+    per_round: Counter[tuple[str, int]] = Counter()
+    for event in events:
+        per_round[event.node, event.round] += event.alpha * _grows(event, rows)  # type: ignore[assignment]
+    plain = fsum(event.alpha * _grows(event, rows) for event in events)  # to half a unit; calibrations leave 1e-12 of alpha
+    figures = {"sum": plain, "pure": plain}
+    if delta > 0 and groups:
+        figures["pure"] = min(plain, _pure(groups, delta))
+        shifts = sum(isinstance(law, Shift) for law in groups)
+        if shifts:  # without one this is the figure of ``pure``
+            figures["loss distribution"] = _loss_distribution(groups, delta)
+        if shifts < len(groups) or delta <= 2 * SLACK:  # else it cannot be the smallest
+            figures["renyi"] = _renyi(groups, delta)
+    method = min(figures, key=lambda name: figures[name])
+    largest = float(max(per_round.values(), default=0.0))
+    return Total(figures[method], delta, method, plain, figures["pure"], largest, len(events), protected)
+
+
+def totals(events: Iterable[Event], delta: float, rows: int = 1) -> dict[str, Total]:
+    """The total of each node, for persons whose rows are at one node."""
+    by_node: dict[str, list[Event]] = {}
+    for event in events:
+        by_node.setdefault(getattr(event, "node", "unknown"), []).append(event)
+    return {node: total(own, delta, rows) for node, own in by_node.items()}
+
+
+def network(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
+    """The largest node's total: what anybody with rows at one node may lose."""
+    return max(totals(events, delta, rows).values(), key=lambda figure: figure.epsilon, default=total((), delta))
+
+
+def person(events: Iterable[Event], nodes: Collection[str], delta: float, rows: int = 1) -> Total:
+    """The total for a person with rows at several nodes: all their events in one account (epsilons at one delta do not add)."""
+    return total((event for event in events if event.node in nodes), delta, rows)
+
+
+def counted(events: Iterable[Event], rows: int = 1) -> Counter[Law] | None:
+    """How often each law occurs; None if an event is unknown."""
+    laws = Counter(law_of(event, rows) for event in events)
+    return None if None in laws else laws  # type: ignore[return-value]
+
+
+def _grows(event: Event, rows: int) -> int:
+    return 1 if getattr(event, "purpose", None) == "slack" else rows
+
+
+@lru_cache(maxsize=4096)
+def _cached(figure: Callable[[Groups, float], float], groups: Groups, delta: float) -> float:
+    return figure(groups, delta)
+
+
+def _pure(groups: Counter[Law], delta: float) -> float:
+    """Optimal composition of releases of which only alpha is known (Kairouz, Oh, Viswanath 2015; Murtagh, Vadhan 2016)."""
+    return _cached(_composed, _as_pure(groups, lambda law: True), delta)
+
+
+def _loss_distribution(groups: Counter[Law], delta: float) -> float:
+    """Dominating pairs compose adaptively (Zhu, Dong, Wang 2022, Thm. 10); of other laws only alpha is used."""
+    return _cached(_composed, _as_pure(groups, lambda law: not isinstance(law, Shift)), delta)
+
+
+def _as_pure(groups: Counter[Law], which: Callable[[Law], bool]) -> Groups:
+    laws: Counter[Law] = Counter()
+    for law, n in groups.items():
+        laws[Pure(law.alpha) if which(law) else law] += n
+    return frozenset(laws.items())
+
+
+def _composed(groups: Groups, delta: float) -> float:
+    """Join the dots of every delta(s) pessimistically (Doroshenko et al. 2022), convolve, read epsilon off."""
+    if delta <= 2 * SLACK:
+        return inf
+    from dp_accounting.pld import pld_pmf  # takes over a second to import
+
+    step = _step(groups)
+    parts = []
+    for law, n in sorted(groups, key=lambda item: item[0].alpha):
+        count = ceil(min(law.alpha, 9.5 * law.spread) / step)
+        _, deltas = dots(law, step, count)
+        part = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, -count, count, deltas).to_dense_pmf()
+        parts.append(part.self_compose(n, TAIL) if n > 1 else part)
+    while len(parts) > 1:  # neighbours in size first: each convolution is of equals
+        pairs = [parts[i].compose(parts[i + 1], TAIL) for i in range(0, len(parts) - 1, 2)]
+        parts = pairs + parts[2 * len(pairs) :]
+    return float(parts[0].get_epsilon_for_delta(delta - SLACK))
+
+
+def _step(groups: Groups) -> float:
+    """A power of two between 1/16 and 1/8 of the root mean square spread; exactly alpha where one pure law is all there is."""
+    if len(groups) == 1:
+        ((law, _),) = groups
+        if isinstance(law, Pure):
+            return law.alpha
+    square = fsum(n * law.spread**2 for law, n in groups) / sum(n for _, n in groups)
+    return float(2.0 ** floor(log2(sqrt(square) / 8)))
+
+
+def _renyi(groups: Counter[Law], delta: float) -> float:
+    return _cached(_converted, frozenset(groups.items()), delta)
+
+
+def _converted(groups: Groups, delta: float) -> float:
+    """min over A of sum RDP + ln(1 - 1/A) - ln(delta A)/(A - 1) (Canonne, Kamath, Steinke 2020, Prop. 12)."""
+    orders = _orders(fsum(n * law.spread**2 for law, n in groups), delta)
+    moments = np.sum([n * law.renyi(orders) for law, n in groups], axis=0)
+    return max(0.0, min(float(R) + log1p(-1 / A) - log(delta * A) / (A - 1) for R, A in zip(moments, orders, strict=True)))
+
+
+def _orders(variance: float, delta: float) -> tuple[float, ...]:
+    """Orders around 1 + sqrt(2 ln(1/delta)/variance), best for Gaussian-like losses, on one common ladder."""
+    best = 24 * log(sqrt(2 * log(1 / delta) / variance)) / log(10)
+    middle = min(max(round(best), -48), 144)
+    return tuple(1 + 10 ** (k / 24) for k in range(middle - 20, middle + 21))
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Refuse an epsilon that is no total."""
+    if not (isinstance(epsilon, int | float | np.number) and isfinite(epsilon) and epsilon > 0):
+        raise DeclarationError(f"epsilon is {epsilon!r}; expected a finite number above 0, the total loss")
+
+
+def check_delta(delta: float) -> None:
+    """Refuse a delta that is none."""
+    if not (isinstance(delta, int | float | np.number) and 0 <= delta < 1):
+        raise DeclarationError(f"delta is {delta!r}; expected a number in [0, 1), well below one over the number of rows")

@@ -1,0 +1,89 @@
+"""The inverse of the accountant: a total and a plan's shape -> alpha, or rounds; never less privacy than asked (maths.md 5)."""
+
+from collections.abc import Callable, Iterable
+from math import exp, inf, log
+
+from dynadp.errors import DeclarationError
+from dynadp.privacy.accountant import check_delta, check_epsilon, network
+from dynadp.privacy.events import DualPerturbation, Event, L2Laplace
+
+Plan = Callable[[float], Iterable[Event]]  # scale -> all events of the plan
+PRECISION = 1e-3  # how far below the asked epsilon a calibrated total may stay, relative
+
+
+def calibrate(plan: Plan, epsilon: float, delta: float, rows: int = 1) -> float:
+    """The largest scale, within a thousandth of epsilon, whose plan stays within (epsilon, delta) in total, at every node.
+
+    Parameters
+    ----------
+    plan
+        All events of a plan at a scale, such as ``lambda alpha: primal(alpha, 105, rounds=100)``; more at a larger scale.
+    epsilon, delta
+        The total.
+    rows
+        How many rows a person may have at the node.
+    """
+    check_epsilon(epsilon)
+    check_delta(delta)
+
+    def found(scale: float) -> float:
+        return network(plan(scale), delta, rows).epsilon
+
+    low, at_low = epsilon, found(epsilon)
+    while at_low > epsilon:  # the sum is linear in the scale, so this ends
+        low, high = low * min(0.9 * epsilon / at_low, 0.5), low
+        if low < 1e-300:
+            raise DeclarationError(f"no scale of this plan stays within epsilon = {epsilon:g}, delta = {delta:g}")
+        at_low = found(low)
+    high = low if at_low == epsilon else low * min(2 * epsilon / at_low, 16.0) if at_low else low * 16
+    at_high = found(high)
+    while at_high <= epsilon and at_high > 0:
+        low, at_low, high = high, at_high, high * min(max(2 * epsilon / at_high, 1.1), 16.0)
+        at_high = found(high)
+    for _ in range(100):
+        if at_low >= epsilon * (1 - PRECISION) or high <= low * (1 + 1e-6):
+            break
+        middle = _between(low, at_low, high, at_high, epsilon)
+        at_middle = found(middle)
+        if at_middle <= epsilon:
+            low, at_low = middle, at_middle
+        else:
+            high, at_high = middle, at_middle
+    return low
+
+
+def _between(low: float, at_low: float, high: float, at_high: float, epsilon: float) -> float:
+    """A step of the secant between logarithms, aimed a little below epsilon and kept off both ends."""
+    share = 0.5
+    if 0 < at_low < at_high < inf:
+        share = (log(epsilon * (1 - PRECISION / 2)) - log(at_low)) / (log(at_high) - log(at_low))
+    return exp(log(low) + min(max(share, 0.02), 0.98) * (log(high) - log(low)))
+
+
+def affordable_rounds(plan: Callable[[int], Iterable[Event]], epsilon: float, delta: float, most: int = 100_000) -> int:
+    """The largest number of rounds, up to ``most``, whose plan stays within (epsilon, delta); 0 where not even one does."""
+    check_epsilon(epsilon)
+    check_delta(delta)
+
+    def fits(rounds: int) -> bool:
+        return network(plan(rounds), delta).epsilon <= epsilon
+
+    low, high = 0, 1
+    while high <= most and fits(high):
+        low, high = high, 2 * high
+    high = min(high, most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def primal(alpha: float, dimension: int, rounds: int, node: str = "node") -> list[Event]:
+    """The events of Algorithm 3 with constant alpha."""
+    return [L2Laplace(node, n, "primal", alpha, dimension) for n in range(1, rounds + 1)]
+
+
+def dual(alpha: float, dimension: int, rounds: int, jacobian_share: float, node: str = "node") -> list[Event]:
+    """The events of Algorithm 2 with constant alpha: abar = share alpha, ah = alpha - abar, exact minimisers."""
+    abar = jacobian_share * alpha
+    return [DualPerturbation(node, n, abar, alpha - abar, dimension) for n in range(1, rounds + 1)]

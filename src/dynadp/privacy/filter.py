@@ -1,0 +1,101 @@
+"""A total that may be shared by many runs, whose next steps may depend on what earlier ones released (maths.md 5).
+
+Discretised totals hold for a plan that was fixed before its first release. Where later losses are chosen from earlier messages
+(a second run that follows because of the first, an alpha picked from a message) two rules stay valid: the plain sum, and a
+Rényi filter whose order and budget were fixed beforehand.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from math import fsum, inf, log, log1p
+from typing import Literal
+
+from scipy.optimize import minimize_scalar
+
+from dynadp.errors import DeclarationError
+from dynadp.privacy.accountant import check_delta, check_epsilon, counted, total
+from dynadp.privacy.events import Event
+
+Basis = Literal["sum", "renyi", "plan"]
+
+
+@dataclass(frozen=True)
+class Cap:
+    """At most (epsilon, delta) in total: sum of alpha <= epsilon, or sum of Rényi losses of one order A <= budget.
+
+    Attributes
+    ----------
+    epsilon, delta
+        The total.
+    order
+        A, fixed with the cap; by :meth:`of` the one that leaves most room to many small Gaussian-like losses.
+    """
+
+    epsilon: float
+    delta: float
+    order: float
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+        if not 1 < self.order < inf:
+            raise DeclarationError(f"order is {self.order!r}; expected a finite number above 1")
+
+    @classmethod
+    def of(cls, epsilon: float, delta: float) -> "Cap":
+        """With the order that maximises 2 budget(A)/A, the sum of alpha^2/d that fits when losses are Gaussian-like."""
+        check_epsilon(epsilon)
+        check_delta(delta)
+        if delta == 0:
+            return cls(epsilon, delta, 2.0)
+        found = minimize_scalar(
+            lambda t: -_budget(epsilon, delta, 1 + 10**t) / (1 + 10**t), bounds=(-3.0, 6.0), method="bounded"
+        )
+        return cls(epsilon, delta, round(1 + 10 ** float(found.x), 3))
+
+    @cached_property
+    def budget(self) -> float:
+        """epsilon - ln(1 - 1/A) + ln(delta A)/(A - 1): Rényi loss of order A that implies (epsilon, delta)."""
+        return _budget(self.epsilon, self.delta, self.order)
+
+    def spent(self, events: Iterable[Event]) -> tuple[float, float]:
+        """Sum of alpha, and sum of Rényi losses of this order; infinite with an unknown event."""
+        events = list(events)
+        groups = counted(events)
+        if groups is None:
+            return inf, inf
+        plain = fsum(event.alpha for event in events)
+        return plain, fsum(n * float(law.renyi((self.order,))[0]) for law, n in groups.items())
+
+    def admits(self, before: Iterable[Event], plan: Iterable[Event]) -> Basis | None:
+        """Whether ``plan`` may follow ``before``, and by which rule; None: refused.
+
+        ``sum`` and ``renyi`` leave what is not used to later plans. ``plan`` is for a first plan that fits by its discretised
+        total alone: it takes the whole cap, nothing may ever follow.
+        """
+        before, plan = list(before), list(plan)
+        plain, moment = self.spent([*before, *plan])
+        if plain <= self.epsilon:
+            return "sum"
+        if moment <= self.budget:
+            return "renyi"
+        if not before and total(plan, self.delta).epsilon <= self.epsilon:
+            return "plan"
+        return None
+
+    def odometer(self, events: Iterable[Event]) -> float:
+        """min( sum alpha, sum Rényi + ln(1/delta)/(A - 1) ): valid at all moments at once, however losses are chosen.
+
+        exp((A - 1)(loss - sum Rényi)) is a supermartingale, so by Ville's inequality the loss passes this figure at any moment
+        with probability at most delta.
+        """
+        plain, moment = self.spent(events)
+        return min(plain, moment + (log(1 / self.delta) / (self.order - 1) if self.delta else inf))
+
+
+def _budget(epsilon: float, delta: float, order: float) -> float:
+    """The inverse of eps = RDP + ln(1 - 1/A) - ln(delta A)/(A - 1) (Canonne, Kamath, Steinke 2020, Prop. 12)."""
+    if delta == 0:
+        return -inf
+    return epsilon - log1p(-1 / order) + (log(delta) + log(order)) / (order - 1)

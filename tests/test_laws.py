@@ -1,0 +1,155 @@
+"""How one release's privacy loss is distributed: exact where it is claimed to be exact, never below the truth."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import roots_genlaguerre, roots_jacobi
+
+from contracts.law import ORDERS, LawContract
+from dynadp.privacy import laws
+from dynadp.privacy.events import DualPerturbation, L2Laplace
+from dynadp.privacy.laws import ERROR, Jacobian, Pure, Shift, law_of, rounded_up
+
+
+class TestPure(LawContract):
+    def make(self, alpha):
+        return Pure(alpha)
+
+
+class TestLaplace(LawContract):
+    def make(self, alpha):
+        return Shift(alpha, 1)
+
+
+class TestShiftInThePlane(LawContract):
+    def make(self, alpha):
+        return Shift(alpha, 2)
+
+
+class TestShift(LawContract):
+    def make(self, alpha):
+        return Shift(alpha, 105)
+
+
+class TestJacobian(LawContract):
+    def make(self, alpha):
+        return Jacobian(0.01 * alpha, alpha - 0.01 * alpha, 105)
+
+
+class TestJacobianOfFewDimensions(LawContract):
+    def make(self, alpha):
+        return Jacobian(0.1 * alpha, alpha - 0.1 * alpha, 2)
+
+
+class TestJacobianOfSeveralRows(LawContract):
+    def make(self, alpha):
+        return Jacobian(0.01 * alpha, alpha - 0.01 * alpha, 20, rows=3)
+
+
+def exact_losses(alpha, d, nodes=150):
+    """Losses and weights by Gauss rules for both factors: another road than the one of the code."""
+    r, wr = roots_genlaguerre(nodes, d - 1)
+    w, ww = roots_jacobi(nodes, (d - 3) / 2, (d - 3) / 2)
+    loss = np.sqrt(r[:, None] ** 2 - 2 * r[:, None] * alpha * w + alpha**2) - r[:, None]
+    return loss.ravel(), np.outer(wr / wr.sum(), ww / ww.sum()).ravel()
+
+
+@pytest.mark.parametrize("d", [3, 4, 7, 30, 105])
+@pytest.mark.parametrize("alpha", [0.1, 1.0, 4.0])
+def test_the_renyi_curve_of_a_shift_is_the_exact_one_from_above(d, alpha):
+    loss, weight = exact_losses(alpha, d)
+    for order, bound in zip(ORDERS[:-1], Shift(alpha, d).renyi(ORDERS[:-1]), strict=True):
+        exact = np.log(np.sum(weight * np.exp((order - 1) * loss))) / (order - 1)
+        assert exact * (1 - 1e-6) <= bound <= exact * 1.004
+
+
+@pytest.mark.parametrize("d", [2, 3, 10, 105, 10_000])
+@pytest.mark.parametrize("alpha", [0.1, 1.0, 5.0])
+def test_the_curve_of_a_shift_is_that_of_real_noise(d, alpha):
+    """Noise vectors as they are drawn, shifted along one axis: P(S) - e^s Q(S) = E(1 - e^(s - loss))+."""
+    rng = np.random.default_rng(d)
+    x = rng.standard_normal((20_000, d)) if d < 1000 else rng.standard_normal((2_000, d))
+    x *= (rng.gamma(d, size=len(x)) / np.linalg.norm(x, axis=1))[:, None]
+    shifted = x.copy()
+    shifted[:, 0] -= alpha
+    loss = np.linalg.norm(shifted, axis=1) - np.linalg.norm(x, axis=1)
+    law = Shift(alpha, d)
+    s = law.spread * np.linspace(0, 1.2, 5)
+    values = np.maximum(-np.expm1(s[:, None] - loss), 0)
+    error = values.std(axis=1) / np.sqrt(len(x))
+    assert np.abs(values.mean(axis=1) - law.hockey_stick(s)).max() < 5 * error.max()
+    assert np.abs(values.mean(axis=1) - 1.1 * law.hockey_stick(s)).max() > 5 * error.max() or d == 10_000  # it can tell
+
+
+def test_one_dimension_is_the_laplace_mechanism():
+    from dp_accounting.pld import privacy_loss_distribution
+
+    theirs = privacy_loss_distribution.from_laplace_mechanism(1 / 0.7, value_discretization_interval=1e-4)
+    s = np.linspace(0, 0.69, 20)
+    assert Shift(0.7, 1).hockey_stick(s) == pytest.approx(np.array(theirs.get_delta_for_epsilon(s)), abs=1e-5)
+
+
+def test_quadrature_errs_by_less_than_is_charged(monkeypatch):
+    rng = np.random.default_rng(0)
+    cases = [(2, 1e-4), (2, 1e-2), (2, 1.0), (3, 0.1), (197, 44.0)]
+    cases += [(int(d), float(a)) for d, a in zip(np.exp(rng.uniform(1, 14, 25)), np.exp(rng.uniform(-9, 4, 25)), strict=True)]
+    for d, alpha in cases:
+        law = Shift(alpha, d)
+        s = np.linspace(0, min(alpha, 12 * law.spread), 20)[:-1]
+        found = law._probability(s, 1), law._probability(-s, -1)
+        with monkeypatch.context() as finer:
+            finer.setattr(laws, "NODES", np.polynomial.legendre.leggauss(400))
+            for coarse, fine in zip(found, (law._probability(s, 1), law._probability(-s, -1)), strict=True):
+                assert np.abs(coarse / fine - 1).max() < ERROR
+
+
+@pytest.mark.parametrize(("d", "rows"), [(3, 1), (5, 2), (105, 1), (105, 4)])
+def test_the_bound_on_a_jacobian_loss_is_the_stated_one_from_above(d, rows):
+    """E of the formula over drawn r and b."""
+    rng = np.random.default_rng(1)
+    abar, ah, n = 0.02, 0.9, 400_000
+    r, b = rng.gamma(d, size=n), rng.beta(rows, (d - 2 * rows) / 2, n)
+    M = abar + np.sqrt(r * r + 2 * r * np.sqrt(b) * ah + ah * ah) - r
+    for order, bound in zip((1.5, 3.0, 8.0), Jacobian(abar, ah, d, rows).renyi((1.5, 3.0, 8.0)), strict=True):
+        a = order - 1
+        values = np.maximum(np.exp(a * M) + a * np.expm1(-M), np.exp(-a * M) + a * np.expm1(M))
+        drawn, error = values.mean() - 1, values.std() / np.sqrt(n)
+        assert drawn - 4 * error <= np.expm1(a * bound) <= (drawn + 4 * error) * 1.03
+
+
+def test_few_dimensions_have_no_plane_to_hide_in():
+    """d <= 2: the shift may lie along the noise, so only the pure bound is left."""
+    law = Jacobian(0.1, 0.5, 2)
+    a, M = 4.0, 0.6
+    assert law.renyi((5.0,))[0] == pytest.approx(np.log(np.exp(a * M) + a * np.expm1(-M)) / a, rel=1e-6)
+    assert Jacobian(0.1, 0.5, 6, rows=3).renyi((5.0,))[0] == pytest.approx(law.renyi((5.0,))[0], rel=1e-9)
+
+
+@given(st.floats(1e-300, 1e300))
+def test_rounding_up_is_up_and_by_little(alpha):
+    assert alpha <= rounded_up(alpha) <= alpha * (1 + 2**-9)
+    assert rounded_up(rounded_up(alpha)) == rounded_up(alpha)
+
+
+def test_a_person_with_several_rows():
+    assert law_of(L2Laplace("p", 1, "primal", 0.5, 7), 3) == Shift(1.5, 7)
+    assert law_of(L2Laplace("p", 0, "centring", 0.5, 7), 3) == Shift(1.5, 7)
+    assert law_of(L2Laplace("p", 1, "slack", 0.5, 7), 3) == Shift(0.5, 7)  # covers the solver, not a row
+    assert law_of(DualPerturbation("p", 1, 0.25, 0.5, 7), 3) == Jacobian(0.75, 1.5, 7, 3)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        L2Laplace("p", 1, "primal", -0.1, 5),
+        L2Laplace("p", 1, "primal", 0.0, 5),
+        L2Laplace("p", 1, "primal", float("nan"), 5),
+        L2Laplace("p", 1, "primal", 0.1, 0),
+        DualPerturbation("p", 1, -0.2, 0.5, 5),
+        DualPerturbation("p", 1, 0.2, float("inf"), 5),
+        object(),
+    ],
+)
+def test_what_makes_no_sense_has_no_law(event):
+    assert law_of(event) is None
