@@ -10,6 +10,10 @@
     ├── TopologyError     (ValueError)   the graph cannot carry a consensus
     ├── DatasetError      (OSError)      a data file is missing or is not the published one
     ├── RecordError       (ValueError)   a run folder or model file cannot be read or written
+    ├── LedgerError       (RuntimeError) a ledger is missing, not writable, or not a ledger
+    │   └── LedgerDamaged                a ledger was changed, cut or damaged
+    ├── BudgetRefused     (RuntimeError) a release was not reserved, was spent before or does not fit under the cap
+    ├── SeededRefused     (ValueError)   a release with seeded noise: it protects nobody, and no ledger takes it
     └── NotCertified      (RuntimeError) a solver did not reach its gradient bound; nothing may be released
 
 A message says what was given, what was expected and what to do. It may name a node, a column or the position of a
@@ -51,6 +55,22 @@ class DatasetError(DynadpError, OSError):
 
 class RecordError(DynadpError, ValueError):
     """A run folder or model file cannot be read or written."""
+
+
+class LedgerError(DynadpError, RuntimeError):
+    """A ledger is missing, not writable, or not a ledger."""
+
+
+class LedgerDamaged(LedgerError):
+    """A ledger was changed, cut or damaged."""
+
+
+class BudgetRefused(DynadpError, RuntimeError):
+    """A release was not reserved, was spent before or does not fit under the cap; nothing may be released."""
+
+
+class SeededRefused(DynadpError, ValueError):
+    """A release with seeded noise: it protects nobody, and no ledger takes it."""
 
 
 class NotCertified(DynadpError, RuntimeError):

@@ -16,11 +16,12 @@ from dynadp.errors import DeclarationError
 from dynadp.losses import Logistic, Loss, check_loss
 from dynadp.noise import Draws, System
 from dynadp.objective import Problem, Storage
-from dynadp.perturbation import Calibration, Dual, NoPerturbation, Perturbation, Public
+from dynadp.perturbation import Calibration, NoPerturbation, Perturbation, Public
 from dynadp.privacy.events import Event
 from dynadp.privacy.schedule import Schedule, constant
 from dynadp.regularizers import Regularizer, SquaredL2
 from dynadp.runtime.acceleration import Acceleration, Accelerator
+from dynadp.runtime.books import Books
 from dynadp.runtime.steps import Steps
 from dynadp.solvers import default_gamma
 from dynadp.topology import Topology
@@ -120,8 +121,7 @@ class Run:
 
     def events(self, replica: int = 0) -> tuple[Event, ...]:
         """Everything that was spent, in order: what an accountant needs."""
-        nodes, d = self.topology.nodes, self.V.shape[-1]
-        return tuple(event for n, c in enumerate(self.calibrations, 1) for event in c.events(nodes, n, d, replica))
+        return _events(self.calibrations, self.topology.nodes, self.V.shape[-1], self.seeded, replica)
 
     @property
     def mean(self) -> Array:
@@ -166,6 +166,7 @@ def simulate(
     linear: Callable[[int], Array] | None = None,
     acceleration: Acceleration | None = None,
     storage: Storage = "auto",
+    books: Books | None = None,
     on_round: Callable[[Round, Array], None] | None = None,
 ) -> Run:
     """Run Algorithm 1, 2 or 3 over the network.
@@ -202,6 +203,8 @@ def simulate(
         How to speed up and when to stop, for Algorithm 1 only; by default every round solves its argmin and all rounds are run.
     storage
         ``auto``, ``dense`` or ``csr``.
+    books
+        The nodes' ledgers: the whole run is reserved before round 1, and every message is entered before it is sent.
     on_round
         Called after every round with what it left and the messages V, P x K x d.
     """
@@ -240,7 +243,7 @@ def simulate(
         raise DeclarationError("acceleration is for Algorithm 1 only: it would change what a private run releases")
     work = problem, topology.degrees, penalties, bounds, V.copy()
     steps = Steps(*work) if acceleration is None else Accelerator(acceleration, *work)
-    return _rounds(alpha, topology, steps, mechanism, draws or System(), linear, on_round)
+    return _rounds(alpha, topology, steps, mechanism, draws or System(), linear, books, on_round)
 
 
 def _gamma(problem: Problem, degrees: Array, eta: Array, mechanism: Perturbation, alpha: Array, start: Array) -> Array:
@@ -267,28 +270,36 @@ def _rounds(
     mechanism: Perturbation,
     draws: Draws,
     linear: Callable[[int], Array] | None,
+    books: Books | None,
     on_round: Callable[[Round, Array], None] | None,
 ) -> Run:
     problem, nodes, degrees, rounds = steps.problem, topology.nodes, topology.degrees, alpha.shape[-1]
+    private = not isinstance(mechanism, NoPerturbation)
+    public = Public.of(problem.counts, degrees, problem.dimension, problem.C, problem.rho, steps.eta, steps.gamma, problem.loss)
+    calibrations = mechanism.plan(public, alpha) if private else (mechanism.calibrate(public, alpha[..., 0]),) * rounds
+    seeded = private and draws.seeded
+    if books:
+        if not private or alpha.shape[1] > 1:
+            raise DeclarationError("ledgers are for one private run: give a mechanism, and one replica")
+        books.reserve(_events(calibrations, nodes, problem.dimension, seeded))
     log: list[Round] = []
-    calibrations: list[Calibration] = []
     V, stopped = steps.f, False
     tail = np.zeros_like(V)
     state = admm.begin(V, neighbour_sums(topology, V), degrees)
 
-    def send(n: int, mechanism: Perturbation, alpha: Array) -> tuple[Array, Array]:
+    def send(n: int) -> tuple[Array, Array]:
         """The certified minimiser g of round n, and the message V made of it."""
-        public = Public.of(
-            problem.counts, degrees, problem.dimension, problem.C, problem.rho, steps.eta, steps.gamma, problem.loss
-        )
-        calibration = mechanism.calibrate(public, alpha, calibrations[-1] if calibrations else None)
-        calibrations.append(calibration)
+        calibration = calibrations[n - 1]
         noise = _sum(calibration.inner_noise(public, draws, nodes, n), None if linear is None else linear(n))
         g = steps.local_step(n, state, noise, calibration.phi)
-        return g, calibration.release(g, draws, nodes, n)
+        V = calibration.release(g, draws, nodes, n)
+        if books:
+            events = calibration.events(nodes, n, problem.dimension, seeded=seeded)
+            books.spend(n, events, dict(zip(nodes, V[:, 0], strict=True)))
+        return g, V
 
     for n in range(1, rounds + 1):
-        g, V = send(n, mechanism, alpha[..., n - 1])
+        g, V = send(n)
         neighbours = neighbour_sums(topology, V)
         pull = 2 * g - V if mechanism.own == "paper" and n < rounds else None  # what follows the last round is made of messages
         after = admm.receive(state, V, neighbours, degrees, steps.eta, relaxation=steps.relaxation, pull=pull)
@@ -307,8 +318,9 @@ def _rounds(
     if not stopped:
         steps.finish(V)
     if mechanism.final is not None:
-        V = send(rounds + 1, Dual(), np.full(alpha.shape[:2], mechanism.final))[1]
-    private = not isinstance(mechanism, NoPerturbation)
+        V = send(rounds + 1)[1]
+    if books:
+        books.close("finished")
     return Run(
         V=V,
         rounds=tuple(log),
@@ -316,11 +328,17 @@ def _rounds(
         tail=V if stopped else tail / (rounds - rounds // 2),
         topology=topology,
         alpha=alpha,
-        calibrations=tuple(calibrations) if private else (),
-        seeded=private and draws.seeded,
+        calibrations=calibrations if private else (),
+        seeded=seeded,
         certificate=steps.certificate,
         stopped=stopped,
     )
+
+
+def _events(
+    calibrations: Sequence[Calibration], nodes: Sequence[str], dimension: int, seeded: bool, replica: int = 0
+) -> tuple[Event, ...]:
+    return tuple(e for n, c in enumerate(calibrations, 1) for e in c.events(nodes, n, dimension, replica, seeded=seeded))
 
 
 def _sum(a: Array | None, b: Array | None) -> Array | None:
