@@ -8,7 +8,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 from itertools import product
 from pathlib import Path
@@ -17,31 +16,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.consensus import GAP, RHO, C, network
-from benchmarks.measure import REPEATS, RESULTS, THREADS, Figure, Report, better_threads, clock, main, table
+from benchmarks.environment import PATIENCE, interpreter
+from benchmarks.measure import REPEATS, THREADS, Figure, Report, better_threads, clock, main, table
 from benchmarks.pooled import NODES, Pooled, adult_shards
 from dynadp.topology import Topology
 
 PENALTIES = (0.3, 1.0, 3.0, 10.0, 30.0)  # its rho (1 by default), beside a sum of 6,032 row losses
 Curve = list[tuple[float, float]]  # seconds and relative gap after each iteration
 SETTINGS = tuple(product(("synchronous", "threads"), THREADS))  # scheduler, BLAS threads
-SCAN, LONGEST, PATIENCE = 10.0, 100.0, 600.0  # seconds for each penalty, for the chosen one, before a process is given up
-
-
-def interpreter() -> Path | str:
-    """The interpreter that has dask-glm, or why there is none."""
-    given = os.environ.get("DYNADP_DASK_PYTHON")
-    home = RESULTS / "dask-env"
-    python = Path(given) if given else home / "bin" / "python"
-    try:
-        if not (given or python.exists()):
-            subprocess.run([sys.executable, "-m", "venv", home], check=True, capture_output=True)
-        there = subprocess.run([python, "-c", "import dask_glm"], capture_output=True, check=False).returncode == 0
-        if not (there or given):
-            install = [python, "-m", "pip", "install", "--quiet", "dask-glm"]
-            subprocess.run(install, check=True, capture_output=True, timeout=PATIENCE)
-    except (OSError, subprocess.SubprocessError) as error:
-        return f"Left out: dask-glm could not be installed ({type(error).__name__}); DYNADP_DASK_PYTHON may name where it is."
-    return python if there or not given else f"Left out: {given} cannot import dask_glm."
+SCAN, LONGEST = 10.0, 100.0  # seconds for each penalty, and for the chosen one
 
 
 def ask(python: Path, threads: int, *arguments: object) -> dict[str, Any]:
@@ -61,7 +44,7 @@ def quality(curve: Curve) -> tuple[float, float]:
 def run() -> Report:
     """Time to a relative objective gap of 1e-6: dynadp over a network against dask-glm's ADMM."""
     name = "dask_glm_admm"
-    python = interpreter()
+    python = interpreter("dask_glm", ("dask-glm",), "DYNADP_DASK_PYTHON")
     if isinstance(python, str):
         return Report(name, [], python)
     shards, topology = adult_shards(equal=True), Topology.family("ring", NODES)

@@ -1,0 +1,134 @@
+"""A private run from raw rows to a model: plan, centre, train, in one process that holds all nodes."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dynadp.arrays import Array
+from dynadp.centring import Centring, private_centre
+from dynadp.data import Schema, Table
+from dynadp.errors import DeclarationError
+from dynadp.noise import Draws, System
+from dynadp.planner import Plan, plan
+from dynadp.privacy.accountant import Total, network
+from dynadp.privacy.events import Event
+from dynadp.record import Model
+from dynadp.runtime.books import Books
+from dynadp.runtime.simulation import Round, Run, simulate
+from dynadp.topology import Topology
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A private run and what it cost.
+
+    Attributes
+    ----------
+    plan
+        What was decided before any row was read.
+    schema
+        The schema with the private centre, which the model needs.
+    centring
+        The centring round, where there was one.
+    run
+        The rounds.
+    """
+
+    plan: Plan
+    schema: Schema = field(repr=False)
+    centring: Centring | None = field(repr=False)
+    run: Run = field(repr=False)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Everything that was spent."""
+        return (self.centring.events if self.centring else ()) + self.run.events()
+
+    @property
+    def total(self) -> Total:
+        """What that costs anybody with a row at one node, at the plan's delta."""
+        return network(self.events, self.plan.total.delta)
+
+    def model(self) -> Model:
+        """The classifier, the same at every node."""
+        vector = self.run.models(self.plan.output)[0, 0]
+        return Model.of(vector, self.schema, self.plan.loss.describe(), self.plan.mechanism.name, self.total.to_json())
+
+
+def train(
+    schema: Schema,
+    tables: Mapping[str, Table],
+    topology: Topology,
+    *,
+    epsilon: float,
+    delta: float,
+    mechanism: str = "primal",
+    start: ArrayLike | None = None,
+    draws: Draws | None = None,
+    chosen: Plan | None = None,
+    books: Books | None = None,
+    on_round: Callable[[Round, Array], None] | None = None,
+) -> Trained:
+    """Train one classifier that costs nobody with a row at one node more than (epsilon, delta).
+
+    Parameters
+    ----------
+    schema
+        Public declarations for the columns; without a centre, one is found privately within the budget.
+    tables
+        Raw rows of each node.
+    topology
+        The network, with the same nodes.
+    epsilon, delta
+        The total.
+    mechanism
+        ``primal`` or ``dual``.
+    start
+        A public vector to begin with, d numbers.
+    draws
+        Where noise comes from; by default the operating system's entropy. Seeded draws protect nobody.
+    chosen
+        A plan to follow instead of the planner's, for this network, these counts and this total.
+    books
+        The nodes' ledgers; the whole plan is reserved before anything is computed from rows.
+    on_round
+        As for :func:`~dynadp.runtime.simulation.simulate`.
+    """
+    nodes, draws = topology.nodes, draws or System()
+    if set(tables) != set(nodes):
+        raise DeclarationError(f"rows are given for nodes {sorted(tables)}, the network has {sorted(nodes)}; expected the same")
+    if chosen is None:
+        counts = [int(np.sum(schema.kept(tables[p]))) for p in nodes]
+        centre = schema.centre is None
+        chosen = plan(counts, topology, schema.dimension, epsilon=epsilon, delta=delta, mechanism=mechanism, centring=centre)
+    if chosen.total.epsilon > epsilon or chosen.total.delta > delta:
+        raise DeclarationError(
+            f"the plan costs epsilon = {chosen.total.epsilon:g} at delta = {chosen.total.delta:g}, more than the given total "
+            f"({epsilon:g}, {delta:g}); plan again with that total"
+        )
+    if books:
+        books.reserve([replace(event, seeded=draws.seeded) for event in chosen.events])
+    centring = None
+    if chosen.centring is not None:
+        centring = private_centre(schema, [tables[p] for p in nodes], nodes, chosen.centring, draws)
+        if books:
+            books.spend(0, centring.events, dict(zip(nodes, centring.messages, strict=True)))
+        schema = centring.applied(schema)
+    run = simulate(
+        [schema.shard(tables[p], p) for p in nodes],
+        topology,
+        loss=chosen.loss,
+        C=chosen.C,
+        rho=chosen.rho,
+        eta=chosen.eta,
+        rounds=chosen.rounds,
+        mechanism=chosen.mechanism,
+        schedule=chosen.alpha,
+        start=start,
+        draws=draws,
+        books=books,
+        on_round=on_round,
+    )
+    return Trained(chosen, schema, centring, run)

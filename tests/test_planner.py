@@ -1,0 +1,105 @@
+"""Plans from a total and public numbers alone."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dynadp.errors import DeclarationError
+from dynadp.planner import Constants, gaussian_mu, plan
+from dynadp.privacy.accountant import network, totals
+from dynadp.topology import Topology
+
+RING = Topology.family("ring", 5)
+
+
+@settings(max_examples=25)
+@given(
+    st.sampled_from(["primal", "dual"]),
+    st.floats(0.05, 20),
+    st.sampled_from([1e-8, 1e-5, 1e-3]),
+    st.integers(2, 300),
+    st.booleans(),
+    st.sampled_from(["ring", "star", "complete"]),
+)
+def test_a_plan_costs_at_most_its_total(mechanism, epsilon, delta, d, centring, family):
+    counts = [100, 2000, 350, 999, 100]
+    found = plan(counts, Topology.family(family, 5), d, epsilon=epsilon, delta=delta, mechanism=mechanism, centring=centring)
+    assert network(found.events, delta) == found.total
+    assert 0.99 * epsilon <= found.total.epsilon <= epsilon
+    assert (found.centring is not None) == centring
+    assert len([e for e in found.events if e.round == 0]) == (5 if centring else 0)
+    assert {e.node for e in found.events} == set("01234")
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+def test_its_penalty_is_the_stated_one(epsilon):
+    found = plan([6000] * 5, RING, 117, epsilon=epsilon, delta=1e-5)
+    q = found.rho + 2 * found.eta * 2
+    k, ridge = Constants().pull, Constants().ridge
+    assert q == pytest.approx(k * 20 / (6000 * gaussian_mu(epsilon, 1e-5) * np.sqrt(5)))
+    assert found.rho == pytest.approx(ridge * q)
+    noise = 2 / (6000 * q) * np.sqrt(118) / found.alpha  # of a released coordinate: Delta sqrt(d + 1)/alpha
+    assert noise == pytest.approx(2 * np.sqrt(5 / 20) / k, rel=0.1)
+    spent = {e.round: e.alpha**2 / e.dimension for e in found.events if e.node == "0"}
+    assert spent[0] / sum(spent.values()) == pytest.approx(0.1)
+
+
+def test_unequal_nodes_are_judged_by_their_noise():
+    even = plan([100] * 5, RING, 10, epsilon=1.0, delta=1e-5)
+    mixed = plan([100, 100, 100, 100, 10**6], RING, 10, epsilon=1.0, delta=1e-5)
+    assert mixed.eta / even.eta == pytest.approx(np.sqrt(0.8), rel=1e-3)
+
+
+def test_one_node_alone():
+    found = plan([500], Topology.family("ring", 1), 10, epsilon=1.0, delta=1e-5)
+    assert found.total.epsilon <= 1
+
+
+def test_dual_nodes_that_differ_each_stay_within_the_total():
+    found = plan([200, 4000, 900, 900, 50], Topology.family("star", 5), 30, epsilon=1.0, delta=1e-5, mechanism="dual")
+    assert len({round(t.epsilon, 3) for t in totals(found.events, 1e-5).values()}) > 1
+    assert max(t.epsilon for t in totals(found.events, 1e-5).values()) <= 1
+
+
+@pytest.mark.parametrize(("epsilon", "mu"), [(0.1, 0.0325), (0.5, 0.142), (1.0, 0.268), (2.0, 0.502), (8.0, 1.67)])
+def test_gaussian_equivalents(epsilon, mu):
+    assert gaussian_mu(epsilon, 1e-5) == pytest.approx(mu, rel=0.01)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1e-4, 1e-9), (300.0, 1e-12), (1e-3, 0.3)])
+def test_gaussian_equivalents_of_odd_totals(epsilon, delta):
+    from scipy.stats import norm
+
+    mu = gaussian_mu(epsilon, delta)
+    found = norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu))
+    assert found == pytest.approx(delta, rel=1e-6)
+
+
+def test_choices_are_explained():
+    words = " ".join(plan([600] * 5, RING, 20, epsilon=0.5, delta=1e-6).reasons)
+    for part in ("primal perturbation", "20 rounds", "epsilon = 0.5, delta = 1e-06", "centring round", "margin", "free"):
+        assert part in words
+    assert "no centring round" in " ".join(plan([600] * 5, RING, 20, epsilon=0.5, delta=1e-6, centring=False).reasons)
+
+
+def test_other_constants():
+    found = plan([600] * 5, RING, 20, epsilon=0.5, delta=1e-6, constants=Constants(rounds=7, margin=0.0))
+    assert (found.rounds, found.loss.margin, len({e.round for e in found.events})) == (7, 0.0, 8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({"epsilon": 0.0}, "epsilon is 0.0"),
+        ({"delta": 0.0}, "delta is 0"),
+        ({"delta": 2.0}, "delta is 2.0"),
+        ({"mechanism": "magic"}, "mechanism is 'magic'"),
+        ({"counts": [600] * 4}, "the number of rows of each of 5 nodes"),
+        ({"counts": [600, 600, 600, 600, 0]}, "the number of rows of each of 5 nodes"),
+    ],
+)
+def test_mistakes_are_named(changes, wrong):
+    given = {"counts": [600] * 5, "topology": RING, "dimension": 20, "epsilon": 1.0, "delta": 1e-5} | changes
+    with pytest.raises(DeclarationError, match=wrong):
+        plan(**given)

@@ -1,0 +1,165 @@
+"""From raw rows and a total to a model, with ledgers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dynadp.datasets import census
+from dynadp.errors import BudgetRefused, DeclarationError, NotCertified, SeededRefused
+from dynadp.noise import Keyed, System
+from dynadp.perturbation import Primal
+from dynadp.planner import plan
+from dynadp.privacy.accountant import network
+from dynadp.privacy.filter import Cap
+from dynadp.privacy.ledger import Ledger
+from dynadp.runtime.books import Books
+from dynadp.runtime.simulation import simulate
+from dynadp.topology import Topology
+from dynadp.training import train
+
+NODES = ("a", "b", "c")
+RING = Topology.from_edges([("a", "b"), ("b", "c"), ("c", "a")], NODES, name="ring")
+AT = "2026-03-01T12:00:00+00:00"
+
+
+@pytest.fixture(scope="module")
+def data():
+    return census(3000, seed=2, nodes=3, heterogeneity=0.5)
+
+
+@pytest.fixture(scope="module")
+def tables(data):
+    return {p: {name: cells[data.node == i] for name, cells in data.train.items()} for i, p in enumerate(NODES)}
+
+
+@pytest.fixture
+def ledgers(tmp_path):
+    found = {}
+    for p in NODES:
+        found[p] = Ledger.create(tmp_path / f"{p}.sqlite", p, who="test", at=AT)
+        found[p].set_cap(Cap.of(2.0, 1e-5), who="test", at=AT)
+    yield found
+    for ledger in found.values():
+        ledger.close()
+
+
+def books(ledgers, run="run"):
+    return Books(ledgers, run, dataset="census", who="test", clock=lambda: AT)
+
+
+@pytest.mark.parametrize("mechanism", ["primal", "dual"])
+def test_a_total_is_enough_to_train(data, tables, mechanism):
+    trained = train(data.schema, tables, RING, epsilon=4.0, delta=1e-5, mechanism=mechanism, draws=Keyed(3))
+    assert trained.total.epsilon <= 4.0
+    assert not trained.total.protected
+    assert [replace(e, seeded=True) for e in trained.plan.events] == list(trained.events)
+    wrong = np.mean(trained.model().predict(data.test) != data.test["income"])
+    assert wrong < 0.19 < np.mean(data.test["income"] == "high")
+    assert trained.model().privacy["epsilon"] == trained.total.epsilon
+    assert trained.schema.centre is not None
+
+
+def test_system_entropy_protects(data, tables):
+    trained = train(data.schema, tables, RING, epsilon=1.0, delta=1e-5)
+    assert trained.total.protected
+    assert trained.events == trained.plan.events
+
+
+def test_a_public_centre_needs_no_round(data, tables):
+    centred = data.schema.model_copy(update={"centre": (0.0,) * (data.schema.dimension - 1), "scaling": "unit"})
+    trained = train(centred, tables, RING, epsilon=1.0, delta=1e-5, draws=Keyed(0))
+    assert trained.centring is None
+    assert min(e.round for e in trained.events) == 1
+    assert 0.99 <= trained.total.epsilon <= 1.0
+
+
+def test_a_public_start_is_used(data, tables):
+    start = np.linspace(-1, 1, data.schema.dimension)
+    begun = train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, draws=Keyed(0), start=start)
+    plain = train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, draws=Keyed(0))
+    assert not np.array_equal(begun.run.V, plain.run.V)
+
+
+def test_rows_of_other_nodes_are_refused(data, tables):
+    with pytest.raises(DeclarationError, match=r"rows are given for nodes \['a', 'b'\]"):
+        train(data.schema, {p: tables[p] for p in "ab"}, RING, epsilon=1.0, delta=1e-5)
+
+
+def test_a_plan_past_the_total_is_refused(data, tables):
+    chosen = plan([1000] * 3, RING, data.schema.dimension, epsilon=2.0, delta=1e-5)
+    with pytest.raises(DeclarationError, match="more than the given total"):
+        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, chosen=chosen)
+
+
+def test_ledgers_hold_the_whole_run(data, tables, ledgers):
+    trained = train(data.schema, tables, RING, epsilon=2.0, delta=1e-5, books=books(ledgers))
+    for i, p in enumerate(NODES):
+        book = ledgers[p]
+        assert book.rounds("run") == list(range(21))
+        assert book.counted() == [event for event in trained.events if event.node == p]
+        assert book.message("run", 0) == trained.centring.messages[i].astype("<f8").tobytes()
+        assert book.message("run", 20) == trained.run.V[i, 0].astype("<f8").tobytes()
+        assert book.verify() == []
+
+
+def test_a_second_run_past_the_cap_is_refused_before_it_begins(data, tables, ledgers):
+    train(data.schema, tables, RING, epsilon=2.0, delta=1e-5, books=books(ledgers))
+    untouchable = dict.fromkeys(NODES)  # nothing may look at rows
+    chosen = plan([1000] * 3, RING, data.schema.dimension, epsilon=0.5, delta=1e-5)
+    with pytest.raises(BudgetRefused):
+        train(data.schema, untouchable, RING, epsilon=0.5, delta=1e-5, chosen=chosen, books=books(ledgers, "second"))
+    assert ledgers["a"].rounds("second") == []
+
+
+def test_refused_by_one_node_reserves_at_none(data, tables, ledgers):
+    ledgers["c"].set_cap(Cap.of(0.01, 1e-5), who="test", at=AT)
+    with pytest.raises(BudgetRefused):
+        train(data.schema, tables, RING, epsilon=2.0, delta=1e-5, books=books(ledgers))
+    assert [ledgers[p].counted() for p in NODES] == [[], [], []]
+    ledgers["c"].set_cap(Cap.of(2.0, 1e-5), who="test", at=AT)
+    train(data.schema, tables, RING, epsilon=2.0, delta=1e-5, books=books(ledgers, "again"))  # the cap is whole
+
+
+def test_seeded_runs_enter_no_ledger(data, tables, ledgers):
+    with pytest.raises(SeededRefused):
+        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, draws=Keyed(0), books=books(ledgers))
+    assert ledgers["a"].counted() == []
+
+
+def test_a_run_without_a_plan_reserves_what_it_will_spend(data, ledgers):
+    shards = data.shards(names=NODES)
+    run = simulate(shards, RING, mechanism=Primal(final=0.1), schedule=0.05, rounds=3, books=books(ledgers))
+    assert ledgers["b"].rounds("run") == [1, 2, 3, 4]
+    assert network(run.events(), 1e-5).epsilon_sum == pytest.approx(0.25)
+
+
+def test_a_run_that_fails_keeps_its_reservation(data, ledgers):
+    shards = data.shards(names=NODES)
+    with pytest.raises(NotCertified):
+        simulate(shards, RING, mechanism=Primal(), schedule=0.05, rounds=3, gamma=1e-30, books=books(ledgers))
+    assert ledgers["a"].rounds("run") == []
+    assert len(ledgers["a"].counted()) == 3
+
+
+def test_books_are_for_one_private_run(data, ledgers):
+    shards = data.shards(names=NODES)
+    with pytest.raises(DeclarationError, match="one private run"):
+        simulate(shards, RING, rounds=2, books=books(ledgers))
+    with pytest.raises(DeclarationError, match="one private run"):
+        simulate(shards, RING, rounds=2, replicas=2, mechanism=Primal(), schedule=0.1, books=books(ledgers))
+
+
+def test_every_node_needs_a_ledger(data, ledgers):
+    del ledgers["b"]
+    with pytest.raises(DeclarationError, match="no ledger for b"):
+        simulate(data.shards(names=NODES), RING, rounds=2, mechanism=Primal(), schedule=0.1, books=books(ledgers))
+
+
+def test_nothing_past_the_reservation(data, ledgers):
+    reserved = books(ledgers)
+    shards = data.shards(names=NODES)
+    events = simulate(shards, RING, rounds=2, mechanism=Primal(), schedule=0.1, draws=System()).events()
+    reserved.reserve(events)
+    with pytest.raises(DeclarationError, match="did not reserve"):
+        simulate(shards, RING, rounds=3, mechanism=Primal(), schedule=0.1, books=reserved)
