@@ -1,14 +1,18 @@
 """The command line: ``dynadp COMMAND``. stdout carries results, stderr progress; heavy imports happen inside commands."""
 
+from math import isfinite
 from typing import Any
 
 import click
 
-from dynadp.errors import DeclarationError, DynadpError, TopologyError
+from dynadp.errors import BudgetRefused, DeclarationError, DynadpError, TopologyError
 
 
 class Commands(click.Group):
-    """A group that turns dynadp's errors into one line and an exit code: 2 for declarations, 1 for the rest, 130 for Ctrl-C."""
+    """A group that turns dynadp's errors into one line and an exit code.
+
+    2 for declarations, 3 for a refused budget, 1 for the rest, 130 for Ctrl-C.
+    """
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -16,10 +20,41 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except DynadpError as error:
             click.echo(f"dynadp: {error}", err=True)
-            ctx.exit(2 if isinstance(error, DeclarationError | TopologyError) else 1)
+            refused = 3 if isinstance(error, BudgetRefused) else 1
+            ctx.exit(2 if isinstance(error, DeclarationError | TopologyError) else refused)
         except KeyboardInterrupt:
             click.echo("dynadp: interrupted", err=True)
             ctx.exit(130)
+
+
+class Positive(click.ParamType):  # type: ignore[type-arg]
+    """A finite number above 0."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Refuse what is not."""
+        try:
+            number = float(value)
+        except ValueError:
+            number = -1.0
+        if not (isfinite(number) and number > 0):
+            self.fail(f"{value!r} is not a finite number above 0.", param, ctx)
+        return number
+
+
+DELTA = click.option(
+    "--delta", type=click.FloatRange(0, 1, max_open=True), required=True, help="Chance left to worse luck; below 1/rows."
+)
+MECHANISM = click.option("--mechanism", type=click.Choice(["primal", "dual"]), help="Algorithm 3 or 2.")
+DIMENSION = click.option("--dimension", type=click.IntRange(min=1), help="Columns of the rows, with the intercept.")
+SHARE = click.option(
+    "--jacobian-share", type=click.FloatRange(0, 1, max_open=True), help="abar/alpha of dual perturbation, such as 0.01."
+)
+ROUNDS = click.IntRange(1, 1_000_000)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+LEDGER = click.argument("ledger_file", metavar="FILE", type=click.Path(dir_okay=False))
+WHO = click.option("--who", help="Who does this, for the ledger; by default the user's login name.")
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -36,16 +71,139 @@ def main() -> None:
     show_default=True,
     help="How messages are protected; 'all' runs each.",
 )
+@click.option("--epsilon", type=Positive(), default=1.0, show_default=True, help="Total loss of a private run.")
+@click.option("--delta", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=1e-5, show_default=True)
 @click.option("--out", type=click.Path(file_okay=False), help="Folder to make; must not hold anything yet.")
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the rows that are made, and of the noise."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def demo(mechanism: str, out: str | None, seed: int, as_json: bool) -> None:
+def demo(mechanism: str, epsilon: float, delta: float, out: str | None, seed: int, as_json: bool) -> None:
     """Five silos of made census rows on a ring learn one classifier, offline, with pictures.
 
     Rows are synthetic and noise is seeded: a SIMULATION that protects nobody, and nobody needs protection.
     """
     from dynadp.cli.demo import run_demo
 
-    run_demo(mechanism, out, seed, as_json)
+    run_demo(mechanism, epsilon, delta, out, seed, as_json)
+
+
+@main.command()
+@MECHANISM
+@DIMENSION
+@click.option("--alpha", type=Positive(), help="Loss of one round.")
+@click.option("--rounds", type=ROUNDS, help="How many.")
+@SHARE
+@click.option("--events", type=click.Path(dir_okay=False), help="Instead of all these: a file with one event a line, as JSON.")
+@click.option(
+    "--rows", type=click.IntRange(min=1), default=1, show_default=True, help="Rows that one person may have at a node."
+)
+@DELTA
+@JSON
+def account(
+    mechanism: str | None,
+    dimension: int | None,
+    alpha: float | None,
+    rounds: int | None,
+    jacobian_share: float | None,
+    events: str | None,
+    rows: int,
+    delta: float,
+    as_json: bool,
+) -> None:
+    """What many rounds lose in total: the smallest valid epsilon at a delta."""
+    from dynadp.cli.budget import plan, run_account, run_account_file
+
+    given = {"--mechanism": mechanism, "--dimension": dimension, "--alpha": alpha, "--rounds": rounds}
+    missing = [name for name, value in given.items() if value is None]
+    if events is not None:
+        if len(missing) < len(given) or jacobian_share is not None:
+            raise click.UsageError(
+                "--events says it all; leave out --mechanism, --dimension, --alpha, --rounds, --jacobian-share"
+            )
+        run_account_file(events, delta, rows, as_json)
+        return
+    if mechanism is None or dimension is None or alpha is None or rounds is None:
+        raise click.UsageError(f"missing {', '.join(missing)} (or give --events FILE)")
+    title = f"{rounds} rounds of {mechanism} perturbation with alpha = {alpha:g} in {dimension} dimensions:"
+    run_account(plan(mechanism, dimension, alpha, rounds, jacobian_share), delta, rows, title, as_json)
+
+
+@main.command()
+@MECHANISM
+@DIMENSION
+@click.option("--rounds", type=ROUNDS, help="How many; prints the alpha that fits.")
+@click.option("--alpha", type=Positive(), help="Loss of one round; prints how many rounds fit.")
+@click.option("--epsilon", type=Positive(), required=True, help="The total.")
+@DELTA
+@SHARE
+@JSON
+def calibrate(
+    mechanism: str | None,
+    dimension: int | None,
+    rounds: int | None,
+    alpha: float | None,
+    epsilon: float,
+    delta: float,
+    jacobian_share: float | None,
+    as_json: bool,
+) -> None:
+    """From a total (epsilon, delta) to the alpha of each round, or to how many rounds fit; never less privacy than asked."""
+    from dynadp.cli.budget import run_calibrate
+
+    if mechanism is None or dimension is None:
+        raise click.UsageError("missing --mechanism or --dimension")
+    run_calibrate(mechanism, dimension, rounds, alpha, epsilon, delta, jacobian_share, as_json)
+
+
+@main.group()
+def ledger() -> None:
+    """What a node has spent, over all its runs."""
+
+
+@ledger.command()
+@LEDGER
+@JSON
+def show(ledger_file: str, as_json: bool) -> None:
+    """Runs, cap, what counts against it, and the head to keep elsewhere."""
+    from dynadp.cli.ledger import run_show
+
+    run_show(ledger_file, as_json)
+
+
+@ledger.command()
+@LEDGER
+@click.option("--head", help="A head printed earlier: finds a ledger that was cut at its end or replaced.")
+@JSON
+@click.pass_context
+def verify(ctx: click.Context, ledger_file: str, head: str | None, as_json: bool) -> None:
+    """Check every byte that matters; exit code 1 if anything is wrong."""
+    from dynadp.cli.ledger import run_verify
+
+    if not run_verify(ledger_file, head, as_json):
+        ctx.exit(1)
+
+
+@ledger.command()
+@LEDGER
+@click.option("--epsilon", type=Positive(), required=True, help="At most this in total, over all runs and data sets.")
+@DELTA
+@click.option("--node", help="Make the ledger of this node if the file is not there.")
+@WHO
+@JSON
+def cap(ledger_file: str, epsilon: float, delta: float, node: str | None, who: str | None, as_json: bool) -> None:
+    """Set what the node may spend in total. Choose it before looking at any message."""
+    from dynadp.cli.ledger import run_cap
+
+    run_cap(ledger_file, epsilon, delta, node, who, as_json)
+
+
+@ledger.command()
+@LEDGER
+@click.argument("run")
+@WHO
+def close(ledger_file: str, run: str, who: str | None) -> None:
+    """End a run that will not go on: what it reserved and did not spend is free again."""
+    from dynadp.cli.ledger import run_close
+
+    run_close(ledger_file, run, who)

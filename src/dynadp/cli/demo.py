@@ -12,31 +12,34 @@ from rich.progress import Progress
 from rich.table import Table
 
 from dynadp.arrays import Array
+from dynadp.data import Schema
 from dynadp.datasets import Dataset, census
 from dynadp.losses import Logistic
 from dynadp.noise import Keyed
-from dynadp.perturbation import Dual, NoPerturbation, Perturbation, Primal
+from dynadp.perturbation import NoPerturbation
+from dynadp.planner import Plan, plan
+from dynadp.privacy.accountant import odds
 from dynadp.record import Model, RunFolder
 from dynadp.regularizers import SquaredL2
 from dynadp.report import charts
-from dynadp.runtime.simulation import Round, Run, default_eta, simulate
+from dynadp.runtime.simulation import Round, default_eta, simulate
 from dynadp.topology import Topology
+from dynadp.training import Trained, train
 
 SILOS = ("north", "east", "south", "west", "centre")
 ROWS, HETEROGENEITY, C, RHO = 20_000, 0.5, 1.0, 1e-4
-ALPHA, PRIVATE_ROUNDS, PLAIN_ROUNDS = 1.0, 20, 60
-MECHANISMS: dict[str, Perturbation] = {"none": NoPerturbation(), "dual": Dual(), "primal": Primal()}
+PLAIN_ROUNDS = 60
 
 
-def run_demo(mechanism: str, out: str | None, seed: int, as_json: bool) -> None:
+def run_demo(mechanism: str, epsilon: float, delta: float, out: str | None, seed: int, as_json: bool) -> None:
     """Train, print a table or JSON, and leave a folder with a run folder for each mechanism and pictures."""
     charts.require()
     data = census(ROWS, seed=seed, nodes=len(SILOS), heterogeneity=HETEROGENEITY)
     now = datetime.now(UTC)
     root = Path(out) if out else _fresh(Path("runs"), f"demo-{now:%Y%m%d-%H%M%S}")
     RunFolder.require_empty(root)
-    demo = _Demo(data, seed, root, now.isoformat(timespec="seconds"))
-    names = list(MECHANISMS) if mechanism == "all" else [mechanism]
+    demo = _Demo(data, seed, root, now.isoformat(timespec="seconds"), epsilon, delta)
+    names = ["none", "dual", "primal"] if mechanism == "all" else [mechanism]
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         runs = [demo.train(name, progress) for name in names]
@@ -61,82 +64,98 @@ def run_demo(mechanism: str, out: str | None, seed: int, as_json: bool) -> None:
 class _Demo:
     """The rows, the ring, and what was seen while training."""
 
-    def __init__(self, data: Dataset, seed: int, root: Path, created: str) -> None:
-        self.data, self.seed, self.root, self.created = data, seed, root, created
+    def __init__(self, data: Dataset, seed: int, root: Path, created: str, epsilon: float, delta: float) -> None:
+        self.data, self.seed, self.root, self.created, self.epsilon, self.delta = data, seed, root, created, epsilon, delta
         self.ring = Topology.from_edges(list(zip(SILOS, SILOS[1:] + SILOS[:1], strict=True)), SILOS, name="ring")
         self.shards = data.shards(names=SILOS)
-        self.test, self.positive = data.schema.rows(data.test), data.schema.labels(data.test) > 0
+        self.positive = data.schema.labels(data.test) > 0
         self.curve: list[dict[str, Any]] = []
 
-    def errors(self, V: Array) -> Array:
+    def errors(self, schema: Schema, V: Array) -> Array:
         """Share of wrong answers on held-out rows, which are synthetic and public, for each vector."""
-        return np.asarray(np.mean((self.test @ V.T > 0) != self.positive[:, None], axis=0))
+        return np.asarray(np.mean((schema.rows(self.data.test) @ V.T > 0) != self.positive[:, None], axis=0))
 
     def train(self, name: str, progress: Progress) -> dict[str, Any]:
         """One run with its folder."""
-        mechanism, loss, settings = self.settings(name)
-        config = {
-            "data": {"name": "census", "rows": ROWS, "seed": self.seed, "heterogeneity": HETEROGENEITY, "synthetic": True},
-            "schema_hash": self.data.schema.digest(),
-            "nodes": [{"name": shard.name, "rows": shard.rows} for shard in self.shards],
-            "topology": self.ring.describe(),
-            "loss": loss.describe(),
-            "regularizer": SquaredL2().describe(),
-            "mechanism": mechanism.describe(),
-            "schedule": None if name == "none" else {"name": "constant", "alpha": ALPHA},
-            "entropy": None if name == "none" else {"seed": self.seed},
-            "output": "last" if name == "none" else "network",
-            **settings,
-        }
-        folder = RunFolder.create(self.root / name, config, simulation=True, created=self.created)
-        alpha = None if name == "none" else ALPHA
-        task = progress.add_task(f"mechanism {name}", total=settings["rounds"])
+        planned = None if name == "none" else self.plan(name)
+        rounds = planned.rounds if planned else PLAIN_ROUNDS
+        folder = RunFolder.create(self.root / name, self.config(planned), simulation=True, created=self.created)
+        task = progress.add_task(f"mechanism {name}", total=rounds)
+        messages: list[Array] = []
 
         def on_round(entry: Round, V: Array) -> None:
-            folder.append(_lines(entry, alpha))
-            self._note(name, entry.number, V[:, 0])
+            folder.append(_lines(entry, planned.alpha if planned else None))
+            messages.append(V[:, 0].copy())
             progress.advance(task)
 
-        run = simulate(
-            self.shards, self.ring, loss=loss, mechanism=mechanism, schedule=alpha, draws=Keyed(self.seed),
-            on_round=on_round, **settings,
-        )  # fmt: skip
-        models = run.models(config["output"])[:, 0]
-        privacy = _privacy(name, run)
-        folder.finish(Model.of(models[0], self.data.schema, loss.describe(), name, privacy))
+        schema, end, privacy = self.data.schema, None, _EXACT
+        if planned:
+            tables = {p: self.rows_of(i) for i, p in enumerate(SILOS)}
+            trained = train(
+                schema, tables, self.ring, epsilon=self.epsilon, delta=self.delta, chosen=planned, draws=Keyed(self.seed),
+                on_round=on_round,
+            )  # fmt: skip
+            schema, end, privacy = trained.schema, trained.run, _privacy(trained)
+        else:
+            end = simulate(self.shards, self.ring, C=C, rho=RHO, rounds=rounds, on_round=on_round)
+        for n, V in enumerate(messages, 1):
+            self._note(name, n, schema, V)
+        models = end.models(planned.output if planned else "last")[:, 0]
+        loss = (planned.loss if planned else Logistic()).describe()
+        folder.finish(Model.of(models[0], schema, loss, name, privacy))
         return {
             "mechanism": name,
-            "alpha": alpha,
-            "rounds": len(run.rounds),
-            "consensus_gap": float(run.consensus_gap[0]),
-            "node_errors": self.errors(models).tolist(),
+            "alpha": planned.alpha if planned else None,
+            "epsilon": privacy.get("epsilon"),
+            "delta": privacy.get("delta"),
+            "rounds": len(end.rounds),
+            "consensus_gap": float(end.consensus_gap[0]),
+            "node_errors": self.errors(schema, models).tolist(),
             "privacy": privacy,
             "folder": str(folder.path),
         }
 
-    def settings(self, name: str) -> tuple[Perturbation, Logistic, dict[str, Any]]:
-        """Mechanism, loss, and public constants.
+    def plan(self, name: str) -> Plan:
+        """All that a private run needs, from its total and public numbers."""
+        counts, d = [shard.rows for shard in self.shards], self.data.schema.dimension
+        return plan(counts, self.ring, d, epsilon=self.epsilon, delta=self.delta, mechanism=name)
 
-        Private runs want a penalty in proportion to their noise: q = T/(B mu sqrt(P)) with mu = alpha sqrt(T/d), hardly any
-        rho, and a loss with a margin.
-        """
-        if name == "none":
-            eta = default_eta(self.ring, Logistic(), C, RHO)
-            return MECHANISMS[name], Logistic(), {"C": C, "rho": RHO, "eta": eta, "rounds": PLAIN_ROUNDS}
-        B, d, P, T = self.shards[0].rows, self.data.schema.dimension, len(SILOS), PRIVATE_ROUNDS
-        q = T / (B * ALPHA * (T / d) ** 0.5 * P**0.5)
-        eta = q / (2 * float(self.ring.degrees.mean()))
-        return MECHANISMS[name], Logistic(margin=3.0), {"C": C, "rho": q / 50, "eta": eta, "rounds": T}
+    def config(self, planned: Plan | None) -> dict[str, Any]:
+        """Everything that is decided before the run."""
+        plain = {
+            "loss": Logistic().describe(),
+            "mechanism": NoPerturbation().describe(),
+            "C": C,
+            "rho": RHO,
+            "eta": default_eta(self.ring, Logistic(), C, RHO),
+            "rounds": PLAIN_ROUNDS,
+            "output": "last",
+        }
+        return {
+            "data": {"name": "census", "rows": ROWS, "seed": self.seed, "heterogeneity": HETEROGENEITY, "synthetic": True},
+            "schema_hash": self.data.schema.digest(),
+            "nodes": [{"name": shard.name, "rows": shard.rows} for shard in self.shards],
+            "topology": self.ring.describe(),
+            "regularizer": SquaredL2().describe(),
+            "schedule": {"name": "constant", "alpha": planned.alpha} if planned else None,
+            "entropy": {"seed": self.seed} if planned else None,
+            **(planned.to_json() if planned else plain),
+        }
+
+    def rows_of(self, silo: int) -> dict[str, Any]:
+        """Raw rows of one silo."""
+        return {name: cells[self.data.node == silo] for name, cells in self.data.train.items()}
 
     def centralised_error(self) -> float:
         """Of the optimum of pooled rows, without privacy."""
-        pooled = self.data.schema.shard(self.data.train, "pooled")
-        return float(self.errors(simulate([pooled], Topology.family("ring", 1), C=C, rho=RHO, rounds=1).V[0])[0])
+        schema = self.data.schema
+        alone = simulate([schema.shard(self.data.train, "pooled")], Topology.family("ring", 1), C=C, rho=RHO, rounds=1)
+        return float(self.errors(schema, alone.V[0])[0])
 
-    def _note(self, name: str, n: int, V: Array) -> None:
+    def _note(self, name: str, n: int, schema: Schema, V: Array) -> None:
         mean = V.mean(axis=0)
         apart = np.linalg.norm(V - mean, axis=1) / np.linalg.norm(mean)
-        for silo, error, far in zip(SILOS, self.errors(V), apart, strict=True):
+        for silo, error, far in zip(SILOS, self.errors(schema, V), apart, strict=True):
             row = {"round": n, "mechanism": name, "silo": silo, "error": float(error), "disagreement": float(far)}
             self.curve.append(row)
 
@@ -166,16 +185,15 @@ def _means(curve: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _privacy(name: str, run: Run) -> dict[str, Any]:
-    if name == "none":
-        return {"protected": False, "statement": "Algorithm 1 sends exact vectors: no privacy. The rows are synthetic."}
+_EXACT = {"protected": False, "statement": "Algorithm 1 sends exact vectors: no privacy. The rows are synthetic."}
+
+
+def _privacy(trained: Trained) -> dict[str, Any]:
+    total = trained.total
     return {
-        "protected": False,
-        "alpha_per_round": ALPHA,
-        "rounds": len(run.rounds),
-        "alpha_sum": float(sum(event.alpha for event in run.events() if event.node == SILOS[0])),
-        "statement": "SIMULATION: the noise came from a seed and protects nobody. With system entropy each release would be "
-        f"{ALPHA:g}-differentially private given everything released before; alpha_sum is the plain sum over rounds.",
+        **total.to_json(),
+        "statement": "SIMULATION: the noise came from a seed and protects nobody. With system entropy this schedule would cost "
+        f"epsilon = {total.epsilon:.4g} at delta = {total.delta:g} in total: {total.odds}.",
     }
 
 
@@ -195,16 +213,20 @@ def _lines(entry: Round, alpha: float | None) -> list[dict[str, Any]]:
 def _show(result: dict[str, Any]) -> None:
     console = Console()
     table = Table(title=f"One classifier from {result['nodes']} silos, {result['rows']:,} synthetic rows")
-    for name in ("mechanism", "alpha a round", "rounds", "consensus gap", "accuracy"):
+    for name in ("mechanism", "epsilon", "alpha", "rounds", "consensus gap", "accuracy"):
         table.add_column(name, justify="right")
     for run in result["runs"]:
         low, high = 1 - max(run["node_errors"]), 1 - min(run["node_errors"])
         accuracy = f"{low:.1%}" if f"{low:.1%}" == f"{high:.1%}" else f"{low:.1%} to {high:.1%}"
-        alpha = "no privacy" if run["alpha"] is None else f"{run['alpha']:g}"
-        table.add_row(run["mechanism"], alpha, str(run["rounds"]), f"{run['consensus_gap']:.1e}", accuracy)
-    table.add_row("pooled rows", "no privacy", "", "", f"{1 - result['centralised_error']:.1%}")
-    table.add_row("majority class", "", "", "", f"{1 - result['majority_error']:.1%}")
+        epsilon, alpha = ("no privacy", "") if run["alpha"] is None else (f"{run['epsilon']:.3g}", f"{run['alpha']:.3g}")
+        table.add_row(run["mechanism"], epsilon, alpha, str(run["rounds"]), f"{run['consensus_gap']:.1e}", accuracy)
+    table.add_row("pooled rows", "no privacy", "", "", "", f"{1 - result['centralised_error']:.1%}")
+    table.add_row("majority class", "", "", "", "", f"{1 - result['majority_error']:.1%}")
     console.print(table)
+    for run in result["runs"]:
+        if run["epsilon"] is not None:
+            words = odds(run["epsilon"], run["delta"])
+            console.print(f"{run['mechanism']}, epsilon = {run['epsilon']:.3g} at delta = {run['delta']:g}: {words}.")
     console.print("SIMULATION: rows are synthetic and noise is seeded, so nobody is protected and nobody needs to be.")
     console.print(f"Folder:  {result['folder']}", soft_wrap=True)
     for picture in result["pictures"]:

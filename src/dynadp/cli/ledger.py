@@ -1,0 +1,136 @@
+"""``dynadp ledger``: look at what a node has spent, check it, cap it."""
+
+import getpass
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from dynadp.errors import DeclarationError, LedgerError
+from dynadp.privacy.accountant import odds
+from dynadp.privacy.events import from_json
+from dynadp.privacy.filter import Cap
+from dynadp.privacy.ledger import Ledger
+from dynadp.runtime.books import now
+
+
+def run_show(path: str, as_json: bool) -> None:
+    """Print runs, cap, what counts against it, and the head."""
+    with Ledger.open(path, read_only=True) as ledger:
+        result = _summary(ledger)
+    if as_json:
+        click.echo(json.dumps(result, indent=1))
+        return
+    console = Console()
+    table = Table(title=f"Ledger of node {result['node']}")
+    for name in ("run", "rows of", "reserved", "by", "basis", "rounds spent", "alpha spent", "state"):
+        table.add_column(name)
+    for run in result["runs"]:
+        spent = f"{run['rounds_spent']} of {run['rounds_planned']}"
+        table.add_row(
+            run["run"], run["dataset"], run["at"], run["who"], run["basis"], spent, f"{run['alpha_spent']:.4g}", run["state"]
+        )
+    console.print(table)
+    cap = result["cap"]
+    if cap is None:
+        click.echo("No cap is set, so nothing can be reserved: dynadp ledger cap FILE --epsilon E --delta D")
+    else:
+        words = odds(cap["epsilon"], cap["delta"])
+        click.echo(f"Cap: epsilon = {cap['epsilon']:g} at delta = {cap['delta']:g} over all runs: {words}.")
+        click.echo(
+            f"Counted against it, with what open runs reserved: sum of alpha {cap['sum']:.4g} of {cap['epsilon']:g}, or Rényi "
+            f"loss {cap['renyi']:.4g} of {cap['budget']:.4g} (order {cap['order']:g}); one of them has to fit."
+        )
+        click.echo(
+            f"Odometer: at most epsilon = {cap['odometer']:.4g} at delta = {cap['delta']:g}, however the runs were chosen."
+        )
+    for note in result["notes"]:
+        click.echo(f"Note: {note}")
+    click.echo(f"{result['entries']} entries, head {result['head']}")
+    click.echo("Keep the head elsewhere: with it, `dynadp ledger verify --head` finds a ledger that was cut or replaced.")
+
+
+def run_verify(path: str, head: str | None, as_json: bool) -> bool:
+    """Print whether the ledger is sound; returns it."""
+    try:
+        with Ledger.open(path, read_only=True) as ledger:
+            problems, found = ledger.verify(head), ledger.head
+    except LedgerError as error:
+        problems, found = [str(error)], None
+    if as_json:
+        click.echo(json.dumps({"sound": not problems, "problems": problems, "head": found}, indent=1))
+    elif problems:
+        for problem in problems:
+            click.echo(f"DAMAGED: {problem}", err=True)
+    else:
+        anchored = "" if head else " (no earlier head was given, so a cut at its end would not show)"
+        click.echo(f"Sound{anchored}. Head {found}")
+    return not problems
+
+
+def run_cap(path: str, epsilon: float, delta: float, node: str | None, who: str | None, as_json: bool) -> None:
+    """Set the cap, in a new ledger if there is none and a node is named."""
+    who, cap = who or getpass.getuser(), Cap.of(epsilon, delta)
+    if not Path(path).exists() and node is None:
+        raise DeclarationError(f"there is no ledger {path}; name its node with --node to make one")
+    with Ledger.open(path) if Path(path).exists() else Ledger.create(path, str(node), who=who, at=now()) as ledger:
+        if node is not None and ledger.node != node:
+            raise DeclarationError(f"{path} is the ledger of {ledger.node!r}, not of {node!r}")
+        ledger.set_cap(cap, who=who, at=now())
+        result = _summary(ledger)
+    if as_json:
+        click.echo(json.dumps(result["cap"] | {"node": result["node"], "head": result["head"]}, indent=1))
+    else:
+        click.echo(
+            f"Node {result['node']} may spend epsilon = {epsilon:g} at delta = {delta:g} over all runs: {odds(epsilon, delta)}."
+        )
+        click.echo(f"Head {result['head']}")
+
+
+def run_close(path: str, run: str, who: str | None) -> None:
+    """End a run that will not go on, so that what it reserved and did not spend is free again."""
+    with Ledger.open(path) as ledger:
+        ledger.close_run(run, "stopped", who=who or getpass.getuser(), at=now())
+        click.echo(f"Run {run} is closed after {len(ledger.rounds(run))} rounds. Head {ledger.head}")
+
+
+def _summary(ledger: Ledger) -> dict[str, Any]:
+    runs: dict[str, dict[str, Any]] = {}
+    entries = 0
+    for entry in ledger.entries():
+        entries += 1
+        if entry.kind == "reserve":
+            plan = [from_json(event) for event in entry.details["plan"]]
+            runs[str(entry.run)] = {
+                "run": entry.run,
+                "dataset": entry.details["dataset"],
+                "at": entry.at,
+                "who": entry.who,
+                "basis": entry.details["basis"],
+                "rounds_planned": len({event.round for event in plan}),
+                "rounds_spent": 0,
+                "alpha_spent": 0.0,
+                "state": "open",
+            }
+        elif entry.kind == "spend":
+            runs[str(entry.run)]["rounds_spent"] += 1
+            runs[str(entry.run)]["alpha_spent"] += sum(from_json(event).alpha for event in entry.details["events"])
+        elif entry.kind == "close":
+            runs[str(entry.run)]["state"] = entry.details["reason"]
+    cap, counted = ledger.cap, ledger.counted()
+    figures = None
+    if cap is not None:
+        plain, moment = cap.spent(counted)
+        figures = {"epsilon": cap.epsilon, "delta": cap.delta, "order": cap.order, "budget": cap.budget}
+        figures |= {"sum": plain, "renyi": moment, "odometer": cap.odometer(counted)}
+    return {
+        "node": ledger.node,
+        "cap": figures,
+        "runs": list(runs.values()),
+        "entries": entries,
+        "head": ledger.head,
+        "notes": ledger.notes(),
+    }

@@ -1,0 +1,198 @@
+"""``dynadp account``, ``dynadp calibrate`` and ``dynadp ledger``, as typed."""
+
+import json
+import shlex
+
+import pytest
+from click.testing import CliRunner
+
+from dynadp.cli import main
+from dynadp.privacy.accountant import total
+from dynadp.privacy.calibration import dual, primal
+from dynadp.privacy.events import L2Laplace, to_json
+from dynadp.privacy.ledger import Ledger
+
+AT = "2026-03-01T12:00:00+00:00"
+
+
+def dynadp(line):
+    return CliRunner(env={"COLUMNS": "200"}).invoke(main, shlex.split(line))
+
+
+def answer(line):
+    result = dynadp(line)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_account_primal():
+    found = answer("account --mechanism primal --dimension 105 --alpha 0.5 --rounds 100 --delta 1e-5 --json")
+    exact = total(primal(0.5, 105, 100), 1e-5)
+    assert {"epsilon", "epsilon_sum", "epsilon_pure", "method"} <= set(found)
+    assert (found["epsilon"], found["epsilon_sum"], found["method"]) == (exact.epsilon, 50.0, "loss distribution")
+    assert 1.93 <= found["epsilon"] <= 1.95
+    assert "protected" not in found  # nothing was released
+
+
+def test_account_dual():
+    found = answer(
+        "account --mechanism dual --dimension 105 --alpha 0.5 --jacobian-share 0.01 --rounds 100 --delta 1e-5 --json"
+    )
+    assert found["epsilon"] == total(dual(0.5, 105, 100, 0.01), 1e-5).epsilon
+    assert found["epsilon"] == pytest.approx(3.55, rel=0.01)
+
+
+def test_account_in_words():
+    result = dynadp("account --mechanism primal --dimension 105 --alpha 0.1 --rounds 100 --delta 1e-5 --rows 2")
+    for part in (
+        "100 rounds of primal",
+        "epsilon = 0.7076",
+        "at most 67 in 100 would guess right",
+        "as a plain sum",
+        "up to 2 rows",
+    ):
+        assert part in result.output
+
+
+def test_calibrate_gives_alpha():
+    found = answer("calibrate --mechanism primal --dimension 105 --rounds 100 --epsilon 1 --delta 1e-5 --json")
+    assert 0.995 <= total(primal(found["alpha"], 105, 100), 1e-5).epsilon == found["epsilon"] <= 1
+    assert found["alpha"] == pytest.approx(0.274, rel=0.01)
+
+
+def test_calibrate_gives_rounds():
+    found = answer("calibrate --mechanism primal --dimension 105 --alpha 0.1 --epsilon 1 --delta 1e-5 --json")
+    assert found["epsilon"] <= 1 < total(primal(0.1, 105, found["rounds"] + 1), 1e-5).epsilon
+    words = dynadp("calibrate --mechanism primal --dimension 105 --alpha 0.1 --epsilon 1 --delta 1e-5").output
+    assert words.startswith(f"{found['rounds']} rounds of primal perturbation")
+    none = dynadp("calibrate --mechanism primal --dimension 1 --alpha 9 --epsilon 1 --delta 1e-5")
+    assert (none.exit_code, none.output.startswith("Not even one round")) == (0, True)
+
+
+def test_account_of_a_file_of_events(tmp_path):
+    events = (
+        primal(0.1, 20, 5, "north") + primal(0.3, 20, 5, "south") + [L2Laplace("south", 0, "centring", 0.2, 19, seeded=True)]
+    )
+    path = tmp_path / "events.jsonl"
+    path.write_text("\n".join(json.dumps(to_json(event)) for event in events))
+    found = answer(f"account --events {path} --delta 1e-5 --json")
+    assert found["node"] == "south"
+    assert found["epsilon"] == found["nodes"]["south"]["epsilon"] == total(events[5:], 1e-5).epsilon
+    assert (found["nodes"]["north"]["protected"], found["nodes"]["south"]["protected"]) == (True, False)
+    assert "SIMULATION" in dynadp(f"account --events {path} --delta 1e-5").output
+
+
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [
+        ("", "holds no event"),
+        ("{", "line 1 is no JSON object"),
+        ("[]", "line 1 is no JSON object"),
+        ('{"kind": "magic"}', "line 1: unknown kind of event 'magic'"),
+    ],
+)
+def test_a_bad_file_of_events(tmp_path, content, wrong):
+    (tmp_path / "events").write_text(content)
+    result = dynadp(f"account --events {tmp_path / 'events'} --delta 1e-5")
+    assert result.exit_code == 2
+    assert wrong in result.output
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("account --mechanism dual --dimension 9 --alpha 1 --rounds 2 --delta 1e-5", "needs --jacobian-share"),
+        ("account --mechanism primal --dimension 9 --alpha 1 --rounds 2 --jacobian-share .1 --delta 0", "has none"),
+        ("account --dimension 9 --rounds 2 --delta 1e-5", "missing --mechanism, --alpha"),
+        ("account --events x --rounds 2 --delta 1e-5", "leave out"),
+        ("account --events nowhere --delta 1e-5", "cannot read nowhere"),
+        (
+            "account --mechanism primal --dimension 9 --alpha nan --rounds 2 --delta 1e-5",
+            "'nan' is not a finite number above 0",
+        ),
+        ("account --mechanism primal --dimension 9 --alpha x --rounds 2 --delta 1e-5", "'x' is not a finite number above 0"),
+        ("account --mechanism primal --dimension 9 --alpha 1 --rounds 2 --delta 1", "is not in the range"),
+        ("calibrate --mechanism primal --dimension 9 --epsilon 1 --delta 1e-5", "one of them, not both"),
+        ("calibrate --mechanism primal --dimension 9 --alpha 1 --rounds 2 --epsilon 1 --delta 1e-5", "one of them, not both"),
+        ("calibrate --rounds 2 --epsilon 1 --delta 1e-5", "missing --mechanism or --dimension"),
+        ("ledger cap nowhere/x --epsilon 1 --delta 1e-5", "name its node with --node"),
+        ("ledger cap x --epsilon -1 --delta 1e-5", "is not a finite number above 0"),
+    ],
+)
+def test_usage_mistakes_say_what_to_do(line, wrong):
+    result = dynadp(line)
+    assert result.exit_code == 2
+    assert wrong in result.output
+
+
+@pytest.fixture
+def book(tmp_path):
+    path = tmp_path / "north.sqlite"
+    made = answer(f"ledger cap {path} --epsilon 2 --delta 1e-5 --node north --who ada --json")
+    assert (made["node"], made["epsilon"], made["sum"]) == ("north", 2.0, 0)
+    return path
+
+
+def test_ledger_shows_runs_cap_and_head(book):
+    plan = primal(0.2, 50, 12, "north")
+    with Ledger.open(book) as ledger:
+        assert ledger.reserve("first", plan, dataset="wards", who="ada", at=AT) == "renyi"
+        for event in plan[:3]:
+            ledger.spend("first", event.round, [event], b"message", who="ada", at=AT)
+        head = ledger.head
+    shown = answer(f"ledger show {book} --json")
+    (run,) = shown["runs"]
+    assert (run["run"], run["dataset"], run["who"], run["state"], run["basis"]) == ("first", "wards", "ada", "open", "renyi")
+    assert (run["rounds_spent"], run["rounds_planned"], run["alpha_spent"]) == (3, 12, pytest.approx(0.6))
+    assert shown["head"] == head
+    assert shown["cap"]["sum"] == pytest.approx(2.4)  # an open run counts whole
+    words = dynadp(f"ledger show {book}").output
+    for part in ("Ledger of node north", "first", "3 of 12", head, "epsilon = 2", "in 100 would guess right"):
+        assert part in words
+    closed = dynadp(f"ledger close {book} first --who ada")
+    assert (closed.exit_code, "after 3 rounds" in closed.output) == (0, True)
+    shown = answer(f"ledger show {book} --json")
+    assert shown["runs"][0]["state"] == "stopped"
+    assert shown["cap"]["sum"] == pytest.approx(0.6)
+    assert dynadp(f"ledger close {book} first").exit_code == 3  # closed before
+
+
+def test_ledger_verify_finds_a_flipped_bit_and_a_cut(book, tmp_path):
+    head = answer(f"ledger verify {book} --json")["head"]
+    older = tmp_path / "older.sqlite"
+    older.write_bytes(book.read_bytes())
+    dynadp(f"ledger cap {book} --epsilon 1 --delta 1e-5")
+    newer = answer(f"ledger verify {book} --head {head} --json")
+    assert newer["sound"]
+    assert newer["head"] != head
+    assert dynadp(f"ledger verify {older}").exit_code == 0  # alone it looks sound
+    cut = dynadp(f"ledger verify {older} --head {newer['head']}")
+    assert cut.exit_code == 1
+    assert "cut, rolled back or replaced" in cut.output
+    content = bytearray(book.read_bytes())
+    content[content.index(b'"epsilon":2.0') + 10] ^= 1
+    book.write_bytes(content)
+    broken = dynadp(f"ledger verify {book} --json")
+    assert broken.exit_code == 1
+    assert json.loads(broken.stdout)["sound"] is False
+    assert "DAMAGED" in dynadp(f"ledger verify {book}").output
+    shown = dynadp(f"ledger show {book}")
+    assert shown.exit_code == 1
+    assert "damaged" in shown.output
+
+
+def test_a_cap_of_another_node_is_refused(book):
+    result = dynadp(f"ledger cap {book} --epsilon 1 --delta 1e-5 --node south")
+    assert result.exit_code == 2
+    assert "is the ledger of 'north', not of 'south'" in result.output
+
+
+def test_a_ledger_that_is_not_there(tmp_path):
+    result = dynadp(f"ledger show {tmp_path / 'none'}")
+    assert result.exit_code == 1
+    assert "there is no ledger" in result.output
+
+
+def test_a_ledger_without_a_cap_says_how_to_set_one(tmp_path):
+    Ledger.create(tmp_path / "new", "north", who="ada", at=AT).close()
+    assert "dynadp ledger cap" in dynadp(f"ledger show {tmp_path / 'new'}").output
