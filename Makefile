@@ -1,5 +1,5 @@
 # make run   the main job: five silos learn one classifier, offline, with pictures
-# make test  all checks; make test-slow, the second tier; make bench, speed against peers
+# make test  all checks; make test-slow, the second tier; make bench, speed against peers; make budget, accuracy at a total
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 # One thread for each test worker's linear algebra: two workers share two cores.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: run test test-slow bench growth clean
+.PHONY: run test test-slow bench growth budget plan-study clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.report
@@ -28,6 +28,14 @@ bench: $(VENV)/.bench
 
 growth: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.growth
+
+# Test error on Adult at a total epsilon, beside the paper's algorithms and diffprivlib.
+budget: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.budget
+
+# The planner's constants, found again on census rows.
+plan-study: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.plan_study
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "dynadp needs Python 3.11 or newer; install one or call: make PYTHON=/path/to/python"; exit 1; }

@@ -45,7 +45,7 @@ def run() -> Report:
     regret = 100 * (ours - every.min(axis=0))
     rows = [(f"pull {k:g}", *(100 * joint[k, m].mean() for m in MARGINS)) for k in PULLS]
     text = "Mean test error in percent.\n\n" + table(("", *(f"margin {m:g}" for m in MARGINS)), _rounded(rows))
-    rows = [(name, value, 100 * error.mean()) for (name, value), error in alone.items()]
+    rows = [(name, f"{value:g}", 100 * error.mean()) for (name, value), error in alone.items()]
     text += "\n\n" + table(("constant", "value", "mean error"), _rounded(rows))
     cells = [(f"{n} {g}", rows, e, 100 * error, r) for (n, rows, g, *_), e, error, r in _cells(ours, regret)]
     text += "\n\n" + table(("network", "rows", "epsilon", "planner's error", "regret"), _rounded(cells))

@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
-from dynadp.datasets import partition
+from dynadp.datasets import adult_schema, partition
 from dynadp.losses import Logistic
+from dynadp.noise import Keyed
 from dynadp.regularizers import SquaredL2
 from dynadp.runtime.acceleration import Acceleration
 from dynadp.runtime.simulation import simulate
 from dynadp.topology import Topology
+from dynadp.training import train
 from reference import centralised_optimum
 
 
@@ -44,3 +46,17 @@ def test_the_papers_constants(ring, error_of):
     assert np.mean([error_of(f) for f in thirty.V[:, 0]]) == pytest.approx(0.162, abs=0.001)
     better = simulate(shards, topology, C=1750.0, rho=1e-10, rounds=100)
     assert np.mean([error_of(f) for f in better.V[:, 0]]) == pytest.approx(0.152, abs=0.001)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("nodes", "epsilon", "most"), [(5, 1.0, 0.155), (5, 0.1, 0.172), (50, 1.0, 0.165)])
+def test_error_at_a_total_that_the_planner_spends(adult_data, nodes, epsilon, most):
+    """Nothing is given but (epsilon, delta); benchmarks/budget.py has more draws and totals."""
+    ring, schema, errors = Topology.family("ring", nodes), adult_schema("rich"), []
+    for seed in range(7):
+        parts = partition(len(adult_data.train["age"]), nodes, seed=seed)
+        tables = {p: {k: v[part] for k, v in adult_data.train.items()} for p, part in zip(ring.nodes, parts, strict=True)}
+        trained = train(schema, tables, ring, epsilon=epsilon, delta=1e-5, draws=Keyed(seed))
+        assert trained.total.epsilon <= epsilon
+        errors.append(np.mean(trained.model().predict(adult_data.test) != adult_data.test["income"]))
+    assert np.median(errors) <= most

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from dynadp import datasets
-from dynadp.datasets import adult, census, census_schema, partition
+from dynadp.datasets import adult, adult_schema, census, census_schema, partition
 from dynadp.errors import DatasetError, DeclarationError, DynadpError
 
 # ---------------------------------------------------------------------------------------------------------------- Adult
@@ -324,3 +324,12 @@ def test_names_and_parts_must_match():
 def test_values_that_cannot_be_compared_are_refused():
     with pytest.raises(DynadpError, match="can be compared"):
         partition(3, 2, "label_skew", labels=[1.0, None, "a"])
+
+
+def test_rich_columns_of_adult_come_from_the_same_description():
+    paper, rich = adult_schema("paper"), adult_schema("rich")
+    assert (paper.dimension, rich.dimension) == (106, 117)
+    assert [column.name for column in rich.columns] == [column.name for column in paper.columns]
+    assert {"age^2", "hours_per_week^2", "capital_gain~0", "capital_gain~99999", "capital_loss~5000"} <= set(rich.features)
+    with pytest.raises(DeclarationError, match="columns is 'wide'"):
+        adult_schema("wide")

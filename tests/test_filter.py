@@ -115,3 +115,14 @@ def test_bad_totals_are_refused():
         Cap.of(-1.0, 1e-5)
     with pytest.raises(DeclarationError, match="delta is"):
         Cap.of(1.0, 1.0)
+
+
+def test_how_many_more_fit():
+    cap = Cap.of(1.0, 1e-5)
+    before, one = primal(0.1, 105, 50), primal(0.05, 105, 1)
+    n = cap.affordable(before, one)
+    assert cap.admits(before, one * n) == "renyi"
+    assert cap.admits(before, one * (n + 1)) is None
+    assert cap.affordable([], primal(0.25, 1, 1)) == 4 == Cap.of(1.0, 0.0).affordable([], primal(0.25, 1, 1))
+    assert cap.affordable([], primal(3.0, 2, 1)) == 0
+    assert cap.affordable([object()], one) == 0

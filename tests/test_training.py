@@ -97,7 +97,7 @@ def test_ledgers_hold_the_whole_run(data, tables, ledgers):
     for i, p in enumerate(NODES):
         book = ledgers[p]
         assert book.rounds("run") == list(range(21))
-        assert book.counted() == [event for event in trained.events if event.node == p]
+        assert book.counted() == book.spent() == [event for event in trained.events if event.node == p]
         assert book.message("run", 0) == trained.centring.messages[i].astype("<f8").tobytes()
         assert book.message("run", 20) == trained.run.V[i, 0].astype("<f8").tobytes()
         assert book.verify() == []

@@ -46,7 +46,7 @@ class Constants:
     """
 
     rounds: int = 20
-    pull: float = 0.5
+    pull: float = 0.7
     ridge: float = 0.002
     margin: float = 3.0
     centring: float = 0.1

@@ -45,7 +45,7 @@ def run_show(path: str, as_json: bool) -> None:
             f"loss {cap['renyi']:.4g} of {cap['budget']:.4g} (order {cap['order']:g}); one of them has to fit."
         )
         click.echo(
-            f"Odometer: at most epsilon = {cap['odometer']:.4g} at delta = {cap['delta']:g}, however the runs were chosen."
+            f"Spent so far: at most epsilon = {cap['odometer']:.4g} at delta = {cap['delta']:g}, however the runs were chosen."
         )
     for note in result["notes"]:
         click.echo(f"Note: {note}")
@@ -125,7 +125,7 @@ def _summary(ledger: Ledger) -> dict[str, Any]:
     if cap is not None:
         plain, moment = cap.spent(counted)
         figures = {"epsilon": cap.epsilon, "delta": cap.delta, "order": cap.order, "budget": cap.budget}
-        figures |= {"sum": plain, "renyi": moment, "odometer": cap.odometer(counted)}
+        figures |= {"sum": plain, "renyi": moment, "odometer": cap.odometer(ledger.spent())}
     return {
         "node": ledger.node,
         "cap": figures,

@@ -96,6 +96,10 @@ class Book:
             out += [event for event in run.plan if not returned or event.round in run.spent]
         return out
 
+    def spent(self) -> list[Event]:
+        """What was released."""
+        return [event for run in self.runs.values() for event in run.plan if event.round in run.spent]
+
     def check(self, events: list[Event]) -> None:
         """Refuse events that no ledger, or not this one, may take."""
         for event in events:

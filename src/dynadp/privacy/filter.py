@@ -8,7 +8,7 @@ Rényi filter whose order and budget were fixed beforehand.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from math import fsum, inf, log, log1p
+from math import floor, fsum, inf, isfinite, log, log1p
 from typing import Literal
 
 from scipy.optimize import minimize_scalar
@@ -83,6 +83,13 @@ class Cap:
         if not before and total(plan, self.delta).epsilon <= self.epsilon:
             return "plan"
         return None
+
+    def affordable(self, before: Iterable[Event], release: Iterable[Event]) -> int:
+        """How many more releases of one kind fit after ``before``, by the sum or by the Rényi loss."""
+        (plain, moment), (alpha, cost) = self.spent(before), self.spent(release)
+        if not (isfinite(plain) and isfinite(alpha) and alpha > 0):
+            return 0
+        return max(0, floor((self.epsilon - plain) / alpha), floor((self.budget - moment) / cost) if self.delta else 0)
 
     def odometer(self, events: Iterable[Event]) -> float:
         """min( sum alpha, sum Rényi + ln(1/delta)/(A - 1) ): valid at all moments at once, however losses are chosen.

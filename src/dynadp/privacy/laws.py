@@ -243,9 +243,7 @@ def _radii(d: int, edge: Array) -> tuple[Array, Array]:
 
 def _gamma_density(r: Array, d: int) -> Array:
     """r^(d-1) e^-r/Gamma(d), by its ratio to the mode, so that large numbers do not cancel."""
-    if d == 1:
-        return np.asarray(np.exp(-r))
-    mode = d - 1.0
+    mode = d - 1.0  # never 0: in one dimension the law is known in closed form
     u = (r - mode) / mode
     stirling = 1 / (12 * mode) - 1 / (360 * mode**3) + 1 / (1260 * mode**5)
     peak = 1 / sqrt(2 * np.pi * mode) * np.exp(-stirling) if d > 40 else np.exp(mode * np.log(mode) - mode - gammaln(d))

@@ -159,6 +159,10 @@ class Ledger:
         """What counts against the cap: of a closed run what it spent, of one that is open or took the whole cap its plan."""
         return self._read().counted()
 
+    def spent(self) -> list[Event]:
+        """What was released, by all runs so far."""
+        return self._read().spent()
+
     def rounds(self, run: str) -> list[int]:
         """The rounds that a run has spent."""
         known = self._read().runs.get(run)
