@@ -114,7 +114,13 @@ def test_another_seed_makes_other_rows_and_the_same_kind_of_table(answered, tmp_
     assert load_run(tmp_path / "dual")["config"]["data"]["seed"] == 1
     assert not np.array_equal(load_model(tmp_path / "dual").coef, load_model(answered[0] / "dual").coef)
     assert not (tmp_path / "none").exists()
-    for part in ("consensus gap", f"{ROWS:,}", f"Folder:  {tmp_path}", f"Picture: {tmp_path / 'network.html'}"):
+    for part in (
+        " gap ",
+        "in 100 would guess right",
+        f"{ROWS:,}",
+        f"Folder:  {tmp_path}",
+        f"Picture: {tmp_path / 'network.html'}",
+    ):
         assert part in result.output
 
 

@@ -213,7 +213,7 @@ def _lines(entry: Round, alpha: float | None) -> list[dict[str, Any]]:
 def _show(result: dict[str, Any]) -> None:
     console = Console()
     table = Table(title=f"One classifier from {result['nodes']} silos, {result['rows']:,} synthetic rows")
-    for name in ("mechanism", "epsilon", "alpha", "rounds", "consensus gap", "accuracy"):
+    for name in ("mechanism", "epsilon", "alpha", "rounds", "gap", "accuracy"):
         table.add_column(name, justify="right")
     for run in result["runs"]:
         low, high = 1 - max(run["node_errors"]), 1 - min(run["node_errors"])
@@ -223,10 +223,10 @@ def _show(result: dict[str, Any]) -> None:
     table.add_row("pooled rows", "no privacy", "", "", "", f"{1 - result['centralised_error']:.1%}")
     table.add_row("majority class", "", "", "", "", f"{1 - result['majority_error']:.1%}")
     console.print(table)
-    for run in result["runs"]:
-        if run["epsilon"] is not None:
-            words = odds(run["epsilon"], run["delta"])
-            console.print(f"{run['mechanism']}, epsilon = {run['epsilon']:.3g} at delta = {run['delta']:g}: {words}.")
+    private = [run for run in result["runs"] if run["epsilon"] is not None]
+    if private:
+        epsilon, delta = max(run["epsilon"] for run in private), private[0]["delta"]
+        console.print(f"In total, over all rounds, at delta = {delta:g}: {odds(epsilon, delta)}.")
     console.print("SIMULATION: rows are synthetic and noise is seeded, so nobody is protected and nobody needs to be.")
     console.print(f"Folder:  {result['folder']}", soft_wrap=True)
     for picture in result["pictures"]:
