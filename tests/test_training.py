@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from dynadp.datasets import census
-from dynadp.errors import BudgetRefused, DeclarationError, NotCertified, SeededRefused
+from dynadp.errors import BudgetRefused, DeclarationError, NotCertified, RecordError, SeededRefused
 from dynadp.noise import Keyed, System
 from dynadp.perturbation import Primal
 from dynadp.planner import plan
 from dynadp.privacy.accountant import network
 from dynadp.privacy.filter import Cap
 from dynadp.privacy.ledger import Ledger
-from dynadp.runtime.books import Books
+from dynadp.runtime.books import Books, MessageFolder
 from dynadp.runtime.simulation import simulate
 from dynadp.topology import Topology
 from dynadp.training import train
@@ -44,8 +44,8 @@ def ledgers(tmp_path):
         ledger.close()
 
 
-def books(ledgers, run="run"):
-    return Books(ledgers, run, dataset="census", who="test", clock=lambda: AT)
+def books(ledgers, run="run", resume=False):
+    return Books(ledgers, run, dataset="census", who="test", clock=lambda: AT, resume=resume)
 
 
 @pytest.mark.parametrize("mechanism", ["primal", "dual"])
@@ -163,3 +163,86 @@ def test_nothing_past_the_reservation(data, ledgers):
     reserved.reserve(events)
     with pytest.raises(DeclarationError, match="did not reserve"):
         simulate(shards, RING, rounds=3, mechanism=Primal(), schedule=0.1, books=reserved)
+
+
+class Stop(Exception):
+    """An interruption."""
+
+
+def stop_at(n):
+    def on_round(entry, V):
+        if entry.number == n:
+            raise Stop
+
+    return on_round
+
+
+@pytest.mark.parametrize("mechanism", ["primal", "dual"])
+@pytest.mark.parametrize("stop", [1, 7, 20])
+def test_an_interrupted_simulation_goes_on_to_the_same_bytes(data, tables, tmp_path, mechanism, stop):
+    def again(folder, **more):
+        outbox = MessageFolder(tmp_path / folder, NODES)
+        return train(
+            data.schema, tables, RING, epsilon=1.0, delta=1e-5, mechanism=mechanism, draws=Keyed(5), books=outbox, **more
+        )
+
+    whole = again("whole")
+    with pytest.raises(Stop):
+        again("cut", on_round=stop_at(stop))
+    assert len(list((tmp_path / "cut").iterdir())) == stop + 1
+    resumed = again("cut")
+    assert not (tmp_path / "cut").exists()
+    assert resumed.run.V.tobytes() == whole.run.V.tobytes()
+    assert resumed.run.tail.tobytes() == whole.run.tail.tobytes()
+    assert resumed.schema == whole.schema
+    assert resumed.events == whole.events
+
+
+def test_an_interrupted_run_goes_on_from_its_ledgers(data, tables, ledgers):
+    with pytest.raises(Stop):
+        train(data.schema, tables, RING, epsilon=2.0, delta=1e-5, books=books(ledgers), on_round=stop_at(9))
+    kept = {n: ledgers["a"].message("run", n) for n in range(10)}
+    # a crash between two nodes' entries of round 10
+    plan_a = [e for e in ledgers["a"].reserved("run") if e.round == 10]
+    ledgers["a"].spend("run", 10, plan_a, np.full(data.schema.dimension, 0.5).astype("<f8").tobytes(), who="test", at=AT)
+    resumed = train(data.schema, tables, RING, epsilon=2.0, delta=1e-5, books=books(ledgers, resume=True))
+    assert {n: ledgers["a"].message("run", n) for n in range(10)} == kept
+    assert np.frombuffer(ledgers["a"].message("run", 10), "<f8").tolist() == [0.5] * data.schema.dimension
+    assert [ledgers[p].rounds("run") for p in NODES] == [list(range(21))] * 3
+    assert resumed.total.epsilon <= 2.0
+    assert ledgers["b"].verify() == []
+
+
+def test_a_run_is_resumed_with_its_own_plan_only(data, tables, ledgers):
+    with pytest.raises(Stop):
+        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, books=books(ledgers), on_round=stop_at(2))
+    with pytest.raises(BudgetRefused, match="with another plan"):
+        train(data.schema, tables, RING, epsilon=0.9, delta=1e-5, books=books(ledgers, resume=True))
+    with pytest.raises(BudgetRefused, match="reserved before"):
+        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, books=books(ledgers))
+    train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, books=books(ledgers, resume=True))
+    with pytest.raises(BudgetRefused, match="is closed"):
+        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, books=books(ledgers, resume=True))
+
+
+def test_the_papers_own_vector_is_not_kept(data, tmp_path):
+    shards, given = (
+        data.shards(names=NODES),
+        {"mechanism": Primal(own="paper"), "schedule": 0.1, "rounds": 3, "draws": Keyed(0)},
+    )
+    with pytest.raises(Stop):
+        simulate(shards, RING, books=MessageFolder(tmp_path / "m", NODES), on_round=stop_at(1), **given)
+    with pytest.raises(DeclarationError, match="begin anew"):
+        simulate(shards, RING, books=MessageFolder(tmp_path / "m", NODES), **given)
+
+
+def test_a_folder_is_no_ledger(data, tables, tmp_path):
+    with pytest.raises(DeclarationError, match="give it ledgers"):
+        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, books=MessageFolder(tmp_path / "m", NODES))
+
+
+def test_a_damaged_message_is_said(data, tables, tmp_path):
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "round-000000.npy").write_bytes(b"\x93NUMPY")
+    with pytest.raises(RecordError, match="is damaged"):
+        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, draws=Keyed(0), books=MessageFolder(tmp_path / "m", NODES))

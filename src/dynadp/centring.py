@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dynadp.arrays import Array
 from dynadp.data import Schema, Table
@@ -69,9 +70,16 @@ def private_centre(schema: Schema, tables: Sequence[Table], names: Sequence[str]
     noise = l2_laplace(draws, "centring", names, 0, 1, means.shape[1])[:, 0] / zeta[:, None]
     step = grid_step(np.sqrt(means.shape[1] + 1) / zeta)
     radius = np.exp2(np.ceil(np.log2(1e3 * (D * np.sqrt(len(schema.columns)) + means.shape[1] / zeta))))
-    messages = to_grid(means + noise, step, radius)
+    return centre_of(schema, counts, to_grid(means + noise, step, radius), names, alpha, seeded=draws.seeded)
+
+
+def centre_of(
+    schema: Schema, counts: ArrayLike, messages: Array, names: Sequence[str], alpha: float, *, seeded: bool
+) -> Centring:
+    """What everybody makes of the released means: their mean weighed by B_p, brought back to where means can lie."""
+    counts = np.asarray(counts, dtype=float)
     mean = counts @ messages / counts.sum()
     parts = np.split(mean, np.cumsum([len(column.features) for column in schema.columns])[:-1])
     centre = np.concatenate([column.project(part) for column, part in zip(schema.columns, parts, strict=True)])
-    events = tuple(L2Laplace(name, 0, "centring", float(alpha), means.shape[1], draws.seeded) for name in names)
-    return Centring(messages, centre, events, draws.seeded)
+    events = tuple(L2Laplace(name, 0, "centring", float(alpha), messages.shape[1], seeded) for name in names)
+    return Centring(messages, centre, events, seeded)

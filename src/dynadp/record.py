@@ -201,10 +201,15 @@ def read_rounds(path: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def write_whole(path: Path, text: str) -> None:
+    """Write a text file so that it appears whole or not at all, even if power fails."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
     """Write a file so that it appears whole or not at all, even if power fails."""
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False) as partial:
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as partial:
         try:
-            partial.write(text)
+            partial.write(content)
             partial.flush()
             os.fsync(partial.fileno())
             os.chmod(partial.name, 0o644)

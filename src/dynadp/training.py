@@ -1,13 +1,13 @@
 """A private run from raw rows to a model: plan, centre, train, in one process that holds all nodes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dynadp.arrays import Array
-from dynadp.centring import Centring, private_centre
+from dynadp.centring import Centring, centre_of, private_centre
 from dynadp.data import Schema, Table
 from dynadp.errors import DeclarationError
 from dynadp.noise import Draws, System
@@ -15,7 +15,7 @@ from dynadp.planner import Plan, plan
 from dynadp.privacy.accountant import Total, network
 from dynadp.privacy.events import Event
 from dynadp.record import Model
-from dynadp.runtime.books import Books
+from dynadp.runtime.books import Outbox
 from dynadp.runtime.simulation import Round, Run, simulate
 from dynadp.topology import Topology
 
@@ -68,7 +68,7 @@ def train(
     start: ArrayLike | None = None,
     draws: Draws | None = None,
     chosen: Plan | None = None,
-    books: Books | None = None,
+    books: Outbox | None = None,
     on_round: Callable[[Round, Array], None] | None = None,
 ) -> Trained:
     """Train one classifier that costs nobody with a row at one node more than (epsilon, delta).
@@ -112,9 +112,7 @@ def train(
         books.reserve([replace(event, seeded=draws.seeded) for event in chosen.events])
     centring = None
     if chosen.centring is not None:
-        centring = private_centre(schema, [tables[p] for p in nodes], nodes, chosen.centring, draws)
-        if books:
-            books.spend(0, centring.events, dict(zip(nodes, centring.messages, strict=True)))
+        centring = _centre(schema, tables, nodes, chosen.centring, draws, books)
         schema = centring.applied(schema)
     run = simulate(
         [schema.shard(tables[p], p) for p in nodes],
@@ -132,3 +130,17 @@ def train(
         on_round=on_round,
     )
     return Trained(chosen, schema, centring, run)
+
+
+def _centre(
+    schema: Schema, tables: Mapping[str, Table], nodes: Sequence[str], alpha: float, draws: Draws, books: Outbox | None
+) -> Centring:
+    """The centring round, entered before it is used, or as it was entered before."""
+    counts = [int(np.sum(schema.kept(tables[p]))) for p in nodes]
+    sent = books.sent(0) if books else None
+    if sent is None:
+        made = private_centre(schema, [tables[p] for p in nodes], nodes, alpha, draws)
+        if books is None:
+            return made
+        sent = books.spend(0, made.events, dict(zip(nodes, made.messages, strict=True)))
+    return centre_of(schema, counts, np.array([sent[p] for p in nodes]), nodes, alpha, seeded=draws.seeded)

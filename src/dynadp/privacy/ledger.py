@@ -159,6 +159,11 @@ class Ledger:
         """What counts against the cap: of a closed run what it spent, of one that is open or took the whole cap its plan."""
         return self._read().counted()
 
+    def reserved(self, run: str) -> list[Event] | None:
+        """The plan of a run that may still spend; None for one that is not known; a closed one is refused."""
+        book = self._read()
+        return list(book.running(run).plan) if run in book.runs else None
+
     def spent(self) -> list[Event]:
         """What was released, by all runs so far."""
         return self._read().spent()

@@ -1,14 +1,20 @@
-"""The ledgers of all nodes of one run: the whole plan is reserved first, and a message is entered before it is sent."""
+"""Where messages are entered before they are sent, so that a run that was cut short goes on and sends the same."""
 
+import io
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 
 from dynadp.arrays import Array
-from dynadp.errors import DeclarationError
+from dynadp.errors import BudgetRefused, DeclarationError, RecordError
 from dynadp.privacy.events import Event
 from dynadp.privacy.ledger import Ledger
+from dynadp.record import write_bytes
+
+Messages = dict[str, Array]
 
 
 def now() -> str:
@@ -16,8 +22,28 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-class Books:
-    """What every node's ledger says about one run.
+class Outbox(ABC):
+    """Messages of one run, kept before they leave."""
+
+    @abstractmethod
+    def reserve(self, plan: Sequence[Event]) -> None:
+        """Before anything is computed from rows: the whole plan, or a part of what was reserved already."""
+
+    @abstractmethod
+    def sent(self, n: int) -> Messages | None:
+        """Every node's message of round n, where all of them were entered."""
+
+    @abstractmethod
+    def spend(self, n: int, events: Sequence[Event], messages: Messages) -> Messages:
+        """Enter round n; send what this returns, and only after it returned."""
+
+    @abstractmethod
+    def close(self, reason: str) -> None:
+        """The run is over."""
+
+
+class Books(Outbox):
+    """The ledgers of all nodes of one run: the whole plan is reserved first, and a message is entered before it is sent.
 
     Parameters
     ----------
@@ -31,16 +57,26 @@ class Books:
         Who starts the run.
     clock
         Tells the time.
+    resume
+        Whether the run may have been reserved before, with the same plan, and goes on.
     """
 
     def __init__(
-        self, ledgers: Mapping[str, Ledger], run: str, *, dataset: str, who: str, clock: Callable[[], str] = now
+        self,
+        ledgers: Mapping[str, Ledger],
+        run: str,
+        *,
+        dataset: str,
+        who: str,
+        clock: Callable[[], str] = now,
+        resume: bool = False,
     ) -> None:
         self.ledgers, self.run, self.dataset, self.who, self.clock = dict(ledgers), run, dataset, who, clock
+        self.resume = resume
         self._reserved: frozenset[Event] | None = None
 
     def reserve(self, plan: Sequence[Event]) -> None:
-        """Reserve the whole plan at every node, or at none; a plan within one that is reserved already changes nothing."""
+        """Reserve the whole plan at every node, or at none."""
         if self._reserved is not None:
             if not self._reserved.issuperset(plan):
                 raise DeclarationError(f"run {self.run!r} would release what it did not reserve; reserve its whole plan")
@@ -52,21 +88,90 @@ class Books:
         try:
             for node, ledger in self.ledgers.items():
                 own = [event for event in plan if event.node == node]
-                ledger.reserve(self.run, own, dataset=self.dataset, who=self.who, at=self.clock())
-                taken.append(ledger)
+                before = ledger.reserved(self.run) if self.resume else None
+                if before is None:
+                    ledger.reserve(self.run, own, dataset=self.dataset, who=self.who, at=self.clock())
+                    taken.append(ledger)
+                elif before != own:
+                    raise BudgetRefused(
+                        f"run {self.run!r} was reserved at node {node!r} with another plan; resume it with the run file that "
+                        "it began with, or begin a new run"
+                    )
         except BaseException:
             for ledger in taken:
                 ledger.close_run(self.run, "stopped", who=self.who, at=self.clock())
             raise
         self._reserved = frozenset(plan)
 
-    def spend(self, n: int, events: Sequence[Event], messages: Mapping[str, Array]) -> None:
-        """Enter round n's message of every node; send only after this returned."""
+    def sent(self, n: int) -> Messages | None:
+        """From the ledgers, where all have the round."""
+        found = {node: self._stored(node, n) for node in self.ledgers}
+        return None if any(m is None for m in found.values()) else {p: m for p, m in found.items() if m is not None}
+
+    def spend(self, n: int, events: Sequence[Event], messages: Messages) -> Messages:
+        """Enter round n at every node; one that entered it before a crash sends what it entered then."""
+        out: Messages = {}
         for node, message in messages.items():
-            own = [event for event in events if event.node == node]
-            self.ledgers[node].spend(self.run, n, own, np.asarray(message, "<f8").tobytes(), who=self.who, at=self.clock())
+            stored = self._stored(node, n)
+            if stored is None:
+                own = [event for event in events if event.node == node]
+                content = np.asarray(message, "<f8").tobytes()
+                self.ledgers[node].spend(self.run, n, own, content, who=self.who, at=self.clock())
+            out[node] = message if stored is None else stored
+        return out
 
     def close(self, reason: str) -> None:
         """Give back what was reserved and not spent."""
         for ledger in self.ledgers.values():
             ledger.close_run(self.run, reason, who=self.who, at=self.clock())
+
+    def _stored(self, node: str, n: int) -> Array | None:
+        content = self.ledgers[node].message(self.run, n)
+        return None if content is None else np.frombuffer(content, "<f8").astype(float)
+
+
+class MessageFolder(Outbox):
+    """Messages of a simulation in a folder, one file a round: nothing is spent, but nothing needs to be computed again.
+
+    Parameters
+    ----------
+    path
+        The folder; made where it is missing.
+    nodes
+        In the order of the messages' rows.
+    """
+
+    def __init__(self, path: str | Path, nodes: Sequence[str]) -> None:
+        self.path, self.nodes = Path(path), tuple(nodes)
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def reserve(self, plan: Sequence[Event]) -> None:
+        """Refuse what ought to be in a ledger."""
+        if not all(event.seeded for event in plan):
+            raise DeclarationError("a run with system entropy spends budget: give it ledgers, not a folder")
+
+    def sent(self, n: int) -> Messages | None:
+        """From the file of round n."""
+        path = self._file(n)
+        if not path.exists():
+            return None
+        try:
+            return dict(zip(self.nodes, np.load(path, allow_pickle=False), strict=True))
+        except (OSError, ValueError) as error:
+            raise RecordError(f"{path} is damaged; remove the folder and begin the run anew") from error
+
+    def spend(self, n: int, events: Sequence[Event], messages: Messages) -> Messages:
+        """Write the file of round n, whole."""
+        content = io.BytesIO()
+        np.save(content, np.array([messages[node] for node in self.nodes]), allow_pickle=False)
+        write_bytes(self._file(n), content.getvalue())
+        return messages
+
+    def close(self, reason: str) -> None:
+        """Remove the files: the model is written."""
+        for path in self.path.glob("round-*.npy"):
+            path.unlink()
+        self.path.rmdir()
+
+    def _file(self, n: int) -> Path:
+        return self.path / f"round-{n:06d}.npy"

@@ -21,7 +21,7 @@ from dynadp.privacy.events import Event
 from dynadp.privacy.schedule import Schedule, constant
 from dynadp.regularizers import Regularizer, SquaredL2
 from dynadp.runtime.acceleration import Acceleration, Accelerator
-from dynadp.runtime.books import Books
+from dynadp.runtime.books import Outbox
 from dynadp.runtime.steps import Steps
 from dynadp.solvers import default_gamma
 from dynadp.topology import Topology
@@ -166,7 +166,7 @@ def simulate(
     linear: Callable[[int], Array] | None = None,
     acceleration: Acceleration | None = None,
     storage: Storage = "auto",
-    books: Books | None = None,
+    books: Outbox | None = None,
     on_round: Callable[[Round, Array], None] | None = None,
 ) -> Run:
     """Run Algorithm 1, 2 or 3 over the network.
@@ -204,7 +204,8 @@ def simulate(
     storage
         ``auto``, ``dense`` or ``csr``.
     books
-        The nodes' ledgers: the whole run is reserved before round 1, and every message is entered before it is sent.
+        The nodes' ledgers: the whole run is reserved before round 1, and every message is entered before it is sent. Rounds
+        that they hold already are taken from there, so that a run that was cut short goes on.
     on_round
         Called after every round with what it left and the messages V, P x K x d.
     """
@@ -270,7 +271,7 @@ def _rounds(
     mechanism: Perturbation,
     draws: Draws,
     linear: Callable[[int], Array] | None,
-    books: Books | None,
+    books: Outbox | None,
     on_round: Callable[[Round, Array], None] | None,
 ) -> Run:
     problem, nodes, degrees, rounds = steps.problem, topology.nodes, topology.degrees, alpha.shape[-1]
@@ -281,6 +282,10 @@ def _rounds(
     if books:
         if not private or alpha.shape[1] > 1:
             raise DeclarationError("ledgers are for one private run: give a mechanism, and one replica")
+        if mechanism.own == "paper" and books.sent(1) is not None:
+            raise DeclarationError(
+                "own = 'paper' needs a private vector that is not kept, so such a run cannot go on; begin anew"
+            )
         books.reserve(_events(calibrations, nodes, problem.dimension, seeded))
     log: list[Round] = []
     V, stopped = steps.f, False
@@ -289,13 +294,17 @@ def _rounds(
 
     def send(n: int) -> tuple[Array, Array]:
         """The certified minimiser g of round n, and the message V made of it."""
+        if books and (stored := books.sent(n)) is not None:
+            V = np.array([stored[node] for node in nodes])[:, None]
+            return V, V
         calibration = calibrations[n - 1]
         noise = _sum(calibration.inner_noise(public, draws, nodes, n), None if linear is None else linear(n))
         g = steps.local_step(n, state, noise, calibration.phi)
         V = calibration.release(g, draws, nodes, n)
         if books:
             events = calibration.events(nodes, n, problem.dimension, seeded=seeded)
-            books.spend(n, events, dict(zip(nodes, V[:, 0], strict=True)))
+            sent = books.spend(n, events, dict(zip(nodes, V[:, 0], strict=True)))
+            V = np.array([sent[node] for node in nodes])[:, None]
         return g, V
 
     for n in range(1, rounds + 1):
