@@ -58,8 +58,21 @@ def test_one_node_alone():
 
 def test_dual_nodes_that_differ_each_stay_within_the_total():
     found = plan([200, 4000, 900, 900, 50], Topology.family("star", 5), 30, epsilon=1.0, delta=1e-5, mechanism="dual")
-    assert len({round(t.epsilon, 3) for t in totals(found.events, 1e-5).values()}) > 1
-    assert max(t.epsilon for t in totals(found.events, 1e-5).values()) <= 1
+    assert len(set(found.alphas)) == 4  # by rows and degree
+    assert all(0.99 <= t.epsilon <= 1 for t in totals(found.events, 1e-5).values())
+
+
+@pytest.mark.parametrize("mechanism", ["primal", "dual"])
+def test_every_node_may_have_its_own_total(mechanism):
+    asked = {"0": 0.5, "1": 1.0, "2": 4.0, "3": 1.0, "4": 1.0}
+    found = plan([600] * 5, RING, 20, epsilon=asked, delta=1e-5, mechanism=mechanism)
+    for node, total in totals(found.events, 1e-5).items():
+        assert 0.99 * asked[node] <= total.epsilon <= asked[node]
+    assert found.total.epsilon == pytest.approx(4.0, rel=0.01)
+    assert found.alphas[1] == found.alphas[3]
+    table = found.schedule(RING.nodes).table(RING.nodes, 3)
+    assert table[:, 0].tolist() == list(found.alphas)
+    assert "epsilon between 0.5 and 4" in " ".join(found.reasons)
 
 
 @pytest.mark.parametrize(("epsilon", "mu"), [(0.1, 0.0325), (0.5, 0.142), (1.0, 0.268), (2.0, 0.502), (8.0, 1.67)])
@@ -95,6 +108,7 @@ def test_other_constants():
         ({"delta": 0.0}, "delta is 0"),
         ({"delta": 2.0}, "delta is 2.0"),
         ({"mechanism": "magic"}, "mechanism is 'magic'"),
+        ({"epsilon": {"0": 1.0}}, r"epsilon is given for \['0'\]"),
         ({"counts": [600] * 4}, "the number of rows of each of 5 nodes"),
         ({"counts": [600, 600, 600, 600, 0]}, "the number of rows of each of 5 nodes"),
     ],

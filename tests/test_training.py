@@ -88,7 +88,7 @@ def test_rows_of_other_nodes_are_refused(data, tables):
 
 def test_a_plan_past_the_total_is_refused(data, tables):
     chosen = plan([1000] * 3, RING, data.schema.dimension, epsilon=2.0, delta=1e-5)
-    with pytest.raises(DeclarationError, match="more than the given total"):
+    with pytest.raises(DeclarationError, match="more than the given total 1;"):
         train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, chosen=chosen)
 
 

@@ -43,7 +43,7 @@ class Centring:
         return schema.model_copy(update={"centre": tuple(self.centre.tolist()), "scaling": "unit"})
 
 
-def private_centre(schema: Schema, tables: Sequence[Table], names: Sequence[str], alpha: float, draws: Draws) -> Centring:
+def private_centre(schema: Schema, tables: Sequence[Table], names: Sequence[str], alpha: ArrayLike, draws: Draws) -> Centring:
     """V_p = Round(mean of phi + e), e l2-Laplace with zeta = alpha B_p/D: alpha-DP for each node.
 
     Parameters
@@ -53,33 +53,35 @@ def private_centre(schema: Schema, tables: Sequence[Table], names: Sequence[str]
     tables, names
         Each node's raw rows, and its name.
     alpha
-        The loss of this one release, round 0.
+        The loss of this one release, round 0: a number, or one for each node.
     draws
         Where noise comes from.
     """
     if schema.centre is not None:
         raise DeclarationError("the schema has a centre already; a private centring round makes one")
-    if not (np.isfinite(alpha) and alpha > 0):
-        raise DeclarationError(f"alpha is {alpha!r}; expected a finite number above 0")
+    losses = np.broadcast_to(np.asarray(alpha, dtype=float), len(tables))
+    if not (np.isfinite(losses).all() and (losses > 0).all()):
+        raise DeclarationError(f"alpha is {alpha!r}; expected a finite number above 0, or one for each node")
     raw = schema.model_copy(update={"norm": 1.0, "scaling": "none", "intercept": 0.0})
     features = [raw.rows({name: np.asarray(cells)[schema.kept(table)] for name, cells in table.items()}) for table in tables]
     counts = np.array([float(rows.shape[0]) for rows in features])
     means = np.array([np.asarray(rows.sum(axis=0)).ravel() / rows.shape[0] for rows in features])
     D = float(np.sqrt(sum(column.diameter2 for column in schema.columns))) * (1 + 1e-9)
-    zeta = alpha * counts / D
+    zeta = losses * counts / D
     noise = l2_laplace(draws, "centring", names, 0, 1, means.shape[1])[:, 0] / zeta[:, None]
     step = grid_step(np.sqrt(means.shape[1] + 1) / zeta)
     radius = np.exp2(np.ceil(np.log2(1e3 * (D * np.sqrt(len(schema.columns)) + means.shape[1] / zeta))))
-    return centre_of(schema, counts, to_grid(means + noise, step, radius), names, alpha, seeded=draws.seeded)
+    return centre_of(schema, counts, to_grid(means + noise, step, radius), names, losses, seeded=draws.seeded)
 
 
 def centre_of(
-    schema: Schema, counts: ArrayLike, messages: Array, names: Sequence[str], alpha: float, *, seeded: bool
+    schema: Schema, counts: ArrayLike, messages: Array, names: Sequence[str], alpha: ArrayLike, *, seeded: bool
 ) -> Centring:
     """What everybody makes of the released means: their mean weighed by B_p, brought back to where means can lie."""
     counts = np.asarray(counts, dtype=float)
     mean = counts @ messages / counts.sum()
     parts = np.split(mean, np.cumsum([len(column.features) for column in schema.columns])[:-1])
     centre = np.concatenate([column.project(part) for column, part in zip(schema.columns, parts, strict=True)])
-    events = tuple(L2Laplace(name, 0, "centring", float(alpha), messages.shape[1], seeded) for name in names)
+    losses = np.broadcast_to(np.asarray(alpha, dtype=float), len(names))
+    events = tuple(L2Laplace(p, 0, "centring", float(a), messages.shape[1], seeded) for p, a in zip(names, losses, strict=True))
     return Centring(messages, centre, events, seeded)

@@ -4,22 +4,23 @@ The constants of the rules were found on census-like rows that are made here (``
 run itself have no part in them. docs/results.md says how far they are from the best choice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, sqrt
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
+from dynadp.arrays import Array
 from dynadp.errors import DeclarationError
 from dynadp.losses import Logistic, Loss
 from dynadp.perturbation import Dual, Perturbation, Primal, Public
 from dynadp.privacy.accountant import Total, check_delta, check_epsilon, network
 from dynadp.privacy.calibration import calibrate
 from dynadp.privacy.events import Event, L2Laplace
+from dynadp.privacy.schedule import Schedule, constant, per_node
 from dynadp.runtime.simulation import Output
 from dynadp.topology import Topology
 
@@ -58,16 +59,18 @@ class Plan:
 
     Attributes
     ----------
-    mechanism, loss, C, rho, eta, rounds, alpha
+    mechanism, loss, C, rho, eta, rounds
         As for :func:`~dynadp.runtime.simulation.simulate`.
+    alphas
+        alpha of each round, for each node in the topology's order.
+    centrings
+        alpha of the centring round, for each node; empty where there is none.
     output
         Which mean of released vectors becomes the model.
-    centring
-        alpha of the centring round; None for none.
     events
         Everything that will be spent, by all nodes.
     total
-        What that costs a person with a row at one node: at most what was asked.
+        What that costs a person with a row at one node, at most.
     reasons
         The choices in words.
     """
@@ -78,12 +81,26 @@ class Plan:
     rho: float
     eta: float
     rounds: int
-    alpha: float
+    alphas: tuple[float, ...] = field(repr=False)
+    centrings: tuple[float, ...] = field(repr=False)
     output: Output
-    centring: float | None
     events: tuple[Event, ...] = field(repr=False)
     total: Total
     reasons: tuple[str, ...] = field(repr=False)
+
+    @property
+    def alpha(self) -> float:
+        """The largest loss of one round of training."""
+        return max(self.alphas)
+
+    @property
+    def centring(self) -> float | None:
+        """The largest loss of the centring round; None where there is none."""
+        return max(self.centrings, default=None)
+
+    def schedule(self, nodes: Sequence[str]) -> Schedule:
+        """alpha_p(n), the same in all rounds."""
+        return constant(self.alpha) if len(set(self.alphas)) == 1 else per_node(dict(zip(nodes, self.alphas, strict=True)))
 
     def to_json(self) -> dict[str, Any]:
         """The plan for a record."""
@@ -91,6 +108,7 @@ class Plan:
             "mechanism": self.mechanism.describe(),
             "loss": self.loss.describe(),
             **{name: getattr(self, name) for name in ("C", "rho", "eta", "rounds", "alpha", "output", "centring")},
+            "alphas": list(self.alphas),
             "total": self.total.to_json(),
             "reasons": list(self.reasons),
         }
@@ -101,7 +119,7 @@ def plan(
     topology: Topology,
     dimension: int,
     *,
-    epsilon: float,
+    epsilon: float | Mapping[str, float],
     delta: float,
     mechanism: str = "primal",
     centring: bool = True,
@@ -110,8 +128,8 @@ def plan(
     """q = rho + 2 eta N = k T/(B mu sqrt(P)), constant alpha by :func:`~dynadp.privacy.calibration.calibrate`.
 
     mu is that of the Gaussian mechanism with this total. Each released coordinate then carries noise of about 2 sqrt(P/T)/k,
-    and the mean over the network and the last half of the rounds of about 2 sqrt(2)/(k T): the same for all totals, so that
-    the pull towards 0 and the noise stay in proportion.
+    the same for all totals: the pull towards 0 and the noise stay in proportion. Where nodes differ, 1/(B mu)^2 is the
+    mean over nodes, as the noise of a mean over nodes is.
 
     Parameters
     ----------
@@ -122,7 +140,7 @@ def plan(
     dimension
         d, with the intercept.
     epsilon, delta
-        The total that nobody with a row at one node may lose more of.
+        The total that nobody with a row at one node may lose more of; epsilon may differ from node to node.
     mechanism
         ``primal`` or ``dual``.
     centring
@@ -131,51 +149,96 @@ def plan(
         Of the rules; by default as found on census rows.
     """
     constants = constants or Constants()
-    check_epsilon(epsilon)
-    check_delta(delta)
+    nodes, P, T = topology.nodes, len(topology.nodes), constants.rounds
+    totals = _totals(epsilon, delta, nodes)
     if mechanism not in MECHANISMS:
         raise DeclarationError(f"mechanism is {mechanism!r}; expected one of {', '.join(MECHANISMS)}")
-    B, P, T = np.asarray(counts, dtype=float), len(topology.nodes), constants.rounds
-    if B.shape != (P,) or not (np.isfinite(B).all() and (B >= 1).all()):
-        raise DeclarationError(f"counts are {list(counts)!r}; expected the number of rows of each of {P} nodes, from 1")
-    if not delta:
-        raise DeclarationError("delta is 0; plans need one above 0, well below one over the number of rows, such as 1e-5")
-    mu = gaussian_mu(epsilon, delta)
-    typical = float(np.mean(B**-2.0) ** -0.5)  # noise of a node goes with 1/B_p, of a mean over nodes with its mean square
-    q = constants.pull * T / (typical * mu * sqrt(P))
+    B = check_counts(counts, P)
+    mus = np.array([gaussian_mu(total, delta) for total in totals])
+    q = constants.pull * T / (float(np.mean((B * mus) ** -2.0) ** -0.5) * sqrt(P))
     rho = constants.ridge * q
     eta = (q - rho) / (2 * max(float(topology.degrees.mean()), 1.0)) if P > 1 else q
     loss, chosen = Logistic(constants.margin), MECHANISMS[mechanism]
     share = constants.centring if centring else 0.0
     weight = sqrt(share / (1 - share) * T * max(dimension - 1, 1) / dimension)  # alpha of the centring round over alpha
 
-    def events(alpha: float, which: NDArray[np.intp]) -> list[Event]:
-        """Of these nodes; the solver's gamma moves no event."""
-        nodes, degrees, gamma = [topology.nodes[p] for p in which], topology.degrees[which], np.full((len(which), 1), 1e-9)
-        public = Public.of(B[which], degrees, dimension, C, rho, np.array([eta]), gamma, loss)
-        spent: list[Event] = [L2Laplace(p, 0, "centring", weight * alpha, dimension - 1) for p in nodes if share]
-        for n, release in enumerate(chosen.plan(public, np.full((len(which), 1, T), alpha)), 1):
-            spent += release.events(nodes, n, dimension)
-        return spent
+    def events(alphas: Array, which: list[int]) -> list[Event]:
+        names = [nodes[p] for p in which]
+        centre = zip(names, alphas, strict=True) if share else ()
+        first: list[Event] = [L2Laplace(p, 0, "centring", float(weight * a), dimension - 1) for p, a in centre]
+        return first + releases(chosen, loss, C, rho, eta, T, B[which], topology.degrees[which], dimension, names, alphas)
 
-    kinds = np.unique(np.stack([B, topology.degrees]), axis=1, return_index=True)[1]  # nodes alike spend alike
-    alpha = calibrate(lambda scale: events(scale, kinds), epsilon, delta)
-    everything = tuple(events(alpha, np.arange(P)))
+    kinds: dict[tuple[float, ...], list[int]] = {}  # nodes that are alike spend alike; primal events depend on the total alone
+    for p, kind in enumerate(zip(totals, B.tolist(), topology.degrees.tolist(), strict=True)):
+        kinds.setdefault(kind[:1] if mechanism == "primal" else kind, []).append(p)
+    alphas = np.empty(P)
+    for (most, *_), alike in kinds.items():
+        one = alike[:1]
+        alphas[alike] = calibrate(lambda scale: events(np.array([scale]), one), most, delta)  # noqa: B023
+    everything = tuple(events(alphas, list(range(P))))
     total = network(everything, delta)
+    asked = f"epsilon = {max(totals):g}" if len(set(totals)) == 1 else f"epsilon between {min(totals):g} and {max(totals):g}"
     reasons = (
         f"{chosen.name} perturbation: {_WHY[mechanism]}",
-        f"{T} rounds, each with the same alpha = {alpha:.4g}; only rounds over penalty counts, and uneven alphas gain nothing",
-        f"penalty q = {q:.3g} (eta = {eta:.3g}, rho = {rho:.2g}): in proportion to the noise that epsilon = {epsilon:g}, "
-        f"delta = {delta:g} ask for, which a Gaussian mechanism with mu = {mu:.3g} has; C = {C:g}, since only C/q counts",
+        f"{T} rounds with the same alpha = {_range(alphas)}; only rounds over penalty counts, and uneven alphas gain nothing",
+        f"penalty q = {q:.3g} (eta = {eta:.3g}, rho = {rho:.2g}): in proportion to the noise that {asked}, delta = {delta:g} "
+        f"ask for, which a Gaussian mechanism with mu = {_range(mus)} has; C = {C:g}, since only C/q counts",
         f"loss {loss!r}: a margin raises the signal for the same sensitivity; scores are then no log-odds",
-        f"a centring round with alpha = {weight * alpha:.4g}, {share:.0%} of the budget: centred rows differ more"
+        f"a centring round with alpha = {_range(weight * alphas)}, {share:.0%} of the budget: centred rows differ more"
         if share
         else "no centring round: none was asked for, or the schema has a public centre",
         "the model is the mean of all nodes' messages of the last half of the rounds: averaging released vectors is free",
         f"in total epsilon = {total.epsilon:.4g} at delta = {delta:g} for anybody with a row at one node",
     )
-    centre = weight * alpha if share else None
-    return Plan(chosen, loss, C, rho, eta, T, alpha, "network", centre, everything, total, reasons)
+    centrings = tuple((weight * alphas).tolist()) if share else ()
+    return Plan(chosen, loss, C, rho, eta, T, tuple(alphas.tolist()), centrings, "network", everything, total, reasons)
+
+
+def releases(
+    mechanism: Perturbation,
+    loss: Loss,
+    C: float,
+    rho: float,
+    eta: float,
+    rounds: int,
+    counts: Array,
+    degrees: Array,
+    dimension: int,
+    names: Sequence[str],
+    alphas: Array,
+) -> list[Event]:
+    """What all rounds of training will cost these nodes; the solver's gamma moves no event."""
+    public = Public.of(counts, degrees, dimension, C, rho, np.array([eta]), np.full((len(names), 1), 1e-9), loss)
+    table = np.broadcast_to(np.asarray(alphas, dtype=float)[:, None, None], (len(names), 1, rounds))
+    return [e for n, release in enumerate(mechanism.plan(public, table), 1) for e in release.events(names, n, dimension)]
+
+
+def check_counts(counts: Sequence[float], nodes: int) -> Array:
+    """B_p as numbers, one for each node, from 1."""
+    B = np.asarray(counts, dtype=float)
+    if B.shape != (nodes,) or not (np.isfinite(B).all() and (B >= 1).all()):
+        raise DeclarationError(f"counts are {list(counts)!r}; expected the number of rows of each of {nodes} nodes, from 1")
+    return B
+
+
+def _totals(epsilon: float | Mapping[str, float], delta: float, nodes: Sequence[str]) -> list[float]:
+    check_delta(delta)
+    if not delta:
+        raise DeclarationError("delta is 0; plans need one above 0, well below one over the number of rows, such as 1e-5")
+    if isinstance(epsilon, Mapping):
+        if set(epsilon) != set(nodes):
+            raise DeclarationError(f"epsilon is given for {sorted(epsilon)}; expected one for each node: {', '.join(nodes)}")
+        totals = [epsilon[p] for p in nodes]
+    else:
+        totals = [epsilon] * len(nodes)
+    for total in set(totals):
+        check_epsilon(total)
+    return totals
+
+
+def _range(values: Array) -> str:
+    low, high = float(np.min(values)), float(np.max(values))
+    return f"{low:.4g}" if f"{low:.4g}" == f"{high:.4g}" else f"{low:.4g} to {high:.4g}"
 
 
 _WHY = {

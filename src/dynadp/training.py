@@ -12,7 +12,7 @@ from dynadp.data import Schema, Table
 from dynadp.errors import DeclarationError
 from dynadp.noise import Draws, System
 from dynadp.planner import Plan, plan
-from dynadp.privacy.accountant import Total, network
+from dynadp.privacy.accountant import Total, network, totals
 from dynadp.privacy.events import Event
 from dynadp.record import Model
 from dynadp.runtime.books import Outbox
@@ -62,7 +62,7 @@ def train(
     tables: Mapping[str, Table],
     topology: Topology,
     *,
-    epsilon: float,
+    epsilon: float | Mapping[str, float],
     delta: float,
     mechanism: str = "primal",
     start: ArrayLike | None = None,
@@ -82,7 +82,7 @@ def train(
     topology
         The network, with the same nodes.
     epsilon, delta
-        The total.
+        The total; epsilon may differ from node to node.
     mechanism
         ``primal`` or ``dual``.
     start
@@ -103,16 +103,18 @@ def train(
         counts = [int(np.sum(schema.kept(tables[p]))) for p in nodes]
         centre = schema.centre is None
         chosen = plan(counts, topology, schema.dimension, epsilon=epsilon, delta=delta, mechanism=mechanism, centring=centre)
-    if chosen.total.epsilon > epsilon or chosen.total.delta > delta:
-        raise DeclarationError(
-            f"the plan costs epsilon = {chosen.total.epsilon:g} at delta = {chosen.total.delta:g}, more than the given total "
-            f"({epsilon:g}, {delta:g}); plan again with that total"
-        )
+    for node, found in totals(chosen.events, delta).items():
+        most = epsilon[node] if isinstance(epsilon, Mapping) else epsilon
+        if found.epsilon > most:
+            raise DeclarationError(
+                f"the plan costs node {node!r} epsilon = {found.epsilon:g} at delta = {delta:g}, more than the given total "
+                f"{most:g}; plan again with that total"
+            )
     if books:
         books.reserve([replace(event, seeded=draws.seeded) for event in chosen.events])
     centring = None
     if chosen.centring is not None:
-        centring = _centre(schema, tables, nodes, chosen.centring, draws, books)
+        centring = _centre(schema, tables, nodes, chosen.centrings, draws, books)
         schema = centring.applied(schema)
     run = simulate(
         [schema.shard(tables[p], p) for p in nodes],
@@ -123,7 +125,7 @@ def train(
         eta=chosen.eta,
         rounds=chosen.rounds,
         mechanism=chosen.mechanism,
-        schedule=chosen.alpha,
+        schedule=chosen.schedule(nodes),
         start=start,
         draws=draws,
         books=books,
@@ -133,7 +135,12 @@ def train(
 
 
 def _centre(
-    schema: Schema, tables: Mapping[str, Table], nodes: Sequence[str], alpha: float, draws: Draws, books: Outbox | None
+    schema: Schema,
+    tables: Mapping[str, Table],
+    nodes: Sequence[str],
+    alpha: Sequence[float],
+    draws: Draws,
+    books: Outbox | None,
 ) -> Centring:
     """The centring round, entered before it is used, or as it was entered before."""
     counts = [int(np.sum(schema.kept(tables[p]))) for p in nodes]
