@@ -4,6 +4,7 @@
 
     DynadpError
     ├── DeclarationError  (ValueError)   something public is missing, contradictory or out of range
+    │   └── ConfigError                  a run file or schema file has mistakes: all of them, each with its place
     ├── DataError         (ValueError)   rows break what was declared about them
     │   └── CellError                    a cell does, at a known column and row
     ├── LossError         (ValueError)   a loss breaks a constant that it declares
@@ -27,6 +28,10 @@ class DynadpError(Exception):
 
 class DeclarationError(DynadpError, ValueError):
     """Something public is missing, contradictory or out of range."""
+
+
+class ConfigError(DeclarationError):
+    """A run file or a schema file has mistakes; the message names all of them, each with its place."""
 
 
 class DataError(DynadpError, ValueError):

@@ -4,7 +4,7 @@ Named families are thin wrappers over networkx; any networkx graph, edge list or
 family, write a function that returns a networkx graph and enter it in :data:`FAMILIES`.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
 from math import isqrt
 from pathlib import Path
@@ -117,6 +117,12 @@ class Topology:
             factor = splu((diags_array(np.full(len(self), 1 + 1e-9)) - normalised).tocsc())
             inverse = eigsh(deflated(factor.solve), 1, which="LA", v0=start, tol=1e-8, return_eigenvectors=False)
             return float(1 / inverse[0] - 1e-9)
+
+    def named(self, names: Sequence[str]) -> "Topology":
+        """The same graph with these names, in the order of its nodes."""
+        if len(names) != len(self):
+            raise TopologyError(f"{len(names)} names for {len(self)} nodes; expected one each")
+        return Topology.from_edges([(names[u], names[v]) for u, v in self._edges], names, name=self.name)
 
     def describe(self) -> dict[str, Any]:
         """Name, nodes and edges, for the run record."""

@@ -1,0 +1,320 @@
+"""The run file: everything that is decided before a run, as TOML, checked all at once.
+
+Paths are relative to the file. A flag beats an environment variable, which beats the file, which beats the default. Mistakes are
+reported together, each with its place and what to do, and without the values that were given.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dynadp.canonical import digest
+from dynadp.data import Schema
+from dynadp.errors import ConfigError
+from dynadp.losses import HuberHinge, Logistic, Loss, SmoothedHinge
+from dynadp.perturbation import Dual, NoPerturbation, Perturbation, Primal
+from dynadp.regularizers import Regularizer, SmoothElasticNet, SquaredL2
+from dynadp.topology import FAMILIES, Topology
+
+Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")]
+
+
+class Section(BaseModel):
+    """A table of the run file: no key that it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class RunSection(Section):
+    """What the run is called, and whether it is a simulation."""
+
+    name: Name = "run"
+    seed: Annotated[int, Field(ge=0)] | None = None
+    output: Literal["last", "tail", "neighbours", "network"] = "network"
+
+
+class DataSection(Section):
+    """Where rows and their public declarations are."""
+
+    schema_file: Annotated[str, Field(alias="schema")]
+    file: str | None = None
+    node_column: str | None = None
+    separator: Literal[",", ";", "\t"] | None = None
+    description: Name = "rows"
+
+
+class NodeSection(Section):
+    """One node: its rows, its ledger, and a total of its own."""
+
+    name: Name
+    file: str | None = None
+    ledger: str | None = None
+    epsilon: Above0 | None = None
+
+
+class TopologySection(Section):
+    """Who exchanges messages with whom."""
+
+    family: str = "ring"
+    degree: Annotated[int, Field(ge=2)] = 4
+    probability: Share | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+    edges: tuple[tuple[str, str], ...] | None = None
+    graphml: str | None = None
+
+    @model_validator(mode="after")
+    def _known(self) -> "TopologySection":
+        if self.family not in FAMILIES:
+            raise ValueError(f"family must be one of {', '.join(FAMILIES)}")
+        if self.edges is not None and self.graphml is not None:
+            raise ValueError("give edges or graphml, not both")
+        return self
+
+
+class PrivacySection(Section):
+    """How messages are protected, and what that may cost in total (epsilon, delta) or in each round (alpha)."""
+
+    mechanism: Literal["primal", "dual", "none"] = "primal"
+    epsilon: Above0 | None = None
+    delta: Share | None = None
+    alpha: Above0 | None = None
+    own: Literal["public", "paper"] = "public"
+    split: Literal["optimal", "paper"] = "optimal"
+    centring: bool = True
+
+    @model_validator(mode="after")
+    def _one_way_to_say_it(self) -> "PrivacySection":
+        if self.mechanism == "none":
+            if self.epsilon is not None or self.alpha is not None:
+                raise ValueError(
+                    "mechanism is none, so nothing is protected: leave out epsilon and alpha, or choose a mechanism"
+                )
+            return self
+        if self.delta is None:
+            raise ValueError("delta is missing: the chance left to worse luck, well below one over the number of rows")
+        if self.epsilon is not None and self.alpha is not None:
+            raise ValueError("give epsilon (a total; the planner chooses the rest) or alpha (each round), not both")
+        return self
+
+
+class LossSection(Section):
+    """L."""
+
+    name: Literal["logistic", "smoothed_hinge", "huber_hinge"] = "logistic"
+    margin: float | None = None
+    width: Above0 = 0.5
+
+    def made(self) -> Loss:
+        """The loss."""
+        if self.name == "logistic":
+            return Logistic(self.margin or 0.0)
+        kind = SmoothedHinge if self.name == "smoothed_hinge" else HuberHinge
+        return kind(width=self.width, margin=1.0 if self.margin is None else self.margin)
+
+
+class RegularizerSection(Section):
+    """R."""
+
+    name: Literal["squared_l2", "smooth_elastic_net"] = "squared_l2"
+    l1: Above0 = 1.0
+    scale: Above0 = 0.1
+
+    def made(self) -> Regularizer:
+        """The regulariser."""
+        return SquaredL2() if self.name == "squared_l2" else SmoothElasticNet(self.l1, self.scale)
+
+
+class TrainingSection(Section):
+    """The paper's constants; with a total epsilon the planner chooses them."""
+
+    rounds: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    C: Above0 | None = None
+    rho: Above0 | None = None
+    eta: Above0 | None = None
+    loss: LossSection | None = None
+    regularizer: RegularizerSection | None = None
+
+
+class EvaluationSection(Section):
+    """Rows on which accuracy may be told, because they are declared public."""
+
+    file: str
+    public: Literal[True]
+
+
+class RunFile(Section):
+    """A whole run file."""
+
+    run: RunSection = RunSection()
+    data: DataSection
+    nodes: Annotated[tuple[NodeSection, ...], Field(min_length=1)]
+    topology: TopologySection = TopologySection()
+    privacy: PrivacySection
+    training: TrainingSection = TrainingSection()
+    evaluation: EvaluationSection | None = None
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> "RunFile":
+        problems = []
+        names = [node.name for node in self.nodes]
+        if len(set(names)) < len(names):
+            problems.append("nodes: two have the same name: names must differ")
+        apart = [node.name for node in self.nodes if node.file is None]
+        if self.data.file is None and apart:
+            problems.append(f"nodes: no file for {', '.join(apart)}: give each node a file, or data.file with data.node_column")
+        if self.data.file is not None and (self.data.node_column is None or len(apart) < len(names)):
+            problems.append("data: file holds the rows of all nodes: name its node_column, and leave out the nodes' own files")
+        problems += self._privacy_problems()
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _privacy_problems(self) -> list[str]:
+        privacy, problems = self.privacy, []
+        own = [node for node in self.nodes if node.epsilon is not None]
+        if privacy.mechanism == "none":
+            return ["nodes: an epsilon without a mechanism protects nobody: leave it out"] if own else []
+        if privacy.alpha is None and privacy.epsilon is None and len(own) < len(self.nodes):
+            problems.append("privacy: epsilon is missing: the total that nobody may lose more of (or alpha for each round)")
+        if privacy.alpha is not None:
+            given = [name for name in ("rounds", "rho", "eta") if getattr(self.training, name) is None]
+            if given:
+                problems.append(
+                    f"training: with privacy.alpha, {', '.join(given)} must be given; with epsilon the planner chooses"
+                )
+            if own:
+                problems.append("nodes: a total epsilon does not go with privacy.alpha: give one or the other")
+        else:
+            chosen = [
+                name
+                for name in ("rounds", "C", "rho", "eta", "loss", "regularizer")
+                if getattr(self.training, name) is not None
+            ]
+            if chosen:
+                problems.append(
+                    f"training: with a total epsilon the planner chooses {', '.join(chosen)}; leave out, or give alpha"
+                )
+            if privacy.own == "paper" or privacy.split == "paper":
+                problems.append("privacy: own and split of the paper go with alpha, not with a total epsilon")
+        missing = [node.name for node in self.nodes if node.ledger is None]
+        if self.run.seed is None and missing:
+            problems.append(
+                f"nodes: no ledger for {', '.join(missing)}, where a private run enters what it spends: make one with `dynadp "
+                "ledger cap FILE --node NAME --epsilon E --delta D`, or set run.seed for a SIMULATION that protects nobody"
+            )
+        if self.run.seed is not None and len(missing) < len(self.nodes):
+            problems.append("nodes: a seeded run is a SIMULATION and enters no ledger: leave out ledger, or leave out run.seed")
+        return problems
+
+    def digest(self) -> str:
+        """SHA-256 of what it says, whatever the order and spelling."""
+        return digest(self.model_dump(mode="json", by_alias=True))
+
+    @property
+    def totals(self) -> dict[str, float] | None:
+        """epsilon of each node; None where alpha is given, or nothing is protected."""
+        if self.privacy.mechanism == "none" or self.privacy.alpha is not None:
+            return None
+        return {node.name: node.epsilon or self.privacy.epsilon or 0.0 for node in self.nodes}
+
+    @property
+    def mechanism(self) -> Perturbation:
+        """As the privacy section says."""
+        if self.privacy.mechanism == "none":
+            return NoPerturbation()
+        return Primal(own=self.privacy.own) if self.privacy.mechanism == "primal" else Dual(split=self.privacy.split)
+
+    def network(self, folder: Path) -> Topology:
+        """The topology over the nodes, in the file's order."""
+        section, names = self.topology, [node.name for node in self.nodes]
+        if section.graphml is not None:
+            found = Topology.from_graphml(folder / section.graphml)
+            return self._known(
+                Topology.from_edges([(found.nodes[u], found.nodes[v]) for u, v in found.edges], names, "graphml")
+            )
+        if section.edges is not None:
+            return self._known(Topology.from_edges(section.edges, names))
+        return Topology.family(
+            section.family, len(names), degree=section.degree, probability=section.probability, seed=section.seed
+        ).named(names)
+
+    def _known(self, topology: Topology) -> Topology:
+        strangers = set(topology.nodes) - {node.name for node in self.nodes}
+        if strangers:
+            raise ConfigError(f"topology: an edge names {', '.join(sorted(strangers))}, which nodes does not list")
+        return topology
+
+
+def load_run_file(path: str | Path, overrides: Mapping[str, Any] | None = None) -> RunFile:
+    """Read and check a run file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    overrides
+        Values that beat the file's, by place, such as ``{"privacy.epsilon": 2.0}``; None leaves the file's.
+    """
+    content = _toml(Path(path))
+    for place, value in (overrides or {}).items():
+        if value is None:
+            continue
+        section, _, key = place.partition(".")
+        table = content.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"{path}: {section} must be a table")
+        table[key] = value
+    try:
+        return RunFile.model_validate(content)
+    except ValidationError as error:
+        raise _explained(path, error) from None
+
+
+def load_schema(path: str | Path) -> Schema:
+    """Read a schema from TOML or JSON."""
+    path = Path(path)
+    content = _json(path) if path.suffix == ".json" else _toml(path)
+    try:
+        return Schema.model_validate(content)
+    except ValidationError as error:
+        raise _explained(path, error) from None
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        place = str(error).rpartition("(")[2].rstrip(")") if isinstance(error, tomllib.TOMLDecodeError) else "not UTF-8"
+        raise ConfigError(f"{path} is not TOML ({place})") from None
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError:
+        raise ConfigError(f"{path} is not JSON") from None
+
+
+def _explained(path: str | Path, error: ValidationError) -> ConfigError:
+    """All mistakes, one a line, each with its place; never the value that was given."""
+    lines = []
+    for problem in error.errors(include_url=False, include_input=False, include_context=False):
+        place = ".".join(str(part) for part in problem["loc"])
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            message = "there is no such key; check its spelling and its table"
+        elif problem["type"] == "missing":
+            message = "is missing"
+        lines += [f"{place}: {message}"] if place else message.split("\n")  # the whole file's mistakes come in one
+    count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
+    return ConfigError(f"{path}: {count}\n" + "\n".join(f"  {line}" for line in lines))
