@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dynadp.errors import DeclarationError
+from dynadp.privacy import accountant
 from dynadp.privacy.accountant import SLACK, _composed, counted, network, odds, person, total, totals
 from dynadp.privacy.calibration import dual, primal
 from dynadp.privacy.events import DualPerturbation, L2Laplace
@@ -247,7 +248,11 @@ def test_nodes_network_and_a_person_at_several():
     assert both == total(events, DELTA)
     assert both.epsilon > each["large"].epsilon
     assert person(events, {"small"}, DELTA) == each["small"]
-    assert person(events, {"nobody"}, DELTA).epsilon == 0
+    assert person(events, ["large"], DELTA, rows=3) == total(events[30:], DELTA, rows=3)
+    for strangers in ({"nobody"}, {"small", "nobody"}, "small"):
+        with pytest.raises(DeclarationError, match="expected a collection of names"):
+            person(events, strangers, DELTA)
+    assert person([*events, object()], {"small"}, DELTA).epsilon == inf
 
 
 def test_the_total_of_two_nodes_is_not_the_sum_at_one_delta():
@@ -263,6 +268,55 @@ def test_rows_of_one_person_at_a_node():
     assert three > total(dual(0.3, 50, 20, 0.02), DELTA).epsilon > one  # its noise also moves in more dimensions
     slack = [L2Laplace("p", n, "slack", 0.01, 50) for n in range(1, 21)]
     assert total(slack, DELTA, rows=3).epsilon == total(slack, DELTA).epsilon
+    for events, sum_of_three in ((primal(0.1, 50, 20), 6.0), (dual(0.1, 50, 20, 0.02), 6.0), (slack, 0.2)):
+        assert total(events, 0.0, rows=3).epsilon == pytest.approx(sum_of_three)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 105, 10**6, 10**8])
+@pytest.mark.parametrize("alpha", [1e-300, 1e-160, 1e-12, 1e-8, 1e-3, 48.1, 142.0, 301.0, 720.0, 1e99])
+def test_no_number_is_too_small_or_too_large(d, alpha):
+    for delta in (1e-320, 1e-12, 1e-5, 0.3, 0.9):
+        for rounds in (1, 10):
+            found = total(primal(alpha, d, rounds), delta)
+            assert 0 <= found.epsilon <= found.epsilon_sum == pytest.approx(rounds * alpha)
+    assert total(primal(alpha, d, 3), DELTA, rows=1000).epsilon >= total(primal(alpha, d, 3), DELTA).epsilon
+    assert total(dual(alpha, d, 3, 0.1), DELTA).epsilon <= 3 * alpha * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        L2Laplace("p", 1, "primal", 1e200, 3),
+        L2Laplace("p", 1, "primal", "1", 3),
+        L2Laplace("p", 1, "primal", 0.1, 2.5),
+        L2Laplace("p", 1, "primal", 0.1, float("nan")),
+    ],
+)
+def test_numbers_that_make_no_sense_cost_everything(event):
+    assert total([event], DELTA).epsilon == inf
+
+
+def test_very_many_releases_hold_back_more():
+    """Against the closed form; floating point errs by 1e-10 in delta here, more than what is held back from few releases."""
+    from scipy.stats import binom
+
+    n, alpha, delta = 1_000_000, 0.000579833984375, 1.2e-9
+    found = _composed(frozenset([(Pure(alpha), n)]), delta)
+    p = 1 / (1 + np.exp(-alpha))
+    j = np.arange(n + 1)
+    L = (2 * j - n) * alpha
+    exact = np.sum(np.where(found < L, binom.pmf(j, n, p) * -np.expm1(np.minimum(found - L, 0)), 0))
+    assert exact <= delta
+    assert _composed(frozenset([(Pure(alpha), n)]), 9e-10) == inf
+
+
+def test_far_ends_are_charged(monkeypatch):
+    """Mass beyond the grid counts as a breach: a grid that is cut short costs more, never less."""
+    whole = total(primal(0.5, 105, 50), 0.01).epsilon
+    monkeypatch.setattr(accountant, "REACH", 2.5)
+    accountant._cached.cache_clear()
+    assert total(primal(0.5, 105, 50), 0.01).epsilon > whole
+    accountant._cached.cache_clear()
 
 
 @pytest.mark.parametrize("delta", [-1e-9, 1.0, float("nan"), "small", None])
@@ -271,9 +325,10 @@ def test_a_bad_delta_is_refused(delta):
         total(primal(0.1, 3, 2), delta)
 
 
-def test_bad_rows_are_refused():
-    with pytest.raises(DeclarationError, match="rows is 0"):
-        total(primal(0.1, 3, 2), DELTA, rows=0)
+@pytest.mark.parametrize("rows", [0, 1.5, float("nan"), "3"])
+def test_bad_rows_are_refused(rows):
+    with pytest.raises(DeclarationError, match="rows is"):
+        total(primal(0.1, 3, 2), DELTA, rows=rows)
 
 
 def test_nearly_equal_losses_share_one_law():
@@ -283,6 +338,7 @@ def test_nearly_equal_losses_share_one_law():
 def test_odds_in_words():
     assert odds(0.0, 0.0).startswith("at most 50 in 100")
     assert odds(1.0, 1e-5).startswith("at most 74 in 100")
+    assert odds(0.0, 0.5).startswith("at most 75 in 100")
     assert odds(800.0, 0.0).startswith("practically everybody")
     assert odds(inf, 0.0).startswith("practically everybody")
     assert "at most 53 in 100" in total(primal(0.1, 105, 10), DELTA).odds

@@ -75,3 +75,23 @@ def test_how_many_rounds_fit():
     assert affordable_rounds(lambda n: primal(3.0, 1, n), 1.0, 1e-5) == 0
     assert affordable_rounds(lambda n: primal(1e-6, 1, n), 1.0, 1e-5, most=50) == 50
     assert affordable_rounds(lambda n: primal(0.25, 1, n), 1.0, 0.0) == 4
+
+
+@pytest.mark.parametrize(
+    ("plan", "epsilon", "delta"),
+    [
+        (lambda a: primal(a, 105, 10), 1000.0, 1e-5),
+        (lambda a: dual(a, 105, 10, 0.01), 100.0, 1e-5),
+        (lambda a: primal(a, 105, 10), 1.0, 0.9),
+        (lambda a: primal(a, 10**6, 1), 1e-3, 1e-5),
+    ],
+)
+def test_odd_totals(plan, epsilon, delta):
+    """Where the first scales cost nothing at all, and where numbers are huge."""
+    alpha = calibrate(plan, epsilon, delta)
+    assert 0.99 * epsilon <= network(plan(alpha), delta).epsilon <= epsilon
+
+
+def test_a_part_that_does_not_scale_is_refused():
+    with pytest.raises(DeclarationError, match="no scale"):
+        calibrate(lambda a: [L2Laplace("node", 0, "centring", 5.0, 1), *primal(a, 1, 10)], 1.0, 1e-5)

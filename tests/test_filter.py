@@ -126,3 +126,11 @@ def test_how_many_more_fit():
     assert cap.affordable([], primal(0.25, 1, 1)) == 4 == Cap.of(1.0, 0.0).affordable([], primal(0.25, 1, 1))
     assert cap.affordable([], primal(3.0, 2, 1)) == 0
     assert cap.affordable([object()], one) == 0
+
+
+@pytest.mark.parametrize("alpha", [301.0, 2000.0, 1e99])
+def test_huge_losses_do_not_fit(alpha):
+    cap = Cap.of(1.0, 1e-5)
+    assert cap.admits([], primal(alpha, 105, 1)) is None
+    assert cap.odometer(primal(alpha, 105, 1)) == pytest.approx(alpha)
+    assert cap.affordable([], primal(alpha, 105, 1)) == 0

@@ -126,7 +126,18 @@ def test_few_dimensions_have_no_plane_to_hide_in():
     assert Jacobian(0.1, 0.5, 6, rows=3).renyi((5.0,))[0] == pytest.approx(law.renyi((5.0,))[0], rel=1e-9)
 
 
-@given(st.floats(1e-300, 1e300))
+def test_errors_of_quadrature_are_charged(monkeypatch):
+    for d, alpha in ((2, 0.01), (105, 1.0), (10_000, 5.0)):
+        law = Shift(alpha, d)
+        s = np.linspace(0, min(alpha, 6 * law.spread), 30)[:-1]
+        charged = law.hockey_stick(s)
+        with monkeypatch.context() as finer:
+            finer.setattr(laws, "NODES", np.polynomial.legendre.leggauss(400))
+            above, below = law._probability(s, 1), law._probability(-s, -1)
+        assert (charged >= above - np.exp(s) * below + ERROR * above).all()
+
+
+@given(st.floats(1e-100, 1e300))
 def test_rounding_up_is_up_and_by_little(alpha):
     assert alpha <= rounded_up(alpha) <= alpha * (1 + 2**-9)
     assert rounded_up(rounded_up(alpha)) == rounded_up(alpha)
@@ -148,6 +159,9 @@ def test_a_person_with_several_rows():
         L2Laplace("p", 1, "primal", 0.1, 0),
         DualPerturbation("p", 1, -0.2, 0.5, 5),
         DualPerturbation("p", 1, 0.2, float("inf"), 5),
+        L2Laplace("p", 1, "primal", 1e101, 5),
+        L2Laplace("p", 1, "primal", "1", 5),
+        L2Laplace("p", 1, "primal", 0.1, 2.5),
         object(),
     ],
 )

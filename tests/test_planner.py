@@ -117,3 +117,19 @@ def test_mistakes_are_named(changes, wrong):
     given = {"counts": [600] * 5, "topology": RING, "dimension": 20, "epsilon": 1.0, "delta": 1e-5} | changes
     with pytest.raises(DeclarationError, match=wrong):
         plan(**given)
+
+
+def test_dual_nodes_of_a_star_with_equal_rows_differ_by_degree():
+    found = plan([500] * 6, Topology.family("star", 6), 30, epsilon=1.0, delta=1e-5, mechanism="dual")
+    assert len(set(found.alphas)) == 2
+    assert all(0.99 <= t.epsilon <= 1 for t in totals(found.events, 1e-5).values())
+
+
+def test_one_column_is_not_centred_away():
+    assert plan([500] * 5, RING, 1, epsilon=1.0, delta=1e-5).centring is None
+    assert plan([500] * 5, RING, 1, epsilon=1.0, delta=1e-5, features=1).events[0].dimension == 1
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1000.0, 1e-5), (0.01, 0.5), (1e-6, 1e-5)])
+def test_odd_totals_have_plans(epsilon, delta):
+    assert plan([500] * 5, RING, 30, epsilon=epsilon, delta=delta).total.epsilon <= epsilon

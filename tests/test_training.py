@@ -86,6 +86,50 @@ def test_rows_of_other_nodes_are_refused(data, tables):
         train(data.schema, {p: tables[p] for p in "ab"}, RING, epsilon=1.0, delta=1e-5)
 
 
+@pytest.mark.parametrize("mechanism", ["primal", "dual"])
+def test_a_plan_for_something_else_is_refused(data, tables, ledgers, mechanism):
+    d, given = data.schema.dimension, {"epsilon": 1.0, "delta": 1e-5, "mechanism": mechanism}
+    good = plan([1000] * 3, RING, d, **given)
+    others = [plan([1000] * 3, RING, 10**5, **given), replace(good, alphas=(2.0, 2.0, 2.0)), replace(good, rounds=30)]
+    others += [plan([10**6] * 3, RING, d, **given)] if mechanism == "dual" else []
+    for other in others:
+        with pytest.raises(DeclarationError, match="plan again"):
+            train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, chosen=other, books=books(ledgers))
+    assert ledgers["a"].counted() == []
+
+
+def test_a_plan_at_a_larger_delta_is_refused(data, tables):
+    chosen = plan([1000] * 3, RING, data.schema.dimension, epsilon=1.0, delta=1e-3)
+    with pytest.raises(DeclarationError, match="more than the given total"):
+        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, chosen=chosen)
+
+
+def test_rows_without_an_intercept(data, tables, ledgers):
+    bare = data.schema.model_copy(update={"intercept": 0.0})
+    trained = train(bare, tables, RING, epsilon=2.0, delta=1e-5, books=books(ledgers))
+    assert trained.events == trained.plan.events
+    assert trained.events[0].dimension == bare.dimension
+
+
+def test_a_message_is_entered_before_anybody_sees_it(data, ledgers):
+    shards, seen = data.shards(names=NODES), []
+
+    def on_round(entry, V):
+        seen.append(entry.number)
+        assert all(entry.number in ledgers[p].rounds("run") for p in NODES)
+
+    class Broken(Books):
+        def spend(self, n, events, messages):
+            if n == 3:
+                raise Stop
+            return super().spend(n, events, messages)
+
+    broken = Broken(ledgers, "run", dataset="census", who="test", clock=lambda: AT)
+    with pytest.raises(Stop):
+        simulate(shards, RING, mechanism=Primal(), schedule=0.05, rounds=5, books=broken, on_round=on_round)
+    assert seen == [1, 2]
+
+
 def test_a_plan_past_the_total_is_refused(data, tables):
     chosen = plan([1000] * 3, RING, data.schema.dimension, epsilon=2.0, delta=1e-5)
     with pytest.raises(DeclarationError, match="more than the given total 1;"):
@@ -105,10 +149,9 @@ def test_ledgers_hold_the_whole_run(data, tables, ledgers):
 
 def test_a_second_run_past_the_cap_is_refused_before_it_begins(data, tables, ledgers):
     train(data.schema, tables, RING, epsilon=2.0, delta=1e-5, books=books(ledgers))
-    untouchable = dict.fromkeys(NODES)  # nothing may look at rows
-    chosen = plan([1000] * 3, RING, data.schema.dimension, epsilon=0.5, delta=1e-5)
+    unreadable = {p: {**tables[p], "age": np.full(1000, "old")} for p in NODES}  # bounding these rows would fail
     with pytest.raises(BudgetRefused):
-        train(data.schema, untouchable, RING, epsilon=0.5, delta=1e-5, chosen=chosen, books=books(ledgers, "second"))
+        train(data.schema, unreadable, RING, epsilon=0.5, delta=1e-5, books=books(ledgers, "second"))
     assert ledgers["a"].rounds("second") == []
 
 

@@ -6,15 +6,17 @@ apart. Replacing a row moves a node's means by at most D/B_p, D^2 the sum of the
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dynadp.arrays import Array
-from dynadp.data import Schema, Table
+from dynadp.data import Schema
 from dynadp.errors import DeclarationError
 from dynadp.noise import Draws, grid_step, l2_laplace, to_grid
 from dynadp.privacy.events import Event, L2Laplace
+from dynadp.sources import kept_batches
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Centring:
         return schema.model_copy(update={"centre": tuple(self.centre.tolist()), "scaling": "unit"})
 
 
-def private_centre(schema: Schema, tables: Sequence[Table], names: Sequence[str], alpha: ArrayLike, draws: Draws) -> Centring:
+def private_centre(schema: Schema, tables: Sequence[Any], names: Sequence[str], alpha: ArrayLike, draws: Draws) -> Centring:
     """V_p = Round(mean of phi + e), e l2-Laplace with zeta = alpha B_p/D: alpha-DP for each node.
 
     Parameters
@@ -51,7 +53,7 @@ def private_centre(schema: Schema, tables: Sequence[Table], names: Sequence[str]
     schema
         Without a centre yet.
     tables, names
-        Each node's raw rows, and its name.
+        Each node's raw rows, as :func:`~dynadp.sources.source` takes them, and its name.
     alpha
         The loss of this one release, round 0: a number, or one for each node.
     draws
@@ -63,9 +65,13 @@ def private_centre(schema: Schema, tables: Sequence[Table], names: Sequence[str]
     if not (np.isfinite(losses).all() and (losses > 0).all()):
         raise DeclarationError(f"alpha is {alpha!r}; expected a finite number above 0, or one for each node")
     raw = schema.model_copy(update={"norm": 1.0, "scaling": "none", "intercept": 0.0})
-    features = [raw.rows({name: np.asarray(cells)[schema.kept(table)] for name, cells in table.items()}) for table in tables]
-    counts = np.array([float(rows.shape[0]) for rows in features])
-    means = np.array([np.asarray(rows.sum(axis=0)).ravel() / rows.shape[0] for rows in features])
+    counts, sums = np.zeros(len(tables)), np.zeros((len(tables), raw.dimension))
+    for p, table in enumerate(tables):
+        for batch in kept_batches(schema, table):
+            rows = raw.rows(batch)
+            counts[p] += rows.shape[0]
+            sums[p] += np.asarray(rows.sum(axis=0)).ravel()
+    means = sums / counts[:, None]
     D = float(np.sqrt(sum(column.diameter2 for column in schema.columns))) * (1 + 1e-9)
     zeta = losses * counts / D
     noise = l2_laplace(draws, "centring", names, 0, 1, means.shape[1])[:, 0] / zeta[:, None]

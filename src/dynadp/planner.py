@@ -10,6 +10,7 @@ from math import exp, sqrt
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
@@ -123,6 +124,7 @@ def plan(
     delta: float,
     mechanism: str = "primal",
     centring: bool = True,
+    features: int | None = None,
     constants: Constants | None = None,
 ) -> Plan:
     """q = rho + 2 eta N = k T/(B mu sqrt(P)), constant alpha by :func:`~dynadp.privacy.calibration.calibrate`.
@@ -145,6 +147,8 @@ def plan(
         ``primal`` or ``dual``.
     centring
         Whether rows can be centred first: not where the schema has a public centre already.
+    features
+        Columns without the intercept, whose means a centring round releases; d - 1 by default.
     constants
         Of the rules; by default as found on census rows.
     """
@@ -159,14 +163,14 @@ def plan(
     rho = constants.ridge * q
     eta = (q - rho) / (2 * max(float(topology.degrees.mean()), 1.0)) if P > 1 else q
     loss, chosen = Logistic(constants.margin), MECHANISMS[mechanism]
-    share = constants.centring if centring else 0.0
-    weight = sqrt(share / (1 - share) * T * max(dimension - 1, 1) / dimension)  # alpha of the centring round over alpha
+    features = dimension - 1 if features is None else features
+    share = constants.centring if centring and features else 0.0
+    weight = sqrt(share / (1 - share) * T * features / dimension)  # alpha of the centring round over alpha
 
     def events(alphas: Array, which: list[int]) -> list[Event]:
-        names = [nodes[p] for p in which]
-        centre = zip(names, alphas, strict=True) if share else ()
-        first: list[Event] = [L2Laplace(p, 0, "centring", float(weight * a), dimension - 1) for p, a in centre]
-        return first + releases(chosen, loss, C, rho, eta, T, B[which], topology.degrees[which], dimension, names, alphas)
+        names, centre = [nodes[p] for p in which], weight * alphas if share else alphas[:0]
+        public = planning(B[which], topology.degrees[which], dimension, C, rho, eta, loss)
+        return spending(chosen, public, T, names, alphas, centre, features)
 
     kinds: dict[tuple[float, ...], list[int]] = {}  # nodes that are alike spend alike; primal events depend on the total alone
     for p, kind in enumerate(zip(totals, B.tolist(), topology.degrees.tolist(), strict=True)):
@@ -194,23 +198,37 @@ def plan(
     return Plan(chosen, loss, C, rho, eta, T, tuple(alphas.tolist()), centrings, "network", everything, total, reasons)
 
 
-def releases(
+def spending(
     mechanism: Perturbation,
-    loss: Loss,
-    C: float,
-    rho: float,
-    eta: float,
+    public: Public,
     rounds: int,
-    counts: Array,
-    degrees: Array,
-    dimension: int,
     names: Sequence[str],
-    alphas: Array,
+    alphas: ArrayLike,
+    centrings: ArrayLike,
+    features: int,
 ) -> list[Event]:
-    """What all rounds of training will cost these nodes; the solver's gamma moves no event."""
-    public = Public.of(counts, degrees, dimension, C, rho, np.array([eta]), np.full((len(names), 1), 1e-9), loss)
+    """Everything that these nodes will spend: the centring round where there is one, and all rounds of training."""
+    centre = np.asarray(centrings, dtype=float)
+    first = [L2Laplace(p, 0, "centring", float(a), features) for p, a in zip(names, centre, strict=True)] if centre.size else []
     table = np.broadcast_to(np.asarray(alphas, dtype=float)[:, None, None], (len(names), 1, rounds))
-    return [e for n, release in enumerate(mechanism.plan(public, table), 1) for e in release.events(names, n, dimension)]
+    releases = enumerate(mechanism.plan(public, table), 1)
+    return [*first, *(event for n, release in releases for event in release.events(names, n, public.dimension))]
+
+
+def check_plan(chosen: Plan, counts: Sequence[float], topology: Topology, dimension: int, features: int) -> None:
+    """Refuse a plan whose events are not what a run on this network with these rows will spend."""
+    B = check_counts(counts, len(topology.nodes))
+    public = planning(B, topology.degrees, dimension, chosen.C, chosen.rho, chosen.eta, chosen.loss)
+    spent = spending(chosen.mechanism, public, chosen.rounds, topology.nodes, chosen.alphas, chosen.centrings, features)
+    if tuple(spent) != chosen.events:
+        raise DeclarationError(
+            "the plan was made for another network, other numbers of rows or other columns, or was changed; plan again"
+        )
+
+
+def planning(counts: Array, degrees: Array, dimension: int, C: float, rho: float, eta: float, loss: Loss) -> Public:
+    """What calibrations look at, with any gamma: it moves no event."""
+    return Public.of(counts, degrees, dimension, C, rho, np.array([eta]), np.full((len(counts), 1), 1e-9), loss)
 
 
 def check_counts(counts: Sequence[float], nodes: int) -> Array:

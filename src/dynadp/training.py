@@ -2,21 +2,23 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dynadp.arrays import Array
 from dynadp.centring import Centring, centre_of, private_centre
-from dynadp.data import Schema, Table
+from dynadp.data import Schema
 from dynadp.errors import DeclarationError
 from dynadp.noise import Draws, System
-from dynadp.planner import Plan, plan
+from dynadp.planner import Plan, check_plan, plan
 from dynadp.privacy.accountant import Total, network, totals
 from dynadp.privacy.events import Event
 from dynadp.record import Model
 from dynadp.runtime.books import Outbox
 from dynadp.runtime.simulation import Round, Run, simulate
+from dynadp.sources import count, shard
 from dynadp.topology import Topology
 
 
@@ -59,7 +61,7 @@ class Trained:
 
 def train(
     schema: Schema,
-    tables: Mapping[str, Table],
+    tables: Mapping[str, Any],
     topology: Topology,
     *,
     epsilon: float | Mapping[str, float],
@@ -78,7 +80,7 @@ def train(
     schema
         Public declarations for the columns; without a centre, one is found privately within the budget.
     tables
-        Raw rows of each node.
+        Raw rows of each node: a file, a frame or columns by name, as :func:`~dynadp.sources.source` takes them.
     topology
         The network, with the same nodes.
     epsilon, delta
@@ -99,10 +101,14 @@ def train(
     nodes, draws = topology.nodes, draws or System()
     if set(tables) != set(nodes):
         raise DeclarationError(f"rows are given for nodes {sorted(tables)}, the network has {sorted(nodes)}; expected the same")
+    counts = [count(schema, tables[p]) for p in nodes]
+    features = len(schema.features) - bool(schema.intercept)
     if chosen is None:
-        counts = [int(np.sum(schema.kept(tables[p]))) for p in nodes]
-        centre = schema.centre is None
-        chosen = plan(counts, topology, schema.dimension, epsilon=epsilon, delta=delta, mechanism=mechanism, centring=centre)
+        chosen = plan(
+            counts, topology, schema.dimension, epsilon=epsilon, delta=delta, mechanism=mechanism,
+            centring=schema.centre is None, features=features,
+        )  # fmt: skip
+    check_plan(chosen, counts, topology, schema.dimension, features)
     for node, found in totals(chosen.events, delta).items():
         most = epsilon[node] if isinstance(epsilon, Mapping) else epsilon
         if found.epsilon > most:
@@ -114,10 +120,10 @@ def train(
         books.reserve([replace(event, seeded=draws.seeded) for event in chosen.events])
     centring = None
     if chosen.centring is not None:
-        centring = _centre(schema, tables, nodes, chosen.centrings, draws, books)
+        centring = _centre(schema, tables, counts, nodes, chosen.centrings, draws, books)
         schema = centring.applied(schema)
     run = simulate(
-        [schema.shard(tables[p], p) for p in nodes],
+        [shard(schema, tables[p], p) for p in nodes],
         topology,
         loss=chosen.loss,
         C=chosen.C,
@@ -136,18 +142,18 @@ def train(
 
 def _centre(
     schema: Schema,
-    tables: Mapping[str, Table],
+    tables: Mapping[str, Any],
+    counts: Sequence[int],
     nodes: Sequence[str],
-    alpha: Sequence[float],
+    alphas: Sequence[float],
     draws: Draws,
     books: Outbox | None,
 ) -> Centring:
     """The centring round, entered before it is used, or as it was entered before."""
-    counts = [int(np.sum(schema.kept(tables[p]))) for p in nodes]
     sent = books.sent(0) if books else None
     if sent is None:
-        made = private_centre(schema, [tables[p] for p in nodes], nodes, alpha, draws)
+        made = private_centre(schema, [tables[p] for p in nodes], nodes, alphas, draws)
         if books is None:
             return made
         sent = books.spend(0, made.events, dict(zip(nodes, made.messages, strict=True)))
-    return centre_of(schema, counts, np.array([sent[p] for p in nodes]), nodes, alpha, seeded=draws.seeded)
+    return centre_of(schema, counts, np.array([sent[p] for p in nodes]), nodes, alphas, seeded=draws.seeded)

@@ -15,9 +15,11 @@ import numpy as np
 
 from dynadp.errors import DeclarationError
 from dynadp.privacy.events import Event
-from dynadp.privacy.laws import Law, Pure, Shift, dots, law_of
+from dynadp.privacy.laws import LARGEST, Law, Pure, Shift, dots, law_of
 
 SLACK = 1e-11  # of delta: what discretised composition may err by, in floating point; never granted to anybody
+SLACK_EACH = 5e-16  # the same for each release, where there are very many
+REACH = 9.5  # how many spreads of a loss the grid holds; what lies beyond counts as a breach
 TAIL = 1e-15  # of delta: cut off each composition's far ends, and charged
 Groups = frozenset[tuple[Law, int]]
 
@@ -89,7 +91,7 @@ def total(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
         How many rows a person may have at each of these nodes.
     """
     check_delta(delta)
-    if rows < 1 or int(rows) != rows:
+    if not isinstance(rows, int | np.integer) or rows < 1:
         raise DeclarationError(f"rows is {rows!r}; expected a whole number from 1")
     events = list(events)
     protected = not any(getattr(event, "seeded", True) for event in events)
@@ -106,7 +108,7 @@ def total(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
         shifts = sum(isinstance(law, Shift) for law in groups)
         if shifts:  # without one this is the figure of ``pure``
             figures["loss distribution"] = _loss_distribution(groups, delta)
-        if shifts < len(groups) or delta <= 2 * SLACK:  # else it cannot be the smallest
+        if shifts < len(groups) or figures["loss distribution"] == inf:  # else it cannot be the smallest
             figures["renyi"] = _renyi(groups, delta)
     method = min(figures, key=lambda name: figures[name])
     largest = float(max(per_round.values(), default=0.0))
@@ -128,7 +130,11 @@ def network(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
 
 def person(events: Iterable[Event], nodes: Collection[str], delta: float, rows: int = 1) -> Total:
     """The total for a person with rows at several nodes: all their events in one account (epsilons at one delta do not add)."""
-    return total((event for event in events if event.node in nodes), delta, rows)
+    events = list(events)
+    strangers = set(nodes) - {getattr(event, "node", None) for event in events}
+    if isinstance(nodes, str) or strangers:
+        raise DeclarationError(f"nodes is {nodes!r}; expected a collection of names of nodes that have events")
+    return total((event for event in events if getattr(event, "node", None) in (*nodes, None)), delta, rows)
 
 
 def counted(events: Iterable[Event], rows: int = 1) -> Counter[Law] | None:
@@ -165,21 +171,26 @@ def _as_pure(groups: Counter[Law], which: Callable[[Law], bool]) -> Groups:
 
 def _composed(groups: Groups, delta: float) -> float:
     """Join the dots of every delta(s) pessimistically (Doroshenko et al. 2022), convolve, read epsilon off."""
-    if delta <= 2 * SLACK:
+    held_back = max(SLACK, SLACK_EACH * sum(n for _, n in groups))
+    if delta <= 2 * held_back or max(law.alpha for law, _ in groups) > LARGEST:
         return inf
     from dp_accounting.pld import pld_pmf  # takes over a second to import
 
     step = _step(groups)
     parts = []
     for law, n in sorted(groups, key=lambda item: item[0].alpha):
-        count = ceil(min(law.alpha, 9.5 * law.spread) / step)
+        count = ceil(min(law.alpha, REACH * law.spread) / step)
         _, deltas = dots(law, step, count)
         part = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, -count, count, deltas).to_dense_pmf()
         parts.append(part.self_compose(n, TAIL) if n > 1 else part)
     while len(parts) > 1:  # neighbours in size first: each convolution is of equals
         pairs = [parts[i].compose(parts[i + 1], TAIL) for i in range(0, len(parts) - 1, 2)]
         parts = pairs + parts[2 * len(pairs) :]
-    return float(parts[0].get_epsilon_for_delta(delta - SLACK))
+    try:
+        with np.errstate(over="ignore"):
+            return float(parts[0].get_epsilon_for_delta(delta - held_back))
+    except OverflowError:  # losses too far from 0 for the library; another figure has to do
+        return inf
 
 
 def _step(groups: Groups) -> float:
@@ -200,12 +211,14 @@ def _converted(groups: Groups, delta: float) -> float:
     """min over A of sum RDP + ln(1 - 1/A) - ln(delta A)/(A - 1) (Canonne, Kamath, Steinke 2020, Prop. 12)."""
     orders = _orders(fsum(n * law.spread**2 for law, n in groups), delta)
     moments = np.sum([n * law.renyi(orders) for law, n in groups], axis=0)
-    return max(0.0, min(float(R) + log1p(-1 / A) - log(delta * A) / (A - 1) for R, A in zip(moments, orders, strict=True)))
+    return max(
+        0.0, min(float(R) + log1p(-1 / A) - (log(delta) + log(A)) / (A - 1) for R, A in zip(moments, orders, strict=True))
+    )
 
 
 def _orders(variance: float, delta: float) -> tuple[float, ...]:
     """Orders around 1 + sqrt(2 ln(1/delta)/variance), best for Gaussian-like losses, on one common ladder."""
-    best = 24 * log(sqrt(2 * log(1 / delta) / variance)) / log(10)
+    best = 12 * log(-2 * log(delta) / variance) / log(10)
     middle = min(max(round(best), -48), 144)
     return tuple(1 + 10 ** (k / 24) for k in range(middle - 20, middle + 21))
 

@@ -30,16 +30,16 @@ def calibrate(plan: Plan, epsilon: float, delta: float, rows: int = 1) -> float:
         return network(plan(scale), delta, rows).epsilon
 
     low, at_low = epsilon, found(epsilon)
-    while at_low > epsilon:  # the sum is linear in the scale, so this ends
-        low, high = low * min(0.9 * epsilon / at_low, 0.5), low
-        if low < 1e-300:
-            raise DeclarationError(f"no scale of this plan stays within epsilon = {epsilon:g}, delta = {delta:g}")
+    stuck = 0
+    while at_low > epsilon:  # the sum is linear in the scale, so this ends, unless part of the plan does not scale
+        low, before = low * min(0.9 * epsilon / at_low, 0.5), at_low
         at_low = found(low)
-    high = low if at_low == epsilon else low * min(2 * epsilon / at_low, 16.0) if at_low else low * 16
-    at_high = found(high)
-    while at_high <= epsilon and at_high > 0:
-        low, at_low, high = high, at_high, high * min(max(2 * epsilon / at_high, 1.1), 16.0)
-        at_high = found(high)
+        stuck = stuck + 1 if at_low > 0.999 * before else 0
+        if stuck > 8 or low < 1e-290:
+            raise DeclarationError(f"no scale of this plan stays within epsilon = {epsilon:g}, delta = {delta:g}")
+    high = low
+    while (at_high := found(high)) <= epsilon and high < 1e6:
+        low, at_low, high = high, at_high, high * (min(max(1.2 * epsilon / at_high, 1.1), 16.0) if at_high else 16.0)
     for _ in range(100):
         if at_low >= epsilon * (1 - PRECISION) or high <= low * (1 + 1e-6):
             break

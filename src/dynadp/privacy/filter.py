@@ -89,7 +89,8 @@ class Cap:
         (plain, moment), (alpha, cost) = self.spent(before), self.spent(release)
         if not (isfinite(plain) and isfinite(alpha) and alpha > 0):
             return 0
-        return max(0, floor((self.epsilon - plain) / alpha), floor((self.budget - moment) / cost) if self.delta else 0)
+        by_moment = floor((self.budget - moment) / cost) if self.delta and cost > 0 else 0
+        return max(0, floor((self.epsilon - plain) / alpha), by_moment)
 
     def odometer(self, events: Iterable[Event]) -> float:
         """min( sum alpha, sum Rényi + ln(1/delta)/(A - 1) ): valid at all moments at once, however losses are chosen.
@@ -98,7 +99,7 @@ class Cap:
         with probability at most delta.
         """
         plain, moment = self.spent(events)
-        return min(plain, moment + (log(1 / self.delta) / (self.order - 1) if self.delta else inf))
+        return min(plain, moment + (-log(self.delta) / (self.order - 1) if self.delta else inf))
 
 
 def _budget(epsilon: float, delta: float, order: float) -> float:

@@ -8,7 +8,7 @@ Losses are rounded up to 10 binary digits, so that equal and nearly equal releas
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, frexp, isfinite, ldexp, sqrt
+from math import ceil, frexp, ldexp, sqrt
 
 import numpy as np
 from scipy.special import betainc, gammainc, gammainccinv, gammaincinv, gammaln
@@ -18,7 +18,8 @@ from dynadp.privacy.events import DualPerturbation, Event, L2Laplace
 
 NODES = np.polynomial.legendre.leggauss(80)
 NEGLIGIBLE = 1e-60  # probability of a radius on either side of the range of integration; charged in full
-ERROR = 1e-9  # relative error of a computed probability, at most; charged in full
+ERROR = 1e-8  # relative error of a computed probability, at most; charged in full
+LARGEST, MOST_COLUMNS = 300.0, 10**7  # beyond them a release is priced by its alpha alone, so that no number overflows
 
 
 def law_of(event: Event, rows: int = 1) -> "Law | None":
@@ -26,23 +27,29 @@ def law_of(event: Event, rows: int = 1) -> "Law | None":
 
     The z of an inexact Algorithm 2 covers the solver, not a row, so it does not grow with rows.
     """
-    if not isinstance(event, L2Laplace | DualPerturbation) or event.dimension < 1:
+    if not isinstance(event, L2Laplace | DualPerturbation):
         return None
-    losses = (event.alpha,) if isinstance(event, L2Laplace) else (event.abar, event.ah)
-    if not all(isfinite(loss) and loss >= 0 for loss in losses) or losses[-1] == 0:
+    d, group = event.dimension, 1 if getattr(event, "purpose", None) == "slack" else rows
+    given = (event.alpha,) if isinstance(event, L2Laplace) else (event.abar, event.ah)
+    if not isinstance(d, int | np.integer) or d < 1 or not all(isinstance(loss, int | float | np.number) for loss in given):
         return None
+    losses = [float(loss) * group for loss in given]
+    if not all(0 <= loss <= 1e100 for loss in losses) or losses[-1] == 0:
+        return None
+    if sum(losses) > LARGEST or d > MOST_COLUMNS:
+        return Pure(rounded_up(sum(losses)))
     if isinstance(event, L2Laplace):
-        return Shift(rounded_up(event.alpha * (1 if event.purpose == "slack" else rows)), event.dimension)
-    return Jacobian(rounded_up(event.abar * rows), rounded_up(event.ah * rows), event.dimension, rows)
+        return Shift(rounded_up(losses[0]), int(d))
+    return Jacobian(rounded_up(losses[0]), rounded_up(losses[1]), int(d), rows)
 
 
 def rounded_up(alpha: float) -> float:
-    """The least number of 10 binary digits that is not below alpha.
+    """The least number of 10 binary digits that is not below alpha, and not below 1e-100 unless it is 0.
 
     >>> rounded_up(0.5), rounded_up(0.1)
     (0.5, 0.10009765625)
     """
-    mantissa, exponent = frexp(alpha)
+    mantissa, exponent = frexp(max(alpha, 1e-100) if alpha else 0.0)
     return ldexp(ceil(mantissa * 1024), exponent - 10)
 
 
@@ -146,13 +153,15 @@ def _shift_renyi(law: Shift, orders: tuple[float, ...]) -> Array:
     """E_Q X^A = 1 + E_Q[X^A - 1 - A (X - 1)] for X = P/Q, whose bracket is never negative: errors only add."""
     step = law.alpha / min(max(16 * sqrt(law.dimension), 400), 2000)
     s, delta = dots(law, step, ceil(law.alpha / step))
-    slope = np.diff(delta) / np.diff(np.exp(s))  # of delta in e^s: minus the mass of Q above
+    slope = np.diff(delta) / (np.exp(s[:-1]) * np.expm1(np.diff(s)))  # of delta in e^s: minus the mass of Q above
     mass = np.diff(np.concatenate([[-1.0], slope, [0.0]]))  # of Q at each s
     s, mass = s[mass > 0], mass[mass > 0]
     A = np.array(orders)[:, None]
     with np.errstate(over="ignore"):
         bracket = (np.expm1(A * s) - A * np.expm1(s)) @ mass
-    return np.asarray(np.minimum(np.log1p(bracket) / (A[:, 0] - 1), law.alpha))
+    slack = 1e-15 * A[:, 0] * (np.abs(s) @ mass)
+    found = np.log1p(bracket * (1 + 1e-9) + slack) / (A[:, 0] - 1)
+    return np.asarray(np.where(found > 0, np.minimum(found, Pure(law.alpha).renyi(orders)), law.alpha))
 
 
 def dots(law: Law, step: float, count: int) -> tuple[Array, Array]:
@@ -160,7 +169,8 @@ def dots(law: Law, step: float, count: int) -> tuple[Array, Array]:
     s = step * np.arange(count + 1.0)
     right = np.minimum.accumulate(np.minimum(law.hockey_stick(s), 1))
     left = -np.expm1(-s[1:]) + np.exp(-s[1:]) * right[1:]
-    return np.concatenate([-s[:0:-1], s]), np.concatenate([left[::-1], right])
+    curve = np.minimum.accumulate(np.concatenate([left[::-1], right]))  # what is charged for errors must not make it rise
+    return np.concatenate([-s[:0:-1], s]), curve
 
 
 @dataclass(frozen=True)
