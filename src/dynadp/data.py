@@ -288,10 +288,11 @@ class Shard:
         norms = _norms(matrix)
         worst = int(np.argmax(norms))
         if norms[worst] > 1 + _ROOM:
-            raise DataError(
-                f"node {name!r}, row {worst}: its norm with the intercept is above 1; scale rows by a public bound or let a "
-                "Schema clip them (scaling by the largest row seen would leak it)"
+            reason = (
+                "its norm with the intercept is above 1; scale rows by a public bound or let a Schema clip them "
+                "(scaling by the largest row seen would leak it)"
             )
+            raise CellError(f"node {name!r}", worst, reason)
         # A computed norm is off by at most (d + 2) units of rounding: leave that much room below 1.
         room = (dimension + 8) * 2.0**-52
         scale = np.where(norms > 1 - room, (1 - 2 * room) / np.maximum(norms, 0.5), 1.0) * signs
