@@ -1,7 +1,7 @@
 """The run file: everything that is decided before a run, as TOML, checked all at once.
 
-Paths are relative to the file. A flag beats an environment variable, which beats the file, which beats the default. Mistakes are
-reported together, each with its place and what to do, and without the values that were given.
+Paths are relative to the file. A flag beats an environment variable, which beats the file, which beats the default. Mistakes
+are reported together, each with its place and what to do, and without the values that were given.
 """
 
 import json

@@ -5,13 +5,16 @@ from typing import Any
 
 import click
 
-from dynadp.errors import BudgetRefused, DeclarationError, DynadpError, TopologyError
+from dynadp.errors import BudgetRefused, DeclarationError, DynadpError, LedgerDamaged, TopologyError
+
+_CODES = (((DeclarationError, TopologyError), 2), (BudgetRefused, 3), (LedgerDamaged, 5))
 
 
 class Commands(click.Group):
     """A group that turns dynadp's errors into one line and an exit code.
 
-    2 for declarations, 3 for a refused budget, 1 for the rest, 130 for Ctrl-C.
+    2 for declarations and configuration, 3 for a refused budget, 5 for a damaged ledger, 1 for the rest, 130 for Ctrl-C; 4 is
+    kept for a node that is lost.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -20,8 +23,7 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except DynadpError as error:
             click.echo(f"dynadp: {error}", err=True)
-            refused = 3 if isinstance(error, BudgetRefused) else 1
-            ctx.exit(2 if isinstance(error, DeclarationError | TopologyError) else refused)
+            ctx.exit(next((code for kinds, code in _CODES if isinstance(error, kinds)), 1))
         except KeyboardInterrupt:
             click.echo("dynadp: interrupted", err=True)
             ctx.exit(130)
@@ -154,6 +156,108 @@ def calibrate(
     if mechanism is None or dimension is None:
         raise click.UsageError("missing --mechanism or --dimension")
     run_calibrate(mechanism, dimension, rounds, alpha, epsilon, delta, jacobian_share, as_json)
+
+
+@main.command()
+@click.argument("folder", default=".", type=click.Path(file_okay=False))
+@click.option("--node", multiple=True, metavar="NAME=FILE", help="A node and its file of rows; once for each node.")
+@click.option("--label", help="Name of the label column.")
+@click.option("--negative", help="Its negative value.")
+@click.option("--positive", help="Its positive value.")
+@click.option("--numeric", multiple=True, metavar="NAME:LOW:HIGH", help="A numeric column with public bounds.")
+@click.option("--categorical", multiple=True, metavar="NAME=A,B,C", help="A categorical column with its published values.")
+@click.option("--epsilon", type=Positive(), default=1.0, show_default=True, help="The total.")
+@click.option("--delta", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=1e-5, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), help="Make it a SIMULATION, which protects nobody and needs no ledgers.")
+def init(folder: str, **flags: Any) -> None:
+    """Write a commented run file and schema, from flags or by asking."""
+    import sys
+
+    from dynadp.cli.init import run_init
+
+    run_init(folder, flags, sys.stdin.isatty())
+
+
+RUN_FILE = click.argument("run_file", metavar="RUN.toml", type=click.Path(dir_okay=False))
+OVERRIDES = (
+    click.option("--epsilon", type=Positive(), envvar="DYNADP_EPSILON", help="Beats the file's total."),
+    click.option(
+        "--delta", type=click.FloatRange(0, 1, min_open=True, max_open=True), envvar="DYNADP_DELTA", help="Beats the file's."
+    ),
+    click.option("--seed", type=click.IntRange(min=0), envvar="DYNADP_SEED", help="Makes it a SIMULATION."),
+)
+
+
+def overridable(command: Any) -> Any:
+    """The options that beat a run file; each has an environment variable."""
+    for option in reversed(OVERRIDES):
+        command = option(command)
+    return command
+
+
+def _overrides(epsilon: float | None, delta: float | None, seed: int | None) -> dict[str, Any]:
+    return {"privacy.epsilon": epsilon, "privacy.delta": delta, "run.seed": seed}
+
+
+@main.command()
+@RUN_FILE
+@overridable
+@JSON
+def check(run_file: str, epsilon: float | None, delta: float | None, seed: int | None, as_json: bool) -> None:
+    """Check a run file, its schema, its files and ledgers, and say what the run would spend; train nothing."""
+    from dynadp.cli.jobs import run_check
+
+    run_check(run_file, _overrides(epsilon, delta, seed), as_json)
+
+
+@main.command()
+@RUN_FILE
+@overridable
+@click.option("--out", envvar="DYNADP_OUT", type=click.Path(file_okay=False), help="Run folder; runs/NAME by default.")
+@click.option("--dry-run", is_flag=True, help="Check only, as dynadp check does; exit code 3 if a ledger would refuse.")
+@click.option("--resume", is_flag=True, help="Go on with the run in the folder.")
+@JSON
+def train(
+    run_file: str,
+    epsilon: float | None,
+    delta: float | None,
+    seed: int | None,
+    out: str | None,
+    dry_run: bool,
+    resume: bool,
+    as_json: bool,
+) -> None:
+    """Train as a run file says; Ctrl-C leaves a run that --resume finishes."""
+    from dynadp.cli.jobs import run_train
+
+    run_train(run_file, _overrides(epsilon, delta, seed), out, dry_run, resume, as_json)
+
+
+@main.command()
+@click.argument("model", type=click.Path())
+@click.argument("data", metavar="FILE", type=click.Path(dir_okay=False))
+@click.option("--separator", type=click.Choice([",", ";", "\t"]), help="Of a CSV file; by default as its header has it.")
+def predict(model: str, data: str, separator: str | None) -> None:
+    """Label every row of a file with a model; CSV on stdout."""
+    from dynadp.cli.jobs import run_predict
+
+    run_predict(model, data, separator)
+
+
+@main.command()
+@click.argument("model", type=click.Path())
+@click.argument("data", metavar="FILE", type=click.Path(dir_okay=False))
+@click.option("--public", is_flag=True, help="These rows are published or synthetic.")
+@click.option(
+    "--ledger", "ledger_file", type=click.Path(dir_okay=False), help="They are not: charge this ledger, and add noise."
+)
+@click.option("--alpha", type=Positive(), help="How much that one release may lose.")
+@JSON
+def evaluate(model: str, data: str, public: bool, ledger_file: str | None, alpha: float | None, as_json: bool) -> None:
+    """Accuracy of a model on public rows; on private rows only with noise, charged to a ledger."""
+    from dynadp.cli.jobs import run_evaluate
+
+    run_evaluate(model, data, public, ledger_file, alpha, as_json)
 
 
 @main.group()

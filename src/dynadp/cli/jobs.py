@@ -1,0 +1,147 @@
+"""``dynadp check``, ``train``, ``predict`` and ``evaluate``: run files and models at work."""
+
+import csv
+import getpass
+import json
+import sys
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+from dynadp.errors import BudgetRefused, DeclarationError
+from dynadp.jobs import Job, evaluate, predictions
+from dynadp.noise import System, l2_laplace
+from dynadp.privacy.accountant import odds
+from dynadp.privacy.events import L2Laplace
+from dynadp.privacy.ledger import Ledger
+from dynadp.record import load_model
+from dynadp.runtime.books import now
+from dynadp.runtime.simulation import Round
+
+
+def run_check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
+    """Print what a run would do and spend; train nothing."""
+    result = Job.load(path, overrides).check()
+    if as_json:
+        click.echo(json.dumps(result, indent=1))
+        return
+    click.echo(f"{path} is sound: {result['topology']}, {result['columns']} columns with the intercept.")
+    for node, facts in result["nodes"].items():
+        line = f"  {node}: {facts['rows']:,} rows"
+        if "epsilon" in facts:
+            line += f", epsilon = {facts['epsilon']:.4g} in total"
+        if "ledger" in facts:
+            line += ", its ledger would take it" if facts["ledger"]["admitted"] else ", its ledger would REFUSE it"
+        click.echo(line)
+    if result["plan"] is None:
+        click.echo("Nothing is protected: exact vectors are sent.")
+        return
+    for reason in result["plan"]["reasons"]:
+        click.echo(f"  - {reason}")
+    total = result["plan"]["total"]
+    word = "SIMULATION, protects nobody; with system entropy it would cost" if result["simulation"] else "It will cost"
+    click.echo(
+        f"{word} epsilon = {total['epsilon']:.4g} at delta = {total['delta']:g}: {odds(total['epsilon'], total['delta'])}."
+    )
+
+
+def refused(result: dict[str, Any]) -> list[str]:
+    """Nodes whose ledgers would refuse."""
+    return [node for node, facts in result["nodes"].items() if "ledger" in facts and not facts["ledger"]["admitted"]]
+
+
+def run_train(path: str, overrides: dict[str, Any], out: str | None, dry_run: bool, resume: bool, as_json: bool) -> None:
+    """Train, with progress on stderr; print what came out."""
+    if dry_run:
+        run_check(path, overrides, as_json)
+        nodes = refused(Job.load(path, overrides).check())
+        if nodes:
+            raise BudgetRefused(f"the ledger of {', '.join(nodes)} would refuse this run; plan less, or raise its cap")
+        return
+    job = Job.load(path, overrides)
+    folder = Path(out) if out else Path("runs") / job.file.run.name
+    console = Console(stderr=True)
+    try:
+        with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+            task = progress.add_task("rounds", total=None)
+
+            def on_round(entry: Round, rounds: int) -> None:
+                progress.update(task, completed=entry.number, total=rounds)
+                if not console.is_terminal and (entry.number % 10 == 0 or entry.number == rounds):
+                    click.echo(f"round {entry.number} of at most {rounds}", err=True)
+
+            result = job.run(folder, resume=resume, who=getpass.getuser(), created=now(), on_round=on_round)
+    except KeyboardInterrupt:
+        more = f" --out {out}" if out else ""
+        click.echo(f"dynadp: interrupted; finish the run with: dynadp train {path}{more} --resume", err=True)
+        sys.exit(130)
+    if as_json:
+        click.echo(json.dumps(result, indent=1))
+        return
+    click.echo(f"Trained in {result['rounds']} rounds. {result['statement']}")
+    if result["evaluation"]:
+        found = result["evaluation"]
+        click.echo(
+            f"Accuracy {found['accuracy']:.1%} on {found['rows']:,} rows (always the commoner label: {found['majority']:.1%}), "
+            f"{result['evaluation_note']}."
+        )
+    else:
+        click.echo(f"No accuracy is shown: {result['evaluation_note']}.")
+    click.echo(f"Model: {folder / 'model.json'}")
+
+
+def run_predict(model_path: str, data: str, separator: Any) -> None:
+    """Write a label and a score for every row to stdout, as CSV."""
+    from dynadp.sources import source
+
+    model = load_model(model_path)
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(["prediction", "score"])
+    for labels, scores in predictions(model, source(Path(data), separator=separator)):
+        writer.writerows(
+            ["" if label is None else label, "" if label is None else f"{score:.6g}"]
+            for label, score in zip(labels, scores, strict=True)
+        )
+
+
+def run_evaluate(model_path: str, data: str, public: bool, ledger: str | None, alpha: float | None, as_json: bool) -> None:
+    """Print accuracy on rows that are public, or a noisy one that a ledger is charged for."""
+    if public == (ledger is not None):
+        raise DeclarationError(
+            "accuracy on private rows is private: say --public if these rows are published or synthetic, or --ledger FILE "
+            "--alpha A to release it once, with noise, charged to the node's ledger"
+        )
+    model = load_model(model_path)
+    if ledger is None:
+        result: dict[str, Any] = {"version": 1, "public": True, **evaluate(model, data)}
+    else:
+        if alpha is None:
+            raise DeclarationError("--ledger needs --alpha: how much this one release may lose")
+        result = {"version": 1, "public": False, "alpha": alpha, **_charged(model, data, ledger, alpha)}
+    if as_json:
+        click.echo(json.dumps(result, indent=1))
+    elif result["public"]:
+        click.echo(
+            f"Accuracy {result['accuracy']:.2%} on {result['rows']:,} public rows (commoner label: {result['majority']:.2%})."
+        )
+    else:
+        click.echo(f"Accuracy about {result['accuracy']:.2%} (noise of {result['noise']:.2%}), charged alpha = {alpha:g}.")
+
+
+def _charged(model: Any, data: str, ledger: str, alpha: float) -> dict[str, Any]:
+    """Accuracy + Laplace noise of scale 1/(alpha B): replacing one of B rows moves it by at most 1/B."""
+    with Ledger.open(ledger) as book:
+        run, who = f"evaluation {now()} {token_hex(4)}", getpass.getuser()
+        event = L2Laplace(book.node, 0, "evaluation", alpha, 1)
+        book.reserve(run, [event], dataset=data, who=who, at=now())
+        found = evaluate(model, data)
+        scale = 1 / (alpha * found["rows"])
+        noisy = found["accuracy"] + scale * float(l2_laplace(System(), "evaluation", [book.node], 0, 1, 1)[0, 0, 0])
+        shown = min(max(round(noisy, 6), 0.0), 1.0)
+        book.spend(run, 0, [event], json.dumps(shown).encode(), who=who, at=now())
+        book.close_run(run, "finished", who=who, at=now())
+    return {"rows": found["rows"], "accuracy": shown, "noise": scale}

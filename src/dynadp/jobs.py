@@ -1,0 +1,319 @@
+"""A run file, carried out: check everything, say what it would spend, train, and go on after an interruption."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import numpy as np
+
+from dynadp.arrays import Array
+from dynadp.config import RunFile, load_run_file, load_schema
+from dynadp.data import Schema
+from dynadp.errors import BudgetRefused, ConfigError, DataError, DynadpError, LedgerDamaged
+from dynadp.losses import Logistic
+from dynadp.noise import Keyed, System
+from dynadp.perturbation import Perturbation
+from dynadp.planner import Plan, plan, planning, spending
+from dynadp.privacy.accountant import network, totals
+from dynadp.privacy.ledger import Ledger
+from dynadp.record import Model, RunFolder, load_run
+from dynadp.regularizers import SquaredL2
+from dynadp.runtime.acceleration import Acceleration
+from dynadp.runtime.books import Books, MessageFolder, Outbox, now
+from dynadp.runtime.simulation import Round, default_eta, simulate
+from dynadp.sources import count, shard, source, split_tables
+from dynadp.topology import Topology
+from dynadp.training import train
+
+PLAIN_ROUNDS, PLAIN_GAP = 2000, 1e-8  # of Algorithm 1: at most so many rounds, to a certified gap
+
+
+@dataclass(frozen=True)
+class Job:
+    """A checked run file with what it names.
+
+    Attributes
+    ----------
+    path, file
+        Where the run file is, and what it says.
+    schema, topology
+        As it names them.
+    tables
+        Where each node's rows are.
+    counts
+        B_p of each node: public.
+    """
+
+    path: Path
+    file: RunFile
+    schema: Schema = field(repr=False)
+    topology: Topology = field(repr=False)
+    tables: Mapping[str, Any] = field(repr=False)
+    counts: Mapping[str, int]
+
+    @classmethod
+    def load(cls, path: str | Path, overrides: Mapping[str, Any] | None = None) -> "Job":
+        """Read the run file and all that it names; every mistake is reported, together."""
+        path = Path(path)
+        file = load_run_file(path, overrides)
+        problems: list[str] = []
+
+        def attempt(make: Callable[[], Any]) -> Any:
+            try:
+                return make()
+            except LedgerDamaged:
+                raise
+            except DynadpError as error:
+                problems.append(str(error).replace("\n", "\n  "))
+                return None
+
+        schema = attempt(lambda: load_schema(path.parent / file.data.schema_file))
+        topology = attempt(lambda: file.network(path.parent))
+        tables = attempt(lambda: _tables(file, path.parent, schema)) if schema else None
+        tables = tables or {}
+        counts = {node: attempt(partial(count, schema, rows)) for node, rows in tables.items()}
+        for node in file.nodes:
+            if node.ledger is not None:
+                attempt(partial(_ledger_of, path.parent / node.ledger, node.name))
+        if problems:
+            raise ConfigError(
+                "\n".join([f"{path}: {len(problems)} problem{'s' * (len(problems) > 1)}", *(f"  {p}" for p in problems)])
+            )
+        return cls(path, file, schema, topology, tables, counts)
+
+    def plan(self) -> Plan | None:
+        """What the run will do and cost; None where nothing is protected."""
+        file, privacy, nodes = self.file, self.file.privacy, self.topology.nodes
+        counts = [self.counts[p] for p in nodes]
+        if file.totals is not None and privacy.delta is not None:
+            centre = privacy.centring and self.schema.centre is None
+            found = plan(
+                counts, self.topology, self.schema.dimension, epsilon=file.totals, delta=privacy.delta,
+                mechanism=privacy.mechanism, centring=centre,
+            )  # fmt: skip
+            return found
+        return self._given_plan(file.mechanism, counts) if privacy.alpha is not None else None
+
+    def _given_plan(self, mechanism: Perturbation, counts: list[int]) -> Plan:
+        """The paper's constants and alpha, as the file gives them."""
+        training, privacy, nodes = self.file.training, self.file.privacy, self.topology.nodes
+        loss = training.loss.made() if training.loss else Logistic()
+        C, rho, eta, rounds = training.C or 1.0, training.rho or 0.0, training.eta or 0.0, training.rounds or 0
+        alphas = np.full(len(nodes), privacy.alpha)
+        B = np.array(counts, dtype=float)
+        public = planning(B, self.topology.degrees, self.schema.dimension, C, rho, eta, loss)
+        events = tuple(spending(mechanism, public, rounds, nodes, alphas, (), 0))
+        total = network(events, privacy.delta or 0.0)
+        said = ("as the run file says; nothing was planned",)
+        return Plan(mechanism, loss, C, rho, eta, rounds, tuple(alphas.tolist()), (), self.file.run.output, events, total, said)
+
+    def check(self) -> dict[str, Any]:
+        """What the run would spend, and whether the ledgers would let it."""
+        planned = self.plan()
+        nodes: dict[str, Any] = {p: {"rows": self.counts[p]} for p in self.topology.nodes}
+        seeded = self.file.run.seed is not None
+        result: dict[str, Any] = {"version": 1, "run": self.file.run.name, "simulation": seeded, "nodes": nodes}
+        result |= {"topology": repr(self.topology), "columns": self.schema.dimension}
+        if planned is None:
+            return result | {"protected": False, "plan": None}
+        delta = self.file.privacy.delta or 0.0
+        for node, found in totals(planned.events, delta).items():
+            nodes[node]["epsilon"] = found.epsilon
+        for section in self.file.nodes:
+            if section.ledger is not None:
+                own = [event for event in planned.events if event.node == section.name]
+                with Ledger.open(self.path.parent / section.ledger, read_only=True) as ledger:
+                    cap, before = ledger.cap, ledger.counted()
+                basis = cap.admits(before, own) if cap else None
+                nodes[section.name]["ledger"] = {"cap": None if cap is None else cap.epsilon, "admitted": basis}
+        return result | {"protected": self.file.run.seed is None, "delta": delta, "plan": planned.to_json()}
+
+    def run(
+        self, out: Path, *, resume: bool = False, who: str, created: str, on_round: Callable[[Round, int], None] | None = None
+    ) -> dict[str, Any]:
+        """Train, or go on; leaves a run folder with the model.
+
+        Parameters
+        ----------
+        out
+            The run folder; must not hold anything, unless the run goes on.
+        resume
+            Whether to go on with the run that is there.
+        who, created
+            For ledgers and record: who starts it, and when.
+        on_round
+            Called after every round with what it left and the number of rounds.
+        """
+        planned = self.plan()
+        folder, config = self._folder(out, planned, resume, created)
+        rounds = planned.rounds if planned else PLAIN_ROUNDS
+
+        def note(entry: Round, V: Array) -> None:
+            folder.append(_lines(entry, self.topology.nodes, planned))
+            if on_round:
+                on_round(entry, rounds)
+
+        if planned is None:
+            return self._plain(folder, note)
+        with ExitStack() as stack:
+            outbox = self._outbox(stack, folder, config["run_id"], who, resume)
+            seed = self.file.run.seed
+            try:
+                trained = train(
+                    self.schema, self.tables, self.topology, epsilon=self.file.totals or planned.total.epsilon,
+                    delta=planned.total.delta, chosen=planned, draws=System() if seed is None else Keyed(seed), books=outbox,
+                    on_round=note,
+                )  # fmt: skip
+            except BudgetRefused:
+                if not resume:
+                    shutil.rmtree(folder.path)  # made above, and nothing was spent
+                raise
+        model = trained.model()
+        total = trained.total
+        word = "" if total.protected else "SIMULATION: seeded noise protects nobody; with system entropy this would cost "
+        statement = (
+            f"{word}epsilon = {total.epsilon:.4g} at delta = {total.delta:g} in total, for anybody with a row at one node: "
+        )
+        model = Model(**{**vars(model), "privacy": {**total.to_json(), "statement": statement + total.odds}})
+        folder.finish(model)
+        return self._result(folder, model, len(trained.run.rounds)) | {
+            "epsilon": total.epsilon,
+            "delta": total.delta,
+            "protected": total.protected,
+            "nodes": {node: found.epsilon for node, found in totals(trained.events, total.delta).items()},
+        }
+
+    def _plain(self, folder: RunFolder, note: Callable[[Round, Array], None]) -> dict[str, Any]:
+        """Algorithm 1: exact vectors are sent."""
+        training = self.file.training
+        loss = training.loss.made() if training.loss else Logistic()
+        regularizer = training.regularizer.made() if training.regularizer else SquaredL2()
+        C, rho = training.C or 1.0, training.rho or 1e-4
+        end = simulate(
+            [shard(self.schema, self.tables[p], p) for p in self.topology.nodes], self.topology, loss=loss,
+            regularizer=regularizer, C=C, rho=rho, eta=training.eta or default_eta(self.topology, loss, C, rho),
+            rounds=training.rounds or PLAIN_ROUNDS, acceleration=Acceleration(gap=PLAIN_GAP), on_round=note,
+        )  # fmt: skip
+        statement = {"protected": False, "statement": "Algorithm 1 sends exact vectors: nothing is protected."}
+        model = Model.of(end.mean[0], self.schema, loss.describe(), "none", statement)
+        folder.finish(model)
+        return self._result(folder, model, len(end.rounds)) | {"epsilon": None, "delta": None, "protected": False, "nodes": {}}
+
+    def _folder(self, out: Path, planned: Plan | None, resume: bool, created: str) -> tuple[RunFolder, dict[str, Any]]:
+        said = {
+            "file": self.file.model_dump(mode="json", by_alias=True),
+            "schema_hash": self.schema.digest(),
+            "topology": self.topology.describe(),
+            "counts": dict(self.counts),
+            "plan": planned.to_json() if planned else None,
+        }
+        if resume:
+            config = load_run(out)["config"]
+            if {**said, "run_id": config.get("run_id")} != config:
+                raise ConfigError(f"{out} was begun with another run file, schema or rows; resume with those, or begin anew")
+            if (out / "model.json").exists():
+                raise ConfigError(f"{out} is finished: it has its model; there is nothing to resume")
+            folder = RunFolder(out)
+            (out / "rounds.jsonl").write_bytes(b"")  # told again, from the messages that were entered
+            return folder, config
+        config = {**said, "run_id": f"{self.file.run.name} {created} {token_hex(4)}"}
+        return RunFolder.create(out, config, simulation=self.file.run.seed is not None, created=created), config
+
+    def _outbox(self, stack: ExitStack, folder: RunFolder, run_id: str, who: str, resume: bool) -> Outbox:
+        if self.file.run.seed is not None:
+            return MessageFolder(folder.path / "messages", self.topology.nodes)
+        ledgers = {}
+        for node in self.file.nodes:
+            ledgers[node.name] = stack.enter_context(Ledger.open(self.path.parent / str(node.ledger)))
+        ledgers = {p: ledgers[p] for p in self.topology.nodes}
+        return Books(ledgers, run_id, dataset=self.file.data.description, who=who, clock=now, resume=resume)
+
+    def _result(self, folder: RunFolder, model: Model, rounds: int) -> dict[str, Any]:
+        evaluation, note = None, "accuracy on private rows is private: declare public rows in [evaluation] to be told one"
+        if self.file.evaluation is not None:
+            evaluation = evaluate(model, self.path.parent / self.file.evaluation.file)
+            note = f"on {self.file.evaluation.file}, which the run file declares public"
+        return {
+            "version": 1,
+            "run": self.file.run.name,
+            "folder": str(folder.path),
+            "simulation": self.file.run.seed is not None,
+            "rounds": rounds,
+            "evaluation": evaluation,
+            "evaluation_note": note,
+            "statement": model.privacy["statement"],
+        }
+
+
+def evaluate(model: Model, data: Any) -> dict[str, Any]:
+    """Share of right answers on rows that are public, and what always guessing the commoner label would give."""
+    right = positive = total = 0
+    given = source(data)
+    names = (*(column.name for column in model.schema.columns), model.schema.label.name)
+    for batch in given.batches(names):
+        keep = model.schema.kept(batch)
+        kept = {name: cells[keep] for name, cells in batch.items()}
+        y = model.schema.labels(kept) > 0
+        right += int(np.sum((model.decision(kept) > 0) == y))
+        positive, total = positive + int(y.sum()), total + len(y)
+    if not total:
+        raise DataError(f"{given.name} has no rows to evaluate on")
+    return {"rows": total, "accuracy": right / total, "majority": max(positive, total - positive) / total}
+
+
+def predictions(model: Model, data: Any, size: int = 65536) -> Any:
+    """For each batch of rows: label values and scores; None where the schema drops a row."""
+    for batch in source(data).batches(tuple(column.name for column in model.schema.columns), size):
+        keep = model.schema.kept(batch)
+        kept = {name: cells[keep] for name, cells in batch.items()}
+        labels, scores = np.full(len(keep), None, dtype=object), np.full(len(keep), np.nan)
+        if keep.any():
+            scores[keep] = model.decision(kept)
+            labels[keep] = np.where(scores[keep] > 0, model.classes[1], model.classes[0])
+        yield labels, scores
+
+
+def _tables(file: RunFile, folder: Path, schema: Schema) -> dict[str, Any]:
+    """Each node's rows; header and columns are checked, cells are not read yet."""
+    names = [node.name for node in file.nodes]
+    if file.data.file is not None:
+        whole = source(folder / file.data.file, separator=file.data.separator)
+        return dict(split_tables(whole, schema, str(file.data.node_column), names))
+    problems, found = [], {}
+    for node in file.nodes:
+        try:
+            given = source(folder / str(node.file), separator=file.data.separator)
+            missing = {column.name for column in schema.columns} | {schema.label.name}
+            missing -= set(given.columns)
+            if missing:
+                raise DataError(f"{given.name}: no column {', '.join(sorted(map(repr, missing)))}, which the schema declares")
+            found[node.name] = given
+        except DynadpError as error:
+            problems.append(f"node {node.name}: {error}")
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return found
+
+
+def _ledger_of(path: Path, node: str) -> None:
+    """Refuse a ledger that is missing, or of another node."""
+    if not path.exists():
+        raise ConfigError(
+            f"node {node}: there is no ledger {path}; make it: dynadp ledger cap {path} --node {node} --epsilon E --delta D"
+        )
+    with Ledger.open(path, read_only=True) as ledger:
+        if ledger.node != node:
+            raise ConfigError(f"node {node}: {path} is the ledger of {ledger.node!r}")
+
+
+def _lines(entry: Round, nodes: tuple[str, ...], planned: Plan | None) -> list[dict[str, Any]]:
+    alphas = planned.alphas if planned else (None,) * len(nodes)
+    return [
+        {"round": entry.number, "node": p, "alpha": a, "disagreement": float(apart), "change": float(change)}
+        for p, a, apart, change in zip(nodes, alphas, entry.disagreement[:, 0], entry.change[:, 0], strict=True)
+    ]

@@ -1,0 +1,351 @@
+"""Run files at work: check, train, resume, predict, evaluate, as typed and as real processes."""
+
+import csv
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dynadp.cli import main
+from dynadp.config import load_schema
+from dynadp.datasets import census
+from dynadp.jobs import Job, predictions
+from dynadp.privacy.ledger import Ledger
+from dynadp.record import load_model, load_run, read_rounds
+
+NODES = ("north", "south", "west")
+DYNADP = Path(sys.executable).with_name("dynadp")
+INIT = (
+    "init . --node north=north.csv --node south=south.csv --node west=west.csv --label income --negative low --positive high "
+    "--numeric age:17:90 --numeric schooling:0:20 --numeric hours:0:99 --categorical sex=female,male "
+    "--categorical status=married,never-married,divorced,widowed,separated --epsilon 2"
+)
+ALPHA = """
+[run]
+name = "long"
+seed = 4
+[data]
+schema = "schema.toml"
+[[nodes]]
+name = "north"
+file = "north.csv"
+[[nodes]]
+name = "south"
+file = "south.csv"
+[privacy]
+mechanism = "dual"
+alpha = 0.5
+delta = 1e-5
+[training]
+rounds = 60
+rho = 1e-3
+eta = 0.05
+"""
+
+
+@pytest.fixture(scope="module")
+def data():
+    return census(1500, seed=4, nodes=3, heterogeneity=0.4)
+
+
+def write_csv(path, table, rows=slice(None), extra=None):
+    columns = list(table) + list(extra or ())
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*(table[c][rows] for c in table), *((extra or {}).values()), strict=True))
+
+
+@pytest.fixture
+def place(tmp_path, data, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("DYNADP_EPSILON", "DYNADP_DELTA", "DYNADP_SEED", "DYNADP_OUT"):
+        monkeypatch.delenv(name, raising=False)
+    for i, node in enumerate(NODES):
+        write_csv(f"{node}.csv", data.train, data.node == i)
+    write_csv("public.csv", data.test)
+    assert dynadp(INIT).exit_code == 0
+    return tmp_path
+
+
+def dynadp(line, **environment):
+    return CliRunner(env={"COLUMNS": "200", **environment}).invoke(main, shlex.split(line))
+
+
+def answer(line, **environment):
+    result = dynadp(line, **environment)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def caps(epsilon=2):
+    for node in NODES:
+        assert dynadp(f"ledger cap {node}.sqlite --node {node} --epsilon {epsilon} --delta 1e-5").exit_code == 0
+
+
+def test_from_nothing_to_predictions(place, data):
+    caps()
+    with open("run.toml", "a") as file:
+        file.write('[evaluation]\nfile = "public.csv"\npublic = true\n')
+    checked = answer("check run.toml --json")
+    assert {node: facts["rows"] for node, facts in checked["nodes"].items()} == dict.fromkeys(NODES, 500)
+    assert all(facts["ledger"]["admitted"] for facts in checked["nodes"].values())
+    assert 1.99 <= checked["plan"]["total"]["epsilon"] <= 2
+    trained = answer("train run.toml --json")
+    assert trained["protected"]
+    assert not trained["simulation"]
+    assert trained["epsilon"] == checked["plan"]["total"]["epsilon"]
+    assert trained["evaluation"]["accuracy"] > trained["evaluation"]["majority"] > 0.7
+    assert len(list(read_rounds("runs/first"))) == 60
+    shown = answer("ledger show south.sqlite --json")
+    assert [(run["rounds_spent"], run["state"]) for run in shown["runs"]] == [(21, "finished")]
+    result = dynadp("predict runs/first public.csv")
+    rows = list(csv.DictReader(result.stdout.splitlines()))
+    right = np.mean([row["prediction"] == label for row, label in zip(rows, data.test["income"], strict=True)])
+    assert right == pytest.approx(trained["evaluation"]["accuracy"])
+    assert load_model("runs/first").privacy["statement"].startswith("epsilon = ")
+    again = dynadp("train run.toml")
+    assert again.exit_code == 1
+    assert "exists and is not an empty folder" in again.output
+
+
+def test_check_in_words(place):
+    result = dynadp("check run.toml")
+    assert result.exit_code == 2
+    assert result.output.count("dynadp ledger cap") == 3  # each missing ledger, with what to type
+    caps()
+    words = dynadp("check run.toml").output
+    for part in (
+        "500 rows",
+        "its ledger would take it",
+        "primal perturbation",
+        "It will cost epsilon",
+        "in 100 would guess right",
+    ):
+        assert part in words
+    assert "SIMULATION" not in words
+    Path("run.toml").write_text(Path("run.toml").read_text().replace('mechanism = "primal"', 'mechanism = "dual"'))
+    assert "dual perturbation" in dynadp("check run.toml").output
+
+
+def test_a_refused_budget_leaves_everything_as_it_was(place):
+    caps(0.5)
+    before = {node: Path(f"{node}.sqlite").read_bytes() for node in NODES}
+    assert "REFUSE" in dynadp("check run.toml").output
+    for line in ("train run.toml", "train run.toml --dry-run"):
+        result = dynadp(line)
+        assert result.exit_code == 3
+        assert not Path("runs/first").exists()
+    assert {node: Path(f"{node}.sqlite").read_bytes() for node in NODES} == before
+    assert answer("train run.toml --dry-run --epsilon 0.4 --json")["plan"]["total"]["epsilon"] <= 0.4
+
+
+def test_a_damaged_ledger_has_its_own_code(place):
+    caps()
+    content = bytearray(Path("south.sqlite").read_bytes())
+    content[content.index(b'"epsilon":2.0') + 10] ^= 1
+    Path("south.sqlite").write_bytes(content)
+    result = dynadp("check run.toml")
+    assert result.exit_code == 5
+    assert "damaged" in result.output
+
+
+def test_flags_beat_the_environment_which_beats_the_file(place):
+    caps()
+    assert answer("check run.toml --json", DYNADP_EPSILON="1.5")["plan"]["total"]["epsilon"] == pytest.approx(1.5, rel=0.01)
+    both = answer("check run.toml --epsilon 1 --json", DYNADP_EPSILON="1.5")
+    assert both["plan"]["total"]["epsilon"] == pytest.approx(1.0, rel=0.01)
+    assert answer("check run.toml --json")["plan"]["total"]["epsilon"] == pytest.approx(2.0, rel=0.01)
+
+
+def test_all_problems_of_a_run_at_once(place):
+    text = Path("run.toml").read_text().replace("north.csv", "nowhere.csv").replace('"ring"', '"grid"')
+    Path("run.toml").write_text(text)
+    Path("south.csv").write_text("age,income\n30,low\n")
+    result = dynadp("check run.toml")
+    assert result.exit_code == 2
+    for part in ("node north", "nowhere.csv", "node south", "'hours'", "no ledger north.sqlite"):
+        assert part in result.output
+    Path("schema.toml").write_text(Path("schema.toml").read_text().replace("low = 17.0", "").replace("[label]", "[lable]"))
+    assert "label: is missing" in dynadp("check run.toml").output
+
+
+def test_one_file_with_a_node_column(place, data):
+    owners = np.array(NODES)[data.node]
+    write_csv("all.csv", data.train, extra={"site": owners})
+    text = Path("run.toml").read_text()
+    for node in NODES:
+        text = text.replace(f'file = "{node}.csv"\n', "")
+    text = text.replace('schema = "schema.toml"', 'schema = "schema.toml"\nfile = "all.csv"\nnode_column = "site"')
+    text = "\n".join(line for line in text.splitlines() if not line.startswith("ledger"))
+    Path("one.toml").write_text(text)
+    many = "\n".join(line for line in Path("run.toml").read_text().splitlines() if not line.startswith("ledger"))
+    Path("many.toml").write_text(many)
+    one = answer("train one.toml --seed 3 --out one --json")
+    answer("train many.toml --seed 3 --out many --json")
+    assert one["simulation"]
+    assert not one["protected"]
+    assert one["statement"].startswith("SIMULATION")
+    assert one["evaluation"] is None
+    assert "private" in one["evaluation_note"]
+    assert Path("one/model.json").read_bytes() == Path("many/model.json").read_bytes()
+    assert not Path("one/messages").exists()
+
+
+def test_every_format_gives_the_same_model(place, data):
+    import polars
+
+    frame = polars.DataFrame({name: cells.tolist() for name, cells in data.train.items()})
+    base = "\n".join(line for line in Path("run.toml").read_text().splitlines() if not line.startswith("ledger"))
+    Path("csv.toml").write_text(base)
+    for i, node in enumerate(NODES):
+        part = frame.filter(polars.Series(data.node == i))
+        part.write_parquet(f"{node}.parquet")
+        part.write_csv(f"{node}.tsv", separator=";")
+        subprocess.run(["gzip", "-k", f"{node}.csv"], check=True)
+    Path("parquet.toml").write_text(base.replace('.csv"\n', '.parquet"\n'))
+    Path("gz.toml").write_text(base.replace('.csv"\n', '.csv.gz"\n'))
+    models = set()
+    for name in ("csv", "parquet", "gz"):
+        answer(f"train {name}.toml --seed 3 --out out-{name} --json")
+        models.add(Path(f"out-{name}/model.json").read_bytes())
+    assert len(models) == 1
+
+
+def test_unequal_totals(place):
+    text = "\n".join(line for line in Path("run.toml").read_text().splitlines() if not line.startswith("ledger"))
+    Path("run.toml").write_text(text.replace("# epsilon = 0.5   # a total of its own", "epsilon = 0.5", 1))
+    nodes = answer("train run.toml --seed 1 --json")["nodes"]
+    assert nodes["north"] == pytest.approx(0.5, rel=0.01)
+    assert nodes["south"] == pytest.approx(2.0, rel=0.01)
+
+
+def test_alpha_in_each_round_and_no_mechanism(place):
+    Path("alpha.toml").write_text(ALPHA.replace("rounds = 60", "rounds = 4"))
+    found = answer("train alpha.toml --json")
+    assert found["rounds"] == 4
+    assert load_run("runs/long")["config"]["plan"]["alpha"] == 0.5
+    assert found["epsilon"] <= 2.0
+    plain = ALPHA.replace('mechanism = "dual"\nalpha = 0.5\ndelta = 1e-5', 'mechanism = "none"').replace("rounds = 60\n", "")
+    plain = plain.replace("eta = 0.05\n", "").replace('name = "long"', 'name = "plain"')
+    Path("plain.toml").write_text(plain)
+    assert "Nothing is protected" in dynadp("check plain.toml").output
+    trained = answer("train plain.toml --json")
+    assert trained["protected"] is False
+    assert trained["epsilon"] is None
+    assert "exact vectors" in load_model("runs/plain").privacy["statement"]
+
+
+@pytest.mark.parametrize("mechanism", ["dual", "primal"])
+def test_interrupted_and_resumed_equals_undisturbed(place, mechanism):
+    """A real process, a real Ctrl-C."""
+    Path("run.toml").write_text(ALPHA.replace('"dual"', f'"{mechanism}"'))
+    assert dynadp("train run.toml --out whole").exit_code == 0
+    process = subprocess.Popen(
+        [DYNADP, "train", "run.toml", "--out", "cut"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    first = process.stderr.readline()
+    assert first.startswith("round 10 of")
+    process.send_signal(signal.SIGINT)
+    rest = process.stderr.read()
+    process.stderr.close()
+    if process.wait() == 0:  # it was faster than the signal
+        pytest.fail("the run finished before it could be interrupted")
+    assert process.returncode == 130
+    assert "finish the run with: dynadp train run.toml --out cut --resume" in rest
+    assert not Path("cut/model.json").exists()
+    assert 10 <= len(list(Path("cut/messages").iterdir())) < 60
+    assert dynadp("train run.toml --out cut --resume").exit_code == 0
+    for name in ("model.json", "rounds.jsonl"):
+        assert Path("cut", name).read_bytes() == Path("whole", name).read_bytes()
+
+
+def test_resume_wants_the_run_that_was_begun(place):
+    Path("run.toml").write_text(ALPHA.replace("rounds = 60", "rounds = 3"))
+    assert dynadp("train run.toml --resume").exit_code == 1  # nothing there
+    assert dynadp("train run.toml").exit_code == 0
+    finished = dynadp("train run.toml --resume")
+    assert finished.exit_code == 2
+    assert "is finished" in finished.output
+    other = dynadp("train run.toml --resume --seed 9")
+    assert other.exit_code == 2
+    assert "another run file" in other.output
+
+
+def test_a_run_with_ledgers_is_resumed_by_its_name(place):
+    caps()
+    job = Job.load("run.toml")
+
+    def stop(entry, rounds):
+        if entry.number == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        job.run(Path("runs/first"), who="ada", created="2026-03-01T12:00:00+00:00", on_round=stop)
+    with Ledger.open("north.sqlite") as ledger:
+        (run,) = {entry.run for entry in ledger.entries() if entry.run}
+        kept = [ledger.message(run, n) for n in range(6)]
+        assert ledger.rounds(run) == list(range(6))
+    assert answer("train run.toml --resume --json")["protected"]
+    with Ledger.open("north.sqlite") as ledger:
+        assert [ledger.message(run, n) for n in range(6)] == kept
+        assert ledger.rounds(run) == list(range(21))
+
+
+def test_accuracy_on_private_rows_is_charged_or_refused(place):
+    caps()
+    answer("train run.toml --epsilon 0.5 --json")
+    refused = dynadp("evaluate runs/first north.csv")
+    assert refused.exit_code == 2
+    assert "accuracy on private rows is private" in refused.output
+    assert dynadp("evaluate runs/first north.csv --ledger north.sqlite").exit_code == 2
+    public = answer("evaluate runs/first public.csv --public --json")
+    charged = answer("evaluate runs/first public.csv --ledger north.sqlite --alpha 0.2 --json")
+    assert charged["accuracy"] == pytest.approx(public["accuracy"], abs=0.1)
+    assert charged["accuracy"] != public["accuracy"]
+    shown = answer("ledger show north.sqlite --json")
+    assert shown["runs"][-1]["alpha_spent"] == pytest.approx(0.2)
+    assert dynadp("evaluate runs/first public.csv --ledger north.sqlite --alpha 50").exit_code == 3
+    assert "Accuracy about" in dynadp("evaluate runs/first public.csv --ledger north.sqlite --alpha 0.01").output
+    assert "public rows" in dynadp("evaluate runs/first public.csv --public").output
+
+
+def test_rows_that_the_schema_drops_have_no_prediction(place, data):
+    Path("run.toml").write_text(ALPHA.replace("rounds = 60", "rounds = 3"))
+    answer("train run.toml --json")
+    table = {name: cells[:3].astype(object) for name, cells in data.test.items()}
+    table["age"][1] = "?"
+    labels, scores = next(iter(predictions(load_model("runs/long"), table)))
+    assert labels[1] is None
+    assert np.isnan(scores[1])
+    assert set(labels[[0, 2]]) <= {"low", "high"}
+    write_csv("some.csv", table)
+    assert dynadp("predict runs/long some.csv").stdout.splitlines()[2] == ","
+
+
+def test_init_asks_when_it_can_and_says_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = dynadp("init . --node a=a.csv")
+    assert result.exit_code == 2
+    assert "missing --label, --negative, --positive, --numeric or --categorical" in result.output
+    for flag, wrong in (("--node a", "NAME=FILE"), ("--numeric age:0", "NAME:LOW:HIGH"), ("--categorical sex=", "NAME=A,B,C")):
+        line = f"init . --node a=b --label y --negative 0 --positive 1 --numeric age:0:9 {flag}"
+        assert wrong in dynadp(line).output
+    from dynadp.cli.init import run_init
+
+    answers = iter(["a=a.csv b=b.csv", "y", "no", "yes", "age:0:99", "sex=f,m"])
+    monkeypatch.setattr("click.prompt", lambda *_, **__: next(answers))
+    flags = dict.fromkeys(("node", "numeric", "categorical"), ()) | dict.fromkeys(("label", "negative", "positive"))
+    run_init("asked", flags | {"epsilon": 1.0, "delta": 1e-5, "seed": 3}, True)
+    assert load_schema("asked/schema.toml").features == ("age", "sex=f", "sex=m", "(intercept)")
+    assert "nothing is overwritten" in dynadp(f"{INIT.replace('init .', 'init asked')}").output
