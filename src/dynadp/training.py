@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from logging import getLogger
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from dynadp.runtime.books import Outbox
 from dynadp.runtime.simulation import Round, Run, simulate
 from dynadp.sources import count, shard
 from dynadp.topology import Topology
+
+_LOG = getLogger("dynadp")
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,7 @@ def train(
                 f"the plan costs node {node!r} epsilon = {found.epsilon:g} at delta = {delta:g}, more than the given total "
                 f"{most:g}; plan again with that total"
             )
+    _LOG.info("plan: %s", "; ".join(chosen.reasons))
     if books:
         books.reserve([replace(event, seeded=draws.seeded) for event in chosen.events])
     centring = None
@@ -137,7 +141,9 @@ def train(
         books=books,
         on_round=on_round,
     )
-    return Trained(chosen, schema, centring, run)
+    trained = Trained(chosen, schema, centring, run)
+    _LOG.info("trained in %d rounds: epsilon = %.4g at delta = %g", len(run.rounds), trained.total.epsilon, delta)
+    return trained
 
 
 def _centre(
