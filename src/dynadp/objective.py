@@ -51,7 +51,8 @@ class DenseRows:
 
     def __init__(self, blocks: Sequence[Rows]) -> None:
         self.offsets = np.cumsum([0, *(block.shape[0] for block in blocks)])
-        self.matrix = np.concatenate([b.toarray() if isinstance(b, csr_array) else b for b in blocks])
+        dense = [b.toarray() if isinstance(b, csr_array) else b for b in blocks]
+        self.matrix = np.concatenate(dense) if len(dense) > 1 else dense[0]  # one node's rows are not copied
         counts = np.diff(self.offsets)
         self.batch = self.matrix.reshape(len(blocks), counts[0], -1) if (counts == counts[0]).all() else None
 
@@ -153,6 +154,10 @@ class _Group:
         self.nodes, self.rows = nodes, slice(int(offsets[nodes.start]), int(offsets[nodes.stop]))
         parts = parts[nodes]
         dimension = parts[0].shape[1]
+        if len(parts) == 1:  # one node's rows are not copied
+            self.matrix = parts[0]
+            self.transposed = self.matrix.T
+            return
         starts = np.cumsum([0, *(part.nnz for part in parts)])
         wide = np.int64 if max(starts[-1], len(parts) * dimension) > np.iinfo(np.int32).max else np.int32
         ends = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]

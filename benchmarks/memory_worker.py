@@ -1,0 +1,37 @@
+"""Run by benchmarks/memory.py: train on one Parquet file and print peak memory above that after imports, as JSON.
+
+python memory_worker.py FILE ROWS
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import duckdb  # noqa: F401 (imported before the first reading)
+from dp_accounting import pld  # noqa: F401 (likewise)
+
+from dynadp.datasets import census_schema
+from dynadp.noise import Keyed
+from dynadp.planner import plan
+from dynadp.sources import source
+from dynadp.topology import Topology
+from dynadp.training import train
+
+
+def memory(field: str) -> int:
+    """VmRSS (now) or VmHWM (the peak) of this process; a rusage would count the parent's peak."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    return int(line.split()[1]) * 1024
+
+
+def main(path: str, rows: int) -> None:
+    alone, schema = Topology.family("ring", 1), census_schema()
+    plan([rows], alone, schema.dimension, epsilon=1.0, delta=1e-5)  # fills the accounting's caches
+    before, start = memory("VmRSS"), time.perf_counter()
+    train(schema, {"0": source(path)}, alone, epsilon=1.0, delta=1e-5, draws=Keyed(0))
+    print(json.dumps({"above": memory("VmHWM") - before, "seconds": time.perf_counter() - start, "columns": schema.dimension}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
