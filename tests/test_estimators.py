@@ -1,0 +1,664 @@
+"""scikit-learn's manners: its own checks, its own optimum, its searches, and what a fit says about privacy."""
+
+import json
+import pickle
+import re
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_array, csr_matrix
+from scipy.special import expit
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import dynadp
+from dynadp.columns import Numeric
+from dynadp.data import Label, Schema, Shard
+from dynadp.datasets import census
+from dynadp.errors import BudgetRefused, CellError, DataError, DeclarationError, RecordError, SeededRefused, TopologyError
+from dynadp.estimators import NetworkClassifier
+from dynadp.losses import HuberHinge, Logistic
+from dynadp.noise import Keyed
+from dynadp.perturbation import Primal
+from dynadp.planner import Constants, plan
+from dynadp.privacy.accountant import network
+from dynadp.privacy.filter import Cap
+from dynadp.privacy.ledger import Ledger
+from dynadp.privacy.schedule import linear
+from dynadp.problems import shared, solve
+from dynadp.regularizers import SmoothElasticNet
+from dynadp.rows import bounded
+from dynadp.runtime.simulation import simulate
+from dynadp.topology import Topology
+from dynadp.training import train
+
+AT = "2026-03-01T12:00:00+00:00"
+SEEDED = {"delta": 1e-5, "data_norm": 4.0, "random_state": 0}
+RNG = np.random.default_rng(5)
+X3 = RNG.normal(size=(300, 2)) + np.repeat([[2.0, 0.0], [-1.0, 2.0], [-1.0, -2.0]], 100, axis=0)
+Y3 = np.repeat(["north", "south", "west"], 100)
+X2, Y2 = X3[:200], Y3[:200]
+
+
+def private(**more):
+    return NetworkClassifier(**{"epsilon": 4.0, **SEEDED, **more})
+
+
+def exact(**more):
+    return NetworkClassifier(mechanism=None, **more)
+
+
+# None of scikit-learn's checks is expected to fail.
+@parametrize_with_checks([exact(), private(epsilon=20.0), private(epsilon=20.0, mechanism="dual")])
+def test_scikit_learns_own_checks(estimator, check, monkeypatch):
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # else one of them skips itself
+    check(estimator)
+
+
+def _cancer():
+    X, y = load_breast_cancer(return_X_y=True)
+    return StandardScaler().fit_transform(X), y
+
+
+def _iris():
+    X, y = load_iris(return_X_y=True)
+    return X[y != 0], y[y != 0]
+
+
+def _digits():
+    X, y = load_digits(return_X_y=True)
+    return X[(y == 3) | (y == 8)], y[(y == 3) | (y == 8)]
+
+
+@pytest.mark.parametrize("rows", [_cancer, _iris, _digits])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_without_noise_the_optimum_is_that_of_scikit_learn(rows, intercept):
+    X, y = rows()
+    C, rho, P, D = 2.0, 1e-3, 4, np.linalg.norm(X, axis=1).max()
+    counts = np.bincount(np.arange(len(y)) % P)
+    Z = np.column_stack([X / D, np.ones(len(y))]) / np.sqrt(2) if intercept else X / D
+    # sum_p (C/B_p) sum L + P rho |f|^2/2: divided by P rho it is scikit-learn's, with weights C/(P rho B_p).
+    reference = LogisticRegression(C=1.0, fit_intercept=False, solver="newton-cholesky", tol=1e-12, max_iter=1000)
+    f = reference.fit(Z, y, sample_weight=C / (P * rho * counts[np.arange(len(y)) % P])).coef_[0]
+    model = exact(nodes=P, C=C, rho=rho, fit_intercept=intercept).fit(X, y)
+    if intercept:
+        assert_allclose(model.intercept_, f[-1:] / np.sqrt(2), atol=1e-5)
+        f = f[:-1] / np.sqrt(2)
+    else:
+        assert_array_equal(model.intercept_, [0.0])
+    assert_allclose(model.coef_[0], f / D, atol=1e-5)
+    assert_allclose(model.coef_[0] * D, f, atol=1e-5 * np.abs(f).max())  # to 1e-5 of their size too
+    assert model.privacy_["bounds"] == "data_norm was read off the rows"
+    assert not model.privacy_["protected"]
+
+
+@pytest.mark.parametrize("mechanism", ["primal", "dual"])
+def test_a_total_is_enough(mechanism):
+    model = private(mechanism=mechanism, classes=["north", "south"]).fit(X2, Y2)
+    assert model.score(X2, Y2) > 0.9
+    assert set(model.predict(X2)) == {"north", "south"}
+    said = model.privacy_
+    assert 0.99 * 4 < said["epsilon"] <= 4
+    assert said["epsilon"] == pytest.approx(model.plan_.total.epsilon)
+    assert (said["mechanism"], said["rounds"], said["problems"]) == (mechanism, model.n_iter_, 1)
+    assert said["alpha"] == pytest.approx(model.plan_.alpha)
+    assert said["classes"] == said["bounds"] == "declared"
+    assert said["statement"].startswith("SIMULATION")
+    assert "in 100 would guess right" in said["statement"]
+    assert not said["protected"]
+    json.dumps(said)
+    assert_allclose(model.node_coef_.mean(axis=0), model.coef_)
+    assert model.node_coef_.shape == (5, 1, 2)
+    assert np.ptp(model.node_coef_, axis=0).min() > 0  # each has its own
+
+
+def test_noise_from_the_system_protects_and_never_comes_again():
+    first, second = (private(random_state=None).fit(X2, Y2) for _ in range(2))
+    assert first.privacy_["protected"]
+    assert first.privacy_["statement"].startswith("In total, over all rounds, at delta = 1e-05: at most ")
+    assert first.privacy_["classes"].startswith("read off y and treated as public")
+    assert not np.array_equal(first.coef_, second.coef_)
+    assert first.__sklearn_tags__().non_deterministic
+    assert not private().__sklearn_tags__().non_deterministic
+
+
+def test_a_random_state_object_is_a_seed():
+    a, b = (private(random_state=np.random.RandomState(3)).fit(X2, Y2) for _ in range(2))
+    assert_array_equal(a.coef_, b.coef_)
+    assert not a.privacy_["protected"]
+
+
+def test_a_loss_for_each_round_is_summed_or_composed():
+    model = private(epsilon=None, delta=None, alpha=0.5, rounds=6).fit(X2, Y2)
+    assert model.plan_ is None
+    assert model.n_iter_ == 6
+    assert model.privacy_["epsilon"] == pytest.approx(3.0)
+    assert model.privacy_["delta"] == 0
+    falling = private(epsilon=None, alpha=linear(0.2, 0.1), rounds=11).fit(X2, Y2)
+    assert falling.privacy_["alpha"] == pytest.approx(0.2)
+    assert falling.privacy_["epsilon"] < 1.65  # composed at delta = 1e-5
+    assert not hasattr(falling, "predict_log_proba")
+    assert hasattr(falling, "predict_proba")  # the logistic loss itself, without the planner's margin
+
+
+# --- more than two classes
+
+
+def test_without_noise_several_classes_are_one_against_the_rest_each():
+    model = exact(data_norm=5.0).fit(X3, Y3)
+    for k, name in enumerate(model.classes_):
+        alone = exact(data_norm=5.0).fit(X3, name == Y3)
+        assert_allclose(model.coef_[k], alone.coef_[0])
+        assert_allclose(model.intercept_[k], alone.intercept_[0])
+    scores = model.decision_function(X3)
+    assert scores.shape == (300, 3)
+    assert_array_equal(model.predict(X3), model.classes_[scores.argmax(axis=1)])
+    assert model.score(X3, Y3) > 0.9
+    shares = model.predict_proba(X3)
+    assert_allclose(shares.sum(axis=1), 1)
+    assert_array_equal(shares.argmax(axis=1), scores.argmax(axis=1))
+    far = model.predict_proba(1e6 * np.ones((1, 2)) * model.coef_.sum(axis=0))
+    assert np.isfinite(far).all()
+
+
+@pytest.mark.parametrize("mechanism", ["primal", "dual"])
+def test_all_problems_are_within_the_one_total(mechanism):
+    model = private(mechanism=mechanism, epsilon=8.0, rounds=10).fit(X3, Y3)
+    assert 0.99 * 8 < model.privacy_["epsilon"] <= 8
+    assert (model.n_iter_, model.plan_.rounds, model.privacy_["problems"]) == (10, 30, 3)
+    assert network(model.plan_.events, 1e-5).epsilon == pytest.approx(model.privacy_["epsilon"])
+    assert model.privacy_["alpha"] == pytest.approx(model.plan_.alpha)
+    assert "All 3 problems" in model.privacy_["statement"]
+    assert model.score(X3, Y3) > 0.75
+
+
+def test_a_shared_plan_pulls_as_a_plan_with_its_share_of_mu():
+    ring, usual = Topology.family("ring", 3), Constants()
+    whole = plan([100] * 3, ring, 5, epsilon=1.0, delta=1e-5, centring=False, constants=shared(usual, 4))
+    alone = plan([100] * 3, ring, 5, epsilon=1.0, delta=1e-5, centring=False)
+    assert whole.rho == pytest.approx(2 * alone.rho)
+    assert whole.rounds == 4 * alone.rounds
+    assert whole.alpha == pytest.approx(alone.alpha / 2, rel=0.02)
+
+
+def test_no_two_problems_share_noise():
+    rows, _ = bounded(X2, 5.0, True)
+    where = np.arange(200) % 3
+    same = np.full(200, 2)  # problems 0 and 1 have the same rows and signs
+    how = {"rounds": 2, "start": np.zeros((3, 3)), "draws": Keyed(0), "books": None, "mechanism": Primal(), "schedule": 1.0}
+    first, second, _ = solve(rows, same, 3, where, Topology.family("ring", 3), **how)
+    assert not np.any(first.V == second.V)
+
+
+# --- bounds
+
+
+def test_rows_within_the_norm_are_not_clipped_and_longer_ones_keep_their_sign():
+    X = np.array([[3.0, 4.0], [0.0, 1.0], [300.0, -400.0], [1e200, 1e200]])
+    Z, units = bounded(X, 5.0, True)
+    assert np.linalg.norm(Z, axis=1).max() <= 1 + 1e-15
+    f = np.array([0.7, -0.3, 0.4])
+    linear_form = np.column_stack([X, np.ones(4)]) @ (f * units)
+    assert_allclose((Z @ f)[:2], linear_form[:2])
+    assert np.sign(Z[2] @ f) == np.sign(linear_form[2])
+    assert_allclose(Z[2], Z[2, 2] / np.sqrt(0.5) * np.array([60.0, -80.0, 1.0]) / np.sqrt(2))
+    S, _ = bounded(csr_array(X), 5.0, True)
+    assert_allclose(S.toarray(), Z)
+    other = X.copy()
+    other[1] = [50.0, -1.0]
+    assert_array_equal(np.delete(bounded(other, 5.0, True)[0], 1, 0), np.delete(Z, 1, 0))
+
+
+def test_training_clips_what_the_declared_norm_does_not_cover():
+    far = np.vstack([X2, [[80.0, 60.0]]])
+    near = np.vstack([X2, [[8.0, 6.0]]])
+    y = np.append(Y2, "south")
+    pulled, same = (private(data_norm=5.0, fit_intercept=False).fit(X, y) for X in (far, near))
+    assert_allclose(pulled.coef_, same.coef_, rtol=1e-12)  # both rows are (4, 3) there
+    assert np.abs(private(data_norm=200.0, fit_intercept=False).fit(far, y).coef_ - same.coef_).max() > 1e-3
+
+
+def test_private_fits_do_not_guess_a_bound():
+    for mechanism in ("primal", "dual"):
+        with pytest.raises(DeclarationError, match="declare a bound on the length"):
+            private(mechanism=mechanism, data_norm=None).fit(X2, Y2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"epsilon": None}, "give either epsilon and delta"),
+        ({"alpha": 0.1}, "give either epsilon and delta"),
+        ({"epsilon": None, "alpha": 0.1}, "rounds is None"),
+        ({"mechanism": None}, "epsilon is given, but mechanism is None"),
+        ({"mechanism": "tertiary"}, "expected one of primal, dual, or None"),
+        ({"delta": None}, "delta is None"),
+        ({"rho": 0.1}, "rho is given beside epsilon"),
+        ({"loss": HuberHinge()}, "loss is given beside epsilon"),
+        ({"data_norm": 0.0}, "data_norm is 0.0"),
+        ({"data_norm": "5"}, "data_norm is '5'"),
+        ({"epsilon": None, "mechanism": None, "loss": "squared"}, "expected a Loss or one of logistic"),
+        ({"epsilon": None, "mechanism": None, "loss": Logistic(), "margin": 1.0}, "margin is given beside a Loss"),
+        ({"topology": 5}, "expected a family's name"),
+        ({"start": [1.0, 2.0]}, r"start has shape \(2,\), or is not finite; expected 3 finite numbers"),
+        ({"start": [1.0, 2.0, np.inf]}, "not finite"),
+        ({"random_state": -1}, "the seed is -1"),
+        ({"epsilon": None, "alpha": 0.1, "rounds": 3, "delta": 2.0}, "delta is 2.0"),
+        ({"rounds": 0}, "rounds is 0; expected a whole number"),
+        ({"regularizer": "l1"}, "regularizer is 'l1'; expected a Regularizer"),
+    ],
+)
+def test_contradictions_are_refused(changed, message):
+    with pytest.raises(DeclarationError, match=message):
+        private(**changed).fit(X2, Y2)
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.array([["4711.5", "secret"]] * 10, dtype=object),
+        np.full((10, 2), 4711.5 + 1j),
+        np.full(10, 4711.5),
+        np.array(4711.5),
+    ],
+)
+def test_no_message_shows_a_value(X):
+    y = np.arange(10) % 2
+    with pytest.raises(ValueError, match=r"\w") as refused:
+        private().fit(X, y)
+    assert "4711" not in str(refused.value)
+    assert "secret" not in str(refused.value)
+    assert refused.value.__suppress_context__
+    fitted = private().fit(X2, Y2)
+    with pytest.raises(ValueError, match=r"\w") as refused:
+        fitted.predict(X)
+    assert "4711" not in str(refused.value)
+
+
+def test_weights_are_refused_with_the_reason():
+    with pytest.raises(ValueError, match="which bounds what replacing it can change"):
+        exact().fit(X2, Y2, sample_weight=np.ones(200))
+    exact().fit(X2, Y2, sample_weight=None)
+    with pytest.raises(TypeError, match="unexpected arguments weights"):
+        exact().fit(X2, Y2, weights=np.ones(200))
+
+
+# --- labels
+
+
+def test_declared_classes_need_not_occur():
+    model = private(classes=[1, 0]).fit(X2, np.ones(200, dtype=int))
+    assert_array_equal(model.classes_, [0, 1])
+    assert set(model.predict(X2)) == {1}
+    model = exact(classes=["north", "south", "east"]).fit(X2, Y2)
+    assert_array_equal(model.classes_, ["east", "north", "south"])
+    assert model.coef_.shape == (3, 2)
+    assert model.score(X2, Y2) > 0.9
+
+
+def test_an_undeclared_label_is_refused_by_position():
+    y = np.where(np.arange(200) == 7, "elsewhere", Y2)
+    with pytest.raises(CellError, match=r"y, row 7: the label is none of the declared classes$"):
+        private(classes=["north", "south"]).fit(X2, y)
+    with pytest.raises(DataError, match="only one class"):
+        private().fit(X2, np.ones(200))
+
+
+@pytest.mark.parametrize(
+    ("model", "has"),
+    [
+        (private(), False),
+        (private(margin=0.0), True),
+        (exact(), True),
+        (exact(margin=1.0), False),
+        (exact(loss=Logistic()), True),
+        (exact(loss=Logistic(1.0)), False),
+        (exact(loss="huber_hinge"), False),
+        (exact(loss=HuberHinge(margin=0.0)), False),
+    ],
+)
+def test_only_log_odds_become_probabilities(model, has):
+    assert hasattr(model, "predict_proba") == has
+    model.fit(X2, Y2)
+    if has:
+        scores = model.decision_function(X2)
+        assert_allclose(model.predict_proba(X2), np.column_stack([1 - expit(scores), expit(scores)]), atol=1e-12)
+    else:
+        with pytest.raises(AttributeError, match="predict_proba") as refused:
+            model.predict_proba(X2)
+        assert "no log-odds" in str(refused.value.__cause__)
+
+
+def test_probabilities_are_calibrated_without_noise():
+    rng = np.random.default_rng(7)
+    X = rng.uniform(-1, 1, (4000, 1))
+    y = rng.uniform(size=4000) < expit(3 * X[:, 0] + 1)
+    model = exact(rho=1e-5).fit(X, y)
+    assert_allclose([model.coef_[0, 0], model.intercept_[0]], [3, 1], atol=0.25)
+
+
+# --- nodes
+
+
+def test_rows_are_split_by_position_alone():
+    plain = exact(nodes=3, tol=1e-9).fit(X2, Y2)
+    assert_array_equal(plain.coef_, exact(tol=1e-9).fit(X2, Y2, nodes=np.arange(200) % 3).coef_)
+    assert plain.topology_.nodes == ("0", "1", "2")
+    assert plain.node_coef_.shape == (3, 1, 2)
+    assert_allclose(plain.node_coef_, np.broadcast_to(plain.coef_, (3, 1, 2)), rtol=1e-7)
+
+
+def test_labels_and_parts_say_where_rows_are():
+    where = np.where(np.arange(200) % 7 < 3, "b", np.where(np.arange(200) % 7 < 5, "a", "c"))
+    graph = nx.path_graph(["c", "a", "b"])
+    named = private(topology=graph).fit(X2, Y2, nodes=where)
+    assert named.topology_.nodes == ("c", "a", "b")
+    parts = [(X2[where == p], Y2[where == p]) for p in "cab"]
+    assert_array_equal(private(topology=Topology(graph)).fit(parts).coef_, named.coef_)
+    assert_array_equal(private(topology="path").fit(X2, Y2, nodes=where).topology_.nodes, ["a", "b", "c"])
+    sparse = private(topology=graph).fit([(csr_matrix(X), y) for X, y in parts])
+    assert_allclose(sparse.coef_, named.coef_)
+
+
+def test_shards_are_taken_as_they_are():
+    rows, _ = bounded(X2, 5.0, True)
+    signs = np.where(Y2 == "south", 1, -1)
+    where = np.arange(200) % 3
+    shards = [Shard.of(rows[where == p], signs[where == p]) for p in range(3)]
+    model = private(epsilon=None, alpha=0.3, rounds=4, data_norm=None).fit(shards)
+    run = simulate(shards, Topology.family("ring", 3), mechanism=Primal(), schedule=0.3, rounds=4, draws=Keyed(0))
+    assert_allclose(model.coef_[0], run.models("network")[0, 0])
+    assert_array_equal(model.classes_, [-1, 1])
+    assert np.mean(model.predict(rows) == signs) == model.score(rows, signs)
+
+
+@pytest.mark.parametrize(
+    ("X", "more", "topology", "message"),
+    [
+        (X2, {"nodes": np.zeros(3)}, "ring", r"nodes has shape \(3,\) for 200 rows"),
+        (X2, {"nodes": np.arange(200) % 4}, nx.path_graph(3), "rows are given for nodes"),
+        (X2, {"nodes": np.arange(200) % 2}, nx.path_graph(3), "node '2' has no row: n_samples=200 for 3 nodes"),
+        (X2[98:102], {}, "ring", "node '4' has no row"),
+        ([(X2, Y2), Shard.of(np.eye(2), [1, -1])], {}, "ring", "a list of different things"),
+        ([(X2, Y2), (X2[:, :1], Y2)], {}, "ring", "nodes differ in their number of columns"),
+        ([(X2, Y2)], {}, nx.path_graph(3), "1 parts for 3 nodes"),
+    ],
+)
+def test_rows_at_no_known_node_are_refused(X, more, topology, message):
+    y = None if isinstance(X, list) else Y2[98:102] if len(X) == 4 else Y2
+    with pytest.raises(ValueError, match=message):
+        private(topology=topology).fit(X, y, **more)
+
+
+def test_sparse_rows_give_the_same_model():
+    dense, sparse = (private().fit(X, Y2) for X in (X2, csr_matrix(X2)))
+    assert_allclose(sparse.coef_, dense.coef_)
+    assert_allclose(dense.decision_function(csr_matrix(X2)), dense.decision_function(X2))
+
+
+# --- a schema
+
+
+@pytest.fixture(scope="module")
+def data():
+    found = census(3000, seed=2, nodes=3, heterogeneity=0.5)
+    label = Label(name="income", negative="high", positive="low")  # in sorted order, as classes_ are
+    return found, found.schema.model_copy(update={"label": label})
+
+
+def _raw(found):
+    names = [column.name for column in found.schema.columns]
+    return {name: found.train[name] for name in names}, {name: found.test[name] for name in names}
+
+
+def test_with_a_schema_a_fit_is_what_train_does(data, tmp_path):
+    found, schema = data
+    ring = Topology.family("ring", 3)
+    tables = {p: {name: cells[found.node == i] for name, cells in found.train.items()} for i, p in enumerate(ring.nodes)}
+    trained = train(schema, tables, ring, epsilon=2.0, delta=1e-5, draws=Keyed(3))
+    X, test = _raw(found)
+    model = NetworkClassifier(epsilon=2.0, delta=1e-5, schema=schema, random_state=3)
+    model.fit(X, found.train["income"], nodes=found.node)
+    assert_allclose(model.coef_[0], trained.model().coef, rtol=1e-12)
+    assert model.intercept_[0] == pytest.approx(trained.model().intercept)
+    assert model.privacy_["epsilon"] == trained.total.epsilon
+    assert model.privacy_["classes"] == model.privacy_["bounds"] == "declared"
+    assert_array_equal(model.predict(test), trained.model().predict(found.test))
+    assert list(model.feature_names_in_) == list(X)
+    model.save(tmp_path / "model.json")
+    assert_array_equal(NetworkClassifier.load(tmp_path / "model.json").predict(test), model.predict(test))
+
+
+def test_a_frame_does_as_well(data):
+    pandas = pytest.importorskip("pandas")
+    found, schema = data
+    X, test = _raw(found)
+    model = NetworkClassifier(epsilon=2.0, delta=1e-5, schema=schema, random_state=3)
+    same = clone(model).fit(X, found.train["income"]).decision_function(test)
+    assert_allclose(model.fit(pandas.DataFrame(X), found.train["income"]).decision_function(pandas.DataFrame(test)), same)
+
+
+def test_rows_that_a_schema_drops_go_with_their_label_and_node():
+    columns = (Numeric(name="a", low=-5, high=5, missing="drop"), Numeric(name="b", low=-5, high=5))
+    schema = Schema(columns=columns, label=Label(name="y", negative="north", positive="south"))
+    where = np.where(Y2 == "south", "b", "a")
+    gone = np.arange(200) % 9 == 4
+    X = {"a": [None if g else float(v) for g, v in zip(gone, X2[:, 0], strict=True)], "b": X2[:, 1]}
+    model = exact(schema=schema).fit(X, Y2, nodes=where)
+    kept = {name: X2[~gone, i] for i, name in enumerate("ab")}
+    assert_allclose(model.coef_, exact(schema=schema).fit(kept, Y2[~gone], nodes=where[~gone]).coef_)
+    assert model.score(kept, Y2[~gone]) > 0.9
+    with pytest.raises(DataError, match="200 rows but 3 labels"):
+        exact(schema=schema).fit(X, Y2[:3])
+    with pytest.raises(ValueError, match="requires y"):
+        exact(schema=schema).fit(X)
+    with pytest.raises(DeclarationError, match="without data_norm"):
+        exact(schema=schema, data_norm=1.0).fit(X, Y2)
+    with pytest.raises(DeclarationError, match="one frame"):
+        exact(schema=schema).fit([(X, Y2)])
+
+
+# --- ledgers
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for p in range(3):
+        with Ledger.create(tmp_path / f"{p}.sqlite", str(p), who="test", at=AT) as ledger:
+            ledger.set_cap(Cap.of(4.0, 1e-5), who="test", at=AT)
+    return tmp_path
+
+
+def charged(folder, node="0"):
+    with Ledger.open(folder / f"{node}.sqlite", read_only=True) as ledger:
+        assert ledger.verify() == []
+        return {run: ledger.rounds(run) for run in dict.fromkeys(e.run for e in ledger.entries() if e.run)}, ledger.spent()
+
+
+def test_every_fit_of_a_search_is_charged_until_the_cap_refuses(folder):
+    model = private(epsilon=0.4, nodes=3, random_state=None, ledger=folder)
+    assert clone(model).ledger == folder
+    search = GridSearchCV(model, {"mechanism": ["primal", "dual"]}, cv=2, refit=False, error_score="raise")
+    search.fit(X2, Y2)
+    for node in "012":
+        runs, events = charged(folder, node)
+        assert len(runs) == 4
+        assert all(rounds == list(range(1, 21)) for rounds in runs.values())
+    with pytest.raises(BudgetRefused, match="do not fit under the cap"):
+        search.set_params(estimator__epsilon=4.0).fit(X2, Y2)
+    assert charged(folder, "2") == (runs, events)  # the refused fit entered nothing
+
+
+def test_the_second_fit_over_the_cap_is_refused(folder):
+    model = private(epsilon=4.0, nodes=3, random_state=None, ledger=str(folder)).fit(X2, Y2)
+    before = vars(model).copy()
+    with pytest.raises(BudgetRefused):
+        clone(model).fit(X2, Y2)
+    with pytest.raises(BudgetRefused):
+        model.fit(X3, Y3)
+    assert vars(model) == before  # a refused fit leaves what was there
+    assert len(charged(folder)[0]) == 1
+
+
+def test_every_node_may_have_its_own_total():
+    model = private(epsilon={"0": 1.0, "1": 2.0, "2": 3.0}, nodes=3).fit(X2, Y2)
+    assert 2.97 < model.privacy_["epsilon"] <= 3
+    assert len(set(model.plan_.alphas)) == 3
+
+
+@pytest.mark.parametrize("how", [{"epsilon": 3.0, "rounds": 5}, {"epsilon": None, "alpha": 0.2, "rounds": 5}])
+def test_several_classes_are_one_run_in_the_ledger(folder, how):
+    paths = {str(p): folder / f"{p}.sqlite" for p in range(3)}
+    model = private(**how, nodes=3, random_state=None, ledger=paths).fit(X3, Y3)
+    assert model.privacy_["protected"]
+    for p in "012":
+        runs, events = charged(folder, p)
+        assert list(runs.values()) == [list(range(1, 16))]
+        assert [e.round for e in events] == list(range(1, 16))
+        assert network(events, 1e-5).epsilon == pytest.approx(model.privacy_["epsilon"])
+
+
+def test_a_private_centre_is_charged_too(data, folder):
+    found, schema = data
+    model = NetworkClassifier(epsilon=2.0, delta=1e-5, schema=schema, ledger=folder)
+    model.fit(_raw(found)[0], found.train["income"], nodes=found.node)
+    assert next(iter(charged(folder)[0].values())) == list(range(21))
+    assert model.schema_.centre is not None
+
+
+def test_seeded_fits_enter_no_ledger(folder):
+    with pytest.raises(SeededRefused):
+        private(nodes=3, ledger=folder).fit(X2, Y2)
+    assert charged(folder)[1] == []
+    with pytest.raises(DeclarationError, match="no ledger for 1, 2"):
+        private(nodes=3, random_state=None, ledger={"0": folder / "0.sqlite"}).fit(X2, Y2)
+    with pytest.raises(DeclarationError, match="ledger is given, but mechanism is None"):
+        exact(ledger=folder).fit(X2, Y2)
+
+
+# --- the rest of the manners
+
+
+def test_in_a_pipeline_and_a_search_with_nodes():
+    model = make_pipeline(FunctionTransformer(np.tanh), exact())
+    assert cross_val_score(model, X2, Y2, cv=3).min() > 0.9
+    search = GridSearchCV(exact(), {"rho": [1e-4, 1e2]}, cv=2).fit(X2, Y2, nodes=np.arange(200) % 2)
+    assert search.best_params_ == {"rho": 1e-4}
+    assert search.best_estimator_.topology_.nodes == ("0", "1")
+
+
+def test_clone_and_pickle_keep_everything():
+    model = private(regularizer=SmoothElasticNet(), start=[0.1, 0.2, 0.3], classes=["north", "south"])
+    copy = clone(model)
+    assert copy.get_params() | {"regularizer": None} == model.get_params() | {"regularizer": None}
+    again = pickle.loads(pickle.dumps(model.fit(X2, Y2)))
+    assert_array_equal(again.decision_function(X2), model.decision_function(X2))
+    assert again.plan_ == model.plan_
+    assert again.privacy_ == model.privacy_
+    assert_array_equal(copy.fit(X2, Y2).coef_, model.coef_)
+
+
+def test_a_start_is_in_the_units_of_the_coefficients():
+    start = np.array([0.5, -1.0, 2.0])
+    model = private(epsilon=None, alpha=0.3, rounds=2, nodes=2, start=start).fit(X2, Y2)
+    rows, _ = bounded(X2, 4.0, True)
+    shards = [Shard.of(rows[p::2], Y2[p::2], classes=("north", "south")) for p in range(2)]
+    how = {"mechanism": Primal(), "schedule": 0.3, "rounds": 2, "draws": Keyed(0)}
+    V = simulate(shards, Topology.family("ring", 2), start=start * np.sqrt(2) * [4, 4, 1], **how).models()[0, 0]
+    assert_allclose([*model.coef_[0], *model.intercept_], V / np.sqrt(2) / [4, 4, 1])
+
+
+def test_an_optimum_that_is_not_reached_is_said():
+    with pytest.warns(ConvergenceWarning, match="not certified to tol=1e-06"):
+        model = exact(rounds=2).fit(X2, Y2)
+    assert model.n_iter_ == 2
+
+
+def test_rows_of_nothing_but_zeros():
+    model = exact(fit_intercept=False, rounds=2).fit(np.zeros((10, 2)), np.arange(10) % 2)
+    assert_array_equal(model.coef_, [[0.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        private(),
+        private(margin=0.0, start=[0.1, 0.2, 0.3]),
+        exact(loss=Logistic(), regularizer=SmoothElasticNet()),
+        exact(loss=HuberHinge(), topology=nx.path_graph(3), start=np.zeros(3)),
+        private(epsilon=None, alpha=linear(0.2, 0.1), rounds=4, loss="smoothed_hinge", ledger=None),
+    ],
+)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_saved_model_predicts_the_same(model, classes, tmp_path):
+    X, y = (X2, Y2) if classes == 2 else (X3, Y3)
+    path = tmp_path / "model.json"
+    model = clone(model).fit(X, y)
+    model.save(path)
+    again = NetworkClassifier.load(path)
+    assert_array_equal(again.decision_function(X), model.decision_function(X))
+    assert_array_equal(again.predict(X), model.predict(X))
+    assert again.privacy_ == model.privacy_
+    assert hasattr(again, "predict_proba") == hasattr(model, "predict_proba")
+    assert again.n_iter_ == model.n_iter_
+    with pytest.raises(ValueError, match="X has 1 features, but NetworkClassifier is expecting 2"):
+        again.predict(X[:, :1])
+    if model.regularizer is not None or not isinstance(model.topology, str) or model.alpha is not None:
+        with pytest.raises((DeclarationError, TopologyError)):  # never something else than was meant
+            again.fit(X, y)
+
+
+def test_names_of_columns_are_saved(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X2, columns=["a", "b"])
+    exact().fit(frame, Y2).save(tmp_path / "model.json")
+    again = NetworkClassifier.load(tmp_path / "model.json")
+    assert list(again.feature_names_in_) == ["a", "b"]
+    with pytest.raises(ValueError, match="feature names should match"):
+        again.predict(frame[["b", "a"]])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "dynadp-model"}, "not a dynadp-estimator file"),
+        ({"version": 2}, "has version 2, this program reads 1; upgrade dynadp"),
+        ({"coef_": [[1.0]]}, "expected 1 x 2 finite coefficients"),
+        ({"coef_": [[1.0, None]]}, "is damaged"),
+        ({"intercept_": [1.0, 2.0]}, "is damaged"),
+        ({"parameters": {"colour": "red"}}, "is damaged: TypeError"),
+        ({"privacy_": ...}, "is damaged: KeyError 'privacy_'"),
+    ],
+)
+def test_damaged_files_are_refused(tmp_path, change, message):
+    path = tmp_path / "model.json"
+    private().fit(X2, Y2).save(path)
+    content = json.loads(path.read_text()) | change
+    path.write_text(json.dumps({name: value for name, value in content.items() if value is not ...}))
+    with pytest.raises(RecordError, match=message):
+        NetworkClassifier.load(path)
+
+
+def test_no_file_and_no_json(tmp_path):
+    with pytest.raises(RecordError, match="cannot read"):
+        NetworkClassifier.load(tmp_path / "none.json")
+    (tmp_path / "text.json").write_text("{")
+    with pytest.raises(RecordError, match="is not JSON"):
+        NetworkClassifier.load(tmp_path / "text.json")
+    with pytest.raises(NotFittedError):
+        private().save(tmp_path / "model.json")
+
+
+def test_only_the_estimator_needs_scikit_learn():
+    root = Path(dynadp.__file__).parent
+    needs = re.compile(r"^(from|import) sklearn", re.MULTILINE)
+    assert {str(path.relative_to(root)) for path in root.rglob("*.py") if needs.search(path.read_text())} == {"estimators.py"}
