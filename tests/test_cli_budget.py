@@ -167,17 +167,17 @@ def test_ledger_verify_finds_a_flipped_bit_and_a_cut(book, tmp_path):
     assert newer["head"] != head
     assert dynadp(f"ledger verify {older}").exit_code == 0  # alone it looks sound
     cut = dynadp(f"ledger verify {older} --head {newer['head']}")
-    assert cut.exit_code == 1
+    assert cut.exit_code == 5
     assert "cut, rolled back or replaced" in cut.output
     content = bytearray(book.read_bytes())
     content[content.index(b'"epsilon":2.0') + 10] ^= 1
     book.write_bytes(content)
     broken = dynadp(f"ledger verify {book} --json")
-    assert broken.exit_code == 1
+    assert broken.exit_code == 5
     assert json.loads(broken.stdout)["sound"] is False
     assert "DAMAGED" in dynadp(f"ledger verify {book}").output
     shown = dynadp(f"ledger show {book}")
-    assert shown.exit_code == 1
+    assert shown.exit_code == 5
     assert "damaged" in shown.output
 
 

@@ -352,8 +352,11 @@ def test_bases(tmp_path):
         ledger.spend("a", 1, [event for event in whole if event.round == 1], b"", **STAMP)
         ledger.close_run("a", "stopped", **STAMP)
         assert ledger.counted() == whole  # for ever
-        ledger.set_cap(Cap(1e6, 0.0, 2.0), **STAMP)
         refused(ledger, "run 'a' took the whole cap", lambda: ledger.reserve("b", many, dataset="rows", **STAMP))
+        ledger.set_cap(Cap.of(1.001, 1e-5), **STAMP)  # all of the first plan counts under a larger cap
+        refused(ledger, "do not fit", lambda: ledger.reserve("b", many, dataset="rows", **STAMP))
+        ledger.set_cap(Cap.of(9.0, 1e-5), **STAMP)
+        assert ledger.reserve("b", many, dataset="rows", **STAMP) == "renyi"
 
 
 # ----------------------------------------------------------------------------------------------------------------- crashes

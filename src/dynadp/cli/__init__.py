@@ -281,11 +281,11 @@ def show(ledger_file: str, as_json: bool) -> None:
 @JSON
 @click.pass_context
 def verify(ctx: click.Context, ledger_file: str, head: str | None, as_json: bool) -> None:
-    """Check every byte that matters; exit code 1 if anything is wrong."""
+    """Check every byte that matters; exit code 5 if anything is wrong."""
     from dynadp.cli.ledger import run_verify
 
     if not run_verify(ledger_file, head, as_json):
-        ctx.exit(1)
+        ctx.exit(5)
 
 
 @ledger.command()

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dynadp.errors import DeclarationError, LedgerError
-from dynadp.privacy.accountant import odds
+from dynadp.privacy.accountant import odds, total
 from dynadp.privacy.events import from_json
 from dynadp.privacy.filter import Cap
 from dynadp.privacy.ledger import Ledger
@@ -40,13 +40,18 @@ def run_show(path: str, as_json: bool) -> None:
     else:
         words = odds(cap["epsilon"], cap["delta"])
         click.echo(f"Cap: epsilon = {cap['epsilon']:g} at delta = {cap['delta']:g} over all runs: {words}.")
-        click.echo(
-            f"Counted against it, with what open runs reserved: sum of alpha {cap['sum']:.4g} of {cap['epsilon']:g}, or Rényi "
-            f"loss {cap['renyi']:.4g} of {cap['budget']:.4g} (order {cap['order']:g}); one of them has to fit."
-        )
-        click.echo(
-            f"Spent so far: at most epsilon = {cap['odometer']:.4g} at delta = {cap['delta']:g}, however the runs were chosen."
-        )
+        if cap["taken_by"]:
+            click.echo(
+                f"Taken whole by run {cap['taken_by']}: its plan was fixed before its first release and costs epsilon = "
+                f"{cap['taken']:.4g} in total. Nothing may follow under this cap."
+            )
+        else:
+            click.echo(
+                f"Counted against it, with what open runs reserved: sum of alpha {cap['sum']:.4g} of {cap['epsilon']:g}, or "
+                f"Rényi loss {cap['renyi']:.4g} of {cap['budget']:.4g} (order {cap['order']:g}); one of them has to fit."
+            )
+            spent = f"epsilon = {cap['odometer']:.4g} at delta = {cap['delta']:g}"
+            click.echo(f"Spent so far: at most {spent}, however the runs were chosen.")
     for note in result["notes"]:
         click.echo(f"Note: {note}")
     click.echo(f"{result['entries']} entries, head {result['head']}")
@@ -99,7 +104,7 @@ def run_close(path: str, run: str, who: str | None) -> None:
 
 def _summary(ledger: Ledger) -> dict[str, Any]:
     runs: dict[str, dict[str, Any]] = {}
-    entries = 0
+    entries, in_force = 0, None
     for entry in ledger.entries():
         entries += 1
         if entry.kind == "reserve":
@@ -114,18 +119,29 @@ def _summary(ledger: Ledger) -> dict[str, Any]:
                 "rounds_spent": 0,
                 "alpha_spent": 0.0,
                 "state": "open",
+                "plan": plan,
+                "cap": in_force,
+                "kept": True,
             }
         elif entry.kind == "spend":
             runs[str(entry.run)]["rounds_spent"] += 1
             runs[str(entry.run)]["alpha_spent"] += sum(from_json(event).alpha for event in entry.details["events"])
         elif entry.kind == "close":
-            runs[str(entry.run)]["state"] = entry.details["reason"]
+            run = runs[str(entry.run)]
+            run["state"], run["kept"] = entry.details["reason"], run["rounds_spent"] > 0
+        elif entry.kind == "cap":
+            in_force = Cap(**entry.details)
     cap, counted = ledger.cap, ledger.counted()
-    figures = None
+    figures: dict[str, Any] | None = None
     if cap is not None:
         plain, moment = cap.spent(counted)
         figures = {"epsilon": cap.epsilon, "delta": cap.delta, "order": cap.order, "budget": cap.budget}
+        whole = next((run for run in runs.values() if run["basis"] == "plan" and run["cap"] == cap and run["kept"]), None)
         figures |= {"sum": plain, "renyi": moment, "odometer": cap.odometer(ledger.spent())}
+        figures |= {"taken_by": whole["run"] if whole else None}
+        figures |= {"taken": total(whole["plan"], cap.delta).epsilon if whole else None}
+    for run in runs.values():
+        del run["plan"], run["cap"], run["kept"]
     return {
         "node": ledger.node,
         "cap": figures,

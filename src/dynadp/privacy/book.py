@@ -69,12 +69,13 @@ class Run:
 
     plan: list[Event]
     basis: Basis
+    cap: Cap | None = None  # under which it was admitted
     spent: dict[int, int] = field(default_factory=dict)  # round: id of its entry
     closed: bool = False
 
     @property
     def took_all(self) -> bool:
-        """Whether nothing may ever follow it: admitted as a fixed plan, and not given up before its first release."""
+        """Whether nothing may follow it under its cap: admitted as a fixed plan, and not given up before its first release."""
         return self.basis == "plan" and bool(self.spent or not self.closed)
 
 
@@ -119,8 +120,11 @@ class Book:
             raise BudgetRefused(f"run {run!r} was reserved before; a run is reserved once, choose another id")
         if not plan:
             raise BudgetRefused(f"the plan of run {run!r} is empty; expected the events of all its rounds")
-        if whole := [name for name, other in self.runs.items() if other.took_all]:
-            raise BudgetRefused(f"run {whole[0]!r} took the whole cap by its discretised total; nothing may ever follow it")
+        if whole := [name for name, other in self.runs.items() if other.took_all and other.cap == self.cap]:
+            raise BudgetRefused(
+                f"run {whole[0]!r} took the whole cap, so nothing may follow it; another run needs a larger cap, set without "
+                "regard to what was released"
+            )
 
     def spend(self, run: str, round: int, events: list[Event]) -> dict[str, Any]:
         """What an entry for this release says; refused where it was not reserved, or was made before."""
@@ -173,7 +177,7 @@ class Book:
         elif entry.kind == "reserve":
             plan = [from_json(event) for event in details["plan"]]
             self.plan(run, plan)
-            self.runs[run] = Run(plan, details["basis"])
+            self.runs[run] = Run(plan, details["basis"], self.cap)
         elif entry.kind == "spend":
             self.spend(run, round, [from_json(event) for event in details["events"]])
             self.runs[run].spent[round] = entry.id
