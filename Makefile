@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 # One thread for each test worker's linear algebra: two workers share two cores.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: run test test-slow bench growth budget plan-study clean
+.PHONY: run test test-slow test-matrix bench growth budget plan-study clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.report
@@ -22,6 +22,23 @@ test: $(VENV)/.dev
 
 test-slow: $(VENV)/.dev
 	$(ONE_THREAD) $(BIN)/pytest -n 2 -m slow
+
+# The first tier with every Python from 3.11 that is on the path, and with the lowest versions that pyproject.toml admits.
+test-matrix:
+	@for p in python3.11 python3.12 python3.13 python3.14; do \
+		if $$p -c '' 2>/dev/null; then $(MAKE) VENV=.venv-$$p PYTHON=$$p .venv-$$p/.tested || exit 1; \
+		else echo "$$p is not on the path: not tried"; fi; done
+	$(MAKE) VENV=.venv-lowest .venv-lowest/.lowest-tested
+
+$(VENV)/.tested: $(VENV)/.dev FORCE
+	$(ONE_THREAD) $(BIN)/pytest -n 2 -m "not slow"
+
+$(VENV)/.lowest-tested: $(VENV)/bin/python FORCE
+	$(BIN)/python -m pip install --quiet uv
+	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --resolution lowest-direct --editable '.[dev]'
+	$(ONE_THREAD) $(BIN)/pytest -n 2 -m "not slow"
+
+FORCE:
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
@@ -48,4 +65,4 @@ $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf .venv* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

@@ -4,11 +4,11 @@ What is listed here is the public interface; each name is imported when it is fi
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from logging import NullHandler, getLogger
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from dynadp.columns import Categorical, Numeric
     from dynadp.data import Label, Schema, Shard
     from dynadp.datasets import Dataset, adult, adult_schema, census, partition
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from dynadp.runtime.simulation import Run, simulate
     from dynadp.topology import Topology
     from dynadp.training import Trained, train
-
-__version__ = version("dynadp")
 
 _HOME = {
     "columns": ("Categorical", "Numeric"),
@@ -69,6 +67,8 @@ getLogger("dynadp").addHandler(NullHandler())  # silent, unless a program asks f
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":  # reading it takes longer than all the rest
+        return import_module("importlib.metadata").version("dynadp")
     if name not in _MODULE:
         raise AttributeError(f"module 'dynadp' has no attribute {name!r}")
     found = getattr(import_module(f"dynadp.{_MODULE[name]}"), "total" if name == "account" else name)
