@@ -290,6 +290,7 @@ def _query(path: Path, name: str, sql: str, size: int) -> Iterator[list[tuple[An
     try:
         with duckdb.connect(":memory:", config=_ALONE) as connection:
             connection.execute(f"SET allowed_paths = [{_quoted(path)}]")
+            connection.execute("SET enable_progress_bar = false")  # it would draw on stdout
             connection.execute("SET enable_external_access = false")
             connection.execute("SET lock_configuration = true")
             answer = connection.execute(sql)

@@ -194,7 +194,7 @@ def solve(
     F = point
     Z = problem.rows.margins(F)
     G = problem.gradient(F, q, b, Z)
-    memory, slow, before, finite = _QuasiNewton(), 0, np.full(shape, np.inf), True
+    memory, slow, remade, before, finite = _QuasiNewton(), 0, 0, np.full(shape, np.inf), True
     for iteration in range(1, max_iterations + 1):
         error = rounding_error(problem, F, q[:, at], b_size[:, at])
         bound = certificate(problem, G, error)
@@ -211,6 +211,9 @@ def solve(
             F, Z, G = F[:, going], Z[:, going], G[:, going]
             memory.keep(going)
         if factor is None or slow == 2 or (iteration == 1 and factor.majorant):
+            remade += slow == 2
+            if remade > 1:  # rows that were left out may be the ones that curve
+                thin = 1
             factor = Factor.at(problem, F, Z, q, step=thin, majorant=factor is None)
             slow, before = 0, np.full(todo.shape, np.inf)
             if len(at) == 1 and factor.inverses.ndim == 4:  # Newton's method: old pairs would only spoil it
