@@ -229,6 +229,11 @@ def test_unequal_totals(place):
 
 def test_alpha_in_each_round_and_no_mechanism(place):
     Path("alpha.toml").write_text(ALPHA.replace("rounds = 60", "rounds = 4"))
+    words = dynadp("train alpha.toml --out words").output
+    assert "Trained in 4 rounds. SIMULATION" in words
+    assert "No accuracy is shown" in words
+    Path("told.toml").write_text(Path("alpha.toml").read_text() + '[evaluation]\nfile = "public.csv"\npublic = true\n')
+    assert "which the run file declares public" in dynadp("train told.toml --out told").output
     found = answer("train alpha.toml --json")
     assert found["rounds"] == 4
     assert load_run("runs/long")["config"]["plan"]["alpha"] == 0.5

@@ -13,7 +13,7 @@ from dynadp.topology import Topology
 RING = Topology.family("ring", 5)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     st.sampled_from(["primal", "dual"]),
     st.floats(0.05, 20),

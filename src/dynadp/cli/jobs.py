@@ -23,12 +23,17 @@ from dynadp.runtime.books import now
 from dynadp.runtime.simulation import Round
 
 
-def run_check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
-    """Print what a run would do and spend; train nothing."""
+def run_check(path: str, overrides: dict[str, Any], as_json: bool) -> dict[str, Any]:
+    """Print, and return, what a run would do and spend; train nothing."""
     result = Job.load(path, overrides).check()
     if as_json:
         click.echo(json.dumps(result, indent=1))
-        return
+    else:
+        _say(path, result)
+    return result
+
+
+def _say(path: str, result: dict[str, Any]) -> None:
     click.echo(f"{path} is sound: {result['topology']}, {result['columns']} columns with the intercept.")
     for node, facts in result["nodes"].items():
         line = f"  {node}: {facts['rows']:,} rows"
@@ -49,16 +54,11 @@ def run_check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
     )
 
 
-def refused(result: dict[str, Any]) -> list[str]:
-    """Nodes whose ledgers would refuse."""
-    return [node for node, facts in result["nodes"].items() if "ledger" in facts and not facts["ledger"]["admitted"]]
-
-
 def run_train(path: str, overrides: dict[str, Any], out: str | None, dry_run: bool, resume: bool, as_json: bool) -> None:
     """Train, with progress on stderr; print what came out."""
     if dry_run:
-        run_check(path, overrides, as_json)
-        nodes = refused(Job.load(path, overrides).check())
+        facts = run_check(path, overrides, as_json)["nodes"]
+        nodes = [node for node, own in facts.items() if "ledger" in own and not own["ledger"]["admitted"]]
         if nodes:
             raise BudgetRefused(f"the ledger of {', '.join(nodes)} would refuse this run; plan less, or raise its cap")
         return
