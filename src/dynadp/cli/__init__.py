@@ -24,6 +24,11 @@ class Commands(click.Group):
         except DynadpError as error:
             click.echo(f"dynadp: {error}", err=True)
             ctx.exit(next((code for kinds, code in _CODES if isinstance(error, kinds)), 1))
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            click.echo(f"dynadp: {error.filename or 'the system'}: {error.strerror or error}", err=True)
+            ctx.exit(1)
         except KeyboardInterrupt:
             click.echo("dynadp: interrupted", err=True)
             ctx.exit(130)
@@ -247,17 +252,26 @@ def predict(model: str, data: str, separator: str | None) -> None:
 @main.command()
 @click.argument("model", type=click.Path())
 @click.argument("data", metavar="FILE", type=click.Path(dir_okay=False))
+@click.option("--separator", type=click.Choice([",", ";", "\t"]), help="Of a CSV file; by default as its header has it.")
 @click.option("--public", is_flag=True, help="These rows are published or synthetic.")
 @click.option(
     "--ledger", "ledger_file", type=click.Path(dir_okay=False), help="They are not: charge this ledger, and add noise."
 )
 @click.option("--alpha", type=Positive(), help="How much that one release may lose.")
 @JSON
-def evaluate(model: str, data: str, public: bool, ledger_file: str | None, alpha: float | None, as_json: bool) -> None:
+def evaluate(
+    model: str,
+    data: str,
+    separator: str | None,
+    public: bool,
+    ledger_file: str | None,
+    alpha: float | None,
+    as_json: bool,
+) -> None:
     """Accuracy of a model on public rows; on private rows only with noise, charged to a ledger."""
     from dynadp.cli.jobs import run_evaluate
 
-    run_evaluate(model, data, public, ledger_file, alpha, as_json)
+    run_evaluate(model, data, separator, public, ledger_file, alpha, as_json)
 
 
 @main.group()
@@ -311,3 +325,41 @@ def close(ledger_file: str, run: str, who: str | None) -> None:
     from dynadp.cli.ledger import run_close
 
     run_close(ledger_file, run, who)
+
+
+@main.command()
+@click.option(
+    "--theorem",
+    type=click.Choice(["3", "4", "4.1", "5", "6", "6.1", "6.2"]),
+    required=True,
+    help="3: Algorithm 1; 4 (and 4.1): Algorithm 2; 5, 6 (and 6.1, 6.2): Algorithm 3.",
+)
+@click.option("--accuracy", type=Positive(), help="alpha_acc: expected loss above the reference's, at most.")
+@click.option(
+    "--failure",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.01,
+    show_default=True,
+    help="delta, of each event that may fail.",
+)
+@click.option("--norm", type=Positive(), required=True, help="||f0||, length of the reference classifier.")
+@click.option("--dimension", type=click.IntRange(min=1), help="Columns of the rows, with the intercept.")
+@click.option("--alpha", type=Positive(), help="Loss of one round; the smallest, where it varies.")
+@click.option("--C", "C", type=Positive(), default=1.0, show_default=True, help="The paper's C^R.")
+@click.option("--c1", type=Positive(), default=0.25, show_default=True, help="sup L'', the paper's c4 too.")
+@click.option("--eta", type=Positive(), help="Penalty; Theorem 4 can do without.")
+@click.option("--degree", type=click.IntRange(min=1), help="Neighbours of the node; Theorem 4 can do without.")
+@click.option("--rounds", type=ROUNDS, default=1, show_default=True, help="Rounds for which it must hold at once.")
+@click.option(
+    "--rows", type=click.IntRange(min=1), help="Asks back: the accuracy for an --alpha, or the alpha for an --accuracy."
+)
+@click.option("--beta", type=Positive(), help="The form as printed, with this value of the paper's unknown constant.")
+@JSON
+def bounds(**given: Any) -> None:
+    """How many rows a node needs for an accuracy, by the paper's Theorems 3 to 6, corrected; or back from rows.
+
+    Worst-case bounds: they show how rows, alpha and accuracy trade, not what a run will reach.
+    """
+    from dynadp.cli.theory import run_bounds
+
+    run_bounds(**given)
