@@ -24,7 +24,16 @@ import dynadp
 from dynadp.columns import Numeric
 from dynadp.data import Label, Schema, Shard
 from dynadp.datasets import census
-from dynadp.errors import BudgetRefused, CellError, DataError, DeclarationError, RecordError, SeededRefused, TopologyError
+from dynadp.errors import (
+    BudgetRefused,
+    CellError,
+    DataError,
+    DeclarationError,
+    NotCertified,
+    RecordError,
+    SeededRefused,
+    TopologyError,
+)
 from dynadp.estimators import NetworkClassifier
 from dynadp.losses import HuberHinge, Logistic
 from dynadp.noise import Keyed
@@ -385,7 +394,7 @@ def test_shards_are_taken_as_they_are():
     ("X", "more", "topology", "message"),
     [
         (X2, {"nodes": np.zeros(3)}, "ring", r"nodes has shape \(3,\) for 200 rows"),
-        (X2, {"nodes": np.arange(200) % 4}, nx.path_graph(3), "rows are given for nodes"),
+        (X2, {"nodes": np.arange(200) % 4}, nx.path_graph(3), "names one that the network does not have"),
         (X2, {"nodes": np.arange(200) % 2}, nx.path_graph(3), "node '2' has no row: n_samples=200 for 3 nodes"),
         (X2[98:102], {}, "ring", "node '4' has no row"),
         ([(X2, Y2), Shard.of(np.eye(2), [1, -1])], {}, "ring", "a list of different things"),
@@ -662,3 +671,27 @@ def test_only_the_estimator_needs_scikit_learn():
     root = Path(dynadp.__file__).parent
     needs = re.compile(r"^(from|import) sklearn", re.MULTILINE)
     assert {str(path.relative_to(root)) for path in root.rglob("*.py") if needs.search(path.read_text())} == {"estimators.py"}
+
+
+def test_a_fit_that_fails_gives_back_what_it_reserved(tmp_path, monkeypatch):
+    data = census(300, nodes=3)
+    X, y = {k: v for k, v in data.train.items() if k != "income"}, data.train["income"]
+    paths = {}
+    for p in ("0", "1", "2"):
+        paths[p] = tmp_path / f"{p}.sqlite"
+        with Ledger.create(paths[p], p, who="test", at="2026-03-01T12:00:00+00:00") as ledger:
+            ledger.set_cap(Cap.of(1.0, 1e-5), who="test", at="2026-03-01T12:00:00+00:00")
+    model = NetworkClassifier(epsilon=1.0, delta=1e-5, schema=data.schema, nodes=3, ledger=paths)
+    bad = {**X, "age": np.where(np.arange(300) == 299, "old", X["age"].astype(str))}
+    with pytest.raises(CellError, match="row 299: the value is not a number"):
+        model.fit(bad, y)
+    with monkeypatch.context() as broken:  # a failure after the reservation, before anything is released
+        broken.setattr("dynadp.estimators.solve", lambda *_, **__: (_ for _ in ()).throw(NotCertified("not today")))
+        broken.setattr(
+            "dynadp.estimators.NetworkClassifier._centre", lambda self, *_: setattr(self, "schema_", self.schema) or ()
+        )
+        with pytest.raises(NotCertified):
+            model.fit(X, y)
+    assert model.fit(X, y).privacy_["protected"]
+    with pytest.raises(BudgetRefused):
+        model.fit(X, y)

@@ -327,6 +327,7 @@ def test_accuracy_on_private_rows_is_charged_or_refused(place):
 
 def test_rows_that_the_schema_drops_have_no_prediction(place, data):
     Path("run.toml").write_text(ALPHA.replace("rounds = 60", "rounds = 3"))
+    Path("schema.toml").write_text(Path("schema.toml").read_text().replace("missing = 53.5", 'missing = "drop"'))
     answer("train run.toml --json")
     table = {name: cells[:3].astype(object) for name, cells in data.test.items()}
     table["age"][1] = "?"
@@ -354,3 +355,113 @@ def test_init_asks_when_it_can_and_says_what_is_missing(tmp_path, monkeypatch):
     run_init("asked", flags | {"epsilon": 1.0, "delta": 1e-5, "seed": 3}, True)
     assert load_schema("asked/schema.toml").features == ("age", "sex=f", "sex=m", "(intercept)")
     assert "nothing is overwritten" in dynadp(f"{INIT.replace('init .', 'init asked')}").output
+
+
+def test_what_dropped_rows_leave_must_be_declared(place):
+    """The number of rows is public; where it depends on cells, it is not read off them."""
+    caps()
+    Path("schema.toml").write_text(Path("schema.toml").read_text().replace("missing = 53.5", 'missing = "drop"'))
+    result = dynadp("check run.toml")
+    assert result.exit_code == 2
+    assert result.output.count("rows = N, as public") == 3
+    text = Path("run.toml").read_text()
+    for node in NODES:
+        text = text.replace(f'name = "{node}"\n', f'name = "{node}"\nrows = 500\n')
+    Path("run.toml").write_text(text)
+    assert dynadp("check run.toml").exit_code == 0
+    Path("run.toml").write_text(text.replace("rows = 500", "rows = 499", 1))
+    assert "node north: rows = 499 is declared" in dynadp("check run.toml").output
+
+
+def test_a_failure_after_the_last_round_is_resumed(place, monkeypatch):
+    """Everything is entered and closed, but the model could not be written: it is made again from the ledgers."""
+    caps()
+    monkeypatch.setattr(
+        "dynadp.record.RunFolder.finish", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left", "model"))
+    )
+    failed = dynadp("train run.toml")
+    assert failed.exit_code == 1
+    assert "No space left" in failed.output
+    monkeypatch.undo()
+    monkeypatch.chdir(place)
+    heads = [answer(f"ledger show {node}.sqlite --json")["head"] for node in NODES]
+    assert answer("train run.toml --resume --json")["protected"]
+    assert [answer(f"ledger show {node}.sqlite --json")["head"] for node in NODES] == heads
+    assert len(list(read_rounds("runs/first"))) == 60
+
+
+def test_a_folder_of_the_users_is_left_alone(place):
+    caps(0.5)
+    Path("mine").mkdir()
+    assert dynadp("train run.toml --out mine").exit_code == 3
+    assert Path("mine").is_dir()
+    assert list(Path("mine").iterdir()) == []
+
+
+def test_one_process_at_a_time_works_on_a_run(place):
+    from contextlib import ExitStack
+
+    from dynadp.jobs import hold
+
+    Path("run.toml").write_text(ALPHA.replace("rounds = 60", "rounds = 3"))
+    answer("train run.toml --json")
+    Path("runs/long/model.json").unlink()
+    with ExitStack() as stack:
+        hold(stack, Path("runs/long"))
+        busy = dynadp("train run.toml --resume")
+        assert busy.exit_code == 1
+        assert "another process is at work" in busy.output
+    assert dynadp("train run.toml --resume").exit_code == 0
+
+
+def test_settings_count(place):
+    base = ALPHA.replace("rounds = 60", "rounds = 3")
+    Path("a.toml").write_text(base)
+    Path("b.toml").write_text(base + "[training.regularizer]\nname = 'smooth_elastic_net'\nl1 = 500\n")
+    Path("c.toml").write_text(base.replace('name = "long"', 'name = "long"\noutput = "last"'))
+    for name in "abc":
+        answer(f"train {name}.toml --out out-{name} --json")
+    assert len({Path(f"out-{name}/model.json").read_bytes() for name in "abc"}) == 3
+    base = "\n".join(line for line in Path("run.toml").read_text().splitlines() if not line.startswith("ledger"))
+    Path("d.toml").write_text(base.replace('output = "network"', 'output = "last"'))
+    Path("e.toml").write_text(base)
+    Path("schema.toml").write_text("intercept = 0.0\n" + Path("schema.toml").read_text())
+    for name in "de":
+        answer(f"train {name}.toml --seed 2 --out out-{name} --json")
+    assert Path("out-d/model.json").read_bytes() != Path("out-e/model.json").read_bytes()
+
+
+def test_what_can_be_known_before_training_is(place):
+    caps()
+    with open("run.toml", "a") as file:
+        file.write('[evaluation]\nfile = "nowhere.csv"\npublic = true\n')
+    assert "nowhere.csv" in dynadp("check run.toml").output
+    text = Path("run.toml").read_text().replace("nowhere.csv", "public.csv").replace('"south.csv"', '"north.csv"')
+    Path("run.toml").write_text(text)
+    assert "two have the same file" in dynadp("check run.toml").output
+    Path("empty.csv").write_text(Path("west.csv").read_text().splitlines()[0] + "\n")
+    Path("run.toml").write_text(text.replace('file = "north.csv"\nledger = "south', 'file = "empty.csv"\nledger = "south'))
+    assert "node south has no rows" in dynadp("check run.toml").output
+
+
+def test_a_typo_in_a_charged_evaluation_costs_nothing(place):
+    caps()
+    answer("train run.toml --epsilon 0.5 --json")
+    before = answer("ledger show north.sqlite --json")["head"]
+    assert dynadp("evaluate runs/first typo.csv --ledger north.sqlite --alpha 0.1").exit_code == 1
+    assert answer("ledger show north.sqlite --json")["head"] == before
+    assert dynadp("evaluate runs/first public.csv --public --alpha 3").exit_code == 2
+    swapped = json.loads(Path("runs/first/model.json").read_text())
+    swapped["classes"].reverse()
+    Path("swapped.json").write_text(json.dumps(swapped))
+    assert "classes are not those of its schema" in dynadp("predict swapped.json public.csv").output
+
+
+def test_init_leaves_nothing_behind_when_refused_and_quotes_what_it_prints(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    common = "--label y --negative 0 --positive 1 --numeric a:0:1"
+    assert dynadp(f"init x --node n=n.csv {common} --numeric b:5:1").exit_code == 2
+    assert not Path("x").exists()
+    shown = dynadp(f"init x --node 'my $(node)=n.csv' {common} --numeric 'p:q:0:1'").output
+    assert "--node 'my $(node)'" in shown
+    assert "p:q" in load_schema("x/schema.toml").features

@@ -189,3 +189,18 @@ def test_accuracy_on_adult_at_alpha_1_a_round(adult_data):
     assert 0.22 < median_error(paper.V) < 0.33
     assert median_error(dual.models("tail")) < median_error(dual.V) - 0.005
     assert median_error(paper.models("tail")) < median_error(paper.V) - 0.05
+
+
+def test_residuals_are_made_of_messages_alone(census5):
+    """Also with own = "paper", whose next round uses a private vector: what is logged must not."""
+    V = []
+    ring = Topology.family("ring", 5)
+    run = simulate(
+        census5.shards(), ring, rho=1e-2, eta=0.1, rounds=4, mechanism=Primal(own="paper"), schedule=0.5, draws=Keyed(3),
+        on_round=lambda entry, messages: V.append(messages.copy()),
+    )  # fmt: skip
+    W = [np.zeros_like(V[0])]
+    for messages in V:
+        W.append(0.5 * (2 * messages + neighbour_sums(ring, messages)))
+    for n, entry in enumerate(run.rounds, 1):
+        assert entry.change == pytest.approx(2 * 0.1 * np.linalg.norm(W[n] - W[n - 1], axis=-1))

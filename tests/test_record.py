@@ -175,7 +175,7 @@ def test_file_that_is_damaged_or_gone_is_a_clear_error(run, name, load, content)
         (lambda c: c["schema"].update(norm=9.0), "the schema does not match its hash"),
         (lambda c: c.update(schema_hash="0" * 64), "the schema does not match its hash"),
         (lambda c: c["schema"].pop("label"), "is damaged"),
-        (lambda c: c.pop("coef"), "is damaged: KeyError.'coef'.; restore it from a copy"),
+        (lambda c: c.pop("coef"), "is damaged: KeyError; restore it from a copy"),
         (lambda c: c.update(coef="many"), "is damaged"),
         (lambda c: c.update(classes=["low"]), "is damaged"),
         (lambda c: c.update(intercept=None), "is damaged"),

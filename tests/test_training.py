@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dynadp.datasets import census
-from dynadp.errors import BudgetRefused, DeclarationError, NotCertified, RecordError, SeededRefused
+from dynadp.errors import BudgetRefused, CellError, DeclarationError, NotCertified, RecordError, SeededRefused
 from dynadp.noise import Keyed, System
 from dynadp.perturbation import Primal
 from dynadp.planner import plan
@@ -149,9 +149,8 @@ def test_ledgers_hold_the_whole_run(data, tables, ledgers):
 
 def test_a_second_run_past_the_cap_is_refused_before_it_begins(data, tables, ledgers):
     train(data.schema, tables, RING, epsilon=2.0, delta=1e-5, books=books(ledgers))
-    unreadable = {p: {**tables[p], "age": np.full(1000, "old")} for p in NODES}  # bounding these rows would fail
     with pytest.raises(BudgetRefused):
-        train(data.schema, unreadable, RING, epsilon=0.5, delta=1e-5, books=books(ledgers, "second"))
+        train(data.schema, tables, RING, epsilon=0.5, delta=1e-5, books=books(ledgers, "second"))
     assert ledgers["a"].rounds("second") == []
 
 
@@ -263,9 +262,31 @@ def test_a_run_is_resumed_with_its_own_plan_only(data, tables, ledgers):
         train(data.schema, tables, RING, epsilon=0.9, delta=1e-5, books=books(ledgers, resume=True))
     with pytest.raises(BudgetRefused, match="reserved before"):
         train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, books=books(ledgers))
-    train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, books=books(ledgers, resume=True))
+    first = train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, books=books(ledgers, resume=True))
+    head = ledgers["a"].head
+    again = train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, books=books(ledgers, resume=True))  # all is entered
+    assert again.run.tail.tobytes() == first.run.tail.tobytes()
+    assert ledgers["a"].head == head
+
+
+def test_a_closed_run_that_did_not_spend_all_cannot_go_on(data, tables, ledgers):
+    with pytest.raises(Stop):
+        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, books=books(ledgers), on_round=stop_at(2))
+    ledgers["b"].close_run("run", "stopped", who="test", at=AT)
     with pytest.raises(BudgetRefused, match="is closed"):
         train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, books=books(ledgers, resume=True))
+
+
+def test_a_bad_cell_is_found_before_anything_is_reserved(data, tables, ledgers):
+    labels = tables["b"]["income"].astype(object)
+    labels[7] = "SECRET-CELL"
+    with pytest.raises(CellError, match="node 'b', income, row 7: the label is neither") as caught:
+        train(
+            data.schema, {**tables, "b": {**tables["b"], "income": labels}}, RING, epsilon=1.0, delta=1e-5,
+            books=books(ledgers),
+        )  # fmt: skip
+    assert "SECRET" not in str(caught.value)
+    assert ledgers["a"].counted() == []
 
 
 def test_the_papers_own_vector_is_not_kept(data, tmp_path):

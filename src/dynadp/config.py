@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dynadp.canonical import digest
 from dynadp.data import Schema
@@ -22,7 +22,23 @@ from dynadp.topology import FAMILIES, Topology
 
 Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]
-Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")]
+
+
+def _line(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must be a line of printable text")
+    return text
+
+
+def _plain(text: str) -> str:
+    if "/" in text or "\\" in text or text in (".", "..") or not text.isprintable():
+        raise ValueError("must be a line of printable text without slashes: a folder is named after it")
+    return text
+
+
+Line = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_line)]
+Name = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_plain)]
+File = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_line)]
 
 
 class Section(BaseModel):
@@ -42,19 +58,20 @@ class RunSection(Section):
 class DataSection(Section):
     """Where rows and their public declarations are."""
 
-    schema_file: Annotated[str, Field(alias="schema")]
-    file: str | None = None
+    schema_file: Annotated[File, Field(alias="schema")]
+    file: File | None = None
     node_column: str | None = None
     separator: Literal[",", ";", "\t"] | None = None
-    description: Name = "rows"
+    description: Line = "rows"
 
 
 class NodeSection(Section):
     """One node: its rows, its ledger, and a total of its own."""
 
-    name: Name
-    file: str | None = None
-    ledger: str | None = None
+    name: Line
+    file: File | None = None
+    ledger: File | None = None
+    rows: Annotated[int, Field(ge=1)] | None = None
     epsilon: Above0 | None = None
 
 
@@ -66,7 +83,7 @@ class TopologySection(Section):
     probability: Share | None = None
     seed: Annotated[int, Field(ge=0)] = 0
     edges: tuple[tuple[str, str], ...] | None = None
-    graphml: str | None = None
+    graphml: File | None = None
 
     @model_validator(mode="after")
     def _known(self) -> "TopologySection":
@@ -144,7 +161,7 @@ class TrainingSection(Section):
 class EvaluationSection(Section):
     """Rows on which accuracy may be told, because they are declared public."""
 
-    file: str
+    file: File
     public: Literal[True]
 
 
@@ -288,7 +305,7 @@ def load_schema(path: str | Path) -> Schema:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

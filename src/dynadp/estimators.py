@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -229,8 +230,12 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.plan_ = self._plan(np.bincount(owner), width, problems)
         start = self._start(problems, width)
         with ExitStack() as stack:
-            books = self._books(stack)
             events: list[Event] = []
+            if self.schema is not None:
+                self.schema.rows(X)  # a bad cell must not be found when part of the budget is spent
+            books = self._books(stack)
+            if books:
+                stack.push(partial(_given_up, books))
             if books and self.plan_:
                 books.reserve([replace(event, seeded=draws.seeded) for event in self.plan_.events])
             if self.schema is not None:
@@ -482,6 +487,12 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             words = f"SIMULATION: noise is seeded, so nobody is protected. With noise from the system: {words}"
         figures = {name: getattr(total, name) for name in ("epsilon", "delta", "alpha", "protected")}
         return {**figures, "statement": words, **rests}
+
+
+def _given_up(books: Books, kind: Any, *_: object) -> None:
+    """A fit that failed cannot go on: what it reserved and did not spend is free again."""
+    if kind is not None and books.begun:
+        books.close("stopped")
 
 
 def _unquoted(check: Any, *given: Any, **how: Any) -> Any:

@@ -1,9 +1,9 @@
 """A run file, carried out: check everything, say what it would spend, train, and go on after an interruption."""
 
-import shutil
+import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
@@ -14,7 +14,7 @@ import numpy as np
 from dynadp.arrays import Array
 from dynadp.config import RunFile, load_run_file, load_schema
 from dynadp.data import Schema
-from dynadp.errors import BudgetRefused, ConfigError, DataError, DynadpError, LedgerDamaged
+from dynadp.errors import ConfigError, DataError, DynadpError, LedgerDamaged, RecordError
 from dynadp.losses import Logistic
 from dynadp.noise import Keyed, System
 from dynadp.perturbation import Perturbation
@@ -24,9 +24,9 @@ from dynadp.privacy.ledger import Ledger
 from dynadp.record import Model, RunFolder, load_run
 from dynadp.regularizers import SquaredL2
 from dynadp.runtime.acceleration import Acceleration
-from dynadp.runtime.books import Books, MessageFolder, Outbox, now
+from dynadp.runtime.books import Books, MessageFolder, now
 from dynadp.runtime.simulation import Round, default_eta, simulate
-from dynadp.sources import count, shard, source, split_tables
+from dynadp.sources import Source, count, shard, source, split_tables, validate
 from dynadp.topology import Topology
 from dynadp.training import train
 
@@ -77,6 +77,13 @@ class Job:
         tables = attempt(lambda: _tables(file, path.parent, schema)) if schema else None
         tables = tables or {}
         counts = {node: attempt(partial(count, schema, rows)) for node, rows in tables.items()}
+        for node, rows in counts.items():
+            if rows == 0:
+                problems.append(f"node {node} has no rows; every node needs at least one")
+        if schema:
+            problems += _rows_problems(file, schema, counts)
+        if schema and file.evaluation is not None:
+            attempt(partial(_columns_of, path.parent / file.evaluation.file, file.data.separator, schema))
         for node in file.nodes:
             if node.ledger is not None:
                 attempt(partial(_ledger_of, path.parent / node.ledger, node.name))
@@ -94,9 +101,9 @@ class Job:
             centre = privacy.centring and self.schema.centre is None
             found = plan(
                 counts, self.topology, self.schema.dimension, epsilon=file.totals, delta=privacy.delta,
-                mechanism=privacy.mechanism, centring=centre,
+                mechanism=privacy.mechanism, centring=centre, features=len(self.schema.features) - bool(self.schema.intercept),
             )  # fmt: skip
-            return found
+            return replace(found, output=file.run.output)
         return self._given_plan(file.mechanism, counts) if privacy.alpha is not None else None
 
     def _given_plan(self, mechanism: Perturbation, counts: list[int]) -> Plan:
@@ -110,7 +117,9 @@ class Job:
         events = tuple(spending(mechanism, public, rounds, nodes, alphas, (), 0))
         total = network(events, privacy.delta or 0.0)
         said = ("as the run file says; nothing was planned",)
-        return Plan(mechanism, loss, C, rho, eta, rounds, tuple(alphas.tolist()), (), self.file.run.output, events, total, said)
+        regularizer = training.regularizer.made() if training.regularizer else SquaredL2()
+        numbers = C, rho, eta, rounds, tuple(alphas.tolist()), ()
+        return Plan(mechanism, loss, *numbers, self.file.run.output, events, total, said, regularizer)
 
     def check(self) -> dict[str, Any]:
         """What the run would spend, and whether the ledgers would let it."""
@@ -150,29 +159,33 @@ class Job:
             Called after every round with what it left and the number of rounds.
         """
         planned = self.plan()
-        folder, config = self._folder(out, planned, resume, created)
         rounds = planned.rounds if planned else PLAIN_ROUNDS
-
-        def note(entry: Round, V: Array) -> None:
-            folder.append(_lines(entry, self.topology.nodes, planned))
-            if on_round:
-                on_round(entry, rounds)
-
-        if planned is None:
-            return self._plain(folder, note)
         with ExitStack() as stack:
-            outbox = self._outbox(stack, folder, config["run_id"], who, resume)
+            before = self._begun(stack, out, planned) if resume else None
+            if not resume:
+                RunFolder.require_empty(out)
+            run_id = before["run_id"] if before else f"{self.file.run.name} {created} {token_hex(4)}"
+            books = self._books(stack, run_id, who, resume) if planned and self.file.run.seed is None else None
+            if books and planned:
+                for p in self.topology.nodes:
+                    validate(self.schema, self.tables[p], p)
+                books.reserve(planned.events)  # refused before a folder is made
+            folder = self._folder(stack, out, planned, run_id, created, books, resume)
+
+            def note(entry: Round, V: Array) -> None:
+                folder.append(_lines(entry, self.topology.nodes, planned))
+                if on_round:
+                    on_round(entry, rounds)
+
+            if planned is None:
+                return self._plain(folder, note)
             seed = self.file.run.seed
-            try:
-                trained = train(
-                    self.schema, self.tables, self.topology, epsilon=self.file.totals or planned.total.epsilon,
-                    delta=planned.total.delta, chosen=planned, draws=System() if seed is None else Keyed(seed), books=outbox,
-                    on_round=note,
-                )  # fmt: skip
-            except BudgetRefused:
-                if not resume:
-                    shutil.rmtree(folder.path)  # made above, and nothing was spent
-                raise
+            outbox = books or MessageFolder(folder.path / "messages", self.topology.nodes)
+            trained = train(
+                self.schema, self.tables, self.topology, epsilon=self.file.totals or planned.total.epsilon,
+                delta=planned.total.delta, chosen=planned, draws=System() if seed is None else Keyed(seed), books=outbox,
+                on_round=note,
+            )  # fmt: skip
         model = trained.model()
         total = trained.total
         word = "" if total.protected else "SIMULATION: seeded noise protects nobody; with system entropy this would cost "
@@ -200,43 +213,58 @@ class Job:
             rounds=training.rounds or PLAIN_ROUNDS, acceleration=Acceleration(gap=PLAIN_GAP), on_round=note,
         )  # fmt: skip
         statement = {"protected": False, "statement": "Algorithm 1 sends exact vectors: nothing is protected."}
-        model = Model.of(end.mean[0], self.schema, loss.describe(), "none", statement)
+        model = Model.of(end.models(self.file.run.output)[0, 0], self.schema, loss.describe(), "none", statement)
         folder.finish(model)
         return self._result(folder, model, len(end.rounds)) | {"epsilon": None, "delta": None, "protected": False, "nodes": {}}
 
-    def _folder(self, out: Path, planned: Plan | None, resume: bool, created: str) -> tuple[RunFolder, dict[str, Any]]:
-        said = {
+    def _said(self, planned: Plan | None) -> dict[str, Any]:
+        """Everything that is decided before the run."""
+        return {
             "file": self.file.model_dump(mode="json", by_alias=True),
             "schema_hash": self.schema.digest(),
             "topology": self.topology.describe(),
             "counts": dict(self.counts),
             "plan": planned.to_json() if planned else None,
         }
-        if resume:
-            config = load_run(out)["config"]
-            if {**said, "run_id": config.get("run_id")} != config:
-                raise ConfigError(f"{out} was begun with another run file, schema or rows; resume with those, or begin anew")
-            if (out / "model.json").exists():
-                raise ConfigError(f"{out} is finished: it has its model; there is nothing to resume")
-            folder = RunFolder(out)
-            (out / "rounds.jsonl").write_bytes(b"")  # told again, from the messages that were entered
-            return folder, config
-        config = {**said, "run_id": f"{self.file.run.name} {created} {token_hex(4)}"}
-        return RunFolder.create(out, config, simulation=self.file.run.seed is not None, created=created), config
 
-    def _outbox(self, stack: ExitStack, folder: RunFolder, run_id: str, who: str, resume: bool) -> Outbox:
-        if self.file.run.seed is not None:
-            return MessageFolder(folder.path / "messages", self.topology.nodes)
-        ledgers = {}
-        for node in self.file.nodes:
-            ledgers[node.name] = stack.enter_context(Ledger.open(self.path.parent / str(node.ledger)))
-        ledgers = {p: ledgers[p] for p in self.topology.nodes}
+    def _begun(self, stack: ExitStack, out: Path, planned: Plan | None) -> dict[str, Any]:
+        """The config of the run that is to go on, held so that no other process goes on with it too."""
+        config: dict[str, Any] = load_run(out)["config"]
+        if {**self._said(planned), "run_id": config.get("run_id")} != config:
+            raise ConfigError(
+                f"{out} was begun with another run file, schema or number of rows; resume with those, or begin anew"
+            )
+        if (out / "model.json").exists():
+            raise ConfigError(f"{out} is finished: it has its model; there is nothing to resume")
+        hold(stack, out)
+        return config
+
+    def _folder(
+        self, stack: ExitStack, out: Path, planned: Plan | None, run_id: str, created: str, books: Books | None, resume: bool
+    ) -> RunFolder:
+        if resume:
+            (out / "rounds.jsonl").write_bytes(b"")  # told again, from the messages that were entered
+            return RunFolder(out)
+        config = {**self._said(planned), "run_id": run_id}
+        try:
+            folder = RunFolder.create(out, config, simulation=self.file.run.seed is not None, created=created)
+            hold(stack, out)
+        except BaseException:
+            if books:
+                books.close("stopped")  # nothing was released, so all of it is given back
+            raise
+        return folder
+
+    def _books(self, stack: ExitStack, run_id: str, who: str, resume: bool) -> Books:
+        paths = {node.name: self.path.parent / str(node.ledger) for node in self.file.nodes}
+        ledgers = {p: stack.enter_context(Ledger.open(paths[p])) for p in self.topology.nodes}
         return Books(ledgers, run_id, dataset=self.file.data.description, who=who, clock=now, resume=resume)
 
     def _result(self, folder: RunFolder, model: Model, rounds: int) -> dict[str, Any]:
         evaluation, note = None, "accuracy on private rows is private: declare public rows in [evaluation] to be told one"
         if self.file.evaluation is not None:
-            evaluation = evaluate(model, self.path.parent / self.file.evaluation.file)
+            given = source(self.path.parent / self.file.evaluation.file, separator=self.file.data.separator)
+            evaluation = evaluate(model, given)
             note = f"on {self.file.evaluation.file}, which the run file declares public"
         return {
             "version": 1,
@@ -287,17 +315,41 @@ def _tables(file: RunFile, folder: Path, schema: Schema) -> dict[str, Any]:
     problems, found = [], {}
     for node in file.nodes:
         try:
-            given = source(folder / str(node.file), separator=file.data.separator)
-            missing = {column.name for column in schema.columns} | {schema.label.name}
-            missing -= set(given.columns)
-            if missing:
-                raise DataError(f"{given.name}: no column {', '.join(sorted(map(repr, missing)))}, which the schema declares")
-            found[node.name] = given
+            found[node.name] = _columns_of(folder / str(node.file), file.data.separator, schema)
         except DynadpError as error:
             problems.append(f"node {node.name}: {error}")
+    files = [(folder / str(node.file)).resolve() for node in file.nodes]
+    if len(set(files)) < len(files):
+        problems.append("nodes: two have the same file, so that every person in it would have rows at both; give each its own")
     if problems:
         raise ConfigError("\n".join(problems))
     return found
+
+
+def _columns_of(path: Path, separator: Any, schema: Schema) -> Source:
+    """The file, if it has the schema's columns and the label."""
+    given = source(path, separator=separator)
+    missing = ({column.name for column in schema.columns} | {schema.label.name}) - set(given.columns)
+    if missing:
+        raise DataError(f"{given.name}: no column {', '.join(sorted(map(repr, missing)))}, which the schema declares")
+    return given
+
+
+def _rows_problems(file: RunFile, schema: Schema, counts: Mapping[str, int | None]) -> list[str]:
+    """B_p is public: where dropping rows would read it off their cells, it has to be declared."""
+    problems = []
+    drops = any(column.missing == "drop" for column in schema.columns)
+    for node in file.nodes:
+        if node.rows is not None and counts.get(node.name) not in (None, node.rows):
+            problems.append(
+                f"node {node.name}: rows = {node.rows} is declared, but another number of rows stays; correct one of them"
+            )
+        elif node.rows is None and drops and file.run.seed is None and file.privacy.mechanism != "none":
+            problems.append(
+                f"node {node.name}: the schema drops rows with missing cells, so their number depends on cells: declare it, "
+                "rows = N, as public, or let the schema put a value there"
+            )
+    return problems
 
 
 def _ledger_of(path: Path, node: str) -> None:
@@ -306,6 +358,8 @@ def _ledger_of(path: Path, node: str) -> None:
         raise ConfigError(
             f"node {node}: there is no ledger {path}; make it: dynadp ledger cap {path} --node {node} --epsilon E --delta D"
         )
+    if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        raise ConfigError(f"node {node}: the ledger {path} or its folder cannot be written by this user")
     with Ledger.open(path, read_only=True) as ledger:
         if ledger.node != node:
             raise ConfigError(f"node {node}: {path} is the ledger of {ledger.node!r}")
@@ -317,3 +371,16 @@ def _lines(entry: Round, nodes: tuple[str, ...], planned: Plan | None) -> list[d
         {"round": entry.number, "node": p, "alpha": a, "disagreement": float(apart), "change": float(change)}
         for p, a, apart, change in zip(nodes, alphas, entry.disagreement[:, 0], entry.change[:, 0], strict=True)
     ]
+
+
+def hold(stack: ExitStack, folder: Path) -> None:
+    """Lock a run folder for as long as the stack lives; one process at a time works on a run."""
+    handle = stack.enter_context(open(folder / "run.json", "rb"))  # noqa: SIM115 (the stack closes it)
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise RecordError(f"another process is at work on the run in {folder}; wait for it, or end it") from None

@@ -22,6 +22,7 @@ from dynadp.privacy.accountant import Total, check_delta, check_epsilon, network
 from dynadp.privacy.calibration import calibrate
 from dynadp.privacy.events import Event, L2Laplace
 from dynadp.privacy.schedule import Schedule, constant, per_node
+from dynadp.regularizers import Regularizer, SquaredL2
 from dynadp.runtime.simulation import Output
 from dynadp.topology import Topology
 
@@ -74,6 +75,8 @@ class Plan:
         What that costs a person with a row at one node, at most.
     reasons
         The choices in words.
+    regularizer
+        R; the planner's is ||f||^2/2.
     """
 
     mechanism: Perturbation
@@ -88,6 +91,7 @@ class Plan:
     events: tuple[Event, ...] = field(repr=False)
     total: Total
     reasons: tuple[str, ...] = field(repr=False)
+    regularizer: Regularizer = field(default_factory=SquaredL2)
 
     @property
     def alpha(self) -> float:
@@ -108,6 +112,7 @@ class Plan:
         return {
             "mechanism": self.mechanism.describe(),
             "loss": self.loss.describe(),
+            "regularizer": self.regularizer.describe(),
             **{name: getattr(self, name) for name in ("C", "rho", "eta", "rounds", "alpha", "output", "centring")},
             "alphas": list(self.alphas),
             "total": self.total.to_json(),

@@ -107,7 +107,9 @@ def load_model(path: str | Path) -> Model:
         model = Model((negative, positive), coef, intercept, schema, *training)
         claimed = content["schema_hash"]
     except (KeyError, TypeError, ValueError) as error:
-        raise RecordError(f"{path} is damaged: {error!r}; restore it from a copy") from error
+        raise RecordError(f"{path} is damaged: {type(error).__name__}; restore it from a copy") from error
+    if (negative, positive) != (schema.label.negative, schema.label.positive):
+        raise RecordError(f"{path}: its classes are not those of its schema; the file was changed by hand or is damaged")
     if schema.digest() != claimed:
         raise RecordError(f"{path}: the schema does not match its hash; the file was changed by hand or is damaged")
     if coef.shape != (schema.dimension - bool(schema.intercept),) or not np.isfinite([*coef, intercept]).all():
@@ -152,8 +154,13 @@ class RunFolder:
             "python": platform.python_version(),
             "libraries": {name: version(name) for name in _LIBRARIES},
         }
-        write_whole(folder.path / "run.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
-        (folder.path / "rounds.jsonl").touch()
+        try:
+            write_bytes(folder.path / "run.json", (json.dumps(content, indent=1, allow_nan=False) + "\n").encode(), new=True)
+            (folder.path / "rounds.jsonl").touch()
+        except FileExistsError:
+            raise RecordError(f"{folder.path} was taken by another run meanwhile; choose another") from None
+        except OSError as error:
+            raise RecordError(f"cannot write into {folder.path}: {error.strerror}; choose another") from error
         return folder
 
     @staticmethod
@@ -205,15 +212,19 @@ def write_whole(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that it appears whole or not at all, even if power fails."""
+def write_bytes(path: Path, content: bytes, *, new: bool = False) -> None:
+    """Write a file so that it appears whole or not at all, even if power fails; ``new`` refuses a name that is taken."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as partial:
         try:
             partial.write(content)
             partial.flush()
             os.fsync(partial.fileno())
             os.chmod(partial.name, 0o644)
-            os.replace(partial.name, path)
+            if new:
+                os.link(partial.name, path)
+                os.unlink(partial.name)
+            else:
+                os.replace(partial.name, path)
         except BaseException:
             os.unlink(partial.name)
             raise

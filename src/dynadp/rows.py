@@ -31,6 +31,7 @@ def bounded(X: Rows, norm: float, intercept: bool) -> tuple[Rows, Array]:
         Whether to append the constant.
     """
     length = sqrt(2.0) if intercept else 1.0
+    X = csr_array((np.clip(X.data, -1e100, 1e100), X.indices, X.indptr), X.shape) if issparse(X) else np.clip(X, -1e100, 1e100)
     units = np.full(X.shape[1] + intercept, 1 / (norm * length))
     Z = X / (norm * length)
     if intercept:
@@ -62,6 +63,8 @@ def classified(y: NDArray[Any], declared: ArrayLike | None) -> tuple[NDArray[Any
         classes, codes = np.unique(y, return_inverse=True)
     else:
         classes = np.unique(np.asarray(declared))
+        if len({spelling(value) for value in classes.tolist()}) < len(classes):
+            raise DeclarationError("classes: two of them are spelled alike; expected different label values")
         same = spelled(y)[:, None] == np.array([spelling(value) for value in classes])
         if not same.any(axis=1).all():
             raise CellError("y", int(np.argmin(same.any(axis=1))), "the label is none of the declared classes")
@@ -98,7 +101,9 @@ def placed(topology: Any, nodes: int, rows: int, labels: ArrayLike | None) -> tu
         if network is None:
             network = Topology.family(str(family), len(names)).named(names)
         if not set(names) <= set(network.nodes):
-            raise DeclarationError(f"rows are given for nodes {names}, the network has {sorted(network.nodes)}; expected these")
+            raise DeclarationError(
+                f"nodes= names one that the network does not have; it has {', '.join(sorted(network.nodes))}"
+            )
         owner = np.array([network.nodes.index(name) for name in names])[owner]
     counts = np.bincount(owner, minlength=len(network))
     if not counts.all():

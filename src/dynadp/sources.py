@@ -52,6 +52,15 @@ def count(schema: Schema, data: Any, size: int = 65536) -> int:
     return sum(int(np.sum(part.kept(batch))) for batch in given.batches([column.name for column in deciding], size))
 
 
+def validate(schema: Schema, data: Any, name: str, size: int = _BATCH) -> None:
+    """Read everything once, and refuse what :func:`shard` would refuse; nothing is kept."""
+    try:
+        for _ in _pieces(schema, source(data), name, size):
+            pass
+    except CellError as error:
+        raise CellError(f"node {name!r}, {error.column}", error.row, error.reason) from None
+
+
 def kept_batches(schema: Schema, data: Any, size: int = 65536) -> Iterator[RawTable]:
     """The schema's raw columns in batches, without the rows that it drops and without the label."""
     for batch in source(data).batches([column.name for column in schema.columns], size):

@@ -19,7 +19,7 @@ from dynadp.privacy.events import Event
 from dynadp.record import Model
 from dynadp.runtime.books import Outbox
 from dynadp.runtime.simulation import Round, Run, simulate
-from dynadp.sources import count, shard
+from dynadp.sources import count, shard, validate
 from dynadp.topology import Topology
 
 _LOG = getLogger("dynadp")
@@ -121,6 +121,8 @@ def train(
             )
     _LOG.info("plan: %s", "; ".join(chosen.reasons))
     if books:
+        for p in nodes:  # a bad cell must not be found when part of the budget is spent
+            validate(schema, tables[p], p)
         books.reserve([replace(event, seeded=draws.seeded) for event in chosen.events])
     centring = None
     if chosen.centring is not None:
@@ -130,6 +132,7 @@ def train(
         [shard(schema, tables[p], p) for p in nodes],
         topology,
         loss=chosen.loss,
+        regularizer=chosen.regularizer,
         C=chosen.C,
         rho=chosen.rho,
         eta=chosen.eta,

@@ -105,6 +105,8 @@ def _read(path: str) -> list[Event]:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise DeclarationError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise DeclarationError(f"{path} is not UTF-8; expected one JSON object a line") from None
     events = []
     for number, line in enumerate(lines, 1):
         try:

@@ -1,8 +1,10 @@
 """``dynadp init``: a commented run file and schema, from flags or by asking."""
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -33,16 +35,21 @@ def run_init(folder: str, flags: dict[str, Any], ask: bool) -> None:
         if (root / name).exists():
             raise DeclarationError(f"{root / name} exists; nothing is overwritten, choose another folder")
     answers = _answers(flags, ask)
+    texts = {"schema.toml": _schema(answers), "run.toml": _run(answers)}
+    with TemporaryDirectory() as place:  # nothing is left behind where something is wrong
+        for name, text in texts.items():
+            Path(place, name).write_text(text, encoding="utf-8")
+        load_schema(Path(place, "schema.toml"))
+        load_run_file(Path(place, "run.toml"))
     root.mkdir(parents=True, exist_ok=True)
-    (root / "schema.toml").write_text(_schema(answers), encoding="utf-8")
-    (root / "run.toml").write_text(_run(answers), encoding="utf-8")
-    load_schema(root / "schema.toml")
-    load_run_file(root / "run.toml")
+    for name, text in texts.items():
+        (root / name).write_text(text, encoding="utf-8")
     click.echo(f"Wrote {root / 'schema.toml'} and {root / 'run.toml'}: read them, they say what is public.")
     if answers.seed is None:
         for node, _ in answers.nodes:
             budget = f"--epsilon {answers.epsilon:g} --delta {answers.delta:g}"
-            click.echo(f"Next: dynadp ledger cap {root / f'{node}.sqlite'} --node {node} {budget}")
+            command = ["dynadp", "ledger", "cap", str(root / f"{node}.sqlite"), "--node", node]
+            click.echo(f"Next: {shlex.join(command)} {budget}")
     click.echo(f"Then: dynadp check {root / 'run.toml'}, and dynadp train {root / 'run.toml'}")
 
 
@@ -82,9 +89,11 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _bounds(text: str) -> tuple[str, float, float]:
-    name, _, rest = text.partition(":")
-    low, _, high = rest.partition(":")
+    rest, _, high = text.rpartition(":")
+    name, _, low = rest.rpartition(":")
     try:
+        if not name:
+            raise ValueError("no name")
         return name, float(low), float(high)
     except ValueError:
         raise DeclarationError(f"numeric {text!r}: expected NAME:LOW:HIGH with public bounds, such as age:0:120") from None
@@ -100,7 +109,7 @@ def _values(text: str) -> tuple[str, list[str]]:
 
 def _text(value: Any) -> str:
     """A TOML string."""
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _schema(answers: Answers) -> str:
@@ -119,10 +128,11 @@ def _schema(answers: Answers) -> str:
     ]
     for name, low, high in answers.numeric:
         parts += ["", "[[columns]]", 'kind = "numeric"', f"name = {_text(name)}", f"low = {low!r}", f"high = {high!r}"]
-        parts += ['missing = "drop"   # or "refuse", or a number to put there', '# transform = "log1p"   # for heavy tails']
+        parts += [f'missing = {(low + high) / 2!r}   # a number to put there, or "refuse", or "drop" the row']
+        parts += ['# transform = "log1p"   # for heavy tails']
     for name, values in answers.categorical:
         parts += ["", "[[columns]]", 'kind = "categorical"', f"name = {_text(name)}", f"values = {_text(values)}"]
-        parts += ['missing = "drop"']
+        parts += ['missing = "other"   # counts as none of the values; or "refuse", or "drop" the row']
     return "\n".join(parts) + "\n"
 
 

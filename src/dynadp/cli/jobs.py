@@ -1,8 +1,8 @@
 """``dynadp check``, ``train``, ``predict`` and ``evaluate``: run files and models at work."""
 
 import csv
-import getpass
 import json
+import shlex
 import sys
 from pathlib import Path
 from secrets import token_hex
@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
+from dynadp.cli.ledger import user
 from dynadp.errors import BudgetRefused, DeclarationError
 from dynadp.jobs import Job, evaluate, predictions
 from dynadp.noise import System, l2_laplace
@@ -74,10 +75,16 @@ def run_train(path: str, overrides: dict[str, Any], out: str | None, dry_run: bo
                 if not console.is_terminal and (entry.number % 10 == 0 or entry.number == rounds):
                     click.echo(f"round {entry.number} of at most {rounds}", err=True)
 
-            result = job.run(folder, resume=resume, who=getpass.getuser(), created=now(), on_round=on_round)
+            result = job.run(folder, resume=resume, who=user(), created=now(), on_round=on_round)
     except KeyboardInterrupt:
-        more = f" --out {out}" if out else ""
-        click.echo(f"dynadp: interrupted; finish the run with: dynadp train {path}{more} --resume", err=True)
+        if job.file.privacy.own == "paper" and job.file.run.seed is None:
+            click.echo("dynadp: interrupted; own = 'paper' keeps no private vector, so close the run and begin anew", err=True)
+        else:
+            given = [
+                f for key, value in overrides.items() if value is not None for f in (f"--{key.split('.')[1]}", f"{value!r}")
+            ]
+            command = ["dynadp", "train", path, *given, *(["--out", out] if out else []), "--resume"]
+            click.echo(f"dynadp: interrupted; finish the run with: {shlex.join(command)}", err=True)
         sys.exit(130)
     if as_json:
         click.echo(json.dumps(result, indent=1))
@@ -98,18 +105,25 @@ def run_predict(model_path: str, data: str, separator: Any) -> None:
     """Write a label and a score for every row to stdout, as CSV."""
     from dynadp.sources import source
 
-    model = load_model(model_path)
+    found = predictions(load_model(model_path), source(Path(data), separator=separator))
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["prediction", "score"])
-    for labels, scores in predictions(model, source(Path(data), separator=separator)):
+    for i, (labels, scores) in enumerate(found):
+        if i == 0:  # not before the first rows were read: a failure leaves nothing on stdout
+            writer.writerow(["prediction", "score"])
         writer.writerows(
             ["" if label is None else label, "" if label is None else f"{score:.6g}"]
             for label, score in zip(labels, scores, strict=True)
         )
 
 
-def run_evaluate(model_path: str, data: str, public: bool, ledger: str | None, alpha: float | None, as_json: bool) -> None:
+def run_evaluate(
+    model_path: str, data: str, separator: Any, public: bool, ledger: str | None, alpha: float | None, as_json: bool
+) -> None:
     """Print accuracy on rows that are public, or a noisy one that a ledger is charged for."""
+    from dynadp.sources import source
+
+    if public and alpha is not None:
+        raise DeclarationError("--alpha is for private rows and their --ledger; --public rows are evaluated without noise")
     if public == (ledger is not None):
         raise DeclarationError(
             "accuracy on private rows is private: say --public if these rows are published or synthetic, or --ledger FILE "
@@ -117,11 +131,16 @@ def run_evaluate(model_path: str, data: str, public: bool, ledger: str | None, a
         )
     model = load_model(model_path)
     if ledger is None:
-        result: dict[str, Any] = {"version": 1, "public": True, **evaluate(model, data)}
+        result: dict[str, Any] = {"version": 1, "public": True, **evaluate(model, source(Path(data), separator=separator))}
     else:
         if alpha is None:
             raise DeclarationError("--ledger needs --alpha: how much this one release may lose")
-        result = {"version": 1, "public": False, "alpha": alpha, **_charged(model, data, ledger, alpha)}
+        result = {
+            "version": 1,
+            "public": False,
+            "alpha": alpha,
+            **_charged(evaluate(model, source(Path(data), separator=separator)), data, ledger, alpha),
+        }
     if as_json:
         click.echo(json.dumps(result, indent=1))
     elif result["public"]:
@@ -132,13 +151,12 @@ def run_evaluate(model_path: str, data: str, public: bool, ledger: str | None, a
         click.echo(f"Accuracy about {result['accuracy']:.2%} (noise of {result['noise']:.2%}), charged alpha = {alpha:g}.")
 
 
-def _charged(model: Any, data: str, ledger: str, alpha: float) -> dict[str, Any]:
+def _charged(found: dict[str, Any], data: str, ledger: str, alpha: float) -> dict[str, Any]:
     """Accuracy + Laplace noise of scale 1/(alpha B): replacing one of B rows moves it by at most 1/B."""
     with Ledger.open(ledger) as book:
-        run, who = f"evaluation {now()} {token_hex(4)}", getpass.getuser()
+        run, who = f"evaluation {now()} {token_hex(4)}", user()
         event = L2Laplace(book.node, 0, "evaluation", alpha, 1)
         book.reserve(run, [event], dataset=data, who=who, at=now())
-        found = evaluate(model, data)
         scale = 1 / (alpha * found["rows"])
         noisy = found["accuracy"] + scale * float(l2_laplace(System(), "evaluation", [book.node], 0, 1, 1)[0, 0, 0])
         shown = min(max(round(noisy, 6), 0.0), 1.0)

@@ -2,19 +2,29 @@
 
 import getpass
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from dynadp.errors import DeclarationError, LedgerError
+from dynadp.errors import DeclarationError, LedgerDamaged
 from dynadp.privacy.accountant import odds, total
 from dynadp.privacy.events import from_json
 from dynadp.privacy.filter import Cap
 from dynadp.privacy.ledger import Ledger
 from dynadp.runtime.books import now
+
+
+def user() -> str:
+    """Who is at work, as far as the system knows."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return f"uid-{os.getuid()}"
 
 
 def run_show(path: str, as_json: bool) -> None:
@@ -25,14 +35,22 @@ def run_show(path: str, as_json: bool) -> None:
         click.echo(json.dumps(result, indent=1))
         return
     console = Console()
-    table = Table(title=f"Ledger of node {result['node']}")
+    table = Table(title=escape(f"Ledger of node {result['node']}"))
     for name in ("run", "rows of", "reserved", "by", "basis", "rounds spent", "alpha spent", "state"):
         table.add_column(name)
     for run in result["runs"]:
         spent = f"{run['rounds_spent']} of {run['rounds_planned']}"
-        table.add_row(
-            run["run"], run["dataset"], run["at"], run["who"], run["basis"], spent, f"{run['alpha_spent']:.4g}", run["state"]
+        cells = (
+            run["run"],
+            run["dataset"],
+            run["at"],
+            run["who"],
+            run["basis"],
+            spent,
+            f"{run['alpha_spent']:.4g}",
+            run["state"],
         )
+        table.add_row(*map(escape, cells))
     console.print(table)
     cap = result["cap"]
     if cap is None:
@@ -63,7 +81,7 @@ def run_verify(path: str, head: str | None, as_json: bool) -> bool:
     try:
         with Ledger.open(path, read_only=True) as ledger:
             problems, found = ledger.verify(head), ledger.head
-    except LedgerError as error:
+    except LedgerDamaged as error:
         problems, found = [str(error)], None
     if as_json:
         click.echo(json.dumps({"sound": not problems, "problems": problems, "head": found}, indent=1))
@@ -78,7 +96,7 @@ def run_verify(path: str, head: str | None, as_json: bool) -> bool:
 
 def run_cap(path: str, epsilon: float, delta: float, node: str | None, who: str | None, as_json: bool) -> None:
     """Set the cap, in a new ledger if there is none and a node is named."""
-    who, cap = who or getpass.getuser(), Cap.of(epsilon, delta)
+    who, cap = who or user(), Cap.of(epsilon, delta)
     if not Path(path).exists() and node is None:
         raise DeclarationError(f"there is no ledger {path}; name its node with --node to make one")
     with Ledger.open(path) if Path(path).exists() else Ledger.create(path, str(node), who=who, at=now()) as ledger:
@@ -98,7 +116,7 @@ def run_cap(path: str, epsilon: float, delta: float, node: str | None, who: str 
 def run_close(path: str, run: str, who: str | None) -> None:
     """End a run that will not go on, so that what it reserved and did not spend is free again."""
     with Ledger.open(path) as ledger:
-        ledger.close_run(run, "stopped", who=who or getpass.getuser(), at=now())
+        ledger.close_run(run, "stopped", who=who or user(), at=now())
         click.echo(f"Run {run} is closed after {len(ledger.rounds(run))} rounds. Head {ledger.head}")
 
 

@@ -160,9 +160,18 @@ class Ledger:
         return self._read().counted()
 
     def reserved(self, run: str) -> list[Event] | None:
-        """The plan of a run that may still spend; None for one that is not known; a closed one is refused."""
+        """The plan of a run that may still spend, or has spent all of it; None for one that is not known; else refused."""
         book = self._read()
-        return list(book.running(run).plan) if run in book.runs else None
+        if run not in book.runs:
+            return None
+        known = book.runs[run]
+        whole = {event.round for event in known.plan} <= set(known.spent)
+        return list((known if whole else book.running(run)).plan)
+
+    def is_closed(self, run: str) -> bool:
+        """Whether a run is over."""
+        known = self._read().runs.get(run)
+        return known is not None and known.closed
 
     def spent(self) -> list[Event]:
         """What was released, by all runs so far."""

@@ -75,6 +75,11 @@ class Books(Outbox):
         self.resume = resume
         self._reserved: frozenset[Event] | None = None
 
+    @property
+    def begun(self) -> bool:
+        """Whether the plan is reserved."""
+        return self._reserved is not None
+
     def reserve(self, plan: Sequence[Event]) -> None:
         """Reserve the whole plan at every node, or at none."""
         if self._reserved is not None:
@@ -123,7 +128,8 @@ class Books(Outbox):
     def close(self, reason: str) -> None:
         """Give back what was reserved and not spent."""
         for ledger in self.ledgers.values():
-            ledger.close_run(self.run, reason, who=self.who, at=self.clock())
+            if not ledger.is_closed(self.run):  # a run that was cut short between two closes goes on here
+                ledger.close_run(self.run, reason, who=self.who, at=self.clock())
 
     def _stored(self, node: str, n: int) -> Array | None:
         content = self.ledgers[node].message(self.run, n)

@@ -291,6 +291,7 @@ def _rounds(
     V, stopped = steps.f, False
     tail = np.zeros_like(V)
     state = admm.begin(V, neighbour_sums(topology, V), degrees)
+    seen = state  # W as messages alone give it; state.W may hold a private vector (own = "paper")
 
     def send(n: int) -> tuple[Array, Array]:
         """The certified minimiser g of round n, and the message V made of it."""
@@ -315,7 +316,9 @@ def _rounds(
         if n > rounds // 2:
             tail += V
         residuals = partial(Residuals.of, V, neighbours, state, after, degrees, steps.eta)
-        log.append(Round.of(n, V, neighbours, state, after, degrees, steps.eta))
+        told = after if pull is None else admm.receive(seen, V, neighbours, degrees, steps.eta)
+        log.append(Round.of(n, V, neighbours, seen, told, degrees, steps.eta))
+        seen = told
         if on_round:
             shown = V.view()
             shown.setflags(write=False)
