@@ -209,7 +209,10 @@ def _overrides(epsilon: float | None, delta: float | None, seed: int | None) -> 
 @overridable
 @JSON
 def check(run_file: str, epsilon: float | None, delta: float | None, seed: int | None, as_json: bool) -> None:
-    """Check a run file, its schema, its files and ledgers, and say what the run would spend; train nothing."""
+    """Check a run file, its schema, its files and ledgers, and say what the run would spend; train nothing.
+
+    Exit code 3 if a ledger would refuse it.
+    """
     from dynadp.cli.jobs import run_check
 
     run_check(run_file, _overrides(epsilon, delta, seed), as_json)
@@ -219,7 +222,7 @@ def check(run_file: str, epsilon: float | None, delta: float | None, seed: int |
 @RUN_FILE
 @overridable
 @click.option("--out", envvar="DYNADP_OUT", type=click.Path(file_okay=False), help="Run folder; runs/NAME by default.")
-@click.option("--dry-run", is_flag=True, help="Check only, as dynadp check does; exit code 3 if a ledger would refuse.")
+@click.option("--dry-run", is_flag=True, help="Check only, as dynadp check does.")
 @click.option("--resume", is_flag=True, help="Go on with the run in the folder.")
 @JSON
 def train(

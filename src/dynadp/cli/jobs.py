@@ -24,14 +24,16 @@ from dynadp.runtime.books import now
 from dynadp.runtime.simulation import Round
 
 
-def run_check(path: str, overrides: dict[str, Any], as_json: bool) -> dict[str, Any]:
-    """Print, and return, what a run would do and spend; train nothing."""
+def run_check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
+    """Print what a run would do and spend; train nothing. What a ledger would refuse is refused here."""
     result = Job.load(path, overrides).check()
     if as_json:
         click.echo(json.dumps(result, indent=1))
     else:
         _say(path, result)
-    return result
+    nodes = [node for node, own in result["nodes"].items() if "ledger" in own and not own["ledger"]["admitted"]]
+    if nodes:
+        raise BudgetRefused(f"the ledger of {', '.join(nodes)} would refuse this run; plan less, or raise its cap")
 
 
 def _say(path: str, result: dict[str, Any]) -> None:
@@ -58,10 +60,7 @@ def _say(path: str, result: dict[str, Any]) -> None:
 def run_train(path: str, overrides: dict[str, Any], out: str | None, dry_run: bool, resume: bool, as_json: bool) -> None:
     """Train, with progress on stderr; print what came out."""
     if dry_run:
-        facts = run_check(path, overrides, as_json)["nodes"]
-        nodes = [node for node, own in facts.items() if "ledger" in own and not own["ledger"]["admitted"]]
-        if nodes:
-            raise BudgetRefused(f"the ledger of {', '.join(nodes)} would refuse this run; plan less, or raise its cap")
+        run_check(path, overrides, as_json)
         return
     job = Job.load(path, overrides)
     folder = Path(out) if out else Path("runs") / job.file.run.name
