@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, gamma
 
 from dynadp.cli import Commands
-from dynadp.cli import bounds
+from dynadp.cli.research import bounds
 from dynadp.errors import DeclarationError
 from dynadp.lemmas import (
     dual_excess,

@@ -1,10 +1,11 @@
 """The command line: ``dynadp COMMAND``. stdout carries results, stderr progress; heavy imports happen inside commands."""
 
-from math import isfinite
 from typing import Any
 
 import click
 
+from dynadp.cli.options import DELTA, DIMENSION, JSON, LEDGER, MECHANISM, ROUNDS, RUN_FILE, SHARE, WHO, Positive
+from dynadp.cli.research import bounds, design, reproduce, tradeoff
 from dynadp.errors import BudgetRefused, DeclarationError, DynadpError, LedgerDamaged, TopologyError
 
 _CODES = (((DeclarationError, TopologyError), 2), (BudgetRefused, 3), (LedgerDamaged, 5))
@@ -32,36 +33,6 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             click.echo("dynadp: interrupted", err=True)
             ctx.exit(130)
-
-
-class Positive(click.ParamType):  # type: ignore[type-arg]
-    """A finite number above 0."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Refuse what is not."""
-        try:
-            number = float(value)
-        except ValueError:
-            number = -1.0
-        if not (isfinite(number) and number > 0):
-            self.fail(f"{value!r} is not a finite number above 0.", param, ctx)
-        return number
-
-
-DELTA = click.option(
-    "--delta", type=click.FloatRange(0, 1, max_open=True), required=True, help="Chance left to worse luck; below 1/rows."
-)
-MECHANISM = click.option("--mechanism", type=click.Choice(["primal", "dual"]), help="Algorithm 3 or 2.")
-DIMENSION = click.option("--dimension", type=click.IntRange(min=1), help="Columns of the rows, with the intercept.")
-SHARE = click.option(
-    "--jacobian-share", type=click.FloatRange(0, 1, max_open=True), help="abar/alpha of dual perturbation, such as 0.01."
-)
-ROUNDS = click.IntRange(1, 1_000_000)
-JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-LEDGER = click.argument("ledger_file", metavar="FILE", type=click.Path(dir_okay=False))
-WHO = click.option("--who", help="Who does this, for the ledger; by default the user's login name.")
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -183,7 +154,6 @@ def init(folder: str, **flags: Any) -> None:
     run_init(folder, flags, sys.stdin.isatty())
 
 
-RUN_FILE = click.argument("run_file", metavar="RUN.toml", type=click.Path(dir_okay=False))
 OVERRIDES = (
     click.option("--epsilon", type=Positive(), envvar="DYNADP_EPSILON", help="Beats the file's total."),
     click.option(
@@ -330,39 +300,5 @@ def close(ledger_file: str, run: str, who: str | None) -> None:
     run_close(ledger_file, run, who)
 
 
-@main.command()
-@click.option(
-    "--theorem",
-    type=click.Choice(["3", "4", "4.1", "5", "6", "6.1", "6.2"]),
-    required=True,
-    help="3: Algorithm 1; 4 (and 4.1): Algorithm 2; 5, 6 (and 6.1, 6.2): Algorithm 3.",
-)
-@click.option("--accuracy", type=Positive(), help="alpha_acc: expected loss above the reference's, at most.")
-@click.option(
-    "--failure",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.01,
-    show_default=True,
-    help="delta, of each event that may fail.",
-)
-@click.option("--norm", type=Positive(), required=True, help="||f0||, length of the reference classifier.")
-@click.option("--dimension", type=click.IntRange(min=1), help="Columns of the rows, with the intercept.")
-@click.option("--alpha", type=Positive(), help="Loss of one round; the smallest, where it varies.")
-@click.option("--C", "C", type=Positive(), default=1.0, show_default=True, help="The paper's C^R.")
-@click.option("--c1", type=Positive(), default=0.25, show_default=True, help="sup L'', the paper's c4 too.")
-@click.option("--eta", type=Positive(), help="Penalty; Theorem 4 can do without.")
-@click.option("--degree", type=click.IntRange(min=1), help="Neighbours of the node; Theorem 4 can do without.")
-@click.option("--rounds", type=ROUNDS, default=1, show_default=True, help="Rounds for which it must hold at once.")
-@click.option(
-    "--rows", type=click.IntRange(min=1), help="Asks back: the accuracy for an --alpha, or the alpha for an --accuracy."
-)
-@click.option("--beta", type=Positive(), help="The form as printed, with this value of the paper's unknown constant.")
-@JSON
-def bounds(**given: Any) -> None:
-    """How many rows a node needs for an accuracy, by the paper's Theorems 3 to 6, corrected; or back from rows.
-
-    Worst-case bounds: they show how rows, alpha and accuracy trade, not what a run will reach.
-    """
-    from dynadp.cli.theory import run_bounds
-
-    run_bounds(**given)
+for command in (bounds, design, reproduce, tradeoff):
+    main.add_command(command)

@@ -1,0 +1,277 @@
+"""The paper's figures and the privacy-accuracy curve, with Altair (extra ``dynadp[report]``).
+
+Lines are medians over draws, bands hold 10 to 90% of them. Colours are from the Okabe-Ito palette and each series has its own
+dashes; letters stay readable at the width of a column.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil, floor, log10
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dynadp.report.charts import BLUE, GREEN, GREY, ORANGE, PALETTE, PURPLE, require
+from dynadp.tradeoff import AccuracyLoss, PrivacyUtility
+
+Numbers = Mapping[str, Any]
+WIDTH, HEIGHT = 190, 150
+STYLE = {  # series -> colour, dashes
+    "Algorithm 1": ("#000000", [2, 2]),
+    "DVP": (BLUE, [1, 0]),
+    "PVP as printed": (ORANGE, [7, 3]),
+    "PVP public": (GREEN, [10, 3, 2, 3]),
+    "PVP public, (rho, C) of DVP": (PURPLE, [4, 2]),
+}
+
+
+def figures(result: Numbers) -> dict[str, Any]:
+    """Every figure of :func:`~dynadp.reproduce.reproduce`, by name."""
+    drawn = (convergence, tradeoff, final, rho, margins, schedules)
+    return {chart.__name__: chart(result) for chart in drawn}
+
+
+def convergence(result: Numbers) -> Any:
+    """Loss against rounds, one panel for each alpha."""
+    alt = require()
+    plain = [{"round": n, "series": "Algorithm 1", "median": loss} for n, loss in enumerate(result["plain"]["losses"], 1)]
+    rows = [{**row, "series": row["algorithm"]} for row in result["convergence"]]
+    y = _log_axis(alt, "median:Q", "loss", [row[key] for row in rows for key in ("low", "high")] + [plain[-1]["median"]])
+    panels = []
+    for alpha in sorted({row["alpha"] for row in rows}):
+        own = [row for row in rows if row["alpha"] == alpha]
+        x = alt.X("round:Q", title="round", axis=alt.Axis(tickCount=4, tickMinStep=1))
+        panels.append(_panel(alt, [*plain, *own], x, y, f"alpha = {alpha:g}"))
+    return _page(alt, panels, "Loss against rounds", _said(result))
+
+
+def tradeoff(result: Numbers) -> Any:
+    """Loss against alpha at two rounds with the fitted L_acc and the chosen alpha; and U_priv."""
+    alt = require()
+    panels = []
+    for row in result["tradeoff"]:
+        fit = AccuracyLoss(row["fit"]["c4"], row["fit"]["c5"], row["fit"]["c6"])
+        title = f"{row['algorithm']}, t = {row['round']}"
+        colour = STYLE[row["algorithm"]][0]
+        chosen = None if row["design"] is None else row["design"]["alpha"]
+        panels.append(_curve(alt, row["points"], fit, chosen, colour).properties(width=WIDTH, height=HEIGHT, title=title))
+    alphas = [point["alpha"] for point in result["tradeoff"][0]["points"]]
+    panels += [_utility(alt, alphas), _objectives(alt, result, alphas)]
+    said = [*_said(result), "points: medians; line: fitted L_acc; dashes: the alpha that U_priv - L_acc chooses"]
+    return _page(alt, panels, "Loss against alpha", said)
+
+
+def final(result: Numbers) -> Any:
+    """Loss of the final output, and misclassification rates, against alpha."""
+    alt = require()
+    x = _log_axis(alt, "alpha:Q", "alpha", [row["alpha"] for row in result["final"]], "x")
+    panels = []
+    titles = {"loss": "loss of the final output", "error": "error, last message", "network_error": "error, network mean"}
+    for key, title in titles.items():
+        rows = [{"series": row["algorithm"], "alpha": row["alpha"], **row[key]} for row in result["final"]]
+        exact = result["plain"]["losses"][-1] if key == "loss" else result["plain"]["error"]
+        rows += [{"series": "Algorithm 1", "alpha": alpha, "median": exact} for alpha in {row["alpha"] for row in rows}]
+        spread = [row[side] for row in rows for side in ("low", "high") if side in row]
+        y = alt.Y("median:Q", title="test error", axis=alt.Axis(format=".0%", tickCount=5), scale=alt.Scale(zero=False))
+        panels.append(_panel(alt, rows, x, _log_axis(alt, "median:Q", "loss", [*spread, exact]) if key == "loss" else y, title))
+    top = panels[0].properties(width=2 * WIDTH + 50)
+    return _page(alt, [top, alt.hconcat(*panels[1:])], f"After {result['settings']['rounds']} rounds", _said(result), columns=1)
+
+
+def rho(result: Numbers) -> Any:
+    """Loss against rho at one alpha; a ring marks the paper's choice."""
+    alt = require()
+    rows = [{**row, "series": row["algorithm"]} for row in result["rho"]]
+    x = _log_axis(alt, "rho:Q", "rho", [row["rho"] for row in rows], "x", every=3)
+    y = _log_axis(alt, "median:Q", "loss", [row[side] for row in rows for side in ("low", "high")])
+    named = result["algorithms"]
+    marks = [row for row in rows if np.isclose(row["rho"], named[row["algorithm"]]["rho"])]
+    rings = alt.Chart(alt.Data(values=marks)).mark_point(size=120, strokeWidth=2, color="#000000").encode(x=x, y=y)
+    lines = alt.layer(_panel(alt, rows, x, y, ""), rings).properties(width=2 * WIDTH, height=HEIGHT + 30)
+    s = result["settings"]
+    said = [*_said(result, s["rho_draws"]), f"alpha = {s['rho_alpha']:g}, round {s['rho_rounds']}; rings: the paper's rho"]
+    return _page(alt, [lines], "Loss against rho", said)
+
+
+def margins(result: Numbers) -> Any:
+    """Test error against the margin of made problems."""
+    alt = require()
+    rows = [{**row, "series": row["algorithm"]} for row in result["margins"]]
+    grid = sorted({row["margin"] for row in rows})
+    axis = alt.Axis(values=grid, format="~g")
+    x = alt.X("margin:Q", title="margin", axis=axis, scale=alt.Scale(type="log", domain=[grid[0], grid[-1]], nice=False))
+    y = alt.Y("median:Q", title="test error", axis=alt.Axis(format=".0%", tickCount=5))
+    panel = _panel(alt, rows, x, y, "").properties(width=2 * WIDTH, height=HEIGHT + 30)
+    s = result["settings"]
+    said = [
+        f"data: separable rows made here, {s['nodes']} x {s['margin_rows']:,} (synthetic); SIMULATION, seed {s['seed']}",
+        f"alpha = {s['rho_alpha']:g}, {s['rounds']} rounds, {s['margin_draws']} draws, last message",
+    ]
+    return _page(alt, [panel], "Test error against the margin", said, legend=3)
+
+
+def schedules(result: Numbers) -> Any:
+    """alpha by round, and test error, of schedules with one total."""
+    alt = require()
+    compared = result["schedules"]
+    dashes = ([1, 0], [7, 3], [2, 2], [10, 3, 2, 3])
+    styles = {row["schedule"]: look for row, look in zip(compared["rows"], zip(PALETTE, dashes, strict=False), strict=False)}
+    steps = [{"series": r["schedule"], "round": n, "median": a} for r in compared["rows"] for n, a in enumerate(r["alphas"], 1)]
+    x = alt.X("round:Q", title="round", axis=alt.Axis(tickCount=4, tickMinStep=1))
+    y = alt.Y("median:Q", title="alpha")
+    top = _panel(alt, steps, x, y, "what each round may lose", styles, "step").properties(width=2 * WIDTH - 10)
+    ends = [row[output][side] for row in compared["rows"] for output in ("last", "network") for side in ("low", "high")]
+    room = 0.04 * (max(ends) - min(ends))
+    across = {
+        "scale": alt.Scale(domain=[min(ends) - room, max(ends) + room], nice=False),
+        "axis": alt.Axis(format=".0%", tickCount=4),
+    }
+    colour = _scales(alt, styles, shown=False)[0]
+    panels = []
+    for output, title in (("last", "error, last message"), ("network", "error, network mean")):
+        rows = [{"series": row["schedule"], **row[output]} for row in compared["rows"]]
+        names_at = alt.Axis(labelLimit=200) if output == "last" else alt.Axis(labels=False, ticks=False)
+        base = alt.Chart(alt.Data(values=rows)).encode(
+            y=alt.Y("series:N", title=None, sort=list(styles), axis=names_at), color=colour
+        )
+        bars = base.mark_rule(strokeWidth=4, opacity=0.4).encode(x=alt.X("low:Q", title="test error", **across), x2="high:Q")
+        dots = base.mark_point(size=70, filled=True, opacity=1).encode(x=alt.X("median:Q", **across))
+        panels.append(alt.layer(bars, dots).properties(width=WIDTH - 15, height=HEIGHT - 20, title=title))
+    s = result["settings"]
+    said = [
+        f"data: {compared['source']}, {s['nodes']} nodes; SIMULATION, seed {s['seed']}",
+        f"total epsilon = {compared['epsilon']:g}, delta = {compared['delta']:g}; {s['schedule_draws']} draws, 10 to 90%",
+    ]
+    return _page(alt, [top, alt.hconcat(*panels)], "Schedules of alpha at one total", said, columns=1)
+
+
+def curve(points: Sequence[Numbers], fit: AccuracyLoss, w: PrivacyUtility, alpha: float, said: Sequence[str]) -> Any:
+    """Loss against alpha with its fit and the chosen alpha, and U_priv below."""
+    alt = require()
+    top = _curve(alt, points, fit, alpha, BLUE).properties(width=2 * WIDTH, height=HEIGHT + 40)
+    below = _utility(alt, [point["alpha"] for point in points], w).properties(width=2 * WIDTH, height=HEIGHT - 50)
+    return _page(alt, [top, below], "Loss against alpha", [*said, f"dashes: the recommended alpha = {alpha:.3g}"], columns=1)
+
+
+def save(chart: Any, stem: Path) -> list[Path]:
+    """Write STEM.png and STEM.svg."""
+    png, svg = (stem.with_name(stem.name + ending) for ending in (".png", ".svg"))
+    chart.save(str(png), scale_factor=2)
+    chart.save(str(svg))
+    return [png, svg]
+
+
+def _said(result: Numbers, draws: int | None = None) -> list[str]:
+    s = result["settings"]
+    ours = f"{s['nodes']}-node {s['graph']}, eta = {s['eta']:g} (ours)"
+    return [
+        f"data: {result['source']}",
+        f"SIMULATION, seed {s['seed']}: {ours}, {draws or s['draws']} draws, 10 to 90%",
+    ]
+
+
+def _page(alt: Any, panels: Sequence[Any], title: str, said: Iterable[str], columns: int = 2, legend: int = 4) -> Any:
+    """Panels in columns under one title."""
+    head = alt.TitleParams(title, subtitle=list(said), anchor="start", fontSize=16, subtitleFontSize=12, offset=10)
+    grid = alt.concat(*panels, columns=columns, spacing=14).properties(title=head)
+    return (
+        grid.configure_view(stroke=None)
+        .configure_axis(labelFontSize=12, titleFontSize=13, gridOpacity=0.4, titleFontWeight="normal")
+        .configure_title(fontSize=13, anchor="start", frame="group")
+        .configure_legend(
+            labelFontSize=13, orient="bottom", symbolSize=500, symbolStrokeWidth=2.5, columns=legend, labelLimit=300
+        )
+    )
+
+
+def _scales(alt: Any, styles: Mapping[str, tuple[str, list[int]]], shown: bool = True) -> tuple[Any, Any]:
+    domain = list(styles)
+    colours, dashes = zip(*styles.values(), strict=True)
+    legend = alt.Legend(symbolType="stroke", symbolOpacity=1) if shown else None
+    colour = alt.Color("series:N", title=None, scale=alt.Scale(domain=domain, range=list(colours)), legend=legend)
+    dash = alt.StrokeDash("series:N", title=None, scale=alt.Scale(domain=domain, range=list(dashes)), legend=legend)
+    return colour, dash
+
+
+def _panel(
+    alt: Any, rows: Sequence[Numbers], x: Any, y: Any, title: str,
+    styles: Mapping[str, tuple[str, list[int]]] | None = None, interpolate: str = "linear", clip: bool = False,
+) -> Any:  # fmt: skip
+    """Median lines with bands, a colour and dashes for each series."""
+    seen = {row["series"] for row in rows}
+    colour, dash = _scales(alt, styles or {name: style for name, style in STYLE.items() if name in seen})
+    mark = alt.Chart(alt.Data(values=list(rows))).mark_line(strokeWidth=2, interpolate=interpolate, clip=clip)
+    lines = mark.encode(x=x, y=y, color=colour, strokeDash=dash)
+    spread = [row for row in rows if "low" in row]
+    layers = [lines]
+    if spread:
+        area = alt.Chart(alt.Data(values=spread)).mark_area(opacity=0.2)
+        layers.insert(0, area.encode(x=x, y=_side(y, "low:Q"), y2="high:Q", color=colour))
+    return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=title)
+
+
+def _side(y: Any, field: str) -> Any:
+    """The same axis for another field."""
+    other = y.copy()
+    other.shorthand = field
+    return other
+
+
+def _curve(alt: Any, points: Sequence[Numbers], fit: AccuracyLoss, chosen: float | None, colour: str) -> Any:
+    """Points with bands, the fitted curve, and a dashed line at the chosen alpha."""
+    alphas = [point["alpha"] for point in points]
+    grid = np.geomspace(min(alphas), max(alphas), 120)
+    fitted = [{"alpha": float(a), "median": float(v)} for a, v in zip(grid, fit(grid), strict=True)]
+    values = [point[side] for point in points for side in ("low", "high")] + [row["median"] for row in fitted]
+    x = _log_axis(alt, "alpha:Q", "alpha", alphas, "x")
+    y = _log_axis(alt, "median:Q", "loss", [v for v in values if v > 0])
+    seen = alt.Chart(alt.Data(values=list(points)))
+    layers = [
+        alt.Chart(alt.Data(values=fitted)).mark_line(color=GREY, strokeWidth=2, clip=True).encode(x=x, y=y),
+        seen.mark_rule(color=colour, strokeWidth=4, opacity=0.35).encode(x=x, y=_side(y, "low:Q"), y2="high:Q"),
+        seen.mark_point(color=colour, filled=True, size=45, opacity=1).encode(x=x, y=y),
+    ]
+    if chosen is not None and min(alphas) <= chosen <= max(alphas):
+        rule = alt.Chart(alt.Data(values=[{"alpha": chosen}])).mark_rule(strokeDash=[5, 3], color="#000000")
+        layers.append(rule.encode(x=x))
+    return alt.layer(*layers)
+
+
+def _utility(alt: Any, alphas: Sequence[float], w: PrivacyUtility | None = None) -> Any:
+    w = w or PrivacyUtility()
+    grid = np.geomspace(min(alphas), max(alphas), 80)
+    rows = [{"alpha": float(a), "value": float(v)} for a, v in zip(grid, w(grid), strict=True)]
+    x = _log_axis(alt, "alpha:Q", "alpha", alphas, "x")
+    line = alt.Chart(alt.Data(values=rows)).mark_line(color="#000000", strokeWidth=2)
+    y = alt.Y("value:Q", title="U_priv", axis=alt.Axis(tickCount=4))
+    return line.encode(x=x, y=y).properties(width=WIDTH, height=HEIGHT, title="utility of privacy")
+
+
+def _objectives(alt: Any, result: Numbers, alphas: Sequence[float]) -> Any:
+    """U_priv - L_acc + c6 after the last round: what the design maximises, up to a constant."""
+    w, grid = PrivacyUtility(), np.geomspace(min(alphas), max(alphas), 120)
+    rows = []
+    for row in result["tradeoff"]:
+        if row["round"] == result["settings"]["rounds"]:
+            value = w(grid) - AccuracyLoss(row["fit"]["c4"], row["fit"]["c5"], 0.0)(grid)
+            rows += [
+                {"series": row["algorithm"], "alpha": float(a), "median": float(v)} for a, v in zip(grid, value, strict=True)
+            ]
+    y = alt.Y("median:Q", title="U_priv - L_acc + c6", axis=alt.Axis(tickCount=4), scale=alt.Scale(domain=[-0.3, 0.1]))
+    x = _log_axis(alt, "alpha:Q", "alpha", alphas, "x")
+    return _panel(alt, rows, x, y, f"what is maximised, t = {result['settings']['rounds']}", clip=True)
+
+
+def _log_axis(alt: Any, field: str, title: str, values: Iterable[float], side: str = "y", every: int = 1) -> Any:
+    """A logarithmic axis over the values, labelled at decades, and at 2 and 5 where there are few."""
+    positive = [v for v in values if v > 0]
+    low, high = min(positive), max(positive)
+    decades = range(floor(log10(low)), ceil(log10(high)) + 1)
+    ticks = [10.0**k for k in decades if k % every == 0]
+    if log10(high / low) < 2:
+        ticks = [m * 10.0**k for k in decades for m in (1, 2, 5)]
+    if side == "y" or len(set(positive)) < 20:
+        low, high = low / (high / low) ** 0.04, high * (high / low) ** 0.04
+    kind = alt.Y if side == "y" else alt.X
+    axis = alt.Axis(values=[t for t in ticks if low * 0.999 <= t <= high * 1.001], format=".0e" if every > 1 else "~g")
+    return kind(field, title=title, axis=axis, scale=alt.Scale(type="log", domain=[low, high], nice=False))

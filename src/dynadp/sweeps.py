@@ -1,0 +1,108 @@
+"""What many draws of the noise give, for several alphas or schedules: stacked, seeded simulations on public rows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dynadp.arrays import Array
+from dynadp.data import Shard
+from dynadp.datasets import Dataset
+from dynadp.losses import Logistic, Loss
+from dynadp.noise import Keyed
+from dynadp.perturbation import Perturbation
+from dynadp.planner import plan
+from dynadp.privacy.accountant import network
+from dynadp.privacy.calibration import calibrate
+from dynadp.privacy.events import Event, L2Laplace
+from dynadp.privacy.schedule import per_node
+from dynadp.runtime.simulation import Output, simulate
+from dynadp.topology import Topology
+
+BAND = (0.1, 0.9)  # quantiles over draws
+
+
+def band(values: ArrayLike) -> dict[str, float]:
+    """Median and the 10% and 90% quantiles over draws."""
+    v = np.asarray(values, dtype=float)
+    low, high = np.quantile(v, BAND)
+    return {"median": float(np.median(v)), "low": float(low), "high": float(high)}
+
+
+def sweep(
+    shards: Sequence[Shard], topology: Topology, alphas: Sequence[float], draws: int, seed: int, *, mechanism: Perturbation,
+    loss: Loss | None = None, C: float, rho: float, eta: float, rounds: int, output: Output = "network",
+) -> Array:  # fmt: skip
+    """Mean loss over all rows of what the nodes take home, alphas x draws: one stacked, seeded simulation.
+
+    Parameters
+    ----------
+    shards
+        Published or made rows only: their loss is told.
+    alphas, draws, seed
+        Which alphas, how many draws of the noise for each, and their seed.
+    topology, mechanism, loss, C, rho, eta, rounds, output
+        As for :func:`~dynadp.runtime.simulation.simulate`.
+    """
+    loss = loss or Logistic()
+    end = simulate(
+        shards, topology, loss=loss, C=C, rho=rho, eta=eta, rounds=rounds, replicas=len(alphas) * draws, mechanism=mechanism,
+        schedule=[alpha for alpha in alphas for _ in range(draws)], draws=Keyed(seed),
+    )  # fmt: skip
+    models = end.models(output)
+    sums = np.array([loss.value(np.asarray(s.signed @ f.T)).sum(axis=0) for s, f in zip(shards, models, strict=True)])
+    return np.asarray(sums.sum(axis=0) / sum(s.rows for s in shards)).reshape(len(alphas), draws)
+
+
+def schedule_shapes(rounds: int) -> dict[str, Array]:
+    """alpha_p(n) up to a scale: 1; n; T + 1 - n; and 1 in the last tenth of the rounds, 0.01 before."""
+    n = np.arange(1.0, rounds + 1)
+    late = n > rounds - max(rounds // 10, 1)
+    return {"constant": np.ones(rounds), "growing": n, "shrinking": n[::-1].copy(), "all in the end": np.where(late, 1.0, 0.01)}
+
+
+def equal_total(shape: ArrayLike, dimension: int, epsilon: float, delta: float) -> Array:
+    """The alphas of this shape that cost (epsilon, delta) in total, by primal perturbation."""
+    base = np.asarray(shape, dtype=float)
+    return np.asarray(base * calibrate(lambda scale: _releases(scale * base, dimension), epsilon, delta))
+
+
+def _releases(alphas: Array, dimension: int) -> list[Event]:
+    return [L2Laplace("node", n, "primal", float(a), dimension) for n, a in enumerate(alphas, 1)]
+
+
+def compare_schedules(
+    data: Dataset, topology: Topology, epsilon: float, delta: float, draws: int, seed: int
+) -> list[dict[str, Any]]:
+    """Test error of each of :func:`schedule_shapes` at one total (epsilon, delta), all else as planned: a stacked run each.
+
+    Parameters
+    ----------
+    data
+        Made or published rows, with a node for each.
+    topology
+        The network.
+    epsilon, delta
+        The total that every schedule is scaled to.
+    draws, seed
+        How many draws of the noise, and their seed.
+    """
+    shards, d = data.shards(names=topology.nodes), data.schema.dimension
+    planned = plan([s.rows for s in shards], topology, d, epsilon=epsilon, delta=delta, centring=False)
+    X, positive = data.schema.rows(data.test), data.schema.labels(data.test) > 0
+    rows = []
+    for name, shape in schedule_shapes(planned.rounds).items():
+        alphas = equal_total(shape, d, epsilon, delta)
+        end = simulate(
+            shards, topology, loss=planned.loss, C=planned.C, rho=planned.rho, eta=planned.eta, rounds=planned.rounds,
+            replicas=draws, mechanism=planned.mechanism, draws=Keyed(seed),
+            schedule=per_node({p: alphas.tolist() for p in topology.nodes}),
+        )  # fmt: skip
+        row: dict[str, Any] = {"schedule": name, "alphas": alphas.tolist()}
+        row["epsilon"] = network(_releases(alphas, d), delta).epsilon
+        for output in ("last", "network"):
+            wrong = [np.mean((X @ f.T > 0) != positive[:, None], axis=0) for f in end.models(output)]
+            row[output] = band(np.mean(wrong, axis=0))
+        rows.append(row)
+    return rows

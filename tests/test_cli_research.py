@@ -1,0 +1,54 @@
+"""``dynadp design``, ``tradeoff`` and ``reproduce``, as typed."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dynadp.cli import main
+from dynadp.datasets import census
+
+
+def dynadp(line):
+    return CliRunner(env={"COLUMNS": "200"}).invoke(main, shlex.split(line))
+
+
+@pytest.mark.parametrize(("fit", "alpha"), [("0.2 25 0.35", 0.1422), ("20 20 0.35", 0.4533)])
+def test_design_solves_the_papers_examples(fit, alpha):
+    found = json.loads(dynadp(f"design --loss-fit {fit} --utility 0.02 6 9 1 --json").stdout)
+    assert found["alpha"] == pytest.approx(alpha, abs=1e-4)
+    assert found["interior"]
+    words = dynadp(f"design --loss-fit {fit} --rounds 100 --dimension 105 --delta 1e-5").output
+    assert "an interior maximum" in words
+    assert "100 rounds cost epsilon" in words
+    assert dynadp(f"design --loss-fit {fit} --rounds 100").exit_code == 2
+
+
+def test_tradeoff_recommends_an_alpha_and_tells_its_total(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = census(600, seed=1, nodes=2)
+    for i, node in enumerate(("a", "b")):
+        rows = [",".join(data.train)]
+        rows += [",".join(str(data.train[c][j]) for c in data.train) for j in range(600) if data.node[j] == i]
+        Path(f"{node}.csv").write_text("\n".join(rows) + "\n")
+    line = "init . --node a=a.csv --node b=b.csv --label income --negative low --positive high --numeric age:17:90 --seed 1"
+    assert dynadp(line).exit_code == 0
+    result = dynadp("tradeoff run.toml --draws 3 --range 0.05 2 --out sweep --json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert 0.05 <= found["alpha"] <= 2
+    assert found["epsilon"] > 0
+    assert all(Path(path).stat().st_size > 1000 for path in found["pictures"])
+    assert "SIMULATION" in found["words"][0]
+    again = dynadp("tradeoff run.toml --out sweep")
+    assert again.exit_code == 1
+    assert "nothing is overwritten" in again.output
+
+
+def test_reproduce_refuses_a_folder_that_holds_anything(tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    result = dynadp(f"reproduce --quick --out {tmp_path}")
+    assert result.exit_code == 1
+    assert "nothing is overwritten" in result.output

@@ -1,0 +1,256 @@
+"""The paper's experiments: numbers that repeat, pictures that exist, claims that are judged by the numbers alone."""
+
+import copy
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dynadp import reproduce as module
+from dynadp.claims import FAILS, HOLDS, claims, judge, page
+from dynadp.cli.reproduce import run_reproduce
+from dynadp.datasets import census, partition
+from dynadp.errors import DatasetError, RecordError
+from dynadp.losses import Logistic
+from dynadp.noise import Keyed
+from dynadp.perturbation import Primal
+from dynadp.reproduce import DVP, FULL, PRINTED, PUBLIC, QUICK, Bench, Settings, load, reproduce
+from dynadp.runtime.simulation import simulate
+from dynadp.topology import Topology
+
+TINY = Settings(
+    draws=3, rounds=5, shown=(0.05, 0.5), alphas=(0.05, 0.2, 0.5, 1.0), rhos=(1e-4, 1e-1), rho_draws=2, rho_rounds=3,
+    margins=(0.05, 0.3), margin_rows=60, margin_draws=2, census_rows=600, schedule_draws=2,
+)  # fmt: skip
+FIGURES = ("convergence", "tradeoff", "final", "rho", "margins", "schedules")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return census(TINY.census_rows, seed=0, nodes=5)
+
+
+@pytest.fixture(scope="module")
+def result(data):
+    return reproduce(data, "census rows made here (synthetic)", TINY)
+
+
+# --------------------------------------------------------------------------------------------------------------- numbers
+
+
+def test_settings_are_the_papers():
+    assert [(a.rho, a.C) for a in (module.PLAIN, DVP, PRINTED, PUBLIC)] == [
+        (1e-10, 1750), (10**-2.5, 1750), (0.1, 146), (0.1, 146)
+    ]  # fmt: skip
+    for settings in (FULL, QUICK):
+        assert settings.shown == (0.01, 0.1, 0.5, 1.0)
+        assert set(settings.shown) <= set(settings.alphas)
+        assert (settings.rounds, settings.rho_alpha) == (100, 0.3)
+    assert FULL.draws == 50
+
+
+def test_numbers_repeat_to_the_last_bit(data, result):
+    again = reproduce(data, "census rows made here (synthetic)", TINY)
+    assert json.dumps(again) == json.dumps(result)
+    other = reproduce(data, "x", replace(TINY, seed=1, margins=(0.05,), rhos=(1e-4,)))
+    assert other["final"] != result["final"]
+
+
+def test_a_trace_is_what_a_plain_simulation_gives(data):
+    shards = data.shards(partition(TINY.census_rows, 5))
+    X, positive = data.schema.rows(data.test), data.schema.labels(data.test) > 0
+    trace = Bench(shards, X, positive, 4, 7).run(PRINTED, (0.2, 0.5), 2)[1]
+    seen = []
+    run = simulate(
+        shards, Topology.family("ring", 5), C=146.0, rho=0.1, eta=1.0, rounds=4, replicas=2, draws=Keyed(7), schedule=0.5,
+        mechanism=Primal(own="paper", final=0.5), on_round=lambda entry, V: seen.append(V.copy()),
+    )  # fmt: skip
+    for n, V in enumerate(seen):
+        own = [np.mean([Logistic().value(s.signed @ V[p, k]).mean() for p, s in enumerate(shards)]) for k in range(2)]
+        np.testing.assert_allclose(trace.losses[n], own)
+    final = [np.mean([Logistic().value(s.signed @ run.V[p, k]).mean() for p, s in enumerate(shards)]) for k in range(2)]
+    np.testing.assert_allclose(trace.final, final)
+    wrong = [np.mean([np.mean((X @ seen[-1][p, k] > 0) != positive) for p in range(5)]) for k in range(2)]
+    np.testing.assert_allclose(trace.error, wrong)
+    assert trace.epsilon > 0
+
+
+def test_stacks_hold_many_alphas_or_one_with_the_same_result(data, monkeypatch):
+    shards = data.shards(partition(TINY.census_rows, 5))
+    bench = Bench(shards, data.schema.rows(data.test), data.schema.labels(data.test) > 0, 3, 0)
+    together = bench.run(DVP, (0.2, 1.0), 2)
+    monkeypatch.setattr(module, "STACK", 1)
+    apart = bench.run(DVP, (0.2, 1.0), 2)
+    np.testing.assert_allclose(together[0].losses, apart[0].losses)  # the first draws are the same
+    assert together[1].epsilon == pytest.approx(apart[1].epsilon)
+
+
+def test_every_figure_has_its_numbers(result):
+    assert {(r["algorithm"], r["alpha"]) for r in result["convergence"]} == {
+        (a.name, alpha) for a in (DVP, PRINTED, PUBLIC) for alpha in TINY.shown
+    }
+    assert len(result["convergence"]) == 3 * 2 * TINY.rounds
+    assert [(r["algorithm"], r["round"]) for r in result["tradeoff"]] == [
+        (a.name, n) for a in (DVP, PRINTED, PUBLIC) for n in (2, 5)
+    ]
+    assert [point["alpha"] for point in result["control"]["points"]] == list(TINY.alphas)
+    assert len(result["rho"]) == 4 * 2
+    assert len(result["margins"]) == 4 * 2
+    for row in result["final"]:
+        for key in ("loss", "error", "network_error"):
+            assert row[key]["low"] <= row[key]["median"] <= row[key]["high"]
+    assert result["simulation"]
+
+
+def test_adult_is_used_where_it_is_and_census_is_labelled_where_not(monkeypatch, tmp_path):
+    def nowhere(*args, **more):
+        raise DatasetError("no file")
+
+    monkeypatch.setattr(module, "adult", nowhere)
+    found, source = load(None, TINY)
+    assert found.name == "census"
+    assert "synthetic" in source
+    with pytest.raises(DatasetError):
+        load(str(tmp_path), TINY)
+
+
+# ---------------------------------------------------------------------------------------------------------------- claims
+
+
+def test_judge():
+    assert judge({"a": {"x": True}, "b": {"x": True}}) == HOLDS
+    assert judge({"a": {"x": False}, "b": {"x": False}}) == FAILS
+    assert judge({"for a": {"x": True, "y": True}, "for b": {"x": False, "y": True}}) == "only for a; for b at y"
+    three = {"alpha = 1": True, "alpha = 2": True, "alpha = 3": False}
+    assert judge({"a": three}) == "only a except at alpha = 3"
+    assert judge({"a": three | {"alpha = 4": False}}) == "only a at alpha = 1, 2"
+
+
+def verdict(result, words):
+    return next(claim.verdict for claim in claims(result) if words in claim.claim)
+
+
+def test_larger_alpha_is_judged_by_the_last_round(result):
+    for factor, expected in ((0.5, HOLDS), (2.0, FAILS)):
+        made = copy.deepcopy(result)
+        for row in made["convergence"]:
+            row["median"] = 1.0 if row["alpha"] == 0.05 else factor
+        assert verdict(made, "Larger alpha") == expected
+        for row in made["convergence"]:
+            if row["algorithm"] == "DVP":
+                row["median"] = 1 / row["median"]
+        assert verdict(made, "Larger alpha").startswith("only for ")
+
+
+@pytest.mark.parametrize(("words", "key"), [("variance", "deviation"), ("robust", "median")])
+def test_dvp_beside_pvp_is_judged_at_every_alpha(result, words, key):
+    def doctored(dvp, printed, public, at=None):
+        made = copy.deepcopy(result)
+        for point in made["control"]["points"]:
+            point[key] = public
+        for row in made["tradeoff"]:
+            for point in row["points"]:
+                value = {"DVP": dvp, "PVP as printed": printed, "PVP public": public}[row["algorithm"]]
+                point[key] = 9.0 if at is not None and row["algorithm"] == "DVP" and point["alpha"] == at else value
+        return verdict(made, words)
+
+    assert doctored(1, 2, 2) == HOLDS
+    assert doctored(3, 2, 2) == FAILS
+    assert doctored(1, 2, 0.5) == "only against PVP as printed"
+    assert "against PVP public except at alpha = 1" in doctored(1, 2, 2, at=1.0)
+
+
+def test_the_final_output_is_judged(result):
+    for pvp, expected in ((0.9, HOLDS), (1.1, FAILS), (0.9999, FAILS)):  # closer than a hundredth is level
+        made = copy.deepcopy(result)
+        for row in made["final"]:
+            row["loss"]["median"] = 1.0 if row["algorithm"] == "DVP" else pvp
+        assert verdict(made, "final output") == expected
+
+
+def test_l_acc_is_judged_by_form_and_constants(result):
+    def doctored(c4, c5, r2=0.99, power=0.9, error=0.01):
+        made = copy.deepcopy(result)
+        for row in made["tradeoff"]:
+            stated = made["algorithms"][row["algorithm"]]["stated"]
+            errors = None if error is None else [error * s for s in (*stated, 1.0)]
+            row["fit"] |= {"c4": c4 * stated[0], "c5": c5 * stated[1], "r2": r2, "errors": errors}
+            row["power_r2"] = power
+        return verdict(made, "L_acc")
+
+    assert doctored(1.01, 0.99) == HOLDS
+    assert doctored(2.0, 1.0) == "only in form"
+    assert doctored(1.0, 3.0) == "only in form"
+    assert doctored(1.0, 1.0, r2=0.5) == FAILS
+    assert doctored(1.0, 1.0, power=0.999) == FAILS
+    assert doctored(1.0, 1.0, error=None) == "only in form"
+
+
+def test_small_margins_are_judged_and_large_ones_are_not(result):
+    for small, expected in ((0.1, HOLDS), (0.4, FAILS)):
+        made = copy.deepcopy(result)
+        for row in made["margins"]:
+            row["median"] = 0.3 if row["algorithm"] != "DVP" else small if row["margin"] <= 0.1 else 0.9
+        assert verdict(made, "small margins") == expected
+
+
+# ------------------------------------------------------------------------------------------------------------------ page
+
+
+def test_the_page_says_what_it_stands_on(result):
+    text = page(result, claims(result))
+    for words in ("SIMULATION", "5 nodes on a ring", "eta = 1", "census rows made here (synthetic)", "3 draws"):
+        assert words in text
+    tables = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(tables) == 8 + (2 + 6) + (2 + 12) + (2 + 4) + (2 + 4)
+    made = copy.deepcopy(result)
+    made["tradeoff"][0]["design"] = None
+    assert "the loss does not fall" in page(made, claims(made))
+
+
+def test_the_command_leaves_numbers_pictures_and_claims(monkeypatch, tmp_path, data, capsys):
+    monkeypatch.setattr("dynadp.cli.reproduce.load", lambda folder, settings: (data, "census rows made here (synthetic)"))
+    run_reproduce(None, True, str(tmp_path / "out"), True, settings=TINY)
+    answer = json.loads(capsys.readouterr().out)
+    assert len(answer["claims"]) == 6
+    assert len(answer["pictures"]) == 2 * len(FIGURES)
+    for name in FIGURES:
+        assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+        svg = (tmp_path / "out" / f"{name}.svg").read_text()
+        assert svg.startswith("<svg")
+        assert "synthetic" in svg
+        assert "SIMULATION" in svg
+    numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
+    assert numbers["claims"] == answer["claims"]
+    assert (tmp_path / "out" / "claims.md").read_text() == page(numbers, claims(numbers))
+    with pytest.raises(RecordError, match="not an empty folder"):
+        run_reproduce(None, True, str(tmp_path / "out"), True, settings=TINY)
+
+
+def test_the_command_prints_the_claims(monkeypatch, tmp_path, data, capsys, result):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dynadp.cli.reproduce.load", lambda folder, settings: (data, "made"))
+    monkeypatch.setattr("dynadp.cli.reproduce.reproduce", lambda *args: copy.deepcopy(result))
+    monkeypatch.setattr("dynadp.cli.reproduce.paper.figures", lambda numbers: {})
+    for quick, folder in ((True, "reproduce-quick"), (False, "reproduce")):
+        run_reproduce(None, quick, None, False)
+        assert "Larger alpha converges better: " in capsys.readouterr().out
+        assert (tmp_path / folder / "claims.md").exists()
+
+
+@pytest.mark.slow
+def test_adult_quickly(adult_data, tmp_path, capsys):
+    assert len(adult_data.train["age"]) == 30_162
+    run_reproduce(None, True, str(tmp_path / "out"), True)
+    answer = json.loads(capsys.readouterr().out)
+    assert "UCI Adult" in answer["source"]
+    found = {claim["claim"]: claim["verdict"] for claim in answer["claims"]}
+    assert found["Larger alpha converges better"] == HOLDS
+    assert found["DVP has a smaller variance of the loss than PVP"].startswith("only against PVP as printed")
+    numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
+    error = {(r["algorithm"], r["alpha"]): r["error"]["median"] for r in numbers["final"]}
+    assert abs(numbers["plain"]["error"] - 0.159) < 0.002
+    assert error["DVP", 1.0] < 0.185
+    assert error["PVP public", 1.0] < 0.185
+    assert error["PVP as printed", 1.0] > 0.22

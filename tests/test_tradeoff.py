@@ -1,0 +1,335 @@
+"""Privacy-accuracy design: formulas, all stationary points, constraints, fits; and the commands that use them."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import curve_fit
+
+from dynadp.cli.tradeoff import _rows, run_design, run_tradeoff
+from dynadp.datasets import census
+from dynadp.errors import DeclarationError
+from dynadp.jobs import Job
+from dynadp.perturbation import Primal
+from dynadp.privacy.accountant import total
+from dynadp.privacy.calibration import primal
+from dynadp.privacy.events import L2Laplace
+from dynadp.sweeps import band, compare_schedules, equal_total, schedule_shapes, sweep
+from dynadp.topology import Topology
+from dynadp.tradeoff import (
+    AccuracyLoss,
+    PrivacyUtility,
+    design,
+    design_schedule,
+    design_table,
+    fit_loss,
+    stationary_points,
+)
+from test_jobs import ALPHA, INIT, NODES, dynadp, write_csv
+
+PAPER = PrivacyUtility()
+ALPHAS = np.array([0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0])
+
+
+def objective(c, w, a):
+    """Once more, naively."""
+    return w[0] * math.log(w[1] / (w[2] * a + w[3] * a**2)) - (c[0] * math.exp(-c[1] * a) + c[2])
+
+
+# ------------------------------------------------------------------------------------------------------------- functions
+
+
+def test_both_functions_are_the_papers():
+    assert AccuracyLoss(0.2, 25, 0.35)(0.1) == pytest.approx(0.2 * math.exp(-2.5) + 0.35)
+    assert PAPER(0.3) == pytest.approx(0.02 * math.log(6 / (9 * 0.3 + 0.09)))
+    assert (np.diff(PAPER(ALPHAS)) < 0).all()
+
+
+@pytest.mark.parametrize(("c", "alpha"), [((0.2, 25, 0.35), 0.1422), ((20, 20, 0.1), 0.4533)])
+def test_the_papers_constants_have_the_known_interior_maximum(c, alpha):
+    found = design(AccuracyLoss(*c))
+    assert found.interior
+    assert found.end_wins is None
+    assert found.alpha == pytest.approx(alpha, abs=5e-5)
+    assert found.best == found.alpha
+    assert found.value == pytest.approx(objective(c, (0.02, 6, 9, 1), found.alpha))
+
+
+def test_c6_does_not_move_the_design():
+    assert design(AccuracyLoss(0.2, 25, 0.0)).alpha == design(AccuracyLoss(0.2, 25, 7.0)).alpha
+
+
+# ----------------------------------------------------------------------------------------------------- stationary points
+
+POSITIVE = {"allow_nan": False, "allow_infinity": False}
+EXPONENTS = st.floats(-4, 4, **POSITIVE).map(lambda t: 10.0**t)
+SHAPES = st.sampled_from([(1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (9.0, 1.0), (1.0, 1e3), (1e-6, 1.0), (1e3, 1e-3)])
+
+
+@given(c4=EXPONENTS, c5=EXPONENTS, w1=EXPONENTS, w34=SHAPES)
+def test_no_stationary_point_is_missed(c4, c5, w1, w34):
+    """Signs of the derivative on a dense grid over 14 decades: as many changes as points, each where a point is."""
+    c, w = AccuracyLoss(c4, c5, 0.0), PrivacyUtility(w1, 1.0, *w34)
+    points = stationary_points(c, w)
+    grid = np.geomspace(1e-10 / c5, 1e3 / c5, 20_000)
+    w3, w4 = w34
+    slope = c4 * c5 * np.exp(-c5 * grid) - w1 * (w3 + 2 * w4 * grid) / (w3 * grid + w4 * grid**2)
+    changes = np.flatnonzero(np.sign(slope[:-1]) != np.sign(slope[1:]))
+    inside = [p for p in points if grid[0] < p < grid[-1]]
+    if len(inside) != len(changes):  # two points may lie within one step of the grid
+        assert len(points) == 2
+        assert points[1] / points[0] < grid[1] / grid[0]
+        return
+    for p, i in zip(inside, changes, strict=True):
+        assert grid[i] * (1 - 1e-9) <= p <= grid[i + 1] * (1 + 1e-9)
+
+
+@given(c4=EXPONENTS, c5=EXPONENTS, w1=EXPONENTS, w34=SHAPES, low=st.floats(0.001, 0.4), width=st.floats(0.01, 5))
+def test_best_is_the_best_of_a_dense_grid(c4, c5, w1, w34, low, width):
+    c, w = AccuracyLoss(c4, c5, 0.5), PrivacyUtility(w1, 6.0, *w34)
+    found = design(c, w, low, low + width)
+    grid = np.linspace(low, low + width, 4001)
+    values = w(grid) - c(grid)
+    scale = np.abs(values).max() + c4
+    assert float(w(found.best) - c(found.best)) >= values.max() - 1e-12 * scale
+    assert low <= found.best <= low + width
+    assert (found.end_wins is None) == (found.interior and found.best == found.alpha)
+
+
+def test_an_end_can_win_and_says_so():
+    found = design(AccuracyLoss(0.2, 25, 0.0), low=1e-9)
+    assert found.interior
+    assert found.alpha == pytest.approx(0.1422, abs=1e-4)
+    assert found.best == 1e-9
+    assert "lower end" in found.end_wins
+    assert "without bound" in found.end_wins
+    upper = design(AccuracyLoss(5.0, 0.5, 0.0))
+    assert not upper.interior
+    assert upper.alpha == upper.best == 1.0
+    assert "upper end" in upper.end_wins
+    flat = design(AccuracyLoss(0.0, 1.0, 0.0))
+    assert flat.stationary == ()
+    assert flat.alpha == 0.01
+    assert "no interior maximum" in flat.end_wins
+
+
+# ------------------------------------------------------------------------------------------------------------ constraints
+
+
+def test_constraints_cut_the_range_exactly():
+    c = AccuracyLoss(0.2, 25, 0.35)
+    tight = design(c, ceiling=0.351)
+    assert tight.low == pytest.approx(math.log(0.2 / 0.001) / 25)
+    assert tight.alpha == tight.low
+    assert c(tight.alpha) == pytest.approx(0.351)
+    floored = design(c, floor=0.05)
+    assert PAPER(floored.high) == pytest.approx(0.05)
+    assert floored.alpha == floored.high
+    linear = design(c, PrivacyUtility(0.02, 6, 9, 0), floor=0.05)
+    assert linear.high == pytest.approx(6 * math.exp(-2.5) / 9)
+    assert design(c, ceiling=9.0, floor=-9.0).alpha == design(c).alpha
+    assert design(AccuracyLoss(0.0, 1.0, 0.3), ceiling=0.3).alpha == 0.01
+
+
+@pytest.mark.parametrize("limits", [{"ceiling": 0.35}, {"ceiling": 0.1}, {"ceiling": 0.3501, "floor": 0.05}, {"floor": 9.0}])
+def test_impossible_constraints_are_refused_with_their_bounds(limits):
+    with pytest.raises(DeclarationError, match="no alpha is left"):
+        design(AccuracyLoss(0.2, 25, 0.35), **limits)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: design(AccuracyLoss(-1.0, 2, 0)), "falls with alpha"),
+        (lambda: design(AccuracyLoss(1.0, 0, 0)), "falls with alpha"),
+        (lambda: design(AccuracyLoss(1.0, 2, 0), low=0.0), "0 < low < high"),
+        (lambda: design(AccuracyLoss(1.0, 2, 0), low=2.0), "0 < low < high"),
+        (lambda: design(AccuracyLoss(1.0, 2, 0), ceiling=math.nan), "expected finite numbers"),
+        (lambda: design(AccuracyLoss(1.0, 2, 0.5), ceiling=0.4), "stays above c6 = 0.5"),
+        (lambda: PrivacyUtility(0.0, 6, 9, 1), "w1, w2 > 0"),
+        (lambda: PrivacyUtility(1.0, 6, 0, 0), "not both 0"),
+        (lambda: PrivacyUtility(1.0, math.inf, 1, 0), "w1, w2 > 0"),
+        (lambda: design_table([1.0, 2.0]), "expected ... x 3"),
+        (lambda: fit_loss([0.1, 0.2, 0.3], [1, 2, 3]), "at least four"),
+        (lambda: fit_loss([0.1, 0.2, 0.3, 0.4], [1, 2, 3, math.nan]), "finite"),
+        (lambda: fit_loss([0.1, 0.2, 0.3, 0.4], [1, 2, 3, 3], [1, 1, 1, 0]), "sigma above 0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make, words):
+    with pytest.raises(DeclarationError, match=words):
+        make()
+
+
+def test_a_design_for_each_node_and_round():
+    c = np.broadcast_to([0.2, 25, 0.35], (2, 3, 3)).copy()
+    c[1, :, 0] = [0.1, 0.2, 0.4]
+    w = [[[0.02, 6, 9, 1]] * 3, [[0.01, 6, 9, 1]] * 3]
+    found = design_table(c, w)
+    assert found.shape == (2, 3)
+    for p, n in np.ndindex(2, 3):
+        assert found[p, n] == design(AccuracyLoss(*c[p, n]), PrivacyUtility(*w[p][n])).alpha
+    assert design_table((0.2, 25, 0.35)).shape == ()
+    table = design_schedule(("a", "b"), found).table(("a", "b"), 3)
+    np.testing.assert_array_equal(table, found)
+    assert design_schedule(("a", "b"), found[:, 0]).table(("a", "b"), 4)[1, 3] == found[1, 0]
+
+
+# ------------------------------------------------------------------------------------------------------------------ fits
+
+
+def test_exact_points_give_exact_constants():
+    fit = fit_loss(ALPHAS, AccuracyLoss(0.2, 25, 0.35)(ALPHAS))
+    assert (fit.c4, fit.c5, fit.c6) == pytest.approx((0.2, 25, 0.35), rel=1e-6)
+    assert fit.r2 == pytest.approx(1.0)
+    assert max(fit.errors) < 1e-6
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_constants_and_errors_agree_with_another_solver(weighted):
+    rng = np.random.default_rng(3)
+    sigma = 0.004 * (1 + 3 * (ALPHAS < 0.05)) if weighted else np.full_like(ALPHAS, 0.004)
+    y = AccuracyLoss(0.2, 25, 0.35)(ALPHAS) + sigma * rng.normal(size=len(ALPHAS))
+    fit = fit_loss(ALPHAS, y, sigma if weighted else None)
+    found, cov = curve_fit(lambda a, c4, c5, c6: c4 * np.exp(-c5 * a) + c6, ALPHAS, y, (0.1, 10, 0.1), sigma=sigma)
+    assert (fit.c4, fit.c5, fit.c6) == pytest.approx(tuple(found), rel=1e-4)
+    assert fit.errors == pytest.approx(tuple(np.sqrt(np.diag(cov))), rel=1e-3)
+
+
+def test_standard_errors_are_what_repetition_shows():
+    """A parametric bootstrap: the spread of refitted constants, within a fifth of the mean standard error."""
+    rng = np.random.default_rng(4)
+    alphas = np.tile(ALPHAS, 4)
+    exact = AccuracyLoss(0.2, 25, 0.35)(alphas)
+    fits = [fit_loss(alphas, exact + 0.004 * rng.normal(size=len(alphas))) for _ in range(120)]
+    spread = np.std([(f.c4, f.c5, f.c6) for f in fits], axis=0)
+    claimed = np.sqrt(np.mean(np.square([f.errors for f in fits]), axis=0))
+    np.testing.assert_allclose(spread, claimed, rtol=0.2)
+
+
+def test_points_that_determine_nothing_have_infinite_errors():
+    fit = fit_loss(ALPHAS, np.full(len(ALPHAS), 0.4))
+    assert fit.errors == (math.inf,) * 3
+    assert fit.c6 + fit.c4 * math.exp(-fit.c5 * 0.5) == pytest.approx(0.4)
+    assert fit.to_json()["errors"] == [None] * 3
+    line = fit_loss(ALPHAS, 1 - 0.5 * ALPHAS)  # the limit of ever smaller c5
+    assert line.r2 > 0.9999
+    assert AccuracyLoss(1, 2, 3).to_json()["errors"] is None
+
+
+# ----------------------------------------------------------------------------------------------------- sweeps, schedules
+
+
+@pytest.fixture(scope="module")
+def data():
+    return census(1200, seed=4, nodes=3)
+
+
+def test_bands_are_quantiles():
+    assert band(np.arange(11.0)) == {"median": 5.0, "low": 1.0, "high": 9.0}
+
+
+def test_a_sweep_is_the_loss_of_each_alpha_and_draw(data):
+    ring = Topology.family("ring", 3)
+    shards = data.shards()
+    more = {"mechanism": Primal(), "C": 1.0, "rho": 1e-3, "eta": 0.02, "rounds": 6}
+    found = sweep(shards, ring, [0.05, 0.5], 3, 0, **more)
+    assert found.shape == (2, 3)
+    assert np.median(found[0]) > np.median(found[1])
+    again = sweep(shards, ring, [0.05, 0.5], 3, 0, **more)
+    np.testing.assert_array_equal(found, again)
+
+
+def test_schedules_share_a_total_and_keep_their_shape():
+    for name, shape in schedule_shapes(6).items():
+        alphas = equal_total(shape, 20, 1.0, 1e-5)
+        np.testing.assert_allclose(alphas / alphas[-1], shape / shape[-1])
+        spent = total([L2Laplace("n", i, "primal", a, 20) for i, a in enumerate(alphas)], 1e-5).epsilon
+        assert 0.998 <= spent <= 1.0, name
+    assert list(np.diff(schedule_shapes(5)["growing"])) == [1] * 4
+    assert list(np.diff(schedule_shapes(5)["shrinking"])) == [-1] * 4
+
+
+@pytest.mark.slow
+def test_constant_alpha_is_best_with_averaging():
+    rows = compare_schedules(census(10_000, nodes=5), Topology.family("ring", 5), 1.0, 1e-5, 12, 0)
+    error = {row["schedule"]: row["network"]["median"] for row in rows}
+    assert min(error, key=error.get) == "constant"
+    assert error["all in the end"] > error["constant"] + 0.05
+
+
+# -------------------------------------------------------------------------------------------------------------- commands
+
+
+def test_design_prints_json_and_words(capsys):
+    run_design((0.2, 25, 0.35), (0.02, 6, 9, 1), as_json=True)
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["alpha"] == pytest.approx(0.1422, abs=5e-5)
+    assert answer["total"] is None
+    run_design((0.2, 25, 0.35), (0.02, 6, 9, 1), ceiling=0.351, releases=(10, 20, 1e-5))
+    words = capsys.readouterr().out
+    assert "needs alpha >= 0.2119" in words
+    spent = total(primal(math.log(200) / 25, 20, 10), 1e-5)
+    assert f"epsilon = {spent.epsilon:.4g}" in words
+    run_design((0.2, 25, 0.35), (0.02, 6, 9, 1))
+    assert "interior maximum" in capsys.readouterr().out
+
+
+@pytest.fixture
+def place(tmp_path, data, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("DYNADP_EPSILON", "DYNADP_DELTA", "DYNADP_SEED", "DYNADP_OUT"):
+        monkeypatch.delenv(name, raising=False)
+    for i, node in enumerate(NODES):
+        write_csv(f"{node}.csv", data.train, data.node == i)
+    write_csv("public.csv", data.test)
+    assert dynadp(INIT + " --seed 1").exit_code == 0
+    return tmp_path
+
+
+def test_tradeoff_recommends_from_census_rows_and_from_public_ones(place, capsys):
+    run_tradeoff("run.toml", as_json=True, draws=3)
+    made = json.loads(capsys.readouterr().out)
+    assert made["simulation"]
+    assert "synthetic" in made["source"]
+    assert 0.01 <= made["alpha"] <= 1
+    schema_columns = json.loads(dynadp("check run.toml --json").stdout)["columns"]
+    assert made["epsilon"] == pytest.approx(total(primal(made["alpha"], schema_columns, made["rounds"]), 1e-5).epsilon)
+    assert (place / "first-tradeoff" / "tradeoff.png").read_bytes().startswith(b"\x89PNG")
+    assert (place / "first-tradeoff" / "tradeoff.svg").read_text().startswith("<svg")
+    with open("run.toml", "a") as file:
+        file.write('\n[evaluation]\nfile = "public.csv"\npublic = true\n')
+    texts = []
+    for out in ("a", "b"):
+        run_tradeoff("run.toml", out, draws=3)
+        texts.append(capsys.readouterr().out.replace(f"Picture: {out}", ""))
+    assert texts[0] == texts[1]
+    job = Job.load("run.toml")
+    for public in (job, replace(job, file=job.file.model_copy(update={"evaluation": None}))):
+        assert {s.name: s.rows for s in _rows(public, 0)[0]} == job.counts  # as many as the run has, so that noise is the same
+    assert "public.csv (public)" in texts[0]
+    assert "SIMULATION" in texts[0]
+    assert (place / "a/tradeoff.json").read_bytes() == (place / "b/tradeoff.json").read_bytes()
+
+
+def test_tradeoff_pads_narrow_census_rows_to_the_runs_width(place, capsys):
+    wide = (place / "schema.toml").read_text() + '\n[[columns]]\nkind = "categorical"\nname = "region"\n'
+    values = ", ".join(f'"region-{i:02d}"' for i in range(80))
+    (place / "schema.toml").write_text(wide + f"values = [{values}]\n")
+    run_tradeoff("run.toml", as_json=True, draws=2)
+    columns = json.loads(dynadp("check run.toml --json").stdout)["columns"]
+    assert f"padded to {columns} columns" in json.loads(capsys.readouterr().out)["source"]
+
+
+def test_tradeoff_keeps_a_given_alphas_constants_and_refuses_what_protects_nothing(place, capsys):
+    (place / "alpha.toml").write_text(ALPHA.replace("rounds = 60", "rounds = 5"))
+    run_tradeoff("alpha.toml", "c", as_json=True, draws=2)
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["rounds"] == 5
+    assert any("eta = 0.05" in words for words in answer["words"])
+    (place / "none.toml").write_text(ALPHA.replace('"dual"', '"none"').replace("alpha = 0.5\ndelta = 1e-5\n", ""))
+    with pytest.raises(DeclarationError, match="no alpha to choose"):
+        run_tradeoff("none.toml", "d")
