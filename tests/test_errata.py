@@ -94,3 +94,11 @@ def test_the_other_half_of_an_edge_multiplier_points_to_its_own_end():
     w = (fp + fj) / 2
     assert eta * (fp - w) == pytest.approx(eta * (w - fj))
     assert eta * (fp - w) == pytest.approx(-eta * (w - fp))
+
+
+def test_the_utility_of_privacy_falls_with_alpha():
+    """Assumption 6 prints it growing."""
+    from dynadp.tradeoff import PrivacyUtility
+
+    alphas = np.geomspace(1e-3, 10, 50)
+    assert (np.diff(PrivacyUtility(0.02, 6.0, 9.0, 1.0)(alphas)) < 0).all()
