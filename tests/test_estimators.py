@@ -695,3 +695,24 @@ def test_a_fit_that_fails_gives_back_what_it_reserved(tmp_path, monkeypatch):
     assert model.fit(X, y).privacy_["protected"]
     with pytest.raises(BudgetRefused):
         model.fit(X, y)
+
+
+@pytest.mark.parametrize("mechanism", [None, "primal", "dual"])
+def test_every_kind_of_input_gives_the_same_model(mechanism):
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+    rng = np.random.default_rng(4)
+    X = np.round(rng.uniform(-1, 1, (240, 4)) * (rng.random((240, 4)) < 0.6), 3)
+    y = np.where(X[:, 0] + 0.3 * rng.normal(size=240) > 0, "yes", "no")
+    columns = {name: X[:, i] for i, name in enumerate("abcd")}
+    private = {} if mechanism is None else {"epsilon": 3.0, "delta": 1e-5, "random_state": 1}
+    model = NetworkClassifier(mechanism=mechanism, data_norm=2.0, nodes=3, classes=["no", "yes"], **private)
+    expected = model.fit(X, y).coef_
+    for given in (csr_array(X), pd.DataFrame(columns), pl.DataFrame(columns), pa.table(columns)):
+        found = clone(model).fit(given, y).coef_
+        if mechanism is None:  # sparse products add up in another order
+            assert_allclose(found, expected, rtol=1e-5, atol=1e-9)
+        else:  # messages lie on a grid
+            assert found.tobytes() == expected.tobytes()

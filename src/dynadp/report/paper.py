@@ -104,7 +104,8 @@ def margins(result: Numbers) -> Any:
     panel = _panel(alt, rows, x, y, "").properties(width=2 * WIDTH, height=HEIGHT + 30)
     s = result["settings"]
     said = [
-        f"data: separable rows made here, {s['nodes']} x {s['margin_rows']:,} (synthetic); SIMULATION, seed {s['seed']}",
+        f"data: separable rows made here, {s['nodes']} x {s['margin_rows']:,} (synthetic)",
+        f"SIMULATION, seed {s['seed']}",
         f"alpha = {s['rho_alpha']:g}, {s['rounds']} rounds, {s['margin_draws']} draws, last message",
     ]
     return _page(alt, [panel], "Test error against the margin", said, legend=3)
@@ -139,7 +140,8 @@ def schedules(result: Numbers) -> Any:
         panels.append(alt.layer(bars, dots).properties(width=WIDTH - 15, height=HEIGHT - 20, title=title))
     s = result["settings"]
     said = [
-        f"data: {compared['source']}, {s['nodes']} nodes; SIMULATION, seed {s['seed']}",
+        f"data: {compared['source']}, {s['nodes']} nodes",
+        f"SIMULATION, seed {s['seed']}",
         f"total epsilon = {compared['epsilon']:g}, delta = {compared['delta']:g}; {s['schedule_draws']} draws, 10 to 90%",
     ]
     return _page(alt, [top, alt.hconcat(*panels)], "Schedules of alpha at one total", said, columns=1)
