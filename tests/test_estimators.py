@@ -716,3 +716,9 @@ def test_every_kind_of_input_gives_the_same_model(mechanism):
             assert_allclose(found, expected, rtol=1e-5, atol=1e-9)
         else:  # messages lie on a grid
             assert found.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("nodes", [0, 2.5, "3", None])
+def test_a_number_of_nodes_that_is_none(nodes):
+    with pytest.raises(DeclarationError, match="expected a whole number from 1"):
+        NetworkClassifier(mechanism=None, nodes=nodes).fit([[0.0], [1.0]], [0, 1])

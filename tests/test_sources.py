@@ -279,7 +279,7 @@ CASES = {  # a file's name and content, and what is said of it
     "too few.csv": (GOOD + f"{SECRET}\n1,x,0\n", "row 3000: it has more or fewer cells"),
     "after quote.csv": (GOOD + f'1,"{SECRET}"x,0\n', "row 3000: the quotes do not match"),
     "open quote.csv": (GOOD + f'1,"{SECRET},0\n1,x,0\n', "row 3000: the quotes do not match"),
-    "line ends.csv": (GOOD.replace("\n", "\r\n") + f"1,{SECRET},0\n", "cannot be read"),
+    "line ends.csv": (GOOD.replace("\n", "\r\n") + f"1,{SECRET},0\n", "do not all end alike"),
     "bytes.csv": (GOOD.encode() + f"1,{SECRET}".encode() + b"\xff,0\n", "row 3000: it is not UTF-8 text"),
     "early bytes.csv": (f"a,b,y\n1,{SECRET}".encode() + b"\xff,0\n", "it is not UTF-8 text"),
     "latin header.csv": (f"a,b,y,M\xe4dchen\n1,{SECRET},0,1\n".encode("latin-1"), "it is not UTF-8 text"),
@@ -590,3 +590,9 @@ def test_an_svmlight_file_is_read_with_declared_features(tmp_path):
             svmlight_shard(path, features=4, data_norm=1, classes=(-1, 1))
         assert refusal.value.__context__ is None
         assert SECRET not in str(refusal.value)
+
+
+def test_mixed_line_ends_are_said(tmp_path):
+    (tmp_path / "mixed.csv").write_bytes(b"a,b\r\n1,2\r\n3,4\n5,6\r\n")
+    with pytest.raises(DataError, match="lines do not all end alike"):
+        list(source(tmp_path / "mixed.csv").batches(["a", "b"]))

@@ -313,4 +313,6 @@ def _told(complaint: str) -> str:
         return where + "it is not UTF-8 text; save the file as UTF-8"
     if place and "unterminated quote" in complaint:
         return where + "the quotes do not match; expected a quote inside a quoted cell to be doubled"
+    if "state machine reached an invalid state" in complaint:
+        return where + "its lines do not all end alike, or its quotes do not match; save it with one kind of line end"
     return where + "the file cannot be read; it may be cut, damaged or of another format than its name says"

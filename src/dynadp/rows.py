@@ -91,7 +91,9 @@ def placed(topology: Any, nodes: int, rows: int, labels: ArrayLike | None) -> tu
     family = topology if isinstance(topology, str) else None
     network = graph(topology) if family is None else None
     if labels is None:
-        network = network or Topology.family(str(family), nodes)
+        if network is None and not (isinstance(nodes, int | np.integer) and nodes >= 1):
+            raise DeclarationError(f"nodes is {nodes!r}; expected a whole number from 1")
+        network = network or Topology.family(str(family), int(nodes))
         owner = np.arange(rows) % len(network)
     else:
         found, owner = np.unique(np.asarray(labels), return_inverse=True)
