@@ -465,3 +465,30 @@ def test_init_leaves_nothing_behind_when_refused_and_quotes_what_it_prints(tmp_p
     shown = dynadp(f"init x --node 'my $(node)=n.csv' {common} --numeric 'p:q:0:1'").output
     assert "--node 'my $(node)'" in shown
     assert "p:q" in load_schema("x/schema.toml").features
+
+
+def test_a_folder_that_cannot_be_made_costs_nothing(place):
+    caps()
+    Path("file").touch()
+    failed = dynadp("train run.toml --out file/run")
+    assert failed.exit_code == 1
+    assert "cannot make the run folder" in failed.output
+    shown = answer("ledger show north.sqlite --json")
+    assert (shown["runs"][0]["state"], shown["cap"]["sum"]) == ("stopped", 0)
+    assert answer("train run.toml --json")["protected"]  # the cap is whole
+
+
+def test_a_ledger_of_another_node_is_refused(place):
+    caps()
+    Path("run.toml").write_text(Path("run.toml").read_text().replace('"south.sqlite"', '"north.sqlite"'))
+    result = dynadp("check run.toml")
+    assert result.exit_code == 2
+    assert "node south: north.sqlite is the ledger of 'north'" in result.output
+
+
+def test_names_that_would_leave_their_folder_are_refused(place):
+    text = Path("run.toml").read_text()
+    Path("run.toml").write_text(text.replace('name = "first"', 'name = "../first"'))
+    assert "run.name: must be a line of printable text without slashes" in dynadp("check run.toml").output
+    Path("run.toml").write_text(text.replace('schema = "schema.toml"', 'schema = "a\\u0000b"'))
+    assert "data.schema" in dynadp("check run.toml").output
