@@ -640,7 +640,7 @@ def test_names_of_columns_are_saved(tmp_path):
     ("change", "message"),
     [
         ({"format": "dynadp-model"}, "not a dynadp-estimator file"),
-        ({"version": 2}, "has version 2, this program reads 1; upgrade dynadp"),
+        ({"version": 2}, "has version 2, this program reads up to 1; upgrade dynadp"),
         ({"coef_": [[1.0]]}, "expected 1 x 2 finite coefficients"),
         ({"coef_": [[1.0, None]]}, "is damaged"),
         ({"intercept_": [1.0, 2.0]}, "is damaged"),

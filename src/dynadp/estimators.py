@@ -32,13 +32,13 @@ from dynadp.privacy.accountant import check_delta, network
 from dynadp.privacy.events import Event
 from dynadp.privacy.ledger import Ledger
 from dynadp.problems import shared, solve, spent
-from dynadp.record import write_whole
+from dynadp.record import VERSION, read_file, write_whole
 from dynadp.regularizers import Regularizer
 from dynadp.rows import bounded, classified, joined, lengths, placed, taken
 from dynadp.runtime.acceleration import Acceleration
 from dynadp.runtime.books import Books
 
-FORMAT, VERSION = "dynadp-estimator", 1
+FORMAT = "dynadp-estimator"
 LOSSES: dict[str, Any] = {kind.name: kind for kind in (Logistic, SmoothedHinge, HuberHinge)}
 _PLANNED = {"C": 1.0, "rho": 1e-4, "eta": None, "loss": "logistic"}  # what the planner decides, and how it is left alone
 _ARRAYS = ("classes_", "coef_", "intercept_", "node_coef_", "node_intercept_")
@@ -305,16 +305,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters that JSON cannot hold (a graph, a schedule, a loss of your own) come back as their names; set them before
         fitting again. ``plan_`` and ``topology_`` are not saved.
         """
-        try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise RecordError(f"cannot read {path}: {error.strerror}") from error
-        except ValueError as error:
-            raise RecordError(f"{path} is not JSON; it is damaged or not a file of dynadp") from error
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise RecordError(f"{path} is not a {FORMAT} file")
-        if content.get("version") != VERSION:
-            raise RecordError(f"{path} has version {content.get('version')!r}, this program reads {VERSION}; upgrade dynadp")
+        content = read_file(Path(path), FORMAT)
         try:
             schema = None if content["schema"] is None else Schema.model_validate(content["schema"])
             model = cls(**content["parameters"], schema=schema)

@@ -93,6 +93,11 @@ class _Part(Outbox):
     def _moved(self, events: Sequence[Event], k: int) -> list[Event]:
         return [replace(event, round=event.round + k * self.rounds) for event in events]
 
+    @property
+    def begun(self) -> bool:
+        """As all."""
+        return self.whole.begun
+
     def reserve(self, plan: Sequence[Event]) -> None:
         """What all K will spend, since they spend alike."""
         self.whole.reserve([event for k in range(self.problems) for event in self._moved(plan, k)])

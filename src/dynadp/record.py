@@ -97,7 +97,7 @@ def load_model(path: str | Path) -> Model:
     """Read a model file, or the model of a run folder."""
     path = Path(path)
     path = path / "model.json" if path.is_dir() else path
-    content = _read(path, MODEL_FORMAT)
+    content = read_file(path, MODEL_FORMAT)
     try:
         schema = Schema.model_validate(content["schema"])
         coef = np.array(content["coef"], dtype=float)
@@ -187,7 +187,7 @@ class RunFolder:
 
 def load_run(path: str | Path) -> dict[str, Any]:
     """Read and check run.json of a run folder."""
-    content = _read(Path(path) / "run.json", RUN_FORMAT)
+    content = read_file(Path(path) / "run.json", RUN_FORMAT)
     if digest(content.get("config")) != content.get("config_hash"):
         raise RecordError(f"{path}: the config does not match its hash; run.json was changed by hand or is damaged")
     return content
@@ -230,7 +230,8 @@ def write_bytes(path: Path, content: bytes, *, new: bool = False) -> None:
             raise
 
 
-def _read(path: Path, expected: str) -> dict[str, Any]:
+def read_file(path: Path, expected: str) -> dict[str, Any]:
+    """The content of a JSON file of this format, if it is of this version or an older one."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -120,9 +120,10 @@ def train(
                 f"{most:g}; plan again with that total"
             )
     _LOG.info("plan: %s", "; ".join(chosen.reasons))
-    if books:
+    if books and not books.begun:
         for p in nodes:  # a bad cell must not be found when part of the budget is spent
             validate(schema, tables[p], p)
+    if books:
         books.reserve([replace(event, seeded=draws.seeded) for event in chosen.events])
     centring = None
     if chosen.centring is not None:

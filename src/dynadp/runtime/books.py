@@ -25,6 +25,11 @@ def now() -> str:
 class Outbox(ABC):
     """Messages of one run, kept before they leave."""
 
+    @property
+    @abstractmethod
+    def begun(self) -> bool:
+        """Whether nothing is left to reserve, so that no bad cell can waste a budget any more."""
+
     @abstractmethod
     def reserve(self, plan: Sequence[Event]) -> None:
         """Before anything is computed from rows: the whole plan, or a part of what was reserved already."""
@@ -150,6 +155,11 @@ class MessageFolder(Outbox):
     def __init__(self, path: str | Path, nodes: Sequence[str]) -> None:
         self.path, self.nodes = Path(path), tuple(nodes)
         self.path.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def begun(self) -> bool:
+        """Always: a simulation reserves nothing."""
+        return True
 
     def reserve(self, plan: Sequence[Event]) -> None:
         """Refuse what ought to be in a ledger."""
