@@ -218,8 +218,31 @@ def faster_storage(rows: int, dimension: int, filled: int, replicas: int) -> Lit
     return "csr" if sparse < dense else "dense"
 
 
-class Problem:
-    """The local problems of P nodes: public constants, private rows.
+class Terms:
+    """All that is public about the local problems of P nodes: everything but rows.
+
+    Parameters
+    ----------
+    counts
+        B_p of each node.
+    dimension
+        d.
+    loss, regularizer
+        L and R.
+    C, rho
+        The paper's C^R and rho.
+    """
+
+    def __init__(self, counts: Array, dimension: int, loss: Loss, regularizer: Regularizer, C: float, rho: float) -> None:
+        self.counts, self.dimension, self.loss, self.regularizer = counts, dimension, loss, regularizer
+        self.C, self.rho = float(C), float(rho)
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+
+class Problem(Terms):
+    """The local problems of P nodes: public terms, private rows.
 
     Parameters
     ----------
@@ -246,14 +269,10 @@ class Problem:
         replicas: int = 1,
         storage: Storage = "auto",
     ) -> None:
+        counts = np.array([float(block.shape[0]) for block in blocks])
+        super().__init__(counts, int(blocks[0].shape[1]), loss, regularizer, C, rho)
         self.rows = stack_rows(blocks, replicas, storage)
-        self.loss, self.regularizer, self.C, self.rho = loss, regularizer, float(C), float(rho)
-        self.counts = np.array([float(block.shape[0]) for block in blocks])  # B_p
-        self.dimension = int(blocks[0].shape[1])
         self.row_weight = np.repeat(self.C / self.counts, np.diff(self.rows.offsets))[:, None]  # C/B_p for every row
-
-    def __len__(self) -> int:
-        return len(self.counts)
 
     def data_gradient(self, Z: Array) -> Array:
         """(C/B_p) sum_i L'(z_i) a_i: P x K x d."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dynadp.arrays import Array
 from dynadp.errors import NotCertified
-from dynadp.objective import Problem
+from dynadp.objective import Problem, Terms
 
 _UNIT = 2.0**-53
 _LARGEST_INVERSE = 512  # columns; past it, or past the next limit, the factor is a diagonal
@@ -33,7 +33,7 @@ def rounding(n: float | Array) -> Array:
     return np.asarray(n * _UNIT / (1 - n * _UNIT))
 
 
-def default_gamma(problem: Problem, q: Array | float = 0.0, reach: Array | float | None = None) -> Array:
+def default_gamma(terms: Terms, q: Array | float = 0.0, reach: Array | float | None = None) -> Array:
     """gamma_p = C (1e-10 + 16 k_{B_p + 8} + 4 c1 k_{d+2} r) + 4 k_10 (3 q + rho sup R'') r: public numbers only, P x 1.
 
     Well above what rounding allows (:func:`rounding_error`) for any vector of norm up to r. Without a ``reach`` r is
@@ -42,19 +42,19 @@ def default_gamma(problem: Problem, q: Array | float = 0.0, reach: Array | float
 
     Parameters
     ----------
-    problem
-        Rows, loss and constants; only public ones are used.
+    terms
+        Counts, loss and constants.
     q
         The penalty 2 eta N_p, P x K, where there is one.
     reach
         How long vectors may get, where noise or the start make them longer: P x K or a number.
     """
-    at_zero = float(problem.loss.value(np.zeros(1))[0])
-    own = min(1e5, float(np.sqrt(2 * problem.C * at_zero / problem.rho)))
+    at_zero = float(terms.loss.value(np.zeros(1))[0])
+    own = min(1e5, float(np.sqrt(2 * terms.C * at_zero / terms.rho)))
     r = own + (0.0 if reach is None else np.asarray(reach, dtype=float))
-    rows = 1e-10 + 16 * rounding(problem.counts + 8)[:, None] + 4 * problem.loss.c1 * rounding(problem.dimension + 2) * r
-    rest = 4 * rounding(10) * (3 * np.asarray(q) + problem.rho * problem.regularizer.smoothness) * r
-    gamma = np.broadcast_to(problem.C * rows + rest, np.broadcast_shapes(np.shape(problem.C * rows + rest), (len(problem), 1)))
+    rows = 1e-10 + 16 * rounding(terms.counts + 8)[:, None] + 4 * terms.loss.c1 * rounding(terms.dimension + 2) * r
+    rest = 4 * rounding(10) * (3 * np.asarray(q) + terms.rho * terms.regularizer.smoothness) * r
+    gamma = np.broadcast_to(terms.C * rows + rest, np.broadcast_shapes(np.shape(terms.C * rows + rest), (len(terms), 1)))
     return np.asarray(gamma.max(axis=1, keepdims=True))
 
 

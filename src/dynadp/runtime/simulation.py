@@ -16,14 +16,14 @@ from dynadp.errors import DeclarationError
 from dynadp.losses import Logistic, Loss, check_loss
 from dynadp.noise import Draws, System
 from dynadp.objective import Problem, Storage
-from dynadp.perturbation import Calibration, NoPerturbation, Perturbation, Public
+from dynadp.perturbation import Calibration, NoPerturbation, Perturbation
 from dynadp.privacy.events import Event
 from dynadp.privacy.schedule import Schedule, constant
 from dynadp.regularizers import Regularizer, SquaredL2
 from dynadp.runtime.acceleration import Acceleration, Accelerator
 from dynadp.runtime.books import Outbox
+from dynadp.runtime.releases import Releases, Sender
 from dynadp.runtime.steps import Steps
-from dynadp.solvers import default_gamma
 from dynadp.topology import Topology
 
 Output = Literal["last", "tail", "neighbours", "network"]
@@ -78,8 +78,8 @@ class Run:
         The network.
     alpha
         alpha_p(n) of each replica, P x K x T; NaN without a mechanism.
-    calibrations
-        Public numbers of each round; none without a mechanism.
+    releases
+        The public numbers of all rounds.
     seeded
         Whether noise came from a seed: then the run protects nobody.
     certificate
@@ -94,7 +94,7 @@ class Run:
     tail: Array = field(repr=False)
     topology: Topology = field(repr=False)
     alpha: Array = field(repr=False)
-    calibrations: tuple[Calibration, ...] = field(repr=False)
+    releases: Releases = field(repr=False)
     seeded: bool
     certificate: Certificate | None = field(repr=False)
     stopped: bool
@@ -121,7 +121,12 @@ class Run:
 
     def events(self, replica: int = 0) -> tuple[Event, ...]:
         """Everything that was spent, in order: what an accountant needs."""
-        return _events(self.calibrations, self.topology.nodes, self.V.shape[-1], self.seeded, replica)
+        return self.releases.events(replica, seeded=self.seeded)
+
+    @property
+    def calibrations(self) -> tuple[Calibration, ...]:
+        """Public numbers of each round; none without a mechanism."""
+        return self.releases.calibrations if self.releases.private else ()
 
     @property
     def mean(self) -> Array:
@@ -236,27 +241,12 @@ def simulate(
         raise DeclarationError("start holds NaN or infinite values; V(0) must be a finite public vector")
     mechanism = mechanism or NoPerturbation()
     alpha = _alphas(mechanism, schedule, topology.nodes, rounds, replicas)
-    if gamma is None:
-        bounds = _gamma(problem, topology.degrees, penalties, mechanism, alpha, V)
-    else:
-        bounds = np.full((len(shards), 1), float(gamma))
     if acceleration is not None and not isinstance(mechanism, NoPerturbation):
         raise DeclarationError("acceleration is for Algorithm 1 only: it would change what a private run releases")
-    work = problem, topology.degrees, penalties, bounds, V.copy()
+    releases = Releases.plan(problem, topology.nodes, topology.degrees, penalties, mechanism, alpha, V, gamma)
+    work = problem, topology.degrees, penalties, releases.public.gamma, V.copy()
     steps = Steps(*work) if acceleration is None else Accelerator(acceleration, *work)
-    return _rounds(alpha, topology, steps, mechanism, draws or System(), linear, books, on_round)
-
-
-def _gamma(problem: Problem, degrees: Array, eta: Array, mechanism: Perturbation, alpha: Array, start: Array) -> Array:
-    """The default gamma for vectors as long as start and noise, both public, may make them."""
-    reach = np.asarray(np.linalg.norm(start, axis=-1))
-    if not isinstance(mechanism, NoPerturbation):
-        constants = problem.counts, degrees, problem.dimension, problem.C, problem.rho
-        public = Public.of(*constants, eta, default_gamma(problem), problem.loss)
-        size = mechanism.calibrate(public, alpha.min(axis=-1)).radius / 1e3
-        growth = public.Lam / public.rho if mechanism.own == "paper" else 1.0  # its sensitivity grows by at most this
-        reach = reach + np.minimum(10 * size * growth, 1e9)
-    return default_gamma(problem, admm.penalty(degrees, eta), reach)
+    return _rounds(alpha, topology, steps, Sender(releases, steps, draws or System(), books, linear), on_round)
 
 
 def neighbour_sums(topology: Topology, V: Array) -> Array:
@@ -265,51 +255,18 @@ def neighbour_sums(topology: Topology, V: Array) -> Array:
 
 
 def _rounds(
-    alpha: Array,
-    topology: Topology,
-    steps: Steps,
-    mechanism: Perturbation,
-    draws: Draws,
-    linear: Callable[[int], Array] | None,
-    books: Outbox | None,
-    on_round: Callable[[Round, Array], None] | None,
+    alpha: Array, topology: Topology, steps: Steps, sender: Sender, on_round: Callable[[Round, Array], None] | None
 ) -> Run:
-    problem, nodes, degrees, rounds = steps.problem, topology.nodes, topology.degrees, alpha.shape[-1]
-    private = not isinstance(mechanism, NoPerturbation)
-    public = Public.of(problem.counts, degrees, problem.dimension, problem.C, problem.rho, steps.eta, steps.gamma, problem.loss)
-    calibrations = mechanism.plan(public, alpha) if private else (mechanism.calibrate(public, alpha[..., 0]),) * rounds
-    seeded = private and draws.seeded
-    if books:
-        if not private or alpha.shape[1] > 1:
-            raise DeclarationError("ledgers are for one private run: give a mechanism, and one replica")
-        if mechanism.own == "paper" and books.sent(1) is not None:
-            raise DeclarationError(
-                "own = 'paper' needs a private vector that is not kept, so such a run cannot go on; begin anew"
-            )
-        books.reserve(_events(calibrations, nodes, problem.dimension, seeded))
+    degrees, rounds, releases = topology.degrees, alpha.shape[-1], sender.releases
+    mechanism = releases.mechanism
     log: list[Round] = []
     V, stopped = steps.f, False
     tail = np.zeros_like(V)
     state = admm.begin(V, neighbour_sums(topology, V), degrees)
     seen = state  # W as messages alone give it; state.W may hold a private vector (own = "paper")
 
-    def send(n: int) -> tuple[Array, Array]:
-        """The certified minimiser g of round n, and the message V made of it."""
-        if books and (stored := books.sent(n)) is not None:
-            V = np.array([stored[node] for node in nodes])[:, None]
-            return V, V
-        calibration = calibrations[n - 1]
-        noise = _sum(calibration.inner_noise(public, draws, nodes, n), None if linear is None else linear(n))
-        g = steps.local_step(n, state, noise, calibration.phi)
-        V = calibration.release(g, draws, nodes, n)
-        if books:
-            events = calibration.events(nodes, n, problem.dimension, seeded=seeded)
-            sent = books.spend(n, events, dict(zip(nodes, V[:, 0], strict=True)))
-            V = np.array([sent[node] for node in nodes])[:, None]
-        return g, V
-
     for n in range(1, rounds + 1):
-        g, V = send(n)
+        g, V = sender.send(n, state)
         neighbours = neighbour_sums(topology, V)
         pull = 2 * g - V if mechanism.own == "paper" and n < rounds else None  # what follows the last round is made of messages
         after = admm.receive(state, V, neighbours, degrees, steps.eta, relaxation=steps.relaxation, pull=pull)
@@ -330,9 +287,9 @@ def _rounds(
     if not stopped:
         steps.finish(V)
     if mechanism.final is not None:
-        V = send(rounds + 1)[1]
-    if books:
-        books.close("finished")
+        V = sender.send(rounds + 1, state)[1]
+    if sender.books:
+        sender.books.close("finished")
     return Run(
         V=V,
         rounds=tuple(log),
@@ -340,21 +297,11 @@ def _rounds(
         tail=V if stopped else tail / (rounds - rounds // 2),
         topology=topology,
         alpha=alpha,
-        calibrations=calibrations if private else (),
-        seeded=seeded,
+        releases=releases,
+        seeded=sender.seeded,
         certificate=steps.certificate,
         stopped=stopped,
     )
-
-
-def _events(
-    calibrations: Sequence[Calibration], nodes: Sequence[str], dimension: int, seeded: bool, replica: int = 0
-) -> tuple[Event, ...]:
-    return tuple(e for n, c in enumerate(calibrations, 1) for e in c.events(nodes, n, dimension, replica, seeded=seeded))
-
-
-def _sum(a: Array | None, b: Array | None) -> Array | None:
-    return b if a is None else a if b is None else a + b
 
 
 def _alphas(

@@ -1,0 +1,142 @@
+"""What a run releases: its public numbers, known before round 1, and every round's release, entered before it is sent."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dynadp import admm
+from dynadp.arrays import Array
+from dynadp.errors import DeclarationError
+from dynadp.noise import Draws
+from dynadp.objective import Terms
+from dynadp.perturbation import Calibration, NoPerturbation, Perturbation, Public
+from dynadp.privacy.events import Event
+from dynadp.runtime.books import Outbox
+from dynadp.runtime.steps import Steps
+from dynadp.solvers import default_gamma
+
+
+@dataclass(frozen=True)
+class Releases:
+    """The public numbers of all rounds of some nodes.
+
+    Attributes
+    ----------
+    nodes
+        Whose.
+    mechanism
+        How messages are protected.
+    public
+        What calibrations look at; the certified bound gamma on every local gradient among it.
+    calibrations
+        One for each round, and one for a final release where there is one.
+    rounds
+        T.
+    """
+
+    nodes: tuple[str, ...]
+    mechanism: Perturbation
+    public: Public = field(repr=False)
+    calibrations: tuple[Calibration, ...] = field(repr=False)
+    rounds: int
+
+    @classmethod
+    def plan(
+        cls,
+        terms: Terms,
+        nodes: Sequence[str],
+        degrees: Array,
+        eta: Array,
+        mechanism: Perturbation,
+        alpha: Array,
+        start: Array,
+        gamma: float | None = None,
+    ) -> "Releases":
+        """From what is public alone: alpha is P x K x T, V(0) is P x K x d."""
+        bounds = _gamma(terms, degrees, eta, mechanism, alpha, start) if gamma is None else np.full((len(terms), 1), gamma)
+        constants = terms.counts, degrees, terms.dimension, terms.C, terms.rho
+        public = Public.of(*constants, eta, bounds, terms.loss)
+        rounds = alpha.shape[-1]
+        if isinstance(mechanism, NoPerturbation):
+            calibrations = (mechanism.calibrate(public, alpha[..., 0]),) * rounds
+        else:
+            calibrations = mechanism.plan(public, alpha)
+        return cls(tuple(nodes), mechanism, public, calibrations, rounds)
+
+    @property
+    def private(self) -> bool:
+        """Whether messages are protected."""
+        return not isinstance(self.mechanism, NoPerturbation)
+
+    def events(self, replica: int = 0, *, seeded: bool) -> tuple[Event, ...]:
+        """Everything that will be spent, in order."""
+        made = enumerate(self.calibrations, 1)
+        return tuple(e for n, c in made for e in c.events(self.nodes, n, self.public.dimension, replica, seeded=seeded))
+
+
+class Sender:
+    """Makes and enters one release after the other.
+
+    Parameters
+    ----------
+    releases
+        Their public numbers.
+    steps
+        The local work.
+    draws
+        Where noise comes from.
+    books
+        Where messages are entered before they are sent; what they hold is not made again.
+    linear
+        A further linear term of round n for every local problem, P x K x d.
+    """
+
+    def __init__(
+        self,
+        releases: Releases,
+        steps: Steps,
+        draws: Draws,
+        books: Outbox | None = None,
+        linear: Callable[[int], Array] | None = None,
+    ) -> None:
+        self.releases, self.steps, self.draws, self.books, self.linear = releases, steps, draws, books, linear
+        self.seeded = releases.private and draws.seeded
+        if books:
+            if not releases.private or releases.public.eta.size > 1:
+                raise DeclarationError("ledgers are for one private run: give a mechanism, and one replica")
+            if releases.mechanism.own == "paper" and books.sent(1) is not None:
+                raise DeclarationError(
+                    "own = 'paper' needs a private vector that is not kept, so such a run cannot go on; begin anew"
+                )
+            books.reserve(releases.events(seeded=self.seeded))
+
+    def send(self, n: int, state: admm.State) -> tuple[Array, Array]:
+        """The certified minimiser g of round n, and the message V made of it, P x K x d."""
+        nodes, public = self.releases.nodes, self.releases.public
+        if self.books and (stored := self.books.sent(n)) is not None:
+            V = np.array([stored[node] for node in nodes])[:, None]
+            return V, V
+        calibration = self.releases.calibrations[n - 1]
+        noise = calibration.inner_noise(public, self.draws, nodes, n)
+        if self.linear is not None:
+            noise = self.linear(n) if noise is None else noise + self.linear(n)
+        g = self.steps.local_step(n, state, noise, calibration.phi)
+        V = calibration.release(g, self.draws, nodes, n)
+        if self.books:
+            events = calibration.events(nodes, n, public.dimension, seeded=self.seeded)
+            sent = self.books.spend(n, events, dict(zip(nodes, V[:, 0], strict=True)))
+            V = np.array([sent[node] for node in nodes])[:, None]
+        return g, V
+
+
+def _gamma(terms: Terms, degrees: Array, eta: Array, mechanism: Perturbation, alpha: Array, start: Array) -> Array:
+    """The default gamma for vectors as long as start and noise, both public, may make them."""
+    reach = np.asarray(np.linalg.norm(start, axis=-1))
+    if not isinstance(mechanism, NoPerturbation):
+        constants = terms.counts, degrees, terms.dimension, terms.C, terms.rho
+        public = Public.of(*constants, eta, default_gamma(terms), terms.loss)
+        size = mechanism.calibrate(public, alpha.min(axis=-1)).radius / 1e3
+        growth = public.Lam / public.rho if mechanism.own == "paper" else 1.0  # its sensitivity grows by at most this
+        reach = reach + np.minimum(10 * size * growth, 1e9)
+    return default_gamma(terms, admm.penalty(degrees, eta), reach)
