@@ -47,7 +47,7 @@ def test_a_good_file(load, tmp_path):
     run = load(GOOD)
     assert run.totals == {"north": 1.0, "south": 0.5}
     assert run.mechanism == Primal()
-    ring = run.network(tmp_path)
+    ring = run.graph(tmp_path)
     assert (ring.nodes, ring.edges) == (("north", "south"), ((0, 1),))
     assert run.digest() == load(GOOD.replace("1e-5", "0.00001")).digest() != load(GOOD.replace("1e-5", "1e-6")).digest()
 
@@ -143,13 +143,13 @@ def test_graphs_of_edges_and_files(load, tmp_path):
     import networkx as nx
 
     run = load(GOOD.replace("[privacy]", "[topology]\nedges = [['south', 'north']]\n[privacy]"))
-    assert run.network(tmp_path).nodes == ("north", "south")
+    assert run.graph(tmp_path).nodes == ("north", "south")
     nx.write_graphml(nx.Graph([("south", "north")]), tmp_path / "g.graphml")
     run = load(GOOD.replace("[privacy]", "[topology]\ngraphml = 'g.graphml'\n[privacy]"))
-    assert run.network(tmp_path).nodes == ("north", "south")
+    assert run.graph(tmp_path).nodes == ("north", "south")
     run = load(GOOD.replace("[privacy]", "[topology]\nedges = [['south', 'north'], ['south', 'west']]\n[privacy]"))
     with pytest.raises(ConfigError, match="an edge names west"):
-        run.network(tmp_path)
+        run.graph(tmp_path)
     with pytest.raises(TopologyError):
         load(GOOD.replace("[privacy]", "[topology]\nedges = []\n[privacy]")).network(tmp_path)
 

@@ -72,12 +72,19 @@ def private_centre(schema: Schema, tables: Sequence[Any], names: Sequence[str], 
             counts[p] += rows.shape[0]
             sums[p] += np.asarray(rows.sum(axis=0)).ravel()
     means = sums / counts[:, None]
-    D = float(np.sqrt(sum(column.diameter2 for column in schema.columns))) * (1 + 1e-9)
-    zeta = losses * counts / D
+    zeta, step, radius = centring_grid(schema, counts, losses)
     noise = l2_laplace(draws, "centring", names, 0, 1, means.shape[1])[:, 0] / zeta[:, None]
-    step = grid_step(np.sqrt(means.shape[1] + 1) / zeta)
-    radius = np.exp2(np.ceil(np.log2(1e3 * (D * np.sqrt(len(schema.columns)) + means.shape[1] / zeta))))
     return centre_of(schema, counts, to_grid(means + noise, step, radius), names, losses, seeded=draws.seeded)
+
+
+def centring_grid(schema: Schema, counts: Array, alpha: Array) -> tuple[Array, Array, Array]:
+    """zeta = alpha B_p/D of each node's noise, and the step and radius of the public grid that its message lies on."""
+    features = len(schema.features) - bool(schema.intercept)
+    D = float(np.sqrt(sum(column.diameter2 for column in schema.columns))) * (1 + 1e-9)
+    zeta = alpha * counts / D
+    step = grid_step(np.sqrt(features + 1) / zeta)
+    radius = np.exp2(np.ceil(np.log2(1e3 * (D * np.sqrt(len(schema.columns)) + features / zeta))))
+    return zeta, step, radius
 
 
 def centre_of(

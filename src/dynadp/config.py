@@ -65,14 +65,38 @@ class DataSection(Section):
     description: Line = "rows"
 
 
+def _address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if (
+        not host
+        or not port.isdecimal()
+        or not 0 < int(port) < 65536
+        or any(letter.isspace() or letter == "/" for letter in host)
+    ):
+        raise ValueError("must be HOST:PORT, such as silo.example.org:7447")
+    return text
+
+
+Address = Annotated[str, Field(max_length=300), AfterValidator(_address)]
+SigningKey = Annotated[str, Field(pattern=r"^ed25519:[A-Za-z0-9+/]{43}=$")]
+
+
 class NodeSection(Section):
-    """One node: its rows, its ledger, and a total of its own."""
+    """One node: its rows, its ledger, and a total of its own; on a network, where it is reached and its public signing key."""
 
     name: Line
     file: File | None = None
     ledger: File | None = None
     rows: Annotated[int, Field(ge=1)] | None = None
     epsilon: Above0 | None = None
+    endpoint: Address | None = None
+    key: SigningKey | None = None
+
+
+class NetworkSection(Section):
+    """How nodes reach each other, beyond their endpoints."""
+
+    relay: Address | None = None
 
 
 class TopologySection(Section):
@@ -175,22 +199,49 @@ class RunFile(Section):
     privacy: PrivacySection
     training: TrainingSection = TrainingSection()
     evaluation: EvaluationSection | None = None
+    network: NetworkSection = NetworkSection()
+
+    @property
+    def networked(self) -> bool:
+        """Whether nodes run apart from each other, each with a NODE.toml of its own; the file is then shared by all."""
+        return self.network.relay is not None or any(node.key is not None or node.endpoint is not None for node in self.nodes)
 
     @model_validator(mode="after")
     def _parts_agree(self) -> "RunFile":
-        problems = []
         names = [node.name for node in self.nodes]
-        if len(set(names)) < len(names):
-            problems.append("nodes: two have the same name: names must differ")
+        problems = ["nodes: two have the same name: names must differ"] if len(set(names)) < len(names) else []
+        problems += self._network_problems() if self.networked else self._data_problems(names)
+        problems += self._privacy_problems()
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _network_problems(self) -> list[str]:
+        problems = []
+        for name, why in (("key", "a public signing key, as `dynadp pki` prints it"), ("rows", "a public number of rows")):
+            missing = [node.name for node in self.nodes if getattr(node, name) is None]
+            if missing:
+                problems.append(f"nodes: no {name} for {', '.join(missing)}: every node of a network needs {why}")
+        if len(keys := [node.key for node in self.nodes if node.key]) > len(set(keys)):
+            problems.append("nodes: two have the same key: every node signs with its own")
+        if self.data.file is not None or any(node.file is not None or node.ledger is not None for node in self.nodes):
+            problems.append("nodes: the file of a network run is shared by all: files and ledgers belong into each NODE.toml")
+        if any(len(node.name) > 64 or node.name == "relay" for node in self.nodes):
+            problems.append("nodes: on a network a name has at most 64 letters, and is not 'relay'")
+        if self.privacy.mechanism == "none":
+            problems.append("privacy: mechanism is none, so messages would reveal rows: a network run needs a mechanism")
+        if self.privacy.own == "paper":
+            problems.append("privacy: own = 'paper' needs a private vector that no crash may lose: networks run own = 'public'")
+        return problems
+
+    def _data_problems(self, names: list[str]) -> list[str]:
+        problems = []
         apart = [node.name for node in self.nodes if node.file is None]
         if self.data.file is None and apart:
             problems.append(f"nodes: no file for {', '.join(apart)}: give each node a file, or data.file with data.node_column")
         if self.data.file is not None and (self.data.node_column is None or len(apart) < len(names)):
             problems.append("data: file holds the rows of all nodes: name its node_column, and leave out the nodes' own files")
-        problems += self._privacy_problems()
-        if problems:
-            raise ValueError("\n".join(problems))
-        return self
+        return problems
 
     def _privacy_problems(self) -> list[str]:
         privacy, problems = self.privacy, []
@@ -219,6 +270,8 @@ class RunFile(Section):
                 )
             if privacy.own == "paper" or privacy.split == "paper":
                 problems.append("privacy: own and split of the paper go with alpha, not with a total epsilon")
+        if self.networked:
+            return problems
         missing = [node.name for node in self.nodes if node.ledger is None]
         if self.run.seed is None and missing:
             problems.append(
@@ -247,7 +300,7 @@ class RunFile(Section):
             return NoPerturbation()
         return Primal(own=self.privacy.own) if self.privacy.mechanism == "primal" else Dual(split=self.privacy.split)
 
-    def network(self, folder: Path) -> Topology:
+    def graph(self, folder: Path) -> Topology:
         """The topology over the nodes, in the file's order."""
         section, names = self.topology, [node.name for node in self.nodes]
         if section.graphml is not None:
@@ -289,6 +342,45 @@ def load_run_file(path: str | Path, overrides: Mapping[str, Any] | None = None) 
         table[key] = value
     try:
         return RunFile.model_validate(content)
+    except ValidationError as error:
+        raise _explained(path, error) from None
+
+
+class NodeFile(Section):
+    """NODE.toml: what one silo keeps to itself.
+
+    Attributes
+    ----------
+    run
+        The run file that all nodes share.
+    node
+        Which of its nodes this is.
+    identity
+        The folder with ca.pem, tls.pem, tls.key and sign.key.
+    file, ledger
+        Its rows, and where it enters what it spends; no ledger in a SIMULATION.
+    out
+        The run folder, with model, record, letters and log.
+    listen
+        Where to listen, if not on its endpoint.
+    patience
+        Seconds that a neighbour may stay away before this node stops, to be started again.
+    """
+
+    run: File
+    node: Line
+    identity: File
+    file: File
+    ledger: File | None = None
+    out: File
+    listen: Address | None = None
+    patience: Above0 = 600.0
+
+
+def load_node_file(path: str | Path) -> NodeFile:
+    """Read and check a NODE.toml."""
+    try:
+        return NodeFile.model_validate(_toml(Path(path)))
     except ValidationError as error:
         raise _explained(path, error) from None
 

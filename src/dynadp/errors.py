@@ -14,6 +14,9 @@
     ├── LedgerError       (RuntimeError) a ledger is missing, not writable, or not a ledger
     │   └── LedgerDamaged                a ledger was changed, cut or damaged
     ├── BudgetRefused     (RuntimeError) a release was not reserved, was spent before or does not fit under the cap
+    ├── IdentityError     (ValueError)   a certificate or key is missing, expired, of another authority or open to others
+    ├── NodeLost          (RuntimeError) a neighbour stayed away for too long; the run can go on
+    ├── Rejected          (ValueError)   what a neighbour sent is not believed
     ├── SeededRefused     (ValueError)   a release with seeded noise: it protects nobody, and no ledger takes it
     └── NotCertified      (RuntimeError) a solver did not reach its gradient bound; nothing may be released
 
@@ -72,6 +75,18 @@ class LedgerDamaged(LedgerError):
 
 class BudgetRefused(DynadpError, RuntimeError):
     """A release was not reserved, was spent before or does not fit under the cap; nothing may be released."""
+
+
+class IdentityError(DynadpError, ValueError):
+    """A certificate or key is missing, expired, of another authority or open to other users."""
+
+
+class NodeLost(DynadpError, RuntimeError):
+    """A neighbour stayed away for too long; nothing is lost, and the run goes on when both are started again."""
+
+
+class Rejected(DynadpError, ValueError):
+    """What a neighbour sent is not believed, for this reason; it is counted, told in the log and forgotten."""
 
 
 class SeededRefused(DynadpError, ValueError):

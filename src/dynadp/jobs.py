@@ -1,7 +1,7 @@
 """A run file, carried out: check everything, say what it would spend, train, and go on after an interruption."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,9 +17,8 @@ from dynadp.data import Schema
 from dynadp.errors import ConfigError, DataError, DynadpError, LedgerDamaged, RecordError
 from dynadp.losses import Logistic
 from dynadp.noise import Keyed, System
-from dynadp.perturbation import Perturbation
 from dynadp.planner import Plan, plan, planning, spending
-from dynadp.privacy.accountant import network, totals
+from dynadp.privacy.accountant import Total, network, totals
 from dynadp.privacy.ledger import Ledger
 from dynadp.record import Model, RunFolder, load_run
 from dynadp.regularizers import SquaredL2
@@ -61,6 +60,8 @@ class Job:
         """Read the run file and all that it names; every mistake is reported, together."""
         path = Path(path)
         file = load_run_file(path, overrides)
+        if file.networked:
+            raise ConfigError(f"{path} is a network run, whose nodes run apart from each other: start each with `dynadp node`")
         problems: list[str] = []
 
         def attempt(make: Callable[[], Any]) -> Any:
@@ -73,7 +74,7 @@ class Job:
                 return None
 
         schema = attempt(lambda: load_schema(path.parent / file.data.schema_file))
-        topology = attempt(lambda: file.network(path.parent))
+        topology = attempt(lambda: file.graph(path.parent))
         tables = attempt(lambda: _tables(file, path.parent, schema)) if schema else None
         tables = tables or {}
         counts = {node: attempt(partial(count, schema, rows)) for node, rows in tables.items()}
@@ -83,10 +84,10 @@ class Job:
         if schema:
             problems += _rows_problems(file, schema, counts)
         if schema and file.evaluation is not None:
-            attempt(partial(_columns_of, path.parent / file.evaluation.file, file.data.separator, schema))
+            attempt(partial(columns_of, path.parent / file.evaluation.file, file.data.separator, schema))
         for node in file.nodes:
             if node.ledger is not None:
-                attempt(partial(_ledger_of, path.parent / node.ledger, node.name))
+                attempt(partial(ledger_of, path.parent / node.ledger, node.name))
         if problems:
             raise ConfigError(
                 "\n".join([f"{path}: {len(problems)} problem{'s' * (len(problems) > 1)}", *(f"  {p}" for p in problems)])
@@ -95,31 +96,7 @@ class Job:
 
     def plan(self) -> Plan | None:
         """What the run will do and cost; None where nothing is protected."""
-        file, privacy, nodes = self.file, self.file.privacy, self.topology.nodes
-        counts = [self.counts[p] for p in nodes]
-        if file.totals is not None and privacy.delta is not None:
-            centre = privacy.centring and self.schema.centre is None
-            found = plan(
-                counts, self.topology, self.schema.dimension, epsilon=file.totals, delta=privacy.delta,
-                mechanism=privacy.mechanism, centring=centre, features=len(self.schema.features) - bool(self.schema.intercept),
-            )  # fmt: skip
-            return replace(found, output=file.run.output)
-        return self._given_plan(file.mechanism, counts) if privacy.alpha is not None else None
-
-    def _given_plan(self, mechanism: Perturbation, counts: list[int]) -> Plan:
-        """The paper's constants and alpha, as the file gives them."""
-        training, privacy, nodes = self.file.training, self.file.privacy, self.topology.nodes
-        loss = training.loss.made() if training.loss else Logistic()
-        C, rho, eta, rounds = training.C or 1.0, training.rho or 0.0, training.eta or 0.0, training.rounds or 0
-        alphas = np.full(len(nodes), privacy.alpha)
-        B = np.array(counts, dtype=float)
-        public = planning(B, self.topology.degrees, self.schema.dimension, C, rho, eta, loss)
-        events = tuple(spending(mechanism, public, rounds, nodes, alphas, (), 0))
-        total = network(events, privacy.delta or 0.0)
-        said = ("as the run file says; nothing was planned",)
-        regularizer = training.regularizer.made() if training.regularizer else SquaredL2()
-        numbers = C, rho, eta, rounds, tuple(alphas.tolist()), ()
-        return Plan(mechanism, loss, *numbers, self.file.run.output, events, total, said, regularizer)
+        return plan_of(self.file, self.schema, self.topology, [self.counts[p] for p in self.topology.nodes])
 
     def check(self) -> dict[str, Any]:
         """What the run would spend, and whether the ledgers would let it."""
@@ -186,13 +163,8 @@ class Job:
                 delta=planned.total.delta, chosen=planned, draws=System() if seed is None else Keyed(seed), books=outbox,
                 on_round=note,
             )  # fmt: skip
-        model = trained.model()
         total = trained.total
-        word = "" if total.protected else "SIMULATION: seeded noise protects nobody; with system entropy this would cost "
-        statement = (
-            f"{word}epsilon = {total.epsilon:.4g} at delta = {total.delta:g} in total, for anybody with a row at one node: "
-        )
-        model = Model(**{**vars(model), "privacy": {**total.to_json(), "statement": statement + total.odds}})
+        model = stated(trained.model(), total)
         folder.finish(model)
         return self._result(folder, model, len(trained.run.rounds)) | {
             "epsilon": total.epsilon,
@@ -278,6 +250,41 @@ class Job:
         }
 
 
+def plan_of(file: RunFile, schema: Schema, topology: Topology, counts: Sequence[int]) -> Plan | None:
+    """What a run file asks for, from public numbers alone; None where nothing is protected."""
+    privacy = file.privacy
+    if file.totals is not None and privacy.delta is not None:
+        centre = privacy.centring and schema.centre is None
+        found = plan(
+            counts, topology, schema.dimension, epsilon=file.totals, delta=privacy.delta, mechanism=privacy.mechanism,
+            centring=centre, features=len(schema.features) - bool(schema.intercept),
+        )  # fmt: skip
+        return replace(found, output=file.run.output)
+    return _given_plan(file, schema, topology, counts) if privacy.alpha is not None else None
+
+
+def _given_plan(file: RunFile, schema: Schema, topology: Topology, counts: Sequence[int]) -> Plan:
+    """The paper's constants and alpha, as the file gives them."""
+    training, privacy, nodes, mechanism = file.training, file.privacy, topology.nodes, file.mechanism
+    loss = training.loss.made() if training.loss else Logistic()
+    C, rho, eta, rounds = training.C or 1.0, training.rho or 0.0, training.eta or 0.0, training.rounds or 0
+    alphas = np.full(len(nodes), privacy.alpha)
+    public = planning(np.array(counts, dtype=float), topology.degrees, schema.dimension, C, rho, eta, loss)
+    events = tuple(spending(mechanism, public, rounds, nodes, alphas, (), 0))
+    total = network(events, privacy.delta or 0.0)
+    said = ("as the run file says; nothing was planned",)
+    regularizer = training.regularizer.made() if training.regularizer else SquaredL2()
+    numbers = C, rho, eta, rounds, tuple(alphas.tolist()), ()
+    return Plan(mechanism, loss, *numbers, file.run.output, events, total, said, regularizer)
+
+
+def stated(model: Model, total: Total) -> Model:
+    """The model with its guarantee in one sentence."""
+    word = "" if total.protected else "SIMULATION: seeded noise protects nobody; with system entropy this would cost "
+    statement = f"{word}epsilon = {total.epsilon:.4g} at delta = {total.delta:g} in total, for anybody with a row at one node: "
+    return replace(model, privacy={**total.to_json(), "statement": statement + total.odds})
+
+
 def evaluate(model: Model, data: Any) -> dict[str, Any]:
     """Share of right answers on rows that are public, and what always guessing the commoner label would give."""
     right = positive = total = 0
@@ -315,7 +322,7 @@ def _tables(file: RunFile, folder: Path, schema: Schema) -> dict[str, Any]:
     problems, found = [], {}
     for node in file.nodes:
         try:
-            found[node.name] = _columns_of(folder / str(node.file), file.data.separator, schema)
+            found[node.name] = columns_of(folder / str(node.file), file.data.separator, schema)
         except DynadpError as error:
             problems.append(f"node {node.name}: {error}")
     files = [(folder / str(node.file)).resolve() for node in file.nodes]
@@ -326,7 +333,7 @@ def _tables(file: RunFile, folder: Path, schema: Schema) -> dict[str, Any]:
     return found
 
 
-def _columns_of(path: Path, separator: Any, schema: Schema) -> Source:
+def columns_of(path: Path, separator: Any, schema: Schema) -> Source:
     """The file, if it has the schema's columns and the label."""
     given = source(path, separator=separator)
     missing = ({column.name for column in schema.columns} | {schema.label.name}) - set(given.columns)
@@ -352,7 +359,7 @@ def _rows_problems(file: RunFile, schema: Schema, counts: Mapping[str, int | Non
     return problems
 
 
-def _ledger_of(path: Path, node: str) -> None:
+def ledger_of(path: Path, node: str) -> None:
     """Refuse a ledger that is missing, or of another node."""
     if not path.exists():
         raise ConfigError(
@@ -373,9 +380,9 @@ def _lines(entry: Round, nodes: tuple[str, ...], planned: Plan | None) -> list[d
     ]
 
 
-def hold(stack: ExitStack, folder: Path) -> None:
-    """Lock a run folder for as long as the stack lives; one process at a time works on a run."""
-    handle = stack.enter_context(open(folder / "run.json", "rb"))  # noqa: SIM115 (the stack closes it)
+def hold(stack: ExitStack, folder: Path, name: str = "run.json") -> None:
+    """Lock a run folder by one of its files for as long as the stack lives; one process at a time works on a run."""
+    handle = stack.enter_context(open(folder / name, "rb"))  # noqa: SIM115 (the stack closes it)
     try:
         import fcntl
     except ImportError:  # no such locks on this system

@@ -124,7 +124,9 @@ class RunFolder:
         self.path = Path(path)
 
     @classmethod
-    def create(cls, path: str | Path, config: Mapping[str, Any], *, simulation: bool, created: str) -> "RunFolder":
+    def create(
+        cls, path: str | Path, config: Mapping[str, Any], *, simulation: bool, created: str, beside: Iterable[str] = ()
+    ) -> "RunFolder":
         """Start a run folder; refuses a folder that holds anything.
 
         Parameters
@@ -137,9 +139,11 @@ class RunFolder:
             Whether draws were seeded or rows synthetic, so that the run protects nobody.
         created
             When, as ISO 8601 text; the caller knows the time.
+        beside
+            Names of files that may be there already.
         """
         folder = cls(path)
-        cls.require_empty(folder.path)
+        cls.require_empty(folder.path, beside)
         try:
             folder.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -164,9 +168,9 @@ class RunFolder:
         return folder
 
     @staticmethod
-    def require_empty(path: Path) -> None:
-        """Refuse a path that holds anything."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    def require_empty(path: Path, beside: Iterable[str] = ()) -> None:
+        """Refuse a path that holds anything else."""
+        if path.exists() and (not path.is_dir() or {file.name for file in path.iterdir()} - set(beside)):
             raise RecordError(f"{path} exists and is not an empty folder; choose another, nothing is overwritten")
 
     def append(self, lines: Iterable[Mapping[str, Any]]) -> None:

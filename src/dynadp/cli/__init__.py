@@ -5,17 +5,26 @@ from typing import Any
 import click
 
 from dynadp.cli.options import DELTA, DIMENSION, JSON, LEDGER, MECHANISM, ROUNDS, RUN_FILE, SHARE, WHO, Positive
+from dynadp.cli.pki import pki
 from dynadp.cli.research import bounds, design, reproduce, tradeoff
-from dynadp.errors import BudgetRefused, DeclarationError, DynadpError, LedgerDamaged, TopologyError
+from dynadp.errors import (
+    BudgetRefused,
+    DeclarationError,
+    DynadpError,
+    IdentityError,
+    LedgerDamaged,
+    NodeLost,
+    TopologyError,
+)
 
-_CODES = (((DeclarationError, TopologyError), 2), (BudgetRefused, 3), (LedgerDamaged, 5))
+_CODES = (((DeclarationError, TopologyError, IdentityError), 2), (BudgetRefused, 3), (NodeLost, 4), (LedgerDamaged, 5))
 
 
 class Commands(click.Group):
     """A group that turns dynadp's errors into one line and an exit code.
 
-    2 for declarations and configuration, 3 for a refused budget, 5 for a damaged ledger, 1 for the rest, 130 for Ctrl-C; 4 is
-    kept for a node that is lost.
+    2 for declarations and configuration, 3 for a refused budget, 4 for a neighbour that stayed away, 5 for a damaged ledger, 1
+    for the rest, 130 for Ctrl-C, 143 for SIGTERM.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -25,6 +34,11 @@ class Commands(click.Group):
         except DynadpError as error:
             click.echo(f"dynadp: {error}", err=True)
             ctx.exit(next((code for kinds, code in _CODES if isinstance(error, kinds)), 1))
+        except ModuleNotFoundError as error:
+            if error.name not in ("cryptography", "tomli_w", "zenoh"):
+                raise
+            click.echo(f"dynadp: {ctx.invoked_subcommand} needs {error.name}: pip install 'dynadp[network]'", err=True)
+            ctx.exit(2)
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -300,5 +314,52 @@ def close(ledger_file: str, run: str, who: str | None) -> None:
     run_close(ledger_file, run, who)
 
 
-for command in (bounds, design, reproduce, tradeoff):
+@main.command()
+@click.argument("node_file", metavar="NODE.toml", type=click.Path(dir_okay=False))
+@click.option("--quiet", is_flag=True, help="Log to the run folder's node.log only.")
+@JSON
+def node(node_file: str, quiet: bool, as_json: bool) -> None:
+    """One silo's process: takes part in a network run, and goes on with it when started again.
+
+    Exit code 4 if a neighbour stayed away for too long, 143 after SIGTERM: start it again, nothing is lost.
+    """
+    from dynadp.cli.network import run_node
+
+    run_node(node_file, quiet, as_json)
+
+
+@main.command()
+@RUN_FILE
+@click.option("--out", type=click.Path(file_okay=False), help="Folder to make; runs/NAME-network by default.")
+@click.option("--resume", is_flag=True, help="Go on with the nodes in the folder.")
+@click.option("--patience", type=Positive(), default=60.0, show_default=True, help="Seconds that a node may stay away.")
+@JSON
+def launch(run_file: str, out: str | None, resume: bool, patience: float, as_json: bool) -> None:
+    """Try a run file as a network: all its nodes as processes of this machine, with certificates made for the trial."""
+    from dynadp.cli.launch import run_launch
+
+    run_launch(run_file, out, resume, patience, as_json)
+
+
+@main.command()
+@click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(file_okay=False))
+@JSON
+def status(folders: tuple[str, ...], as_json: bool) -> None:
+    """How nodes are: rounds, what is spent, neighbours up or away, refused letters. From their run folders."""
+    from dynadp.cli.network import run_status
+
+    run_status(folders, as_json)
+
+
+@main.command()
+@click.argument("identity", metavar="IDENTITY", type=click.Path(file_okay=False))
+@click.option("--listen", required=True, metavar="HOST:PORT", help="Where nodes dial it.")
+def relay(identity: str, listen: str) -> None:
+    """Carry letters between nodes that cannot reach each other. It needs a certificate for the name 'relay'."""
+    from dynadp.cli.network import run_relay
+
+    run_relay(identity, listen)
+
+
+for command in (bounds, design, pki, reproduce, tradeoff):
     main.add_command(command)

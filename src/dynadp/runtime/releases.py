@@ -17,6 +17,10 @@ from dynadp.runtime.steps import Steps
 from dynadp.solvers import default_gamma
 
 
+def nowhere(point: str) -> None:
+    """What happens at a point of a round: nothing."""
+
+
 @dataclass(frozen=True)
 class Releases:
     """The public numbers of all rounds of some nodes.
@@ -90,6 +94,8 @@ class Sender:
         Where messages are entered before they are sent; what they hold is not made again.
     linear
         A further linear term of round n for every local problem, P x K x d.
+    at
+        Told ``computed`` before a message is entered, and ``spent`` after: where a test may pull the plug.
     """
 
     def __init__(
@@ -99,7 +105,9 @@ class Sender:
         draws: Draws,
         books: Outbox | None = None,
         linear: Callable[[int], Array] | None = None,
+        at: Callable[[str], None] = nowhere,
     ) -> None:
+        self.at = at
         self.releases, self.steps, self.draws, self.books, self.linear = releases, steps, draws, books, linear
         self.seeded = releases.private and draws.seeded
         if books:
@@ -125,7 +133,9 @@ class Sender:
         V = calibration.release(g, self.draws, nodes, n)
         if self.books:
             events = calibration.events(nodes, n, public.dimension, seeded=self.seeded)
+            self.at("computed")
             sent = self.books.spend(n, events, dict(zip(nodes, V[:, 0], strict=True)))
+            self.at("spent")
             V = np.array([sent[node] for node in nodes])[:, None]
         return g, V
 

@@ -55,7 +55,7 @@ class Round:
         cls, n: int, V: Array, neighbours: Array, before: admm.State, after: admm.State, degrees: Array, eta: Array
     ) -> "Round":
         """From the messages of round n and the states around it."""
-        apart = V - neighbours / np.maximum(degrees, 1)[:, None, None] if len(V) > 1 else np.zeros_like(V)
+        apart = (V - neighbours / np.maximum(degrees, 1)[:, None, None]) * (degrees > 0)[:, None, None]
         change = 2 * eta[:, None] * (after.W - before.W)
         return cls(n, eta, np.linalg.norm(apart, axis=-1), np.linalg.norm(change, axis=-1))
 

@@ -1,0 +1,5 @@
+"""``python -m dynadp`` is ``dynadp``."""
+
+from dynadp.cli import main
+
+main()

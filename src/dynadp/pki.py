@@ -1,0 +1,313 @@
+"""Who is who in a network of silos: the consortium's authority, each node's certificate, and its signing key.
+
+Links are mutual TLS with certificates (EC P-256) that the consortium's authority signed, common name = the node's name.
+Messages are signed besides (Ed25519), so that they can be believed whoever carried them. Files::
+
+    AUTHORITY/  ca.pem  ca.key (0600)  issued/NAME.pem
+    NODE/       ca.pem  tls.pem  tls.key (0600)  sign.key (0600)
+
+A silo that trusts nobody with its keys makes them itself (:func:`request`) and lets the authority sign the request alone.
+"""
+
+import base64
+import ipaddress
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from dynadp.errors import IdentityError
+
+AUTHORITY_DAYS, NODE_DAYS = 3650, 365
+_EARLY = timedelta(minutes=5)  # clocks differ
+_PREFIX = "ed25519:"
+_LONGEST = 64  # letters of a common name
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A node's folder, read and checked.
+
+    Attributes
+    ----------
+    name
+        The common name of its certificate.
+    folder
+        Where its files are.
+    expires
+        When its certificate, or the authority's, ends.
+    key
+        Signs messages.
+    """
+
+    name: str
+    folder: Path
+    expires: datetime
+    key: Ed25519PrivateKey = field(repr=False)
+
+    @classmethod
+    def load(cls, folder: str | Path, now: datetime) -> "Identity":
+        """Read a node's folder; refuses what is expired, not of one authority, or open to other users."""
+        folder = Path(folder)
+        own, authority = _certificate(folder / "tls.pem"), _certificate(folder / "ca.pem")
+        key, tls = signing_key(folder / "sign.key"), _private(folder / "tls.key")
+        if not isinstance(tls, ec.EllipticCurvePrivateKey) or tls.public_key() != own.public_key():
+            raise IdentityError(f"{folder}: tls.key is not the key of tls.pem; put the pair back, or renew the certificate")
+        try:
+            own.verify_directly_issued_by(authority)
+        except (InvalidSignature, ValueError, TypeError):
+            raise IdentityError(
+                f"{folder}: tls.pem was not signed by the authority of ca.pem; ask the consortium for both files anew"
+            ) from None
+        for title, found in (("certificate", own), ("authority", authority)):
+            if not found.not_valid_before_utc <= now <= found.not_valid_after_utc:
+                raise IdentityError(
+                    f"{folder}: the {title} is valid from {found.not_valid_before_utc:%Y-%m-%d} to "
+                    f"{found.not_valid_after_utc:%Y-%m-%d}, today is {now:%Y-%m-%d}; renew it with `dynadp pki renew`"
+                )
+        return cls(common_name(own), folder, min(own.not_valid_after_utc, authority.not_valid_after_utc), key)
+
+    @property
+    def public(self) -> str:
+        """Its public signing key, as run files spell it."""
+        return public_text(self.key.public_key())
+
+
+def make_authority(folder: str | Path, name: str, now: datetime, days: int = AUTHORITY_DAYS) -> None:
+    """Make a consortium's authority in an empty folder."""
+    folder = Path(folder)
+    if folder.exists() and any(folder.iterdir()):
+        raise IdentityError(f"{folder} is not empty; nothing is overwritten, choose another folder")
+    (folder / "issued").mkdir(parents=True, exist_ok=True)
+    _write_authority(folder, name, now, days)
+
+
+def _write_authority(folder: Path, name: str, now: datetime, days: int) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _checked(name))])
+    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)  # signs certificates and lists
+    certificate = (
+        _builder(subject, subject, key.public_key(), now, now + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    _write(folder / "ca.key", _pem(key), secret=True)
+    _write(folder / "ca.pem", _pem(certificate))
+
+
+def make_node(authority: str | Path, name: str, hosts: Sequence[str], out: str | Path, now: datetime, days: int) -> Identity:
+    """Make keys and certificate of a node at once, on a machine that the silo trusts with its keys."""
+    made = request(name, hosts, out)
+    sign_request(authority, made, out, now, days)
+    return Identity.load(out, now)
+
+
+def request(name: str, hosts: Sequence[str], out: str | Path) -> Path:
+    """At the silo: make its keys, and a request for the authority."""
+    out = Path(out)
+    if out.exists() and any(out.iterdir()):
+        raise IdentityError(f"{out} is not empty; nothing is overwritten, choose another folder")
+    out.mkdir(parents=True, exist_ok=True)
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _checked(name))])
+    names = x509.SubjectAlternativeName(_hosts(hosts))
+    asked = x509.CertificateSigningRequestBuilder().subject_name(subject).add_extension(names, critical=False)
+    _write(out / "tls.key", _pem(key), secret=True)
+    _write(out / "sign.key", _pem(Ed25519PrivateKey.generate()), secret=True)
+    _write(out / "request.csr", asked.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    return out / "request.csr"
+
+
+def sign_request(authority: str | Path, path: str | Path, out: str | Path, now: datetime, days: int = NODE_DAYS) -> str:
+    """At the authority: sign a silo's request; writes tls.pem and ca.pem into ``out`` and returns the node's name."""
+    authority, out = Path(authority), Path(out)
+    try:
+        asked = x509.load_pem_x509_csr(_read(Path(path)))
+        hosts = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        sound = asked.is_signature_valid
+    except (ValueError, x509.ExtensionNotFound, UnsupportedAlgorithm):
+        raise IdentityError(f"{path} is not a certificate request; make one with `dynadp pki request`") from None
+    name = common_name(asked)
+    if not sound:
+        raise IdentityError(f"{path} was changed after it was signed; ask {name} to send it again")
+    issued = authority / "issued" / f"{_file(name)}.pem"
+    if issued.exists():
+        raise IdentityError(f"{name} has a certificate of this authority already; renew it, or revoke it first")
+    certificate = _issue(authority, asked.subject, hosts, asked.public_key(), now, days)
+    _write(issued, _pem(certificate))
+    _write(out / "tls.pem", _pem(certificate))
+    _write(out / "ca.pem", _read(authority / "ca.pem"))
+    return name
+
+
+def renew(authority: str | Path, name: str, now: datetime, days: int = NODE_DAYS) -> Path:
+    """A new certificate for a node's old key and hosts; returns the file to send to the silo as its tls.pem."""
+    authority = Path(authority)
+    path = authority / "issued" / f"{_file(name)}.pem"
+    if not path.exists():
+        raise IdentityError(f"{name} has no certificate of this authority; it issued {', '.join(members(authority)) or 'none'}")
+    old = _certificate(path)
+    hosts = old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    _write(path, _pem(_issue(authority, old.subject, hosts, old.public_key(), now, days)))
+    return path
+
+
+def revoke(authority: str | Path, name: str, now: datetime, days: int = NODE_DAYS) -> list[Path]:
+    """Shut a node out: a new authority, and new certificates of it for all other nodes' old keys.
+
+    Links know no list of revoked certificates, so an authority that never signed the node takes the old one's place. Every
+    other silo gets the new ca.pem and its new certificate, whose files are returned.
+    """
+    authority = Path(authority)
+    path = authority / "issued" / f"{_file(name)}.pem"
+    if not path.exists():
+        raise IdentityError(f"{name} has no certificate of this authority; it issued {', '.join(members(authority)) or 'none'}")
+    old = _certificate(authority / "ca.pem")
+    lifetime = (old.not_valid_after_utc - old.not_valid_before_utc).days
+    path.unlink()
+    _write_authority(authority, common_name(old), now, lifetime)
+    return [renew(authority, other, now, days) for other in members(authority)]
+
+
+def members(authority: str | Path) -> list[str]:
+    """Names of the nodes that hold a certificate of the authority."""
+    return sorted(common_name(_certificate(path)) for path in (Path(authority) / "issued").glob("*.pem"))
+
+
+def signing_key(path: Path) -> Ed25519PrivateKey:
+    """A node's signing key."""
+    key = _private(path)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise IdentityError(f"{path} is not an Ed25519 key; use the sign.key that `dynadp pki` made")
+    return key
+
+
+def public_text(key: Ed25519PublicKey) -> str:
+    """A public signing key as run files spell it: ``ed25519:`` and base64."""
+    return _PREFIX + base64.b64encode(key.public_bytes_raw()).decode()
+
+
+def public_key(text: str) -> Ed25519PublicKey:
+    """Back from a run file's spelling."""
+    try:
+        if not text.startswith(_PREFIX):
+            raise ValueError
+        return Ed25519PublicKey.from_public_bytes(base64.b64decode(text.removeprefix(_PREFIX), validate=True))
+    except ValueError:
+        raise IdentityError("a signing key is spelled ed25519: and 44 letters of base64, as `dynadp pki` prints it") from None
+
+
+def common_name(of: x509.Certificate | x509.CertificateSigningRequest) -> str:
+    """The name of a node."""
+    found = of.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if len(found) != 1:
+        raise IdentityError("a certificate must have exactly one common name, the node's name")
+    return _checked(str(found[0].value))
+
+
+def _issue(
+    authority: Path, subject: x509.Name, hosts: x509.SubjectAlternativeName, public: object, now: datetime, days: int
+) -> x509.Certificate:
+    issuer, key = _certificate(authority / "ca.pem"), _private(authority / "ca.key")
+    if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise IdentityError("certificates are for elliptic curve keys; make them with `dynadp pki`")
+    end = min(now + timedelta(days=days), issuer.not_valid_after_utc)
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    return (
+        _builder(subject, issuer.subject, public, now, end)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(hosts, critical=False)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey, start: datetime, end: datetime
+) -> x509.CertificateBuilder:
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public)
+    return builder.serial_number(x509.random_serial_number()).not_valid_before(start - _EARLY).not_valid_after(end)
+
+
+def _hosts(hosts: Iterable[str]) -> list[x509.GeneralName]:
+    found: list[x509.GeneralName] = []
+    for host in hosts:
+        try:
+            found.append(x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            try:
+                found.append(x509.DNSName(host))
+            except ValueError:
+                raise IdentityError(f"host {host!r} is neither an address nor a host name in ASCII") from None
+    if not found:
+        raise IdentityError("a node needs at least one host: the name or address that its neighbours dial")
+    return found
+
+
+def _checked(name: str) -> str:
+    if not name or len(name) > _LONGEST or not name.isprintable():
+        raise IdentityError(f"a node's name must be a line of 1 to {_LONGEST} letters; {name!r} is not")
+    return name
+
+
+def _file(name: str) -> str:
+    from urllib.parse import quote
+
+    return quote(_checked(name), safe=" ")
+
+
+def _certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(_read(path))
+    except ValueError:
+        raise IdentityError(f"{path} is not a certificate in PEM") from None
+
+
+def _private(path: Path) -> object:
+    content = _read(path)
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise IdentityError(f"{path} is a secret that other users may read; make it yours alone: chmod 600 {path}")
+    try:
+        return serialization.load_pem_private_key(content, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise IdentityError(f"{path} is not a private key in PEM without a password") from None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise IdentityError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _pem(of: x509.Certificate | ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> bytes:
+    if isinstance(of, x509.Certificate):
+        return of.public_bytes(serialization.Encoding.PEM)
+    shape = serialization.PrivateFormat.PKCS8
+    return of.private_bytes(serialization.Encoding.PEM, shape, serialization.NoEncryption())
+
+
+def _write(path: Path, content: bytes, *, secret: bool = False) -> None:
+    """Write a file that appears whole, a secret one for its owner alone from its first moment."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.unlink(missing_ok=True)
+    try:
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise IdentityError(f"cannot write {path}: {error.strerror}") from error

@@ -1,0 +1,91 @@
+"""A node's log: what happened on its links, in words, without rows and secrets."""
+
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging import INFO, WARNING, getLogger
+from threading import Lock, Thread
+
+LOG = getLogger("dynadp.node")
+ENGINE = "warn,zenoh::net::routing::interceptor::access_control=trace"  # what Zenoh is asked to tell
+_COLOUR, _WHERE = (
+    re.compile(r"\x1b\[[0-9;]*m"),
+    re.compile(r"^\S+\s+(?P<level>[A-Z]+) .*?(?P<module>zenoh[\w:]*): (?P<text>.*)$"),
+)
+_BLOCKED = re.compile(r"CertCommonName\((?P<who>.*?)\)\+.* is unauthorized to Put \(ingress\) on (?P<key>\S+/letter/\S+)")
+_HINT = " Hint: increase the system open file limit."
+_MEANINGS = (
+    ("UnknownIssuer", "refused a link: its certificate was not signed by this consortium's authority"),
+    ("BadSignature", "refused a link: its certificate was not signed by this consortium's authority"),
+    ("certificate expired", "refused a link: its certificate has expired"),
+    ("peer sent no certificates", "refused a link: it showed no certificate"),
+    ("NotValidForName", "refused a link: the certificate of the dialled node names another host"),
+    ("unknown certificate authority", "was refused by the other side: it does not know this node's authority"),
+)
+_NOISE = ("Gossip is disabled",)
+
+
+class Teller:
+    """Tells the same thing the 1st, 10th, 100th, ... time only: whoever knocks a million times does not fill the disk."""
+
+    def __init__(self, limit: int = 10_000) -> None:
+        self._counts, self._lock, self._limit = Counter[str](), Lock(), limit
+
+    def __call__(self, text: str, level: int = WARNING) -> None:
+        """Tell it, or only count it."""
+        with self._lock:
+            if text not in self._counts and len(self._counts) >= self._limit:
+                text = "more things than can be told apart"
+            self._counts[text] += 1
+            count = self._counts[text]
+        if str(count).strip("0") == "1":
+            LOG.log(level, "%s%s", text, f" ({count} times)" if count > 1 else "")
+
+
+def meaning(line: str) -> str | None:
+    """What a line of Zenoh's log means; None where it means nothing to anybody."""
+    line = _COLOUR.sub("", line).strip()
+    if found := _BLOCKED.search(line):
+        return f"blocked {found['who']}: it tried to send under {found['key']}, a name that is not its own"
+    known = _WHERE.match(line)
+    if known is None or known["level"] in ("TRACE", "DEBUG", "INFO") or any(word in line for word in _NOISE):
+        return None
+    for sign, words in _MEANINGS:
+        if sign in line:
+            return words
+    return f"link: {known['text'].removesuffix(_HINT)}"
+
+
+@contextmanager
+def engine_log() -> Iterator[None]:
+    """Zenoh tells its log on standard output; this reads it there, tells it in words, and leaves standard output as it was."""
+    import zenoh
+
+    sys.stdout.flush()
+    kept, (read, write) = os.dup(1), os.pipe()
+    os.dup2(write, 1)
+    os.close(write)
+    before, sys.stdout = sys.stdout, os.fdopen(os.dup(kept), "w", buffering=1)
+    tell = Teller()
+
+    def listen() -> None:
+        with os.fdopen(read, errors="replace") as lines:
+            for line in lines:
+                if (words := meaning(line)) is not None:
+                    tell(words, WARNING if words.startswith(("refused", "blocked")) else INFO)
+
+    thread = Thread(target=listen, daemon=True)
+    thread.start()
+    zenoh.init_log_from_env_or(ENGINE)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stdout.close()
+        sys.stdout = before
+        os.dup2(kept, 1)  # closes the pipe's last writer, so that the thread ends
+        os.close(kept)
+        thread.join(timeout=2)
