@@ -77,7 +77,7 @@ def certify(problem: Problem, V: Array) -> Certificate:
     mean = V.mean(axis=0)
     u = np.linalg.norm(V - mean, axis=-1).max(axis=0)
     everywhere = np.broadcast_to(mean, V.shape)
-    Z = problem.rows.margins(everywhere)
+    Z = problem.margins(everywhere)
     g = np.linalg.norm(problem.local_gradient(everywhere, Z).sum(axis=0), axis=-1)
     value = problem.local_value(everywhere, Z).sum(axis=0)
     excess = g**2 / (2 * strong)

@@ -274,6 +274,27 @@ class Problem(Terms):
         self.rows = stack_rows(blocks, replicas, storage)
         self.row_weight = np.repeat(self.C / self.counts, np.diff(self.rows.offsets))[:, None]  # C/B_p for every row
 
+    def margins(self, F: Array) -> Array:
+        """z_i = a_i.f of every row: N x K."""
+        return self.rows.margins(F)
+
+    def along(self, F: Array, D: Array, Z: Array, Z_end: Array, q: Array, b: Array) -> Callable[[Array], Array]:
+        """phi'(t) for the objective phi(t) at F + t D, P x K; margins on the line are Z + t (Z_end - Z): no pass over rows."""
+        dZ = Z_end - Z
+
+        def slope(t: Array) -> Array:
+            on_line = np.repeat(t, np.diff(self.rows.offsets), axis=0)
+            on_line *= dZ
+            on_line += Z
+            on_line = self.loss.slope(on_line)
+            on_line *= dZ
+            on_line *= self.row_weight
+            here = F + t[..., None] * D
+            rest = self.rho * self.regularizer.gradient(here) + q[..., None] * here + b
+            return np.asarray(np.add.reduceat(on_line, self.rows.offsets[:-1]) + np.einsum("...j,...j->...", rest, D))
+
+        return slope
+
     def data_gradient(self, Z: Array) -> Array:
         """(C/B_p) sum_i L'(z_i) a_i: P x K x d."""
         slopes = np.empty_like(Z)
@@ -287,7 +308,7 @@ class Problem(Terms):
 
     def local_gradient(self, F: Array, Z: Array | None = None) -> Array:
         """Grad Z_p(F_p) = (C/B_p) sum_i L'(z_i) a_i + rho grad R(F): the local objective without q and b."""
-        return self.data_gradient(self.rows.margins(F) if Z is None else Z) + self.rho * self.regularizer.gradient(F)
+        return self.data_gradient(self.margins(F) if Z is None else Z) + self.rho * self.regularizer.gradient(F)
 
     def gradient(self, F: Array, q: Array, b: Array, Z: Array | None = None) -> Array:
         """Grad Z_p(F_p) + q F + b."""
@@ -295,7 +316,7 @@ class Problem(Terms):
 
     def local_value(self, F: Array, Z: Array | None = None) -> Array:
         """Z_p(F_p): P x K."""
-        losses = self.loss.value(self.rows.margins(F) if Z is None else Z) * self.row_weight
+        losses = self.loss.value(self.margins(F) if Z is None else Z) * self.row_weight
         return np.asarray(np.add.reduceat(losses, self.rows.offsets[:-1]) + self.rho * self.regularizer.value(F))
 
     def hessians(self, F: Array, Z: Array, step: int = 1, majorant: bool = False) -> Array:

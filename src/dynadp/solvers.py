@@ -8,6 +8,7 @@ Hessian, so that a start far from any curvature does no harm. When progress is s
 the factor is made anew at the point reached; for a single replica that is Newton's method.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -192,7 +193,7 @@ def solve(
     thin = max(1, min(4, int(problem.counts.min() // (_ROWS_PER_COLUMN * problem.dimension))))
     at = np.arange(shape[1])  # the replicas still worked on; F, Z and G hold only these
     F = point
-    Z = problem.rows.margins(F)
+    Z = problem.margins(F)
     G = problem.gradient(F, q, b, Z)
     memory, slow, remade, before, finite = _QuasiNewton(), 0, 0, np.full(shape, np.inf), True
     for iteration in range(1, max_iterations + 1):
@@ -244,7 +245,7 @@ def _advance(
 ) -> tuple[Array, Array, Array]:
     """F + t D with its margins and gradient: t = 1 where that is good enough, else by :func:`_search` along the margins."""
     trial = F + D
-    Z_trial = problem.rows.margins(trial)
+    Z_trial = problem.margins(trial)
     G_trial = problem.gradient(trial, q, b, Z_trial)
     before, after = _dot(G, D), _dot(G_trial, D)
     # Below ``error`` times ||D|| a slope along D is rounding noise: there a unit step is as good as any.
@@ -252,42 +253,16 @@ def _advance(
     some = np.flatnonzero(bad.any(axis=0))
     if not some.size:
         return trial, Z_trial, G_trial
-    line = Z[:, some], Z_trial[:, some] - Z[:, some], F[:, some], D[:, some], q[:, some], b[:, some]
-    t = _search(problem, *line, before[:, some], after[:, some], bad[:, some])
+    slope = problem.along(F[:, some], D[:, some], Z[:, some], Z_trial[:, some], q[:, some], b[:, some])
+    t = _search(slope, before[:, some], after[:, some], bad[:, some])
     trial[:, some] = F[:, some] + t[..., None] * D[:, some]
-    Z_trial[:, some] = problem.rows.margins(trial[:, some])
+    Z_trial[:, some] = problem.margins(trial[:, some])
     G_trial[:, some] = problem.gradient(trial[:, some], q[:, some], b[:, some], Z_trial[:, some])
     return trial, Z_trial, G_trial
 
 
-def _search(
-    problem: Problem,
-    Z: Array,
-    dZ: Array,
-    F: Array,
-    D: Array,
-    q: Array,
-    b: Array,
-    before: Array,
-    after: Array,
-    bad: NDArray[np.bool_],
-) -> Array:
-    """t with |phi'(t)| <= 0.2 |phi'(0)|, phi(t) the objective along F + t D, by a bracket on the increasing phi'.
-
-    Margins along the line are Z + t dZ: no product with the rows is needed.
-    """
-
-    def slope(t: Array) -> Array:
-        along = np.repeat(t, np.diff(problem.rows.offsets), axis=0)
-        along *= dZ
-        along += Z
-        along = problem.loss.slope(along)
-        along *= dZ
-        along *= problem.row_weight
-        here = F + t[..., None] * D
-        rest = problem.rho * problem.regularizer.gradient(here) + q[..., None] * here + b
-        return np.asarray(np.add.reduceat(along, problem.rows.offsets[:-1]) + _dot(rest, D))
-
+def _search(slope: Callable[[Array], Array], before: Array, after: Array, bad: NDArray[np.bool_]) -> Array:
+    """t with |phi'(t)| <= 0.2 |phi'(0)|, phi(t) the objective along F + t D, by a bracket on the increasing phi' = ``slope``."""
     t, value = np.ones(bad.shape), after
     low, low_value = np.zeros(bad.shape), before
     high, high_value = np.full(bad.shape, np.inf), np.full(bad.shape, np.inf)

@@ -79,7 +79,7 @@ class Accelerator(Steps):
             return super().local_step(n, state, linear, phi)
         q = admm.penalty(self.degrees, self.eta) + phi
         b, _ = admm.linear_terms(state, self.eta)
-        Z = self.problem.rows.margins(self.f)
+        Z = self.problem.margins(self.f)
         local = self.problem.local_gradient(self.f, Z)
         self._pooled = np.linalg.norm(local.sum(axis=0), axis=-1)
         if self._factor is None or n == _SECOND_FACTOR:
