@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from dynadp.cli.attacks import attacks
 from dynadp.cli.options import DELTA, DIMENSION, JSON, LEDGER, MECHANISM, ROUNDS, RUN_FILE, SHARE, WHO, Positive
 from dynadp.cli.pki import pki
 from dynadp.cli.research import bounds, design, reproduce, tradeoff
@@ -361,5 +362,5 @@ def relay(identity: str, listen: str) -> None:
     run_relay(identity, listen)
 
 
-for command in (bounds, design, pki, reproduce, tradeoff):
+for command in (attacks, bounds, design, pki, reproduce, tradeoff):
     main.add_command(command)

@@ -1,0 +1,256 @@
+"""The attack gallery: what succeeds must succeed, what must fail fails, and the tests notice noise that is left out."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy.stats import norm
+
+import dynadp.perturbation
+from dynadp.attacks import Setting, membership, reconstruct, small_node
+from dynadp.attacks.inference import FALSE_POSITIVES, _curve, allowed
+from dynadp.attacks.reconstruction import _texts, decode
+from dynadp.attacks.transcript import dense, listen, log_density
+from dynadp.cli import main
+from dynadp.cli.attacks import run_attacks, words
+from dynadp.columns import Categorical, Numeric
+from dynadp.data import Label, Schema
+from dynadp.datasets import census
+from dynadp.errors import DeclarationError
+from dynadp.objective import Problem
+from dynadp.perturbation import Dual, Primal
+from dynadp.regularizers import SquaredL2
+from dynadp.solvers import solve
+
+PRIVATE = [(mechanism, alpha) for mechanism in (Dual(), Primal()) for alpha in (0.1, 1.0)]
+SHORT = Setting(rounds=4)
+
+
+@pytest.fixture(scope="module")
+def made():
+    return census(300, seed=3, nodes=3), census(1000, seed=4, nodes=1, test_rows=0).train
+
+
+@pytest.fixture
+def no_noise(monkeypatch):
+    def silent(draws, purpose, nodes, round_, replicas, dimension):
+        return np.zeros((len(nodes), replicas, dimension))
+
+    monkeypatch.setattr(dynadp.perturbation, "l2_laplace", silent)
+
+
+# ------------------------------------------------------------------------------------------------------- reconstruction
+
+
+def test_algorithm_1_gives_every_attribute_of_every_row_away(made):
+    found = reconstruct(*made, None, rows=100)
+    assert found.attributes == 11
+    assert found.recovered == 11
+    assert set(found.shares) == {*(column.name for column in made[0].schema.columns), "income"}
+    assert all(share == 1 for share, _ in found.shares.values())
+    assert all(truth == recovered for truth, recovered, _ in found.example.values())
+    assert found.guessing < 7
+    assert found.to_json()["epsilon"] is None
+
+
+def test_one_round_of_algorithm_1_is_enough(made):
+    assert reconstruct(*made, None, setting=Setting(rounds=1), rows=20).recovered == 11
+
+
+@pytest.mark.parametrize(("mechanism", "alpha"), PRIVATE)
+def test_private_runs_give_no_more_than_guessing(made, mechanism, alpha):
+    found = reconstruct(*made, mechanism, alpha, setting=Setting(rounds=10), rows=30)
+    # a row's count has a standard deviation of about 1.5, that of its difference from guessing is smaller: 0.8 is three
+    # standard errors of the mean of 30 rows
+    assert found.recovered <= found.guessing + 0.8
+    assert found.algebra < found.guessing
+    assert np.isfinite(found.epsilon)
+
+
+@pytest.mark.parametrize("mechanism", [Dual(), Primal()])
+def test_the_same_adversary_wins_when_alpha_is_absurd(made, mechanism):
+    found = reconstruct(*made, mechanism, 2000.0, setting=SHORT, rows=20)
+    assert found.recovered > found.guessing + 1.5
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_a_run_whose_noise_was_forgotten_gives_rows_away(made):
+    assert reconstruct(*made, Dual(), 1.0, setting=SHORT, rows=10).algebra == 11
+
+
+def test_rows_of_a_small_node_come_from_its_messages_alone():
+    few, population = census(15, seed=2, nodes=3), census(500, seed=5, nodes=1, test_rows=0).train
+    found = small_node(few, population, None)
+    assert (found.rows, found.recovered) == (5, 11)
+    assert found.knows == "no row"
+    for mechanism in (Dual(), Primal()):
+        assert small_node(few, population, mechanism, 1.0).recovered < found.guessing
+
+
+@pytest.mark.parametrize("update", [{}, {"centre": tuple(np.linspace(-0.3, 0.3, 50))}, {"scaling": "unit"}])
+def test_decoding_inverts_the_schema(made, update):
+    data = made[0]
+    schema = data.schema.model_copy(update=update)
+    truth, rows = _texts(schema, data.train), dense(schema.shard(data.train))
+    for i in range(0, 300, 7):
+        found = decode(schema, 0.37 * rows[i])
+        assert found == {name: cells[i] for name, cells in truth.items()}
+
+
+def test_decoding_knows_its_limits():
+    label = Label(name="y", negative="a", positive="b")
+    word = Categorical(name="word", values=("x", "y"))
+    schema = Schema(columns=(word,), label=label)
+    assert decode(schema, np.array([0.0, 0.0, 0.5])) == {"word": "(other)", "y": "b"}
+    assert decode(schema, np.array([0.0, -0.5, -0.5])) == {"word": "y", "y": "a"}
+    with pytest.raises(DeclarationError, match="no intercept"):
+        decode(Schema(columns=(word,), label=label, intercept=0), np.zeros(2))
+    square = Numeric(name="v", low=0, high=1, encode=("square",))
+    with pytest.raises(DeclarationError, match="'linear' first"):
+        decode(Schema(columns=(square,), label=label), np.ones(2))
+
+
+# ----------------------------------------------------------------------------------------------------------- likelihood
+
+
+@pytest.mark.parametrize("mechanism", [Dual(), Primal()])
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_the_likelihood_is_that_of_the_whole_problem(made, mechanism, replicas):
+    """Against argmins and determinants of the problem with all rows, solved and taken anew."""
+    shards, s, alpha = made[0].shards(), SHORT, 0.5
+    signed = dense(shards[1])
+    rest, candidates = signed[1:], np.stack([signed[0], -signed[0], dense(shards[0])[0]])
+    told = listen(shards, mechanism, alpha, s, replicas, seed=7)
+    found = log_density(told, rest, candidates)
+    assert found.shape == (replicas, 3, 4)
+    exact = np.empty_like(found)
+    for j, a in enumerate(candidates):
+        problem = Problem([np.vstack([rest, a])], s.loss, SquaredL2(), s.C, s.rho, storage="dense")
+        for n, heard in enumerate(told.heard()):
+            for k in range(replicas):
+                V, b = heard.V[:, k : k + 1], heard.b[:, k : k + 1]
+                if heard.noise.inner is None:
+                    g = solve(problem, heard.q, b, np.full((1, 1), 1e-9), V).point
+                    exact[k, j, n] = -heard.noise.outer[1, 0] * np.linalg.norm(V - g)
+                else:
+                    H = problem.hessians(V, problem.rows.margins(V))[0] + heard.q[0, 0] * np.eye(51)
+                    e = np.linalg.norm(problem.gradient(V, heard.q, b)) * 100
+                    exact[k, j, n] = -heard.noise.inner[1, 0] * e + np.linalg.slogdet(H)[1]
+    differences = (found - found[:, :1]) - (exact - exact[:, :1])  # up to what the candidate leaves alone
+    np.testing.assert_allclose(differences, 0, atol=2e-4)
+    assert np.abs(exact - exact[:, :1]).max() > 0.05
+
+
+def test_a_likelihood_ratio_averages_to_one(made):
+    """E[q/p] = 1 under p: a wrong law of the noise would not keep it."""
+    shards = made[0].shards()
+    signed = dense(shards[1])
+    pair = np.stack([signed[0], -signed[0]])
+    for mechanism in (Dual(), Primal()):
+        told = listen(shards, mechanism, 1.0, SHORT, 1500, seed=1)
+        density = log_density(told, signed[1:], pair)
+        ratio = np.exp((density[:, 1] - density[:, 0]).sum(axis=-1))
+        assert abs(ratio.mean() - 1) < 4 * ratio.std() / np.sqrt(len(ratio))
+        assert ratio.std() > 0.1
+
+
+# ----------------------------------------------------------------------------------------------------------- membership
+
+
+def test_algorithm_1_tells_everybody_who_is_in(made):
+    for found in membership(made[0].shards(), None).values():
+        assert (found.auc, found.right, found.caught) == (1, 1, 1)
+        assert found.odds == np.inf
+        assert found.to_json()["odds"] is None
+
+
+@pytest.mark.parametrize(("mechanism", "alpha"), PRIVATE)
+def test_private_runs_stay_below_what_the_accountant_allows(made, mechanism, alpha):
+    runs = 400
+    found = membership(made[0].shards(), mechanism, alpha, setting=Setting(rounds=10), runs=runs)
+    for view in found.values():
+        seen, bound = np.array(view.true_positives), np.array(view.bound)
+        # both the share and the threshold are drawn from so many runs: four standard errors of each
+        slack = 4 * np.sqrt(2 * np.maximum(bound * (1 - bound), 1 / runs) / runs) + 2 / runs
+        assert (seen <= bound + slack).all()
+        assert view.right <= view.right_bound + 4 * 0.5 / np.sqrt(2 * runs)
+        assert view.odds_high < np.exp(view.epsilon) * 1.5
+        assert (view.runs, view.rounds, view.alpha) == (runs, 10, alpha)
+
+
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("mechanism", [Dual(), Primal()])
+def test_noise_that_is_forgotten_breaks_the_bound(made, mechanism):
+    found = membership(made[0].shards(), mechanism, 1.0, setting=SHORT, runs=50)["transcript"]
+    assert found.right == 1 > found.right_bound
+    assert found.caught == 1 > found.caught_bound
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", [Dual(), Primal()])
+def test_the_whole_transcript_is_nearly_as_telling_as_it_may_be(made, mechanism):
+    """Gaussian with mu = sqrt(T alpha^2/d): the attack must come near it, or a bound above it means nothing."""
+    found = membership(made[0].shards(), mechanism, 1.0, runs=4000)
+    best = norm.cdf(np.sqrt(20 / 51 / 2))
+    assert best - 0.06 < found["transcript"].auc < best + 0.02
+    assert 0.53 < found["neighbour"].auc < found["transcript"].auc
+
+
+def test_what_epsilon_and_delta_allow():
+    f = np.array([0.0, 0.01, 0.5, 1.0])
+    np.testing.assert_allclose(allowed([(0.0, 0.0)], f), f)
+    np.testing.assert_allclose(allowed([], f), 1)
+    np.testing.assert_allclose(allowed([(1.0, 0.1)], f), [0.1, np.e * 0.01 + 0.1, 1 - 0.4 / np.e, 1])
+    np.testing.assert_allclose(allowed([(1e4, 0.0)], f), [0, 1, 1, 1])
+
+
+def test_the_curve_counts():
+    held, not_held = np.array([3.0, 1.0, 2.5, 0.0]), np.array([2.0, 1.0, 0.5, -1.0])
+    np.testing.assert_allclose(_curve(held, not_held, np.array([0.0, 0.25, 0.5, 0.75, 1.0])), [0.5, 0.5, 0.75, 1.0, 1.0])
+    same = np.zeros(4)  # ties must not look like success
+    assert (_curve(same, same, np.array([0.0, 0.5])) == 0).all()
+    assert FALSE_POSITIVES[0] == 0
+    assert FALSE_POSITIVES[-1] == 1
+
+
+# -------------------------------------------------------------------------------------------------------------- command
+
+
+def test_the_command_leaves_numbers_and_pictures(tmp_path, capsys):
+    run_attacks(str(tmp_path / "out"), seed=1, as_json=True, runs=40, rows=3)
+    told = json.loads(capsys.readouterr().out)
+    kept = json.loads((tmp_path / "out" / "attacks.json").read_text())
+    assert {key: told[key] for key in kept} == kept
+    assert set(kept) >= {"version", "simulation", "source", "seed", "reconstruction", "small_node", "membership"}
+    assert kept["simulation"] is True
+    assert "synthetic" in kept["source"]
+    assert [len(kept[key]) for key in ("reconstruction", "small_node", "membership")] == [5, 5, 10]
+    assert kept["reconstruction"][0]["recovered"] == 11
+    names = {Path(path).name for path in told["pictures"]}
+    assert names == {"reconstruction.png", "small-node.png", "membership-neighbour.png", "membership-transcript.png"}
+    for path in told["pictures"]:
+        content = Path(path).read_bytes()
+        assert content.startswith(b"\x89PNG")
+        assert len(content) > 20_000
+    said = "\n".join(words(kept))
+    assert "recovered 11 of 11 attributes" in said
+    assert "SIMULATION" in said
+    assert "proves nothing" in said
+
+
+def test_the_command_refuses_a_folder_that_holds_anything(tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    result = CliRunner().invoke(main, ["attacks", "--out", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "nothing is overwritten" in result.output
+
+
+@pytest.mark.slow
+def test_the_command_as_typed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["attacks"])
+    assert result.exit_code == 0, result.output
+    assert "recovered 11 of 11 attributes" in result.output
+    assert {path.suffix for path in Path("attacks").iterdir()} == {".png", ".json"}
