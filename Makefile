@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 # One thread for each test worker's linear algebra: two workers share two cores.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: run test test-slow test-matrix bench growth budget plan-study clean
+.PHONY: run test test-slow test-matrix bench growth budget plan-study soak clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.report
@@ -53,6 +53,10 @@ budget: $(VENV)/.bench
 # The planner's constants, found again on census rows.
 plan-study: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.plan_study
+
+# Ten silos as processes, a thousand rounds, random faults: one model, and ledgers that match letters.
+soak: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.soak
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "dynadp needs Python 3.11 or newer; install one or call: make PYTHON=/path/to/python"; exit 1; }

@@ -2,11 +2,11 @@
 
 import time
 
-from benchmarks import consensus, dask_glm_admm, growth, outputs, penalty, private, storage, sweep
+from benchmarks import consensus, dask_glm_admm, growth, network, outputs, penalty, private, storage, sweep
 from benchmarks.measure import arguments, figures_table, perform
 from dynadp.errors import DatasetError
 
-ALL = (consensus, dask_glm_admm, sweep, private, storage, penalty, outputs, growth)
+ALL = (consensus, dask_glm_admm, sweep, private, storage, penalty, outputs, network, growth)
 
 
 def main() -> None:

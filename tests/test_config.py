@@ -2,7 +2,7 @@
 
 import pytest
 
-from dynadp.config import load_run_file, load_schema
+from dynadp.config import load_node_file, load_run_file, load_schema
 from dynadp.errors import ConfigError, DeclarationError, TopologyError
 from dynadp.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.perturbation import Dual, NoPerturbation, Primal
@@ -151,7 +151,7 @@ def test_graphs_of_edges_and_files(load, tmp_path):
     with pytest.raises(ConfigError, match="an edge names west"):
         run.graph(tmp_path)
     with pytest.raises(TopologyError):
-        load(GOOD.replace("[privacy]", "[topology]\nedges = []\n[privacy]")).network(tmp_path)
+        load(GOOD.replace("[privacy]", "[topology]\nedges = []\n[privacy]")).graph(tmp_path)
 
 
 SCHEMA = """
@@ -183,3 +183,189 @@ def test_schema_files(tmp_path):
         load_schema(tmp_path / "bad.json")
     with pytest.raises(ConfigError, match="cannot read"):
         load_schema(tmp_path / "none.json")
+
+
+# ------------------------------------------------------------------------------------------------------------ networks
+
+
+def key(i):
+    return f"ed25519:{'ABCDEFGH'[i] * 43}="
+
+
+NETWORK = f"""
+[data]
+schema = "schema.toml"
+[[nodes]]
+name = "north"
+rows = 100
+endpoint = "north.example.org:7447"
+key = "{key(0)}"
+[[nodes]]
+name = "south"
+rows = 200
+endpoint = "[2001:db8::7]:7447"
+key = "{key(1)}"
+epsilon = 0.5
+[privacy]
+epsilon = 1.0
+delta = 1e-5
+"""
+
+
+def test_a_good_network_file(load):
+    run = load(NETWORK)
+    assert run.networked
+    assert not load(GOOD).networked
+    assert run.totals == {"north": 1.0, "south": 0.5}
+    assert [node.key for node in run.nodes] == [key(0), key(1)]
+    assert load(NETWORK.replace("[data]", "[run]\nseed = 3\n[data]")).run.seed == 3  # a SIMULATION; no ledger is asked for
+
+
+def test_any_of_three_makes_a_network(load):
+    for more in ("[network]\nrelay = 'relay.example.org:7447'\n", ""):
+        text = GOOD.replace('file = "north.csv"\n', "").replace('file = "south.csv"\n', "") + more
+        assert any(("no key for north, south" in line) == bool(more) for line in mistakes(load, text))
+    for one in ('endpoint = "a:1"', f'key = "{key(0)}"'):
+        found = mistakes(load, GOOD.replace('file = "north.csv"', one))
+        assert any("no rows for north, south" in line for line in found)
+
+
+def test_behind_a_relay_nodes_need_no_endpoint(load):
+    text = "\n".join(line for line in NETWORK.splitlines() if not line.startswith("endpoint"))
+    assert load(text + "\n[network]\nrelay = 'relay.example.org:7447'\n").network.relay == "relay.example.org:7447"
+
+
+def test_all_mistakes_of_a_network_file_are_reported_at_once(load):
+    text = NETWORK.replace('name = "south"', 'name = "relay"').replace("rows = 100\n", 'file = "north.csv"\n')
+    text = text.replace(f'key = "{key(1)}"\n', "").replace("epsilon = 1.0\n", "alpha = 0.1\nown = 'paper'\n")
+    found = mistakes(load, text)
+    parts = (
+        "no key for relay: every node of a network needs a public signing key",
+        "no rows for north: every node of a network needs a public number of rows",
+        "files and ledgers belong into each NODE.toml",
+        "and is not 'relay'",
+        "networks run own = 'public'",
+        "rounds, rho, eta must be given",
+        "a total epsilon does not go with privacy.alpha",
+    )
+    for part in parts:
+        assert sum(part in line for line in found) == 1, part
+    assert len(found) == len(parts)
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        (("rows = 100\n", ""), "nodes: no rows for north"),
+        (("rows = 100", "rows = 0"), "nodes.0.rows"),
+        ((f'key = "{key(1)}"\n', ""), "nodes: no key for south"),
+        ((key(1), key(0)), "two have the same key"),
+        (('north"\nrows', 'south"\nrows'), "two have the same name"),
+        (("rows = 100", "rows = 100\nfile = 'n.csv'"), "belong into each NODE.toml"),
+        (("rows = 100", "rows = 100\nledger = 'n.sqlite'"), "belong into each NODE.toml"),
+        (('schema = "schema.toml"', 'schema = "s"\nfile = "all.csv"\nnode_column = "site"'), "belong into each NODE.toml"),
+        (('"north"', '"relay"'), "is not 'relay'"),
+        (('"north"', f'"{"n" * 65}"'), "at most 64 letters"),
+        (('"north"', f'"{"é" * 33}"'), "at most 64 letters"),
+        (("epsilon = 1.0\n", "mechanism = 'none'\n"), "a network run needs a mechanism"),
+        (("epsilon = 1.0\n", "epsilon = 1.0\nown = 'paper'\n"), "networks run own = 'public'"),
+        (("epsilon = 1.0\n", ""), "epsilon is missing"),
+        (("rows = 100", "rows = 100\nprivate_key = 'x'"), "nodes.0.private_key: there is no such key"),
+    ],
+)
+def test_single_mistakes_of_a_network_file(load, change, wrong):
+    assert NETWORK.count(change[0]) == 1
+    assert any(wrong in line for line in mistakes(load, NETWORK.replace(*change)))
+
+
+def test_long_names_are_for_simulations_alone(load):
+    assert load(GOOD.replace('"north"', f'"{"n" * 65}"')).nodes[0].name == "n" * 65
+    assert load(NETWORK.replace('"north"', f'"{"é" * 32}"')).nodes[0].name == "é" * 32
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "",
+        "north",
+        "north:",
+        ":7447",
+        "north:0",
+        "north:65536",
+        "north:-1",
+        "north:x",
+        "north:7447/x",
+        "a b:1",
+        "tls/north:7447",
+    ],
+)
+def test_endpoints_that_nobody_can_dial(load, endpoint):
+    found = mistakes(load, NETWORK.replace("north.example.org:7447", endpoint))
+    assert found == ["nodes.0.endpoint: must be HOST:PORT, such as silo.example.org:7447"]
+    assert any(
+        "network.relay: must be HOST:PORT" in line for line in mistakes(load, NETWORK + f"[network]\nrelay = '{endpoint}'")
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "abc", key(0)[8:], key(0)[:-1], key(0) + "A", "rsa" + key(0), key(0).replace("A", "!", 1)]
+)
+def test_keys_that_are_none(load, wrong):
+    (line,) = mistakes(load, NETWORK.replace(key(0), wrong))
+    assert line.startswith("nodes.0.key")
+    assert wrong == "" or wrong not in line
+
+
+NODE = """
+run = "../run.toml"
+node = "north"
+identity = "identity"
+file = "/data/north.csv"
+ledger = "north.ledger"
+out = "runs/north"
+"""
+
+
+@pytest.fixture
+def load_node(tmp_path):
+    def load(text):
+        (tmp_path / "NODE.toml").write_text(text)
+        return load_node_file(tmp_path / "NODE.toml")
+
+    return load
+
+
+def test_a_good_node_file(load_node):
+    node = load_node(NODE)
+    assert (node.node, node.ledger, node.listen, node.patience) == ("north", "north.ledger", None, 600.0)
+    node = load_node(NODE + "listen = '0.0.0.0:7447'\npatience = 5\n")
+    assert (node.listen, node.patience) == ("0.0.0.0:7447", 5.0)
+    assert load_node(NODE.replace('ledger = "north.ledger"', "")).ledger is None
+
+
+def test_all_mistakes_of_a_node_file_are_reported_at_once_and_nothing_is_echoed(load_node):
+    text = NODE.replace('node = "north"', "").replace('"identity"', "7").replace('"runs/north"', '""')
+    found = mistakes(load_node, text + "listen = 'hunter2'\npatience = -7.125\npasword = 'secret'\n")
+    places = [line.partition(":")[0] for line in found]
+    assert sorted(places) == ["identity", "listen", "node", "out", "pasword", "patience"]
+    assert "node: is missing" in found
+    for given in ("hunter2", "7.125", "secret"):
+        assert given not in "\n".join(found)
+
+
+@pytest.mark.parametrize("patience", ["0", "nan", "inf", "'x'", "-1"])
+def test_patience_is_a_number_of_seconds(load_node, patience):
+    assert [line.partition(":")[0] for line in mistakes(load_node, NODE + f"patience = {patience}\n")] == ["patience"]
+
+
+@pytest.mark.parametrize("place", ["run", "identity", "file", "ledger", "out"])
+def test_paths_are_lines_of_text(load_node, place):
+    lines = [f'{place} = "a\\u0000b"' if line.startswith(f"{place} =") else line for line in NODE.splitlines()]
+    assert mistakes(load_node, "\n".join(lines)) == [f"{place}: must be a line of printable text"]
+
+
+def test_a_node_file_that_is_not_there_or_not_toml(load_node, tmp_path):
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_node_file(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match=r"is not TOML \(at line 1"):
+        load_node("run = = 1")

@@ -226,8 +226,8 @@ class RunFile(Section):
             problems.append("nodes: two have the same key: every node signs with its own")
         if self.data.file is not None or any(node.file is not None or node.ledger is not None for node in self.nodes):
             problems.append("nodes: the file of a network run is shared by all: files and ledgers belong into each NODE.toml")
-        if any(len(node.name) > 64 or node.name == "relay" for node in self.nodes):
-            problems.append("nodes: on a network a name has at most 64 letters, and is not 'relay'")
+        if any(len(node.name.encode()) > 64 or node.name == "relay" for node in self.nodes):
+            problems.append("nodes: on a network a name has at most 64 letters (bytes in UTF-8), and is not 'relay'")
         if self.privacy.mechanism == "none":
             problems.append("privacy: mechanism is none, so messages would reveal rows: a network run needs a mechanism")
         if self.privacy.own == "paper":

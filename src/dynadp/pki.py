@@ -12,6 +12,7 @@ A silo that trusts nobody with its keys makes them itself (:func:`request`) and 
 import base64
 import ipaddress
 import os
+import re
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +31,9 @@ from dynadp.errors import IdentityError
 AUTHORITY_DAYS, NODE_DAYS = 3650, 365
 _EARLY = timedelta(minutes=5)  # clocks differ
 _PREFIX = "ed25519:"
-_LONGEST = 64  # letters of a common name
+_LONGEST = 64  # bytes of a common name, in UTF-8
+_LABEL = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
+_HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*\Z", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -132,8 +135,9 @@ def request(name: str, hosts: Sequence[str], out: str | Path) -> Path:
 def sign_request(authority: str | Path, path: str | Path, out: str | Path, now: datetime, days: int = NODE_DAYS) -> str:
     """At the authority: sign a silo's request; writes tls.pem and ca.pem into ``out`` and returns the node's name."""
     authority, out = Path(authority), Path(out)
+    content = _read(Path(path))
     try:
-        asked = x509.load_pem_x509_csr(_read(Path(path)))
+        asked = x509.load_pem_x509_csr(content)
         hosts = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         sound = asked.is_signature_valid
     except (ValueError, x509.ExtensionNotFound, UnsupportedAlgorithm):
@@ -223,6 +227,8 @@ def _issue(
     if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(key, ec.EllipticCurvePrivateKey):
         raise IdentityError("certificates are for elliptic curve keys; make them with `dynadp pki`")
     end = min(now + timedelta(days=days), issuer.not_valid_after_utc)
+    if end <= now:
+        raise IdentityError(f"{authority}: the authority ended on {end:%Y-%m-%d}; make a new one with `dynadp pki init`")
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     return (
         _builder(subject, issuer.subject, public, now, end)
@@ -247,18 +253,19 @@ def _hosts(hosts: Iterable[str]) -> list[x509.GeneralName]:
         try:
             found.append(x509.IPAddress(ipaddress.ip_address(host)))
         except ValueError:
-            try:
-                found.append(x509.DNSName(host))
-            except ValueError:
-                raise IdentityError(f"host {host!r} is neither an address nor a host name in ASCII") from None
+            if not _HOST.match(host):
+                raise IdentityError(
+                    f"host {host!r} is neither an address nor a host name in ASCII, such as silo.example.org; give no port"
+                ) from None
+            found.append(x509.DNSName(host))
     if not found:
         raise IdentityError("a node needs at least one host: the name or address that its neighbours dial")
     return found
 
 
 def _checked(name: str) -> str:
-    if not name or len(name) > _LONGEST or not name.isprintable():
-        raise IdentityError(f"a node's name must be a line of 1 to {_LONGEST} letters; {name!r} is not")
+    if not name or not name.isprintable() or len(name.encode()) > _LONGEST:
+        raise IdentityError(f"a node's name must be a line of 1 to {_LONGEST} letters (bytes in UTF-8); {name!r} is not")
     return name
 
 
@@ -269,8 +276,9 @@ def _file(name: str) -> str:
 
 
 def _certificate(path: Path) -> x509.Certificate:
+    content = _read(path)
     try:
-        return x509.load_pem_x509_certificate(_read(path))
+        return x509.load_pem_x509_certificate(content)
     except ValueError:
         raise IdentityError(f"{path} is not a certificate in PEM") from None
 

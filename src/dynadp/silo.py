@@ -37,6 +37,7 @@ from dynadp.topology import Topology
 STATUS, STATUS_VERSION = "dynadp-status", 1
 _SOON = timedelta(days=30)
 _BESIDE = ("node.log", "node.lock", "status.json")  # a run folder may hold these before the run is agreed on
+_LEFT = (".status.json.*", ".run.json.*", ".model.json.*")  # what a process that was killed had not finished writing
 _TICK, _HEALTH = 0.5, 10.0  # seconds between two looks at the status, and two health lines
 
 
@@ -202,6 +203,9 @@ class Silo:
         with ExitStack() as stack:
             (self.folder / "node.lock").touch()
             hold(stack, self.folder, "node.lock")
+            for pattern in _LEFT:
+                for partial in self.folder.glob(pattern):
+                    partial.unlink()
             self._known_folder(config)
             if self.identity.expires < datetime.now(UTC) + _SOON:
                 LOG.warning("the certificate ends on %s; renew it: dynadp pki renew", f"{self.identity.expires:%Y-%m-%d}")
@@ -216,13 +220,14 @@ class Silo:
                 sent = outbox.sent(n)
                 return None if sent is None else np.asarray(sent[self.node.node], "<f8").tobytes()
 
-            links = stack.enter_context(Links(self.site(), post, config, known, self.node.patience, stop))
+            private = None if self.node.ledger is None else known
+            links = stack.enter_context(Links(self.site(), post, config, private, self.node.patience, stop))
             status = stack.enter_context(Status(self, links))
             try:
-                links.agree()
-                at("agreed")
-                status.state = "running"
-                if not (self.folder / "model.json").exists():
+                if not (self.folder / "model.json").exists():  # otherwise it stays for those that are not done yet
+                    links.agree()
+                    at("agreed")
+                    status.state = "running"
                     outcome = self._rounds(part, config, post, links, outbox, draws or _draws(seed), status, on_round, at)
                     self._finish(outcome)
                     at("finished")

@@ -262,7 +262,7 @@ def _advance(
 
 
 def _search(slope: Callable[[Array], Array], before: Array, after: Array, bad: NDArray[np.bool_]) -> Array:
-    """t with |phi'(t)| <= 0.2 |phi'(0)|, phi(t) the objective along F + t D, by a bracket on the increasing phi' = ``slope``."""
+    """t with |phi'(t)| <= 0.2 |phi'(0)|, phi the objective along F + t D, by a bracket on the increasing phi' = ``slope``."""
     t, value = np.ones(bad.shape), after
     low, low_value = np.zeros(bad.shape), before
     high, high_value = np.full(bad.shape, np.inf), np.full(bad.shape, np.inf)

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from dynadp.jobs import Job
 from dynadp.record import load_model
 
 _POLL = 0.2  # seconds
+_STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # by launch itself, before or after the node could say so
 
 
 def prepare(path: str, out: Path, patience: float) -> list[Path]:
@@ -102,7 +104,7 @@ def run_launch(path: str, out: str | None, resume: bool, patience: float, as_jso
                 progress.update(task, completed=min(n for n, _ in done), total=max(t for _, t in done) or None)
                 time.sleep(_POLL)
     codes = {file.stem: process.returncode for file, process in running.items()}
-    bad = {name: code for name, code in codes.items() if code and code != 143}
+    bad = {name: code for name, code in codes.items() if code and code not in _STOPPED}
     if came or bad:
         for name in bad:
             tail = (folder / f"{name}.out").read_text(errors="replace").strip().splitlines()[-3:]

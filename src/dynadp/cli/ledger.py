@@ -30,7 +30,7 @@ def user() -> str:
 def run_show(path: str, as_json: bool) -> None:
     """Print runs, cap, what counts against it, and the head."""
     with Ledger.open(path, read_only=True) as ledger:
-        result = _summary(ledger)
+        result = summary(ledger)
     if as_json:
         click.echo(json.dumps(result, indent=1))
         return
@@ -103,7 +103,7 @@ def run_cap(path: str, epsilon: float, delta: float, node: str | None, who: str 
         if node is not None and ledger.node != node:
             raise DeclarationError(f"{path} is the ledger of {ledger.node!r}, not of {node!r}")
         ledger.set_cap(cap, who=who, at=now())
-        result = _summary(ledger)
+        result = summary(ledger)
     if as_json:
         click.echo(json.dumps(result["cap"] | {"node": result["node"], "head": result["head"]}, indent=1))
     else:
@@ -120,7 +120,8 @@ def run_close(path: str, run: str, who: str | None) -> None:
         click.echo(f"Run {run} is closed after {len(ledger.rounds(run))} rounds. Head {ledger.head}")
 
 
-def _summary(ledger: Ledger) -> dict[str, Any]:
+def summary(ledger: Ledger) -> dict[str, Any]:
+    """All runs, the cap and what counts against it."""
     runs: dict[str, dict[str, Any]] = {}
     entries, in_force = 0, None
     for entry in ledger.entries():

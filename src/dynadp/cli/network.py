@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from dynadp.cli.ledger import user
+from dynadp.cli.ledger import summary, user
 from dynadp.errors import IdentityError, RecordError
 from dynadp.pki import Identity
 from dynadp.privacy.ledger import Ledger
@@ -114,10 +114,10 @@ def run_status(folders: tuple[str, ...], as_json: bool) -> None:
         click.echo(json.dumps({"version": 1, "nodes": found}, indent=1))
         return
     for one in found:
-        spent = (
-            "" if one["spent"] is None else f", spent epsilon {one['spent']['epsilon']:.4g} of a cap of {one['spent']['cap']:g}"
-        )
-        click.echo(f"{one['node']}: {one['state']}, round {one['round']} of {one['rounds']}{spent}")
+        click.echo(f"{one['node']}: {one['state']}, round {one['round']} of {one['rounds']}")
+        if (spent := one["spent"]) is not None:
+            share = f"{spent['rounds_spent']} of {spent['rounds_planned']} releases, alpha {spent['alpha_spent']:.4g} in sum"
+            click.echo(f"  spent: {share}; its cap is epsilon {spent['cap']:g} at delta {spent['delta']:g}")
         up = ", ".join(f"{j} {state}" for j, state in one["neighbours"].items())
         click.echo(f"  neighbours: {up or 'none'}; refused letters: {sum(one['rejected'].values())}")
         for reason, times in one["rejected"].items():
@@ -141,8 +141,15 @@ def _status(file: Path) -> dict[str, Any]:
     told["spent"] = None
     if told["ledger"] is not None:
         with Ledger.open(told["ledger"], read_only=True) as ledger:
-            if ledger.cap is not None:
-                told["spent"] = {"epsilon": ledger.cap.odometer(ledger.spent()), "cap": ledger.cap.epsilon}
+            said = summary(ledger)
+        run = next((run for run in said["runs"] if run["run"].startswith(f"{told['run']} ")), None)
+        if run is not None and said["cap"] is not None:
+            names = ("rounds_spent", "rounds_planned", "alpha_spent")
+            told["spent"] = {
+                **{name: run[name] for name in names},
+                "cap": said["cap"]["epsilon"],
+                "delta": said["cap"]["delta"],
+            }
     return told
 
 

@@ -83,7 +83,9 @@ class Rules:
         values = letter.values
         if not np.isfinite(values).all():
             raise Rejected("not finite")
-        if float(np.linalg.norm(values)) > (grid.radius + grid.step * grid.dimension**0.5) * (1 + 1e-9):  # rounding came last
+        with np.errstate(over="ignore"):  # of squares
+            length = float(np.linalg.norm(values))
+        if length > (grid.radius + grid.step * grid.dimension**0.5) * (1 + 1e-9):  # rounding came last
             raise Rejected("outside the declared ball")
         if grid.step and (values % grid.step).any():
             raise Rejected("off the public grid")

@@ -206,7 +206,7 @@ def take_part(
 
     releases = part.releases(slice(p, p + 1))
     degrees, eta = part.topology.degrees[p : p + 1], np.array([part.eta])
-    signed = shard(schema, rows, me).signed
+    signed = shard(schema, rows, me, rows=int(part.counts[p])).signed  # noise is for C/B_p: another B_p would break it
     problem = Problem([signed], part.loss, part.regularizer, part.C, part.rho, storage=storage)
     V = np.zeros((1, 1, problem.dimension))
     steps = Steps(problem, degrees, eta, releases.public.gamma, V)

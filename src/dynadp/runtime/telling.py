@@ -47,7 +47,7 @@ class Teller:
 
 def meaning(line: str) -> str | None:
     """What a line of Zenoh's log means; None where it means nothing to anybody."""
-    line = _COLOUR.sub("", line).strip()
+    line = "".join(letter for letter in _COLOUR.sub("", line) if letter.isprintable()).strip()  # strangers write part of it
     if found := _BLOCKED.search(line):
         return f"blocked {found['who']}: it tried to send under {found['key']}, a name that is not its own"
     known = _WHERE.match(line)

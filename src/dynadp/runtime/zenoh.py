@@ -128,7 +128,8 @@ class Links:
     config
         What all nodes must agree on: public, JSON.
     known
-        The bytes of the node's own message of a round, as its ledger knows them; None where it knows none.
+        The bytes of the node's own message of a round, as its ledger knows them; None where it knows none. None at all in a
+        SIMULATION, which has no ledger and keeps its messages no longer than it lasts.
     patience
         Seconds that a neighbour may stay away before the node gives up.
     stop
@@ -142,12 +143,13 @@ class Links:
     site: Site
     post: Post
     config: Mapping[str, Any] = field(repr=False)
-    known: Callable[[int], bytes | None] = field(repr=False)
+    known: Callable[[int], bytes | None] | None = field(repr=False)
     patience: float
     stop: Event = field(default_factory=Event, repr=False)
     alive: set[str] = field(default_factory=set)
     waiting: str = ""
     _refused: DynadpError | None = None
+    _agreed: bool = False
 
     def __post_init__(self) -> None:
         self.prefix = f"dynadp/{self.post.rules.run.hex()[:32]}"
@@ -200,7 +202,7 @@ class Links:
 
     def agree(self) -> None:
         """All neighbours are up, run the same configuration, and know of no message of mine that my ledger does not know."""
-        agreed: dict[str, bytes | None] = {}
+        agreed: dict[str, Letter | None] = {}
 
         def greeted(j: str, data: bytes) -> None:
             letter = opened(data, self.post.rules.keys)
@@ -208,8 +210,9 @@ class Links:
                 raise Rejected(f"a greeting under the name of {j} that is not its own")
             body = json.loads(letter.body)
             self._compare(j, letter, body["config"])
+            last = None if body["last"] is None else self._own(base64.b64decode(body["last"]))
             with self.post.changed:
-                agreed[j] = None if body["last"] is None else base64.b64decode(body["last"])
+                agreed[j] = last
                 self.post.changed.notify_all()
 
         def ask(missing: list[str]) -> None:
@@ -217,9 +220,11 @@ class Links:
                 self._ask(j, "hello", lambda key, data: greeted(self._via(key), data), self._greeting(None))
 
         self._until(lambda: [j for j in self.site.neighbours if j not in agreed], ask, "a greeting of", at_once=True)
-        for j, last in agreed.items():  # here, because a ledger serves one thread
+        kept = self.post.last(self.site.me)
+        held = {**agreed, str(self.post.path): None if kept is None else self._own(kept)}
+        for where, last in held.items():  # here, because a ledger serves one thread
             if last is not None:
-                self._check_last(j, last)
+                self._check_last(where, last)
 
     def part_ways(self) -> list[str]:
         """Stay until every neighbour is done too, or was and left; returns those that did not say so in time."""
@@ -307,8 +312,9 @@ class Links:
         except Rejected as reason:
             self._tell(f"refused a letter of {via}: {reason}")
         except ConfigError as error:
-            with self.post.changed:
-                self._refused = self._refused or error
+            self._tell(str(error))
+            with self.post.changed:  # once a run is agreed on, a neighbour that comes back with another one is its own problem
+                self._refused = self._refused or (None if self._agreed else error)
                 self.post.changed.notify_all()
         except Exception as error:
             self._tell(f"refused what {via} sent: {type(error).__name__}")
@@ -338,9 +344,9 @@ class Links:
         payload = None if query.payload is None else bytes(query.payload)
         if what == "hello" and payload is not None:
             letter = opened(payload, self.post.rules.keys)
-            if letter.author in self.site.neighbours:
+            if letter.kind == "hello" and letter.author in self.site.neighbours:
+                query.reply(query.key_expr, self._greeting(letter.author))  # first, so that both sides see a difference
                 self._compare(letter.author, letter, json.loads(letter.body)["config"])
-                query.reply(query.key_expr, self._greeting(letter.author))
         elif what == "done" and payload is not None:
             letter = opened(payload, self.post.rules.keys)
             self.post.offer(payload, letter.author)
@@ -367,13 +373,19 @@ class Links:
         lines = "\n".join(f"  {line}" for line in found[:20])
         raise ConfigError(f"{self.site.me} and {j} do not run the same configuration; they differ in\n{lines}")
 
-    def _check_last(self, j: str, data: bytes) -> None:
-        """A neighbour's proof of what this node once sent; raises if its ledger does not know it."""
+    def _own(self, data: bytes) -> Letter:
+        """A message that this node once sent in this run."""
         rules = self.post.rules
         letter = opened(data, {rules.me: rules.keys[rules.me]})
-        if (letter.run, letter.config) == (rules.run, rules.config) and self.known(letter.round) != letter.body:
+        if (letter.kind, letter.run, letter.config) != ("message", rules.run, rules.config):
+            raise Rejected("a greeting that shows no message of this run")
+        return letter
+
+    def _check_last(self, where: str, letter: Letter) -> None:
+        """What is held of this node somewhere; raises if its ledger does not know it."""
+        if self.known is not None and self.known(letter.round) != letter.body:
             raise LedgerDamaged(
-                f"{j} holds a message of round {letter.round} with this node's signature that its ledger does not know: the "
+                f"{where} holds a message of round {letter.round} with this node's signature that its ledger does not know: the "
                 "ledger was restored from an old copy, or another machine runs under this name. To go on would draw noise "
                 "twice for one round. Restore the newest copy, or begin a new run and charge this one in full"
             )

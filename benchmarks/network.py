@@ -1,0 +1,157 @@
+"""Five silos as processes with real links and durable ledgers: time of a round beyond its solve, memory, time to resume."""
+
+import csv
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import Figure, Report, main, table
+from dynadp.cli.launch import prepare
+from dynadp.jobs import Job
+from dynadp.noise import Keyed
+from dynadp.privacy.filter import Cap
+from dynadp.privacy.ledger import Ledger
+from dynadp.runtime.books import now
+
+NODES, ROWS, ROUNDS, DIMENSIONS = 5, 60, 60, (105, 1_000, 10_000)
+WORKER = Path(__file__).with_name("network_worker.py")
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
+def make(folder: Path, d: int, *, nodes: int = NODES, rows: int = ROWS, rounds: int = ROUNDS, family: str = "ring") -> Path:
+    """A run file with rows of d - 1 numbers and a ledger for each node."""
+    rng = np.random.default_rng(0)
+    columns = [f"x{i}" for i in range(d - 1)]
+    lines = [
+        '[run]\nname = "bench"\n[data]\nschema = "schema.json"\ndescription = "made for measuring"',
+        f'[privacy]\nmechanism = "primal"\nalpha = 0.1\ndelta = 1e-5\n[topology]\nfamily = "{family}"',
+        f"[training]\nrounds = {rounds}\nrho = 1e-3\neta = 0.05",
+    ]
+    schema = {
+        "columns": [{"kind": "numeric", "name": name, "low": -1, "high": 1} for name in columns],
+        "label": {"name": "y", "negative": "no", "positive": "yes"},
+    }
+    (folder / "schema.json").write_text(json.dumps(schema))
+    for p in range(nodes):
+        values = rng.uniform(-1, 1, (rows, d - 1))
+        labels = np.where(values[:, 0] + rng.normal(size=rows) > 0, "yes", "no")
+        with open(folder / f"n{p}.csv", "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow([*columns, "y"])
+            writer.writerows([*(f"{x:.4f}" for x in row), label] for row, label in zip(values, labels, strict=True))
+        with Ledger.create(folder / f"n{p}.sqlite", f"n{p}", who="benchmark", at=now()) as ledger:
+            ledger.set_cap(Cap.of(1000.0, 1e-5), who="benchmark", at=now())
+        lines.append(f'[[nodes]]\nname = "n{p}"\nfile = "n{p}.csv"\nledger = "n{p}.sqlite"')
+    (folder / "run.toml").write_text("\n".join(lines))
+    return folder / "run.toml"
+
+
+def start(node: Path, out: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, str(WORKER), str(node), str(out)]
+    return subprocess.Popen(command, env={**os.environ, **ONE_THREAD}, stdout=subprocess.DEVNULL)
+
+
+def together(nodes: list[Path]) -> list[dict[str, Any]]:
+    """All nodes at once; what each measured."""
+    outs = [node.with_suffix(".json") for node in nodes]
+    running = [start(node, out) for node, out in zip(nodes, outs, strict=True)]
+    for process in running:
+        if process.wait(timeout=600):
+            raise RuntimeError(f"a node ended with code {process.returncode}")
+    return [json.loads(out.read_text()) for out in outs]
+
+
+def rounds_of(found: dict[str, Any]) -> list[dict[str, float]]:
+    """Seconds of each round's parts at one node, the first five rounds left out."""
+    out: list[dict[str, float]] = []
+    before, spans = None, dict[str, float]()
+    for point, at in found["points"]:
+        if point in ("computed", "spent", "kept", "published", "received", "noted") and before is not None:
+            spans[point] = spans.get(point, 0.0) + at - before
+        if point == "noted":
+            out.append(spans)
+            spans = {}
+        before = at
+    return out[5:]
+
+
+def resume_seconds(nodes: list[Path]) -> dict[str, float]:
+    """A node is killed and started again at once: seconds to its next message, and to links that are up."""
+    outs = [node.with_suffix(".json") for node in nodes]
+    running = [start(node, out) for node, out in zip(nodes, outs, strict=True)]
+    letters = nodes[0].with_suffix("") / "rounds.jsonl"
+    while not letters.exists() or len(letters.read_bytes().splitlines()) < 10:
+        time.sleep(0.01)
+    running[0].send_signal(signal.SIGKILL)
+    running[0].wait()
+    began = time.perf_counter()
+    running[0] = start(nodes[0], outs[0])
+    for process in running:
+        process.wait(timeout=600)
+    found = json.loads(outs[0].read_text())
+    first = dict(reversed(found["points"]))
+    return {"agreed": first["agreed"] - began, "next message": first["published"] - began, "program": found["start"] - began}
+
+
+def run() -> Report:
+    """Milliseconds a round over dimensions, beside one process; memory; resume."""
+    lines, figures, details = [], [], {}
+    for d in DIMENSIONS:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            file = make(folder, d)
+            nodes = prepare(str(file), folder / "net", 60.0)
+            found = together(nodes)
+            parts = [spans for one in found for spans in rounds_of(one)]
+            median = {key: 1e3 * statistics.median(spans.get(key, 0.0) for spans in parts) for key in parts[0]}
+            wall = 1e3 * statistics.median(sum(spans.values()) for spans in parts)
+            beyond = 1e3 * statistics.median(sum(spans.values()) - spans["computed"] for spans in parts)
+            solves = [1e3 * statistics.median(spans["computed"] for spans in rounds_of(one)) for one in found]
+            simulated = _simulated(file)
+            memory = max(one["peak"] for one in found) / 2**20
+            lines.append((d, wall, median["computed"], median["spent"], beyond, sum(solves) / 2, simulated, memory))
+            details[str(d)] = {"median_ms": median, "wall": wall, "beyond": beyond, "simulated": simulated, "peak_MiB": memory}
+            if d == DIMENSIONS[0]:
+                figures.append(Figure("a round beyond its solve, d = 105, 5 nodes, durable", beyond, "ms", below=10))
+        if d == DIMENSIONS[0]:
+            with tempfile.TemporaryDirectory() as name:
+                file = make(Path(name), d, rounds=400)
+                again = resume_seconds(prepare(str(file), Path(name) / "net", 60.0))
+                details["resume"] = again
+    header = ("d", "round", "own solve", "spend", "beyond own solve", "all solves / 2 cores", "simulated round", "peak MiB")
+    text = (
+        f"Ring of {NODES} processes on one machine, {ROWS} rows each, primal perturbation, {ROUNDS} rounds, mutual TLS, signed "
+        f"letters, every release in a ledger (SQLite, fsync) before it is sent. Medians over rounds and nodes, milliseconds; "
+        f"'beyond own solve' includes waiting for neighbours that share the cores.\n\n{table(header, lines)}\n\n"
+        f"Killed and started again: {again['agreed']:.2f} s until its neighbours have greeted it, {again['next message']:.2f} s"
+        f" until its next message, of which {again['program']:.2f} s pass before the program's first line."
+    )
+    return Report("network", figures, text, details)
+
+
+def _simulated(file: Path) -> float:
+    """Milliseconds a round of the same run in one process, without ledgers."""
+    from dynadp.training import train
+
+    job = Job.load(file)
+    planned = job.plan()
+    assert planned is not None
+    marks: list[float] = []
+    train(
+        job.schema, job.tables, job.topology, epsilon=planned.total.epsilon, delta=planned.total.delta, chosen=planned,
+        draws=Keyed(0), on_round=lambda entry, V: marks.append(time.perf_counter()),
+    )  # fmt: skip
+    return 1e3 * statistics.median(np.diff(marks)[5:])
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,40 @@
+"""One node of benchmarks/network.py or soak.py: python network_worker.py NODE.toml TIMES.json [SEED]."""
+
+import json
+import logging
+import resource
+import sys
+import time
+from pathlib import Path
+
+from dynadp.noise import Keyed
+from dynadp.runtime.telling import engine_log
+from dynadp.silo import Silo
+
+
+class Pinned(Keyed):
+    """Repeatable noise that a ledger takes: for measuring, where nobody needs protection."""
+
+    seeded = False
+
+
+def main() -> None:
+    node, out, seed = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None
+    start = time.perf_counter()
+    silo = Silo.load(node)
+    loaded = time.perf_counter() - start
+    points: list[tuple[str, float]] = []
+    silo.folder.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(filename=silo.folder / "node.log", level=logging.INFO)
+    with engine_log():
+        silo.run(
+            who="benchmark",
+            draws=None if seed is None else Pinned(seed),
+            at=lambda point: points.append((point, time.perf_counter())),
+        )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    out.write_text(json.dumps({"loaded": loaded, "points": points, "peak": peak, "start": start}))
+
+
+if __name__ == "__main__":
+    main()
