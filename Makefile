@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 # One thread for each test worker's linear algebra: two workers share two cores.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: run test test-slow test-matrix bench growth budget plan-study soak clean
+.PHONY: run test test-slow test-matrix bench growth budget plan-study soak fuzz browser pictures clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.report
@@ -21,7 +21,17 @@ test: $(VENV)/.dev
 	$(ONE_THREAD) $(BIN)/pytest -n 2 -m "not slow" --cov --cov-report=term
 
 test-slow: $(VENV)/.dev
+	@command -v chromium >/dev/null || [ "$$(id -u)" != 0 ] || $(MAKE) browser || echo "no Chromium: browser tests are skipped"
 	$(ONE_THREAD) $(BIN)/pytest -n 2 -m slow
+
+# Debian's Chromium, which the browser tests drive; nothing is fetched by the tests themselves.
+browser:
+	@command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+		--no-install-recommends chromium fonts-dejavu-core; }
+
+# The pictures of the page and the report in docs/pictures, taken by the browser tests.
+pictures: $(VENV)/.dev browser
+	DYNADP_PICTURES=docs/pictures $(BIN)/pytest -m slow tests/test_browser.py -k accessible
 
 # The first tier with every Python from 3.11 that is on the path, and with the lowest versions that pyproject.toml admits.
 test-matrix:
@@ -57,6 +67,10 @@ plan-study: $(VENV)/.bench
 # Ten silos as processes, a thousand rounds, random faults: one model, and ledgers that match letters.
 soak: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.soak
+
+# Readers against very many bytes and tables from anywhere.
+fuzz: $(VENV)/.dev
+	$(ONE_THREAD) $(BIN)/pytest -n 2 --hypothesis-profile=fuzz tests/test_fuzz.py tests/test_letters.py
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "dynadp needs Python 3.11 or newer; install one or call: make PYTHON=/path/to/python"; exit 1; }

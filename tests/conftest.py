@@ -13,6 +13,7 @@ from dynadp.errors import DatasetError
 settings.register_profile(
     "tests", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.differing_executors]
 )
+settings.register_profile("fuzz", settings.get_profile("tests"), derandomize=False, max_examples=5_000)
 settings.load_profile("tests")
 
 _ALLOWED = {

@@ -1,0 +1,325 @@
+"""Mistakes that careful implementers make, each planted on purpose and each caught; docs/audit.md shows the table.
+
+python tests/test_audit_mutants.py        writes the table anew
+"""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from dynadp import admm
+from dynadp.audit import AuditedNode, Case, Stream, audit, audit_mechanism, repeats_itself, worst_cases
+from dynadp.errors import DeclarationError, NotCertified
+from dynadp.losses import Logistic
+from dynadp.noise import Keyed, System, to_grid
+from dynadp.perturbation import Calibration, Dual, Primal
+from dynadp.regularizers import SquaredL2
+from dynadp.runtime.acceleration import Acceleration
+from dynadp.runtime.simulation import simulate
+from dynadp.solvers import Solution, solve
+from dynadp.topology import Topology
+
+PAGE = Path(__file__).parent.parent / "docs" / "audit.md"
+DRAWS = 8_000
+STATISTICAL = "statistical audit"
+EXACT = "exact log-likelihood ratio"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A planted mistake.
+
+    Attributes
+    ----------
+    planted, catcher
+        In words, for the page.
+    caught
+        Plants it and says whether its catcher catches it.
+    sound
+        The same catcher on the sound version: whether that passes.
+    """
+
+    planted: str
+    catcher: str
+    caught: Callable[[], bool]
+    sound: Callable[[], bool]
+
+
+# ------------------------------------------------------------------------------------------------------- how to plant
+
+
+class Printed(Dual):
+    def calibrate(self, public, alpha, before=None):
+        c = super().calibrate(public, alpha, before)
+        return replace(c, inner=2 * c.inner)
+
+
+class WithoutJacobian(Dual):
+    def calibrate(self, public, alpha, before=None):
+        return replace(super().calibrate(public, alpha, before), inner=(1 - self.slack) * alpha / 2)
+
+
+class OwnVectorPublicSensitivity(Primal):
+    def calibrate(self, public, alpha, before=None):
+        return super().calibrate(public, alpha, None)
+
+
+class WrongDegree(Primal):
+    def calibrate(self, public, alpha, before=None):
+        return super().calibrate(replace(public, degrees=public.degrees + 2), alpha, before)
+
+
+class Bare(Calibration):
+    def release(self, g, draws, nodes, n):
+        return g
+
+
+class ExponentialRadius(Calibration):
+    def release(self, g, draws, nodes, n):
+        rng = draws.generator("primal", nodes[0], n)
+        direction = rng.standard_normal(g.shape)
+        direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
+        e = direction * rng.standard_exponential((*g.shape[:2], 1))
+        return to_grid(g + e / self.outer[..., None], self.step, self.radius)
+
+
+class PerCoordinate(Calibration):
+    def release(self, g, draws, nodes, n):
+        e = draws.generator("primal", nodes[0], n).laplace(size=g.shape)
+        return to_grid(g + e / self.outer[..., None], self.step, self.radius)
+
+
+def released_by(kind):
+    class Mutated(Primal):
+        def calibrate(self, public, alpha, before=None):
+            return kind(**vars(super().calibrate(public, alpha, before)))
+
+    return Mutated()
+
+
+class FreeIntercept(SquaredL2):
+    def gradient(self, f):
+        return f * np.append(np.ones(f.shape[-1] - 1), 0.0)
+
+    def curvature(self, f):
+        return np.ones_like(f) * np.append(np.ones(f.shape[-1] - 1), 0.0)
+
+
+def one_newton_step(problem, q, b, gamma, start, **rest):
+    G = problem.gradient(start, q, b)
+    H = problem.hessians(start, problem.rows.margins(start)) + q[..., None] * np.eye(problem.dimension)
+    return Solution(start - np.linalg.solve(H, G.transpose(0, 2, 1)).transpose(0, 2, 1), np.zeros(start.shape[:2]), None, 1)
+
+
+# ------------------------------------------------------------------------------------------------------- how to catch
+
+
+def look(mechanism, dimension=1, rounds=1, cases=None, draws=DRAWS):
+    return audit_mechanism(
+        mechanism, 1.0, dimension, rounds, draws=draws, source=Stream(7), cases=cases or worst_cases(dimension)[:2]
+    )
+
+
+def beyond(*args, **changes):
+    """Do draws alone refute the claim?"""
+    found = look(*args, **changes)
+    return found.epsilon_lower > found.alpha_claimed
+
+
+def exactly(*args, **changes):
+    """Does the exact ratio of some draw refute it, and do draws alone?"""
+    found = look(*args, **changes)
+    return found.refuted_exactly and found.epsilon_lower > found.alpha_claimed
+
+
+def holds(*args, **changes):
+    return not look(*args, **changes).refuted
+
+
+def intercept(regularizer):
+    rows = np.zeros((4, 2))
+    rows[:, 1] = [1.0, 0.0, 0.0, 0.0]
+    return (replace(worst_cases(2)[0], rows=rows, other=-rows, regularizer=regularizer, eta=0.1),)
+
+
+FAR_OUT = Case("a row or none, f pushed far out", np.eye(4)[:, :1], np.zeros((4, 1)), Logistic(), np.array([200.0]), 0.4)
+
+
+def stops_early():
+    with pytest.raises(NotCertified):  # what the code does about it
+        solve(
+            AuditedNode(FAR_OUT, Primal(), 1.0)._problem(FAR_OUT.rows), np.full((1, 1), 4.0), np.full((1, 1, 1), -200.0),
+            np.full((1, 1), 1e-10), np.zeros((1, 1, 1)), max_iterations=1,
+        )  # fmt: skip
+    with patch.object(admm, "solve", one_newton_step):  # and what it would lose if it did not
+        return beyond(Primal(), cases=(FAR_OUT,))
+
+
+def scaled(by):
+    """Rows of norm 1, 1/10, 1/10, 1/10 or all of them 1/10, divided by ``by(rows)`` before training."""
+    rows = np.full((4, 1), 0.1)
+    first = np.concatenate([np.ones((1, 1)), rows[1:]])
+    node, source = AuditedNode(worst_cases(1)[0], Primal(), 1.0), Stream(7)
+    found = audit(lambda data, count: node.release(data / by(data), count, source), (first, rows), 1.0, draws=DRAWS)
+    return found.refuted
+
+
+def restarted(again):
+    """A round begun twice, since other messages came in: V(1) for each, from ``again(call)`` as source of draws."""
+    case = worst_cases(1)[0]
+    nodes = [AuditedNode(replace(case, heard=np.array([heard])), Primal(), 1.0) for heard in (0.0, 250.0)]
+    calls = iter(range(100))
+
+    def release(rows, count):
+        call = next(calls)
+        return np.hstack([node.release(rows, count, again(call)) for node in nodes])
+
+    return audit(release, (case.rows, case.other), 2.0, draws=2_000).refuted
+
+
+def stopped(stop):
+    """Two rounds, the second only where ``stop(rows, V(1))`` says no; a message that is not sent is 0."""
+    case = worst_cases(1)[0]
+    node, source = AuditedNode(case, Primal(), 1.0, rounds=2), Stream(7)
+
+    def release(rows, count):
+        V = node.release(rows, count, source)
+        go = ~stop(rows, V[:, :1])
+        return np.column_stack([V[:, 0], V[:, 1] * go, go])
+
+    return audit(release, (case.rows, case.other), 2.0, draws=DRAWS).refuted
+
+
+def training_error_fell(rows, V):
+    return (V @ rows.T).sum(axis=1) > 0
+
+
+def refuses_to_stop():
+    """And the simulation takes no stopping rule in a private run."""
+    from dynadp.data import Shard
+
+    with pytest.raises(DeclarationError, match="Algorithm 1 only"):
+        simulate(
+            [Shard.of(np.eye(2), [1, -1])] * 2, Topology.family("complete", 2), mechanism=Primal(), schedule=1.0,
+            acceleration=Acceleration(residual=1e-3),
+        )  # fmt: skip
+    return stopped(training_error_fell)
+
+
+def short_keys():
+    with patch.object(secrets, "randbits", lambda bits, random=Random(5): random.getrandbits(min(bits, 32))):  # noqa: B008
+        return repeats_itself(System())
+
+
+MUTANTS = {
+    "printed ζ": Mutant(
+        "ζ = α̂ in Algorithm 2, as the paper prints it, instead of α̂/2",
+        f"{STATISTICAL}, {EXACT}",
+        lambda: exactly(Printed()),
+        lambda: holds(Dual()),
+    ),
+    "no share for the Jacobian": Mutant(
+        "ζ = α'/2 in Algorithm 2: ᾱ is not taken off",
+        f"{STATISTICAL}, {EXACT}",
+        lambda: exactly(WithoutJacobian(), cases=worst_cases(1)[1:2], draws=20_000),
+        lambda: holds(Dual(), cases=worst_cases(1)[1:2], draws=20_000),
+    ),
+    "own unperturbed vector": Mutant(
+        "Algorithm 3 goes on from its own unperturbed vector, with the sensitivity that only public vectors allow",
+        f"{STATISTICAL} of two rounds, {EXACT}",
+        lambda: exactly(OwnVectorPublicSensitivity(own="paper"), rounds=2),
+        lambda: holds(Primal(own="paper"), rounds=2),
+    ),
+    "broadcast of f": Mutant(
+        "Algorithm 3 sends the minimiser, not the noisy V",
+        STATISTICAL,
+        lambda: beyond(released_by(Bare)),
+        lambda: holds(released_by(Calibration)),
+    ),
+    "data-dependent scaling": Mutant(
+        "rows are divided by the largest norm among them",
+        STATISTICAL,
+        lambda: scaled(lambda rows: np.abs(rows).max()),
+        lambda: not scaled(lambda rows: 1.0),
+    ),
+    "Exponential radius": Mutant(
+        "the radius of the noise is Exponential instead of Gamma(d), d = 2",
+        STATISTICAL,
+        lambda: beyond(released_by(ExponentialRadius), 2),
+        lambda: holds(released_by(Calibration), 2),
+    ),
+    "noise per coordinate": Mutant(
+        "Laplace noise on each coordinate with the l2 sensitivity, d = 2",
+        STATISTICAL,
+        lambda: beyond(released_by(PerCoordinate), 2, draws=40_000),
+        lambda: holds(released_by(Calibration), 2, draws=40_000),
+    ),
+    "noise reused after a restart": Mutant(
+        "a round is begun again with other messages and the same draw",
+        STATISTICAL,
+        lambda: restarted(Keyed),
+        lambda: not restarted(lambda call, source=Stream(7): source),  # noqa: B008
+    ),
+    "early-stopped solver": Mutant(
+        "one Newton step from zero counts as the minimiser",
+        f"`NotCertified`: the round fails; {STATISTICAL} where that is taken out",
+        stops_early,
+        lambda: holds(Primal(), cases=(FAR_OUT,)),
+    ),
+    "data-dependent stopping": Mutant(
+        "no second round once the training error has fallen",
+        f"`simulate` refuses stopping rules in private runs; {STATISTICAL} of what is sent",
+        refuses_to_stop,
+        lambda: not stopped(lambda rows, V: V[:, 0] > 0),
+    ),
+    "unregularised intercept": Mutant(
+        "the regulariser leaves out the intercept",
+        STATISTICAL,
+        lambda: beyond(Primal(), 2, cases=intercept(FreeIntercept())),
+        lambda: holds(Primal(), 2, cases=intercept(SquaredL2())),
+    ),
+    "wrong degree": Mutant(
+        "the calibration counts two neighbours too many",
+        f"{STATISTICAL}, {EXACT}",
+        lambda: exactly(WrongDegree()),
+        lambda: holds(Primal()),
+    ),
+    "32-bit entropy": Mutant(
+        "the generators' keys have 32 bits",
+        "`repeats_itself`: two of 2¹⁸ generators begin alike",
+        short_keys,
+        lambda: not repeats_itself(System(), 2**14),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_is_caught_and_its_sound_version_passes(name):
+    assert MUTANTS[name].caught()
+    assert MUTANTS[name].sound()
+
+
+@pytest.mark.slow
+def test_system_entropy_does_not_repeat_itself_where_32_bits_would():
+    assert not repeats_itself(System())
+
+
+def table():
+    lines = [f"| {name} | {mutant.planted} | {mutant.catcher} |" for name, mutant in MUTANTS.items()]
+    return "\n".join(["| mutant | planted | caught by |", "|---|---|---|", *lines]) + "\n"
+
+
+def test_the_page_shows_this_table():
+    assert table() in PAGE.read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    text = PAGE.read_text(encoding="utf-8")
+    start = text.index("| mutant |")
+    PAGE.write_text(text[:start] + table() + text[text.index("\n\n", start) + 1 :], encoding="utf-8")

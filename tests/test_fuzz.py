@@ -1,0 +1,168 @@
+"""Bytes and tables from anywhere: readers answer with an error of their own, never with another one, and never with a value.
+
+The first tier tries a few hundred of each; ``make fuzz`` tries very many.
+"""
+
+import json
+import shutil
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dynadp.config import load_node_file, load_run_file, load_schema
+from dynadp.errors import ConfigError, DataError, DeclarationError, LedgerError, RecordError
+from dynadp.privacy.events import L2Laplace
+from dynadp.privacy.filter import Cap
+from dynadp.privacy.ledger import Ledger
+from dynadp.record import load_model, load_run, read_rounds
+from dynadp.sources import source
+
+AT = "2026-03-01T12:00:00+00:00"
+SECRET = "Zebra77Cell"
+MANY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+RUN = {
+    "run": {"name": "x", "seed": 1},
+    "data": {"schema": "schema.toml", "memory": "64 MiB"},
+    "nodes": [{"name": "a", "file": "a.csv", "rows": 5}, {"name": "b", "file": "b.csv"}],
+    "topology": {"family": "ring", "edges": [["a", "b"]]},
+    "privacy": {"epsilon": 1.0, "delta": 1e-5, "mechanism": "primal"},
+    "training": {"rounds": 3, "rho": 0.1, "eta": 0.1},
+    "network": {"relay": "host:1"},
+}
+SCHEMA = {
+    "columns": [
+        {"kind": "numeric", "name": "age", "low": 0, "high": 9},
+        {"kind": "categorical", "name": "sex", "values": ["f", "m"]},
+    ],
+    "label": {"name": "y", "negative": 0, "positive": 1},
+}
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=20), st.just(SECRET), st.just("")
+)
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3), max_leaves=6
+)
+
+
+@st.composite
+def changed(draw, whole):
+    """The table with some values replaced, removed or added, anywhere in it."""
+    made = json.loads(json.dumps(whole))
+    for _ in range(draw(st.integers(1, 3))):
+        place = made
+        while True:
+            keys = list(place) if isinstance(place, dict) else range(len(place))
+            if not keys:
+                break
+            key = draw(st.sampled_from(list(keys)))
+            inner = place[key]
+            if isinstance(inner, dict | list) and inner and draw(st.booleans()):
+                place = inner
+                continue
+            if draw(st.booleans()):
+                place[key] = draw(VALUES)
+            elif isinstance(place, dict):
+                del place[key]
+                place[draw(st.text(max_size=8))] = draw(VALUES)
+            break
+    return made
+
+
+def refused_without_values(reader, path, errors):
+    told = ""
+    try:
+        reader(path)
+    except errors as error:
+        told = str(error)
+    assert SECRET not in told
+
+
+@MANY
+@given(given_=changed(RUN))
+def test_run_files(tmp_path, given_):
+    toml = pytest.importorskip("tomli_w")
+    path = tmp_path / "run.toml"
+    try:
+        path.write_text(toml.dumps(given_), encoding="utf-8")
+    except (TypeError, ValueError, UnicodeEncodeError):  # no TOML can say this
+        return
+    refused_without_values(load_run_file, path, ConfigError)
+
+
+@MANY
+@given(given_=changed(SCHEMA))
+def test_schemas(tmp_path, given_):
+    path = tmp_path / "schema.json"
+    try:
+        path.write_text(json.dumps(given_), encoding="utf-8")
+    except UnicodeEncodeError:
+        return
+    refused_without_values(load_schema, path, ConfigError)
+
+
+@MANY
+@given(content=st.binary(max_size=300) | st.text(max_size=300).map(lambda text: text.encode(errors="replace")))
+def test_bytes_that_are_no_file_of_ours(tmp_path, content):
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    for reader in (load_run_file, load_node_file, load_schema):
+        with pytest.raises(ConfigError):
+            reader(path)
+    with pytest.raises(RecordError):
+        load_model(path)
+    with pytest.raises(LedgerError):
+        Ledger.open(path).close()
+    (tmp_path / "run.json").write_bytes(content)
+    (tmp_path / "rounds.jsonl").write_bytes(content)
+    with pytest.raises(RecordError):
+        load_run(tmp_path)
+    refused_without_values(lambda folder: list(read_rounds(folder)), tmp_path, RecordError)
+
+
+@MANY
+@given(content=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode(errors="replace")))
+def test_tables_that_are_none(tmp_path, content):
+    for name in ("rows.csv", "rows.parquet"):
+        path = tmp_path / name
+        path.write_bytes(content + SECRET.encode())
+
+        def read(path):
+            given_ = source(path)
+            for _ in given_.batches(tuple(given_.columns)[:3]):
+                pass
+
+        refused_without_values(read, path, (DataError, DeclarationError))
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory):
+    path = tmp_path_factory.mktemp("ledger") / "a.sqlite"
+    with Ledger.create(path, "a", who="w", at=AT) as made:
+        made.set_cap(Cap.of(5.0, 1e-5), who="w", at=AT)
+        events = [L2Laplace("a", n, "primal", 0.1, 3) for n in range(1, 4)]
+        made.reserve("r", events, dataset="d", who="w", at=AT)
+        for n, event in enumerate(events, 1):
+            made.spend("r", n, [event], b"message", who="w", at=AT)
+    return path
+
+
+@MANY
+@given(flips=st.lists(st.tuples(st.integers(0, 10**9), st.integers(1, 255)), min_size=1, max_size=4), cut=st.integers(0, 10**9))
+def test_ledgers_with_changed_bytes(tmp_path, ledger, flips, cut):
+    """Never more budget than before: what is read either is what was written, or is refused."""
+    path = tmp_path / "l.sqlite"
+    for leftover in tmp_path.iterdir():
+        leftover.unlink()
+    shutil.copyfile(ledger, path)
+    content = bytearray(path.read_bytes())
+    for place, change in flips:
+        content[place % len(content)] ^= change
+    path.write_bytes(content if cut % 2 else content[: cut % len(content)])
+    try:
+        with Ledger.open(path) as opened:
+            if not opened.verify():
+                assert len(opened.spent()) == 3
+                assert opened.cap.epsilon == 5.0
+    except LedgerError:
+        pass
