@@ -179,9 +179,10 @@ def revoke(authority: str | Path, name: str, now: datetime, days: int = NODE_DAY
         raise IdentityError(f"{name} has no certificate of this authority; it issued {', '.join(members(authority)) or 'none'}")
     old = _certificate(authority / "ca.pem")
     lifetime = (old.not_valid_after_utc - old.not_valid_before_utc).days
-    path.unlink()
     _write_authority(authority, common_name(old), now, lifetime)
-    return [renew(authority, other, now, days) for other in members(authority)]
+    renewed = [renew(authority, other, now, days) for other in members(authority) if other != name]
+    path.unlink()  # last, so that a revocation that was cut short can be begun again
+    return renewed
 
 
 def members(authority: str | Path) -> list[str]:

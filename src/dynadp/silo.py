@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 
 import numpy as np
@@ -101,7 +101,8 @@ class Silo:
             problems.append(
                 f"identity: sign.key is not the key that the run file names for {node.node}: it should name {identity.public}"
             )
-        rows = attempt(lambda: columns_of(path.parent / node.file, file.data.separator, schema)) if schema else None
+        memory = node.memory or file.data.memory
+        rows = attempt(lambda: columns_of(path.parent / node.file, file.data.separator, schema, memory)) if schema else None
         if rows and mine and (found := attempt(lambda: count(schema, rows))) not in (None, mine.rows):
             problems.append(
                 f"file: it has {found} rows, the run file declares {mine.rows} for {node.node}; correct one of them"
@@ -264,9 +265,10 @@ class Silo:
         folder = RunFolder(self.folder)
         if not (self.folder / "run.json").exists():
             beside = (*_BESIDE, *(file.name for file in self.folder.glob("letters-*")), "messages")
-            folder = RunFolder.create(
-                self.folder, config, simulation=self.file.run.seed is not None, created=now(), beside=beside
-            )
+            with status.writing:  # its half-written file would be a stranger there
+                folder = RunFolder.create(
+                    self.folder, config, simulation=self.file.run.seed is not None, created=now(), beside=beside
+                )
         (self.folder / "rounds.jsonl").write_bytes(b"")  # told again, from what was entered and what was heard
         alpha = self.plan.alphas[part.index]
 
@@ -320,7 +322,7 @@ class Status:
     def __init__(self, silo: Silo, links: Links) -> None:
         self.silo, self.links = silo, links
         self.state, self.round = "agreeing", 0
-        self._over, self._last = Event(), ""
+        self.writing, self._over, self._last = Lock(), Event(), ""
 
     def __enter__(self) -> "Status":
         self._thread = Thread(target=self._watch, daemon=True)
@@ -361,7 +363,8 @@ class Status:
     def _write(self) -> None:
         content = json.dumps(self.to_json(), indent=1)
         if content != self._last:
-            write_whole(self.silo.folder / "status.json", content + "\n")
+            with self.writing:
+                write_whole(self.silo.folder / "status.json", content + "\n")
             self._last = content
 
     def _watch(self) -> None:

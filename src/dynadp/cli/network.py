@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from dynadp.cli.ledger import summary, user
-from dynadp.errors import IdentityError, RecordError
+from dynadp.errors import IdentityError, LedgerDamaged, LedgerError, RecordError
 from dynadp.pki import Identity
 from dynadp.privacy.ledger import Ledger
 from dynadp.record import read_file
@@ -140,8 +140,13 @@ def _status(file: Path) -> dict[str, Any]:
             told["state"] += " when it ended"
     told["spent"] = None
     if told["ledger"] is not None:
-        with Ledger.open(told["ledger"], read_only=True) as ledger:
-            said = summary(ledger)
+        try:
+            with Ledger.open(told["ledger"], read_only=True) as ledger:
+                said = summary(ledger)
+        except LedgerDamaged:
+            raise
+        except LedgerError:  # an entry that a crash cut short is undone when the node is started, not here
+            return told
         run = next((run for run in said["runs"] if run["run"].startswith(f"{told['run']} ")), None)
         if run is not None and said["cap"] is not None:
             names = ("rounds_spent", "rounds_planned", "alpha_spent")

@@ -6,7 +6,8 @@ by reason.
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Condition
@@ -110,12 +111,10 @@ class Post:
     def __init__(self, path: str | Path, rules: Rules, key: Signer) -> None:
         self.path, self.rules, self.key = Path(path), rules, key
         self.changed, self.rejected = Condition(), Counter[str]()
-        try:
+        with self._told():
             self._connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
             for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL", _TABLE):
                 self._connection.execute(statement)
-        except sqlite3.Error as error:
-            raise RecordError(f"cannot use {self.path}: {error}; remove it, and messages are asked for again") from error
 
     def close(self) -> None:
         """Close the file."""
@@ -142,7 +141,7 @@ class Post:
 
     def get(self, author: str, kind: Kind, n: int) -> bytes | None:
         """A letter as it came."""
-        with self.changed:
+        with self.changed, self._told():
             found = self._connection.execute(
                 "SELECT content FROM letter WHERE author = ? AND kind = ? AND round = ?", (author, kind, n)
             ).fetchone()
@@ -157,7 +156,7 @@ class Post:
 
     def missing(self, kind: Kind, n: int, authors: Iterable[str]) -> list[str]:
         """Whose letters are not here yet."""
-        with self.changed:
+        with self.changed, self._told():
             rows = self._connection.execute("SELECT author FROM letter WHERE kind = ? AND round = ?", (kind, n)).fetchall()
         here = {author for (author,) in rows}
         return [author for author in authors if author not in here]
@@ -165,13 +164,13 @@ class Post:
     def last(self, author: str) -> bytes | None:
         """The author's message of the latest round."""
         query = "SELECT content FROM letter WHERE author = ? AND kind = 'message' ORDER BY round DESC LIMIT 1"
-        with self.changed:
+        with self.changed, self._told():
             found = self._connection.execute(query, (author,)).fetchone()
         return None if found is None else bytes(found[0])
 
     def _keep(self, author: str, kind: Kind, n: int, data: bytes) -> bool:
         """Keep a letter; whether it is new. A second one with other bytes is refused."""
-        with self.changed:
+        with self.changed, self._told():
             done = self._connection.execute("INSERT OR IGNORE INTO letter VALUES (?, ?, ?, ?)", (author, kind, n, data))
             if done.rowcount:
                 self.changed.notify_all()
@@ -179,3 +178,13 @@ class Post:
         if self.get(author, kind, n) != data:
             raise Rejected(f"a second letter of {author} for the same round, with other content")
         return False
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Failures of the file, in words."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise RecordError(
+                f"cannot use {self.path}: {error}; see to its disk, or remove it, and messages are asked for again"
+            ) from error

@@ -10,7 +10,9 @@ from logging import INFO, WARNING, getLogger
 from threading import Lock, Thread
 
 LOG = getLogger("dynadp.node")
-ENGINE = "warn,zenoh::net::routing::interceptor::access_control=trace"  # what Zenoh is asked to tell
+ENGINE = (  # what Zenoh is asked to tell
+    "warn,zenoh::net::routing::interceptor::access_control=trace,zenoh::net::runtime::orchestrator=debug"
+)
 _COLOUR, _WHERE = (
     re.compile(r"\x1b\[[0-9;]*m"),
     re.compile(r"^\S+\s+(?P<level>[A-Z]+) .*?(?P<module>zenoh[\w:]*): (?P<text>.*)$"),
@@ -24,6 +26,18 @@ _MEANINGS = (
     ("peer sent no certificates", "refused a link: it showed no certificate"),
     ("NotValidForName", "refused a link: the certificate of the dialled node names another host"),
     ("unknown certificate authority", "was refused by the other side: it does not know this node's authority"),
+)
+_DIALLED = re.compile(r"Unable to connect to configured peer tls/(?P<where>\S+)! (?P<why>.*)")
+_WHY = (
+    ("certificate not valid for name", "refused a link with {}: its certificate names another host"),
+    (
+        "peer certificate: UnknownIssuer",
+        "refused a link with {}: its certificate was not signed by this consortium's authority",
+    ),
+    ("peer certificate: certificate expired", "refused a link with {}: its certificate has expired"),
+    ("alert: CertificateExpired", "refused by {}: this node's certificate has expired"),
+    ("alert: UnknownCA", "refused by {}: it does not know the authority of this node's certificate"),
+    ("alert: ", "refused by {}: it does not believe this node's certificate"),
 )
 _NOISE = ("Gossip is disabled",)
 
@@ -50,6 +64,8 @@ def meaning(line: str) -> str | None:
     line = "".join(letter for letter in _COLOUR.sub("", line) if letter.isprintable()).strip()  # strangers write part of it
     if found := _BLOCKED.search(line):
         return f"blocked {found['who']}: it tried to send under {found['key']}, a name that is not its own"
+    if found := _DIALLED.search(line):
+        return next((words.format(found["where"]) for sign, words in _WHY if sign in found["why"]), None)
     known = _WHERE.match(line)
     if known is None or known["level"] in ("TRACE", "DEBUG", "INFO") or any(word in line for word in _NOISE):
         return None

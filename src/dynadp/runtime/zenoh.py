@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_hex
 from threading import Event
 from time import monotonic
 from types import TracebackType
@@ -19,7 +20,7 @@ from urllib.parse import quote, unquote
 
 import zenoh
 
-from dynadp.errors import ConfigError, DynadpError, LedgerDamaged, NodeLost, Rejected
+from dynadp.errors import ConfigError, DynadpError, LedgerDamaged, NodeLost, RecordError, Rejected
 from dynadp.runtime.letters import KINDS, Kind, Letter, opened
 from dynadp.runtime.post import Post, for_all
 from dynadp.runtime.protocol import Outcome, Want, differences
@@ -27,6 +28,7 @@ from dynadp.runtime.telling import LOG, Teller
 
 RELAY = "relay"  # the common name of a relay's certificate
 _ASK, _ASK_SLOWLY, _ANSWER = 0.1, 1.0, 2.0  # seconds: before asking, between asking again, for an answer
+_LARGEST = 2**26  # bytes of a message that is taken in
 _TELL = 60.0  # seconds between two lines about the same wait
 
 
@@ -105,6 +107,7 @@ def _links(mode: str, identity: Path, listen: Sequence[str], dial: Sequence[str]
         "transport": {
             "link": {
                 "protocols": ["tls"],
+                "rx": {"max_message_size": _LARGEST},
                 "tls": {
                     "root_ca_certificate": str(identity / "ca.pem"),
                     **{f"{side}_{name}": path for side in ("listen", "connect") for name, path in files.items()},
@@ -153,6 +156,7 @@ class Links:
 
     def __post_init__(self) -> None:
         self.prefix = f"dynadp/{self.post.rules.run.hex()[:32]}"
+        self._asked = token_hex(16)  # greetings must answer this: an old one could hide what a neighbour holds
         self._tell = Teller()
 
     def __enter__(self) -> Self:
@@ -210,6 +214,8 @@ class Links:
                 raise Rejected(f"a greeting under the name of {j} that is not its own")
             body = json.loads(letter.body)
             self._compare(j, letter, body["config"])
+            if body["answers"] != self._asked:
+                raise Rejected("a greeting that answers another question: an old one, sent again")
             last = None if body["last"] is None else self._own(base64.b64decode(body["last"]))
             with self.post.changed:
                 agreed[j] = last
@@ -311,6 +317,10 @@ class Links:
             action(*given)
         except Rejected as reason:
             self._tell(f"refused a letter of {via}: {reason}")
+        except RecordError as error:  # this node's own disk: nothing can be kept any more
+            with self.post.changed:
+                self._refused = self._refused or error
+                self.post.changed.notify_all()
         except ConfigError as error:
             self._tell(str(error))
             with self.post.changed:  # once a run is agreed on, a neighbour that comes back with another one is its own problem
@@ -345,8 +355,9 @@ class Links:
         if what == "hello" and payload is not None:
             letter = opened(payload, self.post.rules.keys)
             if letter.kind == "hello" and letter.author in self.site.neighbours:
-                query.reply(query.key_expr, self._greeting(letter.author))  # first, so that both sides see a difference
-                self._compare(letter.author, letter, json.loads(letter.body)["config"])
+                body = json.loads(letter.body)
+                query.reply(query.key_expr, self._greeting(letter.author, body["asks"]))  # first: both sides see a difference
+                self._compare(letter.author, letter, body["config"])
         elif what == "done" and payload is not None:
             letter = opened(payload, self.post.rules.keys)
             self.post.offer(payload, letter.author)
@@ -359,9 +370,14 @@ class Links:
             if data is not None:
                 query.reply(query.key_expr, data)
 
-    def _greeting(self, to: str | None) -> bytes:
+    def _greeting(self, to: str | None, answers: str | None = None) -> bytes:
         last = None if to is None else self.post.last(to)
-        body = {"config": self.config, "last": None if last is None else base64.b64encode(last).decode()}
+        body = {
+            "config": self.config,
+            "last": None if last is None else base64.b64encode(last).decode(),
+            "asks": self._asked,
+            "answers": answers,
+        }
         rules = self.post.rules
         letter = Letter("hello", rules.run, rules.config, rules.me, 0, json.dumps(body).encode())
         return letter.sealed(self.post.key)
@@ -385,8 +401,8 @@ class Links:
         """What is held of this node somewhere; raises if its ledger does not know it."""
         if self.known is not None and self.known(letter.round) != letter.body:
             raise LedgerDamaged(
-                f"{where} holds a message of round {letter.round} with this node's signature that its ledger does not know: the "
-                "ledger was restored from an old copy, or another machine runs under this name. To go on would draw noise "
+                f"{where} holds a message of round {letter.round} with this node's signature that its ledger does not know: "
+                "the ledger was restored from an old copy, or another machine runs under this name. To go on would draw noise "
                 "twice for one round. Restore the newest copy, or begin a new run and charge this one in full"
             )
 

@@ -1,0 +1,198 @@
+"""Silos as real processes: launched, stopped, started again, and refused, as typed on the command line."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from networks import LONG, Network, dynadp, end_group, ended, nursery, one_nursery, typed, until  # noqa: F401 (fixtures)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory, one_nursery):  # noqa: F811
+    """Three nodes in a ring with ledgers, and the models of a run that nobody disturbed."""
+    network = Network.make(tmp_path_factory.mktemp("base") / "home", one_nursery)
+    network.expected = network.copy(network.home.with_name("undisturbed")).go().models()
+    return network
+
+
+@pytest.fixture
+def network(base, tmp_path, nursery):  # noqa: F811
+    """A copy of it that has not run."""
+    made = base.copy(tmp_path / "home")
+    made.expected = base.expected
+    return made
+
+
+def round_of(network, name):
+    return network.status(name)["round"]
+
+
+def test_launch_stops_and_goes_on(tmp_path, nursery):  # noqa: F811
+    home = tmp_path / "home"
+    Network.make(home, nursery, rounds=60, cap=1000)
+    out = home / "launched"
+    first = typed("launch", home / "train.toml", "--out", out)
+    try:
+        until(lambda: (out / "run.toml").exists(), "the shared run file")
+        network = Network(home, nursery, "launched")
+        until(lambda: all(round_of(network, name) > 0 for name in network.names) or first.poll() is not None, "rounds")
+        first.send_signal(signal.SIGTERM)
+        code, _, told = ended(first)
+    finally:
+        end_group(first)
+    assert code == 130, told
+    assert f"go on with: dynadp launch {home / 'train.toml'} --out {out} --resume" in told
+    entered = {name: len(network.spends(name)) for name in network.names}
+    assert all(0 < n < 60 for n in entered.values())
+    assert {network.status(name)["state"] for name in network.names} == {"stopped"}
+    code, answer, told = ended(typed("launch", home / "train.toml", "--out", out, "--resume", "--json"))
+    assert code == 0, told
+    assert json.loads(answer)["largest_difference"] == 0
+    network.sound()
+    assert len(set(network.models().values())) == 1
+    shown = json.loads(dynadp("status", out, "--json").stdout)["nodes"]
+    assert [(one["node"], one["state"], one["round"], one["rejected"], one["alive"]) for one in shown] == [
+        (name, "parted", 60, {}, False) for name in sorted(network.names)
+    ]
+    words = dynadp("status", out).output
+    for name in network.names:
+        assert f"{name}: parted, round 60 of 60" in words
+    again = dynadp("launch", home / "train.toml", "--out", out)
+    assert again.exit_code == 1
+    assert "--resume" in again.output
+
+
+def test_a_launch_that_fails_tells_the_code_of_the_node_that_failed(network):
+    network.run["training"]["eta"] = 0.07
+    network.write_run(network.out / "other.toml.txt")
+    network.change("west", run="other.toml.txt", file="nowhere.csv")
+    code, _, told = ended(typed("launch", network.home / "train.toml", "--out", network.out, "--resume"))
+    assert code == 2, told
+    assert "west: " in told
+    assert "nowhere.csv" in told
+
+
+def test_a_network_equals_the_simulation(tmp_path, nursery):  # noqa: F811
+    network = Network.make(tmp_path / "home", nursery, seed=3, privacy={"mechanism": "primal", "epsilon": 4.0, "delta": 1e-5})
+    trained = dynadp("train", network.home / "train.toml", "--out", network.home / "trained", "--json")
+    assert trained.exit_code == 0, trained.output
+    network.go()
+    expected = json.loads((network.home / "trained" / "model.json").read_text())
+    for name in network.names:
+        model = json.loads(network.model(name))
+        assert (model["coef"], model["intercept"]) == (expected["coef"], expected["intercept"])
+        assert model["schema"] == expected["schema"]  # the private centre among it
+        assert model["privacy"]["statement"].startswith("SIMULATION")
+        assert not list(network.folder(name).glob("messages*"))
+
+
+def test_stopped_and_started_again(network):
+    children = network.start_all("--delay", "noted:0.2")
+    until(lambda: round_of(network, "west") >= 2, "round 2")
+    children["west"].kill(signal.SIGTERM)
+    assert children["west"].wait() == 128 + signal.SIGTERM
+    assert network.status("west")["state"] == "stopped"
+    assert "nothing is lost" in network.said("west")
+    until(lambda: network.status("north")["neighbours"] == {"south": "up", "west": "away"}, "its going to be noticed")
+    children["west"] = network.start("west")
+    network.finish(children)
+    assert network.models() == network.expected
+    network.sound()
+
+
+def test_other_configurations_are_named_at_both_sides(network):
+    network.run["training"]["eta"] = 0.06
+    network.run["nodes"][0]["rows"] = 121
+    network.write_run(network.out / "other.toml")
+    network.change("south", run="other.toml")
+    near = {name: network.start(name) for name in ("south", "west")}
+    assert {name: child.wait() for name, child in near.items()} == {"south": 2, "west": 2}
+    assert "training.eta: 0.06 here, 0.05 there" in network.said("south")
+    assert "nodes.north.rows: 121 here, 120 there" in network.said("south")
+    assert "training.eta: 0.05 here, 0.06 there" in network.said("west")
+    assert "nodes.north.rows: 120 here, 121 there" in network.said("west")
+    assert network.status("west")["state"] == "failed: ConfigError"
+    assert not any(network.spends(name) for name in network.names)
+    network.change("south", run="run.toml")
+    assert network.go().models() == network.expected
+
+
+def test_a_lost_node_ends_the_wait_and_nothing_else(network):
+    for name in ("north", "south"):
+        network.change(name, patience=6)  # enough to find each other, for processes that are there already
+    children = {"west": network.start("west", "--delay", "noted:0.2")}
+    until(lambda: network.status("west")["state"] == "agreeing", "west to be up")
+    children |= {name: network.start(name) for name in ("north", "south")}
+    until(lambda: round_of(network, "west") >= 2, "round 2")
+    children["west"].kill()
+    assert {name: child.wait() for name, child in children.items()} == {"north": 4, "south": 4, "west": -signal.SIGKILL}
+    assert "waited 6 seconds for" in network.said("north")
+    assert "away: west" in network.said("north")
+    assert 0 < len(network.spends("north")) < 6
+    for name in ("north", "south"):
+        network.change(name, patience=LONG)
+    assert network.go().models() == network.expected
+    network.sound()
+
+
+def test_a_finished_node_can_be_started_again(network):
+    assert network.go().models() == network.expected
+    network.change("west", patience=3)
+    before = {name: network.ledger(name).read_bytes() for name in network.names}
+    again = network.start("west")  # all others have left for good
+    assert again.wait() == 0, network.said("west")
+    assert {name: network.ledger(name).read_bytes() for name in network.names} == before
+
+
+def test_killed_in_the_middle_of_an_entry(network):
+    """The ledger's file is half changed, and its journal says how to undo that: any start does, and reading alone cannot."""
+    code = """if True:
+        import os, signal, sqlite3, sys
+        connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+        connection.execute("PRAGMA cache_size = 1")
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("CREATE TABLE junk (x)")
+        connection.execute("INSERT INTO junk SELECT randomblob(3000) FROM sqlite_master, sqlite_master, sqlite_master")
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    calm = network.ledger("west").read_bytes()
+    children = {name: network.start(name) for name in ("north", "south")}
+    assert network.start("west", "--kill", "computed:3").wait() == -signal.SIGKILL
+    subprocess.run([sys.executable, "-c", code, network.ledger("west")], check=False)
+    assert network.ledger("west").with_name("west.sqlite-journal").stat().st_size
+    assert network.ledger("west").read_bytes() != calm
+    shown = dynadp("status", network.out)
+    assert shown.exit_code == 0, shown.output
+    assert "west: running when it ended" in shown.output
+    network.finish({**children, "west": network.start("west")})
+    assert network.models() == network.expected
+    network.sound()
+
+
+def test_one_process_a_node(network):
+    children = network.start_all("--delay", "noted:0.2")
+    until(lambda: round_of(network, "west") >= 1, "a round")
+    second = network.start("west")
+    assert second.wait() == 1
+    assert "another process is at work" in network.said("west")
+    network.finish(children)
+    assert network.models() == network.expected
+
+
+def test_status_of_nothing(network):
+    result = dynadp("status", network.out)
+    assert result.exit_code == 1
+    assert "no node has run" in result.output
+
+
+def test_one_node_alone(tmp_path, nursery):  # noqa: F811
+    network = Network.make(tmp_path / "home", nursery, nodes=1, topology={"edges": []}, seed=2)
+    network.go()
+    trained = dynadp("train", network.home / "train.toml", "--out", network.home / "trained")
+    assert trained.exit_code == 0, trained.output
+    expected = json.loads((network.home / "trained" / "model.json").read_text())
+    assert np.array_equal(network.vector("north"), [*expected["coef"], expected["intercept"]])
