@@ -10,9 +10,7 @@ round, and all that :func:`receive` changes. Arrays have the axes node, replica,
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from dynadp.arrays import Array
+from dynadp.arrays import Array, namespace, norm
 from dynadp.objective import Problem
 from dynadp.solvers import Factor, Solution, solve
 
@@ -35,7 +33,7 @@ class State:
 
 def begin(own: Array, neighbours: Array, degrees: Array) -> State:
     """State before round 1, from data-independent V(0) and its sums over neighbours."""
-    return State(0.5 * (degrees[:, None, None] * own + neighbours), np.zeros_like(own))
+    return State(0.5 * (degrees[:, None, None] * own + neighbours), namespace(own).zeros_like(own))
 
 
 def penalty(degrees: Array, eta: Array) -> Array:
@@ -46,7 +44,7 @@ def penalty(degrees: Array, eta: Array) -> Array:
 def linear_terms(state: State, eta: Array) -> tuple[Array, Array]:
     """b = 2 lam - 2 eta W, and the sum of the norms of its two parts (P x K) for the certificate."""
     dual, pull = 2 * state.lam, 2 * eta[:, None] * state.W
-    return dual - pull, np.asarray(np.linalg.norm(dual, axis=-1) + np.linalg.norm(pull, axis=-1))
+    return dual - pull, norm(dual) + norm(pull)
 
 
 def send(
@@ -60,6 +58,7 @@ def send(
     linear: Array | None = None,
     phi: Array | float = 0.0,
     factor: Factor | None = None,
+    aim: Array | None = None,
 ) -> Solution:
     """g = argmin_f Z_p(f) + 2 lam_p.f + eta sum_j || f - w_pj ||^2 + (phi/2) ||f||^2 + linear.f, certified to gamma.
 
@@ -79,11 +78,13 @@ def send(
         Its Phi, P x K.
     factor
         From the round before.
+    aim
+        See :func:`~dynadp.solvers.solve`.
     """
     b, size = linear_terms(state, eta)
     if linear is not None:
-        b, size = b + linear, size + np.linalg.norm(linear, axis=-1)
-    return solve(problem, penalty(degrees, eta) + phi, b, gamma, warm, factor=factor, b_size=size)
+        b, size = b + linear, size + norm(linear)
+    return solve(problem, penalty(degrees, eta) + phi, b, gamma, warm, factor=factor, b_size=size, aim=aim)
 
 
 def receive(

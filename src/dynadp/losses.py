@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dynadp.arrays import Array
+from dynadp.arrays import Array, namespace, one_kernel
 from dynadp.errors import DeclarationError, LossError
 
 
@@ -45,11 +45,21 @@ class Loss(ABC):
 
 def sigmoid(u: Array) -> Array:
     """1 / (1 + e^-u), relatively exact on both sides and without overflow."""
+    if not isinstance(u, np.ndarray):
+        return one_kernel(_sigmoid)(u)
     s = np.negative(u)
     np.minimum(s, 709.0, out=s)  # e^709 is finite, and 1/(1 + e^709) is 0 to within 1e-308
     np.exp(s, out=s)
     s += 1.0
     return np.reciprocal(s, out=s)
+
+
+def _sigmoid(xp: Any, u: Array) -> Array:
+    return 1.0 / (1.0 + xp.exp(xp.minimum(-u, 709.0)))
+
+
+def _falling(xp: Any, z: Array, margin: float, width: float) -> Array:
+    return -1.0 / (1.0 + xp.exp(xp.minimum((z - margin) / width, 709.0)))
 
 
 @dataclass(frozen=True)
@@ -73,11 +83,13 @@ class SmoothedHinge(Loss):
 
     def value(self, z: Array) -> Array:
         """h ln(1 + e^u) with u = (m - z)/h, written as h (max(u, 0) + ln(1 + e^-|u|))."""
-        u = (self.margin - z) / self.width
-        return np.asarray(self.width * (np.maximum(u, 0.0) + np.log1p(np.exp(-np.abs(u)))))
+        xp, u = namespace(z), (self.margin - z) / self.width
+        return self.width * (xp.maximum(u, 0.0) + xp.log1p(xp.exp(-xp.abs(u))))
 
     def slope(self, z: Array) -> Array:
         """-1/(1 + e^{(z - m)/h}): -sigmoid((m - z)/h) with the fewest passes over memory; most of a round is spent here."""
+        if not isinstance(z, np.ndarray):
+            return one_kernel(_falling)(z, self.margin, self.width)
         s = z - self.margin
         if self.width != 1.0:
             s /= self.width
@@ -89,7 +101,7 @@ class SmoothedHinge(Loss):
     def curvature(self, z: Array) -> Array:
         """s (1 - s)/h."""
         s = sigmoid((self.margin - z) / self.width)
-        return np.asarray(s * (1.0 - s) / self.width)
+        return s * (1.0 - s) / self.width
 
 
 class Logistic(SmoothedHinge):
@@ -130,17 +142,17 @@ class HuberHinge(Loss):
 
     def value(self, z: Array) -> Array:
         """The three pieces, from the slope: with s = -L', L = h s^2 inside and u above."""
-        u = self.margin - z
-        s = np.clip((u + self.width) / (2.0 * self.width), 0.0, 1.0)
-        return np.asarray(np.where(u > self.width, u, self.width * s * s))
+        xp, u = namespace(z), self.margin - z
+        s = xp.clip((u + self.width) / (2.0 * self.width), 0.0, 1.0)
+        return xp.where(u > self.width, u, self.width * s * s)
 
     def slope(self, z: Array) -> Array:
         """-clip((u + h)/(2h), 0, 1)."""
-        return np.asarray(-np.clip((self.margin - z + self.width) / (2.0 * self.width), 0.0, 1.0))
+        return -namespace(z).clip((self.margin - z + self.width) / (2.0 * self.width), 0.0, 1.0)
 
     def curvature(self, z: Array) -> Array:
         """1/(2h) where |u| <= h, else 0."""
-        return np.asarray((np.abs(self.margin - z) <= self.width) * self.c1)
+        return (namespace(z).abs(self.margin - z) <= self.width) * self.c1
 
 
 def _require_parameters(name: str, width: float, margin: float) -> None:

@@ -8,11 +8,11 @@ so.
 import hashlib
 import secrets
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from dynadp.arrays import Array
+from dynadp.arrays import Array, namespace, norm, on
 from dynadp.canonical import canonical_json
 from dynadp.errors import DeclarationError
 
@@ -66,11 +66,45 @@ class Keyed:
         return np.random.Generator(np.random.Philox(key=key.astype(np.uint64), counter=counter))
 
 
+class Sweep:
+    """Seeded draws for all nodes and replicas of a round at once, a pure function of (seed, purpose, round), on any device.
+
+    For sweeps of many replicas, where a stream for each of them (:class:`Keyed`) would take longer than the solves.
+    """
+
+    seeded = True
+
+    def __init__(self, seed: int, device: str = "cpu") -> None:
+        self.seed, self.device = Keyed(seed).seed, device
+
+    def vectors(self, purpose: str, nodes: int, round_: int, replicas: int, dimension: int) -> Array:
+        """l2-Laplace vectors with zeta = 1, P x K x d."""
+        rng = self._generator(purpose, round_)
+        direction = rng.standard_normal((nodes, replicas, dimension))
+        radius = rng.standard_gamma(float(dimension), (nodes, replicas))
+        return direction * (radius / norm(direction))[..., None]
+
+    def generator(self, purpose: str, node: str, round_: int, replica: int = 0) -> np.random.Generator:
+        """As :class:`Keyed`, for the few draws that are not vectors."""
+        return Keyed(self.seed).generator(purpose, node, round_, replica)
+
+    def _generator(self, purpose: str, round_: int) -> Any:
+        name = canonical_json([self.seed, purpose, round_]).encode()
+        key = int.from_bytes(hashlib.blake2b(name, digest_size=8, person=b"dynadp sweep").digest(), "little")
+        if self.device == "cpu":
+            return np.random.Generator(np.random.Philox(key=key))
+        import cupy
+
+        return cupy.random.Generator(cupy.random.Philox4x3210(seed=key >> 1))
+
+
 def l2_laplace(draws: Draws, purpose: str, nodes: Sequence[str], round_: int, replicas: int, dimension: int) -> Array:
     """Vectors with density proportional to e^{-||e||}, P x K x d: radius Gamma(d, 1), direction uniform; divide by zeta.
 
     The radius has shape d, not 1: an exponential radius would put too little mass far out and is not private.
     """
+    if isinstance(draws, Sweep):
+        return draws.vectors(purpose, len(nodes), round_, replicas, dimension)
     out = np.empty((len(nodes), replicas, dimension))
     for p, node in enumerate(nodes):
         for k in range(replicas):
@@ -91,6 +125,7 @@ def to_grid(v: Array, step: Array, radius: Array) -> Array:
 
     With a power of two as step, every grid point in the ball is exact in float64 as long as radius/step < 2^53.
     """
-    largest = radius[..., None]
-    inside = v * (largest / np.maximum(np.linalg.norm(v, axis=-1, keepdims=True), largest))
-    return np.asarray(np.rint(inside / step[..., None]) * step[..., None])
+    xp = namespace(v)
+    largest, step = on(radius[..., None], v), on(step[..., None], v)
+    inside = v * (largest / xp.maximum(xp.linalg.norm(v, axis=-1, keepdims=True), largest))
+    return xp.rint(inside / step) * step + 0.0  # the sign of a zero is no point of the grid

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from dynadp.arrays import Array, Rows
+from dynadp.arrays import Array, Rows, dot, namespace, on
 from dynadp.errors import DeclarationError
 from dynadp.losses import Loss
 from dynadp.regularizers import Regularizer
@@ -52,18 +52,19 @@ class DenseRows:
     def __init__(self, blocks: Sequence[Rows]) -> None:
         self.offsets = np.cumsum([0, *(block.shape[0] for block in blocks)])
         dense = [b.toarray() if isinstance(b, csr_array) else b for b in blocks]
-        self.matrix = np.concatenate(dense) if len(dense) > 1 else dense[0]  # one node's rows are not copied
+        self.matrix = namespace(dense[0]).concat(dense) if len(dense) > 1 else dense[0]  # one node's rows are not copied
         counts = np.diff(self.offsets)
         self.batch = self.matrix.reshape(len(blocks), counts[0], -1) if (counts == counts[0]).all() else None
 
     def margins(self, F: Array) -> Array:
         """A F."""
+        xp = namespace(F)
         if self.batch is not None:
-            return np.asarray(np.matmul(self.batch, F.transpose(0, 2, 1)).reshape(-1, F.shape[1]))
-        out = np.empty((len(self.matrix), F.shape[1]))
+            return xp.matmul(self.batch, F.transpose(0, 2, 1)).reshape(-1, F.shape[1])
+        out: Array = xp.empty((len(self.matrix), F.shape[1]))
         for p, f in enumerate(F):
             low, high = self.offsets[p : p + 2]
-            np.matmul(self.matrix[low:high], f.T, out=out[low:high])
+            xp.matmul(self.matrix[low:high], f.T, out=out[low:high])
         return out
 
     def adjoint(self, S: Array) -> Array:
@@ -72,17 +73,18 @@ class DenseRows:
 
     def squared_adjoint(self, s: Array) -> Array:
         """(A_p o A_p)^T s_p."""
-        squared = np.square(self.matrix)
+        squared = self.matrix * self.matrix
         batch = None if self.batch is None else squared.reshape(self.batch.shape)
         return self._adjoint(squared, batch, s[:, None])[:, 0]
 
     def _adjoint(self, matrix: Array, batch: Array | None, S: Array) -> Array:
+        xp = namespace(S)
         if batch is not None:
-            return np.asarray(np.matmul(S.reshape(*batch.shape[:2], -1).transpose(0, 2, 1), batch))
-        out = np.empty((len(self.offsets) - 1, S.shape[1], matrix.shape[1]))
+            return xp.matmul(S.reshape(*batch.shape[:2], -1).transpose(0, 2, 1), batch)
+        out: Array = xp.empty((len(self.offsets) - 1, S.shape[1], matrix.shape[1]))
         for p in range(len(out)):
             low, high = self.offsets[p : p + 2]
-            np.matmul(S[low:high].T, matrix[low:high], out=out[p])
+            xp.matmul(S[low:high].T, matrix[low:high], out=out[p])
         return out
 
     def gram(self, p: int, weights: Array, step: int) -> Array:
@@ -191,8 +193,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def _gram(rows: Array, weights: Array) -> Array:
-    scaled = rows * np.sqrt(weights)[:, None]
-    return np.asarray(scaled.T @ scaled)  # NumPy calls syrk for A^T A
+    scaled = rows * namespace(weights).sqrt(weights)[:, None]
+    return scaled.T @ scaled  # NumPy calls syrk for A^T A
 
 
 def stack_rows(blocks: Sequence[Rows], replicas: int = 1, storage: Storage = "auto") -> StackedRows:
@@ -272,7 +274,16 @@ class Problem(Terms):
         counts = np.array([float(block.shape[0]) for block in blocks])
         super().__init__(counts, int(blocks[0].shape[1]), loss, regularizer, C, rho)
         self.rows = stack_rows(blocks, replicas, storage)
-        self.row_weight = np.repeat(self.C / self.counts, np.diff(self.rows.offsets))[:, None]  # C/B_p for every row
+        self._kept: dict[Any, Array] = {}
+        weights = np.repeat(self.C / self.counts, np.diff(self.rows.offsets))[:, None]
+        self.row_weight = on(weights, getattr(self.rows, "matrix", weights))  # C/B_p for every row
+
+    def on_rows(self, make: Callable[[], Array]) -> Array:
+        """Small public numbers where the rows are, put there once; ``make`` is a function written in one place."""
+        key = make.__code__
+        if key not in self._kept:
+            self._kept[key] = on(make(), self.row_weight)
+        return self._kept[key]
 
     def margins(self, F: Array) -> Array:
         """z_i = a_i.f of every row: N x K."""
@@ -283,7 +294,7 @@ class Problem(Terms):
         dZ = Z_end - Z
 
         def slope(t: Array) -> Array:
-            on_line = np.repeat(t, np.diff(self.rows.offsets), axis=0)
+            on_line = namespace(t).repeat(t, np.diff(self.rows.offsets).tolist(), axis=0)
             on_line *= dZ
             on_line += Z
             on_line = self.loss.slope(on_line)
@@ -291,12 +302,20 @@ class Problem(Terms):
             on_line *= self.row_weight
             here = F + t[..., None] * D
             rest = self.rho * self.regularizer.gradient(here) + q[..., None] * here + b
-            return np.asarray(np.add.reduceat(on_line, self.rows.offsets[:-1]) + np.einsum("...j,...j->...", rest, D))
+            return self._sums(on_line) + dot(rest, D)
 
         return slope
 
+    def _sums(self, values: Array) -> Array:
+        """Sums of N x K values over each node's rows: P x K."""
+        if isinstance(values, np.ndarray):
+            return np.asarray(np.add.reduceat(values, self.rows.offsets[:-1]))
+        return namespace(values).stack([values[low:high].sum(axis=0) for low, high in pairwise(self.rows.offsets)])
+
     def data_gradient(self, Z: Array) -> Array:
         """(C/B_p) sum_i L'(z_i) a_i: P x K x d."""
+        if not isinstance(Z, np.ndarray):
+            return self.rows.adjoint(self.loss.slope(Z) * self.row_weight)
         slopes = np.empty_like(Z)
 
         def fill(rows: slice) -> None:
@@ -317,20 +336,34 @@ class Problem(Terms):
     def local_value(self, F: Array, Z: Array | None = None) -> Array:
         """Z_p(F_p): P x K."""
         losses = self.loss.value(self.margins(F) if Z is None else Z) * self.row_weight
-        return np.asarray(np.add.reduceat(losses, self.rows.offsets[:-1]) + self.rho * self.regularizer.value(F))
+        return self._sums(losses) + self.rho * self.regularizer.value(F)
 
     def hessians(self, F: Array, Z: Array, step: int = 1, majorant: bool = False) -> Array:
         """P x d x d: (C/B_p) sum_i L''(z_i) a_i a_i^T + rho diag R''(F), means over replicas and over every ``step``-th row.
 
         With ``majorant``, c1 stands for every L'' and sup R'' for R'': a matrix that the Hessian does not exceed anywhere.
         """
-        out = np.empty((len(self), self.dimension, self.dimension))
+        xp = namespace(F)
+        out: Array = xp.empty((len(self), self.dimension, self.dimension))
         ridge = self._ridge(F, majorant)
-        diagonal = np.arange(self.dimension)
+        diagonal = xp.arange(self.dimension)
         for p in range(len(self)):
             weights = self._curvatures(Z[self.rows.offsets[p] : self.rows.offsets[p + 1] : step], majorant)
             out[p] = self.rows.gram(p, weights * (self.C / len(weights)), step)
             out[p, diagonal, diagonal] += ridge[p]
+        return out
+
+    def chunk_hessians(self, F: Array, Z: Array, chunks: int) -> Array:
+        """chunks x P x d x d: :meth:`hessians` of each of so many equal chunks of consecutive replicas; for dense rows."""
+        xp, size = namespace(F), F.shape[1] // chunks
+        out: Array = xp.empty((chunks, len(self), self.dimension, self.dimension))
+        for p, (low, high) in enumerate(pairwise(self.rows.offsets)):
+            curvature = self.loss.curvature(Z[low:high]).reshape(high - low, chunks, size).mean(axis=2)
+            scaled = self.rows.matrix[low:high] * xp.sqrt(curvature.T * (self.C / self.counts[p]))[..., None]  # type: ignore[attr-defined]
+            xp.matmul(scaled.transpose(0, 2, 1), scaled, out=out[:, p])
+        diagonal = xp.arange(self.dimension)
+        ridge = self.rho * self.regularizer.curvature(F).reshape(len(self), chunks, size, -1).mean(axis=2)
+        out[..., diagonal, diagonal] += ridge.transpose(1, 0, 2)
         return out
 
     def hessian_diagonals(self, F: Array, Z: Array, majorant: bool = False) -> Array:
@@ -340,8 +373,10 @@ class Problem(Terms):
 
     def _ridge(self, F: Array, majorant: bool) -> Array:
         if majorant:
-            return np.full((len(self), self.dimension), self.rho * self.regularizer.smoothness)
-        return np.asarray(self.rho * self.regularizer.curvature(F).mean(axis=1))
+            return namespace(F).full((len(self), self.dimension), self.rho * self.regularizer.smoothness)
+        return self.rho * self.regularizer.curvature(F).mean(axis=1)
 
     def _curvatures(self, Z: Array, majorant: bool) -> Array:
-        return np.full(len(Z), self.loss.c1) if majorant else np.asarray(self.loss.curvature(Z).mean(axis=1))
+        if majorant:
+            return namespace(Z).full(len(Z), self.loss.c1)
+        return self.loss.curvature(Z).mean(axis=1)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from dynadp.arrays import Array
+from dynadp.arrays import Array, on
 from dynadp.errors import DeclarationError
 from dynadp.losses import Loss
 from dynadp.noise import Draws, grid_step, l2_laplace, to_grid
@@ -107,14 +107,14 @@ class Calibration:
         if self.inner is None:
             return None
         e = l2_laplace(draws, "dual", nodes, n, self.inner.shape[1], public.dimension)
-        return np.asarray(e * (public.weight / self.inner)[..., None])
+        return e * on((public.weight / self.inner)[..., None], e)
 
     def release(self, g: Array, draws: Draws, nodes: Sequence[str], n: int) -> Array:
         """V = Round(g + noise), the only thing that is ever sent."""
         if self.outer is None:
             return g
-        noise = l2_laplace(draws, "primal" if self.inner is None else "slack", nodes, n, g.shape[1], g.shape[2])
-        return to_grid(g + noise / self.outer[..., None], self.step, self.radius)
+        noise = on(l2_laplace(draws, "primal" if self.inner is None else "slack", nodes, n, g.shape[1], g.shape[2]), g)
+        return to_grid(g + noise / on(self.outer[..., None], noise), self.step, self.radius)
 
     def events(
         self, nodes: Sequence[str], n: int, dimension: int, replica: int = 0, *, seeded: bool = False
@@ -146,7 +146,10 @@ class Perturbation(ABC):
         """The numbers of all rounds (alpha is P x K x T) and of a final release: public, and known before round 1."""
         rounds: list[Calibration] = []
         for n in range(alpha.shape[-1]):
-            rounds.append(self.calibrate(public, alpha[..., n], rounds[-1] if rounds else None))
+            if n and self.own == "public" and np.array_equal(alpha[..., n], alpha[..., n - 1]):
+                rounds.append(rounds[-1])
+            else:
+                rounds.append(self.calibrate(public, alpha[..., n], rounds[-1] if rounds else None))
         if self.final is not None:
             rounds.append(Dual().calibrate(public, np.full(alpha.shape[:2], self.final)))
         return tuple(rounds)
@@ -209,8 +212,9 @@ class Dual(Perturbation):
         F = public.reach if self.F is None else self.F
         phi = np.empty(alpha.shape)
         zeta = np.empty(alpha.shape)
+        least = public.Lam
         for p, k in np.ndindex(alpha.shape):
-            numbers = float(rest[p, k]), float(a[p, 0]), float(public.Lam[p, k]), public.c1
+            numbers = float(rest[p, k]), float(a[p, 0]), float(least[p, k]), public.c1
             if self.split == "paper":
                 phi[p, k], zeta[p, k] = _paper_split(*numbers)
             else:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dynadp.arrays import Array
+from dynadp.arrays import Array, dot, namespace
 from dynadp.errors import DeclarationError
 
 
@@ -55,7 +55,7 @@ class SquaredL2(Regularizer):
 
     def value(self, f: Array) -> Array:
         """||f||^2/2."""
-        return np.asarray(0.5 * np.einsum("...j,...j->...", f, f))
+        return 0.5 * dot(f, f)
 
     def gradient(self, f: Array) -> Array:
         """f."""
@@ -63,7 +63,7 @@ class SquaredL2(Regularizer):
 
     def curvature(self, f: Array) -> Array:
         """1."""
-        return np.ones_like(f)
+        return namespace(f).ones_like(f)
 
 
 @dataclass(frozen=True)
@@ -91,13 +91,13 @@ class SmoothElasticNet(Regularizer):
 
     def value(self, f: Array) -> Array:
         """||f||^2/2 + k sum f^2/(sqrt(f^2 + s^2) + s), the same without cancellation."""
-        root = np.hypot(f, self.scale)
-        return np.asarray(np.sum(f * f * (0.5 + self.l1 / (root + self.scale)), axis=-1))
+        root = namespace(f).hypot(f, self.scale)
+        return (f * f * (0.5 + self.l1 / (root + self.scale))).sum(axis=-1)
 
     def gradient(self, f: Array) -> Array:
         """f (1 + k/sqrt(f^2 + s^2))."""
-        return np.asarray(f * (1.0 + self.l1 / np.hypot(f, self.scale)))
+        return f * (1.0 + self.l1 / namespace(f).hypot(f, self.scale))
 
     def curvature(self, f: Array) -> Array:
         """1 + (k/s) (1 + (f/s)^2)^(-3/2)."""
-        return np.asarray(1.0 + self.l1 / self.scale * (1.0 + (f / self.scale) ** 2) ** -1.5)
+        return 1.0 + self.l1 / self.scale * (1.0 + (f / self.scale) ** 2) ** -1.5

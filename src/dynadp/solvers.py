@@ -10,11 +10,12 @@ the factor is made anew at the point reached; for a single replica that is Newto
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dynadp.arrays import Array
+from dynadp.arrays import Array, dot, host, namespace, norm, on
 from dynadp.errors import NotCertified
 from dynadp.objective import Problem, Terms
 
@@ -25,7 +26,14 @@ _ROWS_PER_COLUMN = 16  # where nodes have more rows than this, a factor is made 
 _MEMORY = 8  # pairs kept for the quasi-Newton correction
 _FLAT = 0.9  # a step is good enough where the slope along it has shrunk to this share
 _EXACT = 0.2  # and where it is not, the line search goes on to this share
+_CHUNK = 50  # replicas that share a Hessian on a GPU
 _SLOW = 0.3  # a factor that shrinks the gradient less than this per iteration, twice in a row, is made anew
+
+
+def _chunks(replicas: int) -> int:
+    """How many chunks of at most _CHUNK replicas there are, all of one size; 1 where they do not divide."""
+    chunks = -(-replicas // _CHUNK)
+    return chunks if replicas % chunks == 0 else 1
 
 
 def rounding(n: float | Array) -> Array:
@@ -65,15 +73,17 @@ def rounding_error(problem: Problem, F: Array, q: Array, b_size: Array) -> Array
     E = C (c1 k_{d+2} ||F|| + k_{B+8}) + k_10 (q ||F|| + rho ||grad R(F)|| + ``b_size``), for float64, L' and grad R within a
     few units in the last place and any order of summation; ``b_size`` is the sum of the norms of the vectors that make up b.
     """
-    size = _norm(F)
-    rest = q * size + problem.rho * _norm(problem.regularizer.gradient(F)) + b_size
-    rows = problem.loss.c1 * rounding(problem.dimension + 2) * size + rounding(problem.counts + 8)[:, None]
-    return np.asarray(problem.C * rows + rounding(10) * rest)
+    size = norm(F)
+    rest = q * size + problem.rho * norm(problem.regularizer.gradient(F)) + b_size
+    rows = problem.loss.c1 * float(rounding(problem.dimension + 2)) * size + problem.on_rows(
+        lambda: rounding(problem.counts + 8)[:, None]
+    )
+    return problem.C * rows + float(rounding(10)) * rest
 
 
 def certificate(problem: Problem, gradient: Array, error: Array) -> Array:
     """||computed gradient|| (1 + k_{d+2}) + E, an upper bound on the norm of the exact gradient (maths.md 6): P x K."""
-    return np.asarray(_norm(gradient) * (1 + rounding(problem.dimension + 2)) + error)
+    return norm(gradient) * (1 + float(rounding(problem.dimension + 2))) + error
 
 
 @dataclass(frozen=True)
@@ -91,40 +101,63 @@ class Factor:
     @classmethod
     def at(cls, problem: Problem, F: Array, Z: Array, q: Array, step: int = 1, majorant: bool = False) -> "Factor":
         """The factor for curvature averaged over the replicas F; Hessians, or their majorant, from every ``step``-th row."""
-        distinct, group = np.unique(q, axis=1, return_inverse=True)
+        xp = namespace(F)
+        distinct, group = np.unique(host(q), axis=1, return_inverse=True)
         group = np.zeros(0, dtype=int) if distinct.shape[1] == 1 else group.reshape(-1)
-        shifts = distinct.T[..., None]  # groups x P x 1
+        shifts = on(distinct.T[..., None], F)  # groups x P x 1
         d = problem.dimension
         if d > _LARGEST_INVERSE or len(problem) * len(shifts) * d * d > _LARGEST_FACTOR:
             return cls(problem.hessian_diagonals(F, Z, majorant) + shifts, group, majorant)
+        whole = F.shape[1] == q.shape[1]
+        if not isinstance(F, np.ndarray) and whole and not majorant and (chunks := _chunks(F.shape[1])) > 1:
+            return cls._in_chunks(problem, F, Z, q, chunks)
         H = problem.hessians(F, Z, step, majorant)
         # Duplicated columns make H singular; a shift far below its own rounding noise keeps the inverse finite.
-        shifts = shifts + 1e-13 * np.trace(H, axis1=1, axis2=2)[:, None]
-        diagonal = np.arange(d)
-        inverses = np.empty((len(shifts), *H.shape))
+        shifts = shifts + 1e-13 * xp.trace(H, axis1=1, axis2=2)[:, None]
+        diagonal = xp.arange(d)
+        inverses = xp.empty((len(shifts), *H.shape))
         for inverse, shift in zip(inverses, shifts, strict=True):
             inverse[:] = H
             inverse[:, diagonal, diagonal] += shift
-            inverse[:] = np.linalg.inv(inverse)
+            inverse[:] = xp.linalg.inv(inverse)
         return cls(inverses, group, majorant)
+
+    @classmethod
+    def _in_chunks(cls, problem: Problem, F: Array, Z: Array, q: Array, chunks: int) -> "Factor":
+        """On a GPU, where a Hessian costs little: one for each chunk of consecutive replicas, which in sweeps are alike."""
+        xp, size = namespace(F), F.shape[1] // chunks
+        H = problem.chunk_hessians(F, Z, chunks)
+        diagonal = xp.arange(problem.dimension)
+        shifts = q.reshape(len(problem), chunks, size).mean(axis=2).T[..., None]
+        H[..., diagonal, diagonal] += shifts + 1e-13 * xp.trace(H, axis1=2, axis2=3)[..., None]
+        return cls(xp.linalg.inv(H), np.repeat(np.arange(chunks), size))
 
     def apply(self, G: Array) -> Array:
         """M^{-1} G."""
         if not self.group.size:
             return self._apply(0, G)
-        out = np.empty_like(G)
+        size = G.shape[1] // len(self.inverses)
+        if not isinstance(G, np.ndarray) and np.array_equal(self.group, np.repeat(np.arange(len(self.inverses)), size)):
+            xp, (P, K, d) = namespace(G), G.shape
+            chunked = G.reshape(P, -1, size, d).transpose(1, 0, 2, 3)
+            return xp.matmul(chunked, self.inverses).transpose(1, 0, 2, 3).reshape(P, K, d)
+        out = namespace(G).empty_like(G)
         for i in range(len(self.inverses)):
-            chosen = self.group == i
-            out[:, chosen] = self._apply(i, G[:, chosen])
+            chosen = np.flatnonzero(self.group == i)
+            if not chosen.size:
+                continue
+            together = chosen[-1] - chosen[0] + 1 == chosen.size  # then no copy is needed
+            some = slice(int(chosen[0]), int(chosen[-1]) + 1) if together else on(chosen, G)
+            out[:, some] = self._apply(i, G[:, some])
         return out
 
     def _apply(self, i: int, G: Array) -> Array:
         M = self.inverses[i]
-        return np.asarray(np.matmul(G, M) if M.ndim == 3 else G / M[:, None, :])
+        return namespace(G).matmul(G, M) if M.ndim == 3 else G / M[:, None, :]
 
     def of(self, replicas: NDArray[np.int64]) -> "Factor":
         """The same factor for some of the replicas."""
-        return replace(self, group=self.group[replicas]) if self.group.size else self
+        return replace(self, group=self.group[host(replicas)]) if self.group.size else self
 
 
 @dataclass(frozen=True)
@@ -158,6 +191,7 @@ def solve(
     *,
     factor: Factor | None = None,
     b_size: Array | None = None,
+    aim: Array | None = None,
     max_iterations: int = 500,
 ) -> Solution:
     """argmin_f Z_p(f) + (q/2)||f||^2 + b.f, to a certified gradient norm of at most gamma.
@@ -176,6 +210,9 @@ def solve(
         From an earlier, similar problem with the same q.
     b_size
         See :func:`rounding_error`; ||b|| by default.
+    aim
+        A smaller bound to go on to where rounding lets it, P x 1 or P x K: results then hardly depend on the start. gamma
+        itself by default.
     max_iterations
         After these, give up.
 
@@ -184,51 +221,55 @@ def solve(
     NotCertified
         When gamma was not reached. Nothing computed from rows is shown.
     """
-    point = np.array(start, dtype=float)  # what is returned is what is certified: no cast may come after
+    xp = namespace(start)
+    point = xp.array(start, dtype=float)  # what is returned is what is certified: no cast may come after
     shape = point.shape[:2]
-    b = np.broadcast_to(np.asarray(b, dtype=float), point.shape)
-    q, gamma = (np.broadcast_to(np.asarray(v, dtype=float), shape) for v in (q, gamma))
-    b_size = _norm(b) if b_size is None else np.broadcast_to(np.asarray(b_size, dtype=float), shape)
-    bounds, todo = np.full(shape, np.inf), np.ones(shape, dtype=bool)
+    b = xp.broadcast_to(on(b, point).astype(float, copy=False), point.shape)
+    numbers = (q, gamma, gamma if aim is None else aim)
+    q, gamma, aim = (xp.broadcast_to(on(v, point).astype(float, copy=False), shape) for v in numbers)
+    b_size = norm(b) if b_size is None else xp.broadcast_to(on(b_size, point).astype(float, copy=False), shape)
+    bounds, todo = xp.full(shape, np.inf), xp.ones(shape, dtype=bool)
     thin = max(1, min(4, int(problem.counts.min() // (_ROWS_PER_COLUMN * problem.dimension))))
-    at = np.arange(shape[1])  # the replicas still worked on; F, Z and G hold only these
+    at = xp.arange(shape[1])  # the replicas still worked on; F, Z and G hold only these
     F = point
     Z = problem.margins(F)
     G = problem.gradient(F, q, b, Z)
-    memory, slow, remade, before, finite = _QuasiNewton(), 0, 0, np.full(shape, np.inf), True
+    memory, slow, remade, before, finite = _QuasiNewton(), 0, 0, xp.full(shape, np.inf), True
     for iteration in range(1, max_iterations + 1):
         error = rounding_error(problem, F, q[:, at], b_size[:, at])
         bound = certificate(problem, G, error)
+        stuck = (bound <= gamma[:, at]) & (bound > 0.5 * bounds[:, at])  # good enough, and no longer better
         point[:, at], bounds[:, at] = F, bound
-        todo = ~(bound <= gamma[:, at])
-        going = np.asarray(todo.any(axis=0))
+        todo = ~((bound <= aim[:, at]) | stuck)
+        going: Any = todo.any(axis=0)
         if not going.any():
             return Solution(point, bounds, factor, iteration)
-        finite = bool(np.isfinite(G).all())
+        finite = bool(xp.isfinite(G).all())
         if not finite:
             break
-        if not going.all():
-            at, todo, before, error = at[going], todo[:, going], before[:, going], error[:, going]
-            F, Z, G = F[:, going], Z[:, going], G[:, going]
-            memory.keep(going)
+        if _worth_leaving(going):
+            stay = xp.flatnonzero(going)
+            at, todo, before, error = at[stay], todo[:, stay], before[:, stay], error[:, stay]
+            F, Z, G = F[:, stay], Z[:, stay], G[:, stay]
+            memory.keep(stay)
         if factor is None or slow == 2 or (iteration == 1 and factor.majorant):
             remade += slow == 2
             if remade > 1:  # rows that were left out may be the ones that curve
                 thin = 1
             factor = Factor.at(problem, F, Z, q, step=thin, majorant=factor is None)
-            slow, before = 0, np.full(todo.shape, np.inf)
+            slow, before = 0, xp.full(todo.shape, np.inf)
             if len(at) == 1 and factor.inverses.ndim == 4:  # Newton's method: old pairs would only spoil it
                 memory = _QuasiNewton()
         M = factor.of(at)
         plain = M.apply(G)
         D = -memory.apply(M, G, plain)
-        D = np.where((_dot(G, D) < 0)[..., None], D, -plain) * todo[..., None]
+        D = xp.where((dot(G, D) < 0)[..., None], D, -plain) * todo[..., None]
         F_next, Z, G_next = _advance(problem, F, Z, G, D, q[:, at], b[:, at], error)
         memory.learn(F_next - F, G_next - G)
-        now = np.where(todo, _dot(G, plain), 0.0)
+        now = xp.where(todo, dot(G, plain), 0.0)
         slow = slow + 1 if (now > _SLOW**2 * before).any() else 0
         F, G, before = F_next, G_next, now
-    nodes = np.flatnonzero(todo.any(axis=1))[:5].tolist()
+    nodes = np.flatnonzero(host(todo.any(axis=1)))[:5].tolist()
     what = (
         f"did not reach the public gradient bound gamma within {max_iterations} iterations"
         if finite
@@ -240,6 +281,13 @@ def solve(
     )
 
 
+def _worth_leaving(going: Array) -> bool:
+    """Whether to go on without the replicas that are done: in memory always, on a GPU, where copies cost more, if half are."""
+    if isinstance(going, np.ndarray):
+        return not going.all()
+    return 2 * int(going.sum()) <= len(going)
+
+
 def _advance(
     problem: Problem, F: Array, Z: Array, G: Array, D: Array, q: Array, b: Array, error: Array
 ) -> tuple[Array, Array, Array]:
@@ -247,10 +295,11 @@ def _advance(
     trial = F + D
     Z_trial = problem.margins(trial)
     G_trial = problem.gradient(trial, q, b, Z_trial)
-    before, after = _dot(G, D), _dot(G_trial, D)
+    xp = namespace(F)
+    before, after = dot(G, D), dot(G_trial, D)
     # Below ``error`` times ||D|| a slope along D is rounding noise: there a unit step is as good as any.
-    bad = (np.abs(after) > -_FLAT * before) & (np.abs(after) > error * _norm(D))
-    some = np.flatnonzero(bad.any(axis=0))
+    bad = (xp.abs(after) > -_FLAT * before) & (xp.abs(after) > error * norm(D))
+    some = xp.flatnonzero(bad.any(axis=0))
     if not some.size:
         return trial, Z_trial, G_trial
     slope = problem.along(F[:, some], D[:, some], Z[:, some], Z_trial[:, some], q[:, some], b[:, some])
@@ -263,20 +312,21 @@ def _advance(
 
 def _search(slope: Callable[[Array], Array], before: Array, after: Array, bad: NDArray[np.bool_]) -> Array:
     """t with |phi'(t)| <= 0.2 |phi'(0)|, phi the objective along F + t D, by a bracket on the increasing phi' = ``slope``."""
-    t, value = np.ones(bad.shape), after
-    low, low_value = np.zeros(bad.shape), before
-    high, high_value = np.full(bad.shape, np.inf), np.full(bad.shape, np.inf)
+    xp = namespace(before)
+    t, value = xp.ones(bad.shape), after
+    low, low_value = xp.zeros(bad.shape), before
+    high, high_value = xp.full(bad.shape, np.inf), xp.full(bad.shape, np.inf)
     for _ in range(30):
         over = value > 0
-        high, high_value = np.where(over, t, high), np.where(over, value, high_value)
-        low, low_value = np.where(over, low, t), np.where(over, low_value, value)
+        high, high_value = xp.where(over, t, high), xp.where(over, value, high_value)
+        low, low_value = xp.where(over, low, t), xp.where(over, low_value, value)
         width = high - low
         with np.errstate(invalid="ignore"):
             secant = low - low_value * width / (high_value - low_value)
-            inside = np.clip(secant, low + 0.1 * width, high - 0.1 * width)
-        t = np.where(bad, np.where(np.isfinite(high), inside, 4 * t), t)
+            inside = xp.clip(secant, low + 0.1 * width, high - 0.1 * width)
+        t = xp.where(bad, xp.where(xp.isfinite(high), inside, 4 * t), t)
         value = slope(t)
-        bad = bad & (np.abs(value) > -_EXACT * before)
+        bad = bad & (xp.abs(value) > -_EXACT * before)
         if not bad.any():
             break
     return t
@@ -288,13 +338,13 @@ class _QuasiNewton:
     def __init__(self) -> None:
         self.pairs: list[tuple[Array, Array, Array]] = []
 
-    def keep(self, replicas: NDArray[np.bool_]) -> None:
+    def keep(self, replicas: NDArray[np.int64]) -> None:
         self.pairs = [(s[:, replicas], y[:, replicas], w[:, replicas]) for s, y, w in self.pairs]
 
     def learn(self, s: Array, y: Array) -> None:
-        product = _dot(s, y)
-        useful = product > 1e-12 * _norm(s) * _norm(y)  # a pair without curvature weighs nothing
-        self.pairs.append((s, y, np.where(useful, 1 / np.where(useful, product, 1.0), 0.0)))
+        xp, product = namespace(s), dot(s, y)
+        useful = product > 1e-12 * norm(s) * norm(y)  # a pair without curvature weighs nothing
+        self.pairs.append((s, y, xp.where(useful, 1 / xp.where(useful, product, 1.0), 0.0)))
         del self.pairs[:-_MEMORY]
 
     def apply(self, M: Factor, G: Array, plain: Array) -> Array:
@@ -303,17 +353,9 @@ class _QuasiNewton:
         r = G
         weights = []
         for s, y, w in reversed(self.pairs):
-            weights.append(w * _dot(s, r))
+            weights.append(w * dot(s, r))
             r = r - weights[-1][..., None] * y
         r = M.apply(r)
         for (s, y, w), a in zip(self.pairs, reversed(weights), strict=True):
-            r = r + (a - w * _dot(y, r))[..., None] * s
+            r = r + (a - w * dot(y, r))[..., None] * s
         return r
-
-
-def _dot(a: Array, b: Array) -> Array:
-    return np.asarray(np.einsum("...j,...j->...", a, b))
-
-
-def _norm(a: Array) -> Array:
-    return np.sqrt(_dot(a, a))

@@ -22,7 +22,7 @@ from dynadp.data import Schema
 from dynadp.errors import DeclarationError
 from dynadp.losses import Loss
 from dynadp.noise import Draws
-from dynadp.objective import Problem, Terms
+from dynadp.objective import Terms
 from dynadp.perturbation import Perturbation
 from dynadp.regularizers import Regularizer
 from dynadp.runtime.books import Outbox
@@ -31,7 +31,7 @@ from dynadp.runtime.post import Grid, Post
 from dynadp.runtime.releases import Releases, Sender, nowhere
 from dynadp.runtime.simulation import Output, Round
 from dynadp.runtime.steps import Steps
-from dynadp.sources import shard
+from dynadp.streamed import local_problem, local_shard
 from dynadp.topology import Topology
 
 Publish = Callable[[bytes, Kind, int], None]
@@ -206,10 +206,10 @@ def take_part(
 
     releases = part.releases(slice(p, p + 1))
     degrees, eta = part.topology.degrees[p : p + 1], np.array([part.eta])
-    signed = shard(schema, rows, me, rows=int(part.counts[p])).signed  # noise is for C/B_p: another B_p would break it
-    problem = Problem([signed], part.loss, part.regularizer, part.C, part.rho, storage=storage)
+    held = local_shard(schema, rows, me, rows=int(part.counts[p]))  # noise is for C/B_p: another B_p would break it
+    problem = local_problem([held], part.loss, part.regularizer, part.C, part.rho, storage=storage)
     V = np.zeros((1, 1, problem.dimension))
-    steps = Steps(problem, degrees, eta, releases.public.gamma, V)
+    steps = Steps(problem, degrees, eta, releases.public.gamma, V, releases.aim)
     sender = Sender(releases, steps, draws, outbox, at=at)
     state = admm.begin(V, V, degrees)
     tail, others = np.zeros_like(V), np.zeros_like(V)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dynadp import admm
-from dynadp.arrays import Array
+from dynadp.arrays import Array, host, on
 from dynadp.errors import DeclarationError
 from dynadp.noise import Draws
 from dynadp.objective import Terms
@@ -37,6 +37,8 @@ class Releases:
         One for each round, and one for a final release where there is one.
     rounds
         T.
+    aim
+        What solvers go on to, where they can: gamma for vectors as long as they are likely to get.
     """
 
     nodes: tuple[str, ...]
@@ -44,6 +46,7 @@ class Releases:
     public: Public = field(repr=False)
     calibrations: tuple[Calibration, ...] = field(repr=False)
     rounds: int
+    aim: Array = field(repr=False)
 
     @classmethod
     def plan(
@@ -58,7 +61,10 @@ class Releases:
         gamma: float | None = None,
     ) -> "Releases":
         """From what is public alone: alpha is P x K x T, V(0) is P x K x d."""
-        bounds = _gamma(terms, degrees, eta, mechanism, alpha, start) if gamma is None else np.full((len(terms), 1), gamma)
+        if gamma is None:
+            bounds, aim = _gamma(terms, degrees, eta, mechanism, alpha, start)
+        else:
+            bounds = aim = np.full((len(terms), 1), float(gamma))
         constants = terms.counts, degrees, terms.dimension, terms.C, terms.rho
         public = Public.of(*constants, eta, bounds, terms.loss)
         rounds = alpha.shape[-1]
@@ -66,7 +72,7 @@ class Releases:
             calibrations = (mechanism.calibrate(public, alpha[..., 0]),) * rounds
         else:
             calibrations = mechanism.plan(public, alpha)
-        return cls(tuple(nodes), mechanism, public, calibrations, rounds)
+        return cls(tuple(nodes), mechanism, public, calibrations, rounds, aim)
 
     @property
     def private(self) -> bool:
@@ -123,30 +129,43 @@ class Sender:
         """The certified minimiser g of round n, and the message V made of it, P x K x d."""
         nodes, public = self.releases.nodes, self.releases.public
         if self.books and (stored := self.books.sent(n)) is not None:
-            V = np.array([stored[node] for node in nodes])[:, None]
+            V = on(np.array([stored[node] for node in nodes])[:, None], state.W)
             return V, V
         calibration = self.releases.calibrations[n - 1]
         noise = calibration.inner_noise(public, self.draws, nodes, n)
         if self.linear is not None:
             noise = self.linear(n) if noise is None else noise + self.linear(n)
-        g = self.steps.local_step(n, state, noise, calibration.phi)
+        if noise is not None:
+            noise = on(noise, state.W)
+        g = self.steps.local_step(n, state, noise, on(calibration.phi, state.W))
         V = calibration.release(g, self.draws, nodes, n)
         if self.books:
             events = calibration.events(nodes, n, public.dimension, seeded=self.seeded)
             self.at("computed")
-            sent = self.books.spend(n, events, dict(zip(nodes, V[:, 0], strict=True)))
+            sent = self.books.spend(n, events, dict(zip(nodes, host(V)[:, 0], strict=True)))
             self.at("spent")
-            V = np.array([sent[node] for node in nodes])[:, None]
+            V = on(np.array([sent[node] for node in nodes])[:, None], state.W)
         return g, V
 
 
-def _gamma(terms: Terms, degrees: Array, eta: Array, mechanism: Perturbation, alpha: Array, start: Array) -> Array:
-    """The default gamma for vectors as long as start and noise, both public, may make them."""
-    reach = np.asarray(np.linalg.norm(start, axis=-1))
+def _gamma(
+    terms: Terms, degrees: Array, eta: Array, mechanism: Perturbation, alpha: Array, start: Array
+) -> tuple[Array, Array]:
+    """The default gamma for vectors as long as start, noise and what neighbours may send can make them; and for likely ones.
+
+    A node believes messages of up to the public radius R, so that ||W_p|| <= N_p R, ||lam_p|| <= eta N_p R T and the minimiser
+    is no longer than (T + 1) R and its own share. A gamma for shorter vectors would let a neighbour bring a node to where the
+    certificate fails on some rows and not on others: whether it stops would then tell of rows.
+    """
+    likely = far = np.asarray(np.linalg.norm(start, axis=-1))
     if not isinstance(mechanism, NoPerturbation):
         constants = terms.counts, degrees, terms.dimension, terms.C, terms.rho
         public = Public.of(*constants, eta, default_gamma(terms), terms.loss)
-        size = mechanism.calibrate(public, alpha.min(axis=-1)).radius / 1e3
+        least = mechanism.calibrate(public, alpha.min(axis=-1))
         growth = public.Lam / public.rho if mechanism.own == "paper" else 1.0  # its sensitivity grows by at most this
-        reach = reach + np.minimum(10 * size * growth, 1e9)
-    return default_gamma(terms, admm.penalty(degrees, eta), reach)
+        likely = likely + np.minimum(10 * least.radius / 1e3 * growth, 1e9)
+        if mechanism.own == "public":  # the paper's way runs in one process, where nobody lies
+            far = far + (alpha.shape[-1] + 1) * (least.radius + least.step * np.sqrt(terms.dimension))
+    q = admm.penalty(degrees, eta)
+    aim = default_gamma(terms, q, likely)
+    return np.maximum(default_gamma(terms, q, far), aim), aim

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dynadp import admm
-from dynadp.arrays import Array
+from dynadp.arrays import Array, host, namespace, norm, on, to_device
 from dynadp.consensus import Certificate, Residuals
 from dynadp.data import Shard, check_shards
 from dynadp.errors import DeclarationError
@@ -24,6 +24,7 @@ from dynadp.runtime.acceleration import Acceleration, Accelerator
 from dynadp.runtime.books import Outbox
 from dynadp.runtime.releases import Releases, Sender
 from dynadp.runtime.steps import Steps
+from dynadp.streamed import StreamedShard, local_problem
 from dynadp.topology import Topology
 
 Output = Literal["last", "tail", "neighbours", "network"]
@@ -55,9 +56,10 @@ class Round:
         cls, n: int, V: Array, neighbours: Array, before: admm.State, after: admm.State, degrees: Array, eta: Array
     ) -> "Round":
         """From the messages of round n and the states around it."""
-        apart = (V - neighbours / np.maximum(degrees, 1)[:, None, None]) * (degrees > 0)[:, None, None]
+        mean = neighbours / namespace(V).maximum(degrees, 1)[:, None, None]
+        apart = (V - mean) * (degrees > 0)[:, None, None]
         change = 2 * eta[:, None] * (after.W - before.W)
-        return cls(n, eta, np.linalg.norm(apart, axis=-1), np.linalg.norm(change, axis=-1))
+        return cls(n, host(eta), host(norm(apart)), host(norm(change)))
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ def default_eta(topology: Topology, loss: Loss, C: float, rho: float) -> float:
 
 
 def simulate(
-    shards: Sequence[Shard],
+    shards: Sequence[Shard | StreamedShard],
     topology: Topology,
     *,
     loss: Loss | None = None,
@@ -171,6 +173,7 @@ def simulate(
     linear: Callable[[int], Array] | None = None,
     acceleration: Acceleration | None = None,
     storage: Storage = "auto",
+    device: str = "cpu",
     books: Outbox | None = None,
     on_round: Callable[[Round, Array], None] | None = None,
 ) -> Run:
@@ -208,6 +211,8 @@ def simulate(
         How to speed up and when to stop, for Algorithm 1 only; by default every round solves its argmin and all rounds are run.
     storage
         ``auto``, ``dense`` or ``csr``.
+    device
+        ``cpu``, or ``cuda`` for rows (dense) and rounds on a GPU.
     books
         The nodes' ledgers: the whole run is reserved before round 1, and every message is entered before it is sent. Rounds
         that they hold already are taken from there, so that a run that was cut short goes on.
@@ -229,7 +234,15 @@ def simulate(
         if not isinstance(count, int | np.integer) or count < 1:
             raise DeclarationError(f"{name} is {count!r}; expected a whole number from 1")
     penalties = _penalties(default_eta(topology, loss, C, rho) if eta is None else eta, replicas)
-    problem = Problem([s.signed for s in shards], loss, regularizer, C, rho, replicas=replicas, storage=storage)
+    if device not in ("cpu", "cuda"):
+        raise DeclarationError(f"device is {device!r}; expected 'cpu' or 'cuda'")
+    if device == "cuda" and (acceleration is not None or storage == "csr"):
+        raise DeclarationError("on a GPU rows are dense and rounds are plain: leave out acceleration and storage = 'csr'")
+    if device == "cpu":
+        problem = local_problem(shards, loss, regularizer, C, rho, replicas=replicas, storage=storage)
+    else:
+        blocks = [to_device(_dense(s), device) for s in shards]
+        problem = Problem(blocks, loss, regularizer, C, rho, replicas=replicas, storage="dense")
     try:
         V = np.broadcast_to(np.zeros(1) if start is None else np.asarray(start, float), (len(shards), replicas, dimension))
     except ValueError:
@@ -244,24 +257,35 @@ def simulate(
     if acceleration is not None and not isinstance(mechanism, NoPerturbation):
         raise DeclarationError("acceleration is for Algorithm 1 only: it would change what a private run releases")
     releases = Releases.plan(problem, topology.nodes, topology.degrees, penalties, mechanism, alpha, V, gamma)
-    work = problem, topology.degrees, penalties, releases.public.gamma, V.copy()
-    steps = Steps(*work) if acceleration is None else Accelerator(acceleration, *work)
+    degrees, eta_, bound, f = (to_device(v, device) for v in (topology.degrees, penalties, releases.public.gamma, V.copy()))
+    work = problem, degrees, eta_, bound, f
+    aim = None if device == "cuda" else releases.aim  # on a GPU a solve is as long as its slowest replica
+    steps = Steps(*work, aim) if acceleration is None else Accelerator(acceleration, *work)
     return _rounds(alpha, topology, steps, Sender(releases, steps, draws or System(), books, linear), on_round)
+
+
+def _dense(shard: Shard | StreamedShard) -> Array:
+    if isinstance(shard, StreamedShard):
+        raise DeclarationError(f"node {shard.name!r}: its rows are streamed, and those of a GPU are in its memory; use the CPU")
+    return shard.signed if isinstance(shard.signed, np.ndarray) else np.asarray(shard.signed.toarray())
 
 
 def neighbour_sums(topology: Topology, V: Array) -> Array:
     """sum_j V_j at every node: one sparse product."""
-    return np.asarray((topology.adjacency @ V.reshape(len(V), -1)).reshape(V.shape))
+    flat = V.reshape(len(V), -1)
+    if isinstance(flat, np.ndarray):
+        return np.asarray((topology.adjacency @ flat).reshape(V.shape))
+    return (on(topology.adjacency.toarray(), flat) @ flat).reshape(V.shape)
 
 
 def _rounds(
     alpha: Array, topology: Topology, steps: Steps, sender: Sender, on_round: Callable[[Round, Array], None] | None
 ) -> Run:
-    degrees, rounds, releases = topology.degrees, alpha.shape[-1], sender.releases
+    degrees, rounds, releases = steps.degrees, alpha.shape[-1], sender.releases
     mechanism = releases.mechanism
     log: list[Round] = []
     V, stopped = steps.f, False
-    tail = np.zeros_like(V)
+    tail = namespace(V).zeros_like(V)
     state = admm.begin(V, neighbour_sums(topology, V), degrees)
     seen = state  # W as messages alone give it; state.W may hold a private vector (own = "paper")
 
@@ -277,7 +301,7 @@ def _rounds(
         log.append(Round.of(n, V, neighbours, seen, told, degrees, steps.eta))
         seen = told
         if on_round:
-            shown = V.view()
+            shown = host(V).view()
             shown.setflags(write=False)
             on_round(log[-1], shown)
         state = steps.next_state(state, after, g)
@@ -291,10 +315,10 @@ def _rounds(
     if sender.books:
         sender.books.close("finished")
     return Run(
-        V=V,
+        V=host(V),
         rounds=tuple(log),
-        state=after,
-        tail=V if stopped else tail / (rounds - rounds // 2),
+        state=admm.State(host(after.W), host(after.lam)),
+        tail=host(V if stopped else tail / (rounds - rounds // 2)),
         topology=topology,
         alpha=alpha,
         releases=releases,

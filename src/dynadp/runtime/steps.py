@@ -1,12 +1,17 @@
 """A round's local work, as printed: every node solves its argmin, starting from its last one."""
 
 from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
 
 from dynadp import admm
 from dynadp.arrays import Array
 from dynadp.consensus import Certificate, Residuals
 from dynadp.objective import Problem
 from dynadp.solvers import Factor
+
+_MANY, _OFTEN = 5, 5  # iterations of a solve; rounds
 
 
 class Steps:
@@ -27,16 +32,19 @@ class Steps:
     relaxation = 1.0
     certificate: Certificate | None = None
 
-    def __init__(self, problem: Problem, degrees: Array, eta: Array, gamma: Array, f: Array) -> None:
-        self.problem, self.degrees, self.eta, self.gamma, self.f = problem, degrees, eta, gamma, f
+    def __init__(self, problem: Problem, degrees: Array, eta: Array, gamma: Array, f: Array, aim: Array | None = None) -> None:
+        self.problem, self.degrees, self.eta, self.gamma, self.f, self.aim = problem, degrees, eta, gamma, f, aim
         self._factor: Factor | None = None
 
     def local_step(self, n: int, state: admm.State, linear: Array | None, phi: Array) -> Array:
         """g of round n: its certified argmin."""
         solution = admm.send(
-            self.problem, state, self.degrees, self.eta, self.gamma, self.f, linear=linear, phi=phi, factor=self._factor
-        )
+            self.problem, state, self.degrees, self.eta, self.gamma, self.f, linear=linear, phi=phi, factor=self._factor,
+            aim=self.aim,
+        )  # fmt: skip
         self._factor = solution.factor
+        if self._factor and solution.iterations > _MANY and n % _OFTEN == 0 and not isinstance(self.f, np.ndarray):
+            self._factor = replace(self._factor, majorant=True)  # made anew next time: on a GPU it costs less than iterations
         return solution.point
 
     def next_state(self, before: admm.State, after: admm.State, g: Array) -> admm.State:

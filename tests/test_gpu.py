@@ -1,0 +1,88 @@
+"""The same code on a GPU: runs where there is one (CuPy), and is skipped elsewhere."""
+
+import numpy as np
+import pytest
+
+from dynadp.datasets import census
+from dynadp.errors import DeclarationError
+from dynadp.losses import HuberHinge, Logistic, SmoothedHinge
+from dynadp.noise import Keyed, Sweep, l2_laplace
+from dynadp.perturbation import Dual, Primal
+from dynadp.regularizers import SmoothElasticNet
+from dynadp.runtime.simulation import simulate
+from dynadp.topology import Topology
+
+RING = Topology.family("ring", 5)
+
+
+def has_gpu():
+    try:
+        import cupy
+
+        return cupy.cuda.runtime.getDeviceCount() > 0
+    except Exception:
+        return False
+
+
+gpu = pytest.mark.skipif(not has_gpu(), reason="no GPU with CuPy is here")
+
+
+@pytest.fixture(scope="module")
+def shards():
+    return census(2003, seed=3, nodes=5).shards()
+
+
+@gpu
+@pytest.mark.parametrize("mechanism", [Primal(), Dual(), None], ids=str)
+@pytest.mark.parametrize("loss", [Logistic(3.0), SmoothedHinge(), HuberHinge()], ids=repr)
+def test_messages_are_those_of_the_cpu(shards, mechanism, loss):
+    sent = {}
+    for device in ("cpu", "cuda"):
+        run = simulate(
+            shards, RING, loss=loss, regularizer=SmoothElasticNet(), rho=0.01, eta=0.05, rounds=6, replicas=3,
+            mechanism=mechanism, schedule=[0.2, 1.0, 5.0] if mechanism else None, draws=Keyed(1), device=device,
+        )  # fmt: skip
+        sent[device] = run.V
+        assert isinstance(run.V, np.ndarray)
+        assert run.rounds[-1].disagreement.shape == (5, 3)
+    steps = run.calibrations[0].step[..., None] if mechanism else 1e-9
+    assert (np.abs(sent["cpu"] - sent["cuda"]) <= 2 * steps + 1e-9 * np.abs(sent["cpu"])).all()
+
+
+@gpu
+def test_a_sweep_in_chunks_is_certified(shards):
+    alphas = np.repeat([0.1, 1.0, 10.0, 100.0], 50).tolist()
+    runs = [
+        simulate(
+            shards, RING, rho=0.01, eta=0.05, rounds=12, replicas=200, mechanism=Primal(), schedule=alphas,
+            draws=Sweep(1, device), device=device,
+        )
+        for device in ("cpu", "cuda")
+    ]  # fmt: skip
+    far, near = (np.linalg.norm(run.V - run.V[:, -50:].mean(axis=1, keepdims=True), axis=-1).mean(axis=0) for run in runs)
+    np.testing.assert_allclose(far.reshape(4, 50).mean(axis=1), near.reshape(4, 50).mean(axis=1), rtol=0.2)
+
+
+def test_sweep_draws_have_the_law_of_l2_laplace_vectors():
+    d, found = 4, l2_laplace(Sweep(3), "primal", ["a", "b"], 1, 20_000, 4)
+    radii = np.linalg.norm(found, axis=-1)
+    assert abs(radii.mean() - d) < 0.05
+    assert abs(radii.var() - d) < 0.2
+    assert np.abs((found / radii[..., None]).mean(axis=(0, 1))).max() < 0.01
+    again = l2_laplace(Sweep(3), "primal", ["a", "b"], 1, 20_000, 4)
+    assert (found == again).all()
+    for other in (("slack", 1), ("primal", 2)):
+        assert (found != l2_laplace(Sweep(3), other[0], ["a", "b"], other[1], 20_000, 4)).all()
+
+
+def test_what_a_gpu_cannot_do_is_refused(shards):
+    with pytest.raises(DeclarationError, match="'cpu' or 'cuda'"):
+        simulate(shards, RING, device="tpu")
+    with pytest.raises(DeclarationError, match="rows are dense"):
+        simulate(shards, RING, device="cuda", storage="csr")
+
+
+@pytest.mark.skipif(has_gpu(), reason="a GPU is here")
+def test_without_a_gpu_the_way_out_is_told(shards):
+    with pytest.raises(DeclarationError, match=r"dynadp\[gpu\]|no GPU"):
+        simulate(shards, RING, device="cuda")
