@@ -16,7 +16,7 @@ from dynadp.data import Schema
 from dynadp.errors import DeclarationError
 from dynadp.noise import Draws, grid_step, l2_laplace, to_grid
 from dynadp.privacy.events import Event, L2Laplace
-from dynadp.sources import kept_batches
+from dynadp.sources import feature_sums
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,9 @@ def private_centre(schema: Schema, tables: Sequence[Any], names: Sequence[str], 
     losses = np.broadcast_to(np.asarray(alpha, dtype=float), len(tables))
     if not (np.isfinite(losses).all() and (losses > 0).all()):
         raise DeclarationError(f"alpha is {alpha!r}; expected a finite number above 0, or one for each node")
-    raw = schema.model_copy(update={"norm": 1.0, "scaling": "none", "intercept": 0.0})
-    counts, sums = np.zeros(len(tables)), np.zeros((len(tables), raw.dimension))
-    for p, table in enumerate(tables):
-        for batch in kept_batches(schema, table):
-            rows = raw.rows(batch)
-            counts[p] += rows.shape[0]
-            sums[p] += np.asarray(rows.sum(axis=0)).ravel()
-    means = sums / counts[:, None]
+    found = [feature_sums(schema, table) for table in tables]
+    counts = np.array([float(rows) for rows, _ in found])
+    means = np.array([total for _, total in found]) / counts[:, None]
     zeta, step, radius = centring_grid(schema, counts, losses)
     noise = l2_laplace(draws, "centring", names, 0, 1, means.shape[1])[:, 0] / zeta[:, None]
     return centre_of(schema, counts, to_grid(means + noise, step, radius), names, losses, seeded=draws.seeded)

@@ -112,6 +112,27 @@ class Numeric(Declared):
         v = np.asarray(v, dtype=float)
         return np.log1p(v - self.low) if self.transform == "log1p" else v
 
+    def fill(self, v: Array, out: Array) -> None:
+        """Write the values that :meth:`block` gives finite numbers into ``out``, features x rows; not for hats."""
+        u = out[0]
+        np.clip(v, self.low, self.high, out=u)
+        if self.transform == "log1p":
+            u -= self.low
+            np.log1p(u, out=u)
+        low, high = self._t([self.low, self.high])
+        u -= low
+        u /= high - low
+        if self.signed:
+            u *= 2
+            u -= 1
+        for i in reversed(range(len(out))):  # u lies in row 0, which therefore comes last
+            if self.encode[i] == "square":
+                np.multiply(u, u, out=out[i])
+            elif i:
+                out[i] = u
+        if self.weight != 1:
+            out *= self.weight
+
     def block(self, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Block:
         """Feature positions and values of these cells."""
         v = _floats(self.name, cells, absent)

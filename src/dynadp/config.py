@@ -5,18 +5,21 @@ are reported together, each with its place and what to do, and without the value
 """
 
 import json
+import math
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from dynadp.canonical import digest
 from dynadp.data import Schema
 from dynadp.errors import ConfigError
 from dynadp.losses import HuberHinge, Logistic, Loss, SmoothedHinge
 from dynadp.perturbation import Dual, NoPerturbation, Perturbation, Primal
+from dynadp.readers import LEAST_MEMORY
 from dynadp.regularizers import Regularizer, SmoothElasticNet, SquaredL2
 from dynadp.topology import FAMILIES, Topology
 
@@ -41,6 +44,19 @@ Name = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_plain
 File = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_line)]
 
 
+def _mebibytes(given: Any) -> Any:
+    """A limit on memory in MiB, from a number of them or a text with a unit."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([MG]i?B)\s*", given) if isinstance(given, str) else None
+    units = {"MiB": 2**20, "GiB": 2**30, "MB": 10**6, "GB": 10**9}
+    mebibytes = math.floor(float(found[1]) * units[found[2]] / 2**20) if found else given
+    if not isinstance(mebibytes, int) or isinstance(mebibytes, bool) or mebibytes < LEAST_MEMORY >> 20:
+        raise ValueError(f'must be a whole number of MiB from {LEAST_MEMORY >> 20}, or a text such as "512 MiB" or "2 GiB"')
+    return mebibytes
+
+
+Memory = Annotated[int, BeforeValidator(_mebibytes)]
+
+
 class Section(BaseModel):
     """A table of the run file: no key that it does not know."""
 
@@ -53,16 +69,18 @@ class RunSection(Section):
     name: Name = "run"
     seed: Annotated[int, Field(ge=0)] | None = None
     output: Literal["last", "tail", "neighbours", "network"] = "network"
+    device: Literal["cpu", "cuda"] = "cpu"
 
 
 class DataSection(Section):
-    """Where rows and their public declarations are."""
+    """Where rows and their public declarations are, and how much memory a node's rows may take: more than that is streamed."""
 
     schema_file: Annotated[File, Field(alias="schema")]
     file: File | None = None
     node_column: str | None = None
     separator: Literal[",", ";", "\t"] | None = None
     description: Line = "rows"
+    memory: Memory | None = None
 
 
 def _address(text: str) -> str:
@@ -228,10 +246,14 @@ class RunFile(Section):
             problems.append("nodes: the file of a network run is shared by all: files and ledgers belong into each NODE.toml")
         if any(len(node.name.encode()) > 64 or node.name == "relay" for node in self.nodes):
             problems.append("nodes: on a network a name has at most 64 letters (bytes in UTF-8), and is not 'relay'")
+        if any(re.fullmatch(r"[\w-]+(\.[\w-]+)+", node.name) for node in self.nodes):
+            problems.append("nodes: on a network a name must not be a host name, which certificates of others may carry")
         if self.privacy.mechanism == "none":
             problems.append("privacy: mechanism is none, so messages would reveal rows: a network run needs a mechanism")
         if self.privacy.own == "paper":
             problems.append("privacy: own = 'paper' needs a private vector that no crash may lose: networks run own = 'public'")
+        if self.run.device != "cpu":
+            problems.append("run: device is for runs in one process: a node of a network works on its CPU")
         return problems
 
     def _data_problems(self, names: list[str]) -> list[str]:
@@ -241,6 +263,8 @@ class RunFile(Section):
             problems.append(f"nodes: no file for {', '.join(apart)}: give each node a file, or data.file with data.node_column")
         if self.data.file is not None and (self.data.node_column is None or len(apart) < len(names)):
             problems.append("data: file holds the rows of all nodes: name its node_column, and leave out the nodes' own files")
+        if self.data.file is not None and self.data.memory is not None:
+            problems.append("data: memory limits what is read of a node's own file: give each node a Parquet file of its own")
         return problems
 
     def _privacy_problems(self) -> list[str]:
@@ -365,6 +389,8 @@ class NodeFile(Section):
         Where to listen, if not on its endpoint.
     patience
         Seconds that a neighbour may stay away before this node stops, to be started again.
+    memory
+        What its rows may take here, if not what the run file says.
     """
 
     run: File
@@ -375,6 +401,7 @@ class NodeFile(Section):
     out: File
     listen: Address | None = None
     patience: Above0 = 600.0
+    memory: Memory | None = None
 
 
 def load_node_file(path: str | Path) -> NodeFile:

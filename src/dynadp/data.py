@@ -6,7 +6,7 @@ replacing one row leaves every other vector as it was, to the last bit. :class:`
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +20,7 @@ from dynadp.errors import CellError, DataError, DeclarationError
 
 Table = Mapping[str, ArrayLike]
 
-_ROOM = 1e-9  # a row this far above norm 1 is taken for rounding and scaled down; further is an error
+ROOM = 1e-9  # a row this far above norm 1 is taken for rounding and scaled down; further is an error
 
 
 class Label(Declared):
@@ -119,7 +119,7 @@ class Schema(Declared):
         blocks = []
         for column in self.columns:
             cells = columns[column.name]
-            absent = self._absent(cells)
+            absent = self.absent(cells)
             if column.missing in ("refuse", "drop") and absent.any():
                 what = "drop such rows first with kept()" if column.missing == "drop" else "declare what to do"
                 reason = f"the value is missing and the schema says missing = {column.missing!r}; {what}"
@@ -151,7 +151,7 @@ class Schema(Declared):
         keep = np.ones(len(columns[self.columns[0].name]), dtype=bool)
         for column in self.columns:
             if column.missing == "drop":
-                keep &= ~self._absent(columns[column.name])
+                keep &= ~self.absent(columns[column.name])
         return keep
 
     def labels(self, table: Table) -> Array:
@@ -188,7 +188,8 @@ class Schema(Declared):
             scale = 1 / size if self.scaling == "unit" else 1 / np.maximum(size, 1.0)
         return np.asarray(np.where(size > 0, scale, 0.0) / self.norm)  # an all-zero row cannot be scaled and stays
 
-    def _absent(self, cells: NDArray[Any]) -> NDArray[np.bool_]:
+    def absent(self, cells: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which cells are missing: None, NaN, or a text that is declared to mean it."""
         if cells.dtype.kind == "f":
             return np.asarray(np.isnan(cells))
         if cells.dtype.kind == "U":
@@ -287,7 +288,7 @@ class Shard:
         signs = _signs(labels, *classes, f"label of node {name}")
         norms = _norms(matrix)
         worst = int(np.argmax(norms))
-        if norms[worst] > 1 + _ROOM:
+        if norms[worst] > 1 + ROOM:
             reason = (
                 "its norm with the intercept is above 1; scale rows by a public bound or let a Schema clip them "
                 "(scaling by the largest row seen would leak it)"
@@ -307,7 +308,19 @@ class Shard:
         return cls(matrix, signs, name)
 
 
-def check_shards(shards: Sequence[Shard], nodes: tuple[str, ...]) -> int:
+class Held(Protocol):
+    """Rows of one node, wherever they are: their public dimension, and the node's name."""
+
+    @property
+    def dimension(self) -> int:
+        """d, with the intercept."""
+
+    @property
+    def name(self) -> str:
+        """The node's."""
+
+
+def check_shards(shards: Sequence[Held], nodes: tuple[str, ...]) -> int:
     """All shards of one dimension and as many as nodes; returns d."""
     if len(shards) != len(nodes):
         raise DeclarationError(f"the topology has {len(nodes)} nodes but {len(shards)} shards were given; expected one each")

@@ -25,7 +25,8 @@ from dynadp.regularizers import SquaredL2
 from dynadp.runtime.acceleration import Acceleration
 from dynadp.runtime.books import Books, MessageFolder, now
 from dynadp.runtime.simulation import Round, default_eta, simulate
-from dynadp.sources import Source, count, shard, source, split_tables, validate
+from dynadp.sources import Source, count, source, split_tables, validate
+from dynadp.streamed import local_shard
 from dynadp.topology import Topology
 from dynadp.training import train
 
@@ -161,6 +162,7 @@ class Job:
             trained = train(
                 self.schema, self.tables, self.topology, epsilon=self.file.totals or planned.total.epsilon,
                 delta=planned.total.delta, chosen=planned, draws=System() if seed is None else Keyed(seed), books=outbox,
+                device=self.file.run.device,
                 on_round=note,
             )  # fmt: skip
         total = trained.total
@@ -180,7 +182,7 @@ class Job:
         regularizer = training.regularizer.made() if training.regularizer else SquaredL2()
         C, rho = training.C or 1.0, training.rho or 1e-4
         end = simulate(
-            [shard(self.schema, self.tables[p], p) for p in self.topology.nodes], self.topology, loss=loss,
+            [local_shard(self.schema, self.tables[p], p) for p in self.topology.nodes], self.topology, loss=loss,
             regularizer=regularizer, C=C, rho=rho, eta=training.eta or default_eta(self.topology, loss, C, rho),
             rounds=training.rounds or PLAIN_ROUNDS, acceleration=Acceleration(gap=PLAIN_GAP), on_round=note,
         )  # fmt: skip
@@ -322,7 +324,7 @@ def _tables(file: RunFile, folder: Path, schema: Schema) -> dict[str, Any]:
     problems, found = [], {}
     for node in file.nodes:
         try:
-            found[node.name] = columns_of(folder / str(node.file), file.data.separator, schema)
+            found[node.name] = columns_of(folder / str(node.file), file.data.separator, schema, file.data.memory)
         except DynadpError as error:
             problems.append(f"node {node.name}: {error}")
     files = [(folder / str(node.file)).resolve() for node in file.nodes]
@@ -333,9 +335,9 @@ def _tables(file: RunFile, folder: Path, schema: Schema) -> dict[str, Any]:
     return found
 
 
-def columns_of(path: Path, separator: Any, schema: Schema) -> Source:
-    """The file, if it has the schema's columns and the label."""
-    given = source(path, separator=separator)
+def columns_of(path: Path, separator: Any, schema: Schema, memory: int | None = None) -> Source:
+    """The file, if it has the schema's columns and the label; rows that need more MiB of ``memory`` will be streamed."""
+    given = source(path, separator=separator, memory=None if memory is None else memory << 20)
     missing = ({column.name for column in schema.columns} | {schema.label.name}) - set(given.columns)
     if missing:
         raise DataError(f"{given.name}: no column {', '.join(sorted(map(repr, missing)))}, which the schema declares")
@@ -367,7 +369,7 @@ def ledger_of(path: Path, node: str) -> None:
         )
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         raise ConfigError(f"node {node}: the ledger {path} or its folder cannot be written by this user")
-    with Ledger.open(path, read_only=True) as ledger:
+    with Ledger.open(path) as ledger:  # to write, so that an entry that a crash cut short is undone
         if ledger.node != node:
             raise ConfigError(f"node {node}: {path} is the ledger of {ledger.node!r}")
 

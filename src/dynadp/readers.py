@@ -10,10 +10,10 @@ import gzip
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from dynadp.errors import DataError, DatasetError, DeclarationError
 RawTable = dict[str, NDArray[Any]]
 Separator = Literal[",", ";", "\t"]
 
+LEAST_MEMORY = 16 << 20  # bytes; blocks of a streamed file would get too small below it
 _HEADER = 1 << 20  # characters; a longer first line is no header
 _ALONE = {  # DuckDB without extensions, secrets, files to spill into or a look at Python's variables; one thread keeps it small
     "autoinstall_known_extensions": "false",
@@ -46,12 +47,18 @@ class Source:
         For messages: the file's path, or what the caller called it.
     columns
         Names of the columns, in order.
+    parquet
+        The file, if it is a Parquet file: such a file can be streamed.
+    memory
+        Bytes that rows may take at a node; what needs more is streamed. None for no limit.
     """
 
     name: str
     columns: tuple[str, ...]
     _read: Callable[[tuple[str, ...], int], Iterator[RawTable]] = field(repr=False)
     _header: bool = field(default=False, repr=False)  # names were read off a first line, which may be a row in truth
+    parquet: "Stamped | None" = field(default=None, repr=False)
+    memory: int | None = None
 
     def batches(self, names: Sequence[str], size: int = 65536) -> Iterator[RawTable]:
         """The named columns, ``size`` rows at a time and in order: float64 where the type says so, else as the cells are."""
@@ -73,8 +80,31 @@ class Source:
                 raise DataError(f"{self.name}: column {name!r} is there more than once; give its columns different names")
 
 
+class Stamped(NamedTuple):
+    """A file as it was found: its path, and by what it is known that it has not changed since."""
+
+    path: Path
+    size: int
+    changed: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> "Stamped | None":
+        """The file as it is; None where there is none."""
+        try:
+            found = path.stat()
+        except OSError:
+            return None
+        return cls(path, found.st_size, found.st_mtime_ns, found.st_ino)
+
+
 def source(
-    data: Any, *, name: str | None = None, separator: Separator | None = None, names: Sequence[str] | None = None
+    data: Any,
+    *,
+    name: str | None = None,
+    separator: Separator | None = None,
+    names: Sequence[str] | None = None,
+    memory: int | None = None,
 ) -> Source:
     r"""One's data as a :class:`Source`.
 
@@ -89,10 +119,16 @@ def source(
         Of a CSV file: ``,``, ``;`` or a tab. By default the only one of them that the header has outside quotes.
     names
         Of the columns of a matrix, which needs them; of nothing else.
+    memory
+        Bytes that the rows of a node may take, at least 16 MiB; a Parquet file that needs more is streamed through every pass.
 
     >>> [batch["age"].tolist() for batch in source({"age": [39, 50, 38]}).batches(["age"], size=2)]
     [[39, 50], [38]]
     """
+    if memory is not None:
+        if memory < LEAST_MEMORY:
+            raise DeclarationError(f"memory is {memory} bytes; expected at least {LEAST_MEMORY} (16 MiB), or None for no limit")
+        return replace(source(data, name=name, separator=separator, names=names), memory=int(memory))
     if isinstance(data, Source):
         return data
     matrix = isinstance(data, np.ndarray)
@@ -170,7 +206,7 @@ def _frame(data: Any, name: str) -> Source:
         for wanted in names:
             kind = columns[wanted].dtype
             if not (kind.is_numeric() or kind in (nw.String, nw.Boolean, nw.Categorical, nw.Enum, nw.Object)):
-                raise _odd_type(name, wanted, kind)
+                raise odd_type(name, wanted, kind)
         for start in range(0, len(frame), size):
             part = {wanted: columns[wanted][start : start + size] for wanted in names}
             yield {
@@ -181,7 +217,8 @@ def _frame(data: Any, name: str) -> Source:
     return Source(name, tuple(map(str, frame.columns)), read)
 
 
-def _odd_type(name: str, column: str, kind: Any) -> DataError:
+def odd_type(name: str, column: str, kind: Any) -> DataError:
+    """What to say of a column whose cells are neither text nor numbers."""
     short = str(kind).split("(")[0]
     return DataError(f"{name}: column {column!r} is of type {short}; expected text, numbers or booleans: convert it first")
 
@@ -266,7 +303,7 @@ def _parquet(path: Path, name: str) -> Source:
         for wanted in names:
             kind, quoted = kinds[wanted].split("(")[0], '"' + wanted.replace('"', '""') + '"'
             if kind not in (*_EXACT, "ENUM", "FLOAT", "DOUBLE", "DECIMAL") or kinds[wanted].endswith("]"):
-                raise _odd_type(name, wanted, kinds[wanted])
+                raise odd_type(name, wanted, kinds[wanted])
             cells.append(quoted if kind in _EXACT else f"CAST({quoted} AS {'VARCHAR' if kind == 'ENUM' else 'DOUBLE'})")
         for rows in _query(path, name, f"SELECT {', '.join(cells)} FROM {table}", size):
             yield {
@@ -274,7 +311,7 @@ def _parquet(path: Path, name: str) -> Source:
                 for wanted, cell, column in zip(names, cells, zip(*rows, strict=True), strict=True)
             }
 
-    return Source(name, tuple(kinds), read)
+    return Source(name, tuple(kinds), read, parquet=Stamped.of(path))
 
 
 def _quoted(path: Path) -> str:

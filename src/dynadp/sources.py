@@ -11,14 +11,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, hstack, issparse
 
+from dynadp.arrays import Array
+from dynadp.coded import streams
 from dynadp.columns import Value, spelling
 from dynadp.data import Schema, Shard
+from dynadp.encoding import Blocks
 from dynadp.errors import CellError, DataError, DeclarationError
 from dynadp.readers import RawTable, Source, existing, need, source
 
 __all__ = [
-    "RawTable", "Source", "count", "kept_batches", "matrix_shard", "shard", "source", "split", "split_tables", "svmlight_shard",
-    "table",
+    "RawTable", "Source", "count", "feature_sums", "kept_batches", "matrix_shard", "shard", "source", "split", "split_tables",
+    "svmlight_shard", "table",
 ]  # fmt: skip
 
 _BATCH = 8192  # rows bounded at once: some MB of cells and features beside the result
@@ -49,13 +52,16 @@ def count(schema: Schema, data: Any, size: int = 65536) -> int:
     deciding = tuple(column for column in schema.columns if column.missing == "drop") or schema.columns[:1]
     part, given = schema.model_copy(update={"columns": deciding}), source(data)
     given.require([column.name for column in schema.columns])
+    if streams(given):
+        return Blocks(part, given, given.name).count()
     return sum(int(np.sum(part.kept(batch))) for batch in given.batches([column.name for column in deciding], size))
 
 
 def validate(schema: Schema, data: Any, name: str, size: int = _BATCH) -> None:
     """Read everything once, and refuse what :func:`shard` would refuse; nothing is kept."""
+    given = source(data)
     try:
-        for _ in _pieces(schema, source(data), name, size):
+        for _ in Blocks(schema, given, name) if streams(given) else _pieces(schema, given, name, size):
             pass
     except CellError as error:
         raise CellError(f"node {name!r}, {error.column}", error.row, error.reason) from None
@@ -67,6 +73,19 @@ def kept_batches(schema: Schema, data: Any, size: int = 65536) -> Iterator[RawTa
         keep = schema.kept(batch)
         if keep.any():
             yield batch if keep.all() else {name: cells[keep] for name, cells in batch.items()}
+
+
+def feature_sums(schema: Schema, data: Any) -> tuple[int, Array]:
+    """(B_p, sum_i phi(raw_i)) over the rows that the schema does not drop: features without intercept, norm and centre."""
+    features = schema.model_copy(update={"norm": 1.0, "scaling": "none", "intercept": 0.0, "centre": None})
+    given, rows, total = source(data), 0, np.zeros(features.dimension)
+    if streams(given):
+        return Blocks(features, given, given.name).feature_sums()
+    for batch in kept_batches(features, given):
+        made = features.rows(batch)
+        rows += made.shape[0]
+        total += np.asarray(made.sum(axis=0)).ravel()
+    return rows, total
 
 
 def table(schema: Schema, data: Any, *, also: Sequence[str] = (), size: int = 65536) -> RawTable:

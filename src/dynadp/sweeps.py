@@ -1,6 +1,6 @@
 """What many draws of the noise give, for several alphas or schedules: stacked, seeded simulations on public rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,9 @@ from dynadp.arrays import Array
 from dynadp.data import Shard
 from dynadp.datasets import Dataset
 from dynadp.losses import Logistic, Loss
-from dynadp.noise import Keyed
+from dynadp.noise import Draws, Keyed
 from dynadp.perturbation import Perturbation
-from dynadp.planner import plan
+from dynadp.planner import Plan, plan
 from dynadp.privacy.accountant import network
 from dynadp.privacy.calibration import calibrate
 from dynadp.privacy.events import Event, L2Laplace
@@ -21,6 +21,14 @@ from dynadp.runtime.simulation import Output, simulate
 from dynadp.topology import Topology
 
 BAND = (0.1, 0.9)  # quantiles over draws
+STACK = 12  # draws of one alpha in one task, at most
+
+Spread = Callable[[Callable[..., Any], Sequence[Mapping[str, Any]], Mapping[str, Any]], list[Any]]
+
+
+def here(work: Callable[..., Any], tasks: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> list[Any]:
+    """``[work(**shared, **task) for task in tasks]``, one after the other."""
+    return [work(**shared, **task) for task in tasks]
 
 
 def band(values: ArrayLike) -> dict[str, float]:
@@ -33,8 +41,9 @@ def band(values: ArrayLike) -> dict[str, float]:
 def sweep(
     shards: Sequence[Shard], topology: Topology, alphas: Sequence[float], draws: int, seed: int, *, mechanism: Perturbation,
     loss: Loss | None = None, C: float, rho: float, eta: float, rounds: int, output: Output = "network",
+    spread: Spread = here,
 ) -> Array:  # fmt: skip
-    """Mean loss over all rows of what the nodes take home, alphas x draws: one stacked, seeded simulation.
+    """Mean loss over all rows of what the nodes take home, alphas x draws: a stacked, seeded simulation for each alpha.
 
     Parameters
     ----------
@@ -44,15 +53,40 @@ def sweep(
         Which alphas, how many draws of the noise for each, and their seed.
     topology, mechanism, loss, C, rho, eta, rounds, output
         As for :func:`~dynadp.runtime.simulation.simulate`.
+    spread
+        Carries out tasks: one after the other, or on a cluster (:func:`dynadp.runtime.ray.spread`), with the same result.
     """
-    loss = loss or Logistic()
+    shared: dict[str, Any] = {
+        "shards": shards, "topology": topology, "seed": seed, "mechanism": mechanism, "loss": loss or Logistic(), "C": C,
+        "rho": rho, "eta": eta, "rounds": rounds, "output": output,
+    }  # fmt: skip
+    cuts = [(i, k, min(STACK, draws - k)) for i in range(len(alphas)) for k in range(0, draws, STACK)]
+    tasks = [{"alpha": float(alphas[i]), "first": i * draws + k, "replicas": size} for i, k, size in cuts]
+    return np.concatenate(spread(_losses, tasks, shared)).reshape(len(alphas), draws)
+
+
+def _losses(
+    shards: Sequence[Shard], topology: Topology, alpha: float, first: int, replicas: int, seed: int, *,
+    mechanism: Perturbation, loss: Loss, C: float, rho: float, eta: float, rounds: int, output: Output,
+) -> Array:  # fmt: skip
+    """Mean loss for each of some replicas, from the ``first`` on."""
     end = simulate(
-        shards, topology, loss=loss, C=C, rho=rho, eta=eta, rounds=rounds, replicas=len(alphas) * draws, mechanism=mechanism,
-        schedule=[alpha for alpha in alphas for _ in range(draws)], draws=Keyed(seed),
+        shards, topology, loss=loss, C=C, rho=rho, eta=eta, rounds=rounds, replicas=replicas, mechanism=mechanism,
+        schedule=alpha, draws=_From(Keyed(seed), first),
     )  # fmt: skip
     models = end.models(output)
     sums = np.array([loss.value(np.asarray(s.signed @ f.T)).sum(axis=0) for s, f in zip(shards, models, strict=True)])
-    return np.asarray(sums.sum(axis=0) / sum(s.rows for s in shards)).reshape(len(alphas), draws)
+    return np.asarray(sums.sum(axis=0) / sum(s.rows for s in shards))
+
+
+class _From:
+    """Draws whose replica k is replica k + first of others."""
+
+    def __init__(self, draws: Draws, first: int) -> None:
+        self.draws, self.first, self.seeded = draws, first, draws.seeded
+
+    def generator(self, purpose: str, node: str, round_: int, replica: int = 0) -> np.random.Generator:
+        return self.draws.generator(purpose, node, round_, replica + self.first)
 
 
 def schedule_shapes(rounds: int) -> dict[str, Array]:
@@ -73,7 +107,7 @@ def _releases(alphas: Array, dimension: int) -> list[Event]:
 
 
 def compare_schedules(
-    data: Dataset, topology: Topology, epsilon: float, delta: float, draws: int, seed: int
+    data: Dataset, topology: Topology, epsilon: float, delta: float, draws: int, seed: int, spread: Spread = here
 ) -> list[dict[str, Any]]:
     """Test error of each of :func:`schedule_shapes` at one total (epsilon, delta), all else as planned: a stacked run each.
 
@@ -87,22 +121,33 @@ def compare_schedules(
         The total that every schedule is scaled to.
     draws, seed
         How many draws of the noise, and their seed.
+    spread
+        As for :func:`sweep`.
     """
     shards, d = data.shards(names=topology.nodes), data.schema.dimension
     planned = plan([s.rows for s in shards], topology, d, epsilon=epsilon, delta=delta, centring=False)
-    X, positive = data.schema.rows(data.test), data.schema.labels(data.test) > 0
-    rows = []
-    for name, shape in schedule_shapes(planned.rounds).items():
-        alphas = equal_total(shape, d, epsilon, delta)
-        end = simulate(
-            shards, topology, loss=planned.loss, C=planned.C, rho=planned.rho, eta=planned.eta, rounds=planned.rounds,
-            replicas=draws, mechanism=planned.mechanism, draws=Keyed(seed),
-            schedule=per_node({p: alphas.tolist() for p in topology.nodes}),
-        )  # fmt: skip
-        row: dict[str, Any] = {"schedule": name, "alphas": alphas.tolist()}
-        row["epsilon"] = network(_releases(alphas, d), delta).epsilon
-        for output in ("last", "network"):
-            wrong = [np.mean((X @ f.T > 0) != positive[:, None], axis=0) for f in end.models(output)]
-            row[output] = band(np.mean(wrong, axis=0))
-        rows.append(row)
-    return rows
+    shared = {
+        "X": data.schema.rows(data.test), "positive": data.schema.labels(data.test) > 0, "shards": shards, "topology": topology,
+        "planned": planned, "epsilon": epsilon, "delta": delta, "draws": draws, "seed": seed,
+    }  # fmt: skip
+    return spread(_schedule, [{"name": n, "shape": shape} for n, shape in schedule_shapes(planned.rounds).items()], shared)
+
+
+def _schedule(
+    name: str, shape: Array, X: Any, positive: Array, shards: Sequence[Shard], topology: Topology, planned: Plan,
+    epsilon: float, delta: float, draws: int, seed: int,
+) -> dict[str, Any]:  # fmt: skip
+    """One schedule."""
+    d = shards[0].dimension
+    alphas = equal_total(shape, d, epsilon, delta)
+    end = simulate(
+        shards, topology, loss=planned.loss, C=planned.C, rho=planned.rho, eta=planned.eta, rounds=planned.rounds,
+        replicas=draws, mechanism=planned.mechanism, draws=Keyed(seed),
+        schedule=per_node({p: alphas.tolist() for p in topology.nodes}),
+    )  # fmt: skip
+    row: dict[str, Any] = {"schedule": name, "alphas": alphas.tolist()}
+    row["epsilon"] = network(_releases(alphas, d), delta).epsilon
+    for output in ("last", "network"):
+        wrong = [np.mean((X @ f.T > 0) != positive[:, None], axis=0) for f in end.models(output)]
+        row[output] = band(np.mean(wrong, axis=0))
+    return row

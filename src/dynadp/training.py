@@ -19,7 +19,8 @@ from dynadp.privacy.events import Event
 from dynadp.record import Model
 from dynadp.runtime.books import Outbox
 from dynadp.runtime.simulation import Round, Run, simulate
-from dynadp.sources import count, shard, validate
+from dynadp.sources import count, validate
+from dynadp.streamed import local_shard
 from dynadp.topology import Topology
 
 _LOG = getLogger("dynadp")
@@ -73,6 +74,7 @@ def train(
     start: ArrayLike | None = None,
     draws: Draws | None = None,
     chosen: Plan | None = None,
+    device: str = "cpu",
     books: Outbox | None = None,
     on_round: Callable[[Round, Array], None] | None = None,
 ) -> Trained:
@@ -96,6 +98,8 @@ def train(
         Where noise comes from; by default the operating system's entropy. Seeded draws protect nobody.
     chosen
         A plan to follow instead of the planner's, for this network, these counts and this total.
+    device
+        ``cpu`` or ``cuda``, as for :func:`~dynadp.runtime.simulation.simulate`.
     books
         The nodes' ledgers; the whole plan is reserved before anything is computed from rows.
     on_round
@@ -130,7 +134,7 @@ def train(
         centring = _centre(schema, tables, counts, nodes, chosen.centrings, draws, books)
         schema = centring.applied(schema)
     run = simulate(
-        [shard(schema, tables[p], p) for p in nodes],
+        [local_shard(schema, tables[p], p) for p in nodes],
         topology,
         loss=chosen.loss,
         regularizer=chosen.regularizer,
@@ -142,6 +146,7 @@ def train(
         schedule=chosen.schedule(nodes),
         start=start,
         draws=draws,
+        device=device,
         books=books,
         on_round=on_round,
     )

@@ -5,8 +5,11 @@ from typing import Any
 import click
 
 from dynadp.cli.attacks import attacks
+from dynadp.cli.audit import audit
+from dynadp.cli.cluster import ADDRESS, RUNTIME, address_of
 from dynadp.cli.options import DELTA, DIMENSION, JSON, LEDGER, MECHANISM, ROUNDS, RUN_FILE, SHARE, WHO, Positive
 from dynadp.cli.pki import pki
+from dynadp.cli.report import explore, report
 from dynadp.cli.research import bounds, design, reproduce, tradeoff
 from dynadp.errors import (
     BudgetRefused,
@@ -18,6 +21,7 @@ from dynadp.errors import (
     TopologyError,
 )
 
+_EXTRAS = {"cryptography": "network", "ray": "ray", "tomli_w": "network", "zenoh": "network"}
 _CODES = (((DeclarationError, TopologyError, IdentityError), 2), (BudgetRefused, 3), (NodeLost, 4), (LedgerDamaged, 5))
 
 
@@ -36,9 +40,10 @@ class Commands(click.Group):
             click.echo(f"dynadp: {error}", err=True)
             ctx.exit(next((code for kinds, code in _CODES if isinstance(error, kinds)), 1))
         except ModuleNotFoundError as error:
-            if error.name not in ("cryptography", "tomli_w", "zenoh"):
+            extra = _EXTRAS.get(error.name or "")
+            if extra is None:
                 raise
-            click.echo(f"dynadp: {ctx.invoked_subcommand} needs {error.name}: pip install 'dynadp[network]'", err=True)
+            click.echo(f"dynadp: {ctx.invoked_subcommand} needs {error.name}: pip install 'dynadp[{extra}]'", err=True)
             ctx.exit(2)
         except BrokenPipeError:
             raise
@@ -209,6 +214,8 @@ def check(run_file: str, epsilon: float | None, delta: float | None, seed: int |
 @click.option("--out", envvar="DYNADP_OUT", type=click.Path(file_okay=False), help="Run folder; runs/NAME by default.")
 @click.option("--dry-run", is_flag=True, help="Check only, as dynadp check does.")
 @click.option("--resume", is_flag=True, help="Go on with the run in the folder.")
+@RUNTIME
+@ADDRESS
 @JSON
 def train(
     run_file: str,
@@ -218,12 +225,15 @@ def train(
     out: str | None,
     dry_run: bool,
     resume: bool,
+    runtime: str,
+    address: str | None,
     as_json: bool,
 ) -> None:
     """Train as a run file says; Ctrl-C leaves a run that --resume finishes."""
     from dynadp.cli.jobs import run_train
 
-    run_train(run_file, _overrides(epsilon, delta, seed), out, dry_run, resume, as_json)
+    where = runtime, address_of(runtime, address)
+    run_train(run_file, _overrides(epsilon, delta, seed), out, dry_run, resume, as_json, *where)
 
 
 @main.command()
@@ -362,5 +372,5 @@ def relay(identity: str, listen: str) -> None:
     run_relay(identity, listen)
 
 
-for command in (attacks, bounds, design, pki, reproduce, tradeoff):
+for command in (attacks, audit, bounds, design, explore, pki, report, reproduce, tradeoff):
     main.add_command(command)

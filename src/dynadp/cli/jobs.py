@@ -57,12 +57,21 @@ def _say(path: str, result: dict[str, Any]) -> None:
     )
 
 
-def run_train(path: str, overrides: dict[str, Any], out: str | None, dry_run: bool, resume: bool, as_json: bool) -> None:
+def run_train(
+    path: str,
+    overrides: dict[str, Any],
+    out: str | None,
+    dry_run: bool,
+    resume: bool,
+    as_json: bool,
+    runtime: str = "local",
+    address: str | None = None,
+) -> None:
     """Train, with progress on stderr; print what came out."""
     if dry_run:
         run_check(path, overrides, as_json)
         return
-    job = Job.load(path, overrides)
+    job = _job(path, overrides, runtime, address)
     folder = Path(out) if out else Path("runs") / job.file.run.name
     console = Console(stderr=True)
     try:
@@ -82,6 +91,8 @@ def run_train(path: str, overrides: dict[str, Any], out: str | None, dry_run: bo
             given = [
                 f for key, value in overrides.items() if value is not None for f in (f"--{key.split('.')[1]}", f"{value!r}")
             ]
+            if runtime != "local":
+                given += ["--runtime", runtime, *([] if address is None else ["--address", address])]
             command = ["dynadp", "train", path, *given, *(["--out", out] if out else []), "--resume"]
             click.echo(f"dynadp: interrupted; finish the run with: {shlex.join(command)}", err=True)
         sys.exit(130)
@@ -98,6 +109,15 @@ def run_train(path: str, overrides: dict[str, Any], out: str | None, dry_run: bo
     else:
         click.echo(f"No accuracy is shown: {result['evaluation_note']}.")
     click.echo(f"Model: {folder / 'model.json'}")
+
+
+def _job(path: str, overrides: dict[str, Any], runtime: str, address: str | None) -> Job:
+    """The run file, to be carried out here or on a Ray cluster."""
+    if runtime == "local":
+        return Job.load(path, overrides)
+    from dynadp.clusters import ClusterJob
+
+    return ClusterJob.at(path, overrides, address)
 
 
 def run_predict(model_path: str, data: str, separator: Any) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from dynadp.cli.cluster import ADDRESS, RUNTIME, address_of
 from dynadp.cli.options import DIMENSION, JSON, ROUNDS, RUN_FILE, Positive
 
 
@@ -122,6 +123,8 @@ def design(
 @click.option("--draws", type=click.IntRange(min=2), default=12, show_default=True, help="Of the noise, for each alpha.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the sweep, which is a SIMULATION.")
 @click.option("--out", type=click.Path(file_okay=False), help="Folder to make; NAME-tradeoff by default.")
+@RUNTIME
+@ADDRESS
 @JSON
 def tradeoff(
     run_file: str,
@@ -132,9 +135,12 @@ def tradeoff(
     draws: int,
     seed: int,
     out: str | None,
+    runtime: str,
+    address: str | None,
     as_json: bool,
 ) -> None:
     """Sweep alpha on public rows of a run file's sizes, draw the curve, and recommend an alpha with its total."""
     from dynadp.cli.tradeoff import run_tradeoff
 
-    run_tradeoff(run_file, out, as_json, utility, limits, ceiling, floor, draws, seed)
+    where = runtime, address_of(runtime, address)
+    run_tradeoff(run_file, out, as_json, utility, limits, ceiling, floor, draws, seed, *where)

@@ -9,6 +9,7 @@ import click
 import numpy as np
 from scipy.sparse import csr_array
 
+from dynadp.cli.cluster import spreading
 from dynadp.data import Shard
 from dynadp.datasets import census
 from dynadp.errors import DeclarationError
@@ -68,6 +69,8 @@ def run_tradeoff(
     floor: float | None = None,
     draws: int = DRAWS,
     seed: int = 0,
+    runtime: str = "local",
+    address: str | None = None,
 ) -> None:
     """Sweep alpha on public rows of the run file's sizes, draw the curve and recommend an alpha with its total.
 
@@ -83,6 +86,8 @@ def run_tradeoff(
         As for :func:`run_design`.
     draws, seed
         How many draws for each alpha, and their seed.
+    runtime, address
+        ``local`` or ``ray``, and the address of a Ray cluster that does the sweep.
     """
     from dynadp.report import charts, paper
 
@@ -95,10 +100,11 @@ def run_tradeoff(
     RunFolder.require_empty(folder)
     shards, source = _rows(job, seed)
     alphas = np.geomspace(*limits, POINTS).tolist()
-    losses = sweep(
-        shards, job.topology, alphas, draws, seed, mechanism=planned.mechanism, loss=planned.loss, C=planned.C, rho=planned.rho,
-        eta=planned.eta, rounds=planned.rounds, output=planned.output,
-    )  # fmt: skip
+    with spreading(runtime, address) as spread:
+        losses = sweep(
+            shards, job.topology, alphas, draws, seed, mechanism=planned.mechanism, loss=planned.loss, C=planned.C,
+            rho=planned.rho, eta=planned.eta, rounds=planned.rounds, output=planned.output, spread=spread,
+        )  # fmt: skip
     points = [{"alpha": alpha, **band(row)} for alpha, row in zip(alphas, losses, strict=True)]
     medians = np.array([point["median"] for point in points])
     spreads = np.array([point["high"] - point["low"] for point in points])  # small alphas say little: weigh them by that

@@ -1,0 +1,121 @@
+"""Five nodes as actors of a Ray cluster, with durable ledgers: time of a round beyond its solve, memory, time to recover."""
+
+import json
+import os
+import signal
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Figure, Report, main, table
+from benchmarks.network import NODES, ROUNDS, ROWS, make, rounds_of
+from dynadp.clusters import ClusterJob
+from dynadp.runtime.books import now
+from dynadp.runtime.ray import Company, cluster
+
+DIMENSIONS = (105,)
+KILLED = 3  # actors, one after the other
+
+
+class Trail:
+    """When a node passes the points of a round: kept in its actor, written once the run is closed there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.points = folder, list[tuple[str, float]]()
+
+    def __call__(self, point: str) -> None:
+        self.points.append((point, time.perf_counter()))
+        if point == "closed":
+            (self.folder / f"{os.getpid()}.json").write_text(json.dumps({"points": self.points}))
+
+
+def trained(file: Path, d: int) -> dict[str, Any]:
+    """Medians over rounds and nodes, in milliseconds, and the largest actor in MiB."""
+    trails, found = file.parent / "trails", dict[str, Any]()
+    trails.mkdir()
+    job = ClusterJob.load(file)
+    kept: list[Company] = []
+
+    def last(entry: Any, rounds: int) -> None:
+        if entry.number == rounds:
+            import ray
+
+            here = ray.get([actor.whereabouts.remote() for actor in kept[0].actors.values()])
+            found["peak"] = max(one["peak"] for one in here) / 2**20
+
+    job.run(
+        file.parent / "out", who="benchmark", created=now(), at=Trail(trails), on_start=kept.append, on_round=last,
+    )  # fmt: skip
+    parts = [spans for one in trails.glob("*.json") for spans in rounds_of(json.loads(one.read_text()))]
+    assert len(parts) == NODES * (ROUNDS - 5)
+    found["median"] = {key: 1e3 * statistics.median(spans.get(key, 0.0) for spans in parts) for key in parts[0]}
+    found["round"] = 1e3 * statistics.median(sum(spans.values()) for spans in parts)
+    found["beyond"] = 1e3 * statistics.median(sum(spans.values()) - spans["computed"] for spans in parts)
+    return found
+
+
+def recovery(file: Path) -> list[float]:
+    """Seconds from the end of an actor's process to the next round that all nodes have done."""
+    import ray
+
+    seconds: list[float] = []
+    job, passed, over = ClusterJob.load(file), threading.Condition(), threading.Event()
+    at = [0.0]
+
+    def on_round(entry: Any, rounds: int) -> None:
+        with passed:
+            at[0] = time.perf_counter()
+            passed.notify_all()
+
+    def killing(company: Company) -> None:
+        for actor in list(company.actors.values())[:KILLED]:
+            with passed:
+                passed.wait()
+            os.kill(ray.get(actor.whereabouts.remote())["pid"], signal.SIGKILL)
+            began = time.perf_counter()
+            time.sleep(0.5)  # rounds that were on their way to the driver
+            with passed:
+                passed.wait_for(lambda began=began: at[0] > began + 0.5 or over.is_set(), 60)
+            if not over.is_set():
+                seconds.append(at[0] - began)
+
+    def start(company: Company) -> None:
+        threading.Thread(target=killing, args=(company,), daemon=True).start()
+
+    job.run(file.parent / "out", who="benchmark", created=now(), on_start=start, on_round=on_round)
+    over.set()
+    return seconds
+
+
+def run() -> Report:
+    """Milliseconds a round over dimensions; memory; recovery."""
+    lines, figures, details = [], [], {}
+    with cluster():
+        for d in DIMENSIONS:
+            with tempfile.TemporaryDirectory() as name:
+                found = trained(make(Path(name), d), d)
+            median = found["median"]
+            lines.append(
+                (d, found["round"], median["computed"], median["spent"], median["received"], found["beyond"], found["peak"])
+            )
+            details[str(d)] = found
+        figures.append(
+            Figure("a round beyond its solve, Ray, d = 105, 5 nodes, durable", details["105"]["beyond"], "ms", below=15)
+        )
+        with tempfile.TemporaryDirectory() as name:
+            details["recovery"] = again = recovery(make(Path(name), DIMENSIONS[0], rounds=1500))
+    header = ("d", "round", "own solve", "spend", "wait", "beyond own solve", "peak MiB")
+    text = (
+        f"Ring of {NODES} actors of a Ray cluster on one machine, {ROWS} rows each, primal perturbation, {ROUNDS} rounds, token "
+        "authentication, every release in a ledger (SQLite, fsync) before it is sent. Medians over rounds and nodes, "
+        f"milliseconds; 'beyond own solve' includes waiting for neighbours that share the cores.\n\n{table(header, lines)}\n\n"
+        f"An actor's process killed: the run went on after {', '.join(f'{s:.1f}' for s in again)} s."
+    )
+    return Report("ray_rounds", figures, text, details)
+
+
+if __name__ == "__main__":
+    main(run)

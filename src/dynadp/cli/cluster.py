@@ -1,0 +1,48 @@
+"""``--runtime ray``: work that a cluster does, with the same command and the same result."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from dynadp.sweeps import Spread
+
+RUNTIME = click.option(
+    "--runtime",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="In one process, or on a Ray cluster whose hosts trust each other.",
+)
+ADDRESS = click.option(
+    "--address",
+    envvar="DYNADP_RAY_ADDRESS",
+    metavar="HOST:PORT",
+    help="Head of the Ray cluster, or auto; by default a cluster of this machine alone.",
+)
+
+
+def address_of(runtime: str, address: str | None) -> str | None:
+    """The address, where it makes sense."""
+    if address is not None and runtime != "ray" and click.get_current_context().get_parameter_source("address") is _TYPED:
+        raise click.UsageError("--address is that of a Ray cluster: give --runtime ray too, or leave it out")
+    return address
+
+
+@contextmanager
+def spreading(runtime: str, address: str | None) -> Iterator["Spread"]:
+    """What carries out a sweep's tasks."""
+    if runtime == "local":
+        from dynadp.sweeps import here
+
+        yield here
+        return
+    from dynadp.runtime.ray import cluster, spread
+
+    with cluster(address):
+        yield spread
+
+
+_TYPED = click.core.ParameterSource.COMMANDLINE

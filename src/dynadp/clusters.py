@@ -1,0 +1,194 @@
+"""A run file, carried out on a Ray cluster: the same folder, record and model as in one process."""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from secrets import token_hex
+from shutil import rmtree
+from typing import Any, cast
+
+import numpy as np
+
+from dynadp.canonical import digest
+from dynadp.errors import ConfigError
+from dynadp.jobs import Job, stated
+from dynadp.noise import Draws, Keyed, System
+from dynadp.planner import Plan
+from dynadp.privacy.accountant import network, totals
+from dynadp.record import Model, RunFolder
+from dynadp.runtime.protocol import Outcome, Part
+from dynadp.runtime.ray import Company, Order, Told, cluster
+from dynadp.runtime.releases import nowhere
+from dynadp.runtime.simulation import Round
+
+_MESSAGES = "messages-ray"  # of a SIMULATION: a folder for each node
+
+
+@dataclass(frozen=True)
+class ClusterJob(Job):
+    """A checked run file whose nodes are actors of a Ray cluster.
+
+    Rows, ledgers and run folder lie on storage that all hosts see at the same paths, with locks that hold between hosts, as
+    those of NFS 4 do. Rows never travel: an actor reads its node's file.
+
+    Attributes
+    ----------
+    address
+        ``HOST:PORT`` of the cluster's head, or ``auto``; None for a cluster of this machine alone.
+    per_actor
+        How many nodes share an actor; by default as :class:`~dynadp.runtime.ray.Company` has it.
+    """
+
+    address: str | None = None
+    per_actor: int | None = None
+
+    @classmethod
+    def at(cls, path: str | Path, overrides: Mapping[str, Any] | None = None, address: str | None = None) -> "ClusterJob":
+        """Read the run file and all that it names, for the cluster at this address."""
+        return replace(cast(ClusterJob, cls.load(path, overrides)), address=address)
+
+    def run(
+        self,
+        out: Path,
+        *,
+        resume: bool = False,
+        who: str,
+        created: str,
+        on_round: Callable[[Round, int], None] | None = None,
+        draws: Draws | None = None,
+        at: Callable[[str], None] = nowhere,
+        on_start: Callable[[Company], None] = lambda company: None,
+    ) -> dict[str, Any]:
+        """Train, or go on, as :meth:`~dynadp.jobs.Job.run` does; either may go on with a private run that the other began.
+
+        Parameters
+        ----------
+        out, resume, who, created, on_round
+            As there.
+        draws
+            Where noise comes from; by default as the run file says.
+        at
+            Called at the points of a round, by name, in the actors.
+        on_start
+            Called with all actors before the first round.
+        """
+        planned, out = self._planned(), out.resolve()
+        parts = self._parts(planned)  # refuses what cannot be run by nodes apart
+        with cluster(self.address), ExitStack() as stack:
+            before = self._begun(stack, out, planned) if resume else None
+            if not resume:
+                RunFolder.require_empty(out)
+            run_id = before["run_id"] if before else f"{self.file.run.name} {created} {token_hex(4)}"
+            orders = self._orders(planned, parts, run_id, out, who, draws, at)
+            company = stack.enter_context(Company(run_id, orders, self.per_actor))
+            if not resume:
+                company.check()
+            books = self._books(stack, run_id, who, resume) if self.file.run.seed is None else None
+            if books:
+                books.reserve(planned.events)  # at all nodes or at none, and refused before a folder is made
+            folder = self._folder(stack, out, planned, run_id, created, books, resume)
+            on_start(company)
+            outcomes = company.run(Ranks(folder, planned, self.topology.nodes, on_round).take)
+        return self._finished(folder, planned, outcomes[self.topology.nodes[0]])
+
+    def _finished(self, folder: RunFolder, planned: Plan, outcome: Outcome) -> dict[str, Any]:
+        events = [replace(event, seeded=self.file.run.seed is not None) for event in planned.events]
+        total = network(events, planned.total.delta)
+        said = planned.loss.describe(), planned.mechanism.name, total.to_json()
+        model = stated(Model.of(outcome.vector, outcome.schema, *said), total)
+        folder.finish(model)
+        rmtree(folder.path / _MESSAGES, ignore_errors=True)
+        return self._result(folder, model, planned.rounds) | {
+            "epsilon": total.epsilon,
+            "delta": total.delta,
+            "protected": total.protected,
+            "nodes": {node: found.epsilon for node, found in totals(events, total.delta).items()},
+        }
+
+    def _planned(self) -> Plan:
+        planned = self.plan()
+        problems = []
+        if planned is None:
+            problems.append("privacy: mechanism is none: Algorithm 1 runs in one process")
+        if self.file.data.file is not None:
+            problems.append("data: file holds the rows of all nodes; on a cluster each node has a file of its own")
+        if planned is None or problems:
+            raise ConfigError("\n".join([f"{self.path}: leave out --runtime ray, or change", *(f"  {p}" for p in problems)]))
+        return planned
+
+    def _parts(self, planned: Plan) -> list[Part]:
+        nodes = self.topology.nodes
+        counts = np.array([self.counts[p] for p in nodes], dtype=float)
+        alpha = planned.schedule(nodes).table(nodes, planned.rounds)
+        constants = planned.mechanism, planned.loss, planned.regularizer, planned.C, planned.rho, planned.eta
+        public = self.topology, self.schema, counts, *constants, alpha, planned.centrings, planned.output
+        return [Part(me, *public) for me in nodes]
+
+    def _orders(
+        self,
+        planned: Plan,
+        parts: list[Part],
+        run_id: str,
+        out: Path,
+        who: str,
+        draws: Draws | None,
+        at: Callable[[str], None],
+    ) -> list[Order]:
+        home, seed = self.path.parent.resolve(), self.file.run.seed
+        sections = {section.name: section for section in self.file.nodes}
+        config = bytes.fromhex(digest(self._said(planned)))
+        made = []
+        for part in parts:
+            section = sections[part.me]
+            made.append(
+                Order(
+                    part=part,
+                    rows=home / str(section.file),
+                    separator=self.file.data.separator,
+                    run=run_id,
+                    config=config,
+                    events=tuple(event for event in planned.events if event.node == part.me),
+                    ledger=None if section.ledger is None else home / section.ledger,
+                    messages=out / _MESSAGES,
+                    dataset=self.file.data.description,
+                    who=who,
+                    draws=draws or (System() if seed is None else Keyed(seed)),
+                    at=at,
+                )
+            )
+        return made
+
+
+class Ranks:
+    """Puts what single nodes tell of their rounds into order: a round is recorded when all nodes have told theirs.
+
+    Parameters
+    ----------
+    folder, planned, nodes
+        Where it is recorded; the plan; the order of nodes.
+    on_round
+        Called with every round and the number of rounds.
+    """
+
+    def __init__(
+        self, folder: RunFolder, planned: Plan, nodes: tuple[str, ...], on_round: Callable[[Round, int], None] | None
+    ) -> None:
+        self.folder, self.planned, self.nodes, self.on_round = folder, planned, nodes, on_round
+        self._rounds: dict[int, dict[str, Told]] = {}
+
+    def take(self, told: Told) -> None:
+        """One node's round; those of a node come in order."""
+        n = told.round
+        self._rounds.setdefault(n, {})[told.node] = told
+        if len(self._rounds[n]) < len(self.nodes):
+            return
+        found = self._rounds.pop(n)
+        ranked = [found[node] for node in self.nodes]
+        self.folder.append(
+            {"round": n, "node": t.node, "alpha": alpha, "disagreement": t.disagreement, "change": t.change}
+            for t, alpha in zip(ranked, self.planned.alphas, strict=True)
+        )
+        if self.on_round:
+            apart, change = (np.array([[getattr(t, name)] for t in ranked]) for name in ("disagreement", "change"))
+            self.on_round(Round(n, np.array([self.planned.eta]), apart, change), self.planned.rounds)

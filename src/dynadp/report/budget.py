@@ -1,0 +1,226 @@
+"""What a run costs each node under every valid accounting, and what its ledger has left."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from json import loads
+from math import ceil, floor, inf, isfinite, log10
+from pathlib import Path
+from typing import Any
+
+from dynadp.errors import DynadpError, RecordError
+from dynadp.privacy.accountant import Total, network, total, totals
+from dynadp.privacy.events import Event
+from dynadp.privacy.filter import Cap
+from dynadp.privacy.ledger import Ledger
+from dynadp.record import read_file
+from dynadp.report.story import STATUS, Story
+
+IN_USE = "in use: the smallest"
+STEPS = 24  # points of a curve over rounds, at most
+WORDS = {
+    "sum": ("plain sum", "adds up alpha; holds without any delta"),
+    "pure": ("best from alpha alone", "knows of each release only its alpha"),
+    "loss distribution": ("law of the loss", "knows how the loss of each release is distributed"),
+    "renyi": ("Rényi", "from moments of the loss"),
+    "odometer": ("odometer", "holds even if later rounds had been chosen after seeing earlier ones"),
+    "none": ("none", "an event is unknown"),
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One valid figure: who computes it, what it is, and whether it is the one in use."""
+
+    name: str
+    words: str
+    epsilon: float
+    delta: float
+    used: bool
+
+
+@dataclass(frozen=True)
+class Purse:
+    """What a node's ledger says.
+
+    Attributes
+    ----------
+    cap
+        (epsilon, delta), or None.
+    spent, taken
+        Shares of the cap: released so far; with what open runs reserved. 1 where a plan took all of it.
+    odometer
+        epsilon of everything that was released, however runs were chosen.
+    releases, planned
+        Of this run.
+    whole
+        Whether one plan took the whole cap.
+    head
+        Hash of the last entry.
+    evaluations
+        Noisy accuracies that were charged: when, of what, alpha and the released number.
+    """
+
+    cap: tuple[float, float] | None
+    spent: float
+    taken: float
+    odometer: float
+    releases: int
+    planned: int
+    whole: bool
+    head: str
+    evaluations: tuple[Mapping[str, Any], ...]
+
+
+def up(value: float | None, digits: int = 4) -> str:
+    """A loss in so many digits, never rounded down.
+
+    >>> up(0.99884621), up(1.9991), up(0.0), up(float("inf"))
+    ('0.9989', '2', '0', 'no bound')
+    """
+    if value is None or not isfinite(value):
+        return "no bound"
+    if value <= 0:
+        return "0"
+    scale = 10.0 ** (digits - 1 - floor(log10(value)))
+    return f"{ceil(value * scale - 1e-6) / scale:.{digits}g}"
+
+
+def figures(own: Sequence[Event], delta: float) -> list[Figure]:
+    """All valid totals of one node's events, with the one in use marked."""
+    found = total(own, delta)
+    values = {"sum": found.epsilon_sum, "pure": found.epsilon_pure, found.method: found.epsilon}
+    out = [
+        Figure(*WORDS[name], epsilon, 0.0 if name == "sum" else delta, name == found.method) for name, epsilon in values.items()
+    ]
+    if delta > 0 and isfinite(found.epsilon) and found.epsilon > 0:
+        out.append(Figure(*WORDS["odometer"], Cap.of(found.epsilon, delta).odometer(own), delta, False))
+    return out
+
+
+def by_node(events: Iterable[Event]) -> dict[str, list[Event]]:
+    """Each node's events."""
+    out: dict[str, list[Event]] = {}
+    for event in events:
+        out.setdefault(event.node, []).append(event)
+    return out
+
+
+def worst(events: Sequence[Event], delta: float) -> tuple[str, list[Event]]:
+    """The node that loses most, and its events."""
+    found = totals(events, delta)
+    node = max(found, key=lambda name: found[name].epsilon)
+    return node, [event for event in events if event.node == node]
+
+
+def over_rounds(own: Sequence[Event], delta: float, steps: int = STEPS) -> list[dict[str, Any]]:
+    """Totals of one node after 1, ..., T rounds under each accounting: ``round``, ``epsilon``, ``accounting``."""
+    rounds = sorted({event.round for event in own})
+    picks = sorted({rounds[round(i * (len(rounds) - 1) / (steps - 1))] for i in range(steps)})
+    rows = []
+    for n in picks:
+        found = total([event for event in own if event.round <= n], delta)
+        values = {WORDS["sum"][0]: found.epsilon_sum, WORDS["pure"][0]: found.epsilon_pure, IN_USE: found.epsilon}
+        rows += [{"round": n, "epsilon": e, "accounting": name} for name, e in values.items() if isfinite(e)]
+    return rows
+
+
+def agreed(story: Story) -> tuple[tuple[Event, ...], Total] | None:
+    """All planned events and the network's total; None where nothing is protected or the record tells too little yet.
+
+    A record that has its own total must agree with the events: otherwise it was changed or comes from another version.
+    """
+    events = story.events() or (_reserved(story) if story.plan else None)
+    if events is None or story.plan is None:
+        return None
+    found = network(events, story.plan.delta)
+    told = story.plan.total
+    if told is not None and told["epsilon"] is not None and abs(told["epsilon"] - found.epsilon) > 1e-6 * found.epsilon:
+        raise RecordError(
+            f"{story.home}: run.json tells a total of epsilon = {told['epsilon']:.6g}, its plan costs {found.epsilon:.6g}; the "
+            "file was changed, or another version of dynadp wrote it: ask `dynadp ledger show` instead"
+        )
+    return events, found
+
+
+def ledger_files(story: Story) -> dict[str, Path]:
+    """The nodes' ledgers, as far as they can be reached from here and know this run."""
+    config, found = story.record["config"], {}
+    if story.kind == "network":
+        for node, home in story.folders.items():
+            try:
+                told = read_file(home / "status.json", STATUS).get("ledger")
+            except RecordError:
+                continue
+            if told is not None and Path(told).exists():
+                found[node] = Path(told)
+    elif story.kind == "one process":
+        home = story.home.resolve()
+        bases = [*home.parents[:3], Path.cwd()]
+        for section in config["file"]["nodes"]:
+            if section.get("ledger"):
+                known = (base / section["ledger"] for base in bases if _knows(base / section["ledger"], story.run_id))
+                if (file := next(known, None)) is not None:
+                    found[section["name"]] = file
+    return found
+
+
+def _reserved(story: Story) -> tuple[Event, ...] | None:
+    """The plan as the ledgers have it, where all can be reached: known before the first message."""
+    files, out = ledger_files(story), list[Event]()
+    for node in story.topology.nodes:
+        try:
+            with Ledger.open(files[node], read_only=True) as ledger:
+                own = ledger.reserved(story.run_id)
+        except (KeyError, DynadpError):
+            return None
+        if own is None:
+            return None
+        out += own
+    return tuple(out)
+
+
+def purse(path: Path, run: str) -> Purse:
+    """What the ledger says, about this run and in all."""
+    with Ledger.open(path, read_only=True) as ledger:
+        cap, spent, counted, head = ledger.cap, ledger.spent(), ledger.counted(), ledger.head
+        planned, whole, evaluations = 0, False, []
+        for entry in ledger.entries():
+            if entry.kind == "reserve":
+                planned = len({event["round"] for event in entry.details["plan"]}) if entry.run == run else planned
+                whole |= entry.details["basis"] == "plan" and bool(ledger.rounds(str(entry.run)))
+            elif entry.kind == "spend" and str(entry.run).startswith("evaluation ") and entry.message is not None:
+                alpha = sum(event["alpha"] for event in entry.details["events"])
+                evaluations.append({"at": entry.at, "alpha": alpha, "accuracy": float(loads(entry.message))})
+        releases = len(ledger.rounds(run))
+    if cap is None:
+        return Purse(None, 0.0, 0.0, 0.0, releases, planned, whole, head, tuple(evaluations))
+    used, taken = (1.0 if whole else _share(cap, events) for events in (spent, counted))
+    lost = cap.odometer(spent)
+    return Purse((cap.epsilon, cap.delta), used, taken, lost, releases, planned, whole, head, tuple(evaluations))
+
+
+def purses(story: Story, files: Mapping[str, Path]) -> dict[str, Purse | str]:
+    """Every ledger's purse, or the sentence that says why it cannot be read."""
+    out: dict[str, Purse | str] = {}
+    for node, file in files.items():
+        try:
+            out[node] = purse(file, story.run_id)
+        except (DynadpError, OSError) as error:
+            out[node] = str(error)
+    return out
+
+
+def _share(cap: Cap, events: Sequence[Event]) -> float:
+    """How much of the cap is taken, by the rule that leaves more."""
+    plain, moment = cap.spent(events)
+    return min(1.0, plain / cap.epsilon, moment / cap.budget if cap.budget > 0 else inf)
+
+
+def _knows(path: Path, run: str) -> bool:
+    if not path.is_file():
+        return False
+    try:
+        with Ledger.open(path, read_only=True) as ledger:
+            return any(entry.kind == "reserve" and entry.run == run for entry in ledger.entries())
+    except DynadpError:
+        return False
