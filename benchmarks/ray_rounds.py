@@ -16,8 +16,9 @@ from dynadp.clusters import ClusterJob
 from dynadp.runtime.books import now
 from dynadp.runtime.ray import Company, cluster
 
-DIMENSIONS = (105,)
+DIMENSIONS = (105, 1_000, 10_000)
 KILLED = 3  # actors, one after the other
+REPEATS = 5  # at the first dimension: other work on the cores only adds, so the least median counts
 
 
 class Trail:
@@ -27,12 +28,13 @@ class Trail:
         self.folder, self.points = folder, list[tuple[str, float]]()
 
     def __call__(self, point: str) -> None:
+        """Note the time."""
         self.points.append((point, time.perf_counter()))
         if point == "closed":
             (self.folder / f"{os.getpid()}.json").write_text(json.dumps({"points": self.points}))
 
 
-def trained(file: Path, d: int) -> dict[str, Any]:
+def trained(file: Path) -> dict[str, Any]:
     """Medians over rounds and nodes, in milliseconds, and the largest actor in MiB."""
     trails, found = file.parent / "trails", dict[str, Any]()
     trails.mkdir()
@@ -55,6 +57,12 @@ def trained(file: Path, d: int) -> dict[str, Any]:
     found["round"] = 1e3 * statistics.median(sum(spans.values()) for spans in parts)
     found["beyond"] = 1e3 * statistics.median(sum(spans.values()) - spans["computed"] for spans in parts)
     return found
+
+
+def repeated(d: int) -> dict[str, Any]:
+    """One run."""
+    with tempfile.TemporaryDirectory() as name:
+        return trained(make(Path(name), d))
 
 
 def recovery(file: Path) -> list[float]:
@@ -95,8 +103,7 @@ def run() -> Report:
     lines, figures, details = [], [], {}
     with cluster():
         for d in DIMENSIONS:
-            with tempfile.TemporaryDirectory() as name:
-                found = trained(make(Path(name), d), d)
+            found = min((repeated(d) for _ in range(REPEATS if d == DIMENSIONS[0] else 1)), key=lambda one: one["beyond"])
             median = found["median"]
             lines.append(
                 (d, found["round"], median["computed"], median["spent"], median["received"], found["beyond"], found["peak"])
@@ -109,9 +116,10 @@ def run() -> Report:
             details["recovery"] = again = recovery(make(Path(name), DIMENSIONS[0], rounds=1500))
     header = ("d", "round", "own solve", "spend", "wait", "beyond own solve", "peak MiB")
     text = (
-        f"Ring of {NODES} actors of a Ray cluster on one machine, {ROWS} rows each, primal perturbation, {ROUNDS} rounds, token "
-        "authentication, every release in a ledger (SQLite, fsync) before it is sent. Medians over rounds and nodes, "
-        f"milliseconds; 'beyond own solve' includes waiting for neighbours that share the cores.\n\n{table(header, lines)}\n\n"
+        f"Ring of {NODES} actors of a Ray cluster on one machine, {ROWS} rows each, primal perturbation, {ROUNDS} rounds, token"
+        " authentication, every release in a ledger (SQLite, fsync) before it is sent. Medians over rounds and nodes "
+        f"(d = {DIMENSIONS[0]}: the least of {REPEATS} runs), milliseconds; 'beyond own solve' includes waiting for neighbours "
+        f"that share the cores.\n\n{table(header, lines)}\n\n"
         f"An actor's process killed: the run went on after {', '.join(f'{s:.1f}' for s in again)} s."
     )
     return Report("ray_rounds", figures, text, details)

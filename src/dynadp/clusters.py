@@ -146,6 +146,7 @@ class ClusterJob(Job):
                     part=part,
                     rows=home / str(section.file),
                     separator=self.file.data.separator,
+                    memory=self.file.data.memory,
                     run=run_id,
                     config=config,
                     events=tuple(event for event in planned.events if event.node == part.me),

@@ -78,7 +78,8 @@ def coded_batches(given: Source, numbers: Sequence[str], texts: Sequence[str], s
     given.require((*numbers, *texts))
     file = _opened(given, (*numbers, *texts))
     names = tuple(dict.fromkeys((*numbers, *texts)))
-    makers = {name: _maker(given, name, file.schema_arrow.field(name).type, name in texts) for name in names}
+    kinds = _told(given, lambda: {name: file.schema_arrow.field(name).type for name in names})
+    makers = {name: _maker(given, name, kind, name in texts) for name, kind in kinds.items()}
     batches = file.iter_batches(batch_size=size, columns=list(names), use_threads=True)
 
     def following() -> CodedTable | None:

@@ -141,7 +141,7 @@ class Advice:
         if not found.interior:
             return {"alpha": None, "reasons": ["No alpha stands out between the ends that were tried.", *reasons]}
         epsilon = float(np.exp(np.interp(np.log(found.alpha), np.log(alphas), np.log([p["epsilon"] for p in self.points]))))
-        return {"alpha": found.alpha, "epsilon": epsilon, "reasons": reasons}
+        return {"alpha": found.alpha, "epsilon": float(f"{epsilon:.3g}"), "reasons": reasons}
 
     def _chosen(self, epsilon: float) -> dict[str, Any]:
         planned = self.planned(epsilon)

@@ -97,6 +97,7 @@ class Explorer:
     def __init__(self, advice: Advice, watch: Watch) -> None:
         self.advice, self.watch = advice, watch
         self.swept, self.over = 0, Event()
+        self.worker: Thread | None = None
 
     def prepare(self) -> None:
         """In a thread of its own: what the page asks for first, then the sweep."""
@@ -106,10 +107,18 @@ class Explorer:
 
         def work() -> None:
             bundle()
-            self.advice.totals(self.advice.setting.epsilon)
-            self.advice.sweep(point, self.over.is_set)
+            if not self.over.is_set():
+                self.advice.totals(self.advice.setting.epsilon)
+                self.advice.sweep(point, self.over.is_set)
 
-        Thread(target=work, daemon=True).start()
+        self.worker = Thread(target=work, daemon=True)
+        self.worker.start()
+
+    def close(self) -> None:
+        """Wait for the thread, a few seconds at most: ending Python while Vega is put together would abort the process."""
+        self.over.set()
+        if self.worker is not None:
+            self.worker.join()
 
     async def follow(self) -> None:
         """Look at the folder, again and again."""

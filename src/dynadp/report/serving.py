@@ -111,4 +111,5 @@ def serve(shown: Any, token: str, port: int, ready: Callable[[str], None]) -> in
     server = Server(config)
     with listening:
         server.run([listening])
+    shown.close()
     return server.came

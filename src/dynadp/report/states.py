@@ -49,7 +49,7 @@ def states(story: Story, reached: int) -> dict[str, State]:
         if node in told:
             out[node] = told[node][0]
         else:
-            seen = {links[node] for _, links in told.values() if node in links}
+            seen = {links[node] for state, links in told.values() if node in links and state.look in ("agreeing", "running")}
             word = "up" if "up" in seen else "away" if "away" in seen else ""
             words = {"up": "up, seen by a neighbour", "away": "away, says a neighbour", "": "not seen from here"}[word]
             out[node] = State({"up": "running", "away": "away", "": "unknown"}[word], words, 0)

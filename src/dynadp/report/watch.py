@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dynadp.errors import DynadpError
+from dynadp.errors import DynadpError, RecordError
 from dynadp.privacy.accountant import Total
 from dynadp.privacy.events import Event
 from dynadp.report.answers import Accuracy, answers
@@ -13,7 +13,7 @@ from dynadp.report.drawing import drawing, in_words
 from dynadp.report.page import environment, guarantee
 from dynadp.report.rounds import Rounds, Row
 from dynadp.report.states import LOOKS, State, states
-from dynadp.report.story import Story
+from dynadp.report.story import Story, run_folders
 
 SHOWN = 12  # nodes whose budget is drawn; the rest is in a list that opens
 Signature = tuple[tuple[str, float], ...]
@@ -62,8 +62,8 @@ class Watch:
         if self.path is None:
             return self._tell("")
         if not any(self.path.glob("run.json")) and not any(self.path.glob("*/run.json")):
-            self.story = None
-            return self._tell(f"Nothing runs in {self.path} yet. This page shows it as soon as it begins.")
+            self.story, self._seen = None, ()
+            return self._tell(_why_not_yet(self.path))
         if (seen := self._signature()) != self._seen:
             self._read()
             self._seen = seen
@@ -137,6 +137,16 @@ class Watch:
             "nodes": pieces.render(part="nodes", **shared),
             "budgets": pieces.render(part="budgets", total=self._counted[1] if self._counted else None, **shared),
         }
+
+
+def _why_not_yet(path: Path) -> str:
+    """What there is instead of a run: nothing, or nodes that have not agreed on one."""
+    if any(path.glob("**/status.json")):
+        try:
+            run_folders(path)
+        except RecordError as error:
+            return str(error)
+    return f"Nothing runs in {path} yet. This page shows it as soon as it begins."
 
 
 def _times(files: Any) -> Signature:

@@ -100,7 +100,7 @@ class Order:
     ----------
     part
         What is public about the run, from this node.
-    rows, separator
+    rows, separator, memory
         The file of its rows, where all hosts find it.
     run, config
         The run's name in ledgers, and 32 bytes that stand for all that was decided.
@@ -121,6 +121,7 @@ class Order:
     part: Part
     rows: Path
     separator: Any
+    memory: int | None
     run: str
     config: bytes = field(repr=False)
     events: tuple[Spent, ...] = field(repr=False)
@@ -222,7 +223,7 @@ class Crew:
         try:
             self._same_version()
             for me, order in self._orders.items():
-                validate(order.part.schema, source(order.rows, separator=order.separator), me)
+                validate(order.part.schema, source(order.rows, separator=order.separator, memory=order.memory), me)
         except (DynadpError, OSError) as error:
             return _tellable(error)
         return None
@@ -391,7 +392,7 @@ class Crew:
                 actor.ask.remote(self._name, n)
 
     def _part(self, order: Order, post: Post, outbox: Outbox) -> Generator[Want, None, Outcome]:
-        me, rows = order.part.me, source(order.rows, separator=order.separator)
+        me, rows = order.part.me, source(order.rows, separator=order.separator, memory=order.memory)
 
         def publish(data: bytes, kind: Kind, n: int) -> None:
             heard = not post.missing("message", n + 1, order.part.neighbours)  # a replay: who went on has had this letter

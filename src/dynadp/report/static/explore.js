@@ -90,7 +90,7 @@ async function swept(found) {
   if (found.source) at("source").textContent = at("source-2").textContent = found.source;
   if (found.chart) {
     const medians = found.points.map((point) => point.median);
-    const low = Math.min(...medians), high = Math.max(...medians);
+    const low = Math.ceil(10 * Math.min(...medians)) / 10, high = Math.floor(10 * Math.max(...medians)) / 10; // all can be had
     Object.assign(at("accuracy"), { min: low.toFixed(1), max: high.toFixed(1), disabled: false });
     at("accuracy-low").textContent = `fewer right (${low.toFixed(1)}), more private`;
     at("accuracy-high").textContent = `more right (${high.toFixed(1)}), less private`;

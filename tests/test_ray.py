@@ -1,0 +1,765 @@
+"""Nodes as actors: the same run as in one process, whatever happens to actors and hosts.
+
+``Pretended`` is Ray in this process: calls are threads, and a killed actor's threads live on as those of a host that was given
+up for lost too early. The rest is the real Ray: a cluster of this machine, and two hosts that are two raylets.
+"""
+
+import contextlib
+import csv
+import functools
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tomli_w
+from click.testing import CliRunner
+
+from dynadp import Primal, Topology
+from dynadp.cli import main
+from dynadp.clusters import ClusterJob
+from dynadp.data import Schema
+from dynadp.datasets import census, census_schema
+from dynadp.errors import BudgetRefused, ConfigError, DataError, DeclarationError, RecordError
+from dynadp.jobs import Job
+from dynadp.noise import Keyed
+from dynadp.privacy.events import L2Laplace
+from dynadp.privacy.filter import Cap
+from dynadp.privacy.ledger import Ledger
+from dynadp.record import load_model, read_rounds
+from dynadp.runtime.ray import Checksum, Fenced, cluster, spread
+from dynadp.sweeps import compare_schedules, here, sweep
+
+NAMES = ("north", "south", "west", "east", "centre")
+SMALL = ("age", "schooling", "hours", "sex", "status")
+SEED, LONG = 7, 120
+STAMP = {"who": "test", "at": "2026-03-01T12:00:00+00:00"}
+DUAL = {"mechanism": "dual", "alpha": 0.5, "delta": 1e-5}
+PRIMAL = {"mechanism": "primal", "alpha": 0.5, "delta": 1e-5}
+PLANNED = {"mechanism": "primal", "epsilon": 4.0, "delta": 1e-5}
+TRAINING = {"rounds": 6, "rho": 1e-3, "eta": 0.05}
+
+
+class Pinned(Keyed):
+    """Draws that can be had again, for ledgers that refuse seeded ones."""
+
+    seeded = False
+
+
+class Killing:
+    """Ends its process at the K-th passing of a point, once in all."""
+
+    def __init__(self, folder, point, k):
+        self.mark, self.point, self.k, self.passed = Path(folder) / f"killed at {point}", point, k, Counter()
+
+    def __call__(self, point):
+        self.passed[point] += 1
+        if point == self.point and self.passed[point] == self.k:
+            try:
+                os.close(os.open(self.mark, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+# ------------------------------------------------------------------------------------------------------------------ runs
+
+
+def make(home, *, nodes=3, rows=120, columns=SMALL, topology=None, privacy=DUAL, seed=None, rounds=6, output="network"):
+    """A run file with its rows, and ledgers unless it is seeded."""
+    home.mkdir(parents=True, exist_ok=True)
+    names = NAMES[:nodes]
+    data = census(rows * nodes, seed=4, nodes=nodes, heterogeneity=0.4, test_rows=0)
+    chosen = tuple(column for column in census_schema().columns if columns is None or column.name in columns)
+    (home / "schema.json").write_text(Schema(columns=chosen, label=data.schema.label, norm=2.0).model_dump_json())
+    for i, name in enumerate(names):
+        own = {column: cells[data.node == i].tolist() for column, cells in data.train.items()}
+        with open(home / f"{name}.csv", "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(own)
+            writer.writerows(zip(*own.values(), strict=True))
+        if seed is None:
+            with Ledger.create(home / f"{name}.sqlite", name, **STAMP) as ledger:
+                ledger.set_cap(Cap.of(100.0, 1e-5), **STAMP)
+    said = {
+        "run": {"name": "trial", "output": output, **({} if seed is None else {"seed": seed})},
+        "data": {"schema": "schema.json"},
+        "nodes": [{"name": n, "file": f"{n}.csv", **({"ledger": f"{n}.sqlite"} if seed is None else {})} for n in names],
+        "topology": topology or {"family": "ring"},
+        "privacy": privacy,
+        **({"training": {**TRAINING, "rounds": rounds}} if "alpha" in privacy else {}),
+    }
+    (home / "run.toml").write_text(tomli_w.dumps(said))
+    return home / "run.toml"
+
+
+def run(file, out="out", *, per_actor=None, pinned=SEED, **given):
+    job = replace(ClusterJob.at(file), per_actor=per_actor)
+    draws = Pinned(pinned) if pinned is not None and job.file.run.seed is None else None
+    return job.run(file.parent / out, who="test", created=STAMP["at"], draws=draws, **given)
+
+
+def in_one_process(home, **given):
+    """The same run, seeded, in one process: what pinned draws must give."""
+    file = make(home, seed=SEED, **given)
+    Job.load(file).run(home / "out", who="test", created=STAMP["at"])
+    return vector(home / "out")
+
+
+def vector(folder):
+    model = load_model(folder)
+    return np.append(model.coef, model.intercept)
+
+
+@functools.cache
+def planned_by(file):
+    return Job.load(file).plan()
+
+
+def spends(file, name):
+    """{round: message} of a node's ledger, which must hold one run, closed, as it was planned."""
+    planned = planned_by(file)
+    with Ledger.open(file.parent / f"{name}.sqlite", read_only=True) as ledger:
+        assert ledger.verify() == []
+        assert ledger.spent() == [event for event in planned.events if event.node == name]
+        entries = list(ledger.entries())
+    assert Counter(entry.kind for entry in entries)["close"] == 1
+    spent = [entry for entry in entries if entry.kind == "spend"]
+    assert len({entry.run for entry in spent}) == 1
+    assert sorted(entry.round for entry in spent) == list(range(0 if planned.centrings else 1, planned.rounds + 1))
+    return {entry.round: entry.message for entry in spent}
+
+
+class Sentry:
+    """Sees all letters that actors hold when every node has told its last round."""
+
+    def __init__(self, file, get):
+        self.topology, self.get, self.company, self.held = Job.load(file).topology, get, None, {}
+        self.messages = planned_by(file).rounds + bool(planned_by(file).centrings)
+
+    def start(self, company):
+        self.company = company
+
+    def round(self, entry, rounds):
+        if entry.number == rounds:
+            for p, me in enumerate(self.topology.nodes):
+                for author in (me, *(self.topology.nodes[j] for j in self.topology.neighbours(p))):
+                    self.see(me, author)
+
+    def see(self, me, author):
+        for _ in range(10 * LONG):
+            self.held[me, author] = self.get(self.company.home(me).letters.remote(me, author))
+            if len(self.held[me, author]) == self.messages:
+                return
+            time.sleep(0.1)  # an actor that was started again a moment ago replays
+        raise AssertionError(f"{me} does not get all letters of {author}")
+
+    def sound(self, file):
+        """What was spent is what was sent, byte for byte and one to one."""
+        assert self.held
+        for (me, author), letters in self.held.items():
+            assert letters == spends(file, author), (me, author)
+
+
+# ------------------------------------------------------------------------------------------------------ Ray, pretended
+
+
+class Pretended:
+    """Ray's calls in this process; what is pickled there is pickled here."""
+
+    class exceptions:
+        class RayError(Exception):
+            pass
+
+        class RayActorError(RayError):
+            pass
+
+        class RayTaskError(RayError):
+            pass
+
+    cloudpickle = pickle
+
+    def __init__(self, cores=1):
+        self.pool, self.named, self.made, self.cores, self.objects = ThreadPoolExecutor(64), {}, {}, cores, {}
+        self.calls, self.lose = Counter(), lambda name, method: False
+        self.pending, self.crews, self.lock = [], {}, threading.RLock()
+
+    def cluster_resources(self):
+        return {"CPU": float(self.cores)}
+
+    def is_initialized(self):
+        return True
+
+    def put(self, value):
+        self.objects[len(self.objects)] = value
+        return len(self.objects) - 1
+
+    def get(self, ref):
+        if isinstance(ref, int):
+            return self.objects[ref]
+        return [one.result(LONG) for one in ref] if isinstance(ref, list) else ref.result(LONG)
+
+    def wait(self, refs, num_returns=1, timeout=None):
+        done, left = wait(refs, timeout, FIRST_COMPLETED if num_returns == 1 else "ALL_COMPLETED")
+        return list(done), list(left)
+
+    def kill(self, actor):
+        with self.lock:
+            self.named.pop(actor.name, None)
+            ended = self.crews.pop(actor.name)
+        for crew in ended:
+            crew._fail(SystemExit())  # the next time it looks
+            crew._thread and crew._thread.join(LONG)
+
+    def get_actor(self, name, namespace):
+        return self.handle(name)
+
+    def get_runtime_context(self):
+        return SimpleNamespace(get_node_id=lambda: "here")
+
+    def remote(self, kind):
+        def options(name, **_):
+            def start(*given):
+                self.made[name] = lambda: kind(*pickle.loads(pickle.dumps(given)))
+                self.restart(name)
+                return self.handle(name)
+
+            return SimpleNamespace(remote=start)
+
+        return SimpleNamespace(options=options, remote=lambda **given: self.pool.submit(kind, **self.fetched(given)))
+
+    def fetched(self, given):
+        return given
+
+    def restart(self, name):
+        """A new incarnation, which gets the calls that are open; the old one's threads go on."""
+        fresh = self.made[name]()
+        with self.lock:
+            self.named[name] = fresh
+            self.crews.setdefault(name, []).append(fresh)
+            for to, method, given, answer in self.pending:
+                if to == name:
+                    self.pool.submit(self.attempt, fresh, to, method, given, answer)
+
+    def handle(self, name):
+        class Handle:
+            def __getattr__(handle, method):
+                return SimpleNamespace(remote=lambda *given: self.call(name, method, given))
+
+        handle = Handle()
+        handle.__dict__["name"] = name
+        return handle
+
+    def call(self, name, method, given):
+        self.calls[method] += 1
+        answer, given = Future(), pickle.loads(pickle.dumps(given))
+        with self.lock:
+            actor = self.named.get(name)
+            if actor is None or self.lose(name, method):
+                answer.set_result(None)
+                return answer
+            self.pending = [one for one in self.pending if not one[-1].done()]
+            self.pending.append((name, method, given, answer))
+            self.pool.submit(self.attempt, actor, name, method, given, answer)
+        return answer
+
+    def attempt(self, actor, name, method, given, answer):
+        try:
+            result, error = pickle.loads(pickle.dumps(getattr(actor, method)(*given))), None
+        except BaseException as raised:
+            result, error = None, raised
+        with self.lock:
+            if self.named.get(name) is actor and not answer.done():
+                answer.set_result(result) if error is None else answer.set_exception(error)
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    made = Pretended()
+    monkeypatch.setitem(sys.modules, "ray", made)
+    monkeypatch.setattr("dynadp.runtime.ray._AGAIN", 0.05)
+    monkeypatch.setattr("dynadp.runtime.ray._RARELY", 0.2)
+    monkeypatch.setattr("dynadp.runtime.ray._DWELL", 0.01)
+    yield made
+    made.pool.shutdown(wait=False, cancel_futures=True)
+
+
+CASES = {
+    "dual": {"privacy": DUAL, "nodes": 4},
+    "primal": {"privacy": PRIMAL, "topology": {"family": "complete"}, "output": "neighbours"},
+    "centring": {"privacy": PLANNED},
+    "csr": {"privacy": DUAL, "columns": None, "output": "last"},
+    "tail": {"privacy": DUAL, "output": "tail", "topology": {"family": "star"}},
+}
+
+
+@pytest.mark.parametrize(("case", "per_actor"), [*((case, 1) for case in CASES), ("dual", 2), ("centring", None)])
+def test_actors_run_what_one_process_runs(case, per_actor, tmp_path, pretended):
+    given = CASES[case]
+    expected = in_one_process(tmp_path / "one", **given)
+    file = make(tmp_path / "many", **given)
+    sentry, seen = Sentry(file, pretended.get), []
+    result = run(
+        file, per_actor=per_actor, on_start=sentry.start, on_round=lambda *told: (seen.append(told), sentry.round(*told))
+    )
+    np.testing.assert_allclose(vector(file.parent / "out"), expected, rtol=1e-9, atol=1e-12)
+    sentry.sound(file)
+    rounds = Job.load(file).plan().rounds
+    assert [entry.number for entry, _ in seen] == list(range(1, rounds + 1))
+    assert {of for _, of in seen} == {rounds}
+    assert (result["rounds"], result["protected"], result["simulation"]) == (rounds, True, False)
+    mine, theirs = list(read_rounds(file.parent / "out")), list(read_rounds(tmp_path / "one" / "out"))
+    assert [(line["round"], line["node"], line["alpha"]) for line in mine] == [
+        (line["round"], line["node"], line["alpha"]) for line in theirs
+    ]
+    for key in ("disagreement", "change"):
+        np.testing.assert_allclose([line[key] for line in mine], [line[key] for line in theirs], rtol=1e-6, atol=1e-9)
+
+
+def test_a_seeded_run_is_a_simulation_and_leaves_no_messages(tmp_path, pretended):
+    expected = in_one_process(tmp_path / "one")
+    file = make(tmp_path / "many", seed=SEED)
+    result = run(file)
+    assert not result["protected"]
+    assert result["simulation"]
+    assert "SIMULATION" in result["statement"]
+    np.testing.assert_allclose(vector(file.parent / "out"), expected, rtol=1e-9, atol=1e-12)
+    assert sorted(path.name for path in (file.parent / "out").iterdir()) == ["model.json", "rounds.jsonl", "run.json"]
+    there = json.loads((tmp_path / "one" / "out" / "model.json").read_text())
+    here_ = json.loads((file.parent / "out" / "model.json").read_text())
+    assert here_["privacy"] == there["privacy"]
+
+
+@pytest.mark.parametrize("pinned", [SEED, None])
+def test_two_incarnations_at_once_send_one_letter_a_round(pinned, tmp_path, pretended):
+    """Every actor is replaced again and again while its predecessors go on: with the system's entropy, all of them draw."""
+    file = make(tmp_path, privacy=PLANNED, nodes=3)
+    sentry, rng = Sentry(file, pretended.get), np.random.default_rng(3)
+
+    def on_round(entry, rounds):
+        sentry.round(entry, rounds)
+        if entry.number % 2 and entry.number < rounds:
+            pretended.restart(str(rng.choice(list(sentry.company.actors))))
+
+    run(file, pinned=pinned, on_start=sentry.start, on_round=on_round)
+    sentry.sound(file)
+    if pinned is not None:
+        expected = in_one_process(tmp_path / "one", privacy=PLANNED)
+        np.testing.assert_allclose(vector(tmp_path / "out"), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_letters_that_are_lost_are_asked_for(tmp_path, pretended):
+    rng, lock = np.random.default_rng(0), threading.Lock()
+
+    def lose(name, method):
+        with lock:
+            return method == "take" and rng.random() < 0.3
+
+    pretended.lose = lose
+    file = make(tmp_path, privacy=PLANNED)
+    sentry = Sentry(file, pretended.get)
+    run(file, on_start=sentry.start, on_round=sentry.round)
+    pretended.lose = lambda name, method: False
+    assert pretended.calls["ask"] > 6
+    for name in NAMES[:3]:
+        spends(file, name)
+    np.testing.assert_allclose(
+        vector(tmp_path / "out"), in_one_process(tmp_path / "one", privacy=PLANNED), rtol=1e-9, atol=1e-12
+    )
+
+
+class Stop(Exception):
+    """Somebody stops the driver."""
+
+
+@pytest.mark.parametrize("runtime", [ClusterJob, Job])
+@pytest.mark.parametrize("seed", [None, SEED])
+def test_a_run_that_was_stopped_goes_on_here_or_there(runtime, seed, tmp_path, pretended):
+    file = make(tmp_path, seed=seed)
+
+    def stop(entry, rounds):
+        if entry.number == 3:
+            raise Stop
+
+    with pytest.raises(Stop):
+        run(file, on_round=stop)
+    with pytest.raises(RecordError, match="nothing is overwritten"):
+        run(file)
+    job = runtime.load(file)
+    job.run(tmp_path / "out", resume=True, who="test", created=STAMP["at"])
+    assert len(list(read_rounds(tmp_path / "out"))) == 18
+    if seed is None:
+        for name in NAMES[:3]:
+            spends(file, name)
+    else:
+        np.testing.assert_allclose(vector(tmp_path / "out"), in_one_process(tmp_path / "one"), rtol=1e-9, atol=1e-12)
+    with pytest.raises(ConfigError, match="finished"):
+        job.run(tmp_path / "out", resume=True, who="test", created=STAMP["at"])
+
+
+def test_a_bad_cell_is_found_before_anything_is_reserved(tmp_path, pretended):
+    file = make(tmp_path)
+    rows = (tmp_path / "south.csv").read_text().splitlines()
+    rows[7] = rows[7].replace(",", ",bad", 1)
+    (tmp_path / "south.csv").write_text("\n".join(rows) + "\n")
+    with pytest.raises(DataError, match=r"south.*row 6") as caught:
+        run(file)
+    assert "bad" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+    with Ledger.open(tmp_path / "south.sqlite", read_only=True) as ledger:
+        assert ledger.counted() == []
+
+
+def test_a_refused_budget_leaves_no_folder_and_no_reservation(tmp_path, pretended):
+    file = make(tmp_path)
+    with Ledger.open(tmp_path / "west.sqlite") as ledger:
+        ledger.set_cap(Cap.of(0.1, 1e-5), **STAMP)
+    with pytest.raises(BudgetRefused, match="do not fit"):
+        run(file)
+    assert not (tmp_path / "out").exists()
+    for name in NAMES[:3]:
+        with Ledger.open(tmp_path / f"{name}.sqlite", read_only=True) as ledger:
+            assert ledger.counted() == []
+
+
+def test_trouble_in_an_actor_ends_the_run_and_is_told(tmp_path, pretended):
+    file = make(tmp_path)
+
+    def gone(company):
+        (tmp_path / "north.sqlite").unlink()
+
+    with pytest.raises(Exception, match=r"no ledger at|north\.sqlite"):
+        run(file, on_start=gone)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"privacy": {"mechanism": "none"}}, "Algorithm 1 runs in one process"),
+        ({"privacy": {**PRIMAL, "own": "paper"}}, "networks run own = 'public'"),
+    ],
+)
+def test_what_actors_cannot_run_is_refused(change, words, tmp_path, pretended):
+    file = make(tmp_path, **({"seed": SEED} if change["privacy"]["mechanism"] == "none" else {}))
+    import tomllib
+
+    said = tomllib.loads(file.read_text()) | change
+    if change["privacy"]["mechanism"] == "none":
+        said.pop("training", None)
+    file.write_text(tomli_w.dumps(said))
+    with pytest.raises(DeclarationError, match=words):
+        run(file)
+    assert not pretended.calls
+
+
+def test_rows_in_one_file_do_not_travel(tmp_path, pretended):
+    file = make(tmp_path, seed=SEED)
+    import tomllib
+
+    said = tomllib.loads(file.read_text())
+    rows = [(tmp_path / f"{name}.csv").read_text().splitlines() for name in NAMES[:3]]
+    lines = [f"node,{rows[0][0]}", *(f"{name},{line}" for name, own in zip(NAMES, rows, strict=False) for line in own[1:])]
+    (tmp_path / "all.csv").write_text("\n".join(lines) + "\n")
+    said["data"] |= {"file": "all.csv", "node_column": "node"}
+    said["nodes"] = [{"name": name} for name in NAMES[:3]]
+    file.write_text(tomli_w.dumps(said))
+    with pytest.raises(ConfigError, match="each node has a file of its own"):
+        run(file)
+
+
+def test_another_version_on_a_host_is_refused(tmp_path, pretended, monkeypatch):
+    file, told = make(tmp_path), iter(["0.1.0"])
+    monkeypatch.setattr("dynadp.runtime.ray.version", lambda name: next(told, "0.2.0"))
+    with pytest.raises(ConfigError, match=r"has dynadp 0\.2\.0, the driver 0\.1\.0"):
+        run(file)
+
+
+# ------------------------------------------------------------------------------------------------------------ the pieces
+
+
+def test_of_two_that_enter_a_round_both_send_what_the_first_entered(tmp_path):
+    """The check and the entry of one, around those of the other: the ledger's refusal is the fence."""
+    plan = [L2Laplace("north", n, "primal", 0.1, 3) for n in (1, 2)]
+    with Ledger.create(tmp_path / "north", "north", **STAMP) as first, contextlib.ExitStack() as stack:
+        first.set_cap(Cap.of(10.0, 1e-5), **STAMP)
+        second = stack.enter_context(Ledger.open(tmp_path / "north"))
+        mine, theirs = (Fenced({"north": one}, "run", dataset="d", who="w", resume=True) for one in (first, second))
+        mine.reserve(plan)
+        theirs.reserve(plan)
+        a, b = np.arange(3.0), np.ones(3)
+        enter = second.spend
+
+        def late(*given, **more):  # theirs looked and found nothing; meanwhile mine enters
+            mine.spend(1, plan[:1], {"north": a})
+            return enter(*given, **more)
+
+        second.spend = late
+        np.testing.assert_array_equal(theirs.spend(1, plan[:1], {"north": b})["north"], a)
+        second.spend = enter
+        assert first.rounds("run") == [1]
+        with pytest.raises(BudgetRefused):
+            theirs.spend(3, [L2Laplace("north", 3, "primal", 0.1, 3)], {"north": b})
+        mine.spend(2, plan[1:], {"north": a})
+        finish = second.close_run
+
+        def closed(*given, **more):
+            mine.close("finished")
+            return finish(*given, **more)
+
+        second.close_run = closed
+        theirs.close("finished")
+        assert second.is_closed("run")
+        theirs.run = "another"
+        with pytest.raises(BudgetRefused):
+            theirs.close("finished")
+
+
+def test_a_checksum_finds_damage():
+    sum_ = Checksum()
+    sum_.verify(sum_.sign(b"letter"), b"letter")
+    with pytest.raises(ValueError, match="another"):
+        sum_.verify(sum_.sign(b"letter"), b"lettre")
+
+
+def test_addresses_are_checked_before_ray_waits_for_minutes(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+    for address in ("head", "ray://head:10001", "head:"):
+        with pytest.raises(ConfigError, match="expected HOST:PORT"), cluster(address):
+            pass
+    with pytest.raises(ConfigError, match=r"no Ray cluster answers at 127\.0\.0\.1:1 "), cluster("127.0.0.1:1"):
+        pass
+
+
+def dynadp(*words, **env):
+    return CliRunner(env={"COLUMNS": "200", **env}).invoke(main, [str(word) for word in words])
+
+
+def test_the_command_says_what_is_missing(tmp_path, monkeypatch):
+    file = make(tmp_path)
+    done = dynadp("train", file, "--address", "auto")
+    assert (done.exit_code, "give --runtime ray too" in done.output) == (2, True)
+    done = dynadp("train", file, "--out", tmp_path / "out", "--runtime", "ray", "--address", "127.0.0.1:1")
+    assert (done.exit_code, "no Ray cluster answers" in done.output) == (2, True)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = dynadp("train", file, "--out", tmp_path / "out", "--runtime", "ray")
+    assert done.exit_code == 2
+    assert "pip install 'dynadp[ray]'" in done.output
+
+
+def test_an_interrupted_command_says_how_to_go_on(tmp_path, pretended, monkeypatch):
+    file = make(tmp_path)
+
+    def interrupt(*given, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ClusterJob, "run", interrupt)
+    done = dynadp("train", file, "--out", tmp_path / "out", "--runtime", "ray", "--address", "head:6379")
+    assert done.exit_code == 130
+    assert "--runtime ray --address head:6379" in done.output
+    assert "--resume" in done.output
+
+
+# --------------------------------------------------------------------------------------------------------- the real Ray
+
+# Ray leaves sockets and log files to the garbage collector, and its threads may end after a test has.
+real = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(scope="module")
+def _ray_ends():
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # actors find Pinned and Killing
+    with contextlib.ExitStack() as stack:
+        yield stack
+    os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
+
+
+@pytest.fixture
+def ray_here(_ray_ends):
+    """A cluster of this machine, which tests share."""
+    _ray_ends.enter_context(cluster())  # does nothing where it is there already
+    import ray
+
+    return ray
+
+
+class Fate:
+    """Kills actors as rounds pass: {round: how}."""
+
+    def __init__(self, ray, sentry, plan):
+        self.ray, self.sentry, self.plan, self.done = ray, sentry, dict(plan), 0
+
+    def __call__(self, entry, rounds):
+        for n in [n for n in self.plan if n <= entry.number]:
+            how = self.plan.pop(n)
+            actor = list(self.sentry.company.actors.values())[self.done % len(self.sentry.company.actors)]
+            self.done += 1
+            if how == "killed by Ray":
+                self.ray.kill(actor, no_restart=False)
+            else:
+                os.kill(self.ray.get(actor.whereabouts.remote())["pid"], signal.SIGKILL)
+        self.sentry.round(entry, rounds)
+
+
+@real
+def test_actors_that_are_killed_go_on_and_nothing_is_spent_twice(tmp_path, ray_here):
+    given = {"rounds": 120}
+    expected = in_one_process(tmp_path / "one", **given)
+    file = make(tmp_path / "many", **given)
+    sentry = Sentry(file, ray_here.get)
+    fate = Fate(ray_here, sentry, {2: "killed by Ray", 20: "its process killed"})
+    run(file, on_start=sentry.start, on_round=fate)
+    assert fate.done == 2
+    sentry.sound(file)
+    np.testing.assert_allclose(vector(file.parent / "out"), expected, rtol=1e-9, atol=1e-12)
+
+
+@real
+def test_the_command_gives_the_same_on_a_cluster(tmp_path, ray_here):
+    file, told = make(tmp_path, seed=SEED), {}
+    for runtime in ("local", "ray"):
+        done = dynadp("train", file, "--out", tmp_path / runtime, "--runtime", runtime, "--json")
+        assert done.exit_code == 0, done.output
+        told[runtime] = json.loads(done.stdout) | {"folder": ""}
+    assert told["ray"] == told["local"]
+    np.testing.assert_allclose(vector(tmp_path / "ray"), vector(tmp_path / "local"), rtol=1e-9, atol=1e-12)
+
+
+@real
+@pytest.mark.slow
+def test_the_trade_off_is_the_same_on_a_cluster(tmp_path, ray_here):
+    file = make(tmp_path, seed=SEED)
+    done = {
+        runtime: dynadp("tradeoff", file, "--draws", 2, "--range", 0.05, 2, "--out", tmp_path / f"{runtime} sweep", "--json",
+                        "--runtime", runtime)
+        for runtime in ("local", "ray")
+    }  # fmt: skip
+    assert done["ray"].exit_code == 0, done["ray"].output
+    points = [json.loads(one.stdout)["points"] for one in done.values()]
+    assert points[0] == points[1]
+
+
+@real
+def test_a_sweep_is_the_same_on_a_cluster_and_says_why_it_fails(ray_here):
+    data, ring = census(90, nodes=3), Topology.family("ring", 3)
+    given = {"mechanism": Primal(), "C": 1.0, "rho": 1e-2, "eta": 0.02, "rounds": 3}
+    apart, together = (sweep(data.shards(), ring, [0.1, 0.4], 14, 0, **given, spread=how) for how in (spread, here))
+    np.testing.assert_array_equal(apart, together)
+    with pytest.raises(DeclarationError, match="rho is -1"):
+        sweep(data.shards(), ring, [0.1], 2, 0, **{**given, "rho": -1.0}, spread=spread)
+
+
+@real
+@pytest.mark.slow
+def test_schedules_are_compared_on_a_cluster(ray_here):
+    given = census(600, nodes=3), Topology.family("ring", 3), 1.0, 1e-5, 3, 0
+    assert compare_schedules(*given, spread=spread) == compare_schedules(*given, spread=here)
+
+
+@real
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["computed", "spent", "kept", "published", "received", "noted", "closed"])
+def test_a_process_that_dies_at_any_point_of_a_round(point, tmp_path, ray_here):
+    expected = in_one_process(tmp_path / "one")
+    file = make(tmp_path / "many")
+    sentry = Sentry(file, ray_here.get)
+    killing = Killing(tmp_path, point, 1 if point == "closed" else 3)
+    run(file, on_start=sentry.start, on_round=sentry.round, at=killing)
+    assert killing.mark.exists()
+    sentry.sound(file)
+    np.testing.assert_allclose(vector(file.parent / "out"), expected, rtol=1e-9, atol=1e-12)
+
+
+@real
+@pytest.mark.slow
+def test_random_kills(tmp_path, ray_here):
+    given = {"nodes": 5, "rounds": 60}
+    expected = in_one_process(tmp_path / "one", **given)
+    file = make(tmp_path / "many", **given)
+    sentry, rng = Sentry(file, ray_here.get), np.random.default_rng(11)
+    rounds = rng.choice(np.arange(2, 58), 10, replace=False).tolist()
+    fate = Fate(ray_here, sentry, {n: rng.choice(["killed by Ray", "its process killed"]) for n in sorted(rounds)})
+    run(file, per_actor=2, on_start=sentry.start, on_round=fate)
+    assert fate.done == 10
+    sentry.sound(file)
+    np.testing.assert_allclose(vector(file.parent / "out"), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.fixture
+def two_hosts(_ray_ends):
+    """A head and a worker host: two raylets of this machine."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    _ray_ends.pop_all().close()
+    noticed = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
+    small = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+    hosts = Cluster(initialize_head=True, head_node_args={**small, "_system_config": noticed})
+    worker = hosts.add_node(**small)
+    ray.init(address=hosts.address, namespace="dynadp", log_to_driver=False)
+    yield ray, hosts, worker
+    ray.shutdown()
+    hosts.shutdown()
+
+
+@real
+@pytest.mark.slow
+def test_a_host_is_lost_and_its_nodes_go_on_elsewhere(tmp_path, two_hosts):
+    ray, hosts, worker = two_hosts
+    given = {"nodes": 4, "rounds": 300}
+    expected = in_one_process(tmp_path / "one", **given)
+    file = make(tmp_path / "many", **given)
+    sentry, lived, entered = Sentry(file, ray.get), [], []
+
+    def on_round(entry, rounds):
+        if not lived:
+            lived.append([ray.get(actor.whereabouts.remote())["host"] for actor in sentry.company.actors.values()])
+            hosts.remove_node(worker, allow_graceful=False)
+            for name in NAMES[:4]:
+                with Ledger.open(tmp_path / "many" / f"{name}.sqlite", read_only=True) as ledger:
+                    entered.append(len(ledger.spent()))
+        if entry.number == rounds:
+            lived.append([ray.get(actor.whereabouts.remote())["host"] for actor in sentry.company.actors.values()])
+        sentry.round(entry, rounds)
+
+    run(file, on_start=sentry.start, on_round=on_round)
+    assert [len(set(hosts)) for hosts in lived] == [2, 1]
+    assert max(entered) < 300
+    sentry.sound(file)
+    np.testing.assert_allclose(vector(file.parent / "out"), expected, rtol=1e-9, atol=1e-12)
+
+
+@real
+@pytest.mark.slow
+def test_a_whole_cluster_is_lost_and_the_run_goes_on_with_another(tmp_path):
+    """The driver, and with it all of its Ray, is killed; the same command with --resume finishes at once."""
+    file, out = make(tmp_path, nodes=3, rounds=200), tmp_path / "out"
+    words = [sys.executable, "-m", "dynadp", "train", str(file), "--out", str(out), "--runtime", "ray"]
+    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True}
+    with subprocess.Popen(words, **quiet) as first:
+        for _ in range(10 * LONG):
+            if (out / "rounds.jsonl").exists() and len((out / "rounds.jsonl").read_bytes().splitlines()) > 60:
+                break
+            assert first.poll() is None, first.stdout.read()
+            time.sleep(0.1)
+        first.kill()
+    before = len((out / "rounds.jsonl").read_bytes().splitlines())
+    done = subprocess.run([*words, "--resume", "--json"], capture_output=True, text=True, timeout=5 * LONG)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rounds"] == 200
+    assert 60 < before < 600
+    assert len(list(read_rounds(out))) == 600
+    sent = {name: spends(file, name) for name in NAMES[:3]}
+    tail = [np.mean([np.frombuffer(sent[name][n], "<f8") for n in range(101, 201)], axis=0) for name in sent]
+    np.testing.assert_allclose(vector(out), np.mean(tail, axis=0), rtol=1e-9, atol=1e-12)

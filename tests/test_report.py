@@ -1,0 +1,500 @@
+"""The report: one file that needs nothing else, says what holds, and never more than may be told."""
+
+import json
+import re
+import shlex
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dynadp.cli import main
+from dynadp.datasets import census
+from dynadp.errors import RecordError
+from dynadp.planner import plan
+from dynadp.privacy.accountant import network, odds, totals
+from dynadp.privacy.ledger import Ledger
+from dynadp.record import RunFolder, load_model, load_run
+from dynadp.report.budget import Purse, agreed, figures, ledger_files, over_rounds, purses, up
+from dynadp.report.drawing import drawing, places
+from dynadp.report.page import guarantee, report
+from dynadp.report.rounds import Rounds, thinned
+from dynadp.report.states import LOOKS, State, states
+from dynadp.report.story import Story
+from dynadp.runtime.books import now
+from dynadp.topology import Topology
+
+NODES = ("north", "south", "west")
+COLUMNS = (
+    "--label income --negative low --positive high --numeric age:17:90 --numeric schooling:0:20 --numeric hours:0:99 "
+    "--categorical sex=female,male"
+)
+VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "source", "wbr", "path", "rect", "line", "circle"}
+
+
+class Parsed(HTMLParser):
+    """Text, addresses that would be loaded, scripts, ids, and tags that do not match."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.text, self.loads, self.ids, self.tags, self.open, self.wrong = [], [], [], [], [], []
+        self.feed(page)
+        self.close()
+        self.words = re.sub(r"\s+", " ", " ".join(self.text))
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        found = dict(attributes)
+        self.loads += [found[name] for name in ("src", "href", "srcset", "data", "action", "xlink:href") if name in found]
+        self.ids += [found["id"]] if "id" in found else []
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag in VOID:
+            return
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] not in ("style", "script"):
+            self.text.append(data)
+
+
+def dynadp(*line):
+    return CliRunner(env={"COLUMNS": "200"}).invoke(main, [str(part) for part in line])
+
+
+def write_rows(path, table, rows):
+    names = ("age", "schooling", "hours", "sex", "income")
+    lines = [",".join(names), *(",".join(str(table[name][i]) for name in names) for i in rows)]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def make_job(folder, *, seed=None, public=False, cap=3.0, rows=600, extra=""):
+    """A run file with three nodes of census rows, and their ledgers."""
+    made = census(rows, seed=4, nodes=3)
+    for i, node in enumerate(NODES):
+        write_rows(folder / f"{node}.csv", made.train, (made.node == i).nonzero()[0])
+    write_rows(folder / "public.csv", made.test, range(len(made.test["age"])))
+    files = " ".join(f"--node {node}={folder}/{node}.csv" for node in NODES)
+    line = f"init {folder} {files} {COLUMNS} --epsilon 2" + ("" if seed is None else f" --seed {seed}")
+    result = dynadp(*shlex.split(line))
+    assert result.exit_code == 0, result.output
+    text = (folder / "run.toml").read_text() + extra
+    (folder / "run.toml").write_text(text + ('[evaluation]\nfile = "public.csv"\npublic = true\n' if public else ""))
+    if seed is None:
+        for node in NODES:
+            made_cap = dynadp("ledger", "cap", folder / f"{node}.sqlite", "--node", node, "--epsilon", cap, "--delta", 1e-5)
+            assert made_cap.exit_code == 0, made_cap.output
+    return folder / "run.toml"
+
+
+def make_run(folder, **given):
+    """A finished run in FOLDER/runs/first."""
+    out = folder / "runs" / "first"
+    result = dynadp("train", make_job(folder, **given), "--out", out)
+    assert result.exit_code == 0, result.output
+    return out
+
+
+def make_network(folder, finished=True, rounds=5):
+    """A launch folder as silos leave it: three nodes with a record, lines and a state each."""
+    made = census(300, seed=1, nodes=3)
+    ring = Topology.family("ring", 3).named(NODES)
+    chosen = plan([100] * 3, ring, made.schema.dimension, epsilon=1.0, delta=1e-5)
+    told = {
+        "mechanism": chosen.mechanism.describe(),
+        "loss": chosen.loss.describe(),
+        "regularizer": chosen.regularizer.describe(),
+        "rounds": chosen.rounds,
+        **{name: getattr(chosen, name) for name in ("C", "rho", "eta")},
+        "alphas": list(chosen.alphas),
+        "centrings": list(chosen.centrings),
+    }
+    config = {
+        "run": {"name": "trial", "seed": None, "output": "network"},
+        "nodes": {p: {"rows": 100, "epsilon": None, "key": f"ed25519:{p}"} for p in NODES},
+        "edges": [[NODES[u], NODES[v]] for u, v in ring.edges],
+        "privacy": {"delta": 1e-5, "epsilon": 1.0},
+        "training": {},
+        "schema": made.schema.model_dump(mode="json"),
+        "plan": told,
+    }
+    for i, node in enumerate(NODES):
+        home = RunFolder.create(folder / node, config, simulation=False, created="2026-01-01T00:00:00+00:00")
+        home.append(
+            {"round": n, "node": node, "alpha": chosen.alpha, "disagreement": 1.0 / n + i, "change": 0.1 / n}
+            for n in range(1, rounds + 1)
+        )
+        state = {
+            "format": "dynadp-status", "version": 1, "run": "trial", "node": node, "state": "parted" if finished else "running",
+            "round": rounds, "rounds": chosen.rounds, "neighbours": {p: "up" for p in NODES if p != node}, "rejected": {},
+            "waiting": "", "ledger": None, "pid": 1,
+        }  # fmt: skip
+        (folder / node / "status.json").write_text(json.dumps(state))
+    return folder, chosen
+
+
+@pytest.fixture(scope="module")
+def private(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("private"))
+
+
+@pytest.fixture(scope="module")
+def seeded(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("seeded"), seed=3, public=True)
+
+
+@pytest.mark.parametrize("which", ["private", "seeded"])
+def test_one_file_that_needs_nothing_else(which, request, tmp_path):
+    folder = request.getfixturevalue(which)
+    result = dynadp("report", folder, "-o", tmp_path / "report.html")
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    parsed = Parsed(page)
+    assert parsed.wrong == []
+    assert parsed.open == []
+    assert parsed.loads == []
+    assert "script" not in parsed.tags
+    assert len(parsed.ids) == len(set(parsed.ids))
+    assert set(re.findall(r"https?://[^\"' <]*", page)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert "default-src 'none'" in page
+    assert "@import" not in page
+    assert "url(" not in page.replace("url(#", "")
+
+
+def test_the_sentence_is_the_accountants(private):
+    words = Parsed(report(private)).words
+    story = Story.read(private)
+    events, total = agreed(story)
+    assert total == network(events, 1e-5)
+    assert f"({up(total.epsilon)}, 1e-05)-differential privacy in total, over all its {total.releases} releases" in words
+    assert odds(total.epsilon, 1e-5) in words
+    assert "Date and signature" in words
+    assert "SIMULATION" not in words
+    assert story.record["config_hash"] in words
+    assert load_run(private)["config"]["schema_hash"] in words
+    for library, number in story.record["libraries"].items():
+        assert f"{library} {number}" in words
+
+
+def test_every_accounting_is_there_and_one_is_in_use(private):
+    words = Parsed(report(private)).words
+    story = Story.read(private)
+    events, _ = agreed(story)
+    for node, total in totals(events, 1e-5).items():
+        found = figures([event for event in events if event.node == node], 1e-5)
+        assert [figure.used for figure in found].count(True) == 1
+        used = next(figure for figure in found if figure.used)
+        assert used.epsilon == total.epsilon == min(figure.epsilon for figure in found)
+        assert {total.epsilon_sum, total.epsilon_pure} <= {figure.epsilon for figure in found}
+        for figure in found:
+            assert up(figure.epsilon) in words
+    assert words.count("✓ in use") == 1  # the three nodes lose the same
+    rows = over_rounds([event for event in events if event.node == "north"], 1e-5)
+    assert max(row["epsilon"] for row in rows if row["accounting"].startswith("in use")) == total.epsilon
+
+
+def test_caps_and_what_is_left_come_from_the_ledgers(private):
+    story = Story.read(private)
+    files = ledger_files(story)
+    assert set(files) == set(NODES)
+    found = purses(story, files)
+    words = Parsed(report(private)).words
+    for node in NODES:
+        with Ledger.open(files[node], read_only=True) as ledger:
+            cap, head, spent = ledger.cap, ledger.head, ledger.spent()
+        assert found[node].cap == (3.0, 1e-5)
+        assert found[node].releases == found[node].planned == 21
+        assert found[node].odometer == cap.odometer(spent)
+        assert found[node].taken == pytest.approx(cap.spent(spent)[1] / cap.budget)
+        assert head in words
+        assert f"{1 - found[node].taken:.1%}" in words
+
+
+def test_a_plan_that_took_the_whole_cap_leaves_nothing(tmp_path):
+    run = make_run(tmp_path, cap=2.0)
+    story = Story.read(run)
+    found = purses(story, ledger_files(story))
+    assert all(purse.whole and purse.taken == 1 for purse in found.values())
+    assert "one plan took the whole cap" in report(run)
+
+
+def test_a_ledger_that_cannot_be_read_is_said_so(private):
+    story = Story.read(private)
+    broken = private.parent / "broken.sqlite"
+    broken.write_bytes(b"not a ledger at all" * 100)
+    found = purses(story, {"north": broken})
+    assert isinstance(found["north"], str)
+    assert "broken.sqlite" in found["north"]
+
+
+def test_accuracy_only_where_it_is_public(private, seeded):
+    assert "No accuracy is shown: accuracy on private rows is private" in Parsed(report(private)).words
+    assert "answers are right" not in report(private)
+    words = Parsed(report(seeded)).words
+    assert re.search(r"\d\d\.\d of 100 answers are right", words)
+    assert "public.csv, which the run file declares public" in words
+
+
+def test_a_charged_evaluation_is_told_as_released(tmp_path):
+    run = make_run(tmp_path, cap=4.0)
+    result = dynadp("evaluate", run, tmp_path / "north.csv", "--ledger", tmp_path / "north.sqlite", "--alpha", 0.5, "--json")
+    assert result.exit_code == 0, result.output
+    shown = json.loads(result.stdout)["accuracy"]
+    words = Parsed(report(run)).words
+    assert f"Charged evaluation at north: about {shown:.1%}" in words
+    assert "answers are right" not in words
+
+
+def test_a_simulation_cannot_be_missed(seeded):
+    page = report(seeded)
+    words = Parsed(page).words
+    assert "<title>SIMULATION: " in page
+    assert words.count("SIMULATION") >= 4
+    assert "protects nobody" in words
+    assert "With noise from the system, this run would give" in words
+    assert "signature" not in words
+    assert 'class="simulation every-page"' in page  # printed at the foot of every page
+
+
+def test_a_demo_is_told_with_public_accuracy(tmp_path):
+    result = dynadp("demo", "--mechanism", "dual", "--out", tmp_path / "demo")
+    assert result.exit_code == 0, result.output
+    words = Parsed(report(tmp_path / "demo" / "dual")).words
+    assert "held-out census rows made here (synthetic)" in words
+    assert "SIMULATION" in words
+    errors = json.loads(dynadp("demo", "--mechanism", "dual", "--out", tmp_path / "two", "--json").stdout)["runs"][0][
+        "node_errors"
+    ]
+    assert f"{100 * (1 - errors[0]):.1f} of 100 answers are right" in words
+    assert Story.read(tmp_path / "demo").name == "demo, dual"  # the only run in it
+
+
+def test_nothing_protected_is_said_first(tmp_path):
+    job = make_job(tmp_path, seed=1)
+    text = job.read_text()
+    text = re.sub(r"\[privacy\]\n(.*\n)*?\n", '[privacy]\nmechanism = "none"\n\n', text)
+    job.write_text(text + "[training]\nrounds = 5\n")
+    assert dynadp("train", job, "--out", tmp_path / "runs" / "plain").exit_code == 0
+    words = Parsed(report(tmp_path / "runs" / "plain")).words
+    assert "Nothing is protected: this run sent exact vectors, which reveal rows." in words
+    assert "differential privacy in total" not in words
+
+
+def test_a_network_is_one_run(tmp_path):
+    folder, chosen = make_network(tmp_path / "net")
+    story = Story.read(folder)
+    events, total = agreed(story)
+    assert total.epsilon == pytest.approx(chosen.total.epsilon)
+    assert len(events) == len(chosen.events)
+    words = Parsed(report(folder)).words
+    assert "Network of 3 nodes: 3 finished" in words
+    assert "status.json of the nodes" in words
+    alone = Story.read(folder / "south")
+    assert list(alone.folders) == ["south"]
+    seen = states(alone, 5)
+    assert seen["south"].look == "finished"
+    assert seen["north"].words == "not seen from here"  # it stopped looking when it finished
+    status = folder / "south" / "status.json"
+    told = json.loads(status.read_text()) | {"state": "running", "neighbours": {"north": "up", "west": "away"}}
+    status.write_text(json.dumps(told))
+    seen = states(alone, 5)
+    assert (seen["north"].words, seen["north"].look) == ("up, seen by a neighbour", "running")
+    assert (seen["west"].words, seen["west"].look) == ("away, says a neighbour", "away")
+    with Ledger.create(tmp_path / "south.sqlite", "south", who="me", at=now()):
+        pass
+    status.write_text(json.dumps(told | {"ledger": str(tmp_path / "south.sqlite")}))
+    assert ledger_files(Story.read(folder)) == {"south": tmp_path / "south.sqlite"}
+
+
+@pytest.mark.slow
+def test_a_real_network_is_told_whole_and_node_by_node(tmp_path):
+    result = dynadp("launch", make_job(tmp_path), "--out", tmp_path / "net")
+    assert result.exit_code == 0, result.output
+    words = Parsed(report(tmp_path / "net")).words
+    assert "Network of 3 nodes: 3 finished" in words
+    assert "The run “first” gives" in words
+    assert words.count("21 of 21") == 3
+    story = Story.read(tmp_path / "net")
+    assert agreed(story)[1].epsilon == pytest.approx(load_model(tmp_path / "net" / "north").privacy["epsilon"])
+    alone = Parsed(report(tmp_path / "net" / "west")).words
+    assert "Not reached from here: the ledgers of north, south." in alone
+
+
+def test_states_of_nodes_in_words(tmp_path):
+    folder, _ = make_network(tmp_path / "net", finished=False)
+    status = folder / "north" / "status.json"
+    told = json.loads(status.read_text())
+    expected = {
+        "failed: NodeLost": "failed", "stopped": "away", "running": "running", "agreeing": "agreeing", "parted": "finished",
+    }  # fmt: skip
+    for word, look in expected.items():
+        status.write_text(json.dumps({**told, "state": word}))
+        assert states(Story.read(folder), 5)["north"].look == look
+    status.write_text(json.dumps({**told, "pid": 2**22 + 1}))
+    assert states(Story.read(folder), 5)["north"].words == "ended in round 5"
+    status.write_text("{")
+    assert states(Story.read(folder), 5)["north"].look in ("unknown", "running")
+    assert set(LOOKS) >= set(expected.values())
+
+
+def test_a_run_in_one_process_that_went_silent(private, tmp_path, monkeypatch):
+    from dynadp.report import states as module
+
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("run.json", "rounds.jsonl"):
+        (copy / name).write_bytes((private / name).read_bytes())
+    story = Story.read(copy)
+    assert states(story, 7)["north"].words == "running, round 7"
+    monkeypatch.setattr(module.time, "time", lambda: (copy / "rounds.jsonl").stat().st_mtime + 7200.0)
+    assert states(story, 7)["north"].words == "no news for 2 hours: interrupted, or slow"
+    sentence, _ = guarantee(story, None)
+    assert "will give, when it is finished," in sentence
+    page = report(copy)
+    assert "not told yet" in page
+    assert "totals of single nodes cannot be told" in page  # the ledgers cannot be found from here
+    beside = private.parent / "unfinished"
+    beside.mkdir()
+    for name in ("run.json", "rounds.jsonl"):
+        (beside / name).write_bytes((private / name).read_bytes())
+    _, total = agreed(Story.read(beside))  # from the ledgers' reservations
+    assert total == agreed(Story.read(private))[1]
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda run: (run / "run.json").unlink(), "has no run.json"),
+        (lambda run: (run / "run.json").write_text("{"), "is not JSON"),
+        (lambda run: _change(run, simulation=False, config={"a": 1}), "does not match its hash"),
+        (lambda run: _change(run, version=99), "upgrade dynadp"),
+        (lambda run: (run / "rounds.jsonl").write_text('{"round": 1}\n'), "rounds.jsonl, line 1"),
+        (lambda run: _rewrite(run, lambda config: config.pop("topology")), "lacks what a run of dynadp records"),
+        (lambda run: _rewrite(run, lambda config: config["plan"]["total"].update(epsilon=0.1)), "its plan costs"),
+        (lambda run: (run / "model.json").write_text("{}"), "is not a dynadp-model file"),
+    ],
+)
+def test_a_damaged_folder_is_a_clear_error(private, tmp_path, damage, said):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in private.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    damage(copy)
+    result = dynadp("report", copy)
+    assert result.exit_code == 1, result.output
+    assert said in result.stderr
+    assert not (copy / "report.html").exists()
+
+
+def _change(run, **fields):
+    told = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(told | fields))
+
+
+def _rewrite(run, change):
+    from dynadp.canonical import digest
+
+    told = json.loads((run / "run.json").read_text())
+    change(told["config"])
+    _change(run, config=told["config"], config_hash=digest(told["config"]))
+
+
+def test_folders_that_are_not_a_run(tmp_path, private, seeded):
+    with pytest.raises(RecordError, match="is not a folder"):
+        Story.read(tmp_path / "nothing")
+    for i, run in enumerate((private, seeded)):
+        (tmp_path / f"run{i}").mkdir()
+        (tmp_path / f"run{i}" / "run.json").write_bytes((run / "run.json").read_bytes())
+    with pytest.raises(RecordError, match=r"2 different runs \(run0, run1\)"):
+        Story.read(tmp_path)
+    agreeing = tmp_path / "agreeing" / "north"
+    agreeing.mkdir(parents=True)
+    told = {"format": "dynadp-status", "version": 1, "state": "failed: BudgetRefused"}
+    (agreeing / "status.json").write_text(json.dumps(told))
+    with pytest.raises(RecordError, match=r"have not agreed on a run yet.*north: failed: BudgetRefused"):
+        Story.read(tmp_path / "agreeing")
+    result = dynadp("report", private, "-o", tmp_path / "no" / "report.html")
+    assert result.exit_code == 2
+    assert "is not a folder" in result.stderr
+
+
+def test_names_cannot_break_the_page(tmp_path):
+    job = make_job(tmp_path, seed=1)
+    evil = '<script>alert(\\"1\\")</script>'
+    job.write_text(job.read_text().replace('name = "north"', f'name = "{evil}"'))
+    result = dynadp("train", job, "--out", tmp_path / "runs" / "evil")
+    assert result.exit_code == 0, result.output
+    page = report(tmp_path / "runs" / "evil")
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_rounds_are_followed_line_by_line(tmp_path):
+    file = tmp_path / "rounds.jsonl"
+    rounds = Rounds([file], 2)
+    assert not rounds.read()
+    line = '{"round": %d, "node": "%s", "disagreement": %g, "change": 0.5}\n'
+    file.write_text(line % (1, "a", 1.0))
+    assert not rounds.read()  # one of two nodes
+    with open(file, "a") as out:
+        out.write(line % (1, "b", 3.0) + (line % (2, "a", 5.0))[:20])
+    assert rounds.read()
+    assert rounds.rows == [{"round": 1, "disagreement": [2.0, 1.0, 3.0], "change": [0.5, 0.5, 0.5]}]
+    with open(file, "a") as out:
+        out.write((line % (2, "a", 5.0))[20:] + line % (2, "b", 5.0))
+    assert rounds.read()
+    assert [row["round"] for row in rounds.rows] == [1, 2]
+    file.write_text(line % (1, "a", 9.0) + line % (1, "b", 9.0))  # a resumed run tells its rounds again
+    assert rounds.read()
+    assert [row["disagreement"][0] for row in rounds.rows] == [9.0]
+
+
+def test_many_rounds_are_joined_and_keep_their_range():
+    rows = [{"round": n, "disagreement": [float(n), n - 0.5, n + 0.5], "change": [1.0, 1.0, 1.0]} for n in range(1, 1002)]
+    few = thinned(rows, 100)
+    assert len(few) <= 101
+    assert few[-1] == rows[-1]
+    assert [row["round"] for row in few] == sorted({row["round"] for row in few})
+    assert min(row["disagreement"][1] for row in few) == 0.5
+    assert thinned(rows, 2000) == rows
+
+
+def test_the_drawing_shows_state_three_ways():
+    ring = Topology.family("ring", 5)
+    looks = list(LOOKS)[:5]
+    drawn = drawing(ring, {p: State(look, f"is {look}", 1) for p, look in zip(ring.nodes, looks, strict=True)})
+    for look in looks:
+        shape, colour = LOOKS[look]
+        assert f'class="{colour} {shape}"' in drawn
+        assert f">is {look}</text>" in drawn
+    assert len({LOOKS[look] for look in ("agreeing", "running", "finished", "away", "failed", "unknown")}) == 6
+    many = Topology.family("grid", 100)
+    drawn = drawing(many, dict.fromkeys(many.nodes, State("running", "running", 1)))
+    assert "<text" not in drawn  # the table tells
+    assert drawn.count("<title>") == 100
+    for topology in (ring, many, Topology.family("ring", 1), Topology.family("star", 9)):
+        at = places(topology)
+        assert len(set(at)) == len(topology)
+        assert all(0 < x < 420 and 0 < y < 340 for x, y in at)
+
+
+def test_a_ring_is_drawn_as_one_whatever_its_order():
+    shuffled = Topology.from_edges([("a", "c"), ("c", "b"), ("b", "d"), ("d", "e"), ("e", "a")], "abcde")
+    at = places(shuffled)
+    sides = {round(((at[u][0] - at[v][0]) / 135) ** 2 + ((at[u][1] - at[v][1]) / 110) ** 2, 2) for u, v in shuffled.edges}
+    assert len(sides) == 1
+
+
+def test_a_purse_without_a_cap(tmp_path, private):
+    with Ledger.create(tmp_path / "n.sqlite", "north", who="me", at=now()):
+        pass
+    found = purses(Story.read(private), {"north": Path(tmp_path / "n.sqlite")})["north"]
+    assert isinstance(found, Purse)
+    assert found.cap is None
