@@ -7,6 +7,7 @@ up for lost too early. The rest is the real Ray: a cluster of this machine, and 
 import contextlib
 import csv
 import functools
+import gc
 import json
 import os
 import pickle
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -582,6 +584,9 @@ def _ray_ends():
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # actors find Pinned and Killing
     with contextlib.ExitStack() as stack:
         yield stack
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()
     os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
 
 
@@ -613,6 +618,7 @@ class Fate:
 
 
 @real
+@pytest.mark.slow
 def test_actors_that_are_killed_go_on_and_nothing_is_spent_twice(tmp_path, ray_here):
     given = {"rounds": 120}
     expected = in_one_process(tmp_path / "one", **given)
@@ -626,6 +632,7 @@ def test_actors_that_are_killed_go_on_and_nothing_is_spent_twice(tmp_path, ray_h
 
 
 @real
+@pytest.mark.slow
 def test_the_command_gives_the_same_on_a_cluster(tmp_path, ray_here):
     file, told = make(tmp_path, seed=SEED), {}
     for runtime in ("local", "ray"):
@@ -651,6 +658,7 @@ def test_the_trade_off_is_the_same_on_a_cluster(tmp_path, ray_here):
 
 
 @real
+@pytest.mark.slow
 def test_a_sweep_is_the_same_on_a_cluster_and_says_why_it_fails(ray_here):
     data, ring = census(90, nodes=3), Topology.family("ring", 3)
     given = {"mechanism": Primal(), "C": 1.0, "rho": 1e-2, "eta": 0.02, "rounds": 3}

@@ -325,6 +325,7 @@ class Status:
         self.writing, self._over, self._last = Lock(), Event(), ""
 
     def __enter__(self) -> "Status":
+        self._write()
         self._thread = Thread(target=self._watch, daemon=True)
         self._thread.start()
         return self
