@@ -246,7 +246,7 @@ def test_noise_has_the_scale_that_the_calibration_audits(mechanism):
 
 def test_slack_noise_has_its_scale_where_the_grid_does_not_hide_it():
     d, K = 5, 2000
-    known = Public.of(np.array([50.0]), np.array([2.0]), d, 1.0, 0.1, np.full(K, 0.5), np.full((1, 1), 0.5), Logistic())
+    known = Public.of(np.array([50.0]), np.array([2.0]), d, 1.0, 0.1, np.full(K, 0.5), np.full((1, 1), 0.02), Logistic())
     c = Dual().calibrate(known, np.full((1, K), 0.8))
     g = np.zeros((1, K, d))
     sent = np.linalg.norm(c.release(g, Keyed(4), ("a",), 2), axis=-1) * c.outer

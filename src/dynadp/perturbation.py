@@ -20,6 +20,8 @@ from dynadp.losses import Loss
 from dynadp.noise import Draws, grid_step, l2_laplace, to_grid
 from dynadp.privacy.events import DualPerturbation, Event, L2Laplace
 
+BALL = 16.0  # noise passes this many times its mean length with a chance of e^-16 at most; larger balls cost a larger gamma
+
 
 @dataclass(frozen=True)
 class Public:
@@ -270,11 +272,11 @@ class Primal(Perturbation):
 
 
 def _ball(public: Public, noise: Array, step: Array) -> Array:
-    """A power of two about 1,000 times what vectors and noise should measure: it only bounds what a neighbour may accept.
+    """A power of two, BALL to 2 BALL times what vectors and noise should measure: it bounds what a neighbour may accept.
 
     Never past 2^50 steps, so that every point of the grid within is exact in float64.
     """
-    wanted = np.exp2(np.ceil(np.log2(1e3 * (min(public.reach, 1e6) + noise))))
+    wanted = np.exp2(np.ceil(np.log2(BALL * (min(public.reach, 1e6) + noise))))
     return np.asarray(np.minimum(wanted, step * 2.0**50))
 
 

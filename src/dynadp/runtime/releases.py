@@ -10,7 +10,7 @@ from dynadp.arrays import Array, host, on
 from dynadp.errors import DeclarationError
 from dynadp.noise import Draws
 from dynadp.objective import Terms
-from dynadp.perturbation import Calibration, NoPerturbation, Perturbation, Public
+from dynadp.perturbation import BALL, Calibration, NoPerturbation, Perturbation, Public
 from dynadp.privacy.events import Event
 from dynadp.runtime.books import Outbox
 from dynadp.runtime.steps import Steps
@@ -163,7 +163,7 @@ def _gamma(
         public = Public.of(*constants, eta, default_gamma(terms), terms.loss)
         least = mechanism.calibrate(public, alpha.min(axis=-1))
         growth = public.Lam / public.rho if mechanism.own == "paper" else 1.0  # its sensitivity grows by at most this
-        likely = likely + np.minimum(10 * least.radius / 1e3 * growth, 1e9)
+        likely = likely + np.minimum(10 * least.radius / BALL * growth, 1e9)
         if mechanism.own == "public":  # the paper's way runs in one process, where nobody lies
             far = far + (alpha.shape[-1] + 1) * (least.radius + least.step * np.sqrt(terms.dimension))
     q = admm.penalty(degrees, eta)
