@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from dynadp import admm
+from dynadp import admm, perturbation
 from dynadp.audit import AuditedNode, Case, Stream, audit, audit_mechanism, repeats_itself, worst_cases
 from dynadp.errors import DeclarationError, NotCertified
 from dynadp.losses import Logistic
@@ -157,7 +157,8 @@ def stops_early():
             AuditedNode(FAR_OUT, Primal(), 1.0)._problem(FAR_OUT.rows), np.full((1, 1), 4.0), np.full((1, 1, 1), -200.0),
             np.full((1, 1), 1e-10), np.zeros((1, 1, 1)), max_iterations=1,
         )  # fmt: skip
-    with patch.object(admm, "solve", one_newton_step):  # and what it would lose if it did not
+    wide = patch.object(perturbation, "BALL", 1000.0)  # f is pushed far out, where a smaller ball would clip it
+    with wide, patch.object(admm, "solve", one_newton_step):  # and what it would lose if it did not
         return beyond(Primal(), cases=(FAR_OUT,))
 
 
@@ -173,7 +174,8 @@ def scaled(by):
 def restarted(again):
     """A round begun twice, since other messages came in: V(1) for each, from ``again(call)`` as source of draws."""
     case = worst_cases(1)[0]
-    nodes = [AuditedNode(replace(case, heard=np.array([heard])), Primal(), 1.0) for heard in (0.0, 250.0)]
+    with patch.object(perturbation, "BALL", 1000.0):  # f is pushed far out, where a smaller ball would clip it
+        nodes = [AuditedNode(replace(case, heard=np.array([heard])), Primal(), 1.0) for heard in (0.0, 250.0)]
     calls = iter(range(100))
 
     def release(rows, count):
