@@ -4,7 +4,7 @@ Every event bounds the privacy loss of one release *given everything released be
 replacement of one row of the node.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dynadp.errors import DeclarationError
@@ -75,7 +75,7 @@ _KINDS: dict[str, type[L2Laplace] | type[DualPerturbation]] = {kind.kind: kind f
 
 def to_json(event: Event) -> dict[str, Any]:
     """The event as JSON."""
-    return {"kind": event.kind, **asdict(event)}
+    return {"kind": event.kind, **vars(event)}
 
 
 def from_json(content: dict[str, Any]) -> Event:

@@ -11,7 +11,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any, Self
@@ -63,7 +63,7 @@ _CAUSES = {
 
 
 class Ledger:
-    """One node's ledger: :meth:`create` it once, :meth:`open` it for every run; a context manager.
+    """One node's ledger: ``create`` it once, ``open`` it for every run; a context manager.
 
     Any number of processes may share the file; an object serves one thread of one of them. After a failure of the disk it stays
     usable: it forgets its connection, and reads again what the file holds. Times are told by the caller, in ISO 8601 with an
@@ -130,8 +130,11 @@ class Ledger:
         return ledger
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file, which is whole by itself."""
         self._closed = True
+        if self._connection is not None and not self.read_only:
+            with suppress(sqlite3.Error):
+                self._connection.execute("PRAGMA journal_mode=DELETE")  # the journal goes, unless another process is busy
         self._forget()
 
     def __enter__(self) -> Self:
@@ -218,7 +221,7 @@ class Ledger:
         self._append(Entry(0, at, who, "cap"), lambda book: {name: float(value) for name, value in asdict(cap).items()})
 
     def reserve(self, run: str, plan: Iterable[Event], *, dataset: str, who: str, at: str) -> Basis:
-        """Set aside what a run may spend, before its first release; refused where :meth:`Cap.admits` refuses.
+        """Set aside what a run may spend, before its first release; refused where ``Cap.admits`` refuses.
 
         Parameters
         ----------
@@ -359,6 +362,8 @@ class Ledger:
             raise LedgerError(f"{self.path}: {error}; open it again, in the thread that uses it") from error
         except _FAILURES as error:
             self._forget()
+            if not self.path.is_file():
+                raise LedgerError(f"{self.path} was moved or removed while it was open; put it back as it is") from error
             raise _explained(self.path, error) from error
 
     def _connect(self) -> sqlite3.Connection:
@@ -380,7 +385,7 @@ class Ledger:
             if version < VERSION:
                 raise LedgerDamaged(f"{self.path} has version {version}, expected {VERSION}; {_RESTORE}")
             if not self.read_only:
-                connection.execute("PRAGMA journal_mode=DELETE")
+                connection.execute("PRAGMA journal_mode=PERSIST")  # as safe as deleting it, with fewer calls to the disk
         except BaseException:
             connection.close()
             raise
