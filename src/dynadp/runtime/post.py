@@ -19,6 +19,7 @@ from dynadp.arrays import Array
 from dynadp.errors import RecordError, Rejected
 from dynadp.runtime.letters import Kind, Letter, Signer, Verifier, opened
 
+_UNREAD = 64  # letters that are held in memory until they are read
 _TABLE = """CREATE TABLE IF NOT EXISTS letter (
   author TEXT NOT NULL, kind TEXT NOT NULL, round INTEGER NOT NULL, content BLOB NOT NULL, PRIMARY KEY (author, kind, round)
 ) WITHOUT ROWID"""
@@ -111,10 +112,14 @@ class Post:
     def __init__(self, path: str | Path, rules: Rules, key: Signer) -> None:
         self.path, self.rules, self.key = Path(path), rules, key
         self.changed, self.rejected = Condition(), Counter[str]()
+        self._here: dict[tuple[Kind, int], set[str]] = {}  # whose letters are in the file
+        self._unread: dict[tuple[str, Kind, int], Letter] = {}  # checked when they came in
         with self._told():
             self._connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
             for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL", _TABLE):
                 self._connection.execute(statement)
+            for author, kind, n in self._connection.execute("SELECT author, kind, round FROM letter"):
+                self._here.setdefault((kind, n), set()).add(author)
 
     def close(self) -> None:
         """Close the file."""
@@ -124,15 +129,16 @@ class Post:
     def letter(self, kind: Kind, n: int, body: bytes = b"") -> bytes:
         """A letter of this node, sealed; kept before it is returned."""
         rules = self.rules
-        data = Letter(kind, rules.run, rules.config, rules.me, n, body).sealed(self.key)
-        self._keep(rules.me, kind, n, data)
+        letter = Letter(kind, rules.run, rules.config, rules.me, n, body)
+        data = letter.sealed(self.key)
+        self._keep(letter, data)
         return data
 
     def offer(self, data: bytes, via: str) -> Letter | None:
         """Take in what a neighbour handed over; None where it was here before. Raises Rejected, and counts."""
         try:
             letter = self.rules.check(data, via)
-            new = self._keep(letter.author, letter.kind, letter.round, data)
+            new = self._keep(letter, data, unread=True)
         except Rejected as reason:
             with self.changed:
                 self.rejected[f"{via}: {reason}"] += 1
@@ -148,7 +154,11 @@ class Post:
         return None if found is None else bytes(found[0])
 
     def values(self, author: str, kind: Kind, n: int) -> Array:
-        """The vector of a letter that is here."""
+        """The vector of a letter that is here; one from the file is checked again."""
+        with self.changed:
+            letter = self._unread.pop((author, kind, n), None)
+        if letter is not None:
+            return letter.values
         data = self.get(author, kind, n)
         if data is None:
             raise RecordError(f"{self.path}: the {kind} of {author}, round {n}, is gone; remove the file, and start again")
@@ -156,10 +166,9 @@ class Post:
 
     def missing(self, kind: Kind, n: int, authors: Iterable[str]) -> list[str]:
         """Whose letters are not here yet."""
-        with self.changed, self._told():
-            rows = self._connection.execute("SELECT author FROM letter WHERE kind = ? AND round = ?", (kind, n)).fetchall()
-        here = {author for (author,) in rows}
-        return [author for author in authors if author not in here]
+        with self.changed:
+            here = self._here.get((kind, n), set())
+            return [author for author in authors if author not in here]
 
     def last(self, author: str) -> bytes | None:
         """The author's message of the latest round."""
@@ -168,11 +177,15 @@ class Post:
             found = self._connection.execute(query, (author,)).fetchone()
         return None if found is None else bytes(found[0])
 
-    def _keep(self, author: str, kind: Kind, n: int, data: bytes) -> bool:
+    def _keep(self, letter: Letter, data: bytes, *, unread: bool = False) -> bool:
         """Keep a letter; whether it is new. A second one with other bytes is refused."""
+        author, kind, n = letter.author, letter.kind, letter.round
         with self.changed, self._told():
             done = self._connection.execute("INSERT OR IGNORE INTO letter VALUES (?, ?, ?, ?)", (author, kind, n, data))
             if done.rowcount:
+                self._here.setdefault((kind, n), set()).add(author)
+                if unread and len(self._unread) < _UNREAD:
+                    self._unread[author, kind, n] = letter
                 self.changed.notify_all()
                 return True
         if self.get(author, kind, n) != data:
