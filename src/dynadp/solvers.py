@@ -10,7 +10,6 @@ the factor is made anew at the point reached; for a single replica that is Newto
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,8 +155,11 @@ class Factor:
         return namespace(G).matmul(G, M) if M.ndim == 3 else G / M[:, None, :]
 
     def of(self, replicas: NDArray[np.int64]) -> "Factor":
-        """The same factor for some of the replicas."""
-        return replace(self, group=self.group[host(replicas)]) if self.group.size else self
+        """The same factor for some of the replicas, and what they need of it."""
+        if not self.group.size or len(replicas) == len(self.group):
+            return self
+        kept, group = np.unique(self.group[replicas], return_inverse=True)
+        return replace(self, inverses=self.inverses[on(kept, self.inverses)], group=group)
 
 
 @dataclass(frozen=True)
@@ -228,48 +230,55 @@ def solve(
     numbers = (q, gamma, gamma if aim is None else aim)
     q, gamma, aim = (xp.broadcast_to(on(v, point).astype(float, copy=False), shape) for v in numbers)
     b_size = norm(b) if b_size is None else xp.broadcast_to(on(b_size, point).astype(float, copy=False), shape)
-    bounds, todo = xp.full(shape, np.inf), xp.ones(shape, dtype=bool)
+    bounds = xp.full(shape, np.inf)
     thin = max(1, min(4, int(problem.counts.min() // (_ROWS_PER_COLUMN * problem.dimension))))
-    at = xp.arange(shape[1])  # the replicas still worked on; F, Z and G hold only these
-    F = point
+    at = xp.arange(shape[1])  # the replicas still worked on: what follows holds only these
+    F, q_at, b_at, size = point, q, b, b_size
     Z = problem.margins(F)
     G = problem.gradient(F, q, b, Z)
-    memory, slow, remade, before, finite = _QuasiNewton(), 0, 0, xp.full(shape, np.inf), True
+    enough, goal, best = host(gamma), host(aim), np.full(shape, np.inf)  # what decides is small, and lives in memory
+    memory, slow, remade, before, finite = _QuasiNewton(), 0, 0, np.full(shape, np.inf), True
+    M = factor
     for iteration in range(1, max_iterations + 1):
-        error = rounding_error(problem, F, q[:, at], b_size[:, at])
+        error = rounding_error(problem, F, q_at, size)
         bound = certificate(problem, G, error)
-        stuck = (bound <= gamma[:, at]) & (bound > 0.5 * bounds[:, at])  # good enough, and no longer better
-        point[:, at], bounds[:, at] = F, bound
-        todo = ~((bound <= aim[:, at]) | stuck)
-        going: Any = todo.any(axis=0)
-        if not going.any():
-            return Solution(point, bounds, factor, iteration)
-        finite = bool(xp.isfinite(G).all())
+        last, best = best, host(bound)
+        stuck = (best <= enough) & (best > 0.5 * last)  # good enough, and no longer better
+        todo = ~((best <= goal) | stuck)
+        going = _going(todo, point)
+        if not going.all():
+            point[:, at], bounds[:, at] = F, bound
+            if not going.any():
+                return Solution(point, bounds, factor, iteration)
+        finite = bool(np.isfinite(best).all())
         if not finite:
             break
-        if _worth_leaving(going):
-            stay = xp.flatnonzero(going)
-            at, todo, before, error = at[stay], todo[:, stay], before[:, stay], error[:, stay]
-            F, Z, G = F[:, stay], Z[:, stay], G[:, stay]
+        if not going.all():
+            enough, goal, best, before = (v[:, going] for v in (enough, goal, best, before))
+            todo, M, stay = todo[:, going], M and M.of(np.flatnonzero(going)), on(np.flatnonzero(going), F)
+            F, Z, G, q_at, b_at, size, error = (v[:, stay] for v in (F, Z, G, q_at, b_at, size, error))
+            at = at[stay]
             memory.keep(stay)
-        if factor is None or slow == 2 or (iteration == 1 and factor.majorant):
+        if factor is None or M is None or slow == 2 or (iteration == 1 and factor.majorant):
             remade += slow == 2
             if remade > 1:  # rows that were left out may be the ones that curve
                 thin = 1
             factor = Factor.at(problem, F, Z, q, step=thin, majorant=factor is None)
-            slow, before = 0, xp.full(todo.shape, np.inf)
+            M = factor.of(np.asarray(host(at), dtype=int))
+            slow, before = 0, np.full(todo.shape, np.inf)
             if len(at) == 1 and factor.inverses.ndim == 4:  # Newton's method: old pairs would only spoil it
                 memory = _QuasiNewton()
-        M = factor.of(at)
         plain = M.apply(G)
         D = -memory.apply(M, G, plain)
-        D = xp.where((dot(G, D) < 0)[..., None], D, -plain) * todo[..., None]
-        F_next, Z, G_next = _advance(problem, F, Z, G, D, q[:, at], b[:, at], error)
+        D = xp.where((dot(G, D) < 0)[..., None], D, -plain)
+        if not todo.all():
+            D *= on(todo, D)[..., None]
+        F_next, Z, G_next = _advance(problem, F, Z, G, D, q_at, b_at, error)
         memory.learn(F_next - F, G_next - G)
-        now = xp.where(todo, dot(G, plain), 0.0)
+        now = np.where(todo, host(dot(G, plain)), 0.0)
         slow = slow + 1 if (now > _SLOW**2 * before).any() else 0
         F, G, before = F_next, G_next, now
-    nodes = np.flatnonzero(host(todo.any(axis=1)))[:5].tolist()
+    nodes = np.flatnonzero(todo.any(axis=1))[:5].tolist()
     what = (
         f"did not reach the public gradient bound gamma within {max_iterations} iterations"
         if finite
@@ -281,11 +290,14 @@ def solve(
     )
 
 
-def _worth_leaving(going: Array) -> bool:
-    """Whether to go on without the replicas that are done: in memory always, on a GPU, where copies cost more, if half are."""
-    if isinstance(going, np.ndarray):
-        return not going.all()
-    return 2 * int(going.sum()) <= len(going)
+def _going(todo: NDArray[np.bool_], point: Array) -> NDArray[np.bool_]:
+    """Which replicas to go on with: those that are not done; on a GPU, where copies cost more, whole chunks, if half are."""
+    going = np.asarray(todo.any(axis=0))
+    if isinstance(point, np.ndarray) or not going.any():
+        return going
+    size = point.shape[1] // _chunks(point.shape[1])
+    chunks = np.repeat(going.reshape(-1, size).any(axis=1), size)
+    return chunks if 2 * chunks.sum() <= len(chunks) else np.ones_like(going)
 
 
 def _advance(
@@ -299,7 +311,7 @@ def _advance(
     before, after = dot(G, D), dot(G_trial, D)
     # Below ``error`` times ||D|| a slope along D is rounding noise: there a unit step is as good as any.
     bad = (xp.abs(after) > -_FLAT * before) & (xp.abs(after) > error * norm(D))
-    some = xp.flatnonzero(bad.any(axis=0))
+    some = on(np.flatnonzero(host(bad).any(axis=0)), F)
     if not some.size:
         return trial, Z_trial, G_trial
     slope = problem.along(F[:, some], D[:, some], Z[:, some], Z_trial[:, some], q[:, some], b[:, some])
@@ -338,7 +350,7 @@ class _QuasiNewton:
     def __init__(self) -> None:
         self.pairs: list[tuple[Array, Array, Array]] = []
 
-    def keep(self, replicas: NDArray[np.int64]) -> None:
+    def keep(self, replicas: Array) -> None:
         self.pairs = [(s[:, replicas], y[:, replicas], w[:, replicas]) for s, y, w in self.pairs]
 
     def learn(self, s: Array, y: Array) -> None:

@@ -345,7 +345,10 @@ def _alphas(
     given = list(schedule) if isinstance(schedule, Sequence) else [schedule] * replicas
     if len(given) != replicas:
         raise DeclarationError(f"{len(given)} schedules for {replicas} replicas; expected one, or one for each")
-    return np.stack([(s if isinstance(s, Schedule) else constant(s)).table(nodes, rounds) for s in given], axis=1)
+    keys = [s if isinstance(s, float) else id(s) for s in given]  # many draws of few alphas need few tables
+    each = {key: s if isinstance(s, Schedule) else constant(s) for key, s in zip(keys, given, strict=True)}
+    tables = {key: s.table(nodes, rounds) for key, s in each.items()}
+    return np.stack([tables[key] for key in keys], axis=1)
 
 
 def _penalties(eta: float | Sequence[float], replicas: int) -> Array:
