@@ -7,6 +7,7 @@ import stat
 import sys
 import urllib.error
 import urllib.request
+from importlib.metadata import version
 from threading import Thread
 from urllib.parse import urlencode
 
@@ -161,6 +162,18 @@ def test_vega_comes_from_here(page, monkeypatch):
     reply = page.get(f"/{TOKEN}/vega.js")
     assert reply.headers["content-type"].startswith("text/javascript")
     assert "vegaEmbed" in reply.text
+
+
+def test_vega_is_put_together_once(tmp_path, monkeypatch):
+    import vl_convert
+
+    made = []
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: (made.append(snippet), "a script")[1])
+    for home in (tmp_path / "new", tmp_path / "new", "/proc/1/nowhere"):  # nothing can be kept in the last
+        monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+        assert server_module.bundle.__wrapped__() == "a script"
+    assert len(made) == 2
+    assert [file.name for file in tmp_path.glob("*/dynadp/*")] == [f"vega-{version('vl-convert-python')}.js"]
 
 
 # ---- the two sliders ------------------------------------------------------------------------------------------------------

@@ -5,10 +5,13 @@ another Origin gets nothing. The page loads nothing from elsewhere and runs no c
 """
 
 import json
+import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cache
+from importlib.metadata import version
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -23,6 +26,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dynadp.errors import DynadpError
+from dynadp.record import write_whole
 from dynadp.report import figures
 from dynadp.report.advice import LEAST, MOST, Advice
 from dynadp.report.page import STATIC, environment
@@ -191,10 +195,17 @@ class Explorer:
 
 @cache
 def bundle() -> str:
-    """Vega's JavaScript; takes a second or two to put together."""
+    """Vega's JavaScript, as vl-convert ships it: a second or two to put together, so it is kept in the user's cache."""
     import vl_convert
 
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dynadp"
+    kept = home / f"vega-{version('vl-convert-python')}.js"
+    with suppress(OSError, UnicodeDecodeError):
+        return kept.read_text(encoding="utf-8")
     made: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    with suppress(OSError):  # a cache that cannot be written costs the same seconds next time
+        home.mkdir(parents=True, exist_ok=True)
+        write_whole(kept, made)
     return made
 
 
