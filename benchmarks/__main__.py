@@ -2,11 +2,24 @@
 
 import time
 
-from benchmarks import consensus, dask_glm_admm, growth, network, outputs, page, penalty, private, storage, streamed, sweep
+from benchmarks import (
+    consensus,
+    dask_glm_admm,
+    growth,
+    network,
+    outputs,
+    page,
+    penalty,
+    private,
+    ray_rounds,
+    storage,
+    streamed,
+    sweep,
+)
 from benchmarks.measure import arguments, figures_table, perform
 from dynadp.errors import DatasetError
 
-ALL = (consensus, dask_glm_admm, sweep, private, storage, penalty, outputs, network, page, streamed, growth)
+ALL = (consensus, dask_glm_admm, sweep, private, storage, penalty, outputs, network, page, streamed, growth, ray_rounds)
 
 
 def main() -> None:

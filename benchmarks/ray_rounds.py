@@ -7,6 +7,7 @@ import statistics
 import tempfile
 import threading
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,8 @@ def recovery(file: Path) -> list[float]:
 
 def run() -> Report:
     """Milliseconds a round over dimensions; memory; recovery."""
+    if find_spec("ray") is None:
+        return Report("ray_rounds", [], "Left out: ray is not installed; dynadp[ray] has it.")
     lines, figures, details = [], [], {}
     with cluster():
         for d in DIMENSIONS:

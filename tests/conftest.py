@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, settings
 from dynadp.datasets import adult, census
 from dynadp.errors import DatasetError
 
+pytest.register_assert_rewrite("networks")  # its assertions explain themselves like those of tests
+
 # Contract classes are inherited, so that one property runs for several classes: that is meant.
 settings.register_profile(
     "tests", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.differing_executors]
@@ -53,3 +55,25 @@ def adult_data():
         return adult(download=False)
     except DatasetError:
         pytest.skip("the UCI Adult files are not here: set DYNADP_DATA")
+
+
+@pytest.fixture(scope="session")
+def one_nursery():
+    from networks import Nursery  # which needs the extra [network]
+
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+@pytest.fixture
+def nursery(one_nursery):
+    """Starts processes; whatever a test started ends with it."""
+    yield one_nursery
+    one_nursery.kill_all()
+
+
+@pytest.fixture
+def network(base, tmp_path, nursery):
+    """A copy of the module's network that has not run."""
+    return base.copy(tmp_path / "home")

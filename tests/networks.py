@@ -18,7 +18,6 @@ from pathlib import Path
 from queue import Queue
 
 import numpy as np
-import pytest
 import tomli_w
 import zenoh
 from click.testing import CliRunner
@@ -146,6 +145,7 @@ class Network:
         self.home, self.out, self.nursery = home, home / out, nursery
         self.run = tomllib.loads((self.out / "run.toml").read_text())
         self.names = tuple(section["name"] for section in self.run["nodes"])
+        self.calm = None  # the same network after a run that nobody disturbed
 
     @classmethod
     def make(
@@ -227,7 +227,9 @@ class Network:
         shutil.copytree(self.home, home)
         for file in [*(home / "net").glob("*.toml"), home / "train.toml"]:
             file.write_text(file.read_text().replace(str(self.home), str(home)))
-        return Network(home, self.nursery)
+        made = Network(home, self.nursery)
+        made.calm = self.calm
+        return made
 
     def file(self, name):
         return self.out / f"{name}.toml"
@@ -278,6 +280,16 @@ class Network:
     def vector(self, name):
         model = load_model(self.folder(name))
         return np.append(model.coef, model.intercept)
+
+    def in_round(self, name, n):
+        """Wait until a node has passed a round."""
+        until(lambda: self.status(name)["round"] >= n, f"round {n} of {name}")
+
+    def as_undisturbed(self):
+        """The same models, and the same bytes spent, as if nothing had happened."""
+        assert self.models() == self.calm.models()
+        self.sound()
+        assert [self.spends(name) for name in self.names] == [self.calm.spends(name) for name in self.names]
 
     def model(self, name):
         return (self.folder(name) / "model.json").read_bytes()
@@ -367,20 +379,6 @@ def write_csv(path, table):
         writer = csv.writer(file)
         writer.writerow(table)
         writer.writerows(zip(*table.values(), strict=True))
-
-
-@pytest.fixture(scope="session")
-def one_nursery():
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
-
-
-@pytest.fixture
-def nursery(one_nursery):
-    """Whatever a test started ends with it."""
-    yield one_nursery
-    one_nursery.kill_all()
 
 
 @contextlib.contextmanager

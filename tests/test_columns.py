@@ -159,6 +159,14 @@ def test_codes_written_as_text_match_a_vocabulary_of_numbers():
     np.testing.assert_array_equal(features(Categorical(name="code", values=(1, 2)), ["2", "1"]), [[0, 1], [1, 0]])
 
 
+def test_texts_match_a_vocabulary_of_numbers_by_value_and_one_of_texts_by_text():
+    cells = np.array(["1.0", "01", "1", "2.5", "2.50", "x"])
+    numbers = features(Categorical(name="code", values=(1, 2.5, "x")), cells)
+    np.testing.assert_array_equal(numbers, np.eye(3)[[0, 0, 0, 1, 1, 2]])
+    texts = features(Categorical(name="code", values=("1", "2.5", "x"), other="column"), cells)
+    np.testing.assert_array_equal(texts, np.eye(4)[[3, 3, 0, 1, 3, 2]])
+
+
 def test_unlisted_text_in_a_vocabulary_of_numbers_is_other():
     found = features(Categorical(name="code", values=(1, 2), other="column"), np.array([2, "unheard-of"], dtype=object))
     np.testing.assert_array_equal(found, [[0, 1, 0], [0, 0, 1]])

@@ -2,9 +2,10 @@
 
 import pytest
 
-from dynadp.config import load_node_file, load_run_file, load_schema
+from dynadp.config import load_run_file, load_schema
 from dynadp.errors import ConfigError, DeclarationError, TopologyError
 from dynadp.losses import HuberHinge, Logistic, SmoothedHinge
+from dynadp.node_file import load_node_file
 from dynadp.perturbation import Dual, NoPerturbation, Primal
 from dynadp.regularizers import SmoothElasticNet, SquaredL2
 

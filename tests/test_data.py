@@ -113,6 +113,14 @@ def test_replacing_a_row_leaves_the_others_as_they_were(place, age, trade, code,
         ((0, 1), np.array([1, 0], dtype=object)),
         ((0, 1), np.array([1.0, 0.0], dtype=object)),
         ((0, 1), ["1", "0"]),
+        ((0, 1), [" 1.0", "0.00"]),
+        ((0, 1), np.array(["1.0", 0], dtype=object)),
+        ((0, 1), np.array([b"1.0", b"0.0"])),
+        ((0.0, 1.0), ["1", "0"]),
+        ((-1, 1), ["+1", "-1.0"]),
+        ((0.5, 1.5), ["1.50", "5e-1"]),
+        ((10**20, 10**20 + 1), ["100000000000000000001.0", "1e20"]),
+        ((1, "1.0"), ["1.0", "1"]),  # a text that is declared comes before its value
         ((-1, 1), [1, -1]),
         ((0.5, 1.5), [1.5, 0.5]),
         (("no", "yes"), ["yes", " no "]),
@@ -123,6 +131,32 @@ def test_replacing_a_row_leaves_the_others_as_they_were(place, age, trade, code,
 def test_labels_become_signs(label, cells):
     plan = Schema(columns=(AGE,), label=Label(name="ill", negative=label[0], positive=label[1]))
     np.testing.assert_array_equal(plan.labels({"ill": cells}), [1.0, -1.0])
+
+
+@pytest.mark.parametrize(
+    ("label", "cell"),
+    [
+        (("0", "1"), "1.0"),  # declared as texts, compared as texts
+        (("0", "1"), "01"),
+        (("0.0", "1.0"), "1"),
+        ((0, 1), "1.0000000000000000000001"),
+        ((0, 1), "1_0"),
+        ((0, 10), "1_0"),
+        ((0, 1), "0x1"),
+        ((0, 1), "\u0661"),  # a digit, but not one of ours
+        ((0, 1), "true"),
+        ((0, 1), "nan"),
+        ((0, 1), "1e999999999999999999999"),
+        ((0, 1), ""),
+        ((0, 1), SECRET),
+        ((10**20, 10**20 + 2), "100000000000000000001"),
+    ],
+)
+def test_other_labels_are_refused_without_showing_them(label, cell):
+    plan = Schema(columns=(AGE,), label=Label(name="ill", negative=label[0], positive=label[1]))
+    with pytest.raises(DataError, match="row 1: the label is neither") as refusal:
+        plan.labels({"ill": [str(label[0]), cell]})
+    assert SECRET not in str(refusal.value)
 
 
 def test_rows_with_missing_cells_are_dropped_before_they_are_counted():

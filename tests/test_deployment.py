@@ -1,20 +1,17 @@
 """The deployment page, followed by the letter with real processes."""
 
-import csv
 import re
 import shlex
-import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from dynadp.datasets import census
 from dynadp.record import load_model
+from networks import DYNADP, ports, write_csv
 
 PAGE = (Path(__file__).parent.parent / "docs" / "deployment.md").read_text(encoding="utf-8")
-DYNADP = str(Path(sys.executable).with_name("dynadp"))
 SCHEMA = """
 [[columns]]
 kind = "numeric"
@@ -33,21 +30,10 @@ positive = "high"
 """
 
 
-def free_ports(count):
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in held]
-    for server in held:
-        server.close()
-    return ports
-
-
 def write_rows(folder):
     data = census(800, seed=4, nodes=2)
     for i, node in enumerate(("north", "south")):
-        with open(folder / f"{node}.csv", "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(data.train)
-            writer.writerows(zip(*(cells[data.node == i] for cells in data.train.values()), strict=True))
+        write_csv(folder / f"{node}.csv", {name: cells[data.node == i] for name, cells in data.train.items()})
     (folder / "schema.toml").write_text(SCHEMA)
 
 
@@ -55,13 +41,13 @@ def write_rows(folder):
 def test_the_steps_lead_to_one_model(tmp_path):
     write_rows(tmp_path)
     run_file, node_file = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-    keys, background, ports = {}, [], free_ports(2)
+    keys, background, free = {}, [], ports(2)
     for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL):
         for line in block.splitlines():
             words = shlex.split(line.removeprefix("$ dynadp "))
             if words[0] == "node":
                 text = run_file
-                for node, port, shown in zip(keys, ports, ("7447", "7448"), strict=True):
+                for node, port, shown in zip(keys, free, ("7447", "7448"), strict=True):
                     text = text.replace("ed25519:...", keys[node], 1).replace(f":{shown}", f":{port}")
                 if not (tmp_path / "run.toml").exists():
                     (tmp_path / "run.toml").write_text(text)

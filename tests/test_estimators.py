@@ -314,6 +314,15 @@ def test_declared_classes_need_not_occur():
     assert model.score(X2, Y2) > 0.9
 
 
+def test_declared_numbers_match_labels_by_value():
+    y = np.where(Y2 == "south", "1.0", "0")
+    model = exact(classes=[0, 1]).fit(X2, y)
+    assert_array_equal(model.classes_, [0, 1])
+    assert_array_equal(model.coef_, exact().fit(X2, np.where(Y2 == "south", 1, 0)).coef_)
+    with pytest.raises(CellError, match="row 0: the label is none"):
+        exact(classes=["0", "1"]).fit(X2, np.where(np.arange(200) == 0, "1.0", "0"))
+
+
 def test_an_undeclared_label_is_refused_by_position():
     y = np.where(np.arange(200) == 7, "elsewhere", Y2)
     with pytest.raises(CellError, match=r"y, row 7: the label is none of the declared classes$"):

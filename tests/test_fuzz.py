@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dynadp.config import load_node_file, load_run_file, load_schema
+from dynadp.config import load_run_file, load_schema
 from dynadp.errors import ConfigError, DataError, DeclarationError, LedgerError, RecordError
+from dynadp.node_file import load_node_file
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.filter import Cap
 from dynadp.privacy.ledger import Ledger

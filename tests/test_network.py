@@ -9,38 +9,31 @@ import sys
 import numpy as np
 import pytest
 
-from networks import LONG, Network, dynadp, end_group, ended, nursery, one_nursery, typed, until  # noqa: F401 (fixtures)
+from dynadp.privacy.events import L2Laplace
+from dynadp.privacy.filter import Cap
+from dynadp.privacy.ledger import Ledger
+from networks import LONG, Network, dynadp, end_group, ended, typed, until
+
+ROUNDS = 150  # enough that a run can be stopped on its way, which is seen twice a second
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory, one_nursery):  # noqa: F811
+def base(tmp_path_factory, one_nursery):
     """Three nodes in a ring with ledgers, and the models of a run that nobody disturbed."""
     network = Network.make(tmp_path_factory.mktemp("base") / "home", one_nursery)
-    network.expected = network.copy(network.home.with_name("undisturbed")).go().models()
+    network.calm = network.copy(network.home.with_name("undisturbed")).go()
     return network
 
 
-@pytest.fixture
-def network(base, tmp_path, nursery):  # noqa: F811
-    """A copy of it that has not run."""
-    made = base.copy(tmp_path / "home")
-    made.expected = base.expected
-    return made
-
-
-def round_of(network, name):
-    return network.status(name)["round"]
-
-
-def test_launch_stops_and_goes_on(tmp_path, nursery):  # noqa: F811
+def test_launch_stops_and_goes_on(tmp_path, nursery):
     home = tmp_path / "home"
-    Network.make(home, nursery, rounds=60, cap=1000)
+    Network.make(home, nursery, rounds=ROUNDS, cap=1000)
     out = home / "launched"
     first = typed("launch", home / "train.toml", "--out", out)
     try:
         until(lambda: (out / "run.toml").exists(), "the shared run file")
         network = Network(home, nursery, "launched")
-        until(lambda: all(round_of(network, name) > 0 for name in network.names) or first.poll() is not None, "rounds")
+        until(lambda: all(network.status(name)["round"] > 0 for name in network.names) or first.poll() is not None, "rounds")
         first.send_signal(signal.SIGTERM)
         code, _, told = ended(first)
     finally:
@@ -48,7 +41,7 @@ def test_launch_stops_and_goes_on(tmp_path, nursery):  # noqa: F811
     assert code == 130, told
     assert f"go on with: dynadp launch {home / 'train.toml'} --out {out} --resume" in told
     entered = {name: len(network.spends(name)) for name in network.names}
-    assert all(0 < n < 60 for n in entered.values())
+    assert all(0 < n < ROUNDS for n in entered.values())
     assert {network.status(name)["state"] for name in network.names} == {"stopped"}
     code, answer, told = ended(typed("launch", home / "train.toml", "--out", out, "--resume", "--json"))
     assert code == 0, told
@@ -57,11 +50,11 @@ def test_launch_stops_and_goes_on(tmp_path, nursery):  # noqa: F811
     assert len(set(network.models().values())) == 1
     shown = json.loads(dynadp("status", out, "--json").stdout)["nodes"]
     assert [(one["node"], one["state"], one["round"], one["rejected"], one["alive"]) for one in shown] == [
-        (name, "parted", 60, {}, False) for name in sorted(network.names)
+        (name, "parted", ROUNDS, {}, False) for name in sorted(network.names)
     ]
     words = dynadp("status", out).output
     for name in network.names:
-        assert f"{name}: parted, round 60 of 60" in words
+        assert f"{name}: parted, round {ROUNDS} of {ROUNDS}" in words
     again = dynadp("launch", home / "train.toml", "--out", out)
     assert again.exit_code == 1
     assert "--resume" in again.output
@@ -77,7 +70,7 @@ def test_a_launch_that_fails_tells_the_code_of_the_node_that_failed(network):
     assert "nowhere.csv" in told
 
 
-def test_a_network_equals_the_simulation(tmp_path, nursery):  # noqa: F811
+def test_a_network_equals_the_simulation(tmp_path, nursery):
     network = Network.make(tmp_path / "home", nursery, seed=3, privacy={"mechanism": "primal", "epsilon": 4.0, "delta": 1e-5})
     trained = dynadp("train", network.home / "train.toml", "--out", network.home / "trained", "--json")
     assert trained.exit_code == 0, trained.output
@@ -93,7 +86,7 @@ def test_a_network_equals_the_simulation(tmp_path, nursery):  # noqa: F811
 
 def test_stopped_and_started_again(network):
     children = network.start_all("--delay", "noted:0.2")
-    until(lambda: round_of(network, "west") >= 2, "round 2")
+    network.in_round("west", 2)
     children["west"].kill(signal.SIGTERM)
     assert children["west"].wait() == 128 + signal.SIGTERM
     assert network.status("west")["state"] == "stopped"
@@ -101,7 +94,7 @@ def test_stopped_and_started_again(network):
     until(lambda: network.status("north")["neighbours"] == {"south": "up", "west": "away"}, "its going to be noticed")
     children["west"] = network.start("west")
     network.finish(children)
-    assert network.models() == network.expected
+    assert network.models() == network.calm.models()
     network.sound()
 
 
@@ -119,7 +112,7 @@ def test_other_configurations_are_named_at_both_sides(network):
     assert network.status("west")["state"] == "failed: ConfigError"
     assert not any(network.spends(name) for name in network.names)
     network.change("south", run="run.toml")
-    assert network.go().models() == network.expected
+    assert network.go().models() == network.calm.models()
 
 
 def test_a_lost_node_ends_the_wait_and_nothing_else(network):
@@ -128,7 +121,7 @@ def test_a_lost_node_ends_the_wait_and_nothing_else(network):
     children = {"west": network.start("west", "--delay", "noted:0.2")}
     until(lambda: network.status("west")["state"] == "agreeing", "west to be up")
     children |= {name: network.start(name) for name in ("north", "south")}
-    until(lambda: round_of(network, "west") >= 2, "round 2")
+    network.in_round("west", 2)
     children["west"].kill()
     assert {name: child.wait() for name, child in children.items()} == {"north": 4, "south": 4, "west": -signal.SIGKILL}
     assert "waited 6 seconds for" in network.said("north")
@@ -136,12 +129,12 @@ def test_a_lost_node_ends_the_wait_and_nothing_else(network):
     assert 0 < len(network.spends("north")) < 6
     for name in ("north", "south"):
         network.change(name, patience=LONG)
-    assert network.go().models() == network.expected
+    assert network.go().models() == network.calm.models()
     network.sound()
 
 
 def test_a_finished_node_can_be_started_again(network):
-    assert network.go().models() == network.expected
+    assert network.go().models() == network.calm.models()
     network.change("west", patience=3)
     before = {name: network.ledger(name).read_bytes() for name in network.names}
     again = network.start("west")  # all others have left for good
@@ -170,18 +163,18 @@ def test_killed_in_the_middle_of_an_entry(network):
     assert shown.exit_code == 0, shown.output
     assert re.search("west: (agreeing|running) when it ended", shown.output), shown.output
     network.finish({**children, "west": network.start("west")})
-    assert network.models() == network.expected
+    assert network.models() == network.calm.models()
     network.sound()
 
 
 def test_one_process_a_node(network):
     children = network.start_all("--delay", "noted:0.2")
-    until(lambda: round_of(network, "west") >= 1, "a round")
+    network.in_round("west", 1)
     second = network.start("west")
     assert second.wait() == 1
     assert "another process is at work" in network.said("west")
     network.finish(children)
-    assert network.models() == network.expected
+    assert network.models() == network.calm.models()
 
 
 def test_status_of_nothing(network):
@@ -190,7 +183,41 @@ def test_status_of_nothing(network):
     assert "no node has run" in result.output
 
 
-def test_one_node_alone(tmp_path, nursery):  # noqa: F811
+@pytest.mark.parametrize(
+    ("config", "spent"),
+    [("b" * 16, (1, 3)), ("a" * 16, (2, 2)), (None, (1, 3)), ("d" * 16, None)],
+    ids=["newest", "older", "not told", "not entered yet"],
+)
+def test_status_tells_of_the_run_of_its_configuration(tmp_path, config, spent):
+    """A ledger keeps runs of the same name, in one process and on a network, and of names that begin alike."""
+    stamp = {"who": "me", "at": "2026-03-01T12:00:00+00:00"}
+    with Ledger.create(tmp_path / "north.sqlite", "north", **stamp) as ledger:
+        ledger.set_cap(Cap.of(100.0, 1e-5), **stamp)
+        runs = {"a" * 16: (2, 2), "b" * 16: (1, 3), "2026-03-01T12:00:00+00:00 0123abcd": (4, 4), f"two {'c' * 16}": (4, 4)}
+        for which, (done, planned) in runs.items():
+            plan = [L2Laplace("north", n, "primal", 0.5, 3) for n in range(1, planned + 1)]
+            ledger.reserve(f"trial {which}", plan, dataset="rows", **stamp)
+            for event in plan[:done]:
+                ledger.spend(f"trial {which}", event.round, [event], b"", **stamp)
+    told = {
+        "format": "dynadp-status", "version": 1, "run": "trial", "node": "north", "state": "parted", "round": 3, "rounds": 3,
+        "neighbours": {}, "rejected": {}, "waiting": None, "ledger": str(tmp_path / "north.sqlite"), "pid": 2**22 + 1,
+        **({} if config is None else {"config": config}),
+    }  # fmt: skip
+    (tmp_path / "status.json").write_text(json.dumps(told))
+    shown = dynadp("status", tmp_path, "--json")
+    found = json.loads(shown.stdout)["nodes"][0]["spent"]
+    words = dynadp("status", tmp_path).output
+    if spent is None:
+        assert found is None
+        assert "spent" not in words
+        return
+    which = config or "b" * 16
+    assert (found["rounds_spent"], found["rounds_planned"], found["config"], found["others"]) == (*spent, which, 1)
+    assert f"spent with configuration {which[:8]}: {spent[0]} of {spent[1]} releases" in words
+
+
+def test_one_node_alone(tmp_path, nursery):
     network = Network.make(tmp_path / "home", nursery, nodes=1, topology={"edges": []}, seed=2)
     network.go()
     trained = dynadp("train", network.home / "train.toml", "--out", network.home / "trained")

@@ -27,7 +27,7 @@ from dynadp.datasets import census_schema
 from dynadp.objective import stack_rows
 from dynadp.runtime.letters import Letter, run_id
 from dynadp.sources import shard
-from networks import (  # noqa: F401 (fixtures)
+from networks import (
     ALPHA,
     EPSILON,
     LONG,
@@ -37,8 +37,6 @@ from networks import (  # noqa: F401 (fixtures)
     Network,
     dynadp,
     end_group,
-    nursery,
-    one_nursery,
     ports,
     session,
     until,
@@ -50,7 +48,7 @@ WIDE = tuple(column.name for column in census_schema().columns)
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory, one_nursery):  # noqa: F811
+def base(tmp_path_factory, one_nursery):
     """Three nodes in a ring with ledgers and a centring round, and what a run that nobody disturbed left."""
     network = Network.make(tmp_path_factory.mktemp("base") / "home", one_nursery, privacy=EPSILON)
     network.calm = network.copy(network.home.with_name("undisturbed"))
@@ -61,28 +59,10 @@ def base(tmp_path_factory, one_nursery):  # noqa: F811
     return network
 
 
-@pytest.fixture
-def network(base, tmp_path, nursery):  # noqa: F811
-    """A copy of it that has not run."""
-    made = base.copy(tmp_path / "home")
-    made.calm = base.calm
-    return made
-
-
 def passings(network, name):
     """The points that a node passed, in their order."""
     file = network.out / f"{name}.trail"
     return file.read_text().split() if file.exists() else []
-
-
-def as_undisturbed(network):
-    assert network.models() == network.calm.models()
-    network.sound()
-    assert [network.spends(name) for name in network.names] == [network.calm.spends(name) for name in network.names]
-
-
-def in_round(network, name, n):
-    until(lambda: network.status(name)["round"] >= n, f"round {n} of {name}")
 
 
 # Equal to the simulation.
@@ -109,7 +89,7 @@ def storage(network):
 @pytest.mark.parametrize("mechanism", [ALPHA, PRIMAL], ids=["dual", "primal"])
 @pytest.mark.parametrize("columns", [None, WIDE], ids=["dense", "csr"])
 @pytest.mark.parametrize("family", ["ring", "star", "erdos_renyi"])
-def test_five_nodes_equal_the_simulation(tmp_path, nursery, family, columns, mechanism):  # noqa: F811
+def test_five_nodes_equal_the_simulation(tmp_path, nursery, family, columns, mechanism):
     topology = {"family": family, **({"probability": 0.5, "seed": 1} if family == "erdos_renyi" else {})}
     given = {} if columns is None else {"columns": columns}
     network = Network.make(tmp_path / "home", nursery, nodes=5, topology=topology, privacy=mechanism, seed=11, **given)
@@ -122,7 +102,7 @@ def test_five_nodes_equal_the_simulation(tmp_path, nursery, family, columns, mec
     [("ring", None, EPSILON), ("star", WIDE, ALPHA), ("erdos_renyi", WIDE, PRIMAL)],
     ids=["ring", "star", "erdos_renyi"],
 )
-def test_twenty_nodes_equal_the_simulation(tmp_path, nursery, family, columns, privacy):  # noqa: F811
+def test_twenty_nodes_equal_the_simulation(tmp_path, nursery, family, columns, privacy):
     topology = {"family": family, **({"probability": 0.2, "seed": 1} if family == "erdos_renyi" else {})}
     given = {} if columns is None else {"columns": columns}
     network = Network.make(tmp_path / "home", nursery, nodes=20, rows=60, topology=topology, privacy=privacy, seed=5, **given)
@@ -130,7 +110,7 @@ def test_twenty_nodes_equal_the_simulation(tmp_path, nursery, family, columns, p
 
 
 @pytest.mark.parametrize("output", ["last", "tail", "neighbours"])
-def test_other_outputs_equal_the_simulation(tmp_path, nursery, output):  # noqa: F811
+def test_other_outputs_equal_the_simulation(tmp_path, nursery, output):
     network = Network.make(tmp_path / "home", nursery, nodes=4, topology={"family": "star"}, seed=2, output=output)
     equal_to_the_simulation(network)
     assert len(set(network.models().values())) > 1  # every node has its own
@@ -155,11 +135,11 @@ def test_killed_at_a_point_for_the_first_a_middle_and_the_last_time(network, poi
             assert doomed.pop(name).code == -signal.SIGKILL, network.said(name)
             children[name] = network.start(name)
     network.finish(children)
-    as_undisturbed(network)
+    network.as_undisturbed()
 
 
 @pytest.mark.parametrize("point", ["spent", "published", "noted", "closed", "finished"])
-def test_a_simulation_goes_on_too(tmp_path, nursery, point):  # noqa: F811
+def test_a_simulation_goes_on_too(tmp_path, nursery, point):
     network = Network.make(tmp_path / "home", nursery, seed=8)
     calm = network.copy(tmp_path / "calm").go()
     children = {name: network.start(name) for name in ("north", "south")}
@@ -171,13 +151,13 @@ def test_a_simulation_goes_on_too(tmp_path, nursery, point):  # noqa: F811
 def test_all_killed_at_once(network):
     for n in (2, 9):
         children = network.start_all("--delay", "noted:0.05")
-        in_round(network, "north", n)
+        network.in_round("north", n)
         for child in children.values():
             child.kill()
         assert {child.wait() for child in children.values()} == {-signal.SIGKILL}
     assert not (network.folder("north") / "model.json").exists()
     network.go()
-    as_undisturbed(network)
+    network.as_undisturbed()
 
 
 def test_files_that_a_killed_process_was_writing_are_no_hindrance(network):
@@ -186,11 +166,11 @@ def test_files_that_a_killed_process_was_writing_are_no_hindrance(network):
         for file in (".status.json.x1y2z3", ".run.json.abcdef"):
             (network.folder(name) / file).write_text('{"form')
     network.go()
-    as_undisturbed(network)
+    network.as_undisturbed()
     assert not [file for name in network.names for file in network.folder(name).glob(".*")]
 
 
-def test_a_hundred_restarts(tmp_path, nursery):  # noqa: F811
+def test_a_hundred_restarts(tmp_path, nursery):
     """At random times; each life enters at most one new round, so that the run outlives them all."""
     network = Network.make(tmp_path / "home", nursery, rounds=120, cap=1000)
     network.calm = network.copy(tmp_path / "calm").go()
@@ -207,7 +187,7 @@ def test_a_hundred_restarts(tmp_path, nursery):  # noqa: F811
     assert 10 <= network.status("north")["round"] < 120
     children["west"] = network.start("west")
     network.finish(children)
-    as_undisturbed(network)
+    network.as_undisturbed()
 
 
 def test_a_slow_node(network):
@@ -218,7 +198,7 @@ def test_a_slow_node(network):
     until(lambda: network.status("west")["state"] == "agreeing", "west to be up")
     children |= {name: network.start(name) for name in ("north", "south")}
     network.finish(children)
-    as_undisturbed(network)
+    network.as_undisturbed()
 
 
 # Ledgers.
@@ -461,7 +441,7 @@ def test_a_liar_is_refused_counted_and_told(network):
         assert all(child.code is None for child in children.values())
     children["west"] = network.start("west")  # the honest one takes over
     network.finish(children)
-    as_undisturbed(network)
+    network.as_undisturbed()
 
 
 def test_whoever_else_sent_under_a_nodes_name_is_found_out(network):
@@ -509,7 +489,7 @@ def test_a_liar_cannot_make_a_node_doubt_its_ledger(network, proof):
         assert all(child.code is None for child in children.values()), network.said("north")
     children["west"] = network.start("west")
     network.finish(children)
-    as_undisturbed(network)
+    network.as_undisturbed()
 
 
 def test_an_old_greeting_is_not_believed(network):
@@ -521,13 +501,13 @@ def test_an_old_greeting_is_not_believed(network):
         assert network.spends("north") == {}
     children["west"] = network.start("west")
     network.finish(children)
-    as_undisturbed(network)
+    network.as_undisturbed()
 
 
 # Secrets.
 
 
-def test_no_row_and_no_secret_anywhere(tmp_path, nursery):  # noqa: F811
+def test_no_row_and_no_secret_anywhere(tmp_path, nursery):
     marks = [31.4159265, 17.7171717, 44.4848484]
 
     def marked(i, table):

@@ -18,14 +18,11 @@ from dynadp import pki
 from dynadp.canonical import digest
 from dynadp.runtime.letters import Letter, run_id
 from dynadp.runtime.zenoh import Site
-from networks import (  # noqa: F401 (fixtures)
+from networks import (
     DYNADP,
     EPSILON,
     Network,
-    dynadp,
     end_group,
-    nursery,
-    one_nursery,
     ports,
     session,
     typed,
@@ -38,24 +35,11 @@ NO_NAMESPACES = "network namespaces and raw sockets need root"
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory, one_nursery):  # noqa: F811
+def base(tmp_path_factory, one_nursery):
     """Three nodes in a ring with ledgers and a centring round, and what a run that nobody disturbed left."""
     network = Network.make(tmp_path_factory.mktemp("base") / "home", one_nursery, privacy=EPSILON)
     network.calm = network.copy(network.home.with_name("undisturbed")).go()
     return network
-
-
-@pytest.fixture
-def network(base, tmp_path, nursery):  # noqa: F811
-    """A copy of it that has not run."""
-    made = base.copy(tmp_path / "home")
-    made.calm = base.calm
-    return made
-
-
-def as_undisturbed(network):
-    assert network.models() == network.calm.models()
-    network.sound()
 
 
 def waiting(network, name="north"):
@@ -138,7 +122,7 @@ def test_an_outsider_gets_no_link(network, tmp_path, kind, words):
         assert not heard
         del subscriber
     assert network.status("north")["rejected"] == {}
-    as_undisturbed(network)
+    network.as_undisturbed()
 
 
 def test_a_member_that_is_no_neighbour_gets_nothing(network, tmp_path):
@@ -161,7 +145,7 @@ def test_a_member_that_is_no_neighbour_gets_nothing(network, tmp_path):
         network.finish({"north": child, **others})
         assert not heard
         del subscriber, token
-    as_undisturbed(network)
+    network.as_undisturbed()
 
 
 def sealed(network, name, n, body):
@@ -195,7 +179,7 @@ def test_a_neighbour_cannot_speak_for_another(network):
         assert network.status("north")["rejected"] == {}
         del spoofs
     network.finish({"north": child, **{name: network.start(name) for name in ("south", "west")}})
-    as_undisturbed(network)
+    network.as_undisturbed()
 
 
 def test_a_node_that_shows_another_name_is_not_dialled(network, tmp_path):
@@ -213,7 +197,7 @@ def test_a_node_that_shows_another_name_is_not_dialled(network, tmp_path):
         assert not heard
         del subscriber
     network.finish({**children, "north": network.start("north")})
-    as_undisturbed(network)
+    network.as_undisturbed()
 
 
 # What is on the wire.
@@ -284,7 +268,7 @@ def test_nothing_can_be_read_on_the_wire(network, open_wire):
     else:
         assert not [word for word in words if word in seen]
         assert not [numbers for numbers in floats if numbers in seen]
-    as_undisturbed(network)
+    network.as_undisturbed()
 
 
 # Cut links.
@@ -341,7 +325,7 @@ def bridge():
         yield made
 
 
-def test_a_cut_cable(tmp_path, bridge, nursery):  # noqa: F811
+def test_a_cut_cable(tmp_path, bridge, nursery):
     """A node that nobody reaches for longer than a link is believed to live; then all goes on."""
     network = Network.make(tmp_path / "home", nursery, nodes=5, hosts=bridge.hosts)
     calm = network.copy(tmp_path / "calm")
@@ -362,7 +346,7 @@ def test_a_cut_cable(tmp_path, bridge, nursery):  # noqa: F811
     assert "west is away" in network.log("south")
 
 
-def test_a_network_in_two_halves(tmp_path, bridge, nursery):  # noqa: F811
+def test_a_network_in_two_halves(tmp_path, bridge, nursery):
     """All cables cut, and put back one by one."""
     network = Network.make(tmp_path / "home", nursery, nodes=5, hosts=bridge.hosts, rounds=8)
     calm = network.copy(tmp_path / "calm")
@@ -394,7 +378,7 @@ def relaying(network, address):
         process.stderr.close()
 
 
-def relayed(home, nursery, **given):  # noqa: F811
+def relayed(home, nursery, **given):
     address = f"127.0.0.1:{ports(1)[0]}"
     network = Network.make(home, nursery, relay=address, **given)
     pki.make_node(
@@ -403,7 +387,7 @@ def relayed(home, nursery, **given):  # noqa: F811
     return network, address
 
 
-def test_nodes_without_addresses_run_through_a_relay_that_comes_and_goes(tmp_path, nursery):  # noqa: F811
+def test_nodes_without_addresses_run_through_a_relay_that_comes_and_goes(tmp_path, nursery):
     network, address = relayed(tmp_path / "home", nursery, nodes=5, privacy=EPSILON, topology={"family": "star"})
     calm = network.copy(tmp_path / "calm")
     with relaying(calm, address):
@@ -430,7 +414,7 @@ def test_a_relay_needs_a_relays_certificate(network):
     assert "a relay's is of 'relay'" in done.stderr
 
 
-def test_a_member_behind_a_relay_cannot_lie_for_another(tmp_path, nursery):  # noqa: F811
+def test_a_member_behind_a_relay_cannot_lie_for_another(tmp_path, nursery):
     """There the access control sees the relay alone; the signature is what counts."""
     network, address = relayed(tmp_path / "home", nursery)
     with relaying(network, address):

@@ -40,7 +40,8 @@ from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.filter import Cap
 from dynadp.privacy.ledger import Ledger
 from dynadp.record import load_model, read_rounds
-from dynadp.runtime.ray import Checksum, Fenced, cluster, spread
+from dynadp.runtime.orders import Checksum, Fenced
+from dynadp.runtime.ray import cluster, spread
 from dynadp.sweeps import compare_schedules, here, sweep
 
 NAMES = ("north", "south", "west", "east", "centre")
@@ -290,9 +291,9 @@ class Pretended:
 def pretended(monkeypatch):
     made = Pretended()
     monkeypatch.setitem(sys.modules, "ray", made)
-    monkeypatch.setattr("dynadp.runtime.ray._AGAIN", 0.05)
-    monkeypatch.setattr("dynadp.runtime.ray._RARELY", 0.2)
-    monkeypatch.setattr("dynadp.runtime.ray._DWELL", 0.01)
+    monkeypatch.setattr("dynadp.runtime.crew._AGAIN", 0.05)
+    monkeypatch.setattr("dynadp.runtime.crew._RARELY", 0.2)
+    monkeypatch.setattr("dynadp.runtime.crew._DWELL", 0.01)
     yield made
     made.pool.shutdown(wait=False, cancel_futures=True)
 
@@ -481,8 +482,9 @@ def test_rows_in_one_file_do_not_travel(tmp_path, pretended):
 
 
 def test_another_version_on_a_host_is_refused(tmp_path, pretended, monkeypatch):
-    file, told = make(tmp_path), iter(["0.1.0"])
-    monkeypatch.setattr("dynadp.runtime.ray.version", lambda name: next(told, "0.2.0"))
+    file = make(tmp_path)
+    monkeypatch.setattr("dynadp.runtime.ray.version", lambda name: "0.1.0")
+    monkeypatch.setattr("dynadp.runtime.crew.version", lambda name: "0.2.0")
     with pytest.raises(ConfigError, match=r"has dynadp 0\.2\.0, the driver 0\.1\.0"):
         run(file)
 

@@ -224,6 +224,45 @@ def test_numbers_booleans_and_decimals_of_a_typed_file_match_what_is_declared(tm
         assert found.y.tolist() == [-1, 1, 1, -1]
 
 
+SPELLED = {
+    "whole": ["1.0", "0", "1", "0.0"],
+    "csv": "x,y\n1,1.0\n2,0\n3,1\n4,0.0\n",
+    "int": pa.array([1, 0, 1, 0], type=pa.int8()),
+    "float": pa.array([1.0, 0.0, 1.0, 0.0]),
+    "single": pa.array([1.0, 0.0, 1.0, 0.0], type=pa.float32()),
+    "decimal": pa.array([Decimal("1.0"), Decimal("0.0"), Decimal("1.0"), Decimal("0.0")]),
+    "text": pa.array(["1.0", "0", "1", "0.0"]),
+    "dictionary": pa.array(["1.0", "0", "1", "0.0"]).dictionary_encode(),
+}
+
+
+@pytest.mark.parametrize("declared", [(0, 1), (0.0, 1.0)])
+@pytest.mark.parametrize("origin", SPELLED)
+def test_labels_that_are_numbers_match_by_value_however_they_are_written(origin, declared, tmp_path):
+    schema = Schema(
+        columns=(Numeric(name="x", low=0, high=4),), label=Label(name="y", negative=declared[0], positive=declared[1])
+    )
+    cells, x = SPELLED[origin], [1.0, 2.0, 3.0, 4.0]
+    if isinstance(cells, str):
+        (tmp_path / "rows.csv").write_text(cells)
+        origins = [tmp_path / "rows.csv"]
+    elif isinstance(cells, list):
+        origins = [{"x": x, "y": cells}]
+    else:
+        made = pa.table({"x": x, "y": cells})
+        origins = [made, parquet(tmp_path, made), pl.from_arrow(made), made.to_pandas()]
+    for data in origins:
+        assert shard(schema, data, size=2).y.tolist() == [1, -1, 1, -1]
+
+
+def test_labels_that_are_texts_match_by_text(tmp_path):
+    (tmp_path / "rows.csv").write_text("x,y\n1,1\n2,1.0\n")
+    schema = Schema(columns=(Numeric(name="x", low=0, high=4),), label=Label(name="y", negative="1", positive="1.0"))
+    assert shard(schema, tmp_path / "rows.csv").y.tolist() == [-1, 1]
+    (tmp_path / "rows.csv").write_text("x,y\n1,1\n2,01\n")
+    refused("row 1: the label is neither '1' nor '1.0'", tmp_path / "rows.csv", schema)
+
+
 def test_masked_cells_are_missing():
     data = {"a": np.ma.array([1.0, 5.0, 2.0], mask=[False, True, False]), "y": ["0", "1", "1"]}
     schema = Schema(columns=(FOUR[0],), label=Label(name="y", negative=0, positive=1))

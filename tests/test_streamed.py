@@ -22,13 +22,14 @@ from dynadp import streamed as streamed_module
 from dynadp.blocks import CodedBlock, StoredBlock
 from dynadp.coded import rows_at_once
 from dynadp.columns import Categorical, Numeric
-from dynadp.config import load_node_file, load_run_file
+from dynadp.config import load_run_file
 from dynadp.data import Label, Schema, Shard
 from dynadp.datasets import census
 from dynadp.encoding import Blocks
 from dynadp.errors import CellError, ConfigError, DataError, DeclarationError, NotCertified
 from dynadp.jobs import Job
 from dynadp.losses import HuberHinge, Logistic
+from dynadp.node_file import load_node_file
 from dynadp.noise import Keyed
 from dynadp.objective import Problem
 from dynadp.perturbation import Dual, Primal
@@ -308,6 +309,16 @@ def test_refusals_name_the_same_row_and_no_cell(tmp_path, column, cells, kind):
     if column != "y":
         with pytest.raises(CellError, match="row 300"):
             feature_sums(schema(), source(path, memory=LEAST))
+
+
+def test_texts_of_labels_and_codes_match_declared_numbers_by_value(tmp_path):
+    made = pa.table({"code": ["7.0", "8", "07", "x"], "y": ["1.0", "0", "+1", "0.0"]})
+    pq.write_table(made, tmp_path / "rows.parquet")
+    plan = Schema(columns=(Categorical(name="code", values=(8, 7)),), label=Label(name="y", negative=0, positive=1), norm=2.0)
+    held, there = shard(plan, tmp_path / "rows.parquet"), streamed(plan, tmp_path / "rows.parquet")
+    assert held.y.tolist() == [1, -1, 1, -1]
+    np.testing.assert_array_equal((dense(held.signed) != 0)[:, :2], [[0, 1], [1, 0], [0, 1], [0, 0]])
+    np.testing.assert_allclose(written_down(there), dense(held.signed), rtol=1e-13, atol=1e-16)
 
 
 def test_a_cell_that_is_refused_does_no_harm_in_a_row_that_is_dropped(tmp_path):

@@ -4,21 +4,22 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from secrets import token_hex
 from shutil import rmtree
 from typing import Any, cast
 
 import numpy as np
 
 from dynadp.canonical import digest
+from dynadp.checks import part_of
 from dynadp.errors import ConfigError
-from dynadp.jobs import Job, stated
-from dynadp.noise import Draws, Keyed, System
+from dynadp.jobs import Job, concluded
+from dynadp.noise import Draws, drawn
 from dynadp.planner import Plan
-from dynadp.privacy.accountant import network, totals
-from dynadp.record import Model, RunFolder
-from dynadp.runtime.protocol import Outcome, Part
-from dynadp.runtime.ray import Company, Order, Told, cluster
+from dynadp.record import RunFolder
+from dynadp.runtime.crew import Told
+from dynadp.runtime.orders import Order
+from dynadp.runtime.protocol import Part
+from dynadp.runtime.ray import Company, cluster
 from dynadp.runtime.releases import nowhere
 from dynadp.runtime.simulation import Round
 
@@ -76,35 +77,18 @@ class ClusterJob(Job):
         planned, out = self._planned(), out.resolve()
         parts = self._parts(planned)  # refuses what cannot be run by nodes apart
         with cluster(self.address), ExitStack() as stack:
-            before = self._begun(stack, out, planned) if resume else None
-            if not resume:
-                RunFolder.require_empty(out)
-            run_id = before["run_id"] if before else f"{self.file.run.name} {created} {token_hex(4)}"
+            run_id = self._run_id(stack, out, planned, created, resume)
             orders = self._orders(planned, parts, run_id, out, who, draws, at)
             company = stack.enter_context(Company(run_id, orders, self.per_actor))
             if not resume:
                 company.check()
-            books = self._books(stack, run_id, who, resume) if self.file.run.seed is None else None
-            if books:
-                books.reserve(planned.events)  # at all nodes or at none, and refused before a folder is made
-            folder = self._folder(stack, out, planned, run_id, created, books, resume)
+            folder, _ = self._reserved(stack, out, planned, run_id, who, created, resume)
             on_start(company)
             outcomes = company.run(Ranks(folder, planned, self.topology.nodes, on_round).take)
-        return self._finished(folder, planned, outcomes[self.topology.nodes[0]])
-
-    def _finished(self, folder: RunFolder, planned: Plan, outcome: Outcome) -> dict[str, Any]:
-        events = [replace(event, seeded=self.file.run.seed is not None) for event in planned.events]
-        total = network(events, planned.total.delta)
-        said = planned.loss.describe(), planned.mechanism.name, total.to_json()
-        model = stated(Model.of(outcome.vector, outcome.schema, *said), total)
+        model, total, events = concluded(planned, outcomes[self.topology.nodes[0]], self.file.run.seed is not None)
         folder.finish(model)
         rmtree(folder.path / _MESSAGES, ignore_errors=True)
-        return self._result(folder, model, planned.rounds) | {
-            "epsilon": total.epsilon,
-            "delta": total.delta,
-            "protected": total.protected,
-            "nodes": {node: found.epsilon for node, found in totals(events, total.delta).items()},
-        }
+        return self._result(folder, model, planned.rounds, total, events)
 
     def _planned(self) -> Plan:
         planned = self.plan()
@@ -118,12 +102,9 @@ class ClusterJob(Job):
         return planned
 
     def _parts(self, planned: Plan) -> list[Part]:
-        nodes = self.topology.nodes
-        counts = np.array([self.counts[p] for p in nodes], dtype=float)
-        alpha = planned.schedule(nodes).table(nodes, planned.rounds)
-        constants = planned.mechanism, planned.loss, planned.regularizer, planned.C, planned.rho, planned.eta
-        public = self.topology, self.schema, counts, *constants, alpha, planned.centrings, planned.output
-        return [Part(me, *public) for me in nodes]
+        nodes, counts = self.topology.nodes, [self.counts[p] for p in self.topology.nodes]
+        first = part_of(nodes[0], self.schema, self.topology, planned, counts)
+        return [replace(first, me=me) for me in nodes]  # they share its arrays, which travel once
 
     def _orders(
         self,
@@ -135,7 +116,7 @@ class ClusterJob(Job):
         draws: Draws | None,
         at: Callable[[str], None],
     ) -> list[Order]:
-        home, seed = self.path.parent.resolve(), self.file.run.seed
+        home = self.path.parent.resolve()
         sections = {section.name: section for section in self.file.nodes}
         config = bytes.fromhex(digest(self._said(planned)))
         made = []
@@ -154,7 +135,7 @@ class ClusterJob(Job):
                     messages=out / _MESSAGES,
                     dataset=self.file.data.description,
                     who=who,
-                    draws=draws or (System() if seed is None else Keyed(seed)),
+                    draws=draws or drawn(self.file.run.seed),
                     at=at,
                 )
             )

@@ -1,6 +1,8 @@
 """Raw columns and the public declarations that turn their cells into features, one row at a time (maths.md 1 and 11)."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -13,6 +15,7 @@ from dynadp.arrays import Array
 from dynadp.errors import CellError
 
 Value = str | int | float
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 Block = tuple[NDArray[np.int64], Array]  # (column within the block, value), each rows x entries
 
 
@@ -39,7 +42,7 @@ class Numeric(Declared):
         u in [-1, 1] (default) or [0, 1].
     missing
         ``refuse``, ``drop`` (the row, before anything is counted), or a value to put there. With ``drop`` neighbouring data
-        differ in a row that *stays*: B_p counts what is left and is public, so declare it to :meth:`Schema.shard`.
+        differ in a row that *stays*: B_p counts what is left and is public, so declare it to :meth:`~dynadp.data.Schema.shard`.
     """
 
     kind: Literal["numeric"] = "numeric"
@@ -167,7 +170,7 @@ class Categorical(Declared):
     Attributes
     ----------
     values
-        The public vocabulary. Values are compared as text without surrounding blanks; 1, 1.0 and "1" are alike.
+        The public vocabulary; a cell stands for one of them as :func:`places` has it.
     other
         What an unlisted value becomes: ``zero`` (all-zero block), ``column`` (one more column) or ``refuse``.
     missing
@@ -222,11 +225,9 @@ class Categorical(Declared):
 
     def block(self, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Block:
         """Feature positions and values of these cells."""
-        vocabulary, order = _vocabulary(self.values)
-        text = spelled(cells)
-        place = np.minimum(np.searchsorted(vocabulary, text), len(vocabulary) - 1)
-        listed = (vocabulary[place] == text) & ~absent
-        index = order[place]
+        index = places(cells, self.values)
+        listed = (index >= 0) & ~absent
+        index = np.where(listed, index, 0)
         if isinstance(self.missing, dict) and absent.any():
             index[absent] = _spellings(self.values).index(self._stand_in)
             listed = listed | absent
@@ -254,12 +255,40 @@ def onto_simplex(v: Array, full: bool) -> Array:
     return np.asarray(np.maximum(v - excess[np.flatnonzero(u > excess)[-1]], 0.0))
 
 
+def places(cells: NDArray[Any], values: Iterable[Value]) -> NDArray[np.int64]:
+    """Where each cell stands among the declared values, each cell by itself; -1 where it does not.
+
+    Cells are compared as text without surrounding blanks, where 1, 1.0 and "1" are alike. A text that is none of the values so
+    may still be a number among them: "1.0", "+1" and "01" are the declared number 1, but not the declared text "1".
+    """
+    words, order, numbers = _vocabulary(tuple((spelling(value), isinstance(value, str)) for value in values))
+    text = spelled(cells)
+    near = np.minimum(np.searchsorted(words, text), len(words) - 1)
+    found = np.where(words[near] == text, order[near], -1)
+    left = found < 0
+    if numbers and left.any():
+        others, inverse = np.unique(text[left], return_inverse=True)
+        found[left] = np.array([numbers.get(_decimal(other), -1) for other in others.tolist()])[inverse]
+    return found
+
+
 @lru_cache(maxsize=1000)
-def _vocabulary(values: tuple[Value, ...]) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
-    """The vocabulary's spellings in sorted order, and where each stands in the declaration."""
-    words = np.array(_spellings(values))
+def _vocabulary(
+    declared: tuple[tuple[str, bool], ...],
+) -> tuple[NDArray[np.str_], NDArray[np.int64], dict[Decimal | None, int]]:
+    """Declared spellings in sorted order, where each stands in the declaration, and where those that are no texts do."""
+    words = np.array([word for word, _ in declared])
     order = np.argsort(words)
-    return words[order], order
+    found = ((_decimal(word), i) for i, (word, is_text) in enumerate(declared) if not is_text)
+    return words[order], order, {number: i for number, i in found if number is not None}
+
+
+def _decimal(text: str) -> Decimal | None:
+    """The number that a text is, exactly: large codes must not meet in one float."""
+    try:
+        return Decimal(text) if _NUMBER.fullmatch(text) else None
+    except ArithmeticError:  # an exponent beyond all bounds
+        return None
 
 
 def _spellings(values: tuple[Value, ...]) -> list[str]:

@@ -1,66 +1,23 @@
 """The run file: everything that is decided before a run, as TOML, checked all at once.
 
-Paths are relative to the file. A flag beats an environment variable, which beats the file, which beats the default. Mistakes
-are reported together, each with its place and what to do, and without the values that were given.
+Paths are relative to the file. A flag beats an environment variable, which beats the file, which beats the default.
 """
 
-import json
-import math
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from dynadp.canonical import digest
 from dynadp.data import Schema
 from dynadp.errors import ConfigError
+from dynadp.fields import Above0, Address, File, Line, Memory, Name, Section, Share, checked, read_json, read_toml
 from dynadp.losses import HuberHinge, Logistic, Loss, SmoothedHinge
 from dynadp.perturbation import Dual, NoPerturbation, Perturbation, Primal
-from dynadp.readers import LEAST_MEMORY
 from dynadp.regularizers import Regularizer, SmoothElasticNet, SquaredL2
 from dynadp.topology import FAMILIES, Topology
-
-Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(gt=0, lt=1)]
-
-
-def _line(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("must be a line of printable text")
-    return text
-
-
-def _plain(text: str) -> str:
-    if "/" in text or "\\" in text or text in (".", "..") or not text.isprintable():
-        raise ValueError("must be a line of printable text without slashes: a folder is named after it")
-    return text
-
-
-Line = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_line)]
-Name = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_plain)]
-File = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_line)]
-
-
-def _mebibytes(given: Any) -> Any:
-    """A limit on memory in MiB, from a number of them or a text with a unit."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([MG]i?B)\s*", given) if isinstance(given, str) else None
-    units = {"MiB": 2**20, "GiB": 2**30, "MB": 10**6, "GB": 10**9}
-    mebibytes = math.floor(float(found[1]) * units[found[2]] / 2**20) if found else given
-    if not isinstance(mebibytes, int) or isinstance(mebibytes, bool) or mebibytes < LEAST_MEMORY >> 20:
-        raise ValueError(f'must be a whole number of MiB from {LEAST_MEMORY >> 20}, or a text such as "512 MiB" or "2 GiB"')
-    return mebibytes
-
-
-Memory = Annotated[int, BeforeValidator(_mebibytes)]
-
-
-class Section(BaseModel):
-    """A table of the run file: no key that it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class RunSection(Section):
@@ -83,19 +40,6 @@ class DataSection(Section):
     memory: Memory | None = None
 
 
-def _address(text: str) -> str:
-    host, _, port = text.rpartition(":")
-    if (
-        not host
-        or not port.isdecimal()
-        or not 0 < int(port) < 65536
-        or any(letter.isspace() or letter == "/" for letter in host)
-    ):
-        raise ValueError("must be HOST:PORT, such as silo.example.org:7447")
-    return text
-
-
-Address = Annotated[str, Field(max_length=300), AfterValidator(_address)]
 SigningKey = Annotated[str, Field(pattern=r"^ed25519:[A-Za-z0-9+/]{43}=$")]
 
 
@@ -355,7 +299,7 @@ def load_run_file(path: str | Path, overrides: Mapping[str, Any] | None = None) 
     overrides
         Values that beat the file's, by place, such as ``{"privacy.epsilon": 2.0}``; None leaves the file's.
     """
-    content = _toml(Path(path))
+    content = read_toml(Path(path))
     for place, value in (overrides or {}).items():
         if value is None:
             continue
@@ -364,93 +308,10 @@ def load_run_file(path: str | Path, overrides: Mapping[str, Any] | None = None) 
         if not isinstance(table, dict):
             raise ConfigError(f"{path}: {section} must be a table")
         table[key] = value
-    try:
-        return RunFile.model_validate(content)
-    except ValidationError as error:
-        raise _explained(path, error) from None
-
-
-class NodeFile(Section):
-    """NODE.toml: what one silo keeps to itself.
-
-    Attributes
-    ----------
-    run
-        The run file that all nodes share.
-    node
-        Which of its nodes this is.
-    identity
-        The folder with ca.pem, tls.pem, tls.key and sign.key.
-    file, ledger
-        Its rows, and where it enters what it spends; no ledger in a SIMULATION.
-    out
-        The run folder, with model, record, letters and log.
-    listen
-        Where to listen, if not on its endpoint.
-    patience
-        Seconds that a neighbour may stay away before this node stops, to be started again.
-    memory
-        What its rows may take here, if not what the run file says.
-    """
-
-    run: File
-    node: Line
-    identity: File
-    file: File
-    ledger: File | None = None
-    out: File
-    listen: Address | None = None
-    patience: Above0 = 600.0
-    memory: Memory | None = None
-
-
-def load_node_file(path: str | Path) -> NodeFile:
-    """Read and check a NODE.toml."""
-    try:
-        return NodeFile.model_validate(_toml(Path(path)))
-    except ValidationError as error:
-        raise _explained(path, error) from None
+    return checked(RunFile, content, path)
 
 
 def load_schema(path: str | Path) -> Schema:
     """Read a schema from TOML or JSON."""
     path = Path(path)
-    content = _json(path) if path.suffix == ".json" else _toml(path)
-    try:
-        return Schema.model_validate(content)
-    except ValidationError as error:
-        raise _explained(path, error) from None
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        place = str(error).rpartition("(")[2].rstrip(")") if isinstance(error, tomllib.TOMLDecodeError) else "not UTF-8"
-        raise ConfigError(f"{path} is not TOML ({place})") from None
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError:
-        raise ConfigError(f"{path} is not JSON") from None
-
-
-def _explained(path: str | Path, error: ValidationError) -> ConfigError:
-    """All mistakes, one a line, each with its place; never the value that was given."""
-    lines = []
-    for problem in error.errors(include_url=False, include_input=False, include_context=False):
-        place = ".".join(str(part) for part in problem["loc"])
-        message = problem["msg"].removeprefix("Value error, ")
-        if problem["type"] == "extra_forbidden":
-            message = "there is no such key; check its spelling and its table"
-        elif problem["type"] == "missing":
-            message = "is missing"
-        lines += [f"{place}: {message}"] if place else message.split("\n")  # the whole file's mistakes come in one
-    count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
-    return ConfigError(f"{path}: {count}\n" + "\n".join(f"  {line}" for line in lines))
+    return checked(Schema, read_json(path) if path.suffix == ".json" else read_toml(path), path)

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array, issparse
 
 from dynadp.arrays import Array, Rows
 from dynadp.canonical import digest
-from dynadp.columns import Column, Declared, Value, spelled, spelling
+from dynadp.columns import Column, Declared, Value, places, spelling
 from dynadp.errors import CellError, DataError, DeclarationError
 
 Table = Mapping[str, ArrayLike]
@@ -24,7 +24,7 @@ ROOM = 1e-9  # a row this far above norm 1 is taken for rounding and scaled down
 
 
 class Label(Declared):
-    """Which column holds the label and which two values it takes."""
+    """Which column holds the label and which two values it takes, compared as :func:`~dynadp.columns.places` has it."""
 
     name: str
     negative: Value
@@ -202,7 +202,7 @@ class Schema(Declared):
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """One node's B_p bounded rows: finite, ||x|| <= 1 with the intercept, y in {-1, +1}; made by :meth:`of`.
+    """One node's B_p bounded rows: finite, ||x|| <= 1 with the intercept, y in {-1, +1}; made by :meth:`~dynadp.data.Shard.of`.
 
     Attributes
     ----------
@@ -369,13 +369,11 @@ def _array(values: Any, dtype: Any = None) -> NDArray[Any] | None:
 
 
 def _signs(labels: NDArray[Any], negative: Value, positive: Value, name: str) -> Array:
-    text = spelled(labels)
-    is_positive = text == spelling(positive)
-    outside = ~(is_positive | (text == spelling(negative)))
-    if outside.any():
+    found = places(labels, (negative, positive))
+    if (found < 0).any():
         reason = f"the label is neither {negative!r} nor {positive!r}, the two declared ones"
-        raise CellError(name, int(np.argmax(outside)), reason)
-    return np.where(is_positive, 1.0, -1.0)
+        raise CellError(name, int(np.argmin(found)), reason)
+    return np.where(found == 1, 1.0, -1.0)
 
 
 def _require_finite(matrix: Rows, name: str) -> None:

@@ -242,7 +242,7 @@ def census_schema() -> Schema:
 def census(
     rows: int = 5000, seed: int = 0, nodes: int = 5, heterogeneity: float = 0.0, test_rows: int | None = None
 ) -> Dataset:
-    """Census-like rows with a known truth: P(high | raw) = sigmoid(truth . phi(raw)).
+    """Census-like rows with a known truth: P(high | raw) = sigmoid(truth.phi(raw)).
 
     About a quarter of the labels are ``high``, and the truth itself errs on about 16 rows in 100.
 

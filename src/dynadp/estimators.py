@@ -1,6 +1,5 @@
 """x -> sign(coef . x + intercept): the network's classifier with scikit-learn's manners, in one process with all nodes."""
 
-import json
 import re
 import secrets
 import warnings
@@ -21,10 +20,11 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from dynadp import saved
 from dynadp.arrays import Array
 from dynadp.centring import private_centre
 from dynadp.data import Schema, Shard
-from dynadp.errors import DataError, DeclarationError, RecordError
+from dynadp.errors import DataError, DeclarationError
 from dynadp.losses import HuberHinge, Logistic, Loss, SmoothedHinge
 from dynadp.noise import Draws, Keyed, System
 from dynadp.planner import MECHANISMS, Constants, Plan, plan
@@ -32,17 +32,13 @@ from dynadp.privacy.accountant import check_delta, network
 from dynadp.privacy.events import Event
 from dynadp.privacy.ledger import Ledger
 from dynadp.problems import shared, solve, spent
-from dynadp.record import VERSION, read_file, write_whole
 from dynadp.regularizers import Regularizer
 from dynadp.rows import bounded, classified, joined, lengths, placed, taken
 from dynadp.runtime.acceleration import Acceleration
 from dynadp.runtime.books import Books
 
-FORMAT = "dynadp-estimator"
 LOSSES: dict[str, Any] = {kind.name: kind for kind in (Logistic, SmoothedHinge, HuberHinge)}
 _PLANNED = {"C": 1.0, "rho": 1e-4, "eta": None, "loss": "logistic"}  # what the planner decides, and how it is left alone
-_ARRAYS = ("classes_", "coef_", "intercept_", "node_coef_", "node_intercept_")
-_FIGURES = ("n_features_in_", "n_iter_", "privacy_")
 _NO_BOUND = (
     "data_norm is not given: declare a bound on the length ||x|| of every row that is known without looking at the rows, or a "
     "schema= with bounds for each column; a bound read off the rows would leak them. Longer rows are clipped to it"
@@ -67,8 +63,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     z = (x/data_norm, 1)/sqrt(2), or x/data_norm without an intercept: a row within ``data_norm`` has norm at most 1, and a
     longer one is scaled down to norm 1, intercept and all. That leaves every sign of f.z (and which of several is largest) as
-    it is, so ``coef_`` and ``intercept_`` are f in the units of X, ``decision_function`` is X @ coef_.T + intercept_ for every
-    row, and ``predict`` is its sign. The intercept is regularised like the rest.
+    it is, so ``coef_`` and ``intercept_`` are f in the units of X, ``decision_function`` is ``X @ coef_.T + intercept_`` for
+    every row, and ``predict`` is its sign. The intercept is regularised like the rest.
 
     More than two classes are K problems, one against the rest, one after the other within the one total.
 
@@ -258,7 +254,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> Array:
-        """X @ coef_.T + intercept_ (with a schema, of its features): n scores for classes_[1], or n x classes."""
+        """``X @ coef_.T + intercept_`` (with a schema, of its features): n scores for ``classes_[1]``, or n x classes."""
         check_is_fitted(self)
         if self.schema is not None:
             f = np.column_stack([self.coef_, self.intercept_]) if self.schema_.intercept else self.coef_
@@ -288,15 +284,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         parameters = self.get_params(deep=False)
         if isinstance(self.loss, Logistic):
             parameters.update(loss="logistic", margin=self.loss.margin)
-        content = {
-            "format": FORMAT,
-            "version": VERSION,
-            "parameters": {name: _plain(value) for name, value in parameters.items() if name != "schema"},
-            "schema": None if self.schema is None else self.schema_.model_dump(mode="json"),
-            "features": _plain(getattr(self, "feature_names_in_", None)),
-            **{name: _plain(getattr(self, name)) for name in (*_ARRAYS, *_FIGURES)},
-        }
-        write_whole(Path(path), json.dumps(content, indent=1, allow_nan=False) + "\n")
+        saved.write(Path(path), self, parameters)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -305,24 +293,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters that JSON cannot hold (a graph, a schedule, a loss of your own) come back as their names; set them before
         fitting again. ``plan_`` and ``topology_`` are not saved.
         """
-        content = read_file(Path(path), FORMAT)
-        try:
-            schema = None if content["schema"] is None else Schema.model_validate(content["schema"])
-            model = cls(**content["parameters"], schema=schema)
-            fitted = {name: np.array(content[name]) for name in _ARRAYS} | {name: content[name] for name in _FIGURES}
-            fitted |= {} if schema is None else {"schema_": schema}
-            names = content["features"]
-            fitted |= {} if names is None else {"feature_names_in_": np.array(names, dtype=object)}
-            for name, value in fitted.items():
-                setattr(model, name, value)
-            rows = 1 if len(model.classes_) == 2 else len(model.classes_)
-            width = model.n_features_in_ if schema is None else schema.dimension - bool(schema.intercept)
-            sound = model.coef_.shape == (rows, width) and model.intercept_.shape == (rows,)
-            sound = sound and bool(np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all())
-        except (KeyError, TypeError, ValueError) as error:
-            raise RecordError(f"{path} is damaged: {type(error).__name__} {error}; restore it from a copy") from error
-        if not sound:
-            raise RecordError(f"{path} is damaged: expected {rows} x {width} finite coefficients; restore it from a copy")
+        model: Self = saved.read(Path(path), cls)
         return model
 
     def _check_parameters(self, parts: bool, shards: bool) -> None:
@@ -493,14 +464,3 @@ def _unquoted(check: Any, *given: Any, **how: Any) -> Any:
     except ValueError as error:
         text = re.sub(r"(?s)(?<=instead):\narray=.*(?=\nReshape)|(?<=not supported)\n.*|(?<=to float): .*", "", str(error))
         raise ValueError(text) from None
-
-
-def _plain(value: Any) -> Any:
-    """The value where JSON can hold it, else its name."""
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return {str(name): _plain(cell) for name, cell in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(cell) for cell in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

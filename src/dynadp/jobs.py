@@ -1,6 +1,5 @@
 """A run file, carried out: check everything, say what it would spend, train, and go on after an interruption."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -12,20 +11,23 @@ from typing import Any
 import numpy as np
 
 from dynadp.arrays import Array
+from dynadp.checks import Problems, columns_of, ledger_of, plan_of
 from dynadp.config import RunFile, load_run_file, load_schema
 from dynadp.data import Schema
-from dynadp.errors import ConfigError, DataError, DynadpError, LedgerDamaged, RecordError
+from dynadp.errors import ConfigError, DataError, DynadpError, RecordError
 from dynadp.losses import Logistic
-from dynadp.noise import Keyed, System
-from dynadp.planner import Plan, plan, planning, spending
+from dynadp.noise import drawn
+from dynadp.planner import Plan
 from dynadp.privacy.accountant import Total, network, totals
+from dynadp.privacy.events import Event
 from dynadp.privacy.ledger import Ledger
 from dynadp.record import Model, RunFolder, load_run
 from dynadp.regularizers import SquaredL2
 from dynadp.runtime.acceleration import Acceleration
 from dynadp.runtime.books import Books, MessageFolder, now
+from dynadp.runtime.protocol import Outcome
 from dynadp.runtime.simulation import Round, default_eta, simulate
-from dynadp.sources import Source, count, source, split_tables, validate
+from dynadp.sources import count, source, split_tables, validate
 from dynadp.streamed import local_shard
 from dynadp.topology import Topology
 from dynadp.training import train
@@ -63,17 +65,8 @@ class Job:
         file = load_run_file(path, overrides)
         if file.networked:
             raise ConfigError(f"{path} is a network run, whose nodes run apart from each other: start each with `dynadp node`")
-        problems: list[str] = []
-
-        def attempt(make: Callable[[], Any]) -> Any:
-            try:
-                return make()
-            except LedgerDamaged:
-                raise
-            except DynadpError as error:
-                problems.append(str(error).replace("\n", "\n  "))
-                return None
-
+        problems = Problems()
+        attempt = problems.attempt
         schema = attempt(lambda: load_schema(path.parent / file.data.schema_file))
         topology = attempt(lambda: file.graph(path.parent))
         tables = attempt(lambda: _tables(file, path.parent, schema)) if schema else None
@@ -90,9 +83,7 @@ class Job:
             if node.ledger is not None:
                 attempt(partial(ledger_of, path.parent / node.ledger, node.name))
         if problems:
-            raise ConfigError(
-                "\n".join([f"{path}: {len(problems)} problem{'s' * (len(problems) > 1)}", *(f"  {p}" for p in problems)])
-            )
+            raise problems.refusal(path)
         return cls(path, file, schema, topology, tables, counts)
 
     def plan(self) -> Plan | None:
@@ -139,16 +130,8 @@ class Job:
         planned = self.plan()
         rounds = planned.rounds if planned else PLAIN_ROUNDS
         with ExitStack() as stack:
-            before = self._begun(stack, out, planned) if resume else None
-            if not resume:
-                RunFolder.require_empty(out)
-            run_id = before["run_id"] if before else f"{self.file.run.name} {created} {token_hex(4)}"
-            books = self._books(stack, run_id, who, resume) if planned and self.file.run.seed is None else None
-            if books and planned:
-                for p in self.topology.nodes:
-                    validate(self.schema, self.tables[p], p)
-                books.reserve(planned.events)  # refused before a folder is made
-            folder = self._folder(stack, out, planned, run_id, created, books, resume)
+            run_id = self._run_id(stack, out, planned, created, resume)
+            folder, books = self._reserved(stack, out, planned, run_id, who, created, resume, self._validate)
 
             def note(entry: Round, V: Array) -> None:
                 folder.append(_lines(entry, self.topology.nodes, planned))
@@ -157,23 +140,16 @@ class Job:
 
             if planned is None:
                 return self._plain(folder, note)
-            seed = self.file.run.seed
             outbox = books or MessageFolder(folder.path / "messages", self.topology.nodes)
             trained = train(
                 self.schema, self.tables, self.topology, epsilon=self.file.totals or planned.total.epsilon,
-                delta=planned.total.delta, chosen=planned, draws=System() if seed is None else Keyed(seed), books=outbox,
+                delta=planned.total.delta, chosen=planned, draws=drawn(self.file.run.seed), books=outbox,
                 device=self.file.run.device,
                 on_round=note,
             )  # fmt: skip
-        total = trained.total
-        model = stated(trained.model(), total)
+        model = stated(trained.model(), trained.total)
         folder.finish(model)
-        return self._result(folder, model, len(trained.run.rounds)) | {
-            "epsilon": total.epsilon,
-            "delta": total.delta,
-            "protected": total.protected,
-            "nodes": {node: found.epsilon for node, found in totals(trained.events, total.delta).items()},
-        }
+        return self._result(folder, model, len(trained.run.rounds), trained.total, trained.events)
 
     def _plain(self, folder: RunFolder, note: Callable[[Round, Array], None]) -> dict[str, Any]:
         """Algorithm 1: exact vectors are sent."""
@@ -189,7 +165,7 @@ class Job:
         statement = {"protected": False, "statement": "Algorithm 1 sends exact vectors: nothing is protected."}
         model = Model.of(end.models(self.file.run.output)[0, 0], self.schema, loss.describe(), "none", statement)
         folder.finish(model)
-        return self._result(folder, model, len(end.rounds)) | {"epsilon": None, "delta": None, "protected": False, "nodes": {}}
+        return self._result(folder, model, len(end.rounds))
 
     def _said(self, planned: Plan | None) -> dict[str, Any]:
         """Everything that is decided before the run."""
@@ -213,12 +189,36 @@ class Job:
         hold(stack, out)
         return config
 
-    def _folder(
-        self, stack: ExitStack, out: Path, planned: Plan | None, run_id: str, created: str, books: Books | None, resume: bool
-    ) -> RunFolder:
+    def _run_id(self, stack: ExitStack, out: Path, planned: Plan | None, created: str, resume: bool) -> str:
+        """The run's name in ledgers: of the one that is to go on, or a new one."""
+        if resume:
+            return str(self._begun(stack, out, planned)["run_id"])
+        RunFolder.require_empty(out)
+        return f"{self.file.run.name} {created} {token_hex(4)}"
+
+    def _reserved(
+        self,
+        stack: ExitStack,
+        out: Path,
+        planned: Plan | None,
+        run_id: str,
+        who: str,
+        created: str,
+        resume: bool,
+        check: Callable[[], None] = lambda: None,
+    ) -> tuple[RunFolder, Books | None]:
+        """The run folder, and the ledgers of a private run with the whole plan reserved: at all nodes or at none.
+
+        Rows are validated when the ledgers are open, and before anything is reserved.
+        """
+        books = None
+        if planned and self.file.run.seed is None:
+            books = self._books(stack, run_id, who, resume)
+            check()
+            books.reserve(planned.events)  # refused before a folder is made
         if resume:
             (out / "rounds.jsonl").write_bytes(b"")  # told again, from the messages that were entered
-            return RunFolder(out)
+            return RunFolder(out), books
         config = {**self._said(planned), "run_id": run_id}
         try:
             folder = RunFolder.create(out, config, simulation=self.file.run.seed is not None, created=created)
@@ -227,14 +227,21 @@ class Job:
             if books:
                 books.close("stopped")  # nothing was released, so all of it is given back
             raise
-        return folder
+        return folder, books
+
+    def _validate(self) -> None:
+        for p in self.topology.nodes:
+            validate(self.schema, self.tables[p], p)
 
     def _books(self, stack: ExitStack, run_id: str, who: str, resume: bool) -> Books:
         paths = {node.name: self.path.parent / str(node.ledger) for node in self.file.nodes}
         ledgers = {p: stack.enter_context(Ledger.open(paths[p])) for p in self.topology.nodes}
         return Books(ledgers, run_id, dataset=self.file.data.description, who=who, clock=now, resume=resume)
 
-    def _result(self, folder: RunFolder, model: Model, rounds: int) -> dict[str, Any]:
+    def _result(
+        self, folder: RunFolder, model: Model, rounds: int, total: Total | None = None, events: Sequence[Event] = ()
+    ) -> dict[str, Any]:
+        """What a run came to; without a total nothing is protected."""
         evaluation, note = None, "accuracy on private rows is private: declare public rows in [evaluation] to be told one"
         if self.file.evaluation is not None:
             given = source(self.path.parent / self.file.evaluation.file, separator=self.file.data.separator)
@@ -249,35 +256,11 @@ class Job:
             "evaluation": evaluation,
             "evaluation_note": note,
             "statement": model.privacy["statement"],
+            "epsilon": total.epsilon if total else None,
+            "delta": total.delta if total else None,
+            "protected": bool(total and total.protected),
+            "nodes": {node: found.epsilon for node, found in totals(events, total.delta).items()} if total else {},
         }
-
-
-def plan_of(file: RunFile, schema: Schema, topology: Topology, counts: Sequence[int]) -> Plan | None:
-    """What a run file asks for, from public numbers alone; None where nothing is protected."""
-    privacy = file.privacy
-    if file.totals is not None and privacy.delta is not None:
-        centre = privacy.centring and schema.centre is None
-        found = plan(
-            counts, topology, schema.dimension, epsilon=file.totals, delta=privacy.delta, mechanism=privacy.mechanism,
-            centring=centre, features=len(schema.features) - bool(schema.intercept),
-        )  # fmt: skip
-        return replace(found, output=file.run.output)
-    return _given_plan(file, schema, topology, counts) if privacy.alpha is not None else None
-
-
-def _given_plan(file: RunFile, schema: Schema, topology: Topology, counts: Sequence[int]) -> Plan:
-    """The paper's constants and alpha, as the file gives them."""
-    training, privacy, nodes, mechanism = file.training, file.privacy, topology.nodes, file.mechanism
-    loss = training.loss.made() if training.loss else Logistic()
-    C, rho, eta, rounds = training.C or 1.0, training.rho or 0.0, training.eta or 0.0, training.rounds or 0
-    alphas = np.full(len(nodes), privacy.alpha)
-    public = planning(np.array(counts, dtype=float), topology.degrees, schema.dimension, C, rho, eta, loss)
-    events = tuple(spending(mechanism, public, rounds, nodes, alphas, (), 0))
-    total = network(events, privacy.delta or 0.0)
-    said = ("as the run file says; nothing was planned",)
-    regularizer = training.regularizer.made() if training.regularizer else SquaredL2()
-    numbers = C, rho, eta, rounds, tuple(alphas.tolist()), ()
-    return Plan(mechanism, loss, *numbers, file.run.output, events, total, said, regularizer)
 
 
 def stated(model: Model, total: Total) -> Model:
@@ -285,6 +268,14 @@ def stated(model: Model, total: Total) -> Model:
     word = "" if total.protected else "SIMULATION: seeded noise protects nobody; with system entropy this would cost "
     statement = f"{word}epsilon = {total.epsilon:.4g} at delta = {total.delta:g} in total, for anybody with a row at one node: "
     return replace(model, privacy={**total.to_json(), "statement": statement + total.odds})
+
+
+def concluded(plan: Plan, outcome: Outcome, seeded: bool) -> tuple[Model, Total, list[Event]]:
+    """The model of nodes that ran apart, its guarantee, and all that was released: the whole plan."""
+    events = [replace(event, seeded=seeded) for event in plan.events]
+    total = network(events, plan.total.delta)
+    said = plan.loss.describe(), plan.mechanism.name, total.to_json()
+    return stated(Model.of(outcome.vector, outcome.schema, *said), total), total, events
 
 
 def evaluate(model: Model, data: Any) -> dict[str, Any]:
@@ -335,15 +326,6 @@ def _tables(file: RunFile, folder: Path, schema: Schema) -> dict[str, Any]:
     return found
 
 
-def columns_of(path: Path, separator: Any, schema: Schema, memory: int | None = None) -> Source:
-    """The file, if it has the schema's columns and the label; rows that need more MiB of ``memory`` will be streamed."""
-    given = source(path, separator=separator, memory=None if memory is None else memory << 20)
-    missing = ({column.name for column in schema.columns} | {schema.label.name}) - set(given.columns)
-    if missing:
-        raise DataError(f"{given.name}: no column {', '.join(sorted(map(repr, missing)))}, which the schema declares")
-    return given
-
-
 def _rows_problems(file: RunFile, schema: Schema, counts: Mapping[str, int | None]) -> list[str]:
     """B_p is public: where dropping rows would read it off their cells, it has to be declared."""
     problems = []
@@ -359,19 +341,6 @@ def _rows_problems(file: RunFile, schema: Schema, counts: Mapping[str, int | Non
                 "rows = N, as public, or let the schema put a value there"
             )
     return problems
-
-
-def ledger_of(path: Path, node: str) -> None:
-    """Refuse a ledger that is missing, or of another node."""
-    if not path.exists():
-        raise ConfigError(
-            f"node {node}: there is no ledger {path}; make it: dynadp ledger cap {path} --node {node} --epsilon E --delta D"
-        )
-    if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-        raise ConfigError(f"node {node}: the ledger {path} or its folder cannot be written by this user")
-    with Ledger.open(path) as ledger:  # to write, so that an entry that a crash cut short is undone
-        if ledger.node != node:
-            raise ConfigError(f"node {node}: {path} is the ledger of {ledger.node!r}")
 
 
 def _lines(entry: Round, nodes: tuple[str, ...], planned: Plan | None) -> list[dict[str, Any]]:

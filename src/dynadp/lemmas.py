@@ -1,6 +1,6 @@
 """What noise and a finite sample cost, at most: the paper's Lemmas 7, 8, 11, 12, corrected, and Sridharan's term (maths.md 9).
 
-Z is a node's objective (C/B) sum L + rho R with ||x|| <= 1, |L'| <= 1, and R 1-strongly convex; delta is ``failure``.
+Z is a node's objective (C/B) sum L + rho R with ``||x|| <= 1``, ``|L'| <= 1``, and R 1-strongly convex; delta is ``failure``.
 """
 
 from math import log, sqrt

@@ -82,7 +82,7 @@ class SmoothedHinge(Loss):
         return 0.25 / self.width
 
     def value(self, z: Array) -> Array:
-        """h ln(1 + e^u) with u = (m - z)/h, written as h (max(u, 0) + ln(1 + e^-|u|))."""
+        """h ln(1 + e^u) with u = (m - z)/h, written as ``h (max(u, 0) + ln(1 + e^-|u|))``."""
         xp, u = namespace(z), (self.margin - z) / self.width
         return self.width * (xp.maximum(u, 0.0) + xp.log1p(xp.exp(-xp.abs(u))))
 
@@ -122,9 +122,9 @@ class Logistic(SmoothedHinge):
 
 @dataclass(frozen=True)
 class HuberHinge(Loss):
-    """L(z) = 0 for u <= -h, (u + h)^2/(4h) for |u| <= h, u for u >= h, where u = m - z.
+    """L(z) = 0 for u <= -h, (u + h)^2/(4h) for ``|u| <= h``, u for u >= h, where u = m - z.
 
-    L' = -clip((u + h)/(2h), 0, 1) and L'' is 1/(2h) on |u| < h and 0 elsewhere, hence c1 = 1/(2h). With m = 1 this is
+    L' = -clip((u + h)/(2h), 0, 1) and L'' is 1/(2h) on ``|u| < h`` and 0 elsewhere, hence c1 = 1/(2h). With m = 1 this is
     the Huberised hinge of Chapelle that the paper's Assumption 3 admits in the limit.
     """
 
@@ -151,7 +151,7 @@ class HuberHinge(Loss):
         return -namespace(z).clip((self.margin - z + self.width) / (2.0 * self.width), 0.0, 1.0)
 
     def curvature(self, z: Array) -> Array:
-        """1/(2h) where |u| <= h, else 0."""
+        """1/(2h) where ``|u| <= h``, else 0."""
         return (namespace(z).abs(self.margin - z) <= self.width) * self.c1
 
 
@@ -163,7 +163,7 @@ def _require_parameters(name: str, width: float, margin: float) -> None:
 
 
 def check_loss(loss: Loss) -> None:
-    """Try to refute |L'| <= 1, 0 <= L'' <= c1, L >= 0 and L' = dL/dz on a grid over [-1e6, 1e6].
+    """Try to refute ``|L'| <= 1``, ``0 <= L'' <= c1``, L >= 0 and L' = dL/dz on a grid over [-1e6, 1e6].
 
     A check on points can refute the declared constants, never prove them: they remain the author's responsibility.
 

@@ -66,6 +66,33 @@ class Keyed:
         return np.random.Generator(np.random.Philox(key=key.astype(np.uint64), counter=counter))
 
 
+def drawn(seed: int | None) -> System | Keyed:
+    """Where noise comes from: the operating system, or a seed, which protects nobody."""
+    return System() if seed is None else Keyed(seed)
+
+
+class InTurn:
+    """One generator for all purposes, nodes, rounds and replicas: what is drawn depends on the order of asking.
+
+    Laws are those of any other source, and nothing is drawn twice, at a fifth of the cost; for audits and attacks alone, whose
+    runs are never resumed or spread over machines.
+
+    Parameters
+    ----------
+    generator
+        The one.
+    seeded
+        Whether it comes from a seed.
+    """
+
+    def __init__(self, generator: np.random.Generator, seeded: bool) -> None:
+        self.seeded, self._generator = seeded, generator
+
+    def generator(self, purpose: str, node: str, round_: int, replica: int = 0) -> np.random.Generator:
+        """The one generator; the arguments are not used."""
+        return self._generator
+
+
 class Sweep:
     """Seeded draws for all nodes and replicas of a round at once, a pure function of (seed, purpose, round), on any device.
 

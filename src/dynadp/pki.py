@@ -155,12 +155,18 @@ def sign_request(authority: str | Path, path: str | Path, out: str | Path, now: 
     return name
 
 
-def renew(authority: str | Path, name: str, now: datetime, days: int = NODE_DAYS) -> Path:
-    """A new certificate for a node's old key and hosts; returns the file to send to the silo as its tls.pem."""
-    authority = Path(authority)
+def _issued(authority: Path, name: str) -> Path:
+    """The authority's copy of a node's certificate."""
     path = authority / "issued" / f"{_file(name)}.pem"
     if not path.exists():
         raise IdentityError(f"{name} has no certificate of this authority; it issued {', '.join(members(authority)) or 'none'}")
+    return path
+
+
+def renew(authority: str | Path, name: str, now: datetime, days: int = NODE_DAYS) -> Path:
+    """A new certificate for a node's old key and hosts; returns the file to send to the silo as its tls.pem."""
+    authority = Path(authority)
+    path = _issued(authority, name)
     old = _certificate(path)
     hosts = old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     _write(path, _pem(_issue(authority, old.subject, hosts, old.public_key(), now, days)))
@@ -174,9 +180,7 @@ def revoke(authority: str | Path, name: str, now: datetime, days: int = NODE_DAY
     other silo gets the new ca.pem and its new certificate, whose files are returned.
     """
     authority = Path(authority)
-    path = authority / "issued" / f"{_file(name)}.pem"
-    if not path.exists():
-        raise IdentityError(f"{name} has no certificate of this authority; it issued {', '.join(members(authority)) or 'none'}")
+    path = _issued(authority, name)
     old = _certificate(authority / "ca.pem")
     lifetime = (old.not_valid_after_utc - old.not_valid_before_utc).days
     _write_authority(authority, common_name(old), now, lifetime)

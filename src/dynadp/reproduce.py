@@ -65,7 +65,7 @@ class Settings:
     rhos, rho_alpha, rho_draws, rho_rounds
         Among which rho is chosen, at which alpha, with how many draws and rounds.
     margins, margin_rows, margin_draws
-        Of the made problems: least |f0 . x| of unit f0, rows a node, draws.
+        Of the made problems: least ``|f0 . x|`` of unit f0, rows a node, draws.
     census_rows, schedule_draws
         For the comparison of schedules.
     """

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, diags_array, hstack, issparse, vstack
 
 from dynadp.arrays import Array, Rows
-from dynadp.columns import spelled, spelling
+from dynadp.columns import places, spelling
 from dynadp.data import Shard
 from dynadp.errors import CellError, DataError, DeclarationError
 from dynadp.topology import Topology
@@ -57,7 +57,7 @@ def classified(y: NDArray[Any], declared: ArrayLike | None) -> tuple[NDArray[Any
     y
         Labels.
     declared
-        The label values, compared with y as text, so that 1, 1.0 and "1" are alike; None to read them off y.
+        The label values, compared with y as :func:`~dynadp.columns.places` has it; None to read them off y.
     """
     if declared is None:
         classes, codes = np.unique(y, return_inverse=True)
@@ -65,10 +65,9 @@ def classified(y: NDArray[Any], declared: ArrayLike | None) -> tuple[NDArray[Any
         classes = np.unique(np.asarray(declared))
         if len({spelling(value) for value in classes.tolist()}) < len(classes):
             raise DeclarationError("classes: two of them are spelled alike; expected different label values")
-        same = spelled(y)[:, None] == np.array([spelling(value) for value in classes])
-        if not same.any(axis=1).all():
-            raise CellError("y", int(np.argmin(same.any(axis=1))), "the label is none of the declared classes")
-        codes = same.argmax(axis=1)
+        codes = places(y, classes)
+        if (codes < 0).any():
+            raise CellError("y", int(np.argmin(codes)), "the label is none of the declared classes")
     if len(classes) < 2:
         raise DataError("there is only one class; expected two or more. Declare classes= where y may lack one of them")
     return classes, codes

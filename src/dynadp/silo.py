@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 
 from dynadp.canonical import digest
-from dynadp.config import NodeFile, RunFile, load_node_file, load_run_file, load_schema
+from dynadp.checks import Problems, columns_of, ledger_of, part_of, plan_of
+from dynadp.config import RunFile, load_run_file, load_schema
 from dynadp.data import Schema
-from dynadp.errors import ConfigError, DynadpError, LedgerDamaged
-from dynadp.jobs import columns_of, hold, ledger_of, plan_of, stated
-from dynadp.noise import Draws, Keyed, System
+from dynadp.errors import ConfigError, DynadpError
+from dynadp.jobs import concluded, hold
+from dynadp.node_file import NodeFile, load_node_file
+from dynadp.noise import Draws, drawn
 from dynadp.pki import Identity, public_key
 from dynadp.planner import Plan
-from dynadp.privacy.accountant import network
 from dynadp.privacy.ledger import Ledger
-from dynadp.record import Model, RunFolder, load_run, write_whole
+from dynadp.record import RunFolder, load_run, write_whole
 from dynadp.runtime.books import Books, MessageFolder, Outbox, now
 from dynadp.runtime.letters import run_id
 from dynadp.runtime.post import Post, Rules
@@ -35,6 +36,7 @@ from dynadp.sources import Source, count, validate
 from dynadp.topology import Topology
 
 STATUS, STATUS_VERSION = "dynadp-status", 1
+SHOWN = 16  # letters of the configuration's hash that stand behind a run's name in a ledger
 _SOON = timedelta(days=30)
 _BESIDE = ("node.log", "node.lock", "status.json")  # a run folder may hold these before the run is agreed on
 _LEFT = (".status.json.*", ".run.json.*", ".model.json.*")  # what a process that was killed had not finished writing
@@ -77,17 +79,8 @@ class Silo:
                 f"{node.run} is a run in one process: on a network its nodes need key, rows and endpoint. Train it with "
                 "`dynadp train`, or try it as a network with `dynadp launch`"
             )
-        problems: list[str] = []
-
-        def attempt(make: Callable[[], Any]) -> Any:
-            try:
-                return make()
-            except LedgerDamaged:
-                raise
-            except DynadpError as error:
-                problems.append(str(error).replace("\n", "\n  "))
-                return None
-
+        problems = Problems()
+        attempt = problems.attempt
         home = (path.parent / node.run).parent
         mine = next((section for section in file.nodes if section.name == node.node), None)
         if mine is None:
@@ -120,9 +113,7 @@ class Silo:
         counts = [section.rows or 0 for section in file.nodes]
         plan = None if problems else attempt(lambda: plan_of(file, schema, topology, counts))
         if plan is None or rows is None:
-            raise ConfigError(
-                "\n".join([f"{path}: {len(problems)} problem{'s' * (len(problems) > 1)}", *(f"  {p}" for p in problems)])
-            )
+            raise problems.refusal(path)
         return cls(path, node, file, schema, topology, plan, rows, identity)
 
     @property
@@ -133,11 +124,8 @@ class Silo:
     @property
     def part(self) -> Part:
         """What is public about the run, from here."""
-        plan, nodes = self.plan, self.topology.nodes
-        counts = np.array([section.rows for section in self.file.nodes], dtype=float)
-        alpha = plan.schedule(nodes).table(nodes, plan.rounds)
-        constants = plan.mechanism, plan.loss, plan.regularizer, plan.C, plan.rho, plan.eta
-        return Part(self.node.node, self.topology, self.schema, counts, *constants, alpha, plan.centrings, plan.output)
+        counts = [section.rows for section in self.file.nodes]
+        return part_of(self.node.node, self.schema, self.topology, self.plan, counts)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -215,7 +203,7 @@ class Silo:
             rules = Rules(self.node.node, frozenset(part.neighbours), *ids, keys, rounds, part.grids())
             post = Post(self.folder / f"letters-{name[:12]}.sqlite", rules, self.identity.key)
             stack.callback(post.close)
-            outbox = self._outbox(stack, f"{self.file.run.name} {name[:16]}", who)
+            outbox = self._outbox(stack, f"{self.file.run.name} {name[:SHOWN]}", who)
 
             def known(n: int) -> bytes | None:
                 sent = outbox.sent(n)
@@ -223,13 +211,13 @@ class Silo:
 
             private = None if self.node.ledger is None else known
             links = stack.enter_context(Links(self.site(), post, config, private, self.node.patience, stop))
-            status = stack.enter_context(Status(self, links))
+            status = stack.enter_context(Status(self, links, name[:SHOWN]))
             try:
                 if not (self.folder / "model.json").exists():  # otherwise it stays for those that are not done yet
                     links.agree()
                     at("agreed")
                     status.state = "running"
-                    outcome = self._rounds(part, config, post, links, outbox, draws or _draws(seed), status, on_round, at)
+                    outcome = self._rounds(part, config, post, links, outbox, draws or drawn(seed), status, on_round, at)
                     self._finish(outcome)
                     at("finished")
                 status.state = "finished"
@@ -283,10 +271,8 @@ class Silo:
         return links.run(take_part(part, self.rows, post, links.publish, outbox, draws, note=note, at=at))
 
     def _finish(self, outcome: Outcome) -> None:
-        seeded = self.file.run.seed is not None
-        total = network([replace(event, seeded=seeded) for event in self.plan.events], self.plan.total.delta)
-        model = Model.of(outcome.vector, outcome.schema, self.plan.loss.describe(), self.plan.mechanism.name, total.to_json())
-        RunFolder(self.folder).finish(stated(model, total))
+        model, _, _ = concluded(self.plan, outcome, self.file.run.seed is not None)
+        RunFolder(self.folder).finish(model)
 
     def _outbox(self, stack: ExitStack, run: str, who: str) -> Outbox:
         if self.node.ledger is None:
@@ -319,8 +305,8 @@ class Silo:
 class Status:
     """status.json of a running node, written whenever it changed, and a health line now and then."""
 
-    def __init__(self, silo: Silo, links: Links) -> None:
-        self.silo, self.links = silo, links
+    def __init__(self, silo: Silo, links: Links, config: str) -> None:
+        self.silo, self.links, self.config = silo, links, config
         self.state, self.round = "agreeing", 0
         self.writing, self._over, self._last = Lock(), Event(), ""
 
@@ -350,6 +336,7 @@ class Status:
             "format": STATUS,
             "version": STATUS_VERSION,
             "run": silo.file.run.name,
+            "config": self.config,
             "node": silo.node.node,
             "state": self.state,
             "round": self.round,
@@ -376,10 +363,6 @@ class Status:
             if ticks % round(_HEALTH / _TICK) == 0 and (line := self.line()) != told:
                 LOG.info("%s", line)
                 told = line
-
-
-def _draws(seed: int | None) -> Draws:
-    return System() if seed is None else Keyed(seed)
 
 
 def _told(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """The network: a connected undirected graph of named nodes (paper, section 2).
 
 Named families are thin wrappers over networkx; any networkx graph, edge list or GraphML file will do. To add a
-family, write a function that returns a networkx graph and enter it in :data:`FAMILIES`.
+family, write a function that returns a networkx graph and enter it in ``FAMILIES``.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -135,7 +135,7 @@ class Topology:
         Parameters
         ----------
         name
-            A key of :data:`FAMILIES`.
+            A key of ``FAMILIES``.
         nodes
             P.
         degree

@@ -151,7 +151,7 @@ def small_node(
     setting: Setting | None = None,
     seed: int = 0,
 ) -> Reconstruction:
-    """:func:`unmix` on a target with few rows, of which the adversary knows none; each true row meets the nearest one found."""
+    """``unmix`` on a target with few rows, of which the adversary knows none; each true row meets the nearest one found."""
     s, shards = setting or Setting(), data.shards()
     signed, truth = dense(shards[s.target]), _texts(data.schema, _held(data, s.target))
     told = listen(shards, mechanism, alpha, s, 1, seed)

@@ -18,6 +18,7 @@ from dynadp import admm
 from dynadp.arrays import Array
 from dynadp.data import Shard
 from dynadp.losses import Logistic, Loss
+from dynadp.noise import InTurn
 from dynadp.objective import Problem
 from dynadp.perturbation import Calibration, Perturbation
 from dynadp.privacy.events import Event
@@ -53,19 +54,6 @@ class Setting:
     eta: float = 0.25
     gamma: float = 1e-9
     rounds: int = 20
-
-
-class Stream:
-    """Seeded draws in the order in which they are asked for: one generator for all replicas."""
-
-    seeded = True
-
-    def __init__(self, seed: Sequence[int]) -> None:
-        self._rng = np.random.default_rng(seed)
-
-    def generator(self, purpose: str, node: str, round_: int, replica: int = 0) -> np.random.Generator:
-        """The one generator."""
-        return self._rng
 
 
 @dataclass(frozen=True)
@@ -122,7 +110,8 @@ def listen(
     run = simulate(
         shards, setting.topology, loss=setting.loss, C=setting.C, rho=setting.rho, eta=setting.eta, gamma=setting.gamma,
         rounds=setting.rounds, replicas=replicas if mechanism else 1, mechanism=mechanism, schedule=alpha,
-        draws=Stream([seed, 0xA77AC]), storage="dense", on_round=lambda _, V: sent.append(V.copy()),
+        draws=InTurn(np.random.default_rng([seed, 0xA77AC]), seeded=True), storage="dense",
+        on_round=lambda _, V: sent.append(V.copy()),
     )  # fmt: skip
     events = [event for event in run.events() if event.node == setting.topology.nodes[setting.target]]
     return Transcript(setting, tuple(sent), run.calibrations, tuple(events))

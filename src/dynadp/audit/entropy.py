@@ -1,24 +1,16 @@
 """Where the audit's many draws come from, and whether a source of draws repeats itself."""
 
-import numpy as np
-
-from dynadp.noise import Draws, Keyed, System
+from dynadp.noise import Draws, InTurn, drawn
 
 
-class Stream:
-    """One generator for all purposes, nodes, rounds and replicas: a hundred thousand releases at a fifth of the cost.
+class Stream(InTurn):
+    """One generator for a hundred thousand releases, in the order of asking.
 
-    The laws of the draws are those of any other source, and nothing is drawn twice; but what is drawn depends on the order of
-    asking, so this is for audits alone. Without a seed the generator has its key from the operating system.
+    Without a seed the generator has its key from the operating system.
     """
 
     def __init__(self, seed: int | None = None) -> None:
-        self.seeded = seed is not None
-        self._generator = (System() if seed is None else Keyed(seed)).generator("audit", "", 0)
-
-    def generator(self, purpose: str, node: str, round_: int, replica: int = 0) -> np.random.Generator:
-        """The one generator; the arguments are not used."""
-        return self._generator
+        super().__init__(drawn(seed).generator("audit", "", 0), seed is not None)
 
 
 def repeats_itself(draws: Draws, generators: int = 2**18) -> bool:

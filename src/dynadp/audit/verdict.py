@@ -39,7 +39,7 @@ class Audit:
     pair, direction, statistic
         The data sets, which of them was taken for the truth, and how they were told apart.
     largest_log_ratio, log_ratio_bound
-        Largest exact |ln p_D/p_D'| among all draws where densities are known, and what it may not pass; else None.
+        Largest exact ``|ln p_D/p_D'|`` among all draws where densities are known, and what it may not pass; else None.
     setting
         What else there is to say, such as mechanism, dimension and rounds.
     """

@@ -11,6 +11,7 @@ from dynadp.cli.options import DELTA, DIMENSION, JSON, LEDGER, MECHANISM, ROUNDS
 from dynadp.cli.pki import pki
 from dynadp.cli.report import explore, report
 from dynadp.cli.research import bounds, design, reproduce, tradeoff
+from dynadp.cli.track import track
 from dynadp.errors import (
     BudgetRefused,
     DeclarationError,
@@ -372,5 +373,5 @@ def relay(identity: str, listen: str) -> None:
     run_relay(identity, listen)
 
 
-for command in (attacks, audit, bounds, design, explore, pki, report, reproduce, tradeoff):
+for command in (attacks, audit, bounds, design, explore, pki, report, reproduce, track, tradeoff):
     main.add_command(command)

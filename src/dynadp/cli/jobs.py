@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
+from dynadp.balance import EVALUATION
 from dynadp.cli.ledger import user
 from dynadp.errors import BudgetRefused, DeclarationError
 from dynadp.jobs import Job, evaluate, predictions
@@ -173,11 +174,11 @@ def run_evaluate(
 def _charged(found: dict[str, Any], data: str, ledger: str, alpha: float) -> dict[str, Any]:
     """Accuracy + Laplace noise of scale 1/(alpha B): replacing one of B rows moves it by at most 1/B."""
     with Ledger.open(ledger) as book:
-        run, who = f"evaluation {now()} {token_hex(4)}", user()
-        event = L2Laplace(book.node, 0, "evaluation", alpha, 1)
+        run, who = f"{EVALUATION} {now()} {token_hex(4)}", user()
+        event = L2Laplace(book.node, 0, EVALUATION, alpha, 1)
         book.reserve(run, [event], dataset=data, who=who, at=now())
         scale = 1 / (alpha * found["rows"])
-        noisy = found["accuracy"] + scale * float(l2_laplace(System(), "evaluation", [book.node], 0, 1, 1)[0, 0, 0])
+        noisy = found["accuracy"] + scale * float(l2_laplace(System(), EVALUATION, [book.node], 0, 1, 1)[0, 0, 0])
         shown = min(max(round(noisy, 6), 0.0), 1.0)
         book.spend(run, 0, [event], json.dumps(shown).encode(), who=who, at=now())
         book.close_run(run, "finished", who=who, at=now())

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dynadp.balance import Balance
 from dynadp.errors import DeclarationError, LedgerDamaged
-from dynadp.privacy.accountant import odds, total
-from dynadp.privacy.events import from_json
+from dynadp.privacy.accountant import odds
 from dynadp.privacy.filter import Cap
 from dynadp.privacy.ledger import Ledger
 from dynadp.runtime.books import now
@@ -121,51 +121,5 @@ def run_close(path: str, run: str, who: str | None) -> None:
 
 
 def summary(ledger: Ledger) -> dict[str, Any]:
-    """All runs, the cap and what counts against it."""
-    runs: dict[str, dict[str, Any]] = {}
-    entries, in_force = 0, None
-    for entry in ledger.entries():
-        entries += 1
-        if entry.kind == "reserve":
-            plan = [from_json(event) for event in entry.details["plan"]]
-            runs[str(entry.run)] = {
-                "run": entry.run,
-                "dataset": entry.details["dataset"],
-                "at": entry.at,
-                "who": entry.who,
-                "basis": entry.details["basis"],
-                "rounds_planned": len({event.round for event in plan}),
-                "rounds_spent": 0,
-                "alpha_spent": 0.0,
-                "state": "open",
-                "plan": plan,
-                "cap": in_force,
-                "kept": True,
-            }
-        elif entry.kind == "spend":
-            runs[str(entry.run)]["rounds_spent"] += 1
-            runs[str(entry.run)]["alpha_spent"] += sum(from_json(event).alpha for event in entry.details["events"])
-        elif entry.kind == "close":
-            run = runs[str(entry.run)]
-            run["state"], run["kept"] = entry.details["reason"], run["rounds_spent"] > 0
-        elif entry.kind == "cap":
-            in_force = Cap(**entry.details)
-    cap, counted = ledger.cap, ledger.counted()
-    figures: dict[str, Any] | None = None
-    if cap is not None:
-        plain, moment = cap.spent(counted)
-        figures = {"epsilon": cap.epsilon, "delta": cap.delta, "order": cap.order, "budget": cap.budget}
-        whole = next((run for run in runs.values() if run["basis"] == "plan" and run["cap"] == cap and run["kept"]), None)
-        figures |= {"sum": plain, "renyi": moment, "odometer": cap.odometer(ledger.spent())}
-        figures |= {"taken_by": whole["run"] if whole else None}
-        figures |= {"taken": total(whole["plan"], cap.delta).epsilon if whole else None}
-    for run in runs.values():
-        del run["plan"], run["cap"], run["kept"]
-    return {
-        "node": ledger.node,
-        "cap": figures,
-        "runs": list(runs.values()),
-        "entries": entries,
-        "head": ledger.head,
-        "notes": ledger.notes(),
-    }
+    """All runs, the cap and what counts against it, and what is odd."""
+    return {**Balance.of(ledger).to_json(), "notes": ledger.notes()}

@@ -2,7 +2,7 @@
 
 import json
 import logging
-import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -15,12 +15,14 @@ from typing import Any
 
 import click
 
-from dynadp.cli.ledger import summary, user
+from dynadp.balance import Balance
+from dynadp.cli.ledger import user
 from dynadp.errors import IdentityError, LedgerDamaged, LedgerError, RecordError
 from dynadp.pki import Identity
 from dynadp.privacy.ledger import Ledger
 from dynadp.record import read_file
-from dynadp.silo import STATUS, Silo
+from dynadp.report.states import alive
+from dynadp.silo import SHOWN, STATUS, Silo
 
 
 @contextmanager
@@ -117,7 +119,8 @@ def run_status(folders: tuple[str, ...], as_json: bool) -> None:
         click.echo(f"{one['node']}: {one['state']}, round {one['round']} of {one['rounds']}")
         if (spent := one["spent"]) is not None:
             share = f"{spent['rounds_spent']} of {spent['rounds_planned']} releases, alpha {spent['alpha_spent']:.4g} in sum"
-            click.echo(f"  spent: {share}; its cap is epsilon {spent['cap']:g} at delta {spent['delta']:g}")
+            which = f" with configuration {spent['config'][:8]}" if spent["others"] else ""
+            click.echo(f"  spent{which}: {share}; its cap is epsilon {spent['cap']:g} at delta {spent['delta']:g}")
         up = ", ".join(f"{j} {state}" for j, state in one["neighbours"].items())
         click.echo(f"  neighbours: {up or 'none'}; refused letters: {sum(one['rejected'].values())}")
         for reason, times in one["rejected"].items():
@@ -133,7 +136,7 @@ def _status_files(folder: Path) -> list[Path]:
 
 def _status(file: Path) -> dict[str, Any]:
     told = read_file(file, STATUS)
-    told["alive"] = _alive(told["pid"])
+    told["alive"] = alive(told["pid"])
     if not told["alive"]:
         told["neighbours"] = dict.fromkeys(told["neighbours"], "not known")
         if told["state"] in ("agreeing", "running", "finished"):
@@ -142,27 +145,27 @@ def _status(file: Path) -> dict[str, Any]:
     if told["ledger"] is not None:
         try:
             with Ledger.open(told["ledger"], read_only=True) as ledger:
-                said = summary(ledger)
+                said = Balance.of(ledger)
         except LedgerDamaged:
             raise
         except LedgerError:  # an entry that a crash cut short is undone when the node is started, not here
             return told
-        run = next((run for run in said["runs"] if run["run"].startswith(f"{told['run']} ")), None)
-        if run is not None and said["cap"] is not None:
-            names = ("rounds_spent", "rounds_planned", "alpha_spent")
-            told["spent"] = {
-                **{name: run[name] for name in names},
-                "cap": said["cap"]["epsilon"],
-                "delta": said["cap"]["delta"],
-            }
+        told["spent"] = _spent(said, told["run"], told.get("config"))
     return told
 
 
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+def _spent(said: Balance, name: str, config: str | None) -> dict[str, Any] | None:
+    """What the ledger says about the run of this name and configuration; the newest, where no configuration is told."""
+    found = [run for run in said.runs.values() if re.fullmatch(f"{re.escape(name)} [0-9a-f]{{{SHOWN}}}", run.run)]
+    run = next((run for run in reversed(found) if config is None or run.run == f"{name} {config}"), None)
+    if run is None or said.cap is None:
+        return None
+    return {
+        "config": run.run.rpartition(" ")[2],
+        "others": len(found) - 1,
+        "rounds_spent": run.rounds_spent,
+        "rounds_planned": run.rounds_planned,
+        "alpha_spent": run.alpha_spent,
+        "cap": said.cap.epsilon,
+        "delta": said.cap.delta,
+    }

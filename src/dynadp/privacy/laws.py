@@ -175,7 +175,7 @@ def dots(law: Law, step: float, count: int) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Jacobian(Law):
-    """Algorithm 2: |loss| <= M = abar + sqrt(r^2 + 2 r sqrt(b) ah + ah^2) - r, r ~ Gamma(d), b ~ Beta(m, (d - 2m)/2).
+    """Algorithm 2: ``|loss| <= M`` = abar + sqrt(r^2 + 2 r sqrt(b) ah + ah^2) - r, r ~ Gamma(d), b ~ Beta(m, (d - 2m)/2).
 
     The noise moves within the span of a person's m rows and their replacements, 2m dimensions; b = 1 where d <= 2m.
     """

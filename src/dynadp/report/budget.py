@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from json import loads
-from math import ceil, floor, inf, isfinite, log10
+from math import ceil, floor, isfinite, log10
 from pathlib import Path
 from typing import Any
 
+from dynadp.balance import Balance
 from dynadp.errors import DynadpError, RecordError
 from dynadp.privacy.accountant import Total, network, total, totals
 from dynadp.privacy.events import Event
@@ -182,21 +182,15 @@ def _reserved(story: Story) -> tuple[Event, ...] | None:
 def purse(path: Path, run: str) -> Purse:
     """What the ledger says, about this run and in all."""
     with Ledger.open(path, read_only=True) as ledger:
-        cap, spent, counted, head = ledger.cap, ledger.spent(), ledger.counted(), ledger.head
-        planned, whole, evaluations = 0, False, []
-        for entry in ledger.entries():
-            if entry.kind == "reserve":
-                planned = len({event["round"] for event in entry.details["plan"]}) if entry.run == run else planned
-                whole |= entry.details["basis"] == "plan" and bool(ledger.rounds(str(entry.run)))
-            elif entry.kind == "spend" and str(entry.run).startswith("evaluation ") and entry.message is not None:
-                alpha = sum(event["alpha"] for event in entry.details["events"])
-                evaluations.append({"at": entry.at, "alpha": alpha, "accuracy": float(loads(entry.message))})
-        releases = len(ledger.rounds(run))
+        said = Balance.of(ledger)
+    own, cap, taker = said.runs.get(run), said.cap, said.whole
+    releases, planned = (own.rounds_spent, own.rounds_planned) if own else (0, 0)
+    whole = taker is not None and taker.rounds_spent > 0
+    told = releases, planned, whole, said.head, said.evaluations
     if cap is None:
-        return Purse(None, 0.0, 0.0, 0.0, releases, planned, whole, head, tuple(evaluations))
-    used, taken = (1.0 if whole else _share(cap, events) for events in (spent, counted))
-    lost = cap.odometer(spent)
-    return Purse((cap.epsilon, cap.delta), used, taken, lost, releases, planned, whole, head, tuple(evaluations))
+        return Purse(None, 0.0, 0.0, 0.0, *told)
+    used, taken = (1.0 if whole else said.share(events) for events in (said.spent, said.counted))
+    return Purse((cap.epsilon, cap.delta), used, taken, cap.odometer(said.spent), *told)
 
 
 def purses(story: Story, files: Mapping[str, Path]) -> dict[str, Purse | str]:
@@ -208,12 +202,6 @@ def purses(story: Story, files: Mapping[str, Path]) -> dict[str, Purse | str]:
         except (DynadpError, OSError) as error:
             out[node] = str(error)
     return out
-
-
-def _share(cap: Cap, events: Sequence[Event]) -> float:
-    """How much of the cap is taken, by the rule that leaves more."""
-    plain, moment = cap.spent(events)
-    return min(1.0, plain / cap.epsilon, moment / cap.budget if cap.budget > 0 else inf)
 
 
 def _knows(path: Path, run: str) -> bool:

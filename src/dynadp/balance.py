@@ -1,0 +1,140 @@
+"""What a ledger says: its runs, its cap, and how much of that is spent or reserved."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from json import loads
+from math import inf
+from typing import Any
+
+from dynadp.privacy.accountant import total
+from dynadp.privacy.events import Event, from_json
+from dynadp.privacy.filter import Cap
+from dynadp.privacy.ledger import Ledger
+
+EVALUATION = "evaluation"  # the purpose of the one event that releases a noisy accuracy
+
+
+@dataclass
+class Entered:
+    """A run as its ledger has it.
+
+    Attributes
+    ----------
+    run, dataset, at, who, basis
+        Its name; rows of what; when, by whom and by which rule it was admitted.
+    plan, cap
+        What it reserved, and the cap that was in force.
+    rounds_spent, alpha_spent
+        What it released so far.
+    closed
+        Why it was closed; None while it is open.
+    """
+
+    run: str
+    dataset: str
+    at: str
+    who: str
+    basis: str
+    plan: list[Event] = field(repr=False)
+    cap: Cap | None
+    rounds_spent: int = 0
+    alpha_spent: float = 0.0
+    closed: str | None = None
+
+    @property
+    def rounds_planned(self) -> int:
+        """How many rounds it reserved."""
+        return len({event.round for event in self.plan})
+
+    @property
+    def took_all(self) -> bool:
+        """Whether nothing may follow it under its cap: admitted as a fixed plan, and not given up before its first release."""
+        return self.basis == "plan" and (self.closed is None or self.rounds_spent > 0)
+
+    def to_json(self) -> dict[str, Any]:
+        """The run without its plan."""
+        names = ("run", "dataset", "at", "who", "basis", "rounds_planned", "rounds_spent", "alpha_spent")
+        return {**{name: getattr(self, name) for name in names}, "state": "open" if self.closed is None else self.closed}
+
+
+@dataclass(frozen=True)
+class Balance:
+    """What a ledger says.
+
+    Attributes
+    ----------
+    node, cap
+        Whose ledger it is; its latest cap.
+    runs
+        By name, the oldest first.
+    spent, counted
+        What was released; what counts against the cap.
+    evaluations
+        Noisy accuracies that were charged: when, alpha and the released number.
+    entries, head
+        How many entries, and the hash of the last.
+    """
+
+    node: str
+    cap: Cap | None
+    runs: dict[str, Entered] = field(repr=False)
+    spent: list[Event] = field(repr=False)
+    counted: list[Event] = field(repr=False)
+    evaluations: tuple[dict[str, Any], ...]
+    entries: int
+    head: str
+
+    @classmethod
+    def of(cls, ledger: Ledger) -> "Balance":
+        """Read all entries."""
+        runs: dict[str, Entered] = {}
+        entries, in_force, evaluations = 0, None, []
+        for entry in ledger.entries():
+            entries += 1
+            name, details = str(entry.run), entry.details
+            if entry.kind == "cap":
+                in_force = Cap(**details)
+            elif entry.kind == "reserve":
+                plan = [from_json(event) for event in details["plan"]]
+                runs[name] = Entered(name, details["dataset"], entry.at, entry.who, details["basis"], plan, in_force)
+            elif entry.kind == "spend":
+                events = [from_json(event) for event in details["events"]]
+                alpha = sum(event.alpha for event in events)
+                runs[name].rounds_spent += 1
+                runs[name].alpha_spent += alpha
+                if entry.message is not None and any(getattr(event, "purpose", "") == EVALUATION for event in events):
+                    evaluations.append({"at": entry.at, "alpha": alpha, "accuracy": float(loads(entry.message))})
+            elif entry.kind == "close":
+                runs[name].closed = details["reason"]
+        found = ledger.spent(), ledger.counted(), tuple(evaluations), entries, ledger.head
+        return cls(ledger.node, ledger.cap, runs, *found)
+
+    @property
+    def whole(self) -> Entered | None:
+        """The run that took the whole cap, if one did."""
+        return next((run for run in self.runs.values() if run.took_all and run.cap == self.cap), None)
+
+    def share(self, events: Sequence[Event]) -> float:
+        """How much of the cap such events take, by the rule that leaves more."""
+        if self.cap is None:
+            return 0.0
+        plain, moment = self.cap.spent(events)
+        return min(1.0, plain / self.cap.epsilon, moment / self.cap.budget if self.cap.budget > 0 else inf)
+
+    def to_json(self) -> dict[str, Any]:
+        """Runs, cap and what counts against it."""
+        figures: dict[str, Any] | None = None
+        if (cap := self.cap) is not None:
+            plain, moment = cap.spent(self.counted)
+            whole = self.whole
+            figures = {"epsilon": cap.epsilon, "delta": cap.delta, "order": cap.order, "budget": cap.budget}
+            figures |= {"sum": plain, "renyi": moment, "odometer": cap.odometer(self.spent)}
+            figures |= {"taken_by": whole.run if whole else None}
+            figures |= {"taken": total(whole.plan, cap.delta).epsilon if whole else None}
+        return {
+            "node": self.node,
+            "cap": figures,
+            "runs": [run.to_json() for run in self.runs.values()],
+            "entries": self.entries,
+            "head": self.head,
+        }
