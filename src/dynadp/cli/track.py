@@ -1,0 +1,52 @@
+"""``dynadp track``: a run folder told to MLflow; heavy imports happen inside."""
+
+import json
+import logging
+import sys
+from typing import Any
+
+import click
+
+from dynadp.cli.options import JSON
+
+
+@click.command()
+@click.argument("run", metavar="RUN", type=click.Path())
+@click.option("--uri", envvar="MLFLOW_TRACKING_URI", help="MLflow's store: a folder or a server; ./mlruns by default.")
+@click.option("--experiment", envvar="MLFLOW_EXPERIMENT_NAME", default="dynadp", show_default=True, help="Made if missing.")
+@click.option("--follow", "following", is_flag=True, help="Go on until the run is over; waits for one that has not begun.")
+@JSON
+def track(run: str, uri: str | None, experiment: str, following: bool, as_json: bool) -> None:
+    """Log a run to MLflow: parameters, residuals and losses by round, the model. Never done by itself.
+
+    RUN is the folder of `dynadp train`, of one of a demo's runs, of a node, or of `dynadp launch`. Only what was declared or
+    made of released vectors is logged; private rows and ledgers are not touched. The same run is always the same run of
+    MLflow: say it again, or after an interruption, and what is missing is added.
+
+    Put a server's credentials into MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD. Databases (sqlite:///...) need all of
+    MLflow: pip install mlflow. MLflow's own pages show a folder with MLFLOW_ALLOW_FILE_STORE=true mlflow ui.
+    """
+    from dynadp.report import tracking
+
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # a server that is away is told once, in our words
+    try:
+        if following:
+            result = tracking.follow(run, uri, experiment, say=lambda words: click.echo(words, err=True))
+        else:
+            result = tracking.track(run, uri, experiment)
+    except KeyboardInterrupt:
+        click.echo("dynadp: interrupted; the same command goes on where it was", err=True)
+        sys.exit(130)
+    click.echo(json.dumps(result, indent=1) if as_json else _said(result))
+    if following and result["status"] == "FAILED":
+        click.echo("dynadp: the run failed; `dynadp status` says where. Start it again, and then this command", err=True)
+        sys.exit(1)
+
+
+def _said(result: dict[str, Any]) -> str:
+    word = "" if result["protected"] else " SIMULATION, protects nobody." if result["simulation"] else " Nothing is protected."
+    return (
+        f"{result['run']}: {result['rounds']} rounds, {result['new_values']} new values of {result['values']}, "
+        f"{result['status'].lower()}.{word}\nMLflow run {result['mlflow_run']}, experiment {result['experiment']!r}, "
+        f"store {result['uri']}"
+    )
