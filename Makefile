@@ -7,11 +7,15 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 # One thread for each test worker's linear algebra: two workers share two cores.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: run test test-slow test-matrix bench growth budget plan-study soak fuzz browser pictures clean
+.PHONY: run docs test test-slow test-matrix bench growth budget plan-study soak fuzz browser pictures clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.report
 	$(BIN)/dynadp demo
+
+# The site, in docs/_build/html; nothing is fetched, and a warning is an error.
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build -E -W --keep-going -d docs/_build/doctrees docs docs/_build/html
 
 test: $(VENV)/.dev
 	$(BIN)/ruff check
@@ -83,4 +87,4 @@ $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 clean:
-	rm -rf .venv* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf docs/_build docs/generated .venv* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
