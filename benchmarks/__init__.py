@@ -2,7 +2,7 @@
 
 Benchmarks are the modules with a function ``run``: consensus, dask_glm_admm, sweep, storage, penalty and growth. Each prints
 its figures beside their targets and writes ``results/NAME.json``. The others serve them: measure (clock, tables), machine,
-pooled (reference optimum), growth_chart, and the scripts that run in a process of their own (``*_worker.py``).
+pooled (reference optimum), growth_chart, budget_chart, and the scripts that run in a process of their own (``*_worker.py``).
 
 Adult is looked for as :func:`dynadp.datasets.adult` says: set ``DYNADP_DATA``. Every contestant runs with the better of one
 BLAS thread and all cores. Where other work keeps the cores busy, BLAS threads that wait for each other can cost a

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.budget_chart import draw
 from benchmarks.environment import PATIENCE, interpreter
 from benchmarks.measure import Figure, Report, main, table
 from dynadp.datasets import Dataset, adult, partition
@@ -28,6 +29,7 @@ TARGETS = {(5, 1.0): 15.5, (5, 0.1): 17.2, (50, 1.0): 16.5}
 PAPER = {"dual, as printed": (Dual(split="paper"), 1750.0, 10**-2.5), "primal, as printed": (Primal(own="paper"), 146.0, 0.1)}
 PAPER_ROUNDS = (1, 3, 10, 30)
 DIFFPRIVLIB = ("diffprivlib", "scikit-learn<1.6")
+PICTURE = Path(__file__).parent.parent / "docs" / "budget.png"
 
 
 def run() -> Report:
@@ -44,6 +46,7 @@ def run() -> Report:
                  for name, data in (("paper's", plain), ("rich", rich))]  # fmt: skip
     else:
         text = python + "\n\n"
+    draw([(name, errors) for name, *errors in rows if "paper's columns" not in name], TOTALS, PICTURE)
     rows = [(name, *(f"{error:.1f}%" for error in errors)) for name, *errors in rows]
     text += f"Adult, delta = {DELTA:g}, medians of {DRAWS} draws.\n\n" + table(("", *(f"epsilon {e:g}" for e in TOTALS)), rows)
     figures = [

@@ -188,6 +188,8 @@ def test_the_page_is_accessible_and_fits(browser, address, view):
         )
         assert (sum(map(int, re.findall(r"\d+", ink)[:3])) > sum(map(int, re.findall(r"\d+", paper)[:3]))) == (view == "dark")
         keep(opened.page, f"explore-{view}")
+        if view == "desktop":
+            keep(opened.page, "explore", clip={"x": 0, "y": 0, "width": 1280, "height": 1460})  # down to the charts
 
 
 def test_colours_follow_the_system_while_the_page_is_open(browser, address):
