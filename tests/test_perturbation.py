@@ -1,6 +1,7 @@
 """The guarantees of maths.md 3, 4, 6 and 7, each beside a naive version that breaks it."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -263,6 +264,23 @@ def test_gamma_is_inside_both_calibrations():
     c = calibrated(Dual(slack=0.02), loose, 1.0)
     assert c.outer[0, 0] == pytest.approx(0.02 * (loose.Lam[0, 0] + c.phi[0, 0]) / (2 * 1e-2))
     assert calibrated(Primal(), loose, 1.0).delta[0, 0] == pytest.approx((2 / 100 + 2e-2) / 10)
+
+
+class Halving(Primal):
+    """Noise of twice the length in every round: it looks at the round before."""
+
+    def calibrate(self, public, alpha, before=None):
+        made = super().calibrate(public, alpha)
+        return made if before is None else replace(made, outer=before.outer / 2)
+
+
+def test_a_mechanism_that_looks_at_the_round_before_is_asked_in_every_round():
+    alpha = np.full((1, 1, 4), 0.5)
+    public = Public.of(np.array([100.0]), np.array([2.0]), 3, 1.0, 0.1, np.array([0.1]), np.full((1, 1), 1e-9), Logistic())
+    rates = [float(made.outer[0, 0]) for made in Halving().plan(public, alpha)]
+    assert rates == [rates[0] / 2**n for n in range(4)]
+    steady = Primal().plan(public, alpha)
+    assert all(made is steady[0] for made in steady)  # the package's own share theirs
 
 
 def test_losses_of_the_events_sum_to_alpha():

@@ -134,11 +134,20 @@ class Calibration:
 
 
 class Perturbation(ABC):
-    """How messages are protected."""
+    """How messages are protected.
+
+    ``steady`` says that, with ``own`` = ``public``, :meth:`calibrate` looks at alpha alone and not at the round before, so that
+    rounds with one alpha share a calibration. A class that defines its own has to say so itself.
+    """
 
     name: ClassVar[str]
+    steady: ClassVar[bool] = False
     own: Literal["public", "paper"] = "public"
     final: float | None = None
+
+    def __init_subclass__(cls) -> None:
+        if "calibrate" in vars(cls) and "steady" not in vars(cls):
+            cls.steady = False
 
     @abstractmethod
     def calibrate(self, public: Public, alpha: Array, before: Calibration | None = None) -> Calibration:
@@ -148,7 +157,7 @@ class Perturbation(ABC):
         """The numbers of all rounds (alpha is P x K x T) and of a final release: public, and known before round 1."""
         rounds: list[Calibration] = []
         for n in range(alpha.shape[-1]):
-            if n and self.own == "public" and np.array_equal(alpha[..., n], alpha[..., n - 1]):
+            if n and self.steady and self.own == "public" and np.array_equal(alpha[..., n], alpha[..., n - 1]):
                 rounds.append(rounds[-1])
             else:
                 rounds.append(self.calibrate(public, alpha[..., n], rounds[-1] if rounds else None))
@@ -197,6 +206,7 @@ class Dual(Perturbation):
     slack: float = 0.01
     F: float | None = None
     name: ClassVar[str] = "dual"
+    steady: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.split not in ("optimal", "paper"):
@@ -251,6 +261,7 @@ class Primal(Perturbation):
     own: Literal["public", "paper"] = "public"
     final: float | None = None
     name: ClassVar[str] = "primal"
+    steady: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.own not in ("public", "paper"):

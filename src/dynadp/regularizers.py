@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dynadp.arrays import Array, dot, namespace
 from dynadp.errors import DeclarationError
@@ -101,3 +102,50 @@ class SmoothElasticNet(Regularizer):
     def curvature(self, f: Array) -> Array:
         """1 + (k/s) (1 + (f/s)^2)^(-3/2)."""
         return 1.0 + self.l1 / self.scale * (1.0 + (f / self.scale) ** 2) ** -1.5
+
+
+def check_regularizer(regularizer: Regularizer) -> None:
+    """Try to refute r'' >= 1, r'' <= smoothness, r(0) = r'(0) = 0, r' = dr/df and "a sum over coordinates" on [-1e6, 1e6].
+
+    A check on points can refute the declared constants, never prove them: they remain the author's responsibility.
+
+    Raises
+    ------
+    DeclarationError
+        Naming the bound that breaks and where.
+    """
+    where, most = regularizer.describe()["name"], float(regularizer.smoothness)
+    if not (np.isfinite(most) and most >= 1):
+        raise DeclarationError(f"regulariser {where!r} declares sup r'' = {most!r}; expected a finite number of at least 1")
+    tails = np.geomspace(50.0, 1e6, 100)
+    f = np.concatenate([-tails[::-1], np.linspace(-50.0, 50.0, 4_001)[1:-1], tails])
+    with np.errstate(all="ignore"):
+        slope, curvature = (np.asarray(part(f.copy())) for part in (regularizer.gradient, regularizer.curvature))
+        alone, value = np.asarray(regularizer.gradient(f[:, None].copy())), np.asarray(regularizer.value(f[:, None].copy()))
+
+    def refute(bound: str, broken: NDArray[np.bool_], shown: Array) -> None:
+        if broken.any():
+            i = int(np.argmax(broken))
+            raise DeclarationError(f"regulariser {where!r} breaks {bound} at f = {f[i]:g}, where it gives {shown[i]:g}")
+
+    for what, array in (("r", value), ("r'", slope), ("r''", curvature)):
+        if array.shape != f.shape:
+            raise DeclarationError(
+                f"regulariser {where!r}: {what} of {f.size} numbers has shape {array.shape}; expected one each"
+            )
+        refute(f"'{what} is finite'", ~np.isfinite(array), array)
+    apart = alone.reshape(f.shape) - slope
+    refute("'a sum over coordinates' (r' alone minus r' among others)", np.abs(apart) > 1e-12 * (1 + np.abs(slope)), apart)
+    refute("r(0) = 0", (f == 0) & (np.abs(value) > 1e-12), value)
+    refute("r'(0) = 0", (f == 0) & (np.abs(slope) > 1e-12), slope)
+    refute("r'' >= 1", curvature < 1 - 1e-12, curvature)
+    refute(f"r'' <= {most:g}", curvature > most * (1 + 1e-9), curvature)
+
+    # What was declared about r'' is checked on r' too, since only r' enters the solution.
+    step, size = np.diff(f), np.maximum(np.abs(slope[1:]), np.abs(slope[:-1]))
+    quotient, noise = np.diff(slope) / step, (1e-14 * size + 1e-15) / step
+    refute("r'' >= 1 (slope of its slope)", quotient < 1 - 1e-12 - noise, quotient)
+    refute(f"r'' <= {most:g} (slope of its slope)", quotient > most * (1 + 1e-9) + noise, quotient)
+    gap = np.diff(value) - 0.5 * step * (slope[1:] + slope[:-1])
+    allowed = 0.25 * most * step**2 + 1e-12 * np.maximum(np.abs(value[1:]), np.abs(value[:-1]))
+    refute("r' = dr/df (change of r minus area under r')", np.abs(gap) > allowed, gap)

@@ -19,7 +19,7 @@ from dynadp.objective import Problem, Storage
 from dynadp.perturbation import Calibration, NoPerturbation, Perturbation
 from dynadp.privacy.events import Event
 from dynadp.privacy.schedule import Schedule, constant
-from dynadp.regularizers import Regularizer, SquaredL2
+from dynadp.regularizers import Regularizer, SquaredL2, check_regularizer
 from dynadp.runtime.acceleration import Acceleration, Accelerator
 from dynadp.runtime.books import Outbox
 from dynadp.runtime.releases import Releases, Sender
@@ -227,6 +227,7 @@ def simulate(
             )
     dimension = check_shards(shards, topology.nodes)
     check_loss(loss)
+    check_regularizer(regularizer)
     for name, value in (("C", C), ("rho", rho), *((("gamma", gamma),) if gamma is not None else ())):
         if not (isinstance(value, int | float | np.number) and np.isfinite(value) and value > 0):
             raise DeclarationError(f"{name} is {value!r}; expected a finite number above 0")
