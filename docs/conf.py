@@ -51,6 +51,7 @@ html_use_index = html_domain_indices = False  # there is a search
 html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 
 
 def site_links(text: str, folder: Path) -> str:

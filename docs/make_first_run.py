@@ -61,6 +61,8 @@ $ dynadp evaluate runs/first new.csv
 $ dynadp evaluate runs/first new.csv --public
 ```
 
+Accuracy on private rows is a release too, and is charged: `dynadp evaluate ... --ledger FILE --alpha A`. This run has taken its whole cap, so here that would be refused; set the cap above the run's epsilon where you will want it.
+
 Ctrl-C during training leaves a run that `dynadp train study/run.toml --resume` finishes. A second run would spend more than the cap, so it is refused, with an exit code of its own:
 
 ```console
@@ -68,7 +70,7 @@ $ dynadp train study/run.toml --out runs/second
 $ dynadp ledger show study/north.sqlite
 ```
 
-Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 budget refused, 4 kept for a lost node, 5 ledger damaged, 130 interrupted. Tab completion: `eval "$(_DYNADP_COMPLETE=bash_source dynadp)"` (or `zsh_source`, `fish_source`).
+Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 budget refused, 4 a neighbour stayed away, 5 ledger damaged, 130 interrupted. Tab completion: `eval "$(_DYNADP_COMPLETE=bash_source dynadp)"` (or `zsh_source`, `fish_source`).
 """
 CLINICS = """import csv
 from dynadp import census

@@ -98,3 +98,9 @@ def test_the_log_tells_public_numbers_and_is_silent_unless_asked(caplog):
     loud = fresh("import logging, sys; logging.basicConfig(level='INFO', stream=sys.stdout)\n" + code)
     assert "INFO:dynadp:plan: primal perturbation" in loud
     assert "INFO:dynadp:trained in 20 rounds: epsilon = 0.99" in loud
+
+
+def test_the_estimator_says_which_extra_it_needs():
+    asked = "try: from dynadp import NetworkClassifier\nexcept ImportError as error: print(error)"
+    code = f"import sys; sys.modules['sklearn'] = None\n{asked}"
+    assert fresh(code) == "NetworkClassifier needs scikit-learn: pip install 'dynadp[sklearn]'\n"

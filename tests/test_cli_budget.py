@@ -46,7 +46,7 @@ def test_account_in_words():
     result = dynadp("account --mechanism primal --dimension 105 --alpha 0.1 --rounds 100 --delta 1e-5 --rows 2")
     for part in (
         "100 rounds of primal",
-        "epsilon = 0.7076",
+        "epsilon = 0.7077",
         "at most 67 in 100 would guess right",
         "as a plain sum",
         "up to 2 rows",
@@ -157,6 +157,19 @@ def test_ledger_shows_runs_cap_and_head(book):
     assert dynadp(f"ledger close {book} first").exit_code == 3  # closed before
 
 
+def test_ledger_shows_what_is_lost_and_cuts_no_name(book):
+    plan, name = primal(0.2, 50, 12, "north"), f"first {AT} 47d65ac0"
+    with Ledger.open(book) as ledger:
+        ledger.reserve(name, plan, dataset="wards", who="ada", at=AT)
+        ledger.spend(name, 1, plan[:1], b"message", who="ada", at=AT)
+    assert answer(f"ledger show {book} --json")["cap"]["lost"] == pytest.approx(0.2)
+    words = CliRunner(env={"COLUMNS": "80"}).invoke(main, ["ledger", "show", str(book)]).output
+    assert "Lost so far, by all runs: at most epsilon = 0.2 at delta = 1e-05." in words
+    cells = [line.split("│")[1].strip() for line in words.splitlines() if line.startswith("│")]
+    assert "".join(cells) == name.replace(" ", "")
+    assert "…" not in words
+
+
 def test_ledger_verify_finds_a_flipped_bit_and_a_cut(book, tmp_path):
     head = answer(f"ledger verify {book} --json")["head"]
     older = tmp_path / "older.sqlite"
@@ -179,6 +192,17 @@ def test_ledger_verify_finds_a_flipped_bit_and_a_cut(book, tmp_path):
     shown = dynadp(f"ledger show {book}")
     assert shown.exit_code == 5
     assert "damaged" in shown.output
+
+
+def test_a_cap_that_is_changed_after_releases_says_what_that_means(book):
+    assert "The cap was" not in dynadp(f"ledger cap {book} --epsilon 3 --delta 1e-5").output  # nothing was released
+    plan = primal(0.2, 50, 12, "north")
+    with Ledger.open(book) as ledger:
+        ledger.reserve("first", plan, dataset="wards", who="ada", at=AT)
+        ledger.spend("first", 1, plan[:1], b"message", who="ada", at=AT)
+    printed = dynadp(f"ledger cap {book} --epsilon 7 --delta 1e-5").output
+    assert "The cap was epsilon = 3 at delta = 1e-05, and 1 releases" in printed
+    assert "releases are entered. A cap that is changed because of what they showed is outside the guarantee." in printed
 
 
 def test_a_cap_of_another_node_is_refused(book):

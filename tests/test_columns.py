@@ -261,6 +261,7 @@ def test_refusal_names_the_cell_and_never_shows_it(column, cells, message):
         (trade, {"values": ("a", "b", "a")}, "lists a value twice"),
         (trade, {"values": ("a", "a ")}, "lists a value twice"),
         (trade, {"values": (1, "1")}, "lists a value twice"),
+        (trade, {"values": (1, "1.0")}, "lists a value twice"),  # a cell 1.0 of a file would be the one or the other
         (trade, {"other": "refuse", "missing": "other"}, "missing is 'other', but other is 'refuse'"),
         (trade, {"missing": {"value": "unheard-of"}}, "is not in its vocabulary"),
         (trade, {"missing": {}}, "is not in its vocabulary"),

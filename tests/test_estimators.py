@@ -29,6 +29,7 @@ from dynadp.errors import (
     CellError,
     DataError,
     DeclarationError,
+    LedgerError,
     NotCertified,
     RecordError,
     SeededRefused,
@@ -551,6 +552,11 @@ def test_a_private_centre_is_charged_too(data, folder):
     model.fit(_raw(found)[0], found.train["income"], nodes=found.node)
     assert next(iter(charged(folder)[0].values())) == list(range(21))
     assert model.schema_.centre is not None
+
+
+def test_a_ledger_that_is_not_there_is_made_by_a_command(tmp_path):
+    with pytest.raises(LedgerError, match=r"make it: dynadp ledger cap .*nowhere.0\.sqlite --node NODE --epsilon E --delta D"):
+        private(nodes=3, random_state=None, ledger=tmp_path / "nowhere").fit(X2, Y2)
 
 
 def test_seeded_fits_enter_no_ledger(folder):

@@ -173,6 +173,13 @@ def test_vega_is_put_together_once(tmp_path, monkeypatch):
         monkeypatch.setenv("XDG_CACHE_HOME", str(home))
         assert server_module.bundle.__wrapped__() == "a script"
     assert len(made) == 2
+    next(tmp_path.glob("*/dynadp/*")).write_text("")  # nothing in it
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
+    assert server_module.bundle.__wrapped__() == "a script"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr("pathlib.Path.home", lambda: (_ for _ in ()).throw(RuntimeError("nobody's")))
+    assert server_module.bundle.__wrapped__() == "a script"
+    assert len(made) == 4
     assert [file.name for file in tmp_path.glob("*/dynadp/*")] == [f"vega-{version('vl-convert-python')}.js"]
 
 

@@ -177,6 +177,32 @@ def test_all_problems_of_a_run_at_once(place):
     assert "label: is missing" in dynadp("check run.toml").output
 
 
+def test_problems_are_counted_one_by_one(place):
+    caps()
+    Path("run.toml").write_text(Path("run.toml").read_text().replace("north.csv", "a.csv").replace("west.csv", "b.csv"))
+    assert dynadp("check run.toml").output.startswith("dynadp: run.toml: 2 problems\n  node north: ")
+
+
+@pytest.mark.parametrize("command", ["check", "train"])
+def test_rows_that_do_not_fit_are_told_for_all_nodes_without_a_cell(place, command):
+    caps()
+    for node, line, column in (("north", 3, "age"), ("west", 7, "age"), ("west", 9, "age"), ("west", 5, "income")):
+        lines = Path(f"{node}.csv").read_text().splitlines()
+        index, cells = lines[0].split(",").index(column), lines[line].split(",")
+        lines[line] = ",".join([*cells[:index], "secretword", *cells[index + 1 :]])
+        Path(f"{node}.csv").write_text("\n".join(lines) + "\n")
+    result = dynadp(f"{command} run.toml")
+    assert result.exit_code == 1
+    assert result.output.startswith("dynadp: run.toml: 3 problems\n  node 'north', column 'age', row 2")
+    assert "\n  node 'west', column 'age', row 6" in result.output
+    assert "row 8" not in result.output
+    assert "\n  node 'west', income, row 4" in result.output
+    assert "secretword" not in result.output
+    assert "sound" not in result.output
+    with Ledger.open("south.sqlite", read_only=True) as ledger:
+        assert ledger.counted() == []
+
+
 def test_one_file_with_a_node_column(place, data):
     owners = np.array(NODES)[data.node]
     write_csv("all.csv", data.train, extra={"site": owners})

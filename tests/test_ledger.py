@@ -134,7 +134,7 @@ def test_nothing_is_overwritten(path, tmp_path):
     with pytest.raises(LedgerError, match="nothing is overwritten"):
         Ledger.create(path, "north", **STAMP)
     assert path.read_bytes() == before
-    (tmp_path / "new.ledger-journal").touch()  # SQLite would play it into the new ledger
+    (tmp_path / "new.ledger-journal").write_bytes(b"pages")  # SQLite would play it into the new ledger
     with pytest.raises(LedgerError, match=r"new\.ledger-journal exists"):
         Ledger.create(tmp_path / "new.ledger", "north", **STAMP)
 
@@ -795,6 +795,34 @@ def test_a_ledger_that_was_moved_away_records_nothing(path, ledger, tmp_path):
     spend(ledger, 0)
     with Ledger.open(path) as other:
         assert other.rounds("a") == [0]
+
+
+def test_a_journal_stays_only_where_nobody_else_uses_the_ledger(path):
+    """It has its maker's group: whoever shares the ledger could not open it, and would be locked out."""
+    for mode, kept in ((0o600, True), (0o640, False), (0o660, False)):
+        path.chmod(mode)
+        with Ledger.open(path) as ledger:
+            spend(ledger, len(ledger.rounds("a")))
+            assert Path(f"{path}-journal").exists() is kept
+        assert not Path(f"{path}-journal").exists()
+
+
+def test_closing_leaves_the_journal_of_a_copy_that_took_its_place(path, ledger, tmp_path):
+    spend(ledger, 0)
+    away = path.rename(tmp_path / "away")
+    shutil.copy(away, path)
+    journal = Path(f"{path}-journal")
+    journal.write_bytes(b"what another process must undo")
+    ledger.close()
+    assert journal.read_bytes() == b"what another process must undo"
+
+
+def test_a_journal_with_nothing_to_undo_is_in_nobodys_way(tmp_path):
+    for content in (b"", bytes(512), bytes(28) + b"old pages"):
+        path = tmp_path / f"{len(content)}.ledger"
+        Path(f"{path}-journal").write_bytes(content)
+        with Ledger.create(path, "north", **STAMP) as ledger:
+            assert ledger.verify() == []
 
 
 # ------------------------------------------------------------------------------------------------------- against a model

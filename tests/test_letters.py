@@ -237,6 +237,8 @@ def test_a_second_letter_with_other_content_is_refused_and_the_first_stays(post)
     with pytest.raises(Rejected, match="a second letter of south for the same round, with other content"):
         post.offer(letter(values=(0, 0, 0)), "south")
     assert post.get("south", "message", 2) == SEALED
+    for _ in ("from memory", "from the file"):
+        np.testing.assert_array_equal(post.values("south", "message", 2), GOOD.values)
     assert post.rejected == {"south: a second letter of south for the same round, with other content": 1}
 
 
@@ -303,6 +305,16 @@ def test_what_is_here_and_what_is_missing(post):
     assert post.last("south") == SEALED  # of messages alone
     with pytest.raises(RecordError, match="the message of south, round 3, is gone"):
         post.values("south", "message", 3)
+
+
+def test_a_letter_that_another_wrote_into_the_file_is_here_once_it_is_offered(post):
+    other = Post(post.path, rules(), KEYS["north"])
+    other.offer(SEALED, "south")
+    other.close()
+    assert post.missing("message", 2, ["south"]) == ["south"]
+    assert post.offer(SEALED, "south") is None
+    assert post.missing("message", 2, ["south"]) == []
+    np.testing.assert_array_equal(post.values("south", "message", 2), GOOD.values)
 
 
 def test_a_letter_is_checked_when_it_comes_in_and_again_when_it_comes_from_the_file(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Silos as real processes: launched, stopped, started again, and refused, as typed on the command line."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -68,6 +69,22 @@ def test_a_launch_that_fails_tells_the_code_of_the_node_that_failed(network):
     assert code == 2, told
     assert "west: " in told
     assert "nowhere.csv" in told
+
+
+def test_a_launch_whose_node_is_killed_says_so(tmp_path, nursery):
+    home = tmp_path / "home"
+    Network.make(home, nursery, rounds=ROUNDS, cap=1000)
+    first = typed("launch", "home/train.toml", cwd=tmp_path)  # into runs/NAME-network
+    try:
+        told = tmp_path / "runs" / "trial-network" / "north" / "status.json"
+        until(lambda: told.exists() or first.poll() is not None, "a status")
+        os.kill(json.loads(told.read_text())["pid"], signal.SIGKILL)
+        code, _, words = ended(first)
+    finally:
+        end_group(first)
+    assert code == 1
+    assert words.startswith("north was killed by signal 9\ndynadp: stopped; go on with: dynadp launch home/train.toml")
+    assert "the certificate ends" not in (told.parent / "node.log").read_text()
 
 
 def test_a_network_equals_the_simulation(tmp_path, nursery):
@@ -139,6 +156,7 @@ def test_a_finished_node_can_be_started_again(network):
     before = {name: network.ledger(name).read_bytes() for name in network.names}
     again = network.start("west")  # all others have left for good
     assert again.wait() == 0, network.said("west")
+    assert (network.status("west")["state"], network.status("west")["round"]) == ("parted", network.status("north")["round"])
     assert {name: network.ledger(name).read_bytes() for name in network.names} == before
 
 
@@ -214,7 +232,9 @@ def test_status_tells_of_the_run_of_its_configuration(tmp_path, config, spent):
         return
     which = config or "b" * 16
     assert (found["rounds_spent"], found["rounds_planned"], found["config"], found["others"]) == (*spent, which, 1)
-    assert f"spent with configuration {which[:8]}: {spent[0]} of {spent[1]} releases" in words
+    assert f"spent with configuration {which[:8]}: {spent[0]} of {spent[1]} releases\n" in words
+    assert found["lost"] == pytest.approx(5.5)
+    assert "  lost so far, by all runs in its ledger: at most epsilon = 5.5 of its cap 100 at delta 1e-05\n" in words
 
 
 def test_one_node_alone(tmp_path, nursery):

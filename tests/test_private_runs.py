@@ -11,10 +11,10 @@ from dynadp.losses import Logistic
 from dynadp.noise import Keyed, System
 from dynadp.objective import Problem
 from dynadp.perturbation import Dual, Primal
-from dynadp.privacy.schedule import geometric, per_node
+from dynadp.privacy.schedule import constant, geometric, per_node
 from dynadp.regularizers import SquaredL2
 from dynadp.runtime.acceleration import Acceleration
-from dynadp.runtime.simulation import neighbour_sums, simulate
+from dynadp.runtime.simulation import _alphas, neighbour_sums, simulate
 from dynadp.solvers import default_gamma
 from dynadp.topology import Topology
 
@@ -204,3 +204,9 @@ def test_residuals_are_made_of_messages_alone(census5):
         W.append(0.5 * (2 * messages + neighbour_sums(ring, messages)))
     for n, entry in enumerate(run.rounds, 1):
         assert entry.change == pytest.approx(2 * 0.1 * np.linalg.norm(W[n] - W[n - 1], axis=-1))
+
+
+def test_each_replica_has_the_alpha_that_it_was_given():
+    given = [0.1, 0.1000001, 1, 0.1, constant(2.0), constant(3.0)]
+    found = _alphas(Primal(), given, ("a",), 2, len(given))
+    assert found[0].tolist() == [[a, a] for a in (0.1, 0.1000001, 1.0, 0.1, 2.0, 3.0)]

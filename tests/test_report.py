@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,13 +14,14 @@ from dynadp.cli import main
 from dynadp.datasets import census
 from dynadp.errors import RecordError
 from dynadp.planner import plan
-from dynadp.privacy.accountant import network, odds, totals
+from dynadp.privacy.accountant import network, odds, totals, up
 from dynadp.privacy.ledger import Ledger
 from dynadp.record import RunFolder, load_model, load_run
-from dynadp.report.budget import Purse, agreed, figures, ledger_files, over_rounds, purses, up
+from dynadp.report.budget import Purse, agreed, figures, ledger_files, over_rounds, purses
 from dynadp.report.drawing import drawing, places
 from dynadp.report.page import guarantee, report
 from dynadp.report.rounds import Rounds, thinned
+from dynadp.report.setting import Setting
 from dynadp.report.states import LOOKS, State, states
 from dynadp.report.story import Story
 from dynadp.runtime.books import now
@@ -211,7 +213,7 @@ def test_caps_and_what_is_left_come_from_the_ledgers(private):
             cap, head, spent = ledger.cap, ledger.head, ledger.spent()
         assert found[node].cap == (3.0, 1e-5)
         assert found[node].releases == found[node].planned == 21
-        assert found[node].odometer == cap.odometer(spent)
+        assert found[node].lost == min(cap.odometer(spent), 3.0)
         assert found[node].taken == pytest.approx(cap.spent(spent)[1] / cap.budget)
         assert head in words
         assert f"{1 - found[node].taken:.1%}" in words
@@ -347,8 +349,8 @@ def test_states_of_nodes_in_words(tmp_path):
 def test_a_run_in_one_process_that_went_silent(private, tmp_path, monkeypatch):
     from dynadp.report import states as module
 
-    copy = tmp_path / "copy"
-    copy.mkdir()
+    copy = tmp_path / "far" / "away" / "copy"
+    copy.mkdir(parents=True)
     for name in ("run.json", "rounds.jsonl"):
         (copy / name).write_bytes((private / name).read_bytes())
     story = Story.read(copy)
@@ -498,3 +500,37 @@ def test_a_purse_without_a_cap(tmp_path, private):
     found = purses(Story.read(private), {"north": Path(tmp_path / "n.sqlite")})["north"]
     assert isinstance(found, Purse)
     assert found.cap is None
+
+
+def test_ledgers_are_found_one_folder_below(tmp_path, monkeypatch):
+    """As `init` and `train` leave them: STUDY/NODE.sqlite and runs/first. An older copy, or another's ledger, is not taken."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study").mkdir()
+    result = dynadp("train", make_job(tmp_path / "study"), "--out", tmp_path / "runs" / "first")
+    assert result.exit_code == 0, result.output
+    story = Story.read(tmp_path / "runs" / "first")
+    assert ledger_files(story) == {node: tmp_path / "study" / f"{node}.sqlite" for node in NODES}
+    assert "No ledger can be reached" not in report(tmp_path / "runs" / "first")
+    older, own = tmp_path / "backup", tmp_path / "study" / "north.sqlite"
+    older.mkdir()
+    shutil.copy(own, older / "north.sqlite")
+    with Ledger.open(own) as ledger:
+        ledger.set_cap(ledger.cap, who="me", at="2026-03-01T12:00:00+00:00")
+    (older / "west.sqlite").write_bytes(b"no ledger")
+    shutil.copy(own, older / "south.sqlite")
+    (tmp_path / "study" / "south.sqlite").rename(tmp_path / "elsewhere.sqlite")
+    deep = tmp_path / "study" / "deeper"
+    deep.mkdir()
+    shutil.copy(tmp_path / "elsewhere.sqlite", deep / "south.sqlite")
+    assert ledger_files(story) == {node: tmp_path / "study" / f"{node}.sqlite" for node in ("north", "west")}
+
+
+def test_a_page_of_choices_needs_no_ledger(tmp_path):
+    job = make_job(tmp_path)
+    for node in NODES:
+        (tmp_path / f"{node}.sqlite").unlink()
+    assert Setting.of_file(job).counts == (200, 200, 200)
+    job.write_text(job.read_text().replace("# epsilon = 0.5", "rows = 250\n# epsilon = 0.5"))
+    for node in NODES:
+        (tmp_path / f"{node}.csv").unlink()
+    assert Setting.of_file(job).counts == (250, 250, 250)

@@ -203,6 +203,13 @@ def test_never_returns_an_uncertified_point(why):
     assert not any(digit in shown for digit in "0123456789")
 
 
+def test_an_aim_above_gamma_is_none():
+    problem = Problem([rows(30, 3)], Logistic(), SquaredL2(), 1.0, 0.1)
+    gamma = np.full((1, 1), 1e-8)
+    found = solve(problem, np.ones((1, 1)), np.ones((1, 1, 3)), gamma, np.zeros((1, 1, 3)), aim=np.full((1, 1), 0.5))
+    assert found.bound[0, 0] <= gamma[0, 0]
+
+
 def test_rounding_units_are_those_of_higham():
     assert rounding(1) == pytest.approx(2.0**-53)
     assert rounding(1000) > 1000 * 2.0**-53

@@ -118,6 +118,21 @@ def expected_metrics(folders, model, centring):
 # ---- what is logged is the record -----------------------------------------------------------------------------------------
 
 
+def test_a_seeded_run_protects_nobody_from_its_first_round_on(run, tmp_path):
+    folder = Path(shutil.copytree(run, tmp_path / "begun"))
+    (folder / "model.json").unlink()
+    told = Told.read(folder)
+    assert (told.protected, told.tags["dynadp.protected"], told.status) == (False, "false", "RUNNING")
+
+
+def test_an_address_without_a_scheme_is_not_taken_for_a_folder(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = dynadp("track", run, "--uri", "my_user:s3cret@host:5000")
+    assert done.exit_code != 0
+    assert "s3cret" not in done.output
+    assert os.listdir(tmp_path) == []
+
+
 @pytest.mark.parametrize("which", ["run", "private"])
 def test_everything_that_is_read_back_is_the_record(which, request, tmp_path):
     folder = request.getfixturevalue(which)

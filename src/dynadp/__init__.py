@@ -71,7 +71,12 @@ def __getattr__(name: str) -> Any:
         return import_module("importlib.metadata").version("dynadp")
     if name not in _MODULE:
         raise AttributeError(f"module 'dynadp' has no attribute {name!r}")
-    found = getattr(import_module(f"dynadp.{_MODULE[name]}"), "total" if name == "account" else name)
+    try:
+        found = getattr(import_module(f"dynadp.{_MODULE[name]}"), "total" if name == "account" else name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "sklearn":
+            raise
+        raise ModuleNotFoundError(f"{name} needs scikit-learn: pip install 'dynadp[sklearn]'", name=error.name) from None
     globals()[name] = found
     return found
 

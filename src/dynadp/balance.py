@@ -1,7 +1,9 @@
 """What a ledger says: its runs, its cap, and how much of that is spent or reserved."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from json import loads
 from math import inf
 from typing import Any
@@ -103,7 +105,8 @@ class Balance:
                 runs[name].rounds_spent += 1
                 runs[name].alpha_spent += alpha
                 if entry.message is not None and any(getattr(event, "purpose", "") == EVALUATION for event in events):
-                    evaluations.append({"at": entry.at, "alpha": alpha, "accuracy": float(loads(entry.message))})
+                    with suppress(ValueError, TypeError):  # a message of somebody's own making
+                        evaluations.append({"at": entry.at, "alpha": alpha, "accuracy": float(loads(entry.message))})
             elif entry.kind == "close":
                 runs[name].closed = details["reason"]
         found = ledger.spent(), ledger.counted(), tuple(evaluations), entries, ledger.head
@@ -121,6 +124,34 @@ class Balance:
         plain, moment = self.cap.spent(events)
         return min(1.0, plain / self.cap.epsilon, moment / self.cap.budget if self.cap.budget > 0 else inf)
 
+    @property
+    def lost(self) -> float | None:
+        """min(odometer, what a theorem of maths.md 5 promises of all that was released): at most so much is lost so far.
+
+        All at the cap's delta; None without a cap. Each figure is a bound by itself:
+
+        - the odometer, whatever was released under whatever caps;
+        - the cap's epsilon, where all that was released, by all runs together, satisfies the filter's condition under the cap
+          that is in force now: it is then the beginning of a process that this filter lets pass, however earlier caps were.
+          What is reserved and not released does not enter, nor by which rule runs were admitted;
+        - the total of a plan, where one run alone was admitted as a fixed plan under this very cap, and every other run was
+          closed before its first release: then the plan is all that is ever released under this cap, and a part of it loses no
+          more than all of it.
+
+        Where none but the odometer applies (a cap that was lowered below what was spent, a plan of another cap that does not
+        fit this one's filter), it may lie above the cap.
+        """
+        if (cap := self.cap) is None:
+            return None
+        plain, moment = cap.spent(self.spent)
+        bounds = [cap.odometer(self.spent)]
+        if plain <= cap.epsilon or moment <= cap.budget:
+            bounds.append(cap.epsilon)
+        alive = [run for run in self.runs.values() if run.rounds_spent or run.closed is None]
+        if len(alive) == 1 and alive[0].basis == "plan" and alive[0].cap == cap:
+            bounds.append(_cost(tuple(alive[0].plan), cap.delta))
+        return min(bounds)
+
     def to_json(self) -> dict[str, Any]:
         """Runs, cap and what counts against it."""
         figures: dict[str, Any] | None = None
@@ -128,9 +159,9 @@ class Balance:
             plain, moment = cap.spent(self.counted)
             whole = self.whole
             figures = {"epsilon": cap.epsilon, "delta": cap.delta, "order": cap.order, "budget": cap.budget}
-            figures |= {"sum": plain, "renyi": moment, "odometer": cap.odometer(self.spent)}
+            figures |= {"sum": plain, "renyi": moment, "odometer": cap.odometer(self.spent), "lost": self.lost}
             figures |= {"taken_by": whole.run if whole else None}
-            figures |= {"taken": total(whole.plan, cap.delta).epsilon if whole else None}
+            figures |= {"taken": _cost(tuple(whole.plan), cap.delta) if whole else None}
         return {
             "node": self.node,
             "cap": figures,
@@ -138,3 +169,9 @@ class Balance:
             "entries": self.entries,
             "head": self.head,
         }
+
+
+@lru_cache(maxsize=64)
+def _cost(plan: tuple[Event, ...], delta: float) -> float:
+    """epsilon of a fixed plan: a live page asks for it again and again."""
+    return total(plan, delta).epsilon

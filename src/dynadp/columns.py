@@ -1,7 +1,7 @@
 """Raw columns and the public declarations that turn their cells into features, one row at a time (maths.md 1 and 11)."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
@@ -196,7 +196,7 @@ class Categorical(Declared):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Categorical":
-        if len(set(_spellings(self.values))) != len(self.values):
+        if alike(self.values):
             raise ValueError(f"categorical column {self.name!r} lists a value twice")
         if self.missing == "other" and self.other == "refuse":
             raise ValueError(f"categorical column {self.name!r}: missing is 'other', but other is 'refuse'")
@@ -289,6 +289,16 @@ def _decimal(text: str) -> Decimal | None:
         return Decimal(text) if _NUMBER.fullmatch(text) else None
     except ArithmeticError:  # an exponent beyond all bounds
         return None
+
+
+def alike(values: Sequence[Any]) -> bool:
+    """Whether a cell could be two of the declared values: spelled alike, or a number and a text that is that number."""
+    words = [spelling(value) for value in values]
+    texts = [isinstance(value, str | np.str_) for value in values]
+    numbers = {_decimal(word) for word, is_text in zip(words, texts, strict=True) if not is_text} - {None}
+    return len(set(words)) < len(words) or any(
+        is_text and _decimal(word) in numbers for word, is_text in zip(words, texts, strict=True)
+    )
 
 
 def _spellings(values: tuple[Value, ...]) -> list[str]:

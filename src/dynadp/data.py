@@ -15,7 +15,7 @@ from scipy.sparse import csr_array, issparse
 
 from dynadp.arrays import Array, Rows
 from dynadp.canonical import digest
-from dynadp.columns import Column, Declared, Value, places, spelling
+from dynadp.columns import Column, Declared, Value, alike, places
 from dynadp.errors import CellError, DataError, DeclarationError
 
 Table = Mapping[str, ArrayLike]
@@ -42,8 +42,8 @@ class Label(Declared):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Label":
-        if spelling(self.negative) == spelling(self.positive):
-            raise ValueError(f"label column {self.name!r}: negative and positive are both {self.negative!r}")
+        if alike((self.negative, self.positive)):
+            raise ValueError(f"label column {self.name!r}: a cell could be both {self.negative!r} and {self.positive!r}")
         return self
 
 

@@ -14,11 +14,11 @@ from dynadp.arrays import Array
 from dynadp.checks import Problems, columns_of, ledger_of, plan_of
 from dynadp.config import RunFile, load_run_file, load_schema
 from dynadp.data import Schema
-from dynadp.errors import ConfigError, DataError, DynadpError, RecordError
+from dynadp.errors import CellError, ConfigError, DataError, DynadpError, RecordError
 from dynadp.losses import Logistic
 from dynadp.noise import drawn
 from dynadp.planner import Plan
-from dynadp.privacy.accountant import Total, network, totals
+from dynadp.privacy.accountant import Total, network, totals, up
 from dynadp.privacy.events import Event
 from dynadp.privacy.ledger import Ledger
 from dynadp.record import Model, RunFolder, load_run
@@ -27,7 +27,7 @@ from dynadp.runtime.acceleration import Acceleration
 from dynadp.runtime.books import Books, MessageFolder, now
 from dynadp.runtime.protocol import Outcome
 from dynadp.runtime.simulation import Round, default_eta, simulate
-from dynadp.sources import count, source, split_tables, validate
+from dynadp.sources import count, mistakes, source, split_tables, validate
 from dynadp.streamed import local_shard
 from dynadp.topology import Topology
 from dynadp.training import train
@@ -59,8 +59,16 @@ class Job:
     counts: Mapping[str, int]
 
     @classmethod
-    def load(cls, path: str | Path, overrides: Mapping[str, Any] | None = None) -> "Job":
-        """Read the run file and all that it names; every mistake is reported, together."""
+    def load(cls, path: str | Path, overrides: Mapping[str, Any] | None = None, *, spending: bool = True) -> "Job":
+        """Read the run file and all that it names; every mistake is reported, together.
+
+        Parameters
+        ----------
+        path, overrides
+            The run file, and what is to be taken instead of what it says.
+        spending
+            False for what releases nothing: it needs no ledgers, and no rows where the run file declares their numbers.
+        """
         path = Path(path)
         file = load_run_file(path, overrides)
         if file.networked:
@@ -69,9 +77,12 @@ class Job:
         attempt = problems.attempt
         schema = attempt(lambda: load_schema(path.parent / file.data.schema_file))
         topology = attempt(lambda: file.graph(path.parent))
-        tables = attempt(lambda: _tables(file, path.parent, schema)) if schema else None
-        tables = tables or {}
+        declared = {node.name: node.rows for node in file.nodes}
+        unread = not spending and all(declared.values())
+        tables = (attempt(lambda: _tables(file, path.parent, schema, problems)) or {}) if schema and not unread else {}
         counts = {node: attempt(partial(count, schema, rows)) for node, rows in tables.items()}
+        if unread:
+            counts |= declared
         for node, rows in counts.items():
             if rows == 0:
                 problems.append(f"node {node} has no rows; every node needs at least one")
@@ -80,7 +91,7 @@ class Job:
         if schema and file.evaluation is not None:
             attempt(partial(columns_of, path.parent / file.evaluation.file, file.data.separator, schema))
         for node in file.nodes:
-            if node.ledger is not None:
+            if node.ledger is not None and spending:
                 attempt(partial(ledger_of, path.parent / node.ledger, node.name))
         if problems:
             raise problems.refusal(path)
@@ -91,7 +102,8 @@ class Job:
         return plan_of(self.file, self.schema, self.topology, [self.counts[p] for p in self.topology.nodes])
 
     def check(self) -> dict[str, Any]:
-        """What the run would spend, and whether the ledgers would let it."""
+        """What the run would spend, and whether the ledgers would let it; reads all rows and refuses what `run` would."""
+        self._validate()
         planned = self.plan()
         nodes: dict[str, Any] = {p: {"rows": self.counts[p]} for p in self.topology.nodes}
         seeded = self.file.run.seed is not None
@@ -230,8 +242,19 @@ class Job:
         return folder, books
 
     def _validate(self) -> None:
+        """Refuse rows that do not fit the schema: the first bad cell of each column, of all nodes together."""
+        problems = list[DataError]()
         for p in self.topology.nodes:
-            validate(self.schema, self.tables[p], p)
+            try:
+                validate(self.schema, self.tables[p], p)
+            except CellError as error:
+                problems += mistakes(self.schema, self.tables[p], p) or [error]
+            except DataError as error:
+                problems.append(error)
+        if len(problems) > 1:
+            raise DataError("\n".join([f"{self.path}: {len(problems)} problems", *(f"  {problem}" for problem in problems)]))
+        if problems:
+            raise problems[0]
 
     def _books(self, stack: ExitStack, run_id: str, who: str, resume: bool) -> Books:
         paths = {node.name: self.path.parent / str(node.ledger) for node in self.file.nodes}
@@ -266,7 +289,7 @@ class Job:
 def stated(model: Model, total: Total) -> Model:
     """The model with its guarantee in one sentence."""
     word = "" if total.protected else "SIMULATION: seeded noise protects nobody; with system entropy this would cost "
-    statement = f"{word}epsilon = {total.epsilon:.4g} at delta = {total.delta:g} in total, for anybody with a row at one node: "
+    statement = f"{word}epsilon = {up(total.epsilon)} at delta = {total.delta:g} in total, for anybody with a row at one node: "
     return replace(model, privacy={**total.to_json(), "statement": statement + total.odds})
 
 
@@ -306,13 +329,13 @@ def predictions(model: Model, data: Any, size: int = 65536) -> Any:
         yield labels, scores
 
 
-def _tables(file: RunFile, folder: Path, schema: Schema) -> dict[str, Any]:
-    """Each node's rows; header and columns are checked, cells are not read yet."""
+def _tables(file: RunFile, folder: Path, schema: Schema, problems: Problems) -> dict[str, Any]:
+    """Each node's rows, of those that have any; header and columns are checked, cells are not read yet."""
     names = [node.name for node in file.nodes]
     if file.data.file is not None:
         whole = source(folder / file.data.file, separator=file.data.separator)
         return dict(split_tables(whole, schema, str(file.data.node_column), names))
-    problems, found = [], {}
+    found = {}
     for node in file.nodes:
         try:
             found[node.name] = columns_of(folder / str(node.file), file.data.separator, schema, file.data.memory)
@@ -321,8 +344,6 @@ def _tables(file: RunFile, folder: Path, schema: Schema) -> dict[str, Any]:
     files = [(folder / str(node.file)).resolve() for node in file.nodes]
     if len(set(files)) < len(files):
         problems.append("nodes: two have the same file, so that every person in it would have rows at both; give each its own")
-    if problems:
-        raise ConfigError("\n".join(problems))
     return found
 
 

@@ -18,7 +18,7 @@ from dynadp.arrays import Array
 from dynadp.errors import DeclarationError
 from dynadp.losses import Logistic, Loss
 from dynadp.perturbation import Dual, Perturbation, Primal, Public
-from dynadp.privacy.accountant import Total, check_delta, check_epsilon, network
+from dynadp.privacy.accountant import Total, check_delta, check_epsilon, network, up
 from dynadp.privacy.calibration import calibrate
 from dynadp.privacy.events import Event, L2Laplace
 from dynadp.privacy.schedule import Schedule, constant, per_node
@@ -197,7 +197,7 @@ def plan(
         if share
         else "no centring round: none was asked for, or the schema has a public centre",
         "the model is the mean of all nodes' messages of the last half of the rounds: averaging released vectors is free",
-        f"in total epsilon = {total.epsilon:.4g} at delta = {delta:g} for anybody with a row at one node",
+        f"in total epsilon = {up(total.epsilon)} at delta = {delta:g} for anybody with a row at one node",
     )
     centrings = tuple((weight * alphas).tolist()) if share else ()
     return Plan(chosen, loss, C, rho, eta, T, tuple(alphas.tolist()), centrings, "network", everything, total, reasons)

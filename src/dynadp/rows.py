@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, diags_array, hstack, issparse, vstack
 
 from dynadp.arrays import Array, Rows
-from dynadp.columns import places, spelling
+from dynadp.columns import alike, places
 from dynadp.data import Shard
 from dynadp.errors import CellError, DataError, DeclarationError
 from dynadp.topology import Topology
@@ -63,8 +63,8 @@ def classified(y: NDArray[Any], declared: ArrayLike | None) -> tuple[NDArray[Any
         classes, codes = np.unique(y, return_inverse=True)
     else:
         classes = np.unique(np.asarray(declared))
-        if len({spelling(value) for value in classes.tolist()}) < len(classes):
-            raise DeclarationError("classes: two of them are spelled alike; expected different label values")
+        if alike(classes.tolist()):
+            raise DeclarationError("classes: a label could be two of them; expected different label values")
         codes = places(y, classes)
         if (codes < 0).any():
             raise CellError("y", int(np.argmin(codes)), "the label is none of the declared classes")

@@ -213,7 +213,9 @@ class Silo:
             links = stack.enter_context(Links(self.site(), post, config, private, self.node.patience, stop))
             status = stack.enter_context(Status(self, links, name[:SHOWN]))
             try:
-                if not (self.folder / "model.json").exists():  # otherwise it stays for those that are not done yet
+                if (self.folder / "model.json").exists():  # it stays for those that are not done yet
+                    status.round = rounds
+                else:
                     links.agree()
                     at("agreed")
                     status.state = "running"

@@ -229,6 +229,7 @@ def solve(
     b = xp.broadcast_to(on(b, point).astype(float, copy=False), point.shape)
     numbers = (q, gamma, gamma if aim is None else aim)
     q, gamma, aim = (xp.broadcast_to(on(v, point).astype(float, copy=False), shape) for v in numbers)
+    aim = xp.minimum(aim, gamma)
     b_size = norm(b) if b_size is None else xp.broadcast_to(on(b_size, point).astype(float, copy=False), shape)
     bounds = xp.full(shape, np.inf)
     thin = max(1, min(4, int(problem.counts.min() // (_ROWS_PER_COLUMN * problem.dimension))))

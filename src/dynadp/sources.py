@@ -67,6 +67,24 @@ def validate(schema: Schema, data: Any, name: str, size: int = _BATCH) -> None:
         raise CellError(f"node {name!r}, {error.column}", error.row, error.reason) from None
 
 
+def mistakes(schema: Schema, data: Any, name: str, size: int = _BATCH) -> list[CellError]:
+    """The first bad cell of each column, the label's among them, where :func:`validate` refuses; reads everything once more."""
+    given, start, found = source(data), 0, dict[str, CellError]()
+    plain = {"centre": None, "norm": 1.0, "scaling": "none", "intercept": 0.0}
+    checks = {column.name: schema.model_copy(update={"columns": (column,), **plain}).rows for column in schema.columns}
+    for batch in given.batches(_wanted(schema), size):
+        keep = schema.kept(batch)
+        kept, places = {column: cells[keep] for column, cells in batch.items()}, start + np.flatnonzero(keep)
+        for column, check in {**checks, schema.label.name: schema.labels}.items() if keep.any() else ():
+            try:
+                if column not in found:
+                    check(kept)
+            except CellError as error:
+                found[column] = CellError(f"node {name!r}, {error.column}", int(places[error.row]), error.reason)
+        start += len(keep)
+    return list(found.values())
+
+
 def kept_batches(schema: Schema, data: Any, size: int = 65536) -> Iterator[RawTable]:
     """The schema's raw columns in batches, without the rows that it drops and without the label."""
     for batch in source(data).batches([column.name for column in schema.columns], size):

@@ -31,7 +31,8 @@ class Audit:
     Attributes
     ----------
     alpha_claimed, delta
-        The claim: at most this loss, but for a chance of delta.
+        The claim: at most this loss, but for a chance of delta. For one release its alpha; for several, in spite of the name,
+        the epsilon of all of them together.
     epsilon_lower, confidence
         What was found: at least this loss, at that delta, and how surely.
     draws

@@ -200,7 +200,7 @@ def _overrides(epsilon: float | None, delta: float | None, seed: int | None) -> 
 @overridable
 @JSON
 def check(run_file: str, epsilon: float | None, delta: float | None, seed: int | None, as_json: bool) -> None:
-    """Check a run file, its schema, its files and ledgers, and say what the run would spend; train nothing.
+    """Check a run file, its schema, all rows and the ledgers, and say what the run would spend; train nothing.
 
     Exit code 3 if a ledger would refuse it.
     """

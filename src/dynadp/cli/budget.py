@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from dynadp.errors import DeclarationError
-from dynadp.privacy.accountant import Total, odds, total, totals
+from dynadp.privacy.accountant import Total, odds, total, totals, up
 from dynadp.privacy.calibration import affordable_rounds, calibrate, dual, primal
 from dynadp.privacy.events import Event, from_json
 
@@ -45,7 +45,7 @@ def run_account_file(path: str, delta: float, rows: int, as_json: bool) -> None:
         return
     for node, found in sorted(each.items()):
         click.echo(
-            f"{node}: epsilon = {found.epsilon:.4g} ({found.method}), sum {found.epsilon_sum:.4g}, {found.releases} events"
+            f"{node}: epsilon = {up(found.epsilon)} ({found.method}), sum {up(found.epsilon_sum)}, {found.releases} events"
         )
     if not all(found.protected for found in each.values()):
         click.echo("SIMULATION: some noise was seeded and protects nobody; these are the costs with system entropy.")
@@ -90,11 +90,11 @@ def _figures(found: Total) -> dict[str, Any]:
 
 
 def _show(found: Total, rows: int = 1) -> None:
-    click.echo(f"  total    epsilon = {found.epsilon:.4g} at delta = {found.delta:g} (by {found.method})")
+    click.echo(f"  total    epsilon = {up(found.epsilon)} at delta = {found.delta:g} (by {found.method})")
     click.echo(
-        f"  coarser  {found.epsilon_pure:.4g} if only alpha were known of each release, {found.epsilon_sum:.4g} as a plain sum"
+        f"  coarser  {up(found.epsilon_pure)} if only alpha were known of each release, {up(found.epsilon_sum)} as a plain sum"
     )
-    click.echo(f"  a round  alpha = {found.alpha:.4g} at most: {odds(found.alpha, 0.0)}")
+    click.echo(f"  a round  alpha = {up(found.alpha)} at most: {odds(found.alpha, 0.0)}")
     click.echo(f"In total {found.odds}.")
     who = "one row" if rows == 1 else f"up to {rows} rows"
     click.echo(f"This holds for a plan that is fixed before its first round, for persons with {who} at one node.")

@@ -18,7 +18,7 @@ from dynadp.losses import Logistic
 from dynadp.noise import Keyed
 from dynadp.perturbation import NoPerturbation
 from dynadp.planner import Plan, plan
-from dynadp.privacy.accountant import odds
+from dynadp.privacy.accountant import odds, up
 from dynadp.record import Model, RunFolder
 from dynadp.regularizers import SquaredL2
 from dynadp.report import charts
@@ -193,7 +193,7 @@ def _privacy(trained: Trained) -> dict[str, Any]:
     return {
         **total.to_json(),
         "statement": "SIMULATION: the noise came from a seed and protects nobody. With system entropy this schedule would cost "
-        f"epsilon = {total.epsilon:.4g} at delta = {total.delta:g} in total: {total.odds}.",
+        f"epsilon = {up(total.epsilon)} at delta = {total.delta:g} in total: {total.odds}.",
     }
 
 
@@ -218,7 +218,7 @@ def _show(result: dict[str, Any]) -> None:
     for run in result["runs"]:
         low, high = 1 - max(run["node_errors"]), 1 - min(run["node_errors"])
         accuracy = f"{low:.1%}" if f"{low:.1%}" == f"{high:.1%}" else f"{low:.1%} to {high:.1%}"
-        epsilon, alpha = ("no privacy", "") if run["alpha"] is None else (f"{run['epsilon']:.3g}", f"{run['alpha']:.3g}")
+        epsilon, alpha = ("no privacy", "") if run["alpha"] is None else (up(run["epsilon"], 3), up(run["alpha"], 3))
         table.add_row(run["mechanism"], epsilon, alpha, str(run["rounds"]), f"{run['consensus_gap']:.1e}", accuracy)
     table.add_row("pooled rows", "no privacy", "", "", "", f"{1 - result['centralised_error']:.1%}")
     table.add_row("majority class", "", "", "", "", f"{1 - result['majority_error']:.1%}")

@@ -17,7 +17,7 @@ from dynadp.cli.ledger import user
 from dynadp.errors import BudgetRefused, DeclarationError
 from dynadp.jobs import Job, evaluate, predictions
 from dynadp.noise import System, l2_laplace
-from dynadp.privacy.accountant import odds
+from dynadp.privacy.accountant import odds, up
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger import Ledger
 from dynadp.record import load_model
@@ -34,7 +34,10 @@ def run_check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
         _say(path, result)
     nodes = [node for node, own in result["nodes"].items() if "ledger" in own and not own["ledger"]["admitted"]]
     if nodes:
-        raise BudgetRefused(f"the ledger of {', '.join(nodes)} would refuse this run; plan less, or raise its cap")
+        raise BudgetRefused(
+            f"the ledger of {', '.join(nodes)} would refuse this run; plan less, or set a larger cap, without "
+            "regard to what was released"
+        )
 
 
 def _say(path: str, result: dict[str, Any]) -> None:
@@ -42,7 +45,7 @@ def _say(path: str, result: dict[str, Any]) -> None:
     for node, facts in result["nodes"].items():
         line = f"  {node}: {facts['rows']:,} rows"
         if "epsilon" in facts:
-            line += f", epsilon = {facts['epsilon']:.4g} in total"
+            line += f", epsilon = {up(facts['epsilon'])} in total"
         if "ledger" in facts:
             line += ", its ledger would take it" if facts["ledger"]["admitted"] else ", its ledger would REFUSE it"
         click.echo(line)
@@ -54,7 +57,7 @@ def _say(path: str, result: dict[str, Any]) -> None:
     total = result["plan"]["total"]
     word = "SIMULATION, protects nobody; with system entropy it would cost" if result["simulation"] else "It will cost"
     click.echo(
-        f"{word} epsilon = {total['epsilon']:.4g} at delta = {total['delta']:g}: {odds(total['epsilon'], total['delta'])}."
+        f"{word} epsilon = {up(total['epsilon'])} at delta = {total['delta']:g}: {odds(total['epsilon'], total['delta'])}."
     )
 
 

@@ -20,12 +20,13 @@ from rich.progress import Progress
 
 from dynadp import pki
 from dynadp.cli.network import stopping
-from dynadp.config import RunFile
+from dynadp.config import RunFile, load_run_file
 from dynadp.errors import ConfigError, RecordError
 from dynadp.jobs import Job
 from dynadp.record import load_model
 
 _POLL = 0.2  # seconds
+_DAYS = 90  # that certificates of a trial last: a node warns when fewer than 30 are left
 _STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # by launch itself, before or after the node could say so
 
 
@@ -45,7 +46,7 @@ def prepare(path: str, out: Path, patience: float) -> list[Path]:
     shutil.copyfile(home / file.data.schema_file, out / schema)
     for node, port in zip(file.nodes, ports, strict=True):
         folder = quote(node.name, safe=" ")
-        identity = pki.make_node(out / "authority", node.name, ["127.0.0.1"], out / "identities" / folder, today, 30)
+        identity = pki.make_node(out / "authority", node.name, ["127.0.0.1"], out / "identities" / folder, today, _DAYS)
         sections.append(
             {
                 "name": node.name,
@@ -80,7 +81,7 @@ def _shared(file: RunFile, schema: str, home: Path) -> dict[str, Any]:
 
 def run_launch(path: str, out: str | None, resume: bool, patience: float, as_json: bool) -> None:
     """Start all nodes, show how far they are, and tell what came out."""
-    folder = Path(out) if out else Path("runs") / f"{Path(path).stem}-network"
+    folder = Path(out) if out else Path("runs") / f"{load_run_file(path).run.name}-network"
     if resume:
         nodes = sorted(file for file in folder.glob("*.toml") if file.name != "run.toml")
         if not nodes:
@@ -106,12 +107,14 @@ def run_launch(path: str, out: str | None, resume: bool, patience: float, as_jso
     codes = {file.stem: process.returncode for file, process in running.items()}
     bad = {name: code for name, code in codes.items() if code and code not in _STOPPED}
     if came or bad:
-        for name in bad:
-            tail = (folder / f"{name}.out").read_text(errors="replace").strip().splitlines()[-3:]
-            click.echo("\n".join(f"{name}: {line}" for line in tail), err=True)
+        for name, code in bad.items():
+            for line in (folder / f"{name}.out").read_text(errors="replace").strip().splitlines()[-3:]:
+                click.echo(f"{name}: {line}", err=True)
+            if code < 0:
+                click.echo(f"{name} was killed by signal {-code}", err=True)
         word = "interrupted" if came else "stopped"
         click.echo(f"dynadp: {word}; go on with: dynadp launch {path} --out {folder} --resume", err=True)
-        sys.exit(130 if came else next(iter(bad.values())))
+        sys.exit(130 if came else max(1, next(iter(bad.values()))))
     _tell(folder, nodes, as_json)
 
 

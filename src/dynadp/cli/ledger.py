@@ -13,7 +13,7 @@ from rich.table import Table
 
 from dynadp.balance import Balance
 from dynadp.errors import DeclarationError, LedgerDamaged
-from dynadp.privacy.accountant import odds
+from dynadp.privacy.accountant import odds, up
 from dynadp.privacy.filter import Cap
 from dynadp.privacy.ledger import Ledger
 from dynadp.runtime.books import now
@@ -37,7 +37,7 @@ def run_show(path: str, as_json: bool) -> None:
     console = Console()
     table = Table(title=escape(f"Ledger of node {result['node']}"))
     for name in ("run", "rows of", "reserved", "by", "basis", "rounds spent", "alpha spent", "state"):
-        table.add_column(name)
+        table.add_column(name, overflow="fold")  # never cut: other commands are given these names
     for run in result["runs"]:
         spent = f"{run['rounds_spent']} of {run['rounds_planned']}"
         cells = (
@@ -47,7 +47,7 @@ def run_show(path: str, as_json: bool) -> None:
             run["who"],
             run["basis"],
             spent,
-            f"{run['alpha_spent']:.4g}",
+            up(run["alpha_spent"]),
             run["state"],
         )
         table.add_row(*map(escape, cells))
@@ -61,15 +61,14 @@ def run_show(path: str, as_json: bool) -> None:
         if cap["taken_by"]:
             click.echo(
                 f"Taken whole by run {cap['taken_by']}: its plan was fixed before its first release and costs epsilon = "
-                f"{cap['taken']:.4g} in total. Nothing may follow under this cap."
+                f"{up(cap['taken'])} in total. Nothing may follow under this cap."
             )
         else:
             click.echo(
                 f"Counted against it, with what open runs reserved: sum of alpha {cap['sum']:.4g} of {cap['epsilon']:g}, or "
                 f"Rényi loss {cap['renyi']:.4g} of {cap['budget']:.4g} (order {cap['order']:g}); one of them has to fit."
             )
-            spent = f"epsilon = {cap['odometer']:.4g} at delta = {cap['delta']:g}"
-            click.echo(f"Spent so far: at most {spent}, however the runs were chosen.")
+        click.echo(f"Lost so far, by all runs: at most epsilon = {up(cap['lost'])} at delta = {cap['delta']:g}.")
     for note in result["notes"]:
         click.echo(f"Note: {note}")
     click.echo(f"{result['entries']} entries, head {result['head']}")
@@ -102,6 +101,7 @@ def run_cap(path: str, epsilon: float, delta: float, node: str | None, who: str 
     with Ledger.open(path) if Path(path).exists() else Ledger.create(path, str(node), who=who, at=now()) as ledger:
         if node is not None and ledger.node != node:
             raise DeclarationError(f"{path} is the ledger of {ledger.node!r}, not of {node!r}")
+        before, releases = ledger.cap, len(ledger.spent())
         ledger.set_cap(cap, who=who, at=now())
         result = summary(ledger)
     if as_json:
@@ -110,6 +110,11 @@ def run_cap(path: str, epsilon: float, delta: float, node: str | None, who: str 
         click.echo(
             f"Node {result['node']} may spend epsilon = {epsilon:g} at delta = {delta:g} over all runs: {odds(epsilon, delta)}."
         )
+        if before is not None and releases:
+            click.echo(
+                f"The cap was epsilon = {before.epsilon:g} at delta = {before.delta:g}, and {releases} releases are entered. "
+                "A cap that is changed because of what they showed is outside the guarantee."
+            )
         click.echo(f"Head {result['head']}")
 
 

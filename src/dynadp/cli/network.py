@@ -19,6 +19,7 @@ from dynadp.balance import Balance
 from dynadp.cli.ledger import user
 from dynadp.errors import IdentityError, LedgerDamaged, LedgerError, RecordError
 from dynadp.pki import Identity
+from dynadp.privacy.accountant import up
 from dynadp.privacy.ledger import Ledger
 from dynadp.record import read_file
 from dynadp.report.states import alive
@@ -72,8 +73,8 @@ def run_node(path: str, quiet: bool, as_json: bool) -> None:
         total, plan = silo.plan.total, silo.plan
         word = "SIMULATION that protects nobody" if silo.file.run.seed is not None else "private run"
         LOG.info(
-            "%s starts its part in %s %r: %d rounds, epsilon = %.4g at delta = %g in total",
-            silo.node.node, word, silo.file.run.name, plan.rounds, total.epsilon, total.delta,
+            "%s starts its part in %s %r: %d rounds, epsilon = %s at delta = %g in total",
+            silo.node.node, word, silo.file.run.name, plan.rounds, up(total.epsilon), total.delta,
         )  # fmt: skip
         try:
             result = silo.run(who=user(), stop=stop)
@@ -118,11 +119,13 @@ def run_status(folders: tuple[str, ...], as_json: bool) -> None:
     for one in found:
         click.echo(f"{one['node']}: {one['state']}, round {one['round']} of {one['rounds']}")
         if (spent := one["spent"]) is not None:
-            share = f"{spent['rounds_spent']} of {spent['rounds_planned']} releases, alpha {spent['alpha_spent']:.4g} in sum"
+            share = f"{spent['rounds_spent']} of {spent['rounds_planned']} releases"
             which = f" with configuration {spent['config'][:8]}" if spent["others"] else ""
-            click.echo(f"  spent{which}: {share}; its cap is epsilon {spent['cap']:g} at delta {spent['delta']:g}")
-        up = ", ".join(f"{j} {state}" for j, state in one["neighbours"].items())
-        click.echo(f"  neighbours: {up or 'none'}; refused letters: {sum(one['rejected'].values())}")
+            click.echo(f"  spent{which}: {share}")
+            of = f"epsilon = {up(spent['lost'])} of its cap {spent['cap']:g} at delta {spent['delta']:g}"
+            click.echo(f"  lost so far, by all runs in its ledger: at most {of}")
+        there = ", ".join(f"{j} {state}" for j, state in one["neighbours"].items())
+        click.echo(f"  neighbours: {there or 'none'}; refused letters: {sum(one['rejected'].values())}")
         for reason, times in one["rejected"].items():
             click.echo(f"    {times} x {reason}")
         if one["waiting"]:
@@ -166,6 +169,7 @@ def _spent(said: Balance, name: str, config: str | None) -> dict[str, Any] | Non
         "rounds_spent": run.rounds_spent,
         "rounds_planned": run.rounds_planned,
         "alpha_spent": run.alpha_spent,
+        "lost": said.lost,
         "cap": said.cap.epsilon,
         "delta": said.cap.delta,
     }

@@ -15,7 +15,7 @@ from dynadp.datasets import census
 from dynadp.errors import DeclarationError
 from dynadp.jobs import Job
 from dynadp.planner import Plan, planning, spending
-from dynadp.privacy.accountant import Total, network, total
+from dynadp.privacy.accountant import Total, network, total, up
 from dynadp.privacy.calibration import primal
 from dynadp.record import RunFolder, write_whole
 from dynadp.sources import shard
@@ -56,7 +56,7 @@ def run_design(
     for reason in found.reasons:
         click.echo(f"  - {reason}")
     if cost and releases:
-        click.echo(f"{releases[0]} rounds cost epsilon = {cost.epsilon:.4g} at delta = {cost.delta:g} in total: {cost.odds}.")
+        click.echo(f"{releases[0]} rounds cost epsilon = {up(cost.epsilon)} at delta = {cost.delta:g} in total: {cost.odds}.")
 
 
 def run_tradeoff(
@@ -92,7 +92,7 @@ def run_tradeoff(
     from dynadp.report import charts, paper
 
     charts.require()
-    job = Job.load(run_file)
+    job = Job.load(run_file, spending=False)
     planned, delta = job.plan(), job.file.privacy.delta
     if planned is None or delta is None:
         raise DeclarationError(f"{run_file} protects nothing, so there is no alpha to choose; set privacy.mechanism")
@@ -127,7 +127,7 @@ def run_tradeoff(
     if as_json:
         click.echo(json.dumps(result, indent=1))
         return
-    click.echo(f"alpha = {found.alpha:.4g} a round: epsilon = {cost.epsilon:.4g} at delta = {delta:g} in total")
+    click.echo(f"alpha = {found.alpha:.4g} a round: epsilon = {up(cost.epsilon)} at delta = {delta:g} in total")
     for words in result["words"]:
         click.echo(f"  - {words}")
     click.echo(f"Picture: {pictures[0]}")
@@ -171,7 +171,7 @@ def _words(planned: Plan, source: str, fit: AccuracyLoss, found: Design, cost: T
         f"a SIMULATION on {source}: {draws} seeded draws for each alpha; your own rows may behave otherwise",
         f"the loss falls with alpha as {fitted} say ({fit.r2 or 0.0:.1%} of its weighted variance)",
         *found.reasons,
-        f"{planned.rounds} rounds with this alpha cost epsilon = {cost.epsilon:.4g} at delta = {cost.delta:g}, without "
+        f"{planned.rounds} rounds with this alpha cost epsilon = {up(cost.epsilon)} at delta = {cost.delta:g}, without "
         f"centring: {cost.odds}",
         f"the penalty stayed as the run file has it (eta = {planned.eta:.3g}, rho = {planned.rho:.3g}, C = {planned.C:g})",
     ]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from math import ceil, exp, floor, fsum, inf, isfinite, log, log1p, log2, sqrt
+from math import ceil, exp, floor, fsum, inf, isfinite, log, log1p, log2, log10, sqrt
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,20 @@ class Total:
     def odds(self) -> str:
         """In words that people understand."""
         return odds(self.epsilon, self.delta)
+
+
+def up(value: float | None, digits: int = 4) -> str:
+    """A loss in so many digits, never rounded down.
+
+    >>> up(0.99884621), up(1.9991), up(0.0), up(float("inf"))
+    ('0.9989', '2', '0', 'no bound')
+    """
+    if value is None or not isfinite(value):
+        return "no bound"
+    if value <= 0:
+        return "0"
+    scale = 10.0 ** (digits - 1 - floor(log10(value)))
+    return f"{ceil(value * scale - 1e-6) / scale:.{digits}g}"
 
 
 def odds(epsilon: float, delta: float) -> str:

@@ -73,6 +73,7 @@ class Ledger:
     def __init__(self, path: str | Path, *, read_only: bool, wait: float) -> None:
         self.path, self.read_only, self.wait = Path(path), read_only, wait
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None  # that is open
         self._closed = False
         self._book = Book()
 
@@ -82,7 +83,7 @@ class Ledger:
         path = Path(path)
         first = Entry(1, at, who, "open").sealed(1, START, {"format": FORMAT, "node": a_line("node", node), "version": VERSION})
         for other in (path, Path(f"{path}-journal"), Path(f"{path}-wal")):  # SQLite would play an old journal into a new file
-            if os.path.lexists(other):
+            if os.path.lexists(other) and (other == path or not _played(other)):
                 raise LedgerError(
                     f"{other} exists, nothing is overwritten; open the ledger that is there, or choose another name"
                 )
@@ -132,7 +133,7 @@ class Ledger:
     def close(self) -> None:
         """Let go of the file, which is whole by itself."""
         self._closed = True
-        if self._connection is not None and not self.read_only:
+        if self._connection is not None and not self.read_only and self._file == _file(self.path):  # else another's journal
             with suppress(sqlite3.Error):
                 self._connection.execute("PRAGMA journal_mode=DELETE")  # the journal goes, unless another process is busy
         self._forget()
@@ -368,8 +369,10 @@ class Ledger:
 
     def _connect(self) -> sqlite3.Connection:
         if not self.path.is_file():
-            raise LedgerError(f"there is no ledger at {self.path}; check the name, or make one")
+            command = f"dynadp ledger cap {self.path} --node NODE --epsilon E --delta D"
+            raise LedgerError(f"there is no ledger at {self.path}; check the name, or make it: {command}")
         address = f"{self.path.resolve().as_uri()}?mode={'ro' if self.read_only else 'rw'}"
+        self._file = _file(self.path)
         connection = sqlite3.connect(address, uri=True, timeout=self.wait, isolation_level=None)
         connection.text_factory = lambda text: text.decode(errors="replace")  # damage shows in hashes, not in errors
         try:
@@ -385,7 +388,10 @@ class Ledger:
             if version < VERSION:
                 raise LedgerDamaged(f"{self.path} has version {version}, expected {VERSION}; {_RESTORE}")
             if not self.read_only:
-                connection.execute("PRAGMA journal_mode=PERSIST")  # as safe as deleting it, with fewer calls to the disk
+                # A journal that stays is as safe as one that is deleted, with fewer calls to the disk. But it belongs to its
+                # maker: others who may use the ledger could not open it.
+                shared = self.path.stat().st_mode & 0o077
+                connection.execute(f"PRAGMA journal_mode={'DELETE' if shared else 'PERSIST'}")
         except BaseException:
             connection.close()
             raise
@@ -395,6 +401,20 @@ class Ledger:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _file(path: Path) -> tuple[int, int] | None:
+    """Which file has this name."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _played(journal: Path) -> bool:
+    """Whether a journal that a killed process left has nothing to undo: its header is wiped at every commit."""
+    return journal.is_file() and not journal.is_symlink() and not journal.read_bytes()[:1].strip(b"\0")
 
 
 def _entries(connection: sqlite3.Connection, after: int) -> Iterator[Entry]:

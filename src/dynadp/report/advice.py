@@ -17,8 +17,8 @@ from dynadp.centring import private_centre
 from dynadp.errors import DeclarationError, DynadpError
 from dynadp.noise import Keyed
 from dynadp.planner import Plan, plan
-from dynadp.privacy.accountant import odds
-from dynadp.report.budget import over_rounds, up, worst
+from dynadp.privacy.accountant import odds, up
+from dynadp.report.budget import over_rounds, worst
 from dynadp.report.setting import Rows, Setting
 from dynadp.runtime.simulation import simulate
 from dynadp.sources import shard

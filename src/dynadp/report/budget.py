@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, isfinite, log10
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +48,8 @@ class Purse:
         (epsilon, delta), or None.
     spent, taken
         Shares of the cap: released so far; with what open runs reserved. 1 where a plan took all of it.
-    odometer
-        epsilon of everything that was released, however runs were chosen.
+    lost
+        epsilon of everything that was released, at most: :attr:`~dynadp.balance.Balance.lost`.
     releases, planned
         Of this run.
     whole
@@ -63,26 +63,12 @@ class Purse:
     cap: tuple[float, float] | None
     spent: float
     taken: float
-    odometer: float
+    lost: float
     releases: int
     planned: int
     whole: bool
     head: str
     evaluations: tuple[Mapping[str, Any], ...]
-
-
-def up(value: float | None, digits: int = 4) -> str:
-    """A loss in so many digits, never rounded down.
-
-    >>> up(0.99884621), up(1.9991), up(0.0), up(float("inf"))
-    ('0.9989', '2', '0', 'no bound')
-    """
-    if value is None or not isfinite(value):
-        return "no bound"
-    if value <= 0:
-        return "0"
-    scale = 10.0 ** (digits - 1 - floor(log10(value)))
-    return f"{ceil(value * scale - 1e-6) / scale:.{digits}g}"
 
 
 def figures(own: Sequence[Event], delta: float) -> list[Figure]:
@@ -143,7 +129,11 @@ def agreed(story: Story) -> tuple[tuple[Event, ...], Total] | None:
 
 
 def ledger_files(story: Story) -> dict[str, Path]:
-    """The nodes' ledgers, as far as they can be reached from here and know this run."""
+    """The nodes' ledgers, as far as they can be reached from here and know this run.
+
+    A run in one process names them relative to its run file, which may lie elsewhere: they are looked for in the working
+    directory, in the three folders above the run folder, and one level below each of these.
+    """
     config, found = story.record["config"], {}
     if story.kind == "network":
         for node, home in story.folders.items():
@@ -155,11 +145,14 @@ def ledger_files(story: Story) -> dict[str, Path]:
                 found[node] = Path(told)
     elif story.kind == "one process":
         home = story.home.resolve()
-        bases = [*home.parents[:3], Path.cwd()]
+        near = list(dict.fromkeys([*home.parents[:3], Path.cwd()]))
+        bases = list(dict.fromkeys([*near, *(below for base in near for below in _below(base))]))
         for section in config["file"]["nodes"]:
             if section.get("ledger"):
-                known = (base / section["ledger"] for base in bases if _knows(base / section["ledger"], story.run_id))
-                if (file := next(known, None)) is not None:
+                files = dict.fromkeys(base / section["ledger"] for base in bases)
+                lengths = {file: _entries(file, section["name"], story.run_id) for file in files}
+                file = max(lengths, key=lengths.__getitem__)  # others are older copies of it
+                if lengths[file]:
                     found[section["name"]] = file
     return found
 
@@ -190,7 +183,7 @@ def purse(path: Path, run: str) -> Purse:
     if cap is None:
         return Purse(None, 0.0, 0.0, 0.0, *told)
     used, taken = (1.0 if whole else said.share(events) for events in (said.spent, said.counted))
-    return Purse((cap.epsilon, cap.delta), used, taken, cap.odometer(said.spent), *told)
+    return Purse((cap.epsilon, cap.delta), used, taken, said.lost or 0.0, *told)
 
 
 def purses(story: Story, files: Mapping[str, Path]) -> dict[str, Purse | str]:
@@ -204,11 +197,21 @@ def purses(story: Story, files: Mapping[str, Path]) -> dict[str, Purse | str]:
     return out
 
 
-def _knows(path: Path, run: str) -> bool:
-    if not path.is_file():
-        return False
+def _below(folder: Path) -> list[Path]:
+    """The folders in it, as far as they may be seen; no deeper."""
     try:
+        return sorted(one for one in folder.iterdir() if one.is_dir())
+    except OSError:
+        return []
+
+
+def _entries(path: Path, node: str, run: str) -> int:
+    """How many entries it has, if it is the node's ledger and holds this very run; otherwise 0."""
+    try:
+        if not path.is_file():
+            return 0
         with Ledger.open(path, read_only=True) as ledger:
-            return any(entry.kind == "reserve" and entry.run == run for entry in ledger.entries())
-    except DynadpError:
-        return False
+            found = [entry.kind == "reserve" and entry.run == run for entry in ledger.entries()]
+            return len(found) if ledger.node == node and any(found) else 0
+    except (DynadpError, OSError):
+        return 0

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from dynadp.errors import DeclarationError
-from dynadp.privacy.accountant import Total, odds
+from dynadp.privacy.accountant import Total, odds, up
 from dynadp.privacy.events import Event
 from dynadp.record import write_whole
 from dynadp.report import figures
 from dynadp.report.answers import answers
-from dynadp.report.budget import Figure, Purse, agreed, by_node, ledger_files, over_rounds, purses, up, worst
+from dynadp.report.budget import Figure, Purse, agreed, by_node, ledger_files, over_rounds, purses, worst
 from dynadp.report.budget import figures as accountings
 from dynadp.report.charts import require
 from dynadp.report.drawing import NAMED, drawing, in_words

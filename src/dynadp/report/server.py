@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -198,14 +198,17 @@ def bundle() -> str:
     """Vega's JavaScript, as vl-convert ships it: a second or two to put together, so it is kept in the user's cache."""
     import vl_convert
 
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dynadp"
-    kept = home / f"vega-{version('vl-convert-python')}.js"
-    with suppress(OSError, UnicodeDecodeError):
-        return kept.read_text(encoding="utf-8")
-    made: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    with suppress(OSError):  # a cache that cannot be written costs the same seconds next time
-        home.mkdir(parents=True, exist_ok=True)
-        write_whole(kept, made)
+    made = ""
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dynadp"
+        kept = home / f"vega-{version('vl-convert-python')}.js"
+        made = kept.read_text(encoding="utf-8") if kept.exists() else ""
+        if not made:
+            made = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+            home.mkdir(parents=True, exist_ok=True)
+            write_whole(kept, made)
+    except (OSError, RuntimeError, UnicodeDecodeError):  # no home, or one that cannot be written: the same seconds next time
+        made = made or vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return made
 
 

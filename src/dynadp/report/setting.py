@@ -12,7 +12,7 @@ from dynadp.data import Schema
 from dynadp.datasets import census
 from dynadp.errors import ConfigError, DeclarationError
 from dynadp.jobs import Job
-from dynadp.report.budget import up
+from dynadp.privacy.accountant import up
 from dynadp.report.story import Story
 from dynadp.sources import source
 from dynadp.topology import Topology
@@ -90,7 +90,7 @@ class Setting:
             schema, topology = load_schema(path.parent / file.data.schema_file), file.graph(path.parent)
             counts = tuple(int(node.rows or 0) for node in file.nodes)
         else:
-            job = Job.load(path)
+            job = Job.load(path, spending=False)
             schema, topology, counts = job.schema, job.topology, tuple(job.counts[p] for p in job.topology.nodes)
         privacy = file.privacy
         if privacy.mechanism == "none":

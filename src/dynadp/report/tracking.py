@@ -53,6 +53,10 @@ class Store:
         if (scheme := _scheme(self.uri)) in DATABASES and not (find_spec("sqlalchemy") and find_spec("alembic")):
             raise DeclarationError(f"{scheme}: databases need all of MLflow: pip install mlflow; or give a folder or a server")
         local = not scheme and self.uri != "databricks"
+        if local and "@" in self.uri:
+            raise DeclarationError(
+                "the store looks like an address with a password, but has no scheme; expected http:// or https://"
+            )
         with self._asked():
             self._client = _client(Path(self.uri).absolute().as_uri() if local else self.uri)
             found = self._client.get_experiment_by_name(experiment)
@@ -65,7 +69,7 @@ class Store:
         if not _scheme(self.uri):
             return self.uri
         scheme, _, rest = self.uri.partition("//")
-        return f"{scheme}//{rest.rpartition('@')[2].partition('?')[0]}" if rest else "of the given address"
+        return f"{scheme}//{rest.rpartition('@')[2].partition('?')[0].partition('#')[0]}" if rest else "of the given address"
 
     def log(self, told: Told) -> None:
         """Log what the store does not have yet; ``entered`` counts the values of metrics."""

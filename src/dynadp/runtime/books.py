@@ -100,7 +100,10 @@ class Books(Outbox):
                 own = [event for event in plan if event.node == node]
                 before = ledger.reserved(self.run) if self.resume else None
                 if before is None:
-                    ledger.reserve(self.run, own, dataset=self.dataset, who=self.who, at=self.clock())
+                    try:
+                        ledger.reserve(self.run, own, dataset=self.dataset, who=self.who, at=self.clock())
+                    except BudgetRefused as error:
+                        raise type(error)(f"node {node!r}: {error}") from None
                     taken.append(ledger)
                 elif before != own:
                     raise BudgetRefused(

@@ -190,6 +190,9 @@ class Post:
                 return True
         if self.get(author, kind, n) != data:
             raise Rejected(f"a second letter of {author} for the same round, with other content")
+        with self.changed:  # it may be in the file by another's hand
+            self._here.setdefault((kind, n), set()).add(author)
+            self.changed.notify_all()
         return False
 
     @contextmanager

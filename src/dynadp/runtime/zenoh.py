@@ -403,7 +403,8 @@ class Links:
             raise LedgerDamaged(
                 f"{where} holds a message of round {letter.round} with this node's signature that its ledger does not know: "
                 "the ledger was restored from an old copy, or another machine runs under this name. To go on would draw noise "
-                "twice for one round. Restore the newest copy, or begin a new run and charge this one in full"
+                "twice for one round. Restore the newest copy. Where there is none, leave this run: its releases are missing "
+                "in this ledger, so lower its cap by what the run costs in total (`dynadp ledger cap`) before another begins"
             )
 
     def _key(self, node: str, rest: str) -> str:
