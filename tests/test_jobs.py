@@ -135,6 +135,13 @@ def test_check_in_words(place):
     assert "dual perturbation" in dynadp("check run.toml").output
 
 
+def test_a_large_delta_is_called_so(place):
+    caps()
+    for command in ("check", "train"):
+        assert "DELTA IS LARGE" in dynadp(f"{command} run.toml --delta 0.1").output  # said first; the ledgers refuse it anyway
+        assert "DELTA IS LARGE" not in dynadp(f"{command} run.toml").output
+
+
 def test_a_refused_budget_leaves_everything_as_it_was(place):
     caps(0.5)
     before = {node: Path(f"{node}.sqlite").read_bytes() for node in NODES}

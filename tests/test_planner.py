@@ -133,3 +133,9 @@ def test_one_column_is_not_centred_away():
 @pytest.mark.parametrize(("epsilon", "delta"), [(1000.0, 1e-5), (0.01, 0.5), (1e-6, 1e-5)])
 def test_odd_totals_have_plans(epsilon, delta):
     assert plan([500] * 5, RING, 30, epsilon=epsilon, delta=delta).total.epsilon <= epsilon
+
+
+def test_a_delta_that_would_allow_a_row_to_be_given_away_is_called_large():
+    for delta, large in ((1e-5, False), (1 / 301, False), (1 / 300, True), (0.2, True)):
+        words = " ".join(plan([900, 300, 900], Topology.family("ring", 3), 20, epsilon=1.0, delta=delta).reasons)
+        assert ("DELTA IS LARGE" in words) is large

@@ -12,7 +12,7 @@ from dynadp.config import RunFile
 from dynadp.data import Schema
 from dynadp.errors import ConfigError, DataError, DynadpError, LedgerDamaged
 from dynadp.losses import Logistic
-from dynadp.planner import Plan, plan, planning, spending
+from dynadp.planner import Plan, doubts, plan, planning, spending
 from dynadp.privacy.accountant import network
 from dynadp.privacy.ledger import Ledger
 from dynadp.regularizers import SquaredL2
@@ -85,7 +85,7 @@ def _given_plan(file: RunFile, schema: Schema, topology: Topology, counts: Seque
     public = planning(np.array(counts, dtype=float), topology.degrees, schema.dimension, C, rho, eta, loss)
     events = tuple(spending(mechanism, public, rounds, nodes, alphas, (), 0))
     total = network(events, privacy.delta or 0.0)
-    said = ("as the run file says; nothing was planned",)
+    said = ("as the run file says; nothing was planned", *doubts(total.delta, counts))
     regularizer = training.regularizer.made() if training.regularizer else SquaredL2()
     numbers = C, rho, eta, rounds, tuple(alphas.tolist()), ()
     return Plan(mechanism, loss, *numbers, file.run.output, events, total, said, regularizer)

@@ -198,6 +198,7 @@ def plan(
         else "no centring round: none was asked for, or the schema has a public centre",
         "the model is the mean of all nodes' messages of the last half of the rounds: averaging released vectors is free",
         f"in total epsilon = {up(total.epsilon)} at delta = {delta:g} for anybody with a row at one node",
+        *doubts(delta, counts),
     )
     centrings = tuple((weight * alphas).tolist()) if share else ()
     return Plan(chosen, loss, C, rho, eta, T, tuple(alphas.tolist()), centrings, "network", everything, total, reasons)
@@ -229,6 +230,14 @@ def check_plan(chosen: Plan, counts: Sequence[float], topology: Topology, dimens
         raise DeclarationError(
             "the plan was made for another network, other numbers of rows or other columns, or was changed; plan again"
         )
+
+
+def doubts(delta: float, counts: Sequence[float]) -> tuple[str, ...]:
+    """What to say of a delta that is not below 1/B_p: giving away one row at random would be within it."""
+    least = float(min(counts))
+    if delta * least < 1:
+        return ()
+    return (f"DELTA IS LARGE: {delta:g} is not below one over the {least:g} rows of the smallest node; give less, as 1e-5",)
 
 
 def planning(counts: Array, degrees: Array, dimension: int, C: float, rho: float, eta: float, loss: Loss) -> Public:

@@ -17,6 +17,7 @@ from dynadp.cli.ledger import user
 from dynadp.errors import BudgetRefused, DeclarationError
 from dynadp.jobs import Job, evaluate, predictions
 from dynadp.noise import System, l2_laplace
+from dynadp.planner import doubts
 from dynadp.privacy.accountant import odds, up
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger import Ledger
@@ -76,6 +77,8 @@ def run_train(
         run_check(path, overrides, as_json)
         return
     job = _job(path, overrides, runtime, address)
+    for doubt in doubts(job.file.privacy.delta or 0.0, list(job.counts.values())):
+        click.echo(f"dynadp: {doubt}", err=True)
     folder = Path(out) if out else Path("runs") / job.file.run.name
     console = Console(stderr=True)
     try:
