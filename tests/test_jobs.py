@@ -291,6 +291,7 @@ def test_interrupted_and_resumed_equals_undisturbed(place, mechanism):
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # in the background shells ignore it
     )
     first = process.stderr.readline()
     assert first.startswith("round 10 of")
