@@ -135,6 +135,16 @@ def test_check_in_words(place):
     assert "dual perturbation" in dynadp("check run.toml").output
 
 
+def test_a_ledger_in_a_folder_that_cannot_be_written_is_refused(place, monkeypatch):
+    """SQLite writes its journal there. Root may write everything, so the answer of the system is made up."""
+    caps()
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: not Path(path).is_dir() and real(path, mode))
+    result = dynadp("check run.toml")
+    assert result.exit_code == 2
+    assert result.output.count("or its folder cannot be written by this user") == 3
+
+
 def test_a_large_delta_is_called_so(place):
     caps()
     for command in ("check", "train"):

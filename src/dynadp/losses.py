@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dynadp.arrays import Array, namespace, one_kernel
 from dynadp.errors import DeclarationError, LossError
+from dynadp.refuting import Trial
 
 
 class Loss(ABC):
@@ -176,20 +176,9 @@ def check_loss(loss: Loss) -> None:
     c1 = float(loss.c1)
     if not (np.isfinite(c1) and c1 > 0):
         raise LossError(f"loss {where!r} declares c1 = {c1!r}; expected a finite number above 0")
-    tails = np.geomspace(50.0, 1e6, 100)
-    z = np.concatenate([-tails[::-1], np.linspace(-50.0, 50.0, 4_001)[1:-1], tails])
-    with np.errstate(all="ignore"):
-        value, slope, curvature = (np.asarray(f(z.copy())) for f in (loss.value, loss.slope, loss.curvature))
-
-    def refute(bound: str, broken: NDArray[np.bool_], shown: Array) -> None:
-        if broken.any():
-            i = int(np.argmax(broken))
-            raise LossError(f"loss {where!r} breaks {bound} at z = {z[i]:g}, where it gives {shown[i]:g}")
-
-    for what, array in (("L", value), ("L'", slope), ("L''", curvature)):
-        if array.shape != z.shape:
-            raise LossError(f"loss {where!r}: {what} of {z.size} margins has shape {array.shape}; expected one each")
-        refute(f"'{what} is finite'", ~np.isfinite(array), array)
+    trial = Trial(f"loss {where!r}", "z", LossError)
+    value, slope, curvature = trial.values({"L": loss.value, "L'": loss.slope, "L''": loss.curvature})
+    step, refute = trial.step, trial.refute
     refute("L >= 0", value < 0, value)
     refute("|L'| <= 1", np.abs(slope) > 1 + 1e-12, slope)
     refute("L'' >= 0", curvature < 0, curvature)
@@ -197,7 +186,6 @@ def check_loss(loss: Loss) -> None:
 
     # What was declared about L'' is checked on L' too, since only L' enters the solution. A kink in L' between two
     # points still gives a quotient in [0, c1]. Rounding of L' is a few 1e-16, of L about 1e-16 |L|.
-    step = np.diff(z)
     quotient = np.diff(slope) / step
     noise = 1e-13 / step
     refute("'L is convex' (its slope falls)", quotient < -noise, quotient)

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dynadp.arrays import Array, dot, namespace
 from dynadp.errors import DeclarationError
+from dynadp.refuting import Trial
 
 
 class Regularizer(ABC):
@@ -117,24 +117,16 @@ def check_regularizer(regularizer: Regularizer) -> None:
     where, most = regularizer.describe()["name"], float(regularizer.smoothness)
     if not (np.isfinite(most) and most >= 1):
         raise DeclarationError(f"regulariser {where!r} declares sup r'' = {most!r}; expected a finite number of at least 1")
-    tails = np.geomspace(50.0, 1e6, 100)
-    f = np.concatenate([-tails[::-1], np.linspace(-50.0, 50.0, 4_001)[1:-1], tails])
-    with np.errstate(all="ignore"):
-        slope, curvature = (np.asarray(part(f.copy())) for part in (regularizer.gradient, regularizer.curvature))
-        alone, value = np.asarray(regularizer.gradient(f[:, None].copy())), np.asarray(regularizer.value(f[:, None].copy()))
-
-    def refute(bound: str, broken: NDArray[np.bool_], shown: Array) -> None:
-        if broken.any():
-            i = int(np.argmax(broken))
-            raise DeclarationError(f"regulariser {where!r} breaks {bound} at f = {f[i]:g}, where it gives {shown[i]:g}")
-
-    for what, array in (("r", value), ("r'", slope), ("r''", curvature)):
-        if array.shape != f.shape:
-            raise DeclarationError(
-                f"regulariser {where!r}: {what} of {f.size} numbers has shape {array.shape}; expected one each"
-            )
-        refute(f"'{what} is finite'", ~np.isfinite(array), array)
-    apart = alone.reshape(f.shape) - slope
+    trial = Trial(f"regulariser {where!r}", "f", DeclarationError)
+    value, slope, curvature, alone = trial.values(
+        {
+            "r": lambda f: regularizer.value(f[:, None]),
+            "r'": regularizer.gradient,
+            "r''": regularizer.curvature,
+            "r' of one number": lambda f: regularizer.gradient(f[:, None])[:, 0],
+        }
+    )
+    f, step, refute, apart = trial.at, trial.step, trial.refute, alone - slope
     refute("'a sum over coordinates' (r' alone minus r' among others)", np.abs(apart) > 1e-12 * (1 + np.abs(slope)), apart)
     refute("r(0) = 0", (f == 0) & (np.abs(value) > 1e-12), value)
     refute("r'(0) = 0", (f == 0) & (np.abs(slope) > 1e-12), slope)
@@ -142,7 +134,7 @@ def check_regularizer(regularizer: Regularizer) -> None:
     refute(f"r'' <= {most:g}", curvature > most * (1 + 1e-9), curvature)
 
     # What was declared about r'' is checked on r' too, since only r' enters the solution.
-    step, size = np.diff(f), np.maximum(np.abs(slope[1:]), np.abs(slope[:-1]))
+    size = np.maximum(np.abs(slope[1:]), np.abs(slope[:-1]))
     quotient, noise = np.diff(slope) / step, (1e-14 * size + 1e-15) / step
     refute("r'' >= 1 (slope of its slope)", quotient < 1 - 1e-12 - noise, quotient)
     refute(f"r'' <= {most:g} (slope of its slope)", quotient > most * (1 + 1e-9) + noise, quotient)
