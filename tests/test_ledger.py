@@ -400,9 +400,10 @@ def test_killed_at_system_calls(path, tmp_path, name, step):
     if not outcomes[0]["killed"]:
         outcomes = work("kill", path, tmp_path, name, "statements")  # nobody may trace here
     done = [check_survivor(tmp_path / f"{outcome['k']}.ledger", path, name, outcome) for outcome in outcomes]
-    assert done == sorted(done)  # there is one moment at which it happens
     assert done[-1]
     assert not done[0]
+    first_done, last_undone = done.index(True), len(done) - 1 - done[::-1].index(False)
+    assert last_undone - first_done < 20 / step  # one moment, though a process asks for memory a few times more or less
 
 
 @pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
