@@ -314,7 +314,7 @@ class Problem(Terms):
 
     def data_gradient(self, Z: Array) -> Array:
         """(C/B_p) sum_i L'(z_i) a_i: P x K x d."""
-        if not isinstance(Z, np.ndarray):
+        if not isinstance(Z, np.ndarray) or Z.size <= _WORTH_SHARING:
             return self.rows.adjoint(self.loss.slope(Z) * self.row_weight)
         slopes = np.empty_like(Z)
 

@@ -177,11 +177,12 @@ class RunFolder:
         """Add lines to rounds.jsonl; an unfinished last line, left by a crash, goes."""
         text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
         with open(self.path / "rounds.jsonl", "r+b") as file:
-            end = file.seek(0, os.SEEK_END)
-            while end and (file.seek(end - 1), file.read(1))[1] != b"\n":
-                end -= 1
-            file.truncate(end)
-            file.seek(end)
+            whole = end = file.seek(0, os.SEEK_END)
+            while whole and os.pread(file.fileno(), 1, whole - 1) != b"\n":
+                whole -= 1
+            if whole < end:
+                file.truncate(whole)
+                file.seek(whole)
             file.write(text.encode())
 
     def finish(self, model: Model) -> None:

@@ -10,6 +10,7 @@ the factor is made anew at the point reached; for a single replica that is Newto
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,11 @@ def rounding(n: float | Array) -> Array:
     """k_n = n u / (1 - n u), u = 2^-53: the relative error of n roundings (Higham, Lemma 3.1)."""
     n = np.asarray(n, dtype=float)
     return np.asarray(n * _UNIT / (1 - n * _UNIT))
+
+
+@cache
+def _k(n: int) -> float:
+    return float(rounding(n))
 
 
 def default_gamma(terms: Terms, q: Array | float = 0.0, reach: Array | float | None = None) -> Array:
@@ -74,15 +80,13 @@ def rounding_error(problem: Problem, F: Array, q: Array, b_size: Array) -> Array
     """
     size = norm(F)
     rest = q * size + problem.rho * norm(problem.regularizer.gradient(F)) + b_size
-    rows = problem.loss.c1 * float(rounding(problem.dimension + 2)) * size + problem.on_rows(
-        lambda: rounding(problem.counts + 8)[:, None]
-    )
-    return problem.C * rows + float(rounding(10)) * rest
+    rows = problem.loss.c1 * _k(problem.dimension + 2) * size + problem.on_rows(lambda: rounding(problem.counts + 8)[:, None])
+    return problem.C * rows + _k(10) * rest
 
 
 def certificate(problem: Problem, gradient: Array, error: Array) -> Array:
     """||computed gradient|| (1 + k_{d+2}) + E, an upper bound on the norm of the exact gradient (maths.md 6): P x K."""
-    return norm(gradient) * (1 + float(rounding(problem.dimension + 2))) + error
+    return norm(gradient) * (1 + _k(problem.dimension + 2)) + error
 
 
 @dataclass(frozen=True)

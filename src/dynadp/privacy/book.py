@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from math import inf
 from typing import Any
 
@@ -47,6 +48,11 @@ class Entry:
     hash: str = ""
 
     @property
+    def row(self) -> tuple[Any, ...]:
+        """All of it, in the order of the attributes."""
+        return tuple(vars(self).values())
+
+    @property
     def details(self) -> dict[str, Any]:
         """The content, parsed."""
         return dict(json.loads(self.content))
@@ -72,6 +78,14 @@ class Run:
     cap: Cap | None = None  # under which it was admitted
     spent: dict[int, int] = field(default_factory=dict)  # round: id of its entry
     closed: bool = False
+
+    @cached_property
+    def by_round(self) -> dict[int, list[Event]]:
+        """The events of each round of the plan."""
+        found: dict[int, list[Event]] = {}
+        for event in self.plan:
+            found.setdefault(event.round, []).append(event)
+        return found
 
     @property
     def took_all(self) -> bool:
@@ -132,7 +146,7 @@ class Book:
         known = self.running(run)
         if round in known.spent:
             raise BudgetRefused(f"round {round} of run {run!r} is spent; send its stored message again, never a new one")
-        planned = [event for event in known.plan if event.round == round]
+        planned = known.by_round.get(round, [])
         if not planned or Counter(planned) != Counter(events):
             raise BudgetRefused(
                 f"round {round} of run {run!r} would spend {events}, its plan holds {planned}; release what was reserved, or "
@@ -152,12 +166,27 @@ class Book:
         """Follow an entry, or say what is wrong with it and stay as before."""
         try:
             wrong = self._wrong(entry)
+            if not wrong:
+                self.follow(entry)
         except (DynadpError, KeyError, TypeError, ValueError) as error:
             wrong = f"does not follow from those before it ({error})"
-        if wrong:
-            return f"entry {entry.id} {wrong}"
+        return f"entry {entry.id} {wrong}" if wrong else None
+
+    def follow(self, entry: Entry) -> None:
+        """What holds after an entry that the rules allowed."""
+        run = entry.run or ""
+        if entry.kind == "open":
+            self.node = entry.details["node"]
+        elif entry.kind == "cap":
+            self.cap = Cap(**entry.details)
+        elif entry.kind == "reserve":
+            details = entry.details
+            self.runs[run] = Run([from_json(event) for event in details["plan"]], details["basis"], self.cap)
+        elif entry.kind == "spend":
+            self.runs[run].spent[entry.round or 0] = entry.id
+        else:
+            self.runs[run].closed = True
         self.head, self.length = entry.hash, entry.id
-        return None
 
     def _wrong(self, entry: Entry) -> str | None:
         if entry.id != self.length + 1:
@@ -170,19 +199,12 @@ class Book:
             return "is out of place: the first entry, and no other, opens a ledger"
         a_moment(entry.at)
         details, run, round = entry.details, entry.run or "", entry.round or 0
-        if entry.kind == "open":
-            self.node = details["node"]
-        elif entry.kind == "cap":
-            self.cap = Cap(**details)
-        elif entry.kind == "reserve":
-            plan = [from_json(event) for event in details["plan"]]
-            self.plan(run, plan)
-            self.runs[run] = Run(plan, details["basis"], self.cap)
+        if entry.kind == "reserve":
+            self.plan(run, [from_json(event) for event in details["plan"]])
         elif entry.kind == "spend":
             self.spend(run, round, [from_json(event) for event in details["events"]])
-            self.runs[run].spent[round] = entry.id
-        else:
-            self.running(run).closed = True
+        elif entry.kind not in ("open", "cap"):
+            self.running(run)
         return None
 
 

@@ -12,7 +12,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, astuple
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -48,8 +48,7 @@ BEGIN SELECT RAISE(ABORT, 'an entry follows the last one'); END""",
   length(message) AS bytes, hash FROM entry WHERE kind = 'spend'""",
 )
 _INSERT = "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-# Some at a time: a reader that dawdles between two entries locks nobody out.
-_SELECT = "SELECT id, at, who, kind, run, round, content, message, previous, hash FROM entry WHERE id > ? ORDER BY id LIMIT 256"
+_SELECT = "SELECT id, at, who, kind, run, round, content, message, previous, hash FROM entry WHERE id > ? ORDER BY id LIMIT ?"
 _FAILURES = (sqlite3.Error, UnicodeDecodeError)  # the latter where SQLite quotes a damaged name
 _RESTORE = "keep the file for inspection, and restore the ledger from a copy that holds all that was sent"
 _CAUSES = {
@@ -96,7 +95,7 @@ class Ledger:
                     connection.execute("BEGIN IMMEDIATE")
                     for statement in (*_SCHEMA, f"PRAGMA application_id={APPLICATION}", f"PRAGMA user_version={VERSION}"):
                         connection.execute(statement)
-                    connection.execute(_INSERT, astuple(first))
+                    connection.execute(_INSERT, first.row)
                     connection.execute("COMMIT")
                 os.link(partial, path)  # refuses a name that was taken meanwhile
             parent = os.open(path.parent, os.O_RDONLY)
@@ -192,7 +191,7 @@ class Ledger:
         if known is None or round not in known.spent:
             return None
         with self._sqlite() as connection:
-            entry = next(_entries(connection, known.spent[round] - 1))
+            entry = next(_entries(connection, known.spent[round] - 1, 1))
         if (entry.run, entry.round, entry.hash) != (run, round, entry.digest()):
             raise LedgerDamaged(f"{self.path}: entry {entry.id} was changed while the ledger was open; {_RESTORE}")
         return entry.message
@@ -327,13 +326,13 @@ class Ledger:
                 book = self._catch_up(connection)
                 details = decide(book)
                 entry = draft.sealed(book.length + 1, book.head, details)
-                connection.execute(_INSERT, astuple(entry))
+                connection.execute(_INSERT, entry.row)
                 connection.execute("COMMIT")
             except BaseException as error:
                 if not isinstance(error, _FAILURES) and connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
-        book.take(entry)
+        book.follow(entry)  # it was decided by the book's rules, while nobody else could write
         return details
 
     def _catch_up(self, connection: sqlite3.Connection) -> Book:
@@ -417,10 +416,14 @@ def _played(journal: Path) -> bool:
     return journal.is_file() and not journal.is_symlink() and not journal.read_bytes()[:1].strip(b"\0")
 
 
-def _entries(connection: sqlite3.Connection, after: int) -> Iterator[Entry]:
-    while rows := connection.execute(_SELECT, (after,)).fetchall():
+def _entries(connection: sqlite3.Connection, after: int, many: int = 256) -> Iterator[Entry]:
+    """Entries after one, some at a time: a reader that dawdles between two locks nobody out."""
+    more = True
+    while more:
+        rows = connection.execute(_SELECT, (after, many)).fetchall()
+        more = len(rows) == many
         yield from (Entry(*row) for row in rows)
-        after = rows[-1][0]
+        after = rows[-1][0] if rows else after
 
 
 def _layout(connection: sqlite3.Connection) -> list[tuple[str, ...]]:

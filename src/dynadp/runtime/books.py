@@ -125,12 +125,15 @@ class Books(Outbox):
         """Enter round n at every node; one that entered it before a crash sends what it entered then."""
         out: Messages = {}
         for node, message in messages.items():
-            stored = self._stored(node, n)
-            if stored is None:
-                own = [event for event in events if event.node == node]
-                content = np.asarray(message, "<f8").tobytes()
+            own = [event for event in events if event.node == node]
+            content = np.asarray(message, "<f8").tobytes()
+            try:
                 self.ledgers[node].spend(self.run, n, own, content, who=self.who, at=self.clock())
-            out[node] = message if stored is None else stored
+                out[node] = message
+            except BudgetRefused:
+                if (stored := self._stored(node, n)) is None:
+                    raise
+                out[node] = stored
         return out
 
     def close(self, reason: str) -> None:

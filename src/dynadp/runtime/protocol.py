@@ -179,7 +179,7 @@ def take_part(
     me, nodes, p = part.me, part.topology.nodes, part.index
 
     def exchange(kind: Kind, n: int, V: Array, authors: tuple[str, ...]) -> Generator[Want, None, dict[str, Array]]:
-        new = post.get(me, kind, n) is None
+        new = bool(post.missing(kind, n, (me,)))
         data = post.letter(kind, n, np.asarray(V, "<f8").tobytes())
         at("kept")
         others = tuple(author for author in authors if author != me)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from logging import INFO, WARNING, getLogger
 from threading import Lock, Thread
+from time import sleep
 
 LOG = getLogger("dynadp.node")
 ENGINE = (  # what Zenoh is asked to tell
@@ -39,6 +40,7 @@ _WHY = (
     ("alert: UnknownCA", "refused by {}: it does not know the authority of this node's certificate"),
     ("alert: ", "refused by {}: it does not believe this node's certificate"),
 )
+_ALLOWED, _GULP, _PAUSE = b" is authorized to ", 2**15, 0.1  # bytes read at a time, of the 2^16 that a pipe holds; seconds
 _NOISE = ("Gossip is disabled",)
 
 
@@ -88,10 +90,15 @@ def engine_log() -> Iterator[None]:
     tell = Teller()
 
     def listen() -> None:
-        with os.fdopen(read, errors="replace") as lines:
+        rest = b""
+        while some := os.read(read, _GULP):
+            *lines, rest = (rest + some).split(b"\n")
             for line in lines:
-                if (words := meaning(line)) is not None:
+                if _ALLOWED not in line and (words := meaning(line.decode(errors="replace"))) is not None:
                     tell(words, WARNING if words.startswith(("refused", "blocked")) else INFO)
+            if len(some) < _GULP:
+                sleep(_PAUSE)  # a few lines come with every letter: waking up for each costs more than reading it
+        os.close(read)
 
     thread = Thread(target=listen, daemon=True)
     thread.start()

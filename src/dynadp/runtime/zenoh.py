@@ -105,6 +105,7 @@ def _links(mode: str, identity: Path, listen: Sequence[str], dial: Sequence[str]
             "retry": {"period_init_ms": 200, "period_max_ms": 2000, "period_increase_factor": 1.5},
         },
         "transport": {
+            "shared_memory": {"enabled": False},
             "link": {
                 "protocols": ["tls"],
                 "rx": {"max_message_size": _LARGEST},
