@@ -1,3 +1,5 @@
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -121,22 +123,30 @@ def test_threads_change_no_bit(monkeypatch, storage):
     """A node's rows stay with one worker, so results are the same with one worker, with several, and in threads."""
     parts, F = blocks((30, 1, 50, 20, 7), 6), np.random.default_rng(0).normal(size=(5, 3, 6))
     found = []
-    for workers, threshold in ((1, 10**9), (3, 10**9), (3, 0)):
+    for workers, threshold, threads in ((1, 10**9, True), (3, 10**9, True), (3, 10**9, False), (3, 0, True)):
         monkeypatch.setattr(objective, "WORKERS", workers)
-        monkeypatch.setattr(objective, "_WORTH_SHARING", threshold)
+        monkeypatch.setattr(objective, "WORTH_SHARING", threshold)
+        monkeypatch.setattr(objective, "_WORTH_A_PASS", threshold if threads else 0)
         problem = Problem(parts, Logistic(), SquaredL2(), 1.0, 0.1, storage=storage)
         Z = problem.rows.margins(F)
-        found.append([Z, problem.local_gradient(F), problem.hessians(F, Z), problem.hessian_diagonals(F, Z)])
+        found.append([Z, problem.local_gradient(F), problem.hessians(F, Z), problem.hessian_diagonals(F, Z), *problem.at(F)])
+        np.testing.assert_array_equal(found[-1][0], found[-1][4])
+        np.testing.assert_array_equal(found[-1][1], found[-1][5])
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
             np.testing.assert_array_equal(a, b)
 
 
-def test_an_error_in_a_thread_is_not_lost(monkeypatch):
-    monkeypatch.setattr(objective, "_WORTH_SHARING", 0)
+@pytest.mark.parametrize("broken", [0, 2])
+def test_an_error_in_a_thread_is_not_lost(broken):
+    done = []
 
-    def fail(item):
-        raise ValueError(item)
+    def work(item):
+        if item == broken:
+            raise ValueError(item)
+        time.sleep(0.05)
+        done.append(item)
 
-    with pytest.raises(ValueError, match="2"):
-        objective.share_out(fail, [2, 2], 10)
+    with pytest.raises(ValueError, match=str(broken)):
+        objective.share_out(work, [0, 1, 2], threads=True)
+    assert sorted(done) == [i for i in range(3) if i != broken]  # nothing goes on behind the caller's back

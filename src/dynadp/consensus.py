@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dynadp.admm import State
-from dynadp.arrays import Array
+from dynadp.arrays import Array, norm
 from dynadp.objective import Problem
 
 _TINY = float(np.finfo(float).tiny)
@@ -64,6 +64,10 @@ class Certificate:
     distance: Array
     value: Array = field(repr=False)
 
+    def within(self, gap: float, distance: float) -> bool:
+        """Whether both are at most this, for all replicas."""
+        return bool((self.gap <= gap).all() and (self.distance <= distance).all())
+
 
 def certify(problem: Problem, V: Array) -> Certificate:
     """Bounds from one pass over the rows at m, the mean of the vectors.
@@ -73,44 +77,33 @@ def certify(problem: Problem, V: Array) -> Certificate:
     ||V_p - f*|| <= u + ||g||/(P rho).
     Rounding is not counted, unlike in the solver's certificate: this one guides stopping, no privacy rests on it.
     """
-    strong, lipschitz = _constants(problem)
-    mean = V.mean(axis=0)
-    u = np.linalg.norm(V - mean, axis=-1).max(axis=0)
-    everywhere = np.broadcast_to(mean, V.shape)
-    Z = problem.margins(everywhere)
-    g = np.linalg.norm(problem.local_gradient(everywhere, Z).sum(axis=0), axis=-1)
+    everywhere = np.broadcast_to(V.mean(axis=0), V.shape)
+    Z, local = problem.at(everywhere)
     value = problem.local_value(everywhere, Z).sum(axis=0)
-    excess = g**2 / (2 * strong)
-    least = np.maximum(value - excess, 0.0)  # F(f*) is at least this
-    excess = excess + g * u + 0.5 * lipschitz * u**2
-    gap = np.divide(excess, least, out=np.full_like(excess, np.inf), where=least > _TINY)
-    size = np.linalg.norm(mean, axis=-1)
-    far = u + g / strong
-    distance = np.divide(far, size, out=np.where(far > 0, np.inf, 0.0), where=size > _TINY)
-    return Certificate(gap, distance, value)
+    return glance(problem, V, norm(local.sum(axis=0)), value)
 
 
-def worth_certifying(problem: Problem, V: Array, pooled: Array, value: Array, gap: float, distance: float) -> bool:
-    """A glance that needs no pass over the rows: could :func:`certify` now find both targets met?
+def glance(problem: Problem, V: Array, steepness: Array, value: Array) -> Certificate:
+    """The bounds of :func:`certify` for a given ||grad F(m)|| and F(m), without a pass; as good as these two are.
 
     Parameters
     ----------
     problem, V
         The problem, and each node's vector.
-    pooled
-        ||sum_p grad Z_p(f_p)|| at the points of the last local steps, which stand near V.
-    value
-        F at an earlier certificate.
-    gap, distance
-        The targets.
+    steepness, value
+        ||grad F|| and F at the mean, one number a replica.
     """
     strong, lipschitz = _constants(problem)
     mean = V.mean(axis=0)
-    size = np.maximum(np.linalg.norm(mean, axis=-1), _TINY)
-    u = np.linalg.norm(V - mean, axis=-1).max(axis=0)
-    steep = pooled > 2 * np.minimum(np.sqrt(2 * strong * gap * value), strong * distance * size)
-    apart = u > np.minimum(np.sqrt(2 * gap * value / lipschitz), distance * size)
-    return not (steep | apart).any()
+    u = norm(V - mean).max(axis=0)
+    excess = steepness**2 / (2 * strong)
+    least = np.maximum(value - excess, 0.0)  # F(f*) is at least this
+    excess = excess + steepness * u + 0.5 * lipschitz * u**2
+    gap = np.divide(excess, least, out=np.full_like(excess, np.inf), where=least > _TINY)
+    size = norm(mean)
+    far = u + steepness / strong
+    distance = np.divide(far, size, out=np.where(far > 0, np.inf, 0.0), where=size > _TINY)
+    return Certificate(gap, distance, value)
 
 
 def _constants(problem: Problem) -> tuple[float, float]:

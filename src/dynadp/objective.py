@@ -25,7 +25,8 @@ from dynadp.regularizers import Regularizer
 Storage = Literal["auto", "dense", "csr"]
 T = TypeVar("T")
 WORKERS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-_WORTH_SHARING = 1_000_000  # products or function values; below it, handing work to threads costs more than it saves
+WORTH_SHARING = 1_000_000  # products or function values; below it, handing work to threads costs more than it saves
+_WORTH_A_PASS = 200_000  # the same for a whole pass over the rows, which is handed over once
 
 
 class StackedRows(Protocol):
@@ -104,7 +105,7 @@ class SparseRows:
         self.dimension = parts[0].shape[1]
         self.offsets = np.cumsum([0, *(part.shape[0] for part in parts)])
         self.filled = sum(part.nnz for part in parts)
-        workers = WORKERS if self.filled * replicas > _WORTH_SHARING else 1
+        workers = WORKERS if self.filled * replicas > _WORTH_A_PASS else 1
         ends = np.searchsorted(self.offsets, self.offsets[-1] * np.arange(1, workers) / workers)
         cuts = np.unique([0, *ends, len(parts)])
         self.groups = [_Group(parts, slice(low, high), self.offsets) for low, high in pairwise(cuts)]
@@ -114,9 +115,9 @@ class SparseRows:
         out = np.empty((self.offsets[-1], F.shape[1]))
 
         def product(group: _Group) -> None:
-            out[group.rows] = group.matrix @ F[group.nodes].transpose(0, 2, 1).reshape(-1, F.shape[1])
+            out[group.rows] = group.margins(F)
 
-        share_out(product, self.groups, self.filled * F.shape[1])
+        share_out(product, self.groups, self.filled * F.shape[1] > WORTH_SHARING)
         return out
 
     def adjoint(self, S: Array) -> Array:
@@ -124,11 +125,22 @@ class SparseRows:
         out = np.empty((len(self.offsets) - 1, S.shape[1], self.dimension))
 
         def product(group: _Group) -> None:
-            stacked = group.transposed @ S[group.rows]
-            out[group.nodes] = stacked.reshape(-1, self.dimension, S.shape[1]).transpose(0, 2, 1)
+            out[group.nodes] = group.adjoint(S[group.rows], self.dimension)
 
-        share_out(product, self.groups, self.filled * S.shape[1])
+        share_out(product, self.groups, self.filled * S.shape[1] > WORTH_SHARING)
         return out
+
+    def there_and_back(self, F: Array, slopes: Callable[[Array, slice], Array]) -> tuple[Array, Array]:
+        """A F and A_p^T S_p, S = ``slopes`` of some rows' part of A F and where they are: one piece of work for each worker."""
+        Z = np.empty((self.offsets[-1], F.shape[1]))
+        out = np.empty((len(self.offsets) - 1, F.shape[1], self.dimension))
+
+        def both(group: _Group) -> None:
+            Z[group.rows] = group.margins(F)
+            out[group.nodes] = group.adjoint(slopes(Z[group.rows], group.rows), self.dimension)
+
+        share_out(both, self.groups, self.filled * F.shape[1] > _WORTH_A_PASS)
+        return Z, out
 
     def squared_adjoint(self, s: Array) -> Array:
         """(A_p o A_p)^T s_p."""
@@ -173,14 +185,34 @@ class _Group:
         )
         self.transposed = self.matrix.T
 
+    def margins(self, F: Array) -> Array:
+        """A F of the group's rows."""
+        return self.matrix @ F[self.nodes].transpose(0, 2, 1).reshape(-1, F.shape[1])
 
-def share_out(work: Callable[[T], None], items: Sequence[T], size: int) -> None:
+    def adjoint(self, S: Array, dimension: int) -> Array:
+        """A_p^T S_p of the group's nodes, from its rows' part of S."""
+        return (self.transposed @ S).reshape(-1, dimension, S.shape[1]).transpose(0, 2, 1)
+
+
+def share_out(work: Callable[[T], None], items: Sequence[T], threads: bool) -> None:
     """Do the work on every item, in threads where there is enough of it: NumPy and SciPy release the interpreter's lock."""
-    if len(items) > 1 and size > _WORTH_SHARING:
-        list(_workers().map(work, items))
-    else:
+    if len(items) == 1 or not threads:
         for item in items:
             work(item)
+        return
+    others = [_workers().submit(work, item) for item in items[1:]]
+    try:
+        work(items[0])
+    finally:
+        failures = [other.exception() for other in others]  # when all are done
+    for failure in filter(None, failures):
+        raise failure
+
+
+def spans(count: int) -> list[slice]:
+    """So many things as one span for each worker, none of them empty."""
+    cuts = np.unique(np.linspace(0, count, WORKERS + 1).astype(int)).tolist()
+    return [slice(low, high) for low, high in pairwise(cuts)]
 
 
 @cache  # a forked child has none of its parent's threads and makes its own
@@ -314,20 +346,27 @@ class Problem(Terms):
 
     def data_gradient(self, Z: Array) -> Array:
         """(C/B_p) sum_i L'(z_i) a_i: P x K x d."""
-        if not isinstance(Z, np.ndarray) or Z.size <= _WORTH_SHARING:
+        if not isinstance(Z, np.ndarray) or Z.size <= WORTH_SHARING:
             return self.rows.adjoint(self.loss.slope(Z) * self.row_weight)
         slopes = np.empty_like(Z)
 
         def fill(rows: slice) -> None:
             np.multiply(self.loss.slope(Z[rows]), self.row_weight[rows], out=slopes[rows])
 
-        cuts = np.linspace(0, len(Z), WORKERS + 1).astype(int)
-        share_out(fill, [slice(low, high) for low, high in pairwise(cuts)], Z.size)
+        share_out(fill, spans(len(Z)), threads=True)
         return self.rows.adjoint(slopes)
 
     def local_gradient(self, F: Array, Z: Array | None = None) -> Array:
         """Grad Z_p(F_p) = (C/B_p) sum_i L'(z_i) a_i + rho grad R(F): the local objective without q and b."""
         return self.data_gradient(self.margins(F) if Z is None else Z) + self.rho * self.regularizer.gradient(F)
+
+    def at(self, F: Array) -> tuple[Array, Array]:
+        """Margins and :meth:`local_gradient` at F, in one pass."""
+        if not (isinstance(self.rows, SparseRows) and len(self.rows.groups) > 1):
+            Z = self.margins(F)
+            return Z, self.local_gradient(F, Z)
+        Z, data = self.rows.there_and_back(F, lambda z, rows: self.loss.slope(z) * self.row_weight[rows])
+        return Z, data + self.rho * self.regularizer.gradient(F)
 
     def gradient(self, F: Array, q: Array, b: Array, Z: Array | None = None) -> Array:
         """Grad Z_p(F_p) + q F + b."""
@@ -347,10 +386,15 @@ class Problem(Terms):
         out: Array = xp.empty((len(self), self.dimension, self.dimension))
         ridge = self._ridge(F, majorant)
         diagonal = xp.arange(self.dimension)
-        for p in range(len(self)):
-            weights = self._curvatures(Z[self.rows.offsets[p] : self.rows.offsets[p + 1] : step], majorant)
-            out[p] = self.rows.gram(p, weights * (self.C / len(weights)), step)
-            out[p, diagonal, diagonal] += ridge[p]
+
+        def fill(nodes: slice) -> None:
+            for p in range(nodes.start, nodes.stop):
+                weights = self._curvatures(Z[self.rows.offsets[p] : self.rows.offsets[p + 1] : step], majorant)
+                out[p] = self.rows.gram(p, weights * (self.C / len(weights)), step)
+                out[p, diagonal, diagonal] += ridge[p]
+
+        products = len(Z) // step * self.dimension**2
+        share_out(fill, spans(len(self)), isinstance(F, np.ndarray) and products > WORTH_SHARING)
         return out
 
     def chunk_hessians(self, F: Array, Z: Array, chunks: int) -> Array:

@@ -10,14 +10,14 @@ the factor is made anew at the point reached; for a single replica that is Newto
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dynadp.arrays import Array, dot, host, namespace, norm, on
 from dynadp.errors import NotCertified
-from dynadp.objective import Problem, Terms
+from dynadp.objective import WORTH_SHARING, Problem, Terms, share_out, spans
 
 _UNIT = 2.0**-53
 _LARGEST_INVERSE = 512  # columns; past it, or past the next limit, the factor is a diagonal
@@ -122,7 +122,10 @@ class Factor:
         for inverse, shift in zip(inverses, shifts, strict=True):
             inverse[:] = H
             inverse[:, diagonal, diagonal] += shift
-            inverse[:] = xp.linalg.inv(inverse)
+            if isinstance(F, np.ndarray):
+                share_out(partial(_invert, inverse), spans(len(H)), H.size * d > WORTH_SHARING)
+            else:
+                inverse[:] = xp.linalg.inv(inverse)
         return cls(inverses, group, majorant)
 
     @classmethod
@@ -164,6 +167,10 @@ class Factor:
             return self
         kept, group = np.unique(self.group[replicas], return_inverse=True)
         return replace(self, inverses=self.inverses[on(kept, self.inverses)], group=group)
+
+
+def _invert(matrices: Array, some: slice) -> None:
+    matrices[some] = np.linalg.inv(matrices[some])
 
 
 @dataclass(frozen=True)
@@ -239,8 +246,7 @@ def solve(
     thin = max(1, min(4, int(problem.counts.min() // (_ROWS_PER_COLUMN * problem.dimension))))
     at = xp.arange(shape[1])  # the replicas still worked on: what follows holds only these
     F, q_at, b_at, size = point, q, b, b_size
-    Z = problem.margins(F)
-    G = problem.gradient(F, q, b, Z)
+    Z, G = _at(problem, F, q, b)
     enough, goal, best = host(gamma), host(aim), np.full(shape, np.inf)  # what decides is small, and lives in memory
     memory, slow, remade, before, finite = _QuasiNewton(), 0, 0, np.full(shape, np.inf), True
     M = factor
@@ -305,13 +311,18 @@ def _going(todo: NDArray[np.bool_], point: Array) -> NDArray[np.bool_]:
     return chunks if 2 * chunks.sum() <= len(chunks) else np.ones_like(going)
 
 
+def _at(problem: Problem, F: Array, q: Array, b: Array) -> tuple[Array, Array]:
+    """Margins at F, and the gradient of the whole objective."""
+    Z, local = problem.at(F)
+    return Z, local + q[..., None] * F + b
+
+
 def _advance(
     problem: Problem, F: Array, Z: Array, G: Array, D: Array, q: Array, b: Array, error: Array
 ) -> tuple[Array, Array, Array]:
     """F + t D with its margins and gradient: t = 1 where that is good enough, else by :func:`_search` along the margins."""
     trial = F + D
-    Z_trial = problem.margins(trial)
-    G_trial = problem.gradient(trial, q, b, Z_trial)
+    Z_trial, G_trial = _at(problem, trial, q, b)
     xp = namespace(F)
     before, after = dot(G, D), dot(G_trial, D)
     # Below ``error`` times ||D|| a slope along D is rounding noise: there a unit step is as good as any.
@@ -322,8 +333,7 @@ def _advance(
     slope = problem.along(F[:, some], D[:, some], Z[:, some], Z_trial[:, some], q[:, some], b[:, some])
     t = _search(slope, before[:, some], after[:, some], bad[:, some])
     trial[:, some] = F[:, some] + t[..., None] * D[:, some]
-    Z_trial[:, some] = problem.margins(trial[:, some])
-    G_trial[:, some] = problem.gradient(trial[:, some], q[:, some], b[:, some], Z_trial[:, some])
+    Z_trial[:, some], G_trial[:, some] = _at(problem, trial[:, some], q[:, some], b[:, some])
     return trial, Z_trial, G_trial
 
 

@@ -168,6 +168,11 @@ class _NotStacked(Problem):
         """Small public numbers: in memory, like every vector here."""
         return make()
 
+    def at(self, F: Array) -> tuple[Array, Array]:
+        """Those margins that are stored, and the gradient."""
+        Z = self.margins(F)
+        return Z, self.local_gradient(F, Z)
+
 
 class StreamedProblem(_NotStacked):
     """The local problem of one node whose rows are streamed.

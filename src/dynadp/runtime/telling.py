@@ -89,15 +89,19 @@ def engine_log() -> Iterator[None]:
     before, sys.stdout = sys.stdout, os.fdopen(os.dup(kept), "w", buffering=1)
     tell = Teller()
 
+    def hear(line: bytes) -> None:
+        if _ALLOWED not in line and (words := meaning(line.decode(errors="replace"))) is not None:
+            tell(words, WARNING if words.startswith(("refused", "blocked")) else INFO)
+
     def listen() -> None:
         rest = b""
         while some := os.read(read, _GULP):
             *lines, rest = (rest + some).split(b"\n")
             for line in lines:
-                if _ALLOWED not in line and (words := meaning(line.decode(errors="replace"))) is not None:
-                    tell(words, WARNING if words.startswith(("refused", "blocked")) else INFO)
+                hear(line)
             if len(some) < _GULP:
                 sleep(_PAUSE)  # a few lines come with every letter: waking up for each costs more than reading it
+        hear(rest)
         os.close(read)
 
     thread = Thread(target=listen, daemon=True)

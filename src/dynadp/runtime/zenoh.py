@@ -116,7 +116,7 @@ def _links(mode: str, identity: Path, listen: Sequence[str], dial: Sequence[str]
                     "verify_name_on_connect": True,
                     "close_link_on_expiration": True,
                 },
-            }
+            },
         },
     }
 
