@@ -101,7 +101,7 @@ class SparseRows:
     """
 
     def __init__(self, blocks: Sequence[Rows], replicas: int = 1) -> None:
-        parts = [block if isinstance(block, csr_array) else csr_array(block) for block in blocks]
+        self.parts = parts = [block if isinstance(block, csr_array) else csr_array(block) for block in blocks]
         self.dimension = parts[0].shape[1]
         self.offsets = np.cumsum([0, *(part.shape[0] for part in parts)])
         self.filled = sum(part.nnz for part in parts)
@@ -153,12 +153,7 @@ class SparseRows:
 
     def gram(self, p: int, weights: Array, step: int) -> Array:
         """A_p^T diag(w) A_p, through dense rows: the result is dense and BLAS is faster than a sparse product."""
-        group = next(group for group in self.groups if group.nodes.start <= p < group.nodes.stop)
-        low, high = self.offsets[p : p + 2] - group.rows.start
-        rows = group.matrix[low:high:step]
-        first = (p - group.nodes.start) * self.dimension
-        shifted = csr_array((rows.data, rows.indices - first, rows.indptr), (len(weights), self.dimension))
-        return _gram(shifted.toarray(), weights)
+        return _gram(self.parts[p][::step].toarray(), weights)
 
 
 class _Group:
@@ -174,15 +169,12 @@ class _Group:
             return
         starts = np.cumsum([0, *(part.nnz for part in parts)])
         wide = np.int64 if max(starts[-1], len(parts) * dimension) > np.iinfo(np.int32).max else np.int32
+        indices = np.empty(starts[-1], dtype=wide)
+        for i, (part, start) in enumerate(zip(parts, starts, strict=False)):
+            np.add(part.indices, wide(i * dimension), out=indices[start : start + part.nnz], casting="unsafe")
         ends = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]
-        self.matrix = csr_array(
-            (
-                np.concatenate([part.data for part in parts]),
-                np.concatenate([part.indices.astype(wide) + i * dimension for i, part in enumerate(parts)]),
-                np.concatenate([[0], *ends]).astype(wide),
-            ),
-            shape=(self.rows.stop - self.rows.start, len(parts) * dimension),
-        )
+        entries = np.concatenate([part.data for part in parts]), indices, np.concatenate([[0], *ends]).astype(wide)
+        self.matrix = csr_array(entries, shape=(self.rows.stop - self.rows.start, len(parts) * dimension))
         self.transposed = self.matrix.T
 
     def margins(self, F: Array) -> Array:

@@ -17,6 +17,7 @@ from dynadp.solvers import Factor
 MORE = 1.25  # times the default eta of plain rounds: over 42 networks, rows and rho an eighth fewer rounds, with depth 20
 _SECOND_FACTOR = 5  # the round at which the one-step factor is made anew: the first one belongs to the start
 _ROWS_PER_COLUMN = 4  # its Hessians come from so many rows a column, where there are more than that, or from every 16th
+_FIRST_ROWS = 1  # and the first one's from so many, or from every 64th
 _NEARLY = 1.2  # a certificate costs a pass: it is worth it where a glance sees at most this share of the target
 _PATIENCE = 4  # after so many growing residuals the argmin is used again
 _BALANCED = 50  # eta may change up to this round, so that the rest of the run converges
@@ -63,6 +64,11 @@ class Acceleration:
             if value is not None and not 0 < value < 1:
                 raise DeclarationError(f"{name} is {value!r}; expected a share in (0, 1)")
 
+    @property
+    def certified(self) -> bool:
+        """Whether the run stops by a certificate."""
+        return self.gap is not None or self.distance is not None
+
 
 class Accelerator(Steps):
     """An :class:`Acceleration` at work, with what it carries from round to round."""
@@ -85,9 +91,11 @@ class Accelerator(Steps):
         Z, local = self.problem.at(self.f)
         self._steepness = norm(local.sum(axis=0))
         if self._factor is None or n == _SECOND_FACTOR:
-            self._value = self.problem.local_value(self.f, Z).sum(axis=0)
-            thin = int(self.problem.counts.min() // (_ROWS_PER_COLUMN * self.problem.dimension))
-            self._factor = Factor.at(self.problem, self.f, Z, q, step=max(1, min(16, thin)))
+            if self.plan.certified:
+                self._value = self.problem.local_value(self.f, Z).sum(axis=0)
+            few = _FIRST_ROWS if n < _SECOND_FACTOR else _ROWS_PER_COLUMN
+            thin = int(self.problem.counts.min() // (few * self.problem.dimension))
+            self._factor = Factor.at(self.problem, self.f, Z, q, step=max(1, min(64 // few, thin)))
         b = b if linear is None else b + linear
         step = self._factor.apply(local + q[..., None] * self.f + b)
         self._moved = float(np.linalg.norm(step))
@@ -132,14 +140,14 @@ class Accelerator(Steps):
 
     def finish(self, V: Array) -> None:
         """Certify what is handed back, where a certified target was given."""
-        if self.plan.gap is not None or self.plan.distance is not None:
+        if self.plan.certified:
             self.certificate = certify(self.problem, V)
 
     def _targets_met(self, V: Array, residuals: Callable[[], Residuals]) -> bool:
         plan = self.plan
         if plan.residual is not None and not (residuals().below(plan.residual) and self._settled(V, plan.residual)):
             return False
-        if plan.gap is None and plan.distance is None:
+        if not plan.certified:
             return plan.residual is not None
         gap, distance = plan.gap or np.inf, plan.distance or np.inf
         if self._one_step:  # at the points of the last local steps, which stand near V, gradient and value are known
