@@ -78,8 +78,8 @@ def rounding_error(problem: Problem, F: Array, q: Array, b_size: Array) -> Array
     E = C (c1 k_{d+2} ||F|| + k_{B+8}) + k_10 (q ||F|| + rho ||grad R(F)|| + ``b_size``), for float64, L' and grad R within a
     few units in the last place and any order of summation; ``b_size`` is the sum of the norms of the vectors that make up b.
     """
-    size = norm(F)
-    rest = q * size + problem.rho * norm(problem.regularizer.gradient(F)) + b_size
+    size, slope = norm(F), problem.regularizer.gradient(F)
+    rest = q * size + problem.rho * (size if slope is F else norm(slope)) + b_size
     rows = problem.loss.c1 * _k(problem.dimension + 2) * size + problem.on_rows(lambda: rounding(problem.counts + 8)[:, None])
     return problem.C * rows + _k(10) * rest
 
@@ -281,10 +281,14 @@ def solve(
                 memory = _QuasiNewton()
         plain = M.apply(G)
         D = -memory.apply(M, G, plain)
-        D = xp.where((dot(G, D) < 0)[..., None], D, -plain)
+        slope = dot(G, D)
+        if not isinstance(D, np.ndarray) or (slope >= 0).any():  # on a GPU to ask costs more than to do it
+            D = xp.where((slope < 0)[..., None], D, -plain)
+            slope = dot(G, D)
         if not todo.all():
             D *= on(todo, D)[..., None]
-        F_next, Z, G_next = _advance(problem, F, Z, G, D, q_at, b_at, error)
+            slope *= on(todo, slope)
+        F_next, Z, G_next = _advance(problem, F, Z, G, D, slope, q_at, b_at, error)
         memory.learn(F_next - F, G_next - G)
         now = np.where(todo, host(dot(G, plain)), 0.0)
         slow = slow + 1 if (now > _SLOW**2 * before).any() else 0
@@ -318,13 +322,16 @@ def _at(problem: Problem, F: Array, q: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _advance(
-    problem: Problem, F: Array, Z: Array, G: Array, D: Array, q: Array, b: Array, error: Array
+    problem: Problem, F: Array, Z: Array, G: Array, D: Array, before: Array, q: Array, b: Array, error: Array
 ) -> tuple[Array, Array, Array]:
-    """F + t D with its margins and gradient: t = 1 where that is good enough, else by :func:`_search` along the margins."""
+    """F + t D with its margins and gradient: t = 1 where that is good enough, else by :func:`_search` along the margins.
+
+    ``before`` is G.D, the slope at t = 0.
+    """
     trial = F + D
     Z_trial, G_trial = _at(problem, trial, q, b)
     xp = namespace(F)
-    before, after = dot(G, D), dot(G_trial, D)
+    after = dot(G_trial, D)
     # Below ``error`` times ||D|| a slope along D is rounding noise: there a unit step is as good as any.
     bad = (xp.abs(after) > -_FLAT * before) & (xp.abs(after) > error * norm(D))
     some = on(np.flatnonzero(host(bad).any(axis=0)), F)

@@ -147,7 +147,7 @@ class Book:
         if round in known.spent:
             raise BudgetRefused(f"round {round} of run {run!r} is spent; send its stored message again, never a new one")
         planned = known.by_round.get(round, [])
-        if not planned or Counter(planned) != Counter(events):
+        if not planned or (events != planned and Counter(events) != Counter(planned)):  # in any order
             raise BudgetRefused(
                 f"round {round} of run {run!r} would spend {events}, its plan holds {planned}; release what was reserved, or "
                 "close the run and reserve another"
