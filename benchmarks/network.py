@@ -123,8 +123,8 @@ def run() -> Report:
     text = (
         f"Ring of {NODES} processes on one machine, {ROWS} rows each, primal perturbation, {ROUNDS} rounds, mutual TLS, signed "
         f"letters, every release in a ledger (SQLite, fsync) before it is sent. Medians over rounds and nodes, milliseconds "
-        f"(d = 105: the least of {RUNS} runs, {others} beyond); 'beyond own solve' includes waiting for neighbours that share the cores."
-        f"\n\n{table(header, lines)}\n\n"
+        f"(d = 105: the least of {RUNS} runs, {others} beyond); 'beyond own solve' includes waiting for neighbours that share "
+        f"the cores.\n\n{table(header, lines)}\n\n"
         f"Killed and started again: {again['agreed']:.2f} s until its neighbours have greeted it, {again['next message']:.2f} s"
         f" until its next message, of which {again['program']:.2f} s pass before the program's first line."
     )
