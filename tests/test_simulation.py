@@ -11,7 +11,7 @@ from dynadp.errors import DataError, DeclarationError, LossError, NotCertified
 from dynadp.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.objective import Problem
 from dynadp.regularizers import SmoothElasticNet, SquaredL2
-from dynadp.runtime.acceleration import Acceleration
+from dynadp.runtime.acceleration import Acceleration, Accelerator
 from dynadp.runtime.simulation import default_eta, simulate
 from dynadp.topology import FAMILIES, Topology
 from reference import centralised_optimum
@@ -125,6 +125,24 @@ def test_balancing_mends_a_bad_penalty(census5):
     )
     assert farthest(mended, optimum) < farthest(plain, optimum) / 10
     assert mended.rounds[-1].eta[0] < bad
+
+
+def test_what_is_mixed_is_the_state_of_the_round_in_units_of_its_penalty(census5, monkeypatch):
+    """What the round before left is not packed again, unless balancing has changed the units."""
+    real, etas = Accelerator.next_state, []
+
+    def watched(self, before, after, g):
+        expected = self._pack(before, self.f)
+        found = real(self, before, after, g)
+        np.testing.assert_allclose(self._anderson._x, expected, rtol=1e-12, atol=1e-12)
+        etas.append(float(self.eta[0]))
+        return found
+
+    monkeypatch.setattr(Accelerator, "next_state", watched)
+    topology = Topology.family("ring", 5)
+    bad = 300 * default_eta(topology, Logistic(), 1.0, RHO)
+    simulate(census5.shards(), topology, rho=RHO, eta=bad, rounds=30, acceleration=Acceleration(balance=True))
+    assert len(set(etas)) > 2
 
 
 def test_certified_gap_is_above_the_true_gap(census5):

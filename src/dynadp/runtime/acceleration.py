@@ -77,7 +77,7 @@ class Accelerator(Steps):
         super().__init__(problem, degrees, eta, gamma, f)
         self.plan, self.relaxation = plan, plan.relaxation
         self._anderson = Anderson(plan.anderson)
-        self._state, self._here = admm.State(f, f), np.empty(0)  # what was returned last, and the same, packed
+        self._here: Array | None = None  # the state that was returned last, packed
         self._one_step, self._setbacks = plan.one_step, 0
         self._steepness = self._value = np.empty(0)  # || sum_p grad Z_p(f_p) || of the last one-step round; F of an earlier one
         self._moved = np.inf  # length of the last one-step round's steps
@@ -105,7 +105,7 @@ class Accelerator(Steps):
         """Anderson over (W, lam, f), in units that make the three alike."""
         if not (self._one_step or self.plan.anderson):
             return super().next_state(before, after, g)
-        here = self._here if before is self._state else self._pack(before, self.f)
+        here = self._pack(before, self.f) if self._here is None else self._here
         step = self._pack(after, g) - here
         if not np.isfinite(step).all():
             raise NotCertified("the run left the range of floating point; nothing is released. Raise rho or eta, or lower C")
@@ -119,8 +119,7 @@ class Accelerator(Steps):
         W, lam, f = mixed.reshape(replicas, 3, nodes, dimension).transpose(1, 2, 0, 3)
         lam -= lam.mean(axis=0)  # rounding must not let the sum of the duals drift from zero
         self.f = np.array(f)
-        self._state = admm.State(W * np.maximum(self.degrees, 1)[:, None, None], lam * self.eta[:, None])
-        return self._state
+        return admm.State(W * np.maximum(self.degrees, 1)[:, None, None], lam * self.eta[:, None])
 
     def _pack(self, state: admm.State, f: Array) -> Array:
         """W/N_p, lam/eta and f of each replica in one line: K x 3 P d."""
@@ -134,7 +133,7 @@ class Accelerator(Steps):
             change = residuals().imbalance()
             if (change != 1).any():
                 self.eta = self.eta * change
-                self._factor = None  # the map has changed, and with it factor and history
+                self._factor = self._here = None  # the map has changed, and with it factor, units and history
                 self._anderson.forget()
         return stop
 
