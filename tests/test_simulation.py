@@ -145,6 +145,23 @@ def test_what_is_mixed_is_the_state_of_the_round_in_units_of_its_penalty(census5
     assert len(set(etas)) > 2
 
 
+@pytest.mark.parametrize("skewed", [False, True])
+@pytest.mark.parametrize("multiple", [0.1, 1.0])
+def test_a_certified_run_stops_at_the_first_round_that_can_be_certified(census5, skewed, multiple):
+    """Also where nodes are so unlike that each one's own objective is far below the pooled one's share."""
+    shards = census5.shards()
+    if skewed:
+        signed, y = np.concatenate([s.signed.toarray() for s in shards]), np.concatenate([s.y for s in shards])
+        shards = [Shard(signed[some], y[some]) for some in np.array_split(np.argsort(y, kind="stable"), 5)]
+    topology, able = Topology.family("complete", 5), []
+    problem = Problem([s.signed for s in shards], Logistic(), SquaredL2(), 1.0, RHO)
+    eta = multiple * default_eta(topology, Logistic(), 1.0, RHO)
+    plan, look = Acceleration(gap=1e-5), lambda entry, V: able.append(certify(problem, V).within(1e-5, np.inf))
+    run = simulate(shards, topology, rho=RHO, eta=eta, rounds=300, acceleration=plan, on_round=look)
+    assert run.stopped
+    assert able.index(True) + 1 == len(run.rounds)
+
+
 def test_certified_gap_is_above_the_true_gap(census5):
     shards = census5.shards()
     optimum = centralised_optimum(shards, Logistic(), SquaredL2(), 1.0, RHO)

@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -305,3 +307,29 @@ def test_default_gamma_leaves_room_for_penalty_start_and_noise():
     assert solution.bound <= default_gamma(problem, q, 2.0)
     with pytest.raises(NotCertified):
         solve(problem, q, b, default_gamma(problem) / 10, start, max_iterations=40)
+
+
+def test_vectors_too_long_for_their_squares_are_refused_in_words():
+    """Their norms overflow, which is no warning of NumPy's but a bound that is not met."""
+    problem = Problem([np.full((3, 2), 0.5)], Logistic(), SquaredL2(), 1.0, 0.1)
+    b = np.full((1, 1, 2), 1e200)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(NotCertified, match="no finite gradient"):
+            solve(problem, np.ones((1, 1)), b, np.ones((1, 1)), np.zeros((1, 1, 2)), b_size=np.ones((1, 1)))
+
+
+def test_a_direction_that_is_no_number_is_left_for_a_plain_one(monkeypatch):
+    rng = np.random.default_rng(0)
+    problem = Problem([rng.normal(size=(40, 3)) / 3], Logistic(), SquaredL2(), 1.0, 1e-3)
+    real, calls = solvers._QuasiNewton.apply, []
+
+    def once_nan(self, M, G, plain):
+        calls.append(len(calls))
+        return real(self, M, G, plain) * (np.nan if len(calls) == 2 else 1.0)
+
+    monkeypatch.setattr(solvers._QuasiNewton, "apply", once_nan)
+    b = rng.normal(size=(1, 1, 3))
+    found = solve(problem, np.full((1, 1), 0.01), b, np.full((1, 1), 1e-9), np.zeros((1, 1, 3)))
+    assert len(calls) > 2
+    assert (found.bound <= 1e-9).all()

@@ -179,6 +179,34 @@ def test_standard_output_is_left_as_it_was():
     assert done.stderr.splitlines() == once * 2
 
 
+HARD = """
+import logging, os, sys, time
+from dynadp.runtime.telling import engine_log
+logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+class Broken(logging.Filter):
+    def filter(self, record):
+        if "break" in record.getMessage():
+            raise KeyError("a filter of somebody's")
+        return True
+logging.getLogger("dynadp.node").addFilter(Broken())
+ACL = "zenoh::net::routing::interceptor::access_control"
+with engine_log():
+    os.write(1, b"2026-11-15T16:33:52.5Z  WARN a zenoh::x: break\\n")
+    time.sleep(0.3)
+    for _ in range(2000):  # more than the pipe holds
+        os.write(1, f"2026-11-15T16:33:52.5Z TRACE a {ACL}: n1 is authorized to Put {'x' * 1000}\\n".encode())
+    who = "n1 on Interface(lo)+CertCommonName(mallory)+Transport(Tls)"
+    key = "dynadp/1/bob/letter/ is authorized to /x"
+    os.write(1, f"2026-11-15T16:33:52.5Z TRACE a {ACL}: {who} is unauthorized to Put (ingress) on {key}\\n".encode())
+"""
+
+
+def test_nothing_that_is_logged_stops_the_engine_or_hides_whom_it_blocks():
+    done = subprocess.run([sys.executable, "-c", HARD], capture_output=True, text=True, timeout=60, check=True)
+    assert "blocked mallory: it tried to send under dynadp/1/bob/letter/" in done.stderr
+    assert "authorized to Put" not in done.stderr
+
+
 def test_the_engine_is_asked_for_what_is_told():
     asked = dict(part.partition("=")[::2] for part in ENGINE.split(","))
     assert asked["zenoh::net::routing::interceptor::access_control"] == "trace"  # where it says whom it blocked

@@ -101,7 +101,7 @@ class SparseRows:
     """
 
     def __init__(self, blocks: Sequence[Rows], replicas: int = 1) -> None:
-        self.parts = parts = [block if isinstance(block, csr_array) else csr_array(block) for block in blocks]
+        parts = [block if isinstance(block, csr_array) else csr_array(block) for block in blocks]
         self.dimension = parts[0].shape[1]
         self.offsets = np.cumsum([0, *(part.shape[0] for part in parts)])
         self.filled = sum(part.nnz for part in parts)
@@ -153,7 +153,12 @@ class SparseRows:
 
     def gram(self, p: int, weights: Array, step: int) -> Array:
         """A_p^T diag(w) A_p, through dense rows: the result is dense and BLAS is faster than a sparse product."""
-        return _gram(self.parts[p][::step].toarray(), weights)
+        group = next(group for group in self.groups if group.nodes.start <= p < group.nodes.stop)
+        low, high = self.offsets[p : p + 2] - group.rows.start
+        rows = group.matrix[low:high:step]
+        first = (p - group.nodes.start) * self.dimension
+        shifted = csr_array((rows.data, rows.indices - first, rows.indptr), (len(weights), self.dimension))
+        return _gram(shifted.toarray(), weights)
 
 
 class _Group:

@@ -195,6 +195,7 @@ class Solution:
     iterations: int
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite is looked for
 def solve(
     problem: Problem,
     q: Array,
@@ -282,7 +283,7 @@ def solve(
         plain = M.apply(G)
         D = -memory.apply(M, G, plain)
         slope = dot(G, D)
-        if not isinstance(D, np.ndarray) or (slope >= 0).any():  # on a GPU to ask costs more than to do it
+        if not isinstance(D, np.ndarray) or not (slope < 0).all():  # on a GPU to ask costs more than to do it
             D = xp.where((slope < 0)[..., None], D, -plain)
             slope = dot(G, D)
         if not todo.all():

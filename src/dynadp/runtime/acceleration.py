@@ -17,7 +17,6 @@ from dynadp.solvers import Factor
 MORE = 1.25  # times the default eta of plain rounds: over 42 networks, rows and rho an eighth fewer rounds, with depth 20
 _SECOND_FACTOR = 5  # the round at which the one-step factor is made anew: the first one belongs to the start
 _ROWS_PER_COLUMN = 4  # its Hessians come from so many rows a column, where there are more than that, or from every 16th
-_FIRST_ROWS = 1  # and the first one's from so many, or from every 64th
 _NEARLY = 1.2  # a certificate costs a pass: it is worth it where a glance sees at most this share of the target
 _PATIENCE = 4  # after so many growing residuals the argmin is used again
 _BALANCED = 50  # eta may change up to this round, so that the rest of the run converges
@@ -79,7 +78,7 @@ class Accelerator(Steps):
         self._anderson = Anderson(plan.anderson)
         self._here: Array | None = None  # the state that was returned last, packed
         self._one_step, self._setbacks = plan.one_step, 0
-        self._steepness = self._value = np.empty(0)  # || sum_p grad Z_p(f_p) || of the last one-step round; F of an earlier one
+        self._steepness = self._value = np.empty(0)  # || sum_p grad Z_p(f_p) || of the last one-step round; F earlier
         self._moved = np.inf  # length of the last one-step round's steps
 
     def local_step(self, n: int, state: admm.State, linear: Array | None, phi: Array) -> Array:
@@ -90,12 +89,11 @@ class Accelerator(Steps):
         b, _ = admm.linear_terms(state, self.eta)
         Z, local = self.problem.at(self.f)
         self._steepness = norm(local.sum(axis=0))
+        if self.plan.certified and not self._value.size:
+            self._value = self.problem.local_value(self.f, Z).sum(axis=0)  # at the start: larger than what a certificate finds
         if self._factor is None or n == _SECOND_FACTOR:
-            if self.plan.certified:
-                self._value = self.problem.local_value(self.f, Z).sum(axis=0)
-            few = _FIRST_ROWS if n < _SECOND_FACTOR else _ROWS_PER_COLUMN
-            thin = int(self.problem.counts.min() // (few * self.problem.dimension))
-            self._factor = Factor.at(self.problem, self.f, Z, q, step=max(1, min(64 // few, thin)))
+            thin = int(self.problem.counts.min() // (_ROWS_PER_COLUMN * self.problem.dimension))
+            self._factor = Factor.at(self.problem, self.f, Z, q, step=max(1, min(16, thin)))
         b = b if linear is None else b + linear
         step = self._factor.apply(local + q[..., None] * self.f + b)
         self._moved = float(np.linalg.norm(step))
@@ -154,6 +152,7 @@ class Accelerator(Steps):
             if not likely.within(_NEARLY * gap, _NEARLY * distance):
                 return False
         self.certificate = certify(self.problem, V)
+        self._value = self.certificate.value
         return self.certificate.within(gap, distance)
 
     def _settled(self, V: Array, share: float) -> bool:

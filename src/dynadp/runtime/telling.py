@@ -5,7 +5,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from logging import INFO, WARNING, getLogger
 from threading import Lock, Thread
 from time import sleep
@@ -18,7 +18,7 @@ _COLOUR, _WHERE = (
     re.compile(r"\x1b\[[0-9;]*m"),
     re.compile(r"^\S+\s+(?P<level>[A-Z]+) .*?(?P<module>zenoh[\w:]*): (?P<text>.*)$"),
 )
-_BLOCKED = re.compile(r"CertCommonName\((?P<who>.*?)\)\+.* is unauthorized to Put \(ingress\) on (?P<key>\S+/letter/\S+)")
+_BLOCKED = re.compile(r"CertCommonName\((?P<who>.*?)\)\+.* is unauthorized to Put \(ingress\) on (?P<key>\S+/letter/\S*)")
 _HINT = " Hint: increase the system open file limit."
 _MEANINGS = (
     ("UnknownIssuer", "refused a link: its certificate was not signed by this consortium's authority"),
@@ -40,7 +40,8 @@ _WHY = (
     ("alert: UnknownCA", "refused by {}: it does not know the authority of this node's certificate"),
     ("alert: ", "refused by {}: it does not believe this node's certificate"),
 )
-_ALLOWED, _GULP, _PAUSE = b" is authorized to ", 2**15, 0.1  # bytes read at a time, of the 2^16 that a pipe holds; seconds
+_BLOCKS, _LEVEL = b" is unauthorized to ", 64  # where a line says whom it blocks; how far from its start its level may be
+_ROOM, _PAUSE = 2**20, 0.1  # bytes in the pipe, where the system grants them; seconds between two readings
 _NOISE = ("Gossip is disabled",)
 
 
@@ -83,26 +84,35 @@ def engine_log() -> Iterator[None]:
     import zenoh
 
     sys.stdout.flush()
-    kept, (read, write) = os.dup(1), os.pipe()
+    kept, (read, write), room = os.dup(1), os.pipe(), 2**16
+    with suppress(ImportError, AttributeError, OSError):
+        import fcntl
+
+        room = fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, _ROOM)
     os.dup2(write, 1)
     os.close(write)
     before, sys.stdout = sys.stdout, os.fdopen(os.dup(kept), "w", buffering=1)
     tell = Teller()
 
     def hear(line: bytes) -> None:
-        if _ALLOWED not in line and (words := meaning(line.decode(errors="replace"))) is not None:
+        if b"TRACE" in line[:_LEVEL] and _BLOCKS not in line:
+            return  # what is allowed is told with every letter; a quick look will do
+        if (words := meaning(line.decode(errors="replace"))) is not None:
             tell(words, WARNING if words.startswith(("refused", "blocked")) else INFO)
 
     def listen() -> None:
         rest = b""
-        while some := os.read(read, _GULP):
-            *lines, rest = (rest + some).split(b"\n")
-            for line in lines:
-                hear(line)
-            if len(some) < _GULP:
-                sleep(_PAUSE)  # a few lines come with every letter: waking up for each costs more than reading it
-        hear(rest)
-        os.close(read)
+        try:
+            while some := os.read(read, room):
+                *lines, rest = (rest + some).split(b"\n")
+                for line in lines:
+                    with suppress(Exception):  # a reader that ends would stop the writer
+                        hear(line)
+                if len(some) < room // 4:
+                    sleep(_PAUSE)  # waking up for every line costs more than reading it
+            hear(rest)
+        finally:
+            os.close(read)
 
     thread = Thread(target=listen, daemon=True)
     thread.start()
