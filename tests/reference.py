@@ -52,10 +52,14 @@ def dense_rows(shard):
     return shard.signed.toarray() if issparse(shard.signed) else np.asarray(shard.signed)
 
 
-def centralised_optimum(shards, loss, regularizer, C, rho):
-    """argmin_f sum_p [ (C/B_p) sum_i L(y_i f.x_i) + rho R(f) ], with the distance to it proven below 1e-8."""
+def centralised_optimum(shards, loss, regularizer, C, rho, weights="rows"):
+    """argmin_f sum_p [ w_p sum_i L(y_i f.x_i) + rho R(f) ], with the distance to it proven below 1e-8.
+
+    w_p is C over the mean number of rows, or, with weights = "equal", C over the node's own.
+    """
     A = np.concatenate([dense_rows(s) for s in shards])
-    weight = np.concatenate([np.full(s.rows, C / s.rows) for s in shards])
+    mean = len(A) / len(shards)
+    weight = np.concatenate([np.full(s.rows, C / (mean if weights == "rows" else s.rows)) for s in shards])
     L, dL, ddL = losses(**{k: v for k, v in loss.describe().items() if k != "c1"})
     R, dR, ddR = regularizers(**regularizer.describe())
     P = len(shards)

@@ -87,7 +87,7 @@ class Setting:
     def part(self, me):
         chosen, nodes = self.chosen, self.topology.nodes
         alpha = chosen.schedule(nodes).table(nodes, chosen.rounds)
-        constants = chosen.mechanism, chosen.loss, chosen.regularizer, chosen.C, chosen.rho, chosen.eta
+        constants = chosen.mechanism, chosen.loss, chosen.regularizer, chosen.C, chosen.weights, chosen.rho, chosen.eta
         return Part(me, self.topology, self.schema, self.counts, *constants, alpha, chosen.centrings, chosen.output)
 
     @functools.cached_property

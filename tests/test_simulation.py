@@ -45,16 +45,18 @@ def pairwise_cases():
 
 
 def check_consensus(loss, regularizer, family, storage, nodes, optima):
-    key = (nodes, loss, regularizer)
+    weights = ("rows", "equal")[(loss + regularizer + len(family)) % 2]
+    key = (nodes, loss, regularizer, weights)
     shards = unequal_shards(nodes)
     if key not in optima:
-        optima[key] = centralised_optimum(shards, LOSSES[loss], REGULARIZERS[regularizer], 1.0, RHO)
+        optima[key] = centralised_optimum(shards, LOSSES[loss], REGULARIZERS[regularizer], 1.0, RHO, weights)
     run = simulate(
         shards,
         Topology.family(family, nodes),
         loss=LOSSES[loss],
         regularizer=REGULARIZERS[regularizer],
         rho=RHO,
+        weights=weights,
         rounds=2000,
         storage=storage,
         acceleration=Acceleration(distance=5e-7),

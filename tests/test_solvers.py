@@ -33,7 +33,7 @@ def exact_gradient(problem, blocks, F, q, b):
         A = (A.toarray() if hasattr(A, "toarray") else A).astype(long)
         for k in range(F.shape[1]):
             f = F[p, k].astype(long)
-            weight = long(problem.C) / long(len(A))
+            weight = long(problem.C[p]) / long(len(A))
             out[p, k] = weight * (A.T @ slope(A @ f)) + long(problem.rho) * ridge(f) + long(q[p, 0]) * f + b[p, k].astype(long)
     return out
 

@@ -594,7 +594,7 @@ def test_a_node_of_a_network_streams(files, never_fits, tmp_path):
     schema, paths = files
     alone = Topology.from_edges([], ["a"])
     rows = count(schema, paths["a"])
-    constants = Dual(), Logistic(), SquaredL2(), 1.0, 0.01, 0.02
+    constants = Dual(), Logistic(), SquaredL2(), 1.0, "rows", 0.01, 0.02
     part = Part("a", alone, schema, np.array([float(rows)]), *constants, np.full((1, 3), 0.8), (0.5,), "network")
     found = []
     for mine in (paths["a"], limited(paths)["a"]):
@@ -608,7 +608,7 @@ def test_a_node_of_a_network_streams(files, never_fits, tmp_path):
         post.close()
         found.append(end.value.value)
     assert found[0].schema == found[1].schema
-    step = max(float(c.step.max()) for c in part.releases(slice(None)).calibrations)
+    step = max(float(c.step.max()) for c in part.releases.calibrations)
     np.testing.assert_allclose(found[1].vector, found[0].vector, rtol=1e-9, atol=2 * step)
 
 

@@ -6,6 +6,7 @@ where they are; :func:`on` and :func:`host` are the two ways across.
 
 from collections.abc import Callable
 from functools import cache, wraps
+from math import log2
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from dynadp.errors import DeclarationError
 
 Array = NDArray[np.float64]
 Rows = Array | csr_array
+_SPAN = 256  # columns: shorter spans would slow products down
 _LIBRARIES: dict[type, Any] = {np.ndarray: np, np.float64: np, float: np, int: np}
 
 
@@ -52,6 +54,32 @@ def to_device(array: Array, device: str) -> Array:
         raise DeclarationError(f"device = 'cuda' needs {error.name}: pip install 'dynadp[gpu]'") from error
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise DeclarationError(f"device = 'cuda', but no GPU can be used here ({error}); leave device out") from error
+
+
+def column_spans(d: int) -> list[slice]:
+    """The columns of a long dot product in spans of s = max(256, 2^k), 2^k about sqrt(d/2): each is summed, then their sums.
+
+    In one go d roundings may meet on a path from a product to the sum, in spans only s + d/s (:func:`dot_roundings`). Up to 512
+    columns are one span.
+    """
+    if d <= 2 * _SPAN:
+        return [slice(0, d)]
+    s = _span(d)
+    return [slice(low, min(low + s, d)) for low in range(0, d, s)]
+
+
+def dot_roundings(d: int) -> int:
+    """min(d, 2 s + ceil(d/s) + 8): how often a product of d terms is rounded on its way into a margin, at most.
+
+    d holds for any order of summation. The other figure has s to spare, for products that are looked up column by column
+    (:mod:`dynadp.blocks`).
+    """
+    s = _span(d)
+    return min(d, 2 * s + -(-d // s) + 8)
+
+
+def _span(d: int) -> int:
+    return max(_SPAN, 2 ** round(log2(max(d, 2) / 2) / 2))
 
 
 def dot(a: Array, b: Array) -> Array:

@@ -4,9 +4,11 @@ A column of codes adds R_c[code] to a row's features, R_c the features of its di
 R_c f_c, and one with weights on the rows sums these by code and multiplies by R_c: no one-hot row is made. Columns with few
 cells are looked up together, by a joint code.
 
-Rounding. With s_i and R_c as they are stored, a margin is a sum of products of the row's entries with f, rounded at most
-d + 2 times on any path, and a sum over rows meets at most B_p additions in some order and seven roundings more: what
-:func:`dynadp.solvers.rounding_error` allows. A centre is subtracted inside R_c, so nothing cancels that would not in the row.
+Rounding. With s_i and R_c as they are stored, a margin is a sum of products of the row's entries with f. A product with R_c is
+summed in spans of s columns, and so are the looked-up values of at most s columns at a time, so that a path meets at most
+2 s + ceil(d/s) + 8 roundings, or d + 2 in any order (:func:`dynadp.arrays.dot_roundings`). A sum over rows meets at most B_p
+additions in some order and seven roundings more: what :func:`dynadp.solvers.rounding_error` allows. A centre is subtracted
+inside R_c, so nothing cancels that would not in the row.
 """
 
 from collections.abc import Sequence
@@ -17,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from dynadp.arrays import Array, Rows
+from dynadp.arrays import Array, Rows, column_spans
 
 
 class Block(Protocol):
@@ -56,7 +58,7 @@ class StoredBlock:
 
     def margins(self, F: Array) -> Array:
         """F A^T."""
-        return np.asarray(self.signed @ F.T).T
+        return _product(self.signed, F)
 
     def adjoint(self, S: Array) -> Array:
         """S A."""
@@ -109,7 +111,7 @@ class Group:
 
     def table(self, F: Array) -> Array:
         """sum_c R_c f_c of every joint code: K x size."""
-        return self._outer([np.asarray(rows @ F[:, where].T).T for rows, where in self.columns])
+        return self._outer([_product(rows, F[:, where]) for rows, where in self.columns])
 
     def spread(self, W: Array, out: Array, squared: bool) -> None:
         """Write W^T R_c, or W^T (R_c o R_c), into the features of every column, W the weights by joint code: K x size."""
@@ -168,14 +170,30 @@ class CodedBlock:
 
     def margins(self, F: Array) -> Array:
         """F A^T."""
-        Z = np.asarray(F[:, self.places] @ self.numbers)
-        for group, codes in self.coded:
-            for z, table in zip(Z, group.table(F), strict=True):
-                z += table[codes]
+        Z = _product(self.numbers.T, F[:, self.places])
+        for groups in self._in_spans():
+            part = Z if len(groups) == len(self.coded) else np.zeros_like(Z)
+            for group, codes in groups:
+                for z, table in zip(part, group.table(F), strict=True):
+                    z += table[codes]
+            if part is not Z:
+                Z += part
         if self.intercept:
             Z += self.intercept * F[:, -1:]
         Z *= self.scale
         return Z
+
+    def _in_spans(self) -> list[list[tuple[Group, NDArray[np.intp]]]]:
+        """The groups, so many at a time that their columns fill no more than a span."""
+        most, filled = column_spans(self.dimension)[0].stop, 0
+        found: list[list[tuple[Group, NDArray[np.intp]]]] = [[]]
+        for group, codes in self.coded:
+            if filled and filled + len(group.columns) > most:
+                found.append([])
+                filled = 0
+            found[-1].append((group, codes))
+            filled += len(group.columns)
+        return found
 
     def adjoint(self, S: Array) -> Array:
         """S A."""
@@ -209,6 +227,14 @@ class CodedBlock:
         if self.intercept:
             out[:, -1] = self.intercept ** (2 if squared else 1) * S.sum(axis=1)
         return out
+
+
+def _product(rows: Rows, F: Array) -> Array:
+    """F A^T, K x n, summed in spans of columns."""
+    spans = column_spans(F.shape[1])
+    if len(spans) == 1:
+        return np.asarray(rows @ F.T).T
+    return np.asarray(sum(rows[:, span] @ F[:, span].T for span in spans)).T
 
 
 def _dense(rows: Rows) -> Array:

@@ -12,7 +12,8 @@ from dynadp.config import RunFile
 from dynadp.data import Schema
 from dynadp.errors import ConfigError, DataError, DynadpError, LedgerDamaged
 from dynadp.losses import Logistic
-from dynadp.planner import Plan, doubts, plan, planning, spending
+from dynadp.objective import shares
+from dynadp.planner import Plan, doubts, plan, planning, priced, spending
 from dynadp.privacy.accountant import network
 from dynadp.privacy.ledger import Ledger
 from dynadp.regularizers import SquaredL2
@@ -70,7 +71,7 @@ def plan_of(file: RunFile, schema: Schema, topology: Topology, counts: Sequence[
         centre = privacy.centring and schema.centre is None
         found = plan(
             counts, topology, schema.dimension, epsilon=file.totals, delta=privacy.delta, mechanism=privacy.mechanism,
-            centring=centre, features=len(schema.features) - bool(schema.intercept),
+            centring=centre, features=len(schema.features) - bool(schema.intercept), weights=file.training.weights,
         )  # fmt: skip
         return replace(found, output=file.run.output)
     return _given_plan(file, schema, topology, counts) if privacy.alpha is not None else None
@@ -82,18 +83,20 @@ def _given_plan(file: RunFile, schema: Schema, topology: Topology, counts: Seque
     loss = training.loss.made() if training.loss else Logistic()
     C, rho, eta, rounds = training.C or 1.0, training.rho or 0.0, training.eta or 0.0, training.rounds or 0
     alphas = np.full(len(nodes), privacy.alpha)
-    public = planning(np.array(counts, dtype=float), topology.degrees, schema.dimension, C, rho, eta, loss)
+    shared = shares(C, counts, training.weights)
+    public = planning(np.array(counts, dtype=float), topology.degrees, schema.dimension, shared, rho, eta, loss)
     events = tuple(spending(mechanism, public, rounds, nodes, alphas, (), 0))
     total = network(events, privacy.delta or 0.0)
     said = ("as the run file says; nothing was planned", *doubts(total.delta, counts))
     regularizer = training.regularizer.made() if training.regularizer else SquaredL2()
     numbers = C, rho, eta, rounds, tuple(alphas.tolist()), ()
-    return Plan(mechanism, loss, *numbers, file.run.output, events, total, said, regularizer)
+    found = Plan(mechanism, loss, *numbers, file.run.output, events, total, said, regularizer, training.weights)
+    return priced(found, counts, topology, schema.dimension)
 
 
 def part_of(me: str, schema: Schema, topology: Topology, plan: Plan, counts: Sequence[int | None]) -> Part:
     """What is public about a run, from one of its nodes."""
     nodes = topology.nodes
     alpha = plan.schedule(nodes).table(nodes, plan.rounds)
-    constants = plan.mechanism, plan.loss, plan.regularizer, plan.C, plan.rho, plan.eta
+    constants = plan.mechanism, plan.loss, plan.regularizer, plan.C, plan.weights, plan.rho, plan.eta
     return Part(me, topology, schema, np.array(counts, dtype=float), *constants, alpha, plan.centrings, plan.output)

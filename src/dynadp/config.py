@@ -15,6 +15,7 @@ from dynadp.data import Schema
 from dynadp.errors import ConfigError
 from dynadp.fields import Above0, Address, File, Line, Memory, Name, Section, Share, checked, read_json, read_toml
 from dynadp.losses import HuberHinge, Logistic, Loss, SmoothedHinge
+from dynadp.objective import Weights
 from dynadp.perturbation import Dual, NoPerturbation, Perturbation, Primal
 from dynadp.regularizers import Regularizer, SmoothElasticNet, SquaredL2
 from dynadp.topology import FAMILIES, Topology
@@ -138,6 +139,7 @@ class TrainingSection(Section):
 
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     C: Above0 | None = None
+    weights: Weights = "rows"
     rho: Above0 | None = None
     eta: Above0 | None = None
     loss: LossSection | None = None

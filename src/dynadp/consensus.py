@@ -109,4 +109,4 @@ def glance(problem: Problem, V: Array, steepness: Array, value: Array) -> Certif
 def _constants(problem: Problem) -> tuple[float, float]:
     """Strong convexity and gradient Lipschitz constant of F."""
     P = len(problem)
-    return P * problem.rho, P * (problem.C * problem.loss.c1 + problem.rho * problem.regularizer.smoothness)
+    return P * problem.rho, problem.C.sum() * problem.loss.c1 + P * problem.rho * problem.regularizer.smoothness

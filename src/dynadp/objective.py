@@ -14,10 +14,10 @@ from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from dynadp.arrays import Array, Rows, dot, namespace, on
+from dynadp.arrays import Array, Rows, column_spans, dot, dot_roundings, namespace, on
 from dynadp.errors import DeclarationError
 from dynadp.losses import Loss
 from dynadp.regularizers import Regularizer
@@ -60,12 +60,18 @@ class DenseRows:
     def margins(self, F: Array) -> Array:
         """A F."""
         xp = namespace(F)
+        first, *more = column_spans(F.shape[2])
         if self.batch is not None:
-            return xp.matmul(self.batch, F.transpose(0, 2, 1)).reshape(-1, F.shape[1])
+            Z = xp.matmul(self.batch[..., first], F[..., first].transpose(0, 2, 1))
+            for span in more:
+                Z += xp.matmul(self.batch[..., span], F[..., span].transpose(0, 2, 1))
+            return Z.reshape(-1, F.shape[1])
         out: Array = xp.empty((len(self.matrix), F.shape[1]))
         for p, f in enumerate(F):
             low, high = self.offsets[p : p + 2]
-            xp.matmul(self.matrix[low:high], f.T, out=out[low:high])
+            xp.matmul(self.matrix[low:high, first], f[:, first].T, out=out[low:high])
+            for span in more:
+                out[low:high] += xp.matmul(self.matrix[low:high, span], f[:, span].T)
         return out
 
     def adjoint(self, S: Array) -> Array:
@@ -169,8 +175,7 @@ class _Group:
         parts = parts[nodes]
         dimension = parts[0].shape[1]
         if len(parts) == 1:  # one node's rows are not copied
-            self.matrix = parts[0]
-            self.transposed = self.matrix.T
+            self._hold(parts[0], dimension)
             return
         starts = np.cumsum([0, *(part.nnz for part in parts)])
         wide = np.int64 if max(starts[-1], len(parts) * dimension) > np.iinfo(np.int32).max else np.int32
@@ -179,16 +184,35 @@ class _Group:
             np.add(part.indices, wide(i * dimension), out=indices[start : start + part.nnz], casting="unsafe")
         ends = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]
         entries = np.concatenate([part.data for part in parts]), indices, np.concatenate([[0], *ends]).astype(wide)
-        self.matrix = csr_array(entries, shape=(self.rows.stop - self.rows.start, len(parts) * dimension))
-        self.transposed = self.matrix.T
+        self._hold(csr_array(entries, shape=(self.rows.stop - self.rows.start, len(parts) * dimension)), dimension)
+
+    def _hold(self, matrix: csr_array, dimension: int) -> None:
+        self.matrix, self.transposed = matrix, matrix.T
+        longest = int(np.diff(matrix.indptr).max(initial=0))
+        self.pieces = [matrix] if longest <= dot_roundings(dimension) else _pieces(matrix, dimension)
 
     def margins(self, F: Array) -> Array:
         """A F of the group's rows."""
-        return self.matrix @ F[self.nodes].transpose(0, 2, 1).reshape(-1, F.shape[1])
+        f = F[self.nodes].transpose(0, 2, 1).reshape(-1, F.shape[1])
+        Z = self.pieces[0] @ f
+        for piece in self.pieces[1:]:
+            Z += piece @ f
+        return Z
 
     def adjoint(self, S: Array, dimension: int) -> Array:
         """A_p^T S_p of the group's nodes, from its rows' part of S."""
         return (self.transposed @ S).reshape(-1, dimension, S.shape[1]).transpose(0, 2, 1)
+
+
+def _pieces(matrix: csr_array, dimension: int) -> list[csr_array]:
+    """The matrix as a sum, by spans of each node's columns: where rows are long, fewer roundings meet on a path."""
+    column, row = matrix.indices % dimension, np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    found = []
+    for span in column_spans(dimension):
+        inside = (span.start <= column) & (column < span.stop)
+        ends = np.concatenate([[0], np.cumsum(np.bincount(row[inside], minlength=matrix.shape[0]))])
+        found.append(csr_array((matrix.data[inside], matrix.indices[inside], ends), shape=matrix.shape))
+    return found
 
 
 def share_out(work: Callable[[T], None], items: Sequence[T], threads: bool) -> None:
@@ -249,6 +273,23 @@ def faster_storage(rows: int, dimension: int, filled: int, replicas: int) -> Lit
     return "csr" if sparse < dense else "dense"
 
 
+Weights = Literal["rows", "equal"]
+
+
+def shares(C: float, counts: ArrayLike, weights: Weights = "rows") -> Array:
+    """C_p = C B_p/mean(B), so that every row of the network weighs C/mean(B); or C_p = C, so that every node weighs the same.
+
+    ``rows`` is pooled risk minimisation, and a row moves every node by the same. ``equal`` is the paper's: a row of a small
+    node weighs more, and so does the noise that hides it.
+    """
+    if weights not in ("rows", "equal"):
+        raise DeclarationError(
+            f"weights is {weights!r}; expected 'rows' (each row weighs the same) or 'equal' (each node does)"
+        )
+    B = np.asarray(counts, dtype=float)
+    return C * B / B.mean() if weights == "rows" else np.full(B.shape, float(C))
+
+
 class Terms:
     """All that is public about the local problems of P nodes: everything but rows.
 
@@ -260,13 +301,19 @@ class Terms:
         d.
     loss, regularizer
         L and R.
-    C, rho
-        The paper's C^R and rho.
+    C
+        The paper's C^R: what all rows of a node weigh together, one number or one for each node (:func:`shares`). Kept as an
+        array with one for each.
+    rho
+        The paper's rho.
     """
 
-    def __init__(self, counts: Array, dimension: int, loss: Loss, regularizer: Regularizer, C: float, rho: float) -> None:
+    def __init__(
+        self, counts: Array, dimension: int, loss: Loss, regularizer: Regularizer, C: float | Array, rho: float
+    ) -> None:
         self.counts, self.dimension, self.loss, self.regularizer = counts, dimension, loss, regularizer
-        self.C, self.rho = float(C), float(rho)
+        self.C: Array = np.broadcast_to(np.asarray(C, dtype=float), np.shape(counts))
+        self.rho = float(rho)
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -279,10 +326,8 @@ class Problem(Terms):
     ----------
     blocks
         The signed rows y_i x_i of each node, dense or CSR.
-    loss, regularizer
-        L and R.
-    C, rho
-        The paper's C^R and rho.
+    loss, regularizer, C, rho
+        As for :class:`Terms`.
     replicas
         How many replicas will be stacked; only the choice of storage depends on it.
     storage
@@ -294,7 +339,7 @@ class Problem(Terms):
         blocks: Sequence[Rows],
         loss: Loss,
         regularizer: Regularizer,
-        C: float,
+        C: float | Array,
         rho: float,
         *,
         replicas: int = 1,
@@ -387,7 +432,7 @@ class Problem(Terms):
         def fill(nodes: slice) -> None:
             for p in range(nodes.start, nodes.stop):
                 weights = self._curvatures(Z[self.rows.offsets[p] : self.rows.offsets[p + 1] : step], majorant)
-                out[p] = self.rows.gram(p, weights * (self.C / len(weights)), step)
+                out[p] = self.rows.gram(p, weights * (self.C[p] / len(weights)), step)
                 out[p, diagonal, diagonal] += ridge[p]
 
         products = len(Z) // step * self.dimension**2
@@ -400,7 +445,7 @@ class Problem(Terms):
         out: Array = xp.empty((chunks, len(self), self.dimension, self.dimension))
         for p, (low, high) in enumerate(pairwise(self.rows.offsets)):
             curvature = self.loss.curvature(Z[low:high]).reshape(high - low, chunks, size).mean(axis=2)
-            scaled = self.rows.matrix[low:high] * xp.sqrt(curvature.T * (self.C / self.counts[p]))[..., None]  # type: ignore[attr-defined]
+            scaled = self.rows.matrix[low:high] * xp.sqrt(curvature.T * (self.C[p] / self.counts[p]))[..., None]  # type: ignore[attr-defined]
             xp.matmul(scaled.transpose(0, 2, 1), scaled, out=out[:, p])
         diagonal = xp.arange(self.dimension)
         ridge = self.rho * self.regularizer.curvature(F).reshape(len(self), chunks, size, -1).mean(axis=2)

@@ -7,7 +7,7 @@ Arrays are P x K: every node and every replica has its own.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
@@ -20,7 +20,7 @@ from dynadp.losses import Loss
 from dynadp.noise import Draws, grid_step, l2_laplace, to_grid
 from dynadp.privacy.events import DualPerturbation, Event, L2Laplace
 
-BALL = 16.0  # noise passes this many times its mean length with a chance of e^-16 at most; larger balls cost a larger gamma
+BALL = 8.0  # times the mean length of noise for the largest gamma, twice the usual one; larger balls cost a larger gamma
 
 
 @dataclass(frozen=True)
@@ -33,32 +33,57 @@ class Public:
         B_p and N_p of each node.
     dimension
         d, with the intercept.
-    C, rho
-        The paper's C^R and rho.
+    C
+        The paper's C^R of each node (:func:`~dynadp.objective.shares`).
+    rho
+        The paper's rho.
     eta
         Penalty of each replica.
     gamma
         Bound on the gradient at the solver's point, P x 1.
     c1, at_zero
         sup L'' and L(0).
+    rounds
+        T, which bounds how far vectors come; None for the limit of many.
+    start
+        How long V(0) is, at most.
     """
 
     counts: Array
     degrees: Array
     dimension: int
-    C: float
+    C: Array
     rho: float
     eta: Array
     gamma: Array
     c1: float
     at_zero: float
+    rounds: int | None = None
+    start: float = 0.0
 
     @classmethod
     def of(
-        cls, counts: Array, degrees: Array, dimension: int, C: float, rho: float, eta: Array, gamma: Array, loss: Loss
+        cls,
+        counts: Array,
+        degrees: Array,
+        dimension: int,
+        C: float | Array,
+        rho: float,
+        eta: Array,
+        gamma: Array,
+        loss: Loss,
+        rounds: int | None = None,
+        start: float = 0.0,
     ) -> "Public":
-        """With the constants of the loss."""
-        return cls(counts, degrees, dimension, C, rho, eta, gamma, loss.c1, float(loss.value(np.zeros(1))[0]))
+        """With the constants of the loss; C may be one number for all nodes."""
+        each = np.broadcast_to(np.asarray(C, dtype=float), np.shape(counts))
+        at_zero = float(loss.value(np.zeros(1))[0])
+        return cls(counts, degrees, dimension, each, rho, eta, gamma, loss.c1, at_zero, rounds, start)
+
+    def some(self, nodes: slice) -> "Public":
+        """Of some nodes alone."""
+        own = {name: getattr(self, name)[nodes] for name in ("counts", "degrees", "C", "gamma")}
+        return replace(self, **own)
 
     @property
     def Lam(self) -> Array:
@@ -67,13 +92,28 @@ class Public:
 
     @property
     def weight(self) -> Array:
-        """C/B_p, what one row weighs: P x 1."""
+        """C_p/B_p, what one row weighs: P x 1."""
         return (self.C / self.counts)[:, None]
 
     @property
-    def reach(self) -> float:
-        """A bound on ||argmin Z_p||: min(C/rho, sqrt(2 C L(0)/rho))."""
-        return min(self.C / self.rho, float(np.sqrt(2 * self.C * self.at_zero / self.rho)))
+    def reach(self) -> Array:
+        """A bound on ||argmin Z_p||: min(C_p/rho, sqrt(2 C_p L(0)/rho)), P x 1."""
+        C = self.C[:, None]
+        return np.minimum(C / self.rho, np.sqrt(2 * C * self.at_zero / self.rho))
+
+    @property
+    def travel(self) -> Array:
+        """How far T rounds should come: min(reach, sqrt(2 C L(0) T/Lam)), C the largest, P x K.
+
+        n steps of f <- argmin Z(f) + (Lam/2) ||f - f_before||^2 from 0 lower Z by C L(0) at most, and each by (Lam/2) times its
+        length squared at least. It says where messages may be clipped, so it is about accuracy alone.
+        """
+        most = self.C.max() * self.at_zero
+        far = np.sqrt(2 * most / self.rho)
+        return np.minimum(far, np.sqrt(2 * most * self.rounds / self.Lam)) if self.rounds else np.full(self.Lam.shape, far)
+
+
+_ARRAYS = ("phi", "inner", "outer", "step", "radius", "delta")
 
 
 @dataclass(frozen=True)
@@ -103,6 +143,11 @@ class Calibration:
     radius: Array
     delta: Array
     losses: dict[str, Array] = field(repr=False)
+
+    def some(self, nodes: slice) -> "Calibration":
+        """Of some nodes alone."""
+        own: dict[str, Any] = {name: None if (v := getattr(self, name)) is None else v[nodes] for name in _ARRAYS}
+        return replace(self, **own, losses={name: values[nodes] for name, values in self.losses.items()})
 
     def inner_noise(self, public: Public, draws: Draws, nodes: Sequence[str], n: int) -> Array | None:
         """(C/B_p) e, e ~ exp(-zeta ||e||): the linear term of Algorithm 2, P x K x d."""
@@ -148,6 +193,14 @@ class Perturbation(ABC):
     def __init_subclass__(cls) -> None:
         if "calibrate" in vars(cls) and "steady" not in vars(cls):
             cls.steady = False
+
+    def allowance(self, public: Public) -> Array:
+        """The largest gamma of each node, P x 1: there the noise for the solver's error is as long as that for rows."""
+        return public.weight
+
+    def inflation(self, public: Public) -> Array:
+        """How much longer noise is on average than with gamma = 0, P x 1."""
+        return 1 + public.gamma / self.allowance(public)
 
     @abstractmethod
     def calibrate(self, public: Public, alpha: Array, before: Calibration | None = None) -> Calibration:
@@ -216,12 +269,20 @@ class Dual(Perturbation):
         if self.F is not None and not (np.isfinite(self.F) and self.F > 0):
             raise DeclarationError(f"F is {self.F!r}; expected a finite number above 0")
 
+    def allowance(self, public: Public) -> Array:
+        """``slack`` C/B_p: z is 2 gamma d/(alpha2 Lam) long on average, e moves f by (C/B_p) d/(zeta Lam), 2 zeta <= alpha."""
+        return self.slack * public.weight
+
+    def inflation(self, public: Public) -> Array:
+        """sqrt(1 + (gamma/allowance)^2), as z is independent of e."""
+        return np.hypot(1, public.gamma / self.allowance(public))
+
     def calibrate(self, public: Public, alpha: Array, before: Calibration | None = None) -> Calibration:
         """Phi, zeta and zeta2 of one round."""
         alpha2 = self.slack * alpha
         rest = alpha - alpha2  # alpha'
         a = 1 / public.weight
-        F = public.reach if self.F is None else self.F
+        F = np.broadcast_to(public.reach if self.F is None else self.F, (len(public.counts), 1))
         phi = np.empty(alpha.shape)
         zeta = np.empty(alpha.shape)
         least = public.Lam
@@ -230,15 +291,15 @@ class Dual(Perturbation):
             if self.split == "paper":
                 phi[p, k], zeta[p, k] = _paper_split(*numbers)
             else:
-                phi[p, k] = _best_phi(*numbers, public.rho, public.dimension, F)
+                phi[p, k] = _best_phi(*numbers, public.rho, public.dimension, float(F[p, 0]))
         Lam = public.Lam + phi
         abar = np.log1p(public.c1 / (a * Lam)) * (1 + 1e-12)  # from the final Phi, rounded up
         if self.split == "optimal":
             zeta = (rest - abar) / 2
         outer = alpha2 * Lam / (2 * public.gamma)
-        scale = public.weight * np.sqrt(public.dimension) / (zeta * (Lam + public.C * public.c1))
+        scale = public.weight * np.sqrt(public.dimension) / (zeta * (Lam + public.C[:, None] * public.c1))
         step = grid_step(scale)
-        ball = _ball(public, public.weight * public.dimension / (zeta * Lam), step)
+        ball = _ball(public, public.dimension * (public.weight / (zeta * Lam) + 1 / outer), step)
         losses = {"abar": abar, "ah": 2 * zeta, "slack": alpha2}
         return Calibration(phi, zeta, outer, step, ball, 2 * public.gamma / Lam, losses)
 
@@ -269,6 +330,10 @@ class Primal(Perturbation):
         if self.final is not None and not (np.isfinite(self.final) and self.final > 0):
             raise DeclarationError(f"final is {self.final!r}; expected the alpha of one more release, a number above 0")
 
+    def allowance(self, public: Public) -> Array:
+        """C/B_p, as 2 gamma stands beside 2C/B in Delta; less where a final release has its own rule."""
+        return public.weight if self.final is None else Dual().allowance(public)
+
     def calibrate(self, public: Public, alpha: Array, before: Calibration | None = None) -> Calibration:
         """Delta and zeta of one round."""
         moved = 2 * public.weight + 2 * public.gamma
@@ -283,11 +348,11 @@ class Primal(Perturbation):
 
 
 def _ball(public: Public, noise: Array, step: Array) -> Array:
-    """A power of two, BALL to 2 BALL times what vectors and noise should measure: it bounds what a neighbour may accept.
+    """||V(0)|| + 2 travel + BALL noise: twice as far as vectors should come, and room for noise. Neighbours accept no more.
 
     Never past 2^50 steps, so that every point of the grid within is exact in float64.
     """
-    wanted = np.exp2(np.ceil(np.log2(BALL * (min(public.reach, 1e6) + noise))))
+    wanted = public.start + 2 * np.minimum(public.travel, 1e6) + BALL * noise
     return np.asarray(np.minimum(wanted, step * 2.0**50))
 
 

@@ -5,7 +5,7 @@ run itself have no part in them. docs/results.md says how far they are from the 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp, sqrt
 from typing import Any
 
@@ -17,12 +17,14 @@ from scipy.special import log_ndtr, ndtr
 from dynadp.arrays import Array
 from dynadp.errors import DeclarationError
 from dynadp.losses import Logistic, Loss
+from dynadp.objective import Terms, Weights, shares
 from dynadp.perturbation import Dual, Perturbation, Primal, Public
 from dynadp.privacy.accountant import Total, check_delta, check_epsilon, network, up
 from dynadp.privacy.calibration import calibrate
 from dynadp.privacy.events import Event, L2Laplace
 from dynadp.privacy.schedule import Schedule, constant, per_node
 from dynadp.regularizers import Regularizer, SquaredL2
+from dynadp.runtime.releases import Releases
 from dynadp.runtime.simulation import Output
 from dynadp.topology import Topology
 
@@ -77,6 +79,8 @@ class Plan:
         The choices in words.
     regularizer
         R; the planner's is ||f||^2/2.
+    weights
+        What weighs the same: every row, or every node (:func:`~dynadp.objective.shares`).
     """
 
     mechanism: Perturbation
@@ -92,6 +96,7 @@ class Plan:
     total: Total
     reasons: tuple[str, ...] = field(repr=False)
     regularizer: Regularizer = field(default_factory=SquaredL2)
+    weights: Weights = "rows"
 
     @property
     def alpha(self) -> float:
@@ -113,7 +118,7 @@ class Plan:
             "mechanism": self.mechanism.describe(),
             "loss": self.loss.describe(),
             "regularizer": self.regularizer.describe(),
-            **{name: getattr(self, name) for name in ("C", "rho", "eta", "rounds", "alpha", "output", "centring")},
+            **{name: getattr(self, name) for name in ("C", "weights", "rho", "eta", "rounds", "alpha", "output", "centring")},
             "alphas": list(self.alphas),
             "total": self.total.to_json(),
             "reasons": list(self.reasons),
@@ -130,6 +135,7 @@ def plan(
     mechanism: str = "primal",
     centring: bool = True,
     features: int | None = None,
+    weights: Weights = "rows",
     constants: Constants | None = None,
 ) -> Plan:
     """q = rho + 2 eta N = k T/(B mu sqrt(P)), constant alpha by :func:`~dynadp.privacy.calibration.calibrate`.
@@ -154,6 +160,9 @@ def plan(
         Whether rows can be centred first: not where the schema has a public centre already.
     features
         Columns without the intercept, whose means a centring round releases; d - 1 by default.
+    weights
+        ``rows``: every row of the network weighs the same. ``equal``: every node does, as in the paper; a small node then
+        brings much noise.
     constants
         Of the rules; by default as found on census rows.
     """
@@ -164,7 +173,8 @@ def plan(
         raise DeclarationError(f"mechanism is {mechanism!r}; expected one of {', '.join(MECHANISMS)}")
     B = check_counts(counts, P)
     mus = np.array([gaussian_mu(total, delta) for total in totals])
-    q = constants.pull * T / (float(np.mean((B * mus) ** -2.0) ** -0.5) * sqrt(P))
+    shared = shares(C, B, weights)
+    q = constants.pull * T / (float(np.mean((C * B / shared * mus) ** -2.0) ** -0.5) * sqrt(P))
     rho = constants.ridge * q
     eta = (q - rho) / (2 * max(float(topology.degrees.mean()), 1.0)) if P > 1 else q
     loss, chosen = Logistic(constants.margin), MECHANISMS[mechanism]
@@ -174,7 +184,7 @@ def plan(
 
     def events(alphas: Array, which: list[int]) -> list[Event]:
         names, centre = [nodes[p] for p in which], weight * alphas if share else alphas[:0]
-        public = planning(B[which], topology.degrees[which], dimension, C, rho, eta, loss)
+        public = planning(B[which], topology.degrees[which], dimension, shared[which], rho, eta, loss)
         return spending(chosen, public, T, names, alphas, centre, features)
 
     kinds: dict[tuple[float, ...], list[int]] = {}  # nodes that are alike spend alike; primal events depend on the total alone
@@ -201,7 +211,28 @@ def plan(
         *doubts(delta, counts),
     )
     centrings = tuple((weight * alphas).tolist()) if share else ()
-    return Plan(chosen, loss, C, rho, eta, T, tuple(alphas.tolist()), centrings, "network", everything, total, reasons)
+    numbers = C, rho, eta, T, tuple(alphas.tolist()), centrings
+    found = Plan(chosen, loss, *numbers, "network", everything, total, reasons, weights=weights)
+    return priced(found, counts, topology, dimension)
+
+
+def releases_of(
+    chosen: Plan, counts: Sequence[float], topology: Topology, dimension: int, start: ArrayLike | None = None
+) -> Releases:
+    """The public numbers of all releases of a plan; refused where no gamma covers what neighbours may send."""
+    B = check_counts(counts, len(topology.nodes))
+    terms = Terms(B, dimension, chosen.loss, chosen.regularizer, shares(chosen.C, B, chosen.weights), chosen.rho)
+    alpha = chosen.schedule(topology.nodes).table(topology.nodes, chosen.rounds)[:, None]
+    first = np.broadcast_to(np.zeros(1) if start is None else np.asarray(start, dtype=float), (len(B), 1, dimension))
+    return Releases.plan(terms, topology, np.array([chosen.eta]), chosen.mechanism, alpha, first)
+
+
+def priced(chosen: Plan, counts: Sequence[float], topology: Topology, dimension: int) -> Plan:
+    """The plan with one reason more: what the solver's certificate costs."""
+    cost = releases_of(chosen, counts, topology, dimension).inflation - 1
+    said = f"{cost:.2g}" if cost < 1e-4 else f"{cost:.2%}"
+    reason = f"the solver's certified error lengthens the noise by {said}: it covers whatever neighbours may send"
+    return replace(chosen, reasons=(*chosen.reasons, reason))
 
 
 def spending(
@@ -224,7 +255,8 @@ def spending(
 def check_plan(chosen: Plan, counts: Sequence[float], topology: Topology, dimension: int, features: int) -> None:
     """Refuse a plan whose events are not what a run on this network with these rows will spend."""
     B = check_counts(counts, len(topology.nodes))
-    public = planning(B, topology.degrees, dimension, chosen.C, chosen.rho, chosen.eta, chosen.loss)
+    shared = shares(chosen.C, B, chosen.weights)
+    public = planning(B, topology.degrees, dimension, shared, chosen.rho, chosen.eta, chosen.loss)
     spent = spending(chosen.mechanism, public, chosen.rounds, topology.nodes, chosen.alphas, chosen.centrings, features)
     if tuple(spent) != chosen.events:
         raise DeclarationError(
@@ -240,7 +272,7 @@ def doubts(delta: float, counts: Sequence[float]) -> tuple[str, ...]:
     return (f"DELTA IS LARGE: {delta:g} is not below one over the {least:g} rows of the smallest node; give less, as 1e-5",)
 
 
-def planning(counts: Array, degrees: Array, dimension: int, C: float, rho: float, eta: float, loss: Loss) -> Public:
+def planning(counts: Array, degrees: Array, dimension: int, C: float | Array, rho: float, eta: float, loss: Loss) -> Public:
     """What calibrations look at, with any gamma: it moves no event."""
     return Public.of(counts, degrees, dimension, C, rho, np.array([eta]), np.full((len(counts), 1), 1e-9), loss)
 

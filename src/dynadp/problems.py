@@ -110,6 +110,10 @@ class _Part(Outbox):
         """Round k T + n."""
         return self.whole.spend(n + self.k * self.rounds, self._moved(events, self.k), messages)
 
+    def fail(self, n: int, events: Sequence[Event]) -> None:
+        """Round k T + n, and with it all problems."""
+        self.whole.fail(n + self.k * self.rounds, self._moved(events, self.k))
+
     def close(self, reason: str) -> None:
         """After the last problem."""
         if self.k == self.problems - 1:

@@ -15,11 +15,12 @@ from functools import cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dynadp.arrays import Array, dot, host, namespace, norm, on
+from dynadp.arrays import Array, dot, dot_roundings, host, namespace, norm, on
 from dynadp.errors import NotCertified
 from dynadp.objective import WORTH_SHARING, Problem, Terms, share_out, spans
 
 _UNIT = 2.0**-53
+_FLOOR = 1e-10  # of C: a gamma that costs no more needs no haggling over roundings
 _LARGEST_INVERSE = 512  # columns; past it, or past the next limit, the factor is a diagonal
 _LARGEST_FACTOR = 1e8  # numbers in all inverses together
 _ROWS_PER_COLUMN = 16  # where nodes have more rows than this, a factor is made from every second to fourth of them
@@ -47,12 +48,17 @@ def _k(n: int) -> float:
     return float(rounding(n))
 
 
+def _dot(dimension: int) -> float:
+    """k_{m+2}, the relative error of a margin."""
+    return _k(dot_roundings(dimension) + 2)
+
+
 def default_gamma(terms: Terms, q: Array | float = 0.0, reach: Array | float | None = None) -> Array:
-    """gamma_p = C (1e-10 + 16 k_{B_p + 8} + 4 c1 k_{d+2} r) + 4 k_10 (3 q + rho sup R'') r: public numbers only, P x 1.
+    """gamma_p = C_p (1e-10 + 16 k_{B_p + 8} + 4 c1 k_{m+2} r) + 4 k_10 (3 q + rho sup R'') r: public numbers only, P x 1.
 
     Well above what rounding allows (:func:`rounding_error`) for any vector of norm up to r. Without a ``reach`` r is
-    min(1e5, sqrt(2 C L(0)/rho)), whose second part is a bound on ||argmin Z_p||. Longer vectors need a larger gamma, chosen by
-    hand.
+    min(1e5, sqrt(2 C L(0)/rho)), whose second part is a bound on ||argmin Z_p||. Longer vectors need a larger gamma. It is a
+    target for solvers; what a private run promises to reach is :func:`reachable_gamma`.
 
     Parameters
     ----------
@@ -64,24 +70,63 @@ def default_gamma(terms: Terms, q: Array | float = 0.0, reach: Array | float | N
         How long vectors may get, where noise or the start make them longer: P x K or a number.
     """
     at_zero = float(terms.loss.value(np.zeros(1))[0])
-    own = min(1e5, float(np.sqrt(2 * terms.C * at_zero / terms.rho)))
+    C = terms.C[:, None]
+    own = np.minimum(1e5, np.sqrt(2 * C * at_zero / terms.rho))
     r = own + (0.0 if reach is None else np.asarray(reach, dtype=float))
-    rows = 1e-10 + 16 * rounding(terms.counts + 8)[:, None] + 4 * terms.loss.c1 * rounding(terms.dimension + 2) * r
+    rows = _FLOOR + 16 * rounding(terms.counts + 8)[:, None] + 4 * terms.loss.c1 * _dot(terms.dimension) * r
     rest = 4 * rounding(10) * (3 * np.asarray(q) + terms.rho * terms.regularizer.smoothness) * r
-    gamma = np.broadcast_to(terms.C * rows + rest, np.broadcast_shapes(np.shape(terms.C * rows + rest), (len(terms), 1)))
-    return np.asarray(gamma.max(axis=1, keepdims=True))
+    return np.asarray((C * rows + rest).max(axis=1, keepdims=True))
+
+
+def longest(terms: Terms, Lam: Array, b: Array) -> Array:
+    """( ||b|| + min(C_p, sqrt(||b||^2 + 2 Lam C_p L(0))) )/Lam: no minimiser is longer, whatever the rows; P x K (maths.md 6).
+
+    Parameters
+    ----------
+    terms
+        C_p and the loss.
+    Lam
+        The local problem's strong convexity, P x K.
+    b
+        Bounds on the norm of its linear term, P x K.
+    """
+    C, at_zero = terms.C[:, None], float(terms.loss.value(np.zeros(1))[0])
+    return np.asarray((b + np.minimum(C, np.sqrt(b * b + 2 * Lam * C * at_zero))) / Lam)
+
+
+def reachable_gamma(terms: Terms, q: Array, size: Array, b_size: Array) -> Array:
+    """gamma_p = 1e-10 C_p + 2.5 E: at the minimiser, rounded to float64, the certificate holds (maths.md 6): P x K.
+
+    Parameters
+    ----------
+    terms
+        Counts, loss and constants.
+    q
+        All that is added to rho, P x K.
+    size
+        How long minimisers may be, P x K (:func:`longest`).
+    b_size
+        The sum of the norms of what makes up b, P x K, at most.
+    """
+    return np.asarray(_FLOOR * terms.C[:, None] + 2.5 * _error(terms, size, terms.regularizer.smoothness * size, q, b_size))
+
+
+def _error(terms: Terms, size: Array, slope: Array, q: Array, b_size: Array) -> Array:
+    rows = terms.loss.c1 * _dot(terms.dimension) * size + rounding(terms.counts + 8)[:, None]
+    return np.asarray(terms.C[:, None] * rows + _k(10) * (q * size + terms.rho * slope + b_size))
 
 
 def rounding_error(problem: Problem, F: Array, q: Array, b_size: Array) -> Array:
     """E, how far the computed gradient at F may be off (maths.md 6): P x K.
 
-    E = C (c1 k_{d+2} ||F|| + k_{B+8}) + k_10 (q ||F|| + rho ||grad R(F)|| + ``b_size``), for float64, L' and grad R within a
-    few units in the last place and any order of summation; ``b_size`` is the sum of the norms of the vectors that make up b.
+    E = C_p (c1 k_{m+2} ||F|| + k_{B+8}) + k_10 (q ||F|| + rho ||grad R(F)|| + ``b_size``), m the roundings of a margin
+    (:func:`~dynadp.arrays.dot_roundings`), for float64, L' and grad R within a few units in the last place and rows summed in
+    any order; ``b_size`` is the sum of the norms of the vectors that make up b.
     """
     size, slope = norm(F), problem.regularizer.gradient(F)
     rest = q * size + problem.rho * (size if slope is F else norm(slope)) + b_size
-    rows = problem.loss.c1 * _k(problem.dimension + 2) * size + problem.on_rows(lambda: rounding(problem.counts + 8)[:, None])
-    return problem.C * rows + _k(10) * rest
+    margins = problem.on_rows(lambda: problem.C[:, None] * problem.loss.c1 * _dot(problem.dimension))
+    return margins * size + problem.on_rows(lambda: (problem.C * rounding(problem.counts + 8))[:, None]) + _k(10) * rest
 
 
 def certificate(problem: Problem, gradient: Array, error: Array) -> Array:

@@ -121,22 +121,21 @@ def local_problem(
     shards: Sequence[Shard | StreamedShard],
     loss: Loss,
     regularizer: Regularizer,
-    C: float,
+    C: float | Array,
     rho: float,
     *,
     replicas: int = 1,
     storage: Storage = "auto",
 ) -> Problem:
     """The problems of these nodes, stacked where all rows are in memory, and node after node where some are streamed."""
-    constants = loss, regularizer, C, rho
     held = [s.signed for s in shards if isinstance(s, Shard)]
     if len(held) == len(shards):
-        return Problem(held, *constants, replicas=replicas, storage=storage)
+        return Problem(held, loss, regularizer, C, rho, replicas=replicas, storage=storage)
     parts = [
-        StreamedProblem(s, *constants)
+        StreamedProblem(s, loss, regularizer, each, rho)
         if isinstance(s, StreamedShard)
-        else Problem([s.signed], *constants, replicas=replicas, storage=storage)
-        for s in shards
+        else Problem([s.signed], loss, regularizer, each, rho, replicas=replicas, storage=storage)
+        for s, each in zip(shards, np.broadcast_to(np.asarray(C, dtype=float), len(shards)), strict=True)
     ]
     return parts[0] if len(parts) == 1 else Apart(parts)
 
@@ -188,7 +187,7 @@ class StreamedProblem(_NotStacked):
         As for :class:`~dynadp.objective.Problem`.
     """
 
-    def __init__(self, rows: StreamedShard, loss: Loss, regularizer: Regularizer, C: float, rho: float) -> None:
+    def __init__(self, rows: StreamedShard, loss: Loss, regularizer: Regularizer, C: float | Array, rho: float) -> None:
         super().__init__(Terms(np.array([float(rows.rows)]), rows.dimension, loss, regularizer, C, rho))
         self.streamed = rows
         self._last: tuple[Array, Array] | None = None  # F and the sum over rows there
@@ -207,7 +206,7 @@ class StreamedProblem(_NotStacked):
             total = np.zeros(F.shape[1:])
             for block in self._blocks():
                 total += block.adjoint(self.loss.slope(block.margins(F[0])))
-            self._last = F.copy(), total[None] * (self.C / self.counts[0])
+            self._last = F.copy(), total[None] * (self.C[0] / self.counts[0])
         return self._last[1] + self.rho * self.regularizer.gradient(F)
 
     def along(self, F: Array, D: Array, Z: Array, Z_end: Array, q: Array, b: Array) -> Callable[[Array], Array]:
@@ -223,7 +222,7 @@ class StreamedProblem(_NotStacked):
         total = np.zeros(F.shape[1])
         for block in self._blocks():
             total += self.loss.value(block.margins(F[0])).sum(axis=1)
-        return np.asarray(total * (self.C / self.counts[0]) + self.rho * self.regularizer.value(F))
+        return np.asarray(total * (self.C[0] / self.counts[0]) + self.rho * self.regularizer.value(F))
 
     def hessians(self, F: Array, Z: Array, step: int = 1, majorant: bool = False) -> Array:
         """As of :class:`~dynadp.objective.Problem`, over the same rows: one pass, in which these are written down in chunks."""
@@ -250,7 +249,7 @@ class StreamedProblem(_NotStacked):
                     total += busy.popleft().result()
             for last in busy:
                 total += last.result()
-        total *= self.C / used
+        total *= self.C[0] / used
         total[np.diag_indices(self.dimension)] += self._ridge(F, majorant)[0]
         return total[None]
 
@@ -259,7 +258,7 @@ class StreamedProblem(_NotStacked):
         total = np.zeros(self.dimension)
         for block in self._blocks():
             total += block.squared_adjoint(self._curvatures(block.margins(F[0]).T, majorant))
-        return np.asarray(total[None] * (self.C / self.counts[0]) + self._ridge(F, majorant))
+        return np.asarray(total[None] * (self.C[0] / self.counts[0]) + self._ridge(F, majorant))
 
 
 class Apart(_NotStacked):
@@ -273,8 +272,8 @@ class Apart(_NotStacked):
 
     def __init__(self, parts: Sequence[Problem]) -> None:
         one = parts[0]
-        counts = np.concatenate([part.counts for part in parts])
-        super().__init__(Terms(counts, one.dimension, one.loss, one.regularizer, one.C, one.rho))
+        counts, C = (np.concatenate([getattr(part, name) for part in parts]) for name in ("counts", "C"))
+        super().__init__(Terms(counts, one.dimension, one.loss, one.regularizer, C, one.rho))
         self.parts = parts
         stored = [0 if isinstance(part, StreamedProblem) else int(part.counts[0]) for part in parts]
         self._cuts = np.cumsum(stored)[:-1]  # where a node's margins end, in a stack of those that are stored

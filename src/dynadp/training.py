@@ -13,7 +13,8 @@ from dynadp.centring import Centring, centre_of, private_centre
 from dynadp.data import Schema
 from dynadp.errors import DeclarationError
 from dynadp.noise import Draws, System
-from dynadp.planner import Plan, check_plan, plan
+from dynadp.objective import Weights
+from dynadp.planner import Plan, check_plan, plan, releases_of
 from dynadp.privacy.accountant import Total, network, totals
 from dynadp.privacy.events import Event
 from dynadp.record import Model
@@ -71,6 +72,7 @@ def train(
     epsilon: float | Mapping[str, float],
     delta: float,
     mechanism: str = "primal",
+    weights: Weights = "rows",
     start: ArrayLike | None = None,
     draws: Draws | None = None,
     chosen: Plan | None = None,
@@ -92,6 +94,8 @@ def train(
         The total; epsilon may differ from node to node.
     mechanism
         ``primal`` or ``dual``.
+    weights
+        ``rows``: every row of the network weighs the same. ``equal``: every node does, as in the paper.
     start
         A public vector to begin with, d numbers.
     draws
@@ -113,9 +117,10 @@ def train(
     if chosen is None:
         chosen = plan(
             counts, topology, schema.dimension, epsilon=epsilon, delta=delta, mechanism=mechanism,
-            centring=schema.centre is None, features=features,
+            centring=schema.centre is None, features=features, weights=weights,
         )  # fmt: skip
     check_plan(chosen, counts, topology, schema.dimension, features)
+    releases_of(chosen, counts, topology, schema.dimension, start)  # refused before anything is spent
     for node, found in totals(chosen.events, delta).items():
         most = epsilon[node] if isinstance(epsilon, Mapping) else epsilon
         if found.epsilon > most:
@@ -139,6 +144,7 @@ def train(
         loss=chosen.loss,
         regularizer=chosen.regularizer,
         C=chosen.C,
+        weights=chosen.weights,
         rho=chosen.rho,
         eta=chosen.eta,
         rounds=chosen.rounds,

@@ -40,9 +40,11 @@ class Setting:
         The network.
     target, watcher
         Places of the node whose row is sought, and of the neighbour that listens.
-    loss, C, rho, eta, gamma, rounds
+    loss, C, rho, eta, rounds
         As for :func:`~dynadp.runtime.simulation.simulate`. With these the loss of a release comes close to alpha: attacks are
         as strong as the noise allows.
+    gamma
+        How exact Algorithm 1 is, and the attacker.
     """
 
     topology: Topology = field(default_factory=lambda: Topology.family("path", 3))
@@ -108,8 +110,9 @@ def listen(
     """V(1), ..., V(T) of a seeded run of Algorithm 1, 2 or 3, ``replicas`` times."""
     sent: list[Array] = []
     run = simulate(
-        shards, setting.topology, loss=setting.loss, C=setting.C, rho=setting.rho, eta=setting.eta, gamma=setting.gamma,
-        rounds=setting.rounds, replicas=replicas if mechanism else 1, mechanism=mechanism, schedule=alpha,
+        shards, setting.topology, loss=setting.loss, C=setting.C, weights="equal", rho=setting.rho, eta=setting.eta,
+        gamma=None if mechanism else setting.gamma, rounds=setting.rounds, replicas=replicas if mechanism else 1,
+        mechanism=mechanism, schedule=alpha,
         draws=InTurn(np.random.default_rng([seed, 0xA77AC]), seeded=True), storage="dense",
         on_round=lambda _, V: sent.append(V.copy()),
     )  # fmt: skip

@@ -13,10 +13,12 @@ from dynadp import admm
 from dynadp.arrays import Array
 from dynadp.audit.cases import Case
 from dynadp.noise import Draws
-from dynadp.objective import Problem
-from dynadp.perturbation import Calibration, Perturbation, Public
+from dynadp.objective import Problem, Terms
+from dynadp.perturbation import Calibration, Perturbation
 from dynadp.privacy.events import Event
-from dynadp.solvers import Factor, default_gamma
+from dynadp.runtime.releases import Releases
+from dynadp.solvers import Factor
+from dynadp.topology import Topology
 
 BATCH, NUMBERS = 50_000, 10**7  # replicas that are solved at once, and how many numbers their rows may make
 
@@ -39,18 +41,14 @@ class AuditedNode:
     def __init__(self, case: Case, mechanism: Perturbation, alpha: float, rounds: int = 1) -> None:
         self.case, self.mechanism, self.rounds = case, mechanism, rounds
         self.degrees, self.eta = np.array([float(case.degree)]), np.array([float(case.eta)])
-        problem = self._problem(case.rows)
         self.batch = max(1, min(BATCH, NUMBERS // case.rows.size))
-        alphas = np.full((1, 1, rounds), float(alpha))
-        penalty = admm.penalty(self.degrees, self.eta)
-        gamma = default_gamma(problem, penalty)
-        for _ in range(2):  # as simulate does: gamma for vectors as long as public noise and messages may make them
-            self.public = Public.of(
-                problem.counts, self.degrees, problem.dimension, case.C, case.rho, self.eta, gamma, case.loss
-            )
-            self.calibrations = mechanism.plan(self.public, alphas)
-            noise = max(float(c.radius.max()) for c in self.calibrations) / 100
-            gamma = default_gamma(problem, penalty, noise + 10 * rounds * float(np.linalg.norm(case.heard)))
+        star, (B, d) = Topology.family("star", case.degree + 1), case.rows.shape
+        terms = Terms(np.full(len(star), float(B)), d, case.loss, case.regularizer, case.C, case.rho)
+        start = np.zeros((len(star), 1, d))
+        start[1:] = case.heard / max(case.degree, 1)  # what neighbours say first is public
+        alphas = np.full((len(star), 1, rounds), float(alpha))
+        releases = Releases.plan(terms, star, self.eta, mechanism, alphas, start).some(slice(0, 1))
+        self.public, self.calibrations = releases.public, releases.calibrations
 
     @property
     def events(self) -> tuple[Event, ...]:

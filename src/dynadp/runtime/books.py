@@ -43,6 +43,10 @@ class Outbox(ABC):
         """Enter round n; send what this returns, and only after it returned."""
 
     @abstractmethod
+    def fail(self, n: int, events: Sequence[Event]) -> None:
+        """Round n was not certified after its noise was drawn: it is charged, has no message, and the run is over."""
+
+    @abstractmethod
     def close(self, reason: str) -> None:
         """The run is over."""
 
@@ -136,6 +140,14 @@ class Books(Outbox):
                 out[node] = stored
         return out
 
+    def fail(self, n: int, events: Sequence[Event]) -> None:
+        """Enter round n with an empty message at every node that has not entered it, and close the run."""
+        for node, ledger in self.ledgers.items():
+            own = [event for event in events if event.node == node]
+            if own and n not in ledger.rounds(self.run):
+                ledger.spend(self.run, n, own, b"", who=self.who, at=self.clock())
+        self.close("stopped")
+
     def close(self, reason: str) -> None:
         """Give back what was reserved and not spent."""
         for ledger in self.ledgers.values():
@@ -144,6 +156,11 @@ class Books(Outbox):
 
     def _stored(self, node: str, n: int) -> Array | None:
         content = self.ledgers[node].message(self.run, n)
+        if content == b"":
+            raise BudgetRefused(
+                f"round {n} of run {self.run!r} at node {node!r} was charged and has no message, since its solver failed; it "
+                "is never drawn again: begin a new run"
+            )
         return None if content is None else np.frombuffer(content, "<f8").astype(float)
 
 
@@ -188,6 +205,9 @@ class MessageFolder(Outbox):
         np.save(content, np.array([messages[node] for node in self.nodes]), allow_pickle=False)
         write_bytes(self._file(n), content.getvalue())
         return messages
+
+    def fail(self, n: int, events: Sequence[Event]) -> None:
+        """Nothing to do: a seed draws the same noise again."""
 
     def close(self, reason: str) -> None:
         """Remove the files: the model is written."""

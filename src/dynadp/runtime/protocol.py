@@ -22,7 +22,7 @@ from dynadp.data import Schema
 from dynadp.errors import DeclarationError
 from dynadp.losses import Loss
 from dynadp.noise import Draws
-from dynadp.objective import Terms
+from dynadp.objective import Terms, Weights, shares
 from dynadp.perturbation import Perturbation
 from dynadp.regularizers import Regularizer
 from dynadp.runtime.books import Outbox
@@ -55,7 +55,7 @@ class Part:
         Its name; the network; the declarations for its rows, without a centre yet where there is a centring round.
     counts
         B_p of every node, in the topology's order.
-    mechanism, loss, regularizer, C, rho, eta
+    mechanism, loss, regularizer, C, weights, rho, eta
         As for :func:`~dynadp.runtime.simulation.simulate`.
     alpha
         alpha_p(n), P x T.
@@ -73,6 +73,7 @@ class Part:
     loss: Loss
     regularizer: Regularizer
     C: float
+    weights: Weights
     rho: float
     eta: float
     alpha: Array = field(repr=False)
@@ -98,24 +99,24 @@ class Part:
         """Those it exchanges messages with, in the topology's order."""
         return tuple(self.topology.nodes[j] for j in self.topology.neighbours(self.index))
 
-    def releases(self, who: slice) -> Releases:
-        """The public numbers of some nodes' releases."""
-        terms = Terms(self.counts[who], self.schema.dimension, self.loss, self.regularizer, self.C, self.rho)
-        nodes, alpha = self.topology.nodes[who], self.alpha[who][:, None]
-        start = np.zeros((len(nodes), 1, self.schema.dimension))
-        return Releases.plan(terms, nodes, self.topology.degrees[who], np.array([self.eta]), self.mechanism, alpha, start)
+    @cached_property
+    def releases(self) -> Releases:
+        """The public numbers of all nodes' releases."""
+        C = shares(self.C, self.counts, self.weights)
+        terms = Terms(self.counts, self.schema.dimension, self.loss, self.regularizer, C, self.rho)
+        start = np.zeros((len(self.counts), 1, self.schema.dimension))
+        return Releases.plan(terms, self.topology, np.array([self.eta]), self.mechanism, self.alpha[:, None], start)
 
     def grids(self) -> dict[tuple[str, Kind, int], Grid]:
         """Where every vector that may be sent to this node lies."""
         found: dict[tuple[str, Kind, int], Grid] = {}
-        everybody = self.releases(slice(None))
         d, heard = self.schema.dimension, {self.me, *self.neighbours}
         for p, node in enumerate(self.topology.nodes):
             if node in heard:
-                for n, release in enumerate(everybody.calibrations, 1):
+                for n, release in enumerate(self.releases.calibrations, 1):
                     found[node, "message", n] = Grid(d, float(release.step[p, 0]), float(release.radius[p, 0]))
             if self.output == "network":
-                radius = max(float(r.radius[p, 0] + r.step[p, 0] * np.sqrt(d)) for r in everybody.calibrations)
+                radius = max(float(r.radius[p, 0] + r.step[p, 0] * np.sqrt(d)) for r in self.releases.calibrations)
                 found[node, "mean", self.rounds] = Grid(d, 0.0, radius)
         if self.centrings:
             _, steps, radii = centring_grid(self.schema, self.counts, np.array(self.centrings))
@@ -204,10 +205,10 @@ def take_part(
         told = np.array([means[node] for node in nodes])
         schema = centre_of(schema, part.counts, told, nodes, part.centrings, seeded=draws.seeded).applied(schema)
 
-    releases = part.releases(slice(p, p + 1))
+    releases = part.releases.some(slice(p, p + 1))
     degrees, eta = part.topology.degrees[p : p + 1], np.array([part.eta])
     held = local_shard(schema, rows, me, rows=int(part.counts[p]))  # noise is for C/B_p: another B_p would break it
-    problem = local_problem([held], part.loss, part.regularizer, part.C, part.rho, storage=storage)
+    problem = local_problem([held], part.loss, part.regularizer, releases.public.C, part.rho, storage=storage)
     V = np.zeros((1, 1, problem.dimension))
     steps = Steps(problem, degrees, eta, releases.public.gamma, V, releases.aim)
     sender = Sender(releases, steps, draws, outbox, at=at)

@@ -1,20 +1,24 @@
 """What a run releases: its public numbers, known before round 1, and every round's release, entered before it is sent."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dynadp import admm
 from dynadp.arrays import Array, host, on
-from dynadp.errors import DeclarationError
+from dynadp.errors import DeclarationError, NotCertified
 from dynadp.noise import Draws
 from dynadp.objective import Terms
-from dynadp.perturbation import BALL, Calibration, NoPerturbation, Perturbation, Public
+from dynadp.perturbation import Calibration, NoPerturbation, Perturbation, Public
 from dynadp.privacy.events import Event
 from dynadp.runtime.books import Outbox
 from dynadp.runtime.steps import Steps
-from dynadp.solvers import default_gamma
+from dynadp.solvers import default_gamma, longest, reachable_gamma
+from dynadp.topology import Topology
+
+_NEVER = 64.0  # what has a chance of e^-64 is taken to happen never
 
 
 def nowhere(point: str) -> None:
@@ -52,27 +56,58 @@ class Releases:
     def plan(
         cls,
         terms: Terms,
-        nodes: Sequence[str],
-        degrees: Array,
+        topology: Topology,
         eta: Array,
         mechanism: Perturbation,
         alpha: Array,
         start: Array,
         gamma: float | None = None,
     ) -> "Releases":
-        """From what is public alone: alpha is P x K x T, V(0) is P x K x d."""
-        if gamma is None:
-            bounds, aim = _gamma(terms, degrees, eta, mechanism, alpha, start)
-        else:
-            bounds = aim = np.full((len(terms), 1), float(gamma))
-        constants = terms.counts, degrees, terms.dimension, terms.C, terms.rho
-        public = Public.of(*constants, eta, bounds, terms.loss)
-        rounds = alpha.shape[-1]
+        """Of all nodes, from what is public alone: alpha is P x K x T, V(0) is P x K x d.
+
+        The public balls come first, wide enough for the noise that the largest gamma worth having would ask for; then gamma, so
+        large that every vector which messages within the balls can lead to is certified, whatever the rows (maths.md 6).
+
+        Raises
+        ------
+        DeclarationError
+            When no gamma is both: so large, and within what the mechanism allows.
+        """
+        P, rounds = len(terms), alpha.shape[-1]
+        q, far = admm.penalty(topology.degrees, eta), np.linalg.norm(start, axis=-1)
+        constants = terms.counts, topology.degrees, terms.dimension, terms.C, terms.rho, eta
+        public = Public.of(*constants, default_gamma(terms, q, far), terms.loss, rounds, float(far.max()))
+        given = None if gamma is None else np.full((P, 1), float(gamma))
         if isinstance(mechanism, NoPerturbation):
+            public = public if given is None else replace(public, gamma=given)
             calibrations = (mechanism.calibrate(public, alpha[..., 0]),) * rounds
-        else:
-            calibrations = mechanism.plan(public, alpha)
-        return cls(tuple(nodes), mechanism, public, calibrations, rounds, aim)
+            return cls(topology.nodes, mechanism, public, calibrations, rounds, public.gamma)
+        allowed = mechanism.allowance(public) if given is None else np.maximum(mechanism.allowance(public), given)
+        wide = mechanism.plan(replace(public, gamma=allowed), alpha)
+        needed = _covering(terms, topology, eta, mechanism, wide, far, allowed)
+        bounds = needed if given is None else given
+        if (found := np.flatnonzero((needed > (allowed if given is None else given))[:, 0])).size:
+            _refuse(topology.nodes, found, needed, allowed, given)
+        public = replace(public, gamma=bounds)
+        calibrations = tuple(
+            replace(c, radius=ball.radius) for c, ball in zip(mechanism.plan(public, alpha), wide, strict=True)
+        )
+        likely = far + max((c.radius for c in wide), key=np.max)
+        aim = bounds if given is not None else np.minimum(default_gamma(terms, q, likely), bounds)
+        return cls(topology.nodes, mechanism, public, calibrations, rounds, aim)
+
+    def some(self, nodes: slice) -> "Releases":
+        """Of some nodes alone."""
+        made = {id(c): c.some(nodes) for c in self.calibrations}  # rounds alike share one
+        calibrations = tuple(made[id(c)] for c in self.calibrations)
+        return replace(
+            self, nodes=self.nodes[nodes], public=self.public.some(nodes), calibrations=calibrations, aim=self.aim[nodes]
+        )
+
+    @property
+    def inflation(self) -> float:
+        """How much longer noise is, at most, than with an exact solver; 1 for as long."""
+        return float(self.mechanism.inflation(self.public).max()) if self.private else 1.0
 
     @property
     def private(self) -> bool:
@@ -137,10 +172,15 @@ class Sender:
             noise = self.linear(n) if noise is None else noise + self.linear(n)
         if noise is not None:
             noise = on(noise, state.W)
-        g = self.steps.local_step(n, state, noise, on(calibration.phi, state.W))
+        events = calibration.events(nodes, n, public.dimension, seeded=self.seeded) if self.books else ()
+        try:
+            g = self.steps.local_step(n, state, noise, on(calibration.phi, state.W))
+        except NotCertified:
+            if self.books:  # drawing again would let the certificate choose the noise
+                self.books.fail(n, events)
+            raise
         V = calibration.release(g, self.draws, nodes, n)
         if self.books:
-            events = calibration.events(nodes, n, public.dimension, seeded=self.seeded)
             self.at("computed")
             sent = self.books.spend(n, events, dict(zip(nodes, host(V)[:, 0], strict=True)))
             self.at("spent")
@@ -148,24 +188,49 @@ class Sender:
         return g, V
 
 
-def _gamma(
-    terms: Terms, degrees: Array, eta: Array, mechanism: Perturbation, alpha: Array, start: Array
-) -> tuple[Array, Array]:
-    """The default gamma for vectors as long as start, noise and what neighbours may send can make them; and for likely ones.
+def _covering(
+    terms: Terms,
+    topology: Topology,
+    eta: Array,
+    mechanism: Perturbation,
+    wide: Sequence[Calibration],
+    start: Array,
+    most: Array,
+) -> Array:
+    """gamma of each node, P x 1, for every vector that messages within the public balls can lead to (maths.md 6).
 
-    A node believes messages of up to the public radius R, so that ||W_p|| <= N_p R, ||lam_p|| <= eta N_p R T and the minimiser
-    is no longer than (T + 1) R and its own share. A gamma for shorter vectors would let a neighbour bring a node to where the
-    certificate fails on some rows and not on others: whether it stops would then tell of rows.
+    With R the longest message that a node sends or believes and n rounds behind it, ||W_p|| <= N_p R, ||lam_p|| <= n eta N_p R,
+    and in b = 2 lam - 2 eta W the newest own message cancels: ||b|| <= 2 n eta N_p R. Algorithm 2 adds its noise, which passes
+    d + sqrt(128 d) + 64 times its scale with a chance of e^-64. Algorithm 3 as printed has its own private vector in W: no
+    longer than the bound of the round before, and ``most``/Lam, ``most`` the largest gamma.
     """
-    likely = far = np.asarray(np.linalg.norm(start, axis=-1))
-    if not isinstance(mechanism, NoPerturbation):
-        constants = terms.counts, degrees, terms.dimension, terms.C, terms.rho
-        public = Public.of(*constants, eta, default_gamma(terms), terms.loss)
-        least = mechanism.calibrate(public, alpha.min(axis=-1))
-        growth = public.Lam / public.rho if mechanism.own == "paper" else 1.0  # its sensitivity grows by at most this
-        likely = likely + np.minimum(10 * least.radius / BALL * growth, 1e9)
-        if mechanism.own == "public":  # the paper's way runs in one process, where nobody lies
-            far = far + (alpha.shape[-1] + 1) * (least.radius + least.step * np.sqrt(terms.dimension))
-    q = admm.penalty(degrees, eta)
-    aim = default_gamma(terms, q, likely)
-    return np.maximum(default_gamma(terms, q, far), aim), aim
+    d, q = terms.dimension, admm.penalty(topology.degrees, eta)
+    distinct = list({id(c): c for c in wide}.values())
+    sent = np.maximum(start, np.max([c.radius + c.step * np.sqrt(d) for c in distinct], axis=0)) * (1 + 1e-9)
+    heard = topology.largest_near(sent)
+    paper, n = mechanism.own == "paper", max(1, len(wide) - 1)
+    b, parts = q * heard * (n + paper), q * heard * (n + 1)
+    tail = d + np.sqrt(2 * d * _NEVER) + _NEVER
+    own, gamma = np.zeros_like(heard), np.zeros_like(heard)
+    for c in wide if paper else distinct:
+        noise = 0.0 if c.inner is None else (terms.C / terms.counts)[:, None] / c.inner * tail
+        private = q * own if paper else 0.0
+        Lam = terms.rho + q + c.phi
+        own = longest(terms, Lam, b + private + noise)
+        gamma = np.maximum(gamma, reachable_gamma(terms, q + c.phi, own, parts + private + noise))
+        own = own + most / Lam
+    return np.asarray(gamma.max(axis=1, keepdims=True))
+
+
+def _refuse(nodes: Sequence[str], found: NDArray[np.intp], needed: Array, allowed: Array, given: Array | None) -> None:
+    node, least = nodes[int(found[0])], float(needed[found[0], 0])
+    if given is not None:
+        raise DeclarationError(
+            f"gamma is {given[0, 0]:.3g}; node {node!r} needs {least:.3g} or more, so that no message of a neighbour can "
+            "bring its solver to where stopping would tell of rows. Leave gamma out, or raise it"
+        )
+    raise DeclarationError(
+        f"node {node!r}: no gamma fits. To be certified whatever neighbours send, its solver needs gamma = {least:.3g}. Past "
+        f"{allowed[found[0], 0]:.3g} the noise for the solver's error would be longer than the noise for rows. Raise alpha, "
+        "rho, eta or the number of rows (for dual perturbation: slack), or take fewer rounds or columns"
+    )

@@ -15,7 +15,7 @@ from dynadp.data import Shard, check_shards
 from dynadp.errors import DeclarationError
 from dynadp.losses import Logistic, Loss, check_loss
 from dynadp.noise import Draws, System
-from dynadp.objective import Problem, Storage
+from dynadp.objective import Problem, Storage, Weights, shares
 from dynadp.perturbation import Calibration, NoPerturbation, Perturbation
 from dynadp.privacy.events import Event
 from dynadp.privacy.schedule import Schedule, constant
@@ -161,6 +161,7 @@ def simulate(
     loss: Loss | None = None,
     regularizer: Regularizer | None = None,
     C: float = 1.0,
+    weights: Weights = "rows",
     rho: float = 1e-4,
     eta: float | Sequence[float] | None = None,
     rounds: int = 100,
@@ -189,6 +190,9 @@ def simulate(
         L and R; logistic and ||f||^2/2 by default.
     C, rho
         The paper's C^R and rho.
+    weights
+        ``rows``: every row of the network weighs the same, C over the mean number of rows. ``equal``: every node does, as in
+        the paper; see :func:`~dynadp.objective.shares`.
     eta
         The penalty, one number or one for each replica; :func:`default_eta` by default, a quarter more with acceleration.
     rounds
@@ -196,7 +200,8 @@ def simulate(
     replicas
         K, how many copies of the network to run at once on one copy of the rows.
     gamma
-        Public bound on every local gradient; :func:`~dynadp.solvers.default_gamma` by default.
+        Public bound on every local gradient, part of the calibration; by default
+        :meth:`~dynadp.runtime.releases.Releases.plan` finds it.
     start
         V(0), public: d numbers, or anything that broadcasts to P x K x d; zero by default.
     mechanism
@@ -241,11 +246,12 @@ def simulate(
         raise DeclarationError(f"device is {device!r}; expected 'cpu' or 'cuda'")
     if device == "cuda" and (acceleration is not None or storage == "csr"):
         raise DeclarationError("on a GPU rows are dense and rounds are plain: leave out acceleration and storage = 'csr'")
+    each = shares(float(C), [s.rows for s in shards], weights)
     if device == "cpu":
-        problem = local_problem(shards, loss, regularizer, C, rho, replicas=replicas, storage=storage)
+        problem = local_problem(shards, loss, regularizer, each, rho, replicas=replicas, storage=storage)
     else:
         blocks = [to_device(_dense(s), device) for s in shards]
-        problem = Problem(blocks, loss, regularizer, C, rho, replicas=replicas, storage="dense")
+        problem = Problem(blocks, loss, regularizer, each, rho, replicas=replicas, storage="dense")
     try:
         V = np.broadcast_to(np.zeros(1) if start is None else np.asarray(start, float), (len(shards), replicas, dimension))
     except ValueError:
@@ -259,7 +265,7 @@ def simulate(
     alpha = _alphas(mechanism, schedule, topology.nodes, rounds, replicas)
     if acceleration is not None and not isinstance(mechanism, NoPerturbation):
         raise DeclarationError("acceleration is for Algorithm 1 only: it would change what a private run releases")
-    releases = Releases.plan(problem, topology.nodes, topology.degrees, penalties, mechanism, alpha, V, gamma)
+    releases = Releases.plan(problem, topology, penalties, mechanism, alpha, V, gamma)
     degrees, eta_, bound, f = (to_device(v, device) for v in (topology.degrees, penalties, releases.public.gamma, V.copy()))
     work = problem, degrees, eta_, bound, f
     aim = None if device == "cuda" else releases.aim  # on a GPU a solve is as long as its slowest replica

@@ -1,0 +1,243 @@
+"""Stopping tells nothing: gamma covers whatever neighbours may send, or the run is refused before round 1 (maths.md 6)."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dynadp import admm
+from dynadp.arrays import column_spans, dot_roundings
+from dynadp.data import Shard
+from dynadp.errors import BudgetRefused, DeclarationError, NotCertified
+from dynadp.losses import HuberHinge, Logistic, SmoothedHinge
+from dynadp.noise import Keyed
+from dynadp.objective import Problem, Terms
+from dynadp.perturbation import Dual, Primal
+from dynadp.planner import plan, releases_of
+from dynadp.privacy.filter import Cap
+from dynadp.privacy.ledger import Ledger
+from dynadp.privacy.schedule import geometric
+from dynadp.regularizers import SmoothElasticNet, SquaredL2
+from dynadp.runtime.books import Books
+from dynadp.runtime.releases import Releases, Sender
+from dynadp.runtime.simulation import simulate
+from dynadp.runtime.steps import Steps
+from dynadp.solvers import longest, solve
+from dynadp.topology import Topology
+
+PAIR = Topology.family("path", 2)
+AT = "2026-03-01T12:00:00+00:00"
+
+
+def unit_rows(B, d, seed=0):
+    X = np.random.default_rng(seed).normal(size=(B, d))
+    return X / (np.linalg.norm(X, axis=1, keepdims=True) * (1 + 1e-9))
+
+
+def shards(B, d, nodes=2):
+    return [Shard.of(unit_rows(B, d, p), np.where(np.arange(B) % 2, 1, -1), name=str(p)) for p in range(nodes)]
+
+
+def planned(rows, mechanism, alpha, rounds, *, C=1.0, rho=1e-2, eta=0.1, loss=None, regularizer=None, other=None):
+    counts = np.array([len(rows), other or len(rows)], dtype=float)
+    terms = Terms(counts, rows.shape[1], loss or Logistic(), regularizer or SquaredL2(), C, rho)
+    alphas = np.full((2, 1, rounds), float(alpha))
+    return Releases.plan(terms, PAIR, np.array([eta]), mechanism, alphas, np.zeros((2, 1, rows.shape[1])))
+
+
+def attacked(rows, releases, direction, *, C=1.0, rho=1e-2, eta=0.1, loss=None, regularizer=None, seed=0):
+    """A node whose neighbour sends, in every round, the longest vector of the grid that it believes."""
+    problem = Problem([rows], loss or Logistic(), regularizer or SquaredL2(), C, rho)
+    mine, V, degrees, penalty = releases.some(slice(0, 1)), np.zeros((1, 1, rows.shape[1])), np.ones(1), np.array([eta])
+    steps = Steps(problem, degrees, penalty, mine.public.gamma, V, mine.aim)
+    sender, state = Sender(mine, steps, Keyed(seed)), admm.begin(V, V, degrees)
+    for n, c in enumerate(releases.calibrations, 1):
+        g, V = sender.send(n, state)
+        far = np.trunc(direction * c.radius[1, 0] / c.step[1, 0]) * c.step[1, 0]
+        state = steps.next_state(state, admm.receive(state, V, far[None, None], degrees, penalty), g)
+
+
+MECHANISMS = [Primal(), Dual(), Dual(split="paper"), Primal(final=0.3)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    mechanism=st.sampled_from(MECHANISMS),
+    size=st.tuples(st.sampled_from([1, 2, 10]), st.sampled_from([1, 3, 40, 600])),
+    powers=st.tuples(st.floats(-1, 3.5), st.floats(-10, 0), st.floats(-8, 2), st.floats(-3, 2)),
+    rounds=st.sampled_from([1, 2, 8]),
+    kind=st.sampled_from(["spread", "alike", "none"]),
+    seed=st.integers(0, 99),
+)
+def test_no_believed_letter_stops_a_node_or_the_run_is_refused(mechanism, size, powers, rounds, kind, seed):
+    rows = unit_rows(*size, seed)
+    if kind == "alike":
+        rows[:] = rows[0]
+    direction = -rows[0] / np.linalg.norm(rows[0])
+    rows = rows * (kind != "none")
+    C, rho, eta, alpha = (10.0**power for power in powers)
+    numbers = {"C": C, "rho": rho, "eta": eta}
+    try:
+        releases = planned(rows, mechanism, alpha, rounds, **numbers)
+    except DeclarationError:
+        return
+    attacked(rows, releases, direction, **numbers, seed=seed)
+
+
+@pytest.mark.parametrize("mechanism", [Primal(), Dual()], ids=str)
+@pytest.mark.parametrize("regularizer", [SquaredL2(), SmoothElasticNet()], ids=str)
+@pytest.mark.parametrize("loss", [HuberHinge(), HuberHinge(0.01), SmoothedHinge(0.05)], ids=str)
+def test_sharp_losses_are_covered_too(loss, regularizer, mechanism):
+    for seed, (C, rho, eta) in enumerate([(0.1, 1e-6, 1e-3), (30.0, 1e-3, 1e-2), (1000.0, 1e-2, 1.0)]):
+        rows, numbers = unit_rows(7, 9, seed), {"C": C, "rho": rho, "eta": eta, "loss": loss, "regularizer": regularizer}
+        attacked(rows, planned(rows, mechanism, 0.5, 10, **numbers), -rows[0], **numbers, seed=seed)
+
+
+def test_a_gamma_without_its_ball_is_refused_before_round_1():
+    """Here a ball for a small gamma would ask for a larger gamma, whose noise would ask for a larger ball, and so on."""
+    sent = []
+    with pytest.raises(DeclarationError, match="node '0': no gamma fits"):
+        simulate(
+            shards(50, 105), PAIR, C=1750.0, rho=1e-10, eta=1e-8, mechanism=Primal(), schedule=1e-3, rounds=2, draws=Keyed(0),
+            on_round=lambda entry, V: sent.append(V),
+        )  # fmt: skip
+    assert not sent
+
+
+def test_a_given_gamma_must_cover_as_much():
+    with pytest.raises(DeclarationError, match=r"gamma is 1e-12; node '0' needs 1\..*e-10 or more"):
+        simulate(shards(10, 3), PAIR, mechanism=Primal(), schedule=1.0, rounds=2, gamma=1e-12, draws=Keyed(0))
+    run = simulate(shards(10, 3), PAIR, mechanism=Primal(), schedule=1.0, rounds=2, gamma=0.3, draws=Keyed(0))
+    assert run.releases.inflation == pytest.approx(1 + 0.3 * 10)
+
+
+def test_a_longer_letter_of_a_small_neighbour_is_covered():
+    """With equal weights a node of one row sends far longer vectors than one of a thousand, and these are believed."""
+    rows = unit_rows(1000, 3)
+    releases = planned(rows, Primal(), 0.01, 5, other=1)
+    alone = planned(rows, Primal(), 0.01, 5)
+    assert releases.calibrations[0].radius[1, 0] > 100 * releases.calibrations[0].radius[0, 0]
+    assert releases.public.gamma[0, 0] > 1.05 * alone.public.gamma[0, 0]
+    attacked(rows, releases, -rows[0])
+
+
+@pytest.mark.parametrize(
+    ("size", "how"),
+    [
+        ((2, 200), {"mechanism": Dual(), "schedule": 0.002, "rounds": 4}),
+        ((2, 200), {"mechanism": Dual(), "schedule": 0.002, "rounds": 4, "C": 1750.0, "rho": 1e-10}),
+        ((50, 20), {"mechanism": Dual(split="paper"), "schedule": geometric(0.01, 1.6), "rounds": 12, "C": 100.0, "rho": 1e-3}),
+        ((50, 40), {"mechanism": Primal(own="paper"), "schedule": 1.0, "rounds": 50, "C": 1750.0, "rho": 1e-10, "eta": 1.0}),
+        ((20, 60), {"mechanism": Primal(own="paper"), "schedule": 0.02, "rounds": 6, "C": 1e4, "rho": 1e-9, "eta": 1e-3}),
+        ((2, 20), {"mechanism": Primal(final=1e-5), "schedule": 1.0, "rounds": 3, "rho": 1e-3}),
+    ],
+    ids=str,
+)
+def test_honest_runs_are_certified_and_not_clipped(size, how):
+    for seed in range(4):
+        longest_sent = []
+        run = simulate(
+            shards(*size), PAIR, draws=Keyed(seed), **how,
+            on_round=lambda entry, V, kept=longest_sent: kept.append(np.linalg.norm(V, axis=-1)),
+        )  # fmt: skip
+        for sent, c in zip([*longest_sent, np.linalg.norm(run.V, axis=-1)], run.calibrations, strict=False):
+            assert (sent < 0.6 * c.radius).all()
+
+
+@pytest.mark.parametrize("nodes", [2, 50])
+@pytest.mark.parametrize(("d", "B"), [(105, 10**3), (10**4, 10**5), (10**4, 10**6), (10**5, 10**6)])
+def test_the_certificate_costs_at_most_a_twentieth_of_the_noise(nodes, d, B):
+    ring = Topology.family("ring", nodes)
+    chosen = plan([B] * nodes, ring, d, epsilon=1.0, delta=1e-7, centring=False)
+    found = releases_of(chosen, [B] * nodes, ring, d)
+    assert 1 < found.inflation < 1.05
+    Lam = chosen.rho + 2 * chosen.eta * ring.degrees[0]
+    exact = chosen.alpha / (2 * chosen.C / B / Lam)
+    assert exact / found.calibrations[0].outer[0, 0] == pytest.approx(found.inflation, rel=1e-6)
+    assert any("certified error lengthens the noise by" in reason for reason in chosen.reasons)
+
+
+def test_a_plan_that_no_gamma_covers_is_no_plan():
+    with pytest.raises(DeclarationError, match="no gamma fits"):
+        plan([10**9] * 50, Topology.family("ring", 50), 10**6, epsilon=1.0, delta=1e-10, centring=False)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 999),
+    size=st.tuples(st.sampled_from([1, 5]), st.sampled_from([1, 4, 30])),
+    powers=st.tuples(st.floats(-2, 3), st.floats(-4, 1), st.floats(-3, 3)),
+    loss=st.sampled_from([Logistic(), Logistic(3.0), HuberHinge(), SmoothedHinge(0.1)]),
+    regularizer=st.sampled_from([SquaredL2(), SmoothElasticNet()]),
+)
+def test_no_minimiser_is_longer_than_said(seed, size, powers, loss, regularizer):
+    rows, (C, Lam, b) = unit_rows(*size, seed), (10.0**power for power in powers)
+    problem = Problem([rows], loss, regularizer, C, Lam / 2)
+    push = b * -rows[0][None, None]
+    found = solve(problem, np.full((1, 1), Lam / 2), push, np.full((1, 1), 1e-6 * (C + b)), np.zeros_like(push)).point
+    size_of_b = np.linalg.norm(push, axis=-1)
+    bound = longest(problem, np.full((1, 1), Lam), size_of_b) + 1e-6 * (C + b) / Lam
+    assert np.linalg.norm(found) <= bound[0, 0] * (1 + 1e-12)
+
+
+def test_long_margins_are_summed_in_spans():
+    """Beside a large entry small ones are lost one by one, and kept where they are summed among themselves first."""
+    d = 2**18
+    spans = column_spans(d)
+    assert [spans[0].start, spans[-1].stop] == [0, d]
+    assert all(a.stop == b.start for a, b in pairwise(spans))
+    assert dot_roundings(512) == 512
+    assert dot_roundings(d) < 2500
+    row = np.full((2, d), 2.0**-54)
+    row[:, 0], row[1] = 1.0 - 2.0**-30, row[1] * np.linspace(0.5, 1, d)
+    f = np.ones((1, 1, d))
+    exact = np.array([np.dot(r.astype(np.longdouble), f[0, 0].astype(np.longdouble)) for r in row])
+    for storage in ("dense", "csr"):
+        Z = Problem([row], Logistic(), SquaredL2(), 1.0, 1.0, storage=storage).margins(f)[:, 0]
+        assert (np.abs(Z - exact) <= dot_roundings(d) * 2.0**-53 * np.abs(exact)).all()
+    one_by_one = np.cumsum(row[0] * f[0, 0])[-1]
+    assert abs(one_by_one - exact[0]) > 10 * dot_roundings(d) * 2.0**-53 * abs(exact[0])
+
+
+@pytest.fixture
+def ledgers(tmp_path):
+    made = {}
+    for node in ("0", "1"):
+        made[node] = Ledger.create(tmp_path / f"{node}.ledger", node, who="test", at=AT)
+        made[node].set_cap(Cap.of(10.0, 1e-5), who="test", at=AT)
+    yield made
+    for ledger in made.values():
+        ledger.close()
+
+
+@pytest.mark.parametrize("mechanism", [Dual(), Primal()], ids=str)
+@pytest.mark.parametrize("last", [1, 3])
+def test_a_round_that_fails_is_charged_and_never_drawn_again(ledgers, mechanism, last, monkeypatch):
+    def run(**how):
+        books = Books(ledgers, "run", dataset="rows", who="test", clock=lambda: AT, resume=True)
+        return simulate(
+            shards(20, 3), PAIR, mechanism=mechanism, schedule=0.1, rounds=3, books=books, rho=1e-3, eta=0.01,
+            **how,
+        )  # fmt: skip
+
+    solved = []
+
+    def stops(*args, **kwargs):
+        solved.append(1)
+        return solve(*args, **kwargs, **({"max_iterations": 1} if len(solved) == last else {}))
+
+    monkeypatch.setattr(admm, "solve", stops)
+    with pytest.raises(NotCertified, match="nothing is released"):
+        run()
+    monkeypatch.setattr(admm, "solve", solve)
+    for ledger in ledgers.values():
+        assert ledger.rounds("run") == list(range(1, last + 1))
+        assert ledger.is_closed("run")
+        assert {event.round for event in ledger.counted()} == set(range(1, last + 1))
+    before = len(solved)
+    with pytest.raises(BudgetRefused, match=r"closed; reserve another|never drawn again"):
+        run()
+    assert len(solved) == before
+    assert ledgers["0"].message("run", last) == b""
