@@ -46,9 +46,46 @@ def test_its_penalty_is_the_stated_one(epsilon):
 
 
 def test_unequal_nodes_are_judged_by_their_noise():
-    even = plan([100] * 5, RING, 10, epsilon=1.0, delta=1e-5)
-    mixed = plan([100, 100, 100, 100, 10**6], RING, 10, epsilon=1.0, delta=1e-5)
+    how = {"epsilon": 1.0, "delta": 1e-5, "weights": "equal"}
+    even, mixed = plan([100] * 5, RING, 10, **how), plan([100, 100, 100, 100, 10**6], RING, 10, **how)
     assert mixed.eta / even.eta == pytest.approx(np.sqrt(0.8), rel=1e-3)
+
+
+def test_where_rows_weigh_the_same_only_their_mean_number_counts():
+    even, mixed = (plan(counts, RING, 10, epsilon=1.0, delta=1e-5) for counts in ([100] * 5, [20, 5, 175, 280, 20]))
+    assert (mixed.weights, mixed.C) == ("rows", 1.0)
+    assert (mixed.eta, mixed.rho, *mixed.alphas) == pytest.approx((even.eta, even.rho, *even.alphas))
+    with pytest.raises(DeclarationError, match="weights is 'votes'; expected 'rows'"):
+        plan([100] * 5, RING, 10, epsilon=1.0, delta=1e-5, weights="votes")
+
+
+@pytest.mark.parametrize(
+    ("counts", "weights", "named"),
+    [
+        ([100] * 5, "rows", []),
+        ([100, 100, 100, 100, 60], "rows", []),
+        ([100, 100, 100, 100, 30], "rows", ["4"]),
+        ([20, 8000, 8000, 8000, 20], "rows", ["0", "4"]),
+        ([20, 8000, 8000, 8000, 8000], "equal", ["0"]),
+        ([4000, 8000, 8000, 8000, 8000], "equal", ["0"]),
+        ([6000, 8000, 8000, 8000, 8000], "equal", []),
+        ([7], "rows", []),
+    ],
+)
+def test_nodes_that_bring_more_noise_than_signal_are_named(counts, weights, named):
+    """Signal over noise of the sum is the sum of C_p over the root of the sum of their noises' squares, by hand here."""
+    nodes = Topology.family("ring", len(counts))
+    said = [r for r in plan(counts, nodes, 10, epsilon=1.0, delta=1e-5, weights=weights).reasons if "more noise than" in r]
+    assert bool(said) == bool(named)
+    for name in named:
+        assert f"{name!r}" in said[0]
+    B = np.array(counts, dtype=float)
+    signal, noise = (B, np.ones(len(B))) if weights == "rows" else (np.ones(len(B)), 1 / B**2)
+    ratio = signal.sum() / np.sqrt(noise.sum())
+    for p, name in enumerate(nodes.nodes):
+        rest = np.arange(len(B)) != p
+        better = rest.any() and signal[rest].sum() / np.sqrt(noise[rest].sum()) > ratio
+        assert better == (name in named)
 
 
 def test_one_node_alone():

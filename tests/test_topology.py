@@ -30,7 +30,7 @@ def test_family_is_a_simple_connected_graph(name, nodes):
     assert len(made) == nodes
     assert made.name == name
     np.testing.assert_array_equal(adjacency, adjacency.T)
-    np.testing.assert_array_equal(np.diag(adjacency), 0)
+    np.testing.assert_array_equal(np.diag(adjacency), nodes == 1)
     assert set(adjacency.ravel()) <= {0, 1}
     assert nx.is_connected(nx.from_numpy_array(adjacency))
     np.testing.assert_array_equal(made.degrees, adjacency.sum(axis=1))
@@ -46,7 +46,7 @@ def test_family_is_a_simple_connected_graph(name, nodes):
         ("star", {}, 5, [4, 1, 1, 1, 1]),
         ("complete", {}, 5, [4] * 5),
         ("complete", {}, 2, [1, 1]),
-        ("star", {}, 1, [0]),
+        ("star", {}, 1, [1]),
         ("grid", {}, 12, [2, 3, 3, 2, 3, 4, 4, 3, 2, 3, 3, 2]),  # 3 x 4
         ("grid", {}, 5, [1, 2, 2, 2, 1]),  # a prime: a path
         ("random_regular", {}, 20, [4] * 20),
@@ -165,8 +165,8 @@ def test_neighbours_are_sorted_however_edges_came(edges):
 
 def test_alone_with_itself():
     made = Topology.from_edges([], nodes=["only"])
-    assert (made.edges, made.degrees.tolist(), made.adjacency.shape) == ((), [0.0], (1, 1))
-    assert made.neighbours(0).tolist() == []
+    assert (made.edges, made.degrees.tolist(), made.adjacency.shape) == ((), [1.0], (1, 1))
+    assert made.neighbours(0).tolist() == [0]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from dynadp.data import Schema, Shard
 from dynadp.errors import DataError, DeclarationError
 from dynadp.losses import HuberHinge, Logistic, Loss, SmoothedHinge
 from dynadp.noise import Draws, Keyed, System
+from dynadp.objective import Weights
 from dynadp.planner import MECHANISMS, Constants, Plan, plan
 from dynadp.privacy.accountant import check_delta, network
 from dynadp.privacy.events import Event
@@ -59,7 +60,7 @@ def _has_probabilities(estimator: "NetworkClassifier") -> bool:
 
 
 class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """min over f of sum_p (C/B_p) sum_i L(y_i f.z_i) + rho R(f), at P nodes that exchange messages: a linear classifier.
+    """min over f of sum_p (C_p/B_p) sum_i L(y_i f.z_i) + rho R(f), at P nodes that exchange messages: a linear classifier.
 
     z = (x/data_norm, 1)/sqrt(2), or x/data_norm without an intercept: a row within ``data_norm`` has norm at most 1, and a
     longer one is scaled down to norm 1, intercept and all. That leaves every sign of f.z (and which of several is largest) as
@@ -91,6 +92,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         R; ||f||^2/2 by default.
     C, rho, eta
         The paper's; with epsilon they must be left alone.
+    weights
+        ``rows``: every row weighs the same, C_p = C B_p/mean(B). ``equal``: every node does, C_p = C, as in the paper.
     tol
         Without a mechanism: the certified distance from the optimum, as a share of its norm.
     data_norm
@@ -158,6 +161,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         C: float = 1.0,
         rho: float = 1e-4,
         eta: float | None = None,
+        weights: Weights = "rows",
         tol: float = 1e-6,
         data_norm: float | None = None,
         schema: Schema | None = None,
@@ -169,7 +173,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.epsilon, self.delta, self.alpha, self.rounds, self.mechanism = epsilon, delta, alpha, rounds, mechanism
         self.topology, self.nodes, self.loss, self.margin, self.regularizer = topology, nodes, loss, margin, regularizer
-        self.C, self.rho, self.eta, self.tol, self.data_norm, self.schema = C, rho, eta, tol, data_norm, schema
+        self.C, self.rho, self.eta, self.weights, self.tol = C, rho, eta, weights, tol
+        self.data_norm, self.schema = data_norm, schema
         self.fit_intercept, self.classes, self.ledger, self.start = fit_intercept, classes, ledger, start
         self.random_state = random_state
 
@@ -366,13 +371,14 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             mechanism=str(self.mechanism),
             centring=self.schema is not None and self.schema.centre is None,
             features=None if self.schema is None else len(self.schema.features) - bool(self.schema.intercept),
+            weights=self.weights,
             constants=shared(constants, problems),
         )
 
     def _how(self, problems: int) -> dict[str, Any]:
         """What :func:`~dynadp.problems.solve` hands on."""
         if self.plan_ is not None:
-            chosen = {name: getattr(self.plan_, name) for name in ("mechanism", "loss", "C", "rho", "eta")}
+            chosen = {name: getattr(self.plan_, name) for name in ("mechanism", "loss", "C", "weights", "rho", "eta")}
             chosen |= {"rounds": self.plan_.rounds // problems, "schedule": self.plan_.schedule(self.topology_.nodes)}
             return {**chosen, "regularizer": self.regularizer}
         loss = self.loss
@@ -382,7 +388,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             loss = LOSSES[loss]() if self.margin is None else LOSSES[loss](margin=self.margin)
         elif self.margin is not None:
             raise DeclarationError("margin is given beside a Loss, which has its own; leave it out")
-        own = {"loss": loss, "C": self.C, "rho": self.rho, "eta": self.eta, "regularizer": self.regularizer}
+        own = {"loss": loss, "C": self.C, "weights": self.weights, "rho": self.rho, "eta": self.eta}
+        own["regularizer"] = self.regularizer
         if self.mechanism is None:
             most = 1000 if self.rounds is None else self.rounds
             return {**own, "rounds": most, "mechanism": None, "acceleration": Acceleration(distance=self.tol)}

@@ -176,7 +176,7 @@ def plan(
     shared = shares(C, B, weights)
     q = constants.pull * T / (float(np.mean((C * B / shared * mus) ** -2.0) ** -0.5) * sqrt(P))
     rho = constants.ridge * q
-    eta = (q - rho) / (2 * max(float(topology.degrees.mean()), 1.0)) if P > 1 else q
+    eta = (q - rho) / (2 * float(topology.degrees.mean()))
     loss, chosen = Logistic(constants.margin), MECHANISMS[mechanism]
     features = dimension - 1 if features is None else features
     share = constants.centring if centring and features else 0.0
@@ -209,6 +209,7 @@ def plan(
         "the model is the mean of all nodes' messages of the last half of the rounds: averaging released vectors is free",
         f"in total epsilon = {up(total.epsilon)} at delta = {delta:g} for anybody with a row at one node",
         *doubts(delta, counts),
+        *_burdens(nodes, shared, (shared / (B * mus)) ** 2),
     )
     centrings = tuple((weight * alphas).tolist()) if share else ()
     numbers = C, rho, eta, T, tuple(alphas.tolist()), centrings
@@ -270,6 +271,21 @@ def doubts(delta: float, counts: Sequence[float]) -> tuple[str, ...]:
     if delta * least < 1:
         return ()
     return (f"DELTA IS LARGE: {delta:g} is not below one over the {least:g} rows of the smallest node; give less, as 1e-5",)
+
+
+def _burdens(nodes: Sequence[str], signal: Array, noise: Array) -> tuple[str, ...]:
+    """Which nodes lower sum(signal)/sqrt(sum(noise)), signal over noise in the sum of all nodes: the rest would do better alone.
+
+    Where rows weigh the same and all have one total, these are nodes with fewer rows than about half of the mean.
+    """
+    ratio = signal.sum() / sqrt(noise.sum())
+    rest, left = signal.sum() - signal, noise.sum() - noise
+    worse = np.flatnonzero(rest > ratio * np.sqrt(left)) if len(nodes) > 1 else np.zeros(0, int)
+    if not worse.size:
+        return ()
+    names = ", ".join(repr(nodes[p]) for p in worse[:5]) + (f" and {len(worse) - 5} more" if len(worse) > 5 else "")
+    bring = "brings" if len(worse) == 1 else "bring"
+    return (f"{names} {bring} more noise than signal: the model would be more accurate without, or with more rows there",)
 
 
 def planning(counts: Array, degrees: Array, dimension: int, C: float | Array, rho: float, eta: float, loss: Loss) -> Public:

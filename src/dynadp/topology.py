@@ -67,7 +67,13 @@ class Topology:
 
     @cached_property
     def adjacency(self) -> csr_array:
-        """P x P, 1 where two nodes are neighbours; columns sorted in each row."""
+        """P x P, 1 where two nodes are neighbours; columns sorted in each row.
+
+        A node that is alone is its own neighbour: eta then pulls it towards its last message, as it does on any network whose
+        nodes agree, and rounds are steps of the proximal point method.
+        """
+        if len(self) == 1:
+            return csr_array(np.ones((1, 1)))
         pairs = np.array(self._edges, dtype=np.int32).reshape(-1, 2)
         rows, columns = np.concatenate([pairs, pairs[:, ::-1]]).T
         matrix = csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(self), len(self)))

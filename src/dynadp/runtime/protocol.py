@@ -96,8 +96,8 @@ class Part:
 
     @cached_property
     def neighbours(self) -> tuple[str, ...]:
-        """Those it exchanges messages with, in the topology's order."""
-        return tuple(self.topology.nodes[j] for j in self.topology.neighbours(self.index))
+        """Those it exchanges messages with, in the topology's order; nobody where it is alone."""
+        return tuple(self.topology.nodes[j] for j in self.topology.neighbours(self.index) if j != self.index)
 
     @cached_property
     def releases(self) -> Releases:
@@ -250,5 +250,5 @@ def differences(mine: Any, theirs: Any, place: str = "") -> list[str]:
     return [] if mine == theirs else [f"{place}: {mine!r} here, {theirs!r} there"]
 
 
-def _sum(vectors: list[Array], like: Array) -> Array:
-    return np.sum(vectors, axis=0)[None, None] if vectors else np.zeros_like(like)
+def _sum(vectors: list[Array], own: Array) -> Array:
+    return np.sum(vectors, axis=0)[None, None] if vectors else own  # who is alone is its own neighbour

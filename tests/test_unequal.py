@@ -1,0 +1,86 @@
+"""Nodes of very unequal sizes, tiny ones and one alone: what they cost in accuracy, and what weighs the same."""
+
+import numpy as np
+import pytest
+
+from dynadp import NetworkClassifier
+from dynadp.datasets import census
+from dynadp.errors import DeclarationError
+from dynadp.noise import Sweep
+from dynadp.objective import shares
+from dynadp.planner import plan
+from dynadp.runtime.simulation import simulate
+from dynadp.topology import Topology
+
+DRAWS = 12
+
+
+@pytest.fixture(scope="module")
+def rows():
+    data = census(12_000, seed=5)
+    return data, data.schema.rows(data.test).toarray(), data.schema.labels(data.test)
+
+
+def error(rows, sizes, weights="rows", epsilon=1.0, draws=DRAWS):
+    """Mean test error of the planned run with rows dealt out by these sizes, in points."""
+    data, X, y = rows
+    ring = Topology.family("ring", len(sizes))
+    parts = np.split(np.random.default_rng(0).permutation(sum(sizes)), np.cumsum(sizes)[:-1])
+    shards = data.shards(parts, names=ring.nodes)
+    p = plan(list(sizes), ring, data.schema.dimension, epsilon=epsilon, delta=1e-5, centring=False, weights=weights)
+    run = simulate(
+        shards, ring, loss=p.loss, C=p.C, weights=p.weights, rho=p.rho, eta=p.eta, rounds=p.rounds, mechanism=p.mechanism,
+        schedule=p.schedule(ring.nodes), draws=Sweep(1), replicas=draws,
+    )  # fmt: skip
+    return 100 * float(np.mean(np.where(X @ run.models()[0].T > 0, 1, -1) != y[:, None]))
+
+
+def test_one_node_does_as_well_as_two(rows):
+    assert error(rows, [12_000]) < error(rows, [6_000, 6_000]) + 0.1
+
+
+def test_a_tiny_node_and_very_unequal_ones_lose_little(rows):
+    equal = error(rows, [1_200] * 10)
+    assert error(rows, [1_331] * 9 + [21]) < equal + 0.3
+    zipf = [4_236, 2_118, 1_412, 1_059, 847, 706, 605, 529, 468, 20]
+    assert error(rows, zipf) < equal + 0.5
+    assert error(rows, zipf, "equal") > equal + 3  # the paper's weights: a row of the smallest weighs 212 times as much
+
+
+@pytest.mark.slow
+def test_twenty_nodes_of_zipf_sizes_lose_less_than_a_third_of_a_point(adult_data):
+    X, y = adult_data.schema.rows(adult_data.test).toarray(), adult_data.schema.labels(adult_data.test)
+    n = len(adult_data.train["age"])
+    share = 1 / np.arange(1, 20)
+    sizes = (share / share.sum() * (n - 20)).astype(int)
+    sizes[0] += n - 20 - sizes.sum()
+    uneven = [*np.random.default_rng(0).permutation(sizes).tolist(), 20]
+    even = [n // 20 + (i < n % 20) for i in range(20)]
+    given = adult_data, X, y
+    assert error(given, uneven, draws=24) < error(given, even, draws=24) + 0.3
+    assert error(given, [n], draws=24) < error(given, [n // 2, n - n // 2], draws=24) + 0.1
+
+
+def test_shares():
+    assert shares(2.0, [10, 30]).tolist() == [1.0, 3.0]
+    assert shares(2.0, [10, 30], "equal").tolist() == [2.0, 2.0]
+    with pytest.raises(DeclarationError, match="weights is 'nodes'"):
+        shares(1.0, [1], "nodes")
+
+
+def test_the_estimator_weighs_rows_alike_unless_told():
+    """Without a mechanism the optimum is that of all rows in one place, or that of equally heavy nodes."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3)) / 4
+    y = np.where(X[:, 0] + 0.3 * rng.normal(size=400) > 0, 1, 0)
+    owner = np.where(np.arange(400) < 380, "large", "small")
+    y[owner == "small"] = 1 - y[owner == "small"]
+
+    def fitted(nodes, **how):
+        graph = Topology.from_edges([("large", "small")] if len(set(nodes)) > 1 else [], sorted(set(nodes)))
+        how = {"mechanism": None, "topology": graph, "data_norm": 3.0, "rho": 1e-3, "tol": 1e-7} | how
+        return NetworkClassifier(**how).fit(X, y, nodes=nodes)
+
+    pooled = fitted(np.full(400, "all"))
+    np.testing.assert_allclose(fitted(owner).coef_, pooled.coef_, rtol=1e-4)
+    assert np.linalg.norm(fitted(owner, weights="equal").coef_ - pooled.coef_) > 0.1 * np.linalg.norm(pooled.coef_)
