@@ -171,7 +171,8 @@ class Job:
         C, rho = training.C or 1.0, training.rho or 1e-4
         end = simulate(
             [local_shard(self.schema, self.tables[p], p) for p in self.topology.nodes], self.topology, loss=loss,
-            regularizer=regularizer, C=C, weights=training.weights, rho=rho, eta=training.eta or default_eta(self.topology, loss, C, rho),
+            regularizer=regularizer, C=C, weights=training.weights, rho=rho,
+            eta=training.eta or default_eta(self.topology, loss, C, rho),
             rounds=training.rounds or PLAIN_ROUNDS, acceleration=Acceleration(gap=PLAIN_GAP), on_round=note,
         )  # fmt: skip
         statement = {"protected": False, "statement": "Algorithm 1 sends exact vectors: nothing is protected."}

@@ -274,7 +274,7 @@ def doubts(delta: float, counts: Sequence[float]) -> tuple[str, ...]:
 
 
 def _burdens(nodes: Sequence[str], signal: Array, noise: Array) -> tuple[str, ...]:
-    """Which nodes lower sum(signal)/sqrt(sum(noise)), signal over noise in the sum of all nodes: the rest would do better alone.
+    """Which nodes lower sum(signal)/sqrt(sum(noise)), signal over noise in the sum over nodes: the rest would do better alone.
 
     Where rows weigh the same and all have one total, these are nodes with fewer rows than about half of the mean.
     """
