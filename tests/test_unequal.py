@@ -1,9 +1,15 @@
 """Nodes of very unequal sizes, tiny ones and one alone: what they cost in accuracy, and what weighs the same."""
 
+import json
+import shlex
+from pathlib import Path
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from dynadp import NetworkClassifier
+from dynadp.cli import main
 from dynadp.datasets import census
 from dynadp.errors import DeclarationError
 from dynadp.noise import Sweep
@@ -84,3 +90,35 @@ def test_the_estimator_weighs_rows_alike_unless_told():
     pooled = fitted(np.full(400, "all"))
     np.testing.assert_allclose(fitted(owner).coef_, pooled.coef_, rtol=1e-4)
     assert np.linalg.norm(fitted(owner, weights="equal").coef_ - pooled.coef_) > 0.1 * np.linalg.norm(pooled.coef_)
+
+
+def test_run_files_say_what_weighs_the_same_and_check_names_nodes_that_bring_noise(tmp_path, monkeypatch):
+    data = census(1_500, seed=4, nodes=3)
+    monkeypatch.chdir(tmp_path)
+    names = list(data.train)
+    for node, rows in (("north", slice(0, 1000)), ("south", slice(1000, 1480)), ("tiny", slice(1480, None))):
+        lines = [
+            ",".join(names),
+            *(",".join(map(str, cells)) for cells in zip(*(data.train[c][rows] for c in names), strict=True)),
+        ]
+        Path(f"{node}.csv").write_text("\n".join(lines) + "\n")
+    shell("init . --node north=north.csv --node south=south.csv --node tiny=tiny.csv --label income --negative low "
+          "--positive high --numeric age:17:90 --numeric hours:0:99 --epsilon 2")  # fmt: skip
+    for node in ("north", "south", "tiny"):
+        shell(f"ledger cap {node}.sqlite --node {node} --epsilon 2 --delta 1e-5")
+    text = Path("run.toml").read_text()
+    assert "'tiny' brings more noise than signal" in " ".join(shell("check run.toml").split())
+    plans = {}
+    for weights in ("rows", "equal"):
+        Path("run.toml").write_text(text + f'\n[training]\nweights = "{weights}"\n')
+        plans[weights] = json.loads(shell("check run.toml --json"))["plan"]
+        assert plans[weights]["weights"] == weights
+    assert plans["equal"]["eta"] > 5 * plans["rows"]["eta"]  # the tiny node's noise asks for it
+    assert json.loads(shell("train run.toml --json"))["protected"]
+    assert json.loads(Path("runs/first/run.json").read_text())["config"]["plan"]["weights"] == "equal"
+
+
+def shell(line):
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(main, shlex.split(line))
+    assert result.exit_code == 0, result.output
+    return result.stdout
