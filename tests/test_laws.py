@@ -155,8 +155,10 @@ def test_ratios_of_bessel_functions_are_bounded_from_above_and_closely(d):
     i, k = ive(nu + 1, t) / ive(nu, t), kve(nu + 1, t) / kve(nu, t)
     found = laws._i_ratio(nu, t), np.array([laws._k_ratio(d, float(at)) for at in t])
     assert len(t) > 15
-    assert (i * (1 - 1e-12) <= found[0]).all() and (found[0] <= i * (1 + 4e-7)).all()
-    assert (k * (1 - 1e-12) <= found[1]).all() and (found[1] <= k * (1 + 1e-9)).all()
+    assert (i * (1 - 1e-12) <= found[0]).all()
+    assert (found[0] <= i * (1 + 4e-7)).all()
+    assert (k * (1 - 1e-12) <= found[1]).all()
+    assert (found[1] <= k * (1 + 1e-9)).all()
 
 
 @pytest.mark.parametrize("d", [2, 3, 10, 105, 10_000])
