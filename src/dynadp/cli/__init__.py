@@ -261,7 +261,7 @@ def predict(model: str, data: str, separator: str | None) -> None:
     "--rows",
     type=click.IntRange(min=1),
     metavar="N",
-    help="A public number of private rows; needed where the schema drops some.",
+    help="A public number of private rows; needed where the schema drops rows.",
 )
 @JSON
 def evaluate(
