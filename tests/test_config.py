@@ -90,6 +90,9 @@ def test_mistakes_between_parts_are_all_reported(load):
         (("seed = 3", ""), "no ledger for north, south"),
         (("[privacy]", "[topology]\nfamily = 'web'\n[privacy]"), "family must be one of ring"),
         (("[privacy]", "[topology]\nedges = [['north', 'south']]\ngraphml = 'x'\n[privacy]"), "not both"),
+        (("[privacy]", "[topology]\nedges = [['north', 'south', 2]]\n[privacy]"), "edges have no weights here"),
+        (("[privacy]", "[topology]\nedges = [['north', 'south', 'x']]\n[privacy]"), "edges have no weights here"),
+        (("[privacy]", "[training.loss]\nname = 'huber_hinge'\nmargin = -0.5\n[privacy]"), "margin must be above -width"),
         (('schema = "schema.toml"', 'schema = "s"\nfile = "all.csv"'), "name its node_column"),
         (("[privacy]", "[evaluation]\nfile = 'x'\npublic = false\n[privacy]"), "evaluation.public"),
         (("name = \"north\"", 'name = "no\\u0007rth"'), "nodes.0.name"),
@@ -143,6 +146,8 @@ def test_regularizers(load):
 def test_graphs_of_edges_and_files(load, tmp_path):
     import networkx as nx
 
+    run = load(GOOD.replace("[privacy]", "[topology]\nedges = [['south', 'north', 1.0]]\n[privacy]"))
+    assert run.graph(tmp_path).edges == ((0, 1),)
     run = load(GOOD.replace("[privacy]", "[topology]\nedges = [['south', 'north']]\n[privacy]"))
     assert run.graph(tmp_path).nodes == ("north", "south")
     nx.write_graphml(nx.Graph([("south", "north")]), tmp_path / "g.graphml")

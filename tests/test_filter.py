@@ -134,3 +134,30 @@ def test_huge_losses_do_not_fit(alpha):
     assert cap.admits([], primal(alpha, 105, 1)) is None
     assert cap.odometer(primal(alpha, 105, 1)) == pytest.approx(alpha)
     assert cap.affordable([], primal(alpha, 105, 1)) == 0
+
+
+def test_large_vectors_do_not_break_the_filter():
+    """alpha = 5 in 10^5 dimensions is as mild as 0.016 in one; order x alpha is 200 here."""
+    cap = Cap.of(0.5, 1e-5)
+    first = primal(5.0, 100_000, 5)
+    assert 150 < 5 * cap.order < 400
+    assert cap.spent(first)[1] == pytest.approx(5 * cap.order * 25 / 2e5, rel=1e-3)
+    assert cap.admits(first, first) == "renyi"
+    assert cap.spent(dual(5.0, 100_000, 5, 1e-6))[1] < 3 * cap.spent(first)[1]
+
+
+def test_a_lost_run_is_made_good_by_lowering_epsilon_and_delta():
+    """Two releases by Laplace noise; the first is missing in the ledger. Epsilons at one delta do not add, deltas add too."""
+    lost, later, delta = primal(1.0, 1, 1), primal(1.0, 1, 1), 0.3
+
+    def left(epsilon, d):
+        return Cap.of(epsilon - total(lost, d).epsilon, delta - d if d < delta else delta)
+
+    together = total(lost + later, delta).epsilon
+    naive = 2 * total(lost, delta).epsilon + 1e-6
+    assert left(naive, delta).admits([], later) == "plan"  # the same delta twice
+    assert naive < 0.8 * together
+    halved = 2 * total(lost, delta / 2).epsilon + 1e-6
+    assert left(halved, delta / 2).admits([], later) == "plan"
+    assert left(halved - 1e-3, delta / 2).admits([], later) is None
+    assert halved >= together

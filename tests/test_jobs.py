@@ -383,6 +383,41 @@ def test_rows_that_the_schema_drops_have_no_prediction(place, data):
     assert dynadp("predict runs/long some.csv").stdout.splitlines()[2] == ","
 
 
+def test_a_charged_evaluation_shows_no_number_that_depends_on_dropped_rows(place, data):
+    """How many rows stay is private: neither shown nor used, so a row may also be replaced by one that is dropped."""
+    Path("run.toml").write_text(ALPHA.replace("rounds = 60", "rounds = 3"))
+    Path("schema.toml").write_text(Path("schema.toml").read_text().replace("missing = 53.5", 'missing = "drop"'))
+    answer("train run.toml --json")
+    caps(5000)
+    table = {name: cells[:400].astype(object) for name, cells in data.test.items()}
+    shown = []
+    for missing in (0, 1, 150, 400):
+        table["age"][:missing] = "?"
+        write_csv("some.csv", table)
+        shown.append(answer("evaluate runs/long some.csv --ledger north.sqlite --alpha 1000 --rows 390 --json"))
+        if missing < 400:
+            public = answer("evaluate runs/long some.csv --public --json")
+            assert public["rows"] == 400 - missing
+            right = public["accuracy"] * public["rows"]
+            assert shown[-1]["accuracy"] == pytest.approx(min(right / 390, 1), abs=1e-3)
+    assert {(found["rows"], found["noise"]) for found in shown} == {(390, 1 / 390_000)}
+    assert shown[-1]["accuracy"] <= 1e-3
+    refused = dynadp("evaluate runs/long some.csv --ledger north.sqlite --alpha 1")
+    assert refused.exit_code == 2
+    assert "declare a public number with --rows N" in refused.output
+
+
+def test_rows_of_an_evaluation_are_declared_only_where_they_are_not_known(place):
+    caps()
+    answer("train run.toml --epsilon 0.5 --json")
+    rows = len(Path("public.csv").read_text().splitlines()) - 1
+    assert answer(f"evaluate runs/first public.csv --ledger north.sqlite --alpha 0.1 --rows {rows} --json")["rows"] == rows
+    wrong = dynadp("evaluate runs/first public.csv --ledger north.sqlite --alpha 0.1 --rows 7")
+    assert wrong.exit_code == 2
+    assert f"--rows is 7, but public.csv has {rows} rows and none are dropped" in wrong.output
+    assert dynadp("evaluate runs/first public.csv --public --rows 7").exit_code == 2
+
+
 def test_init_asks_when_it_can_and_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = dynadp("init . --node a=a.csv")

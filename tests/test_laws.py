@@ -1,10 +1,12 @@
 """How one release's privacy loss is distributed: exact where it is claimed to be exact, never below the truth."""
 
+from decimal import MAX_EMAX, MIN_EMIN, Decimal, localcontext
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import roots_genlaguerre, roots_jacobi
+from scipy.special import betaln, gammaln, ive, kve, logsumexp, roots_genlaguerre, roots_jacobi
 
 from contracts.law import ORDERS, LawContract
 from dynadp.privacy import laws
@@ -62,6 +64,101 @@ def test_the_renyi_curve_of_a_shift_is_the_exact_one_from_above(d, alpha):
     for order, bound in zip(ORDERS[:-1], Shift(alpha, d).renyi(ORDERS[:-1]), strict=True):
         exact = np.log(np.sum(weight * np.exp((order - 1) * loss))) / (order - 1)
         assert exact * (1 - 1e-6) <= bound <= exact * 1.004
+
+
+def log_integral(log_of, d, most, nodes=200):
+    """ln of the integral of e^log_of over radii and angles: Gauss rules where it is not negligible, all in logarithms."""
+    x, w = np.polynomial.legendre.leggauss(nodes)
+    box = [(max(d - 60 * np.sqrt(d), 1e-9), d + 60 * np.sqrt(d) + 800), (0.0, most)]
+    for _ in range(40):  # there is one peak; boxes shrink until they hold it and little more
+        r, angle = (low + (high - low) * (1 + x) / 2 for low, high in box)
+        log = log_of(r[:, None], angle) - r[:, None] + (d - 1) * np.log(r[:, None])
+        kept = log > log.max() - 60
+        new = []
+        for axis, at_nodes, (low, high) in ((1, r, box[0]), (0, angle, box[1])):
+            at = np.flatnonzero(kept.any(axis=axis))
+            new.append((at_nodes[at[0] - 1] if at[0] else low, at_nodes[at[-1] + 1] if at[-1] + 1 < nodes else high))
+        if all(b - a > 0.7 * (high - low) for (a, b), (low, high) in zip(new, box, strict=True)):
+            break
+        box = new
+    area = np.log(box[0][1] - box[0][0]) + np.log(box[1][1] - box[1][0]) - np.log(4)
+    return logsumexp(log, b=np.outer(w, w)) + area - gammaln(d)
+
+
+def grown(r, a, cosine):
+    """sqrt(r^2 + 2 r a cosine + a^2) - r, without the difference of two large numbers."""
+    more = a * (a + 2 * r * cosine)
+    return more / (np.sqrt(np.maximum(r**2 + more, 0)) + r)
+
+
+def divergence(order, alpha, d):
+    """(1/(A-1)) ln E e^((A-1) loss) of a shift."""
+    norm = 0.5 * np.log(np.pi) + gammaln((d - 1) / 2) - gammaln(d / 2)
+    found = log_integral(
+        lambda r, angle: (order - 1) * grown(r, alpha, -np.cos(angle)) + (d - 2) * np.log(np.sin(angle)), d, np.pi
+    )
+    return (found - norm) / (order - 1)
+
+
+def jacobian_divergence(order, law):
+    """(1/(A-1)) ln E of the formula for Algorithm 2, sqrt(b) = sin(angle)."""
+    a, m, k, d = order - 1, law.rows, law.dimension / 2 - law.rows, law.dimension
+
+    def log_of(r, angle):
+        M = law.abar + grown(r, law.ah, np.sin(angle))
+        large = np.maximum(a * M, 1)
+        bracket = large + np.log(np.exp(a * M - large) - (1 - a * np.expm1(-M)) * np.exp(-large) + np.exp(-large))
+        return bracket + (2 * m - 1) * np.log(np.sin(angle)) + (2 * k - 1) * np.log(np.cos(angle))
+
+    return (log_integral(log_of, d, np.pi / 2) - betaln(m, k) + np.log(2)) / a
+
+
+@pytest.mark.parametrize("d", [2, 3, 105, 10_000, 100_000, 1_000_000])
+@pytest.mark.parametrize("alpha", [1.0, 10.0, 47.0, 290.0])
+def test_the_renyi_curve_of_a_shift_stays_exact_however_large_order_times_alpha(d, alpha):
+    """It was lost once order x alpha passed about 130: what was charged for far radii grew like e^(order alpha)."""
+    orders = (1.5, 4.0, 12.0, 40.0, 150.0, 1000.0)
+    for order, bound in zip(orders, Shift(alpha, d).renyi(orders), strict=True):
+        exact = divergence(order, alpha, d)
+        noise = 1e-15 * d * (1 + np.log(d)) / (order - 1)  # what logarithms of factorials leave of digits
+        kink = 1e-5 if d <= 3 else 0.0  # of the loss at r = alpha, where Gauss rules converge slowly
+        assert exact * (1 - kink) - noise <= bound <= exact * (1 + kink + 1e-6) + noise
+
+
+@pytest.mark.parametrize(("d", "rows"), [(105, 1), (105, 4), (10_000, 1), (100_000, 1), (100_000, 3), (1_000_000, 1)])
+@pytest.mark.parametrize("alpha", [4.0, 47.0, 290.0])
+def test_the_bound_on_a_jacobian_loss_does_not_collapse_at_large_orders(d, rows, alpha):
+    law = Jacobian(1e-4 * alpha, alpha - 1e-4 * alpha, d, rows)
+    orders = (2.0, 4.0, 12.0, 40.0, 150.0, 1000.0)
+    for order, bound in zip(orders, law.renyi(orders), strict=True):
+        exact = jacobian_divergence(order, law)
+        noise = 1e-15 * d * (1 + np.log(d)) / (order - 1)
+        assert exact * (1 - 1e-6) - noise <= bound <= exact * 1.08 + noise
+
+
+@pytest.mark.parametrize("alpha", [1e-9, 1e-3, 1.0, 20.0, 290.0])
+def test_the_renyi_curve_of_the_laplace_mechanism_is_known(alpha):
+    """A/(2A-1) e^((A-1) alpha) + (A-1)/(2A-1) e^(-A alpha) (Mironov 2017), here in many digits."""
+    orders = (1.001, 1.5, 8.0, 500.0, 1e6)
+    for order, bound in zip(orders, Shift(alpha, 1).renyi(orders), strict=True):
+        with localcontext(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN):
+            A, a = Decimal(order), Decimal(alpha)
+            moment = A / (2 * A - 1) * ((A - 1) * a).exp() + (A - 1) / (2 * A - 1) * (-A * a).exp()
+            exact = float(moment.ln() / (A - 1))
+        assert exact <= bound <= exact * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("d", [2, 3, 8, 105, 300, 301])
+def test_ratios_of_bessel_functions_are_bounded_from_above_and_closely(d):
+    nu, t = d / 2 - 1, np.geomspace(1e-3, 600, 60)
+    t = t[(ive(nu + 1, t) > 1e-280) & np.isfinite(kve(nu + 1, t))]
+    i, k = ive(nu + 1, t) / ive(nu, t), kve(nu + 1, t) / kve(nu, t)
+    found = laws._i_ratio(nu, t), np.array([laws._k_ratio(d, float(at)) for at in t])
+    assert len(t) > 15
+    assert (i * (1 - 1e-12) <= found[0]).all()
+    assert (found[0] <= i * (1 + 4e-7)).all()
+    assert (k * (1 - 1e-12) <= found[1]).all()
+    assert (found[1] <= k * (1 + 1e-9)).all()
 
 
 @pytest.mark.parametrize("d", [2, 3, 10, 105, 10_000])

@@ -64,6 +64,14 @@ def test_margin_must_be_finite():
         Logistic(margin=np.nan)
 
 
+@pytest.mark.parametrize(("width", "margin"), [(0.5, -0.5), (0.5, -3.0), (2.0, -2.0)])
+def test_a_hinge_that_is_flat_at_zero_is_refused(width, margin):
+    """L(0) = 0: the zero vector is optimal whatever the rows say."""
+    with pytest.raises(DeclarationError, match=r"margin is -.*L\(0\) = 0.*expected a margin above -width"):
+        HuberHinge(width, margin)
+    check_loss(HuberHinge(width, -0.9 * width))
+
+
 @dataclass(frozen=True)
 class Own(Loss):
     """scale ln(1 + e^-z), with whatever c1 its author declares."""
@@ -104,6 +112,30 @@ class Concave(Own):
         return 2e6 - np.logaddexp(0, z)
 
 
+class Flat(Own):
+    """A true loss, but zero for all margins above -2."""
+
+    def _short(self, z):
+        return np.clip(-2 - z, 0, 1)
+
+    def value(self, z):
+        s = self._short(z)
+        return s * s / 2 + np.maximum(-3 - z, 0)
+
+    def slope(self, z):
+        return -self._short(z)
+
+    def curvature(self, z):
+        return (np.abs(z + 2.5) < 0.5) * 1.0
+
+
+class Raised(Flat):
+    """The same with a constant added."""
+
+    def value(self, z):
+        return super().value(z) + 1
+
+
 class NotANumber(Own):
     def slope(self, z):
         return np.where(z > 40, np.nan, Logistic().slope(z))
@@ -136,6 +168,9 @@ class Sharp(Own):
         (Hidden(declared=0.2), r"L'' <= c1 = 0.2 \(slope of its slope\)"),
         (Sharp(), r"L'' <= c1 = 0.25 at"),
         (Negative(), r"L'' >= 0"),
+        (Flat(declared=1.0), r"L\(0\) > 0 \(else the zero vector is optimal and nothing can be learnt\) at z = 0"),
+        (Raised(declared=1.0), r"L'\(0\) < 0 \(else the zero vector is optimal"),
+        (SmoothedHinge(0.5, -30.0), r"L'\(0\) < 0 \(else the zero vector is optimal"),
         (Concave(), "convex"),
         (NotANumber(), "L' is finite"),
         (Unrelated(), r"L' = dL/dz"),

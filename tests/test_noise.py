@@ -1,13 +1,16 @@
 """Draws, the law of l2-Laplace vectors, and the grid of messages."""
 
+from itertools import chain
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from randomgen.wrapper import UserBitGenerator
 from scipy import stats
 
 from dynadp.errors import DeclarationError
-from dynadp.noise import Keyed, System, grid_step, l2_laplace, to_grid
+from dynadp.noise import InTurn, Keyed, Sweep, System, grid_step, l2_laplace, to_grid
 
 KEYS = st.tuples(st.integers(0, 2**70), st.text(max_size=5), st.text(max_size=5), st.integers(0, 2**32), st.integers(0, 2**32))
 KEY = (7, "dual", "north", 3, 2)
@@ -91,6 +94,7 @@ def test_round_and_replica_are_not_negative(round_, replica):
 # --------------------------------------------------------------------------------------------------- l2-Laplace vectors
 
 SOURCES = [Keyed(11), System()]
+EVERY_SOURCE = {"keyed": Keyed(11), "system": System(), "in turn": InTurn(np.random.default_rng(2), True), "sweep": Sweep(4)}
 SURE = 1e-6  # a true law fails a test at this level once in a million; system draws differ every time
 
 
@@ -107,6 +111,54 @@ def test_radius_is_gamma_and_direction_uniform(draws, d):
     else:
         assert stats.kstest(e[:, 0], stats.laplace.cdf).pvalue > SURE
     assert abs(stats.spearmanr(radius, e[:, 0]).statistic) < 6 / np.sqrt(len(e))
+
+
+@pytest.mark.parametrize("draws", EVERY_SOURCE.values(), ids=EVERY_SOURCE)
+def test_one_dimension_is_laplace_noise_from_every_source(draws):
+    e = l2_laplace(draws, "primal", tuple("abcd"), 2, 4000, 1).ravel()
+    assert stats.kstest(e, stats.laplace.cdf).pvalue > SURE
+    assert stats.kstest(np.abs(e), stats.expon.cdf).pvalue > SURE
+
+
+class Extreme:
+    """A source whose bits are the rarest: the normal draw inside a Gamma is as large, or as small, as it can be.
+
+    NumPy's ziggurat has its tail in box 0, r + x with x = -ln(1 - U)/r, accepted where 2 ln(1/(1 - U')) > x^2; U' at most
+    1 - 2^-53 leaves r + sqrt(106 ln 2) = 12.22. Then U = 0 accepts any candidate (Marsaglia, Tsang 2000).
+    """
+
+    seeded = True
+
+    def __init__(self, dimension, sign=0):
+        edge, most = 3.6541528853610088, 2**64 - 1
+        tail = int(-np.expm1(-edge * np.sqrt(106 * np.log(2))) * 2**53) - 1 << 11
+        usual = (1 << 49) | 2  # a normal number near 0, from box 2, at once
+        extreme = (most & ~0xFF & ~(1 << 17)) | sign << 17
+        self.words = [usual] * dimension + [extreme, tail, most, 0, most]
+
+    def generator(self, purpose, node, round_, replica=0):
+        words = chain(self.words, map(int, np.random.PCG64(1).random_raw(100)))
+        return np.random.Generator(UserBitGenerator(lambda state: next(words), 64))
+
+
+LARGEST = {1: 119.66, 2: 119.66, 3: 113.87, 10: 119.24, 105: 286.15, 10_000: 11_272.5}  # as maths.md 7 has them
+
+
+@pytest.mark.parametrize("d", LARGEST)
+def test_the_largest_radius_is_far_out(d):
+    """Drawn by NumPy itself from extreme bits; in one dimension its exponential law would end at 44.4."""
+    found = np.linalg.norm(l2_laplace(Extreme(d), "primal", ("a",), 1, 1, d))
+    assert found == pytest.approx(LARGEST[d], rel=1e-4)
+    assert stats.gamma(d).sf(found) < 1.2e-34
+    if d == 1:
+        assert found > 44.44
+
+
+@pytest.mark.parametrize(("d", "least"), [(105, 22.802), (10_000, 8826.4)])
+def test_the_smallest_radius_is_as_rare(d, least):
+    found = np.linalg.norm(l2_laplace(Extreme(d, sign=1), "primal", ("a",), 1, 1, d))
+    assert found == pytest.approx(least, rel=1e-4)
+    assert stats.gamma(d).cdf(found) < 1.2e-34
 
 
 @pytest.mark.parametrize("draws", SOURCES, ids=["keyed", "system"])

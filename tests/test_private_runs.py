@@ -13,6 +13,7 @@ from dynadp.losses import Logistic
 from dynadp.noise import Keyed, System
 from dynadp.objective import Problem
 from dynadp.perturbation import Dual, Primal
+from dynadp.privacy.accountant import network
 from dynadp.privacy.schedule import constant, geometric, per_node
 from dynadp.regularizers import SquaredL2
 from dynadp.runtime.acceleration import Acceleration
@@ -112,6 +113,29 @@ def test_replicas_are_the_runs_they_stack(shards):
     alone, _ = transcript(shards, Dual(), schedule=0.5)
     np.testing.assert_allclose(together.V[:, 0], alone.V[:, 0], atol=2 * float(alone.calibrations[-1].step.max()))
     assert together.events(2)[0].alpha > together.events(0)[0].alpha
+
+
+@pytest.mark.parametrize("mechanism", [m for m in MECHANISMS if m != Dual(split="paper")], ids=str)
+def test_every_replica_with_real_noise_is_a_release(shards, mechanism):
+    """Three unseeded replicas are three releases about the same rows; a seeded stack stands for one network."""
+    alphas = [0.5, 1.0, 2.0]
+    last = mechanism.final or 0.0
+    real, _ = transcript(shards, mechanism, replicas=3, schedule=alphas, draws=System())
+    total = network(real.events(), 0.0)
+    assert total.protected
+    assert total.epsilon == pytest.approx(6 * sum(alphas) + 3 * last)
+    assert real.events() == (*real.events(0), *real.events(1), *real.events(2))
+    assert network(real.events(2), 0.0).epsilon == pytest.approx(6 * 2.0 + last)
+    seeded, _ = transcript(shards, mechanism, replicas=3, schedule=alphas)
+    assert seeded.events() == seeded.events(0)
+    assert network(seeded.events(), 0.0).epsilon == pytest.approx(6 * 0.5 + last)
+    for replica in (-1, 3):
+        with pytest.raises(DeclarationError, match=f"replica is {replica}; expected a number from 0 to 2"):
+            real.events(replica)
+
+
+def test_a_run_without_a_mechanism_has_no_events(shards):
+    assert simulate(shards, RING, rounds=2, replicas=2).events() == ()
 
 
 def test_every_round_and_node_is_charged_what_the_schedule_says(shards):

@@ -875,8 +875,9 @@ def test_a_rolled_back_ledger_is_caught_before_it_draws(build):
         last = last_of(links(network.nodes[j])._greeting("a/b"))
         with pytest.raises(
             LedgerDamaged, match=r"holds a message of round [23] with this node's signature that its ledger does"
-        ):
+        ) as found:
             links(node)._check_last(j, links(node)._own(last))
+        assert "set the cap to epsilon - e and delta - d" in str(found.value)  # epsilon alone would leave twice delta
         caught += 1
     assert caught == 2
     assert not any(event[0] == "sent" for event in node.events[-1:])

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from dynadp import topology as module
 from dynadp.errors import DeclarationError, TopologyError
@@ -229,3 +230,50 @@ def test_graphml_refusals(tmp_path, content, message):
 def test_graphml_that_is_a_folder_is_refused(tmp_path):
     with pytest.raises(TopologyError, match="GraphML"):
         Topology.from_graphml(tmp_path)
+
+
+def weighted(*weights, name="weight"):
+    graph = nx.path_graph(len(weights) + 1)
+    for (u, v), weight in zip(list(graph.edges), weights, strict=True):
+        graph.edges[u, v][name] = weight
+    return graph
+
+
+@pytest.mark.parametrize("weight", [2, 0.5, 0, -1.0, float("nan"), "3", "heavy", None])
+@pytest.mark.parametrize("name", ["weight", "Weight"])
+def test_weights_of_edges_are_refused(weight, name):
+    with pytest.raises(TopologyError, match=r"between '1' and '2' has weight .* \(1 of 2 edges .*one penalty eta.*: remove"):
+        Topology(weighted(1, weight, name=name))
+
+
+@pytest.mark.parametrize("weight", [1, 1.0, "1", np.float64(1), True])
+def test_weights_of_one_say_nothing(weight):
+    assert Topology(weighted(weight, weight)).edges == ((0, 1), (1, 2))
+
+
+def test_other_attributes_of_edges_are_nobodys_business():
+    assert Topology(weighted("red", 7, name="colour")).edges == ((0, 1), (1, 2))
+
+
+def test_adjacency_matrices_and_edge_lists_with_weights_are_refused(tmp_path):
+    matrix = np.array([[0, 1, 1], [1, 0, 0], [1, 0, 0]])
+    assert len(Topology(nx.from_numpy_array(matrix)).edges) == 2
+    (tmp_path / "edges.txt").write_text("a b 1\nb c 2.5\n")
+    nx.write_graphml(weighted(1.0, 4.0), tmp_path / "graph.graphml")
+    for make in (
+        lambda: Topology(nx.from_numpy_array(matrix * 3)),
+        lambda: Topology(nx.from_scipy_sparse_array(csr_array(matrix * 0.5))),
+        lambda: Topology(nx.read_weighted_edgelist(tmp_path / "edges.txt")),
+        lambda: Topology.from_graphml(tmp_path / "graph.graphml"),
+        lambda: Topology.from_edges([("a", "b"), ("b", "c", 2.5)]),
+        lambda: Topology.from_edges([("a", "b"), ("b", "c", {"weight": 2.5})]),
+    ):
+        with pytest.raises(TopologyError, match="edges have no weights here"):
+            make()
+    assert Topology.from_edges([("a", "b", 1), ("b", "c", {"weight": 1})]).edges == ((0, 1), (1, 2))
+
+
+@pytest.mark.parametrize("edge", [("a",), ("a", "b", 1, 2)])
+def test_an_edge_has_two_ends(edge):
+    with pytest.raises(TopologyError, match="expected the names of two nodes"):
+        Topology.from_edges([("a", "b"), edge])

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from dynadp.canonical import digest
 from dynadp.data import Schema
@@ -18,7 +18,7 @@ from dynadp.losses import HuberHinge, Logistic, Loss, SmoothedHinge
 from dynadp.objective import Weights
 from dynadp.perturbation import Dual, NoPerturbation, Perturbation, Primal
 from dynadp.regularizers import Regularizer, SmoothElasticNet, SquaredL2
-from dynadp.topology import FAMILIES, Topology
+from dynadp.topology import FAMILIES, Topology, is_one
 
 
 class RunSection(Section):
@@ -72,6 +72,20 @@ class TopologySection(Section):
     edges: tuple[tuple[str, str], ...] | None = None
     graphml: File | None = None
 
+    @field_validator("edges", mode="before")
+    @classmethod
+    def _without_weights(cls, edges: Any) -> Any:
+        """Pairs; a weight of 1 says nothing and is left out."""
+        if not isinstance(edges, list | tuple):
+            return edges
+        heavy = [edge for edge in edges if isinstance(edge, list | tuple) and len(edge) == 3]
+        if not all(is_one(edge[2]) for edge in heavy):
+            raise ValueError(
+                "an edge has a third entry other than 1; edges have no weights here, since the algorithm has one penalty eta "
+                'for all of them: write pairs, ["a", "b"]'
+            )
+        return [edge[:2] if edge in heavy else edge for edge in edges]
+
     @model_validator(mode="after")
     def _known(self) -> "TopologySection":
         if self.family not in FAMILIES:
@@ -113,6 +127,12 @@ class LossSection(Section):
     name: Literal["logistic", "smoothed_hinge", "huber_hinge"] = "logistic"
     margin: float | None = None
     width: Above0 = 0.5
+
+    @model_validator(mode="after")
+    def _teaches(self) -> "LossSection":
+        if self.name == "huber_hinge" and self.margin is not None and self.margin <= -self.width:
+            raise ValueError("margin must be above -width, since the loss is 0 at 0 otherwise and nothing can be learnt")
+        return self
 
     def made(self) -> Loss:
         """The loss."""

@@ -302,9 +302,22 @@ def concluded(plan: Plan, outcome: Outcome, seeded: bool) -> tuple[Model, Total,
     return stated(Model.of(outcome.vector, outcome.schema, *said), total), total, events
 
 
-def evaluate(model: Model, data: Any) -> dict[str, Any]:
-    """Share of right answers on rows that are public, and what always guessing the commoner label would give."""
-    right = positive = total = 0
+@dataclass(frozen=True)
+class Tally:
+    """How many rows were read, how many of them stay, and of these: answered right, and of the second label."""
+
+    read: int
+    stay: int
+    right: int
+    positive: int
+
+
+def tally(model: Model, data: Any) -> Tally:
+    """The answers of a model to rows; its numbers are private where the rows are.
+
+    All but ``read`` depend on cells. A replaced row, also one that is dropped then or was before, moves ``right`` by at most 1.
+    """
+    read = stay = right = positive = 0
     given = source(data)
     names = (*(column.name for column in model.schema.columns), model.schema.label.name)
     for batch in given.batches(names):
@@ -312,10 +325,19 @@ def evaluate(model: Model, data: Any) -> dict[str, Any]:
         kept = {name: cells[keep] for name, cells in batch.items()}
         y = model.schema.labels(kept) > 0
         right += int(np.sum((model.decision(kept) > 0) == y))
-        positive, total = positive + int(y.sum()), total + len(y)
-    if not total:
+        read, stay, positive = read + len(keep), stay + len(y), positive + int(y.sum())
+    if not read:
         raise DataError(f"{given.name} has no rows to evaluate on")
-    return {"rows": total, "accuracy": right / total, "majority": max(positive, total - positive) / total}
+    return Tally(read, stay, right, positive)
+
+
+def evaluate(model: Model, data: Any) -> dict[str, Any]:
+    """Share of right answers on rows that are public, and what always guessing the commoner label would give."""
+    found = tally(model, data)
+    if not found.stay:
+        raise DataError(f"{source(data).name} has no rows to evaluate on: the schema drops all of them")
+    commoner = max(found.positive, found.stay - found.positive)
+    return {"rows": found.stay, "accuracy": found.right / found.stay, "majority": commoner / found.stay}
 
 
 def predictions(model: Model, data: Any, size: int = 65536) -> Any:
@@ -348,10 +370,15 @@ def _tables(file: RunFile, folder: Path, schema: Schema, problems: Problems) -> 
     return found
 
 
+def drops_rows(schema: Schema) -> bool:
+    """Whether the number of rows that stay depends on cells."""
+    return any(column.missing == "drop" for column in schema.columns)
+
+
 def _rows_problems(file: RunFile, schema: Schema, counts: Mapping[str, int | None]) -> list[str]:
     """B_p is public: where dropping rows would read it off their cells, it has to be declared."""
     problems = []
-    drops = any(column.missing == "drop" for column in schema.columns)
+    drops = drops_rows(schema)
     for node in file.nodes:
         if node.rows is not None and counts.get(node.name) not in (None, node.rows):
             problems.append(

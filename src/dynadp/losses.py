@@ -14,6 +14,8 @@ from dynadp.arrays import Array, namespace, one_kernel
 from dynadp.errors import DeclarationError, LossError
 from dynadp.refuting import Trial
 
+FLAT = 1e-12  # a slope at 0 that is no steeper cannot be told from none
+
 
 class Loss(ABC):
     """L(z): convex, not negative, ``|L'| <= 1``, ``0 <= L'' <= c1``; pure functions, which threads may call at once."""
@@ -125,7 +127,7 @@ class HuberHinge(Loss):
     """L(z) = 0 for u <= -h, (u + h)^2/(4h) for ``|u| <= h``, u for u >= h, where u = m - z.
 
     L' = -clip((u + h)/(2h), 0, 1) and L'' is 1/(2h) on ``|u| < h`` and 0 elsewhere, hence c1 = 1/(2h). With m = 1 this is
-    the Huberised hinge of Chapelle that the paper's Assumption 3 admits in the limit.
+    the Huberised hinge of Chapelle that the paper's Assumption 3 admits in the limit. m > -h, since L is 0 at z = 0 otherwise.
     """
 
     width: float = 0.5
@@ -134,6 +136,11 @@ class HuberHinge(Loss):
 
     def __post_init__(self) -> None:
         _require_parameters(self.name, self.width, self.margin)
+        if self.margin <= -self.width:
+            raise DeclarationError(
+                f"{self.name}: margin is {self.margin!r} and width {self.width!r}, so L(0) = 0 and the zero vector is optimal: "
+                "nothing could be learnt; expected a margin above -width, such as 1"
+            )
 
     @property
     def c1(self) -> float:
@@ -163,7 +170,7 @@ def _require_parameters(name: str, width: float, margin: float) -> None:
 
 
 def check_loss(loss: Loss) -> None:
-    """Try to refute ``|L'| <= 1``, ``0 <= L'' <= c1``, L >= 0 and L' = dL/dz on a grid over [-1e6, 1e6].
+    """Try to refute ``|L'| <= 1``, ``0 <= L'' <= c1``, L >= 0, L'(0) < 0 and L' = dL/dz on a grid over [-1e6, 1e6].
 
     A check on points can refute the declared constants, never prove them: they remain the author's responsibility.
 
@@ -193,3 +200,6 @@ def check_loss(loss: Loss) -> None:
     area = 0.5 * step * (slope[1:] + slope[:-1])
     gap = np.diff(value) - area
     refute("L' = dL/dz (change of L minus area under L')", np.abs(gap) > 0.25 * c1 * step**2 + 1e-12 * value.max(), gap)
+    at_zero = trial.at == 0
+    refute("L(0) > 0 (else the zero vector is optimal and nothing can be learnt)", at_zero & (value <= 0), value)
+    refute("L'(0) < 0 (else the zero vector is optimal and nothing can be learnt)", at_zero & (slope > -FLAT), slope)

@@ -108,7 +108,7 @@ class Sweep:
         """l2-Laplace vectors with zeta = 1, P x K x d."""
         rng = self._generator(purpose, round_)
         direction = rng.standard_normal((nodes, replicas, dimension))
-        radius = rng.standard_gamma(float(dimension), (nodes, replicas))
+        radius = _radii(rng, dimension, (nodes, replicas))
         return direction * (radius / norm(direction))[..., None]
 
     def generator(self, purpose: str, node: str, round_: int, replica: int = 0) -> np.random.Generator:
@@ -137,9 +137,19 @@ def l2_laplace(draws: Draws, purpose: str, nodes: Sequence[str], round_: int, re
         for k in range(replicas):
             rng = draws.generator(purpose, node, round_, k)
             direction = rng.standard_normal(dimension)
-            radius = rng.standard_gamma(dimension)
+            radius = _radii(rng, dimension)
             out[p, k] = direction * (radius / np.linalg.norm(direction))
     return out
+
+
+def _radii(rng: Any, dimension: int, size: tuple[int, ...] | None = None) -> Any:
+    """Gamma(d, 1), of NumPy or CuPy; in one dimension Gamma(2, 1) times a uniform number, which is the same law.
+
+    NumPy's own Gamma(1, 1) ends at 44.4, this one at 119.7 (maths.md 7): no shift of alpha may lead past the last radius.
+    """
+    if dimension > 1:
+        return rng.standard_gamma(float(dimension), size)
+    return rng.standard_gamma(2.0, size) * rng.random(size)
 
 
 def grid_step(scale: Array) -> Array:

@@ -27,7 +27,8 @@ class Topology:
     Parameters
     ----------
     graph
-        Connected, undirected, without self-loops. Node labels become strings and keep the graph's order.
+        Connected, undirected, without self-loops and without weights: the algorithm has one penalty for all edges. Weights
+        that are all 1 are fine. Node labels become strings and keep the graph's order.
     name
         What to call it in a record.
     """
@@ -40,6 +41,7 @@ class Topology:
         loops = sorted(str(p) for p in nx.nodes_with_selfloops(graph))
         if loops:
             raise TopologyError(f"node {loops[0]!r} has an edge to itself; remove self-loops ({len(loops)} found)")
+        _refuse_weights(graph)
         self.nodes: tuple[str, ...] = tuple(str(p) for p in graph.nodes)
         if len(set(self.nodes)) != len(self.nodes):
             raise TopologyError("two nodes have the same name once written as text; give each its own name")
@@ -166,13 +168,15 @@ class Topology:
         return cls(FAMILIES[name](nodes, degree, probability, seed) if nodes > 2 else nx.path_graph(nodes), name)
 
     @classmethod
-    def from_edges(
-        cls, edges: Iterable[tuple[Hashable, Hashable]], nodes: Iterable[Hashable] = (), name: str = "edges"
-    ) -> "Topology":
-        """The graph of an edge list; ``nodes`` fixes the order and may name further nodes."""
+    def from_edges(cls, edges: Iterable[tuple[Any, ...]], nodes: Iterable[Hashable] = (), name: str = "edges") -> "Topology":
+        """The graph of an edge list, pairs of nodes; ``nodes`` fixes the order and may name further nodes."""
         graph = nx.Graph()
         graph.add_nodes_from(nodes)
-        graph.add_edges_from(edges)
+        for edge in edges:
+            if not 2 <= len(edge) <= 3:
+                raise TopologyError(f"edge {edge!r} has {len(edge)} entries; expected the names of two nodes")
+            more = edge[2] if len(edge) == 3 else {}
+            graph.add_edge(*edge[:2], **(more if isinstance(more, dict) else {"weight": more}))
         return cls(graph, name)
 
     @classmethod
@@ -185,6 +189,27 @@ class Topology:
         except (ParseError, nx.NetworkXError, ValueError) as error:
             raise TopologyError(f"{path} is not a GraphML file: {error}") from error
         return cls(graph, "graphml")
+
+
+def _refuse_weights(graph: nx.Graph) -> None:
+    """Edges may have attributes, but no weight other than 1: it would change nothing, in silence."""
+    found = [(u, v, w) for u, v, more in graph.edges(data=True) for k, w in more.items() if str(k).lower() == "weight"]
+    heavy = [(u, v, w) for u, v, w in found if not is_one(w)]
+    if heavy:
+        u, v, w = heavy[0]
+        raise TopologyError(
+            f"the edge between {str(u)!r} and {str(v)!r} has weight {w!r} ({len(heavy)} of {graph.number_of_edges()} edges "
+            "have one other than 1); edges have no weights here, since the algorithm has one penalty eta for all of them: "
+            "remove the weights, or set them all to 1"
+        )
+
+
+def is_one(weight: Any) -> bool:
+    """Whether a weight says nothing: 1, as a number or a text."""
+    try:
+        return float(weight) == 1.0
+    except (TypeError, ValueError):
+        return False
 
 
 def _grid(nodes: int) -> nx.Graph:

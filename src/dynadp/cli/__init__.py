@@ -257,6 +257,12 @@ def predict(model: str, data: str, separator: str | None) -> None:
     "--ledger", "ledger_file", type=click.Path(dir_okay=False), help="They are not: charge this ledger, and add noise."
 )
 @click.option("--alpha", type=Positive(), help="How much that one release may lose.")
+@click.option(
+    "--rows",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="A public number of private rows; needed where the schema drops rows.",
+)
 @JSON
 def evaluate(
     model: str,
@@ -265,12 +271,13 @@ def evaluate(
     public: bool,
     ledger_file: str | None,
     alpha: float | None,
+    rows: int | None,
     as_json: bool,
 ) -> None:
     """Accuracy of a model on public rows; on private rows only with noise, charged to a ledger."""
     from dynadp.cli.jobs import run_evaluate
 
-    run_evaluate(model, data, separator, public, ledger_file, alpha, as_json)
+    run_evaluate(model, data, separator, public, ledger_file, alpha, rows, as_json)
 
 
 @main.group()

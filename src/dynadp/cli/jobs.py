@@ -15,7 +15,7 @@ from rich.progress import Progress
 from dynadp.balance import EVALUATION
 from dynadp.cli.ledger import user
 from dynadp.errors import BudgetRefused, DeclarationError
-from dynadp.jobs import Job, evaluate, predictions
+from dynadp.jobs import Job, Tally, drops_rows, evaluate, predictions, tally
 from dynadp.noise import System, l2_laplace
 from dynadp.planner import doubts
 from dynadp.privacy.accountant import odds, up
@@ -143,13 +143,22 @@ def run_predict(model_path: str, data: str, separator: Any) -> None:
 
 
 def run_evaluate(
-    model_path: str, data: str, separator: Any, public: bool, ledger: str | None, alpha: float | None, as_json: bool
+    model_path: str,
+    data: str,
+    separator: Any,
+    public: bool,
+    ledger: str | None,
+    alpha: float | None,
+    rows: int | None,
+    as_json: bool,
 ) -> None:
     """Print accuracy on rows that are public, or a noisy one that a ledger is charged for."""
     from dynadp.sources import source
 
-    if public and alpha is not None:
-        raise DeclarationError("--alpha is for private rows and their --ledger; --public rows are evaluated without noise")
+    if public and (alpha is not None or rows is not None):
+        raise DeclarationError(
+            "--alpha and --rows are for private rows and their --ledger; --public rows are counted, and evaluated without noise"
+        )
     if public == (ledger is not None):
         raise DeclarationError(
             "accuracy on private rows is private: say --public if these rows are published or synthetic, or --ledger FILE "
@@ -161,12 +170,15 @@ def run_evaluate(
     else:
         if alpha is None:
             raise DeclarationError("--ledger needs --alpha: how much this one release may lose")
-        result = {
-            "version": 1,
-            "public": False,
-            "alpha": alpha,
-            **_charged(evaluate(model, source(Path(data), separator=separator)), data, ledger, alpha),
-        }
+        if rows is None and drops_rows(model.schema):
+            raise DeclarationError(
+                "the model's schema drops rows with missing cells, so how many stay depends on cells and is private: declare a "
+                "public number with --rows N, such as rows = N of the run file; accuracy is the share of N"
+            )
+        found = tally(model, source(Path(data), separator=separator))
+        if rows not in (None, found.read) and not drops_rows(model.schema):
+            raise DeclarationError(f"--rows is {rows}, but {data} has {found.read} rows and none are dropped; leave out --rows")
+        result = {"version": 1, "public": False, "alpha": alpha, **_charged(found, rows or found.read, data, ledger, alpha)}
     if as_json:
         click.echo(json.dumps(result, indent=1))
     elif result["public"]:
@@ -177,15 +189,14 @@ def run_evaluate(
         click.echo(f"Accuracy about {result['accuracy']:.2%} (noise of {result['noise']:.2%}), charged alpha = {alpha:g}.")
 
 
-def _charged(found: dict[str, Any], data: str, ledger: str, alpha: float) -> dict[str, Any]:
-    """Accuracy + Laplace noise of scale 1/(alpha B): replacing one of B rows moves it by at most 1/B."""
+def _charged(found: Tally, rows: int, data: str, ledger: str, alpha: float) -> dict[str, Any]:
+    """(right answers + Laplace noise of scale 1/alpha)/N, N public: replacing a row moves the right answers by at most 1."""
     with Ledger.open(ledger) as book:
         run, who = f"{EVALUATION} {now()} {token_hex(4)}", user()
         event = L2Laplace(book.node, 0, EVALUATION, alpha, 1)
         book.reserve(run, [event], dataset=data, who=who, at=now())
-        scale = 1 / (alpha * found["rows"])
-        noisy = found["accuracy"] + scale * float(l2_laplace(System(), EVALUATION, [book.node], 0, 1, 1)[0, 0, 0])
-        shown = min(max(round(noisy, 6), 0.0), 1.0)
+        noise = float(l2_laplace(System(), EVALUATION, [book.node], 0, 1, 1)[0, 0, 0]) / alpha
+        shown = min(max(round((found.right + noise) / rows, 6), 0.0), 1.0)
         book.spend(run, 0, [event], json.dumps(shown).encode(), who=who, at=now())
         book.close_run(run, "finished", who=who, at=now())
-    return {"rows": found["rows"], "accuracy": shown, "noise": scale}
+    return {"rows": rows, "accuracy": shown, "noise": 1 / (alpha * rows)}

@@ -8,16 +8,18 @@ Losses are rounded up to 10 binary digits, so that equal and nearly equal releas
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, frexp, ldexp, sqrt
+from math import ceil, frexp, ldexp, log, sqrt
 
 import numpy as np
-from scipy.special import betainc, gammainc, gammainccinv, gammaincinv, gammaln
+from scipy.special import betainc, gammainc, gammainccinv, gammaincinv, gammaln, kve, logsumexp
 
 from dynadp.arrays import Array
 from dynadp.privacy.events import DualPerturbation, Event, L2Laplace
 
 NODES = np.polynomial.legendre.leggauss(80)
 NEGLIGIBLE = 1e-60  # probability of a radius on either side of the range of integration; charged in full
+FAR = 1e-40  # probability of a loss below which bounds in logarithms serve; what is charged for radii would show there
+STEPS = 128  # of the recurrences of Bessel functions; even
 ERROR = 1e-8  # relative error of a computed probability, at most; charged in full
 LARGEST, MOST_COLUMNS = 300.0, 10**7  # beyond them a release is priced by its alpha alone, so that no number overflows
 
@@ -144,24 +146,50 @@ class Shift(Law):
         return np.asarray(found + gammainc(self.dimension, edge) + 2 * NEGLIGIBLE if side > 0 else found)
 
     def renyi(self, orders: tuple[float, ...]) -> Array:
-        """From the law on a grid that connects the dots of delta(s), which dominates: at most alpha."""
+        """In closed form, by Bessel functions: at most alpha."""
         return _shift_renyi(self, orders)
 
 
 @lru_cache(maxsize=10_000)
 def _shift_renyi(law: Shift, orders: tuple[float, ...]) -> Array:
-    """E_Q X^A = 1 + E_Q[X^A - 1 - A (X - 1)] for X = P/Q, whose bracket is never negative: errors only add."""
-    step = law.alpha / min(max(16 * sqrt(law.dimension), 400), 2000)
-    s, delta = dots(law, step, ceil(law.alpha / step))
-    slope = np.diff(delta) / (np.exp(s[:-1]) * np.expm1(np.diff(s)))  # of delta in e^s: minus the mass of Q above
-    mass = np.diff(np.concatenate([[-1.0], slope, [0.0]]))  # of Q at each s
-    s, mass = s[mass > 0], mass[mass > 0]
-    A = np.array(orders)[:, None]
-    with np.errstate(over="ignore"):
-        bracket = (np.expm1(A * s) - A * np.expm1(s)) @ mass
-    slack = 1e-15 * A[:, 0] * (np.abs(s) @ mass)
-    found = np.log1p(bracket * (1 + 1e-9) + slack) / (A[:, 0] - 1)
-    return np.asarray(np.where(found > 0, np.minimum(found, Pure(law.alpha).renyi(orders)), law.alpha))
+    """E_Q (P/Q)^A = exp(integral of R over [z, k]) (S(z) + R(k) z/k)/(S(z) + R(z)), z = alpha/2, k = (2A - 1) z, nu = d/2 - 1.
+
+    R and S are the ratios I_(nu+1)/I_nu and K_(nu+1)/K_nu. Nothing here grows like e^(A alpha), so nothing overflows, and what
+    is charged for errors is in proportion to the figure itself, whatever the order.
+    """
+    z, nu, A = law.alpha / 2, law.dimension / 2 - 1, np.array(orders)
+    k = (2 * A - 1) * z
+    x, w = NODES
+    first, last = np.arcsinh(z / (nu + 1)), np.arcsinh(k / (nu + 1))
+    half = (last - first) / 2
+    u = first + half[:, None] * (1 + x)  # t = (nu + 1) sinh u: R is smooth in u, over however many decades of t
+    grown = half * (nu + 1) * ((_i_ratio(nu, (nu + 1) * np.sinh(u)) * np.cosh(u)) @ w)
+    R, S = float(_i_ratio(nu, np.array(z))), _k_ratio(law.dimension, z)
+    factor = np.log1p(-(R - _i_ratio(nu, k) / (2 * A - 1)) / (S + R))
+    found = (grown * (1 + 1e-9) + factor + 1e-13 * R * (z + 1 / (S + R))) / (A - 1)
+    return np.asarray(np.minimum(found, Pure(law.alpha).renyi(orders)))
+
+
+def _i_ratio(nu: float, t: Array) -> Array:
+    """At least I_(nu+1)(t)/I_nu(t), by at most 3e-7 of it: Amos's bound (1974), STEPS orders up, and the recurrence down."""
+    top = nu + STEPS + 0.5
+    ratio = t / (top + np.hypot(top, t))
+    for j in range(STEPS, 0, -1):  # a step turns an upper bound into a lower one, so STEPS is even
+        ratio = t / (2 * (nu + j) + t * ratio)
+    return np.asarray(ratio)
+
+
+def _k_ratio(d: int, z: float) -> float:
+    """At least K_(nu+1)(z)/K_nu(z), nu = d/2 - 1: from where it is known, or from Segura's bound (2011) STEPS orders below."""
+    nu = d / 2 - 1
+    start = nu - STEPS if nu > STEPS + 1 else (-0.5 if d % 2 else 0.0)
+    if nu > STEPS + 1:
+        ratio = (start + 0.5 + sqrt((start + 0.5) ** 2 + z * z)) / z
+    else:
+        ratio = 1.0 if d % 2 else float(kve(1, z) / kve(0, z))
+    for j in range(1, round(nu - start) + 1):
+        ratio = 2 * (start + j) / z + 1 / ratio
+    return ratio
 
 
 def dots(law: Law, step: float, count: int) -> tuple[Array, Array]:
@@ -210,33 +238,59 @@ def _jacobian_renyi(law: Jacobian, orders: tuple[float, ...]) -> Array:
     M, mass = _excess(law)
     M = M + law.abar
     a = np.array(orders)[:, None] - 1
-    with np.errstate(over="ignore"):
-        bracket = np.maximum(np.expm1(a * M) + a * np.expm1(-M), np.expm1(-a * M) + a * np.expm1(M)) @ mass
-    slack = 1e-15 * a[:, 0] * (M @ mass)
-    found = np.minimum(np.log1p(bracket * (1 + 1e-9) + slack) / a[:, 0], Pure(law.alpha).renyi(orders))
+    with np.errstate(over="ignore", divide="ignore"):  # e^(aM) - 1 + a (e^-M - 1) <= e^(aM), which serves where that is huge
+        rising = np.where(a * M < 30, np.log(np.maximum(np.expm1(a * M) + a * np.expm1(-M), 0)), a * M)
+        falling = np.log(np.maximum(np.expm1(-a * M) + a * np.expm1(M), 0))
+    bracket = logsumexp(np.maximum(rising, falling) + mass, axis=1)
+    slack = np.log(1e-15 * a[:, 0]) + logsumexp(np.log(M) + mass)
+    found = np.logaddexp(0, np.logaddexp(bracket + 1e-9, slack)) / a[:, 0]
+    found = np.minimum(found, Pure(law.alpha).renyi(orders))
     return np.asarray(np.minimum.accumulate(found[::-1])[::-1])  # a Rényi divergence never falls with its order
 
 
 def _excess(law: Jacobian) -> tuple[Array, Array]:
-    """The law of M - abar, rounded up to a grid: fine where its mass is, coarse above.
+    """The law of M - abar, rounded up to a grid, and the logarithms of its masses: fine where its mass is, coarse above.
 
     Given r, M - abar > m if and only if sqrt(b) > (m^2 + 2 r m - ah^2)/(2 r ah); always for r < (ah^2 - m^2)/(2m).
     """
     ah, d, rows = law.ah, law.dimension, law.rows
     if d <= 2 * rows:
-        return np.array([ah]), np.ones(1)
+        return np.array([ah]), np.zeros(1)
     top = ah * min(1.0, (9.6 + sqrt(2 * rows)) / sqrt(d) + ah / d)
-    m = np.concatenate([np.linspace(0, top, 1001)[1:], np.linspace(top, ah, 201)[1:] if top < ah else []])
+    m = np.concatenate([np.linspace(0, top, 1001)[1:], np.geomspace(top, ah, 201)[1:] if top < ah else []])
+    m[-1] = ah
     edge = (ah**2 - m**2) / (2 * m)
     r, weight = _radii(d, edge)
     root = (m[:, None] ** 2 + 2 * r * m[:, None] - ah**2) / (2 * r * ah)
     rest = np.clip(1 - root**2, 0, 1)
     above = rest ** ((d - 2) / 2) if rows == 1 else betainc((d - 2 * rows) / 2, rows, rest)
-    survival = np.sum(weight * above, axis=1) + gammainc(d, edge) + 2 * NEGLIGIBLE
-    survival[-1] = 0.0  # M never passes abar + ah
-    survival = np.minimum.accumulate(np.minimum(survival * (1 + ERROR), 1))
-    mass = -np.diff(np.concatenate([[1.0], survival]))
-    return m[mass > 0], mass[mass > 0]
+    survival = np.log((np.sum(weight * above, axis=1) + gammainc(d, edge)) * (1 + ERROR) + 2 * NEGLIGIBLE)
+    deep = survival < log(FAR)
+    survival[deep] = np.minimum(survival[deep], _far_excess(law, m[deep]))
+    survival[-1] = -np.inf  # M never passes abar + ah
+    survival = np.minimum.accumulate(np.minimum(survival, 0))
+    before = np.concatenate([[0.0], survival[:-1]])
+    some = survival < before
+    return m[some], before[some] + np.log1p(-np.exp(survival[some] - before[some]))
+
+
+def _far_excess(law: Jacobian, m: Array) -> Array:
+    """At least ln P(M - abar > m), however far: radii cut into cells at d e^-v, each counted by its ends that are worse.
+
+    ln P(r < d e^-v) <= d (1 - v - e^-v) (Chernoff). For several rows P(b > y) <= (y n/m)^m ((1 - y) n/k)^k, b ~ Beta(m, k),
+    n = m + k, y >= m/n, which is Chernoff's bound for (1 - y) Gamma(m) > y Gamma(k).
+    """
+    ah, d, rows, k = law.ah, law.dimension, law.rows, law.dimension / 2 - law.rows
+    v = np.geomspace(0.05 / sqrt(d), 1e10, 200)
+    smaller = np.concatenate([[0.0], d * (1 - v - np.exp(-v))])  # ln P(r below the upper end of each cell)
+    r = np.maximum(d * np.exp(-v), 1e-200)
+    y = np.clip((m[:, None] - (ah**2 - m[:, None] ** 2) / (2 * r)) / ah, 0, 1) ** 2  # at the lower end of each cell
+    with np.errstate(divide="ignore"):
+        above = k * np.log1p(-y)
+        if rows > 1:
+            n = rows + k
+            above = np.where(y > rows / n, rows * np.log(y * n / rows) + above + k * log(n / k), 0)
+    return np.asarray(logsumexp(smaller + np.pad(above, ((0, 0), (0, 1))), axis=1))
 
 
 def _radii(d: int, edge: Array) -> tuple[Array, Array]:

@@ -121,9 +121,22 @@ class Run:
             return np.broadcast_to(self.tail.mean(axis=0), self.tail.shape)
         raise DeclarationError(f"unknown output {output!r}; expected last, tail, neighbours or network")
 
-    def events(self, replica: int = 0) -> tuple[Event, ...]:
-        """Everything that was spent, in order: what an accountant needs."""
-        return self.releases.events(replica, seeded=self.seeded)
+    def events(self, replica: int | None = None) -> tuple[Event, ...]:
+        """Everything that was spent, in order: what an accountant needs.
+
+        Parameters
+        ----------
+        replica
+            One of the K alone. By default all of them, one after the other, where noise is real: each is a release about the
+            same rows. Of a seeded run, which releases nothing, the first: what one network would spend.
+        """
+        if replica is None:
+            given = range(1 if self.seeded else self.V.shape[1])
+        elif 0 <= replica < self.V.shape[1]:
+            given = range(replica, replica + 1)
+        else:
+            raise DeclarationError(f"replica is {replica!r}; expected a number from 0 to {self.V.shape[1] - 1}")
+        return tuple(event for k in given for event in self.releases.events(k, seeded=self.seeded))
 
     @property
     def calibrations(self) -> tuple[Calibration, ...]:
@@ -198,7 +211,8 @@ def simulate(
     rounds
         T, how many at most.
     replicas
-        K, how many copies of the network to run at once on one copy of the rows.
+        K, how many copies of the network to run at once on one copy of the rows. Without a seed each of them is a release, and
+        all are counted (:meth:`Run.events`).
     gamma
         Public bound on every local gradient, part of the calibration; by default
         :meth:`~dynadp.runtime.releases.Releases.plan` finds it.

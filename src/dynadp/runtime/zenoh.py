@@ -404,8 +404,11 @@ class Links:
             raise LedgerDamaged(
                 f"{where} holds a message of round {letter.round} with this node's signature that its ledger does not know: "
                 "the ledger was restored from an old copy, or another machine runs under this name. To go on would draw noise "
-                "twice for one round. Restore the newest copy. Where there is none, leave this run: its releases are missing "
-                "in this ledger, so lower its cap by what the run costs in total (`dynadp ledger cap`) before another begins"
+                "twice for one round. Restore the newest copy. Where there is none, leave this run. If `dynadp ledger show` "
+                "lists it, never close it, so that its whole plan stays counted. If not, its releases are missing, and "
+                "epsilons at one delta do not add: choose a d below the cap's delta, such as half of it, find the run's total "
+                "e at that d (`dynadp account`), and set the cap to epsilon - e and delta - d (`dynadp ledger cap`) before "
+                "another begins"
             )
 
     def _key(self, node: str, rest: str) -> str:
