@@ -240,7 +240,9 @@ def test_accuracy_only_where_it_is_public(private, seeded):
     assert "No accuracy is shown: accuracy on private rows is private" in Parsed(report(private)).words
     assert "answers are right" not in report(private)
     words = Parsed(report(seeded)).words
-    assert re.search(r"\d\d\.\d of 100 answers are right", words)
+    found = re.search(r"(\d\d\.\d) of 100 answers are right \((\d\d\.\d) to (\d\d\.\d): a 95% interval", words)
+    right, low, high = map(float, found.groups())
+    assert low < right < high
     assert "public.csv, which the run file declares public" in words
 
 

@@ -15,6 +15,7 @@ from dynadp.checks import Problems, columns_of, ledger_of, plan_of
 from dynadp.config import RunFile, load_run_file, load_schema
 from dynadp.data import Schema
 from dynadp.errors import CellError, ConfigError, DataError, DynadpError, RecordError
+from dynadp.intervals import wilson
 from dynadp.losses import Logistic
 from dynadp.noise import drawn
 from dynadp.planner import Plan
@@ -302,7 +303,7 @@ def concluded(plan: Plan, outcome: Outcome, seeded: bool) -> tuple[Model, Total,
 
 
 def evaluate(model: Model, data: Any) -> dict[str, Any]:
-    """Share of right answers on rows that are public, and what always guessing the commoner label would give."""
+    """Share of right answers on public rows with its 95% interval, and what always guessing the commoner label would give."""
     right = positive = total = 0
     given = source(data)
     names = (*(column.name for column in model.schema.columns), model.schema.label.name)
@@ -314,7 +315,9 @@ def evaluate(model: Model, data: Any) -> dict[str, Any]:
         positive, total = positive + int(y.sum()), total + len(y)
     if not total:
         raise DataError(f"{given.name} has no rows to evaluate on")
-    return {"rows": total, "accuracy": right / total, "majority": max(positive, total - positive) / total}
+    low, high = wilson(right / total, total)
+    majority = max(positive, total - positive) / total
+    return {"rows": total, "accuracy": right / total, "low": low, "high": high, "majority": majority}
 
 
 def predictions(model: Model, data: Any, size: int = 65536) -> Any:
