@@ -22,6 +22,7 @@ from dynadp.errors import DeclarationError
 from dynadp.objective import Problem
 from dynadp.perturbation import Dual, Primal
 from dynadp.regularizers import SquaredL2
+from dynadp.report.attacks import membership as membership_picture
 from dynadp.solvers import solve
 
 PRIVATE = [(mechanism, alpha) for mechanism in (Dual(), Primal()) for alpha in (0.1, 1.0)]
@@ -238,6 +239,23 @@ def test_the_command_leaves_numbers_and_pictures(tmp_path, capsys):
     assert "recovered 11 of 11 attributes" in said
     assert "SIMULATION" in said
     assert "proves nothing" in said
+    assert said.count("Algorithm 1: 2 of 2 answers right") == 2
+    assert said.count("odds from 1:1 to certainty") == 2
+
+
+def test_what_is_printed_of_algorithm_1_is_what_the_attack_found(tmp_path, capsys):
+    run_attacks(str(tmp_path / "out"), seed=1, as_json=True, runs=20, rows=2)
+    told = json.loads(capsys.readouterr().out)
+    failed = [{**case, "right": 0.5, "odds": 1.0} if case["mechanism"] == "none" else case for case in told["membership"]]
+    said = "\n".join(words({**told, "membership": failed}))
+    assert "Algorithm 1: 1 of 2 answers right" in said
+    assert "odds from 1:1 to 1.00:1." in said
+    for never in ("100 of 100", "certainty"):
+        assert never not in said
+    drawn = json.dumps(membership_picture({**told, "membership": failed}, "transcript").to_dict())
+    assert "Algorithm 1: 50.0% right" in drawn
+    assert "always right" not in drawn
+    assert "given 40 answers" in said
 
 
 def test_the_command_refuses_a_folder_that_holds_anything(tmp_path):

@@ -158,7 +158,7 @@ def test_the_recommendation_can_be_taken(browser, address):
         assert "alpha" in opened.text("#recommended")
         if opened.page.locator("#take").is_visible():
             opened.page.locator("#take").press("Enter")
-            epsilon = re.search(r"about epsilon = ([\d.]+)", opened.text("#recommended"))[1]
+            epsilon = re.search(r"epsilon = ([\d.]+)", opened.text("#recommended"))[1]
             opened.until(
                 "wanted => document.querySelector('#numbers').innerText.includes(wanted)", f"privacy.epsilon = {epsilon}"
             )

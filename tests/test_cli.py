@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,8 +57,14 @@ def test_demo_leaves_a_run_with_pictures_and_a_table(shown, answered):
     assert f"Folder:  runs/{run.name}" in process.stdout
     for entry in json.loads(answered[1].stdout)["runs"]:
         row = next(line for line in process.stdout.splitlines() if f" {entry['mechanism']} " in line)
-        for cell in (f"{1 - min(entry['node_errors']):.1%}", f"{entry['consensus_gap']:.1e}", str(entry["rounds"])):
+        right = 1 - np.mean(entry["node_errors"])
+        for cell in (f"{right:.1%} ±1.", f"{entry['consensus_gap']:.1e}", str(entry["rounds"])):
             assert cell in row
+        picture = (run / "convergence.html").read_text(encoding="utf-8")
+        drawn = re.search(rf'"series": "{entry["mechanism"]}"[^}}]*"label": "model ([\d.]+)%"', picture)
+        assert drawn, "the picture shows the model that the table tells of"
+        assert float(drawn[1]) == pytest.approx(100 * (1 - right), abs=0.051)
+        assert "lines: messages of one round; diamonds: the model taken home" in picture
         assert ("no privacy" in row) == (entry["mechanism"] == "none")
 
 

@@ -20,10 +20,16 @@ def test_design_solves_the_papers_examples(fit, alpha):
     found = json.loads(dynadp(f"design --loss-fit {fit} --utility 0.02 6 9 1 --json").stdout)
     assert found["alpha"] == pytest.approx(alpha, abs=1e-4)
     assert found["interior"]
-    words = dynadp(f"design --loss-fit {fit} --rounds 100 --dimension 105 --delta 1e-5").output
-    assert "an interior maximum" in words
-    assert "100 rounds cost epsilon" in words
-    assert dynadp(f"design --loss-fit {fit} --rounds 100").exit_code == 2
+    for mechanism, more in (("primal", ""), ("dual", " --jacobian-share 0.01")):
+        line = f"--mechanism {mechanism} --dimension 105{more} --rounds 100 --delta 1e-5"
+        words = dynadp(f"design --loss-fit {fit} {line}").output
+        assert "an interior maximum of the curve, not measured" in words
+        priced = json.loads(dynadp(f"design --loss-fit {fit} {line} --json").stdout)["total"]
+        own = json.loads(dynadp(f"account {line} --alpha {found['alpha']!r} --json").stdout)
+        assert priced["epsilon"] == own["epsilon"]  # by the mechanism's own events
+        assert f"100 rounds of {mechanism} perturbation cost epsilon" in words
+    for part in ("--rounds 100", "--rounds 100 --dimension 105 --delta 1e-5", "--jacobian-share 0.01"):
+        assert dynadp(f"design --loss-fit {fit} {part}").exit_code == 2
 
 
 def test_tradeoff_recommends_an_alpha_and_tells_its_total(tmp_path, monkeypatch):
@@ -38,7 +44,9 @@ def test_tradeoff_recommends_an_alpha_and_tells_its_total(tmp_path, monkeypatch)
     result = dynadp("tradeoff run.toml --draws 3 --range 0.05 2 --out sweep --json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert 0.05 <= found["alpha"] <= 2
+    alphas = [point["alpha"] for point in found["points"]]
+    assert (min(alphas), max(alphas)) == pytest.approx((0.05, 2), rel=5e-3)
+    assert found["alpha"] in alphas
     assert found["epsilon"] > 0
     assert all(Path(path).stat().st_size > 1000 for path in found["pictures"])
     assert "SIMULATION" in found["words"][0]

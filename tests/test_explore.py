@@ -17,6 +17,7 @@ import pytest
 
 from dynadp.config import load_run_file
 from dynadp.errors import ConfigError, DeclarationError
+from dynadp.intervals import wilson
 from dynadp.planner import plan
 from dynadp.privacy.accountant import network, odds
 from dynadp.record import RunFolder
@@ -24,6 +25,7 @@ from dynadp.report import advice as advice_module
 from dynadp.report import figures
 from dynadp.report import server as server_module
 from dynadp.report import setting as setting_module
+from dynadp.report import trials as trials_module
 from dynadp.report.advice import Advice
 from dynadp.report.server import HEADERS, Explorer, application
 from dynadp.report.serving import explorer, serve, token_of
@@ -31,7 +33,7 @@ from dynadp.report.setting import Setting
 from dynadp.report.story import Story
 from dynadp.report.watch import Watch
 from dynadp.topology import Topology
-from dynadp.tradeoff import design, fit_loss
+from dynadp.tradeoff import PrivacyUtility
 from test_report import NODES, dynadp, make_job, make_network, make_run
 
 TOKEN, HOST = "a-token-of-enough-letters", "127.0.0.1:8317"
@@ -56,6 +58,7 @@ def small(**given):
 def swept():
     found = Advice(small())
     found.points, found.baselines, found.done = CURVE, {"without privacy": 84.5, "always the commoner answer": 76.0}, True
+    found.source, found.rows = "census rows made here (synthetic)", 250
     return found
 
 
@@ -203,7 +206,16 @@ def test_from_a_total_to_alpha_as_the_planner_says(page, swept, epsilon):
     found = np.interp(np.log(epsilon), np.log([p["epsilon"] for p in CURVE]), [p["median"] for p in CURVE])
     assert got["accuracy"]["median"] == pytest.approx(found)
     assert "in 100 people would get the right answer" in got["words"]
-    assert "Without privacy it would be 84 in 100" in got["words"]
+    assert "Without privacy it would be 84 in 100 there" in got["words"]
+    between = got["accuracy"]["between"]
+    if epsilon in [p["epsilon"] for p in CURVE]:
+        assert between is None
+        assert "the right answer, as measured, on census rows made here (synthetic)" in got["words"]
+    else:
+        assert between[0] < epsilon < between[1]
+        marked = f"the right answer, interpolated between the measured totals {between[0]:.3g} and {between[1]:.3g}, on census"
+        assert marked in got["words"]
+    assert "widened by the sampling error (95%) of the rows (250 rows)" in got["words"]
     assert "commoner answer is right for 76 in 100" in got["words"]
 
 
@@ -236,15 +248,14 @@ def test_before_the_sweep_there_is_no_accuracy():
     assert found.recommended() == {"alpha": None, "reasons": ["The sweep is not finished."]}
 
 
-def test_the_recommendation_is_the_papers_design(swept):
-    got = swept.recommended()
-    alphas = [p["alpha"] for p in CURVE]
-    wrong = [1 - p["median"] / 100 for p in CURVE]
-    expected = design(fit_loss(alphas, wrong, [0.02] * 5), low=min(alphas), high=max(alphas))
-    assert expected.interior
-    assert got["alpha"] == pytest.approx(expected.alpha)
-    assert got["epsilon"] == pytest.approx(2.5 * expected.alpha, rel=5e-3)
-    assert len(got["reasons"]) == len(expected.reasons)
+def test_the_recommendation_is_the_best_measured_point(swept):
+    got, w = swept.recommended(), PrivacyUtility()
+    best = max(CURVE, key=lambda p: float(w(p["alpha"])) - (1 - p["median"] / 100))
+    assert 0 < CURVE.index(best) < len(CURVE) - 1
+    assert (got["alpha"], got["epsilon"]) == (best["alpha"], best["epsilon"])
+    assert "5 alphas from 0.02 to 4 were measured" in got["reasons"][0]
+    assert "the fit is drawn, not recommended" in got["reasons"][-1].lower()
+    assert Explorer(swept, Watch(None))._swept()["recommended"] == got
 
 
 def test_the_accuracy_chart_has_bands_baselines_and_their_names(swept):
@@ -262,13 +273,13 @@ def test_the_accuracy_chart_has_bands_baselines_and_their_names(swept):
     assert "#0072b2" not in drawn.lower()
 
 
-def test_why_there_is_no_recommendation(swept):
+def test_what_is_said_of_a_recommendation_or_of_none(swept):
     swept.points = [{**p, "median": 80.0 - i} for i, p in enumerate(CURVE)]
     got = swept.recommended()
-    assert got["alpha"] is None
-    assert "does not fall with privacy" in got["reasons"][0]
+    assert got["alpha"] == CURVE[0]["alpha"]
+    assert "no curve" in got["reasons"][-1].lower()
     swept.points = [{**p, "median": 80.0 + 0.001 * i} for i, p in enumerate(CURVE)]
-    assert swept.recommended()["reasons"][0] == "No alpha stands out between the ends that were tried."
+    assert any("smallest alpha that was measured" in reason for reason in swept.recommended()["reasons"])
     swept.problem = "no rows"
     assert swept.recommended()["reasons"] == ["no rows"]
 
@@ -277,7 +288,7 @@ def test_why_there_is_no_recommendation(swept):
 
 
 def test_a_sweep_on_made_rows(monkeypatch):
-    monkeypatch.setattr(advice_module, "POINTS", 3)
+    monkeypatch.setattr(trials_module, "POINTS", 3)
     monkeypatch.setattr(advice_module, "DRAWS", 3)
     told = []
     found = Advice(small())
@@ -323,7 +334,7 @@ def test_private_rows_are_never_read(tmp_path, monkeypatch):
 
 
 def test_a_sweep_on_declared_public_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(advice_module, "POINTS", 2)
+    monkeypatch.setattr(trials_module, "POINTS", 2)
     found = Advice(Setting.of_file(make_job(tmp_path, public=True)))
     found.sweep()
     assert found.problem == ""
@@ -339,7 +350,34 @@ def test_more_rows_than_a_sweep_can_bear_are_said_so():
     rows = Setting("large", Topology.family("ring", 2), (400_000, 200_000), 20, 19).rows()
     assert [len(table["age"]) for table in rows.tables.values()] == [40_000, 20_000]
     assert "60,000 rows instead of 600,000" in rows.source
-    assert "with 51 columns, not 20" in rows.source
+    assert "cut to the run's 20 columns" in rows.source
+
+
+@pytest.mark.parametrize(("dimension", "features"), [(2, 1), (3, 2), (9, 8), (9, 9), (20, 19), (51, 50), (60, 59)])
+def test_made_rows_have_the_runs_own_dimension(dimension, features):
+    """The noise of the trial is drawn in as many dimensions as the run is priced for."""
+    setting = Setting("any", Topology.family("ring", 2), (30, 20), dimension, features)
+    rows = setting.rows()
+    assert rows.schema.dimension == dimension
+    assert len(rows.schema.features) - bool(rows.schema.intercept) == features
+    assert rows.schema.rows(rows.test).shape[1] == dimension
+    planned = setting.plan(1.0, rows.counts)
+    assert {event.dimension for event in planned.events} <= {dimension, features}
+    assert 0 <= trials_module.tried(setting.topology, rows, planned, 2)["median"] <= 1
+    fitting = "" if dimension == 51 else "cut to" if dimension < 51 else "padded to"
+    assert fitting in rows.source
+
+
+def test_a_range_of_accuracy_holds_the_sampling_error_of_few_rows(tmp_path):
+    file = make_job(tmp_path, public=True)
+    lines = (tmp_path / "public.csv").read_text().splitlines()
+    (tmp_path / "public.csv").write_text("\n".join(lines[:101]) + "\n")
+    setting = Setting.of_file(file)
+    rows = setting.rows()
+    found = trials_module.tried(setting.topology, rows, setting.plan(10.0, rows.counts), 4)
+    assert len(rows.test["age"]) == 50
+    assert found["low"] <= wilson(found["median"], 50)[0]
+    assert found["high"] >= wilson(found["median"], 50)[1]
 
 
 def test_settings_of_run_files_and_folders(tmp_path, run):
@@ -581,7 +619,7 @@ def test_a_token_that_is_kept(tmp_path):
 
 def test_served_and_ended_by_a_signal(run, monkeypatch):
     monkeypatch.setattr(server_module, "bundle", lambda: "")
-    monkeypatch.setattr(advice_module, "POINTS", 2)
+    monkeypatch.setattr(trials_module, "POINTS", 2)
     shown, seen = explorer(str(run)), {}
 
     def visit(address):

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from dynadp.cli import main
 from dynadp.config import load_schema
 from dynadp.datasets import census
+from dynadp.intervals import wilson
 from dynadp.jobs import Job, predictions
 from dynadp.privacy.ledger import Ledger
 from dynadp.record import load_model, load_run, read_rounds
@@ -103,6 +104,8 @@ def test_from_nothing_to_predictions(place, data):
     assert not trained["simulation"]
     assert trained["epsilon"] == checked["plan"]["total"]["epsilon"]
     assert trained["evaluation"]["accuracy"] > trained["evaluation"]["majority"] > 0.7
+    found = trained["evaluation"]
+    assert (found["low"], found["high"]) == wilson(found["accuracy"], found["rows"])
     assert len(list(read_rounds("runs/first"))) == 60
     shown = answer("ledger show south.sqlite --json")
     assert [(run["rounds_spent"], run["state"]) for run in shown["runs"]] == [(21, "finished")]
@@ -366,7 +369,11 @@ def test_accuracy_on_private_rows_is_charged_or_refused(place):
     assert shown["runs"][-1]["alpha_spent"] == pytest.approx(0.2)
     assert dynadp("evaluate runs/first public.csv --ledger north.sqlite --alpha 50").exit_code == 3
     assert "Accuracy about" in dynadp("evaluate runs/first public.csv --ledger north.sqlite --alpha 0.01").output
-    assert "public rows" in dynadp("evaluate runs/first public.csv --public").output
+    said = dynadp("evaluate runs/first public.csv --public").output
+    assert f"({public['low']:.2%} to {public['high']:.2%}) on {public['rows']:,} public rows" in said
+    assert (public["low"], public["high"]) == wilson(public["accuracy"], public["rows"])
+    assert "95% interval for the sampling error of the rows" in said
+    assert not {"low", "high"} & set(charged)  # they would tell the accuracy without its noise
 
 
 def test_rows_that_the_schema_drops_have_no_prediction(place, data):

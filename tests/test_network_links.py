@@ -17,7 +17,7 @@ import zenoh
 from dynadp import pki
 from dynadp.canonical import digest
 from dynadp.runtime.letters import Letter, run_id
-from dynadp.runtime.zenoh import Site
+from dynadp.runtime.zenoh import Site, relay
 from networks import (
     DYNADP,
     EPSILON,
@@ -434,3 +434,23 @@ def test_a_member_behind_a_relay_cannot_lie_for_another(tmp_path, nursery):
         assert any("forged" in reason for reason in network.status("north")["rejected"])
         network.finish({"north": child, **{name: network.start(name) for name in ("south", "west")}})
     network.sound()
+
+
+def test_a_relay_and_every_member_behind_it_can_read_letters(tmp_path, nursery):
+    """TLS ends at the relay, and it hands letters on to every member that asks: what the threat model says of it."""
+    network, address = relayed(tmp_path / "home", nursery)
+    stranger = tmp_path / "stranger"
+    pki.make_node(network.out / "authority", "stranger", ["127.0.0.1"], stranger, datetime.now(UTC), 30)
+    heard = []
+    with relaying(network, address):
+        child = waiting(network)
+        with session(Site("stranger", network.names, stranger, relay=address), PREFIX) as here:
+            subscriber = here.declare_subscriber(f"{PREFIX}/**", lambda sample: heard.append(bytes(sample.payload)))
+            until(lambda: asked(here, f"{PREFIX}/north/hello", hello(network, "south")), "a way to north")
+            network.finish({"north": child, **{name: network.start(name) for name in ("south", "west")}})
+            del subscriber
+    network.sound()
+    assert "reads every letter" in relay.__doc__
+    for name in network.names:
+        messages = [message for n, message in network.spends(name).items() if n > 0]
+        assert sum(any(message in data for data in heard) for message in messages) > len(messages) / 2

@@ -28,7 +28,7 @@ import pytest
 import tomli_w
 from click.testing import CliRunner
 
-from dynadp import Primal, Topology
+from dynadp import Topology
 from dynadp.cli import main
 from dynadp.clusters import ClusterJob
 from dynadp.data import Schema
@@ -40,9 +40,11 @@ from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.filter import Cap
 from dynadp.privacy.ledger import Ledger
 from dynadp.record import load_model, read_rounds
+from dynadp.report.setting import Setting
+from dynadp.report.trials import tried
 from dynadp.runtime.orders import Checksum, Fenced
 from dynadp.runtime.ray import cluster, spread
-from dynadp.sweeps import compare_schedules, here, sweep
+from dynadp.sweeps import compare_schedules, here
 
 NAMES = ("north", "south", "west", "east", "centre")
 SMALL = ("age", "schooling", "hours", "sex", "status")
@@ -661,13 +663,14 @@ def test_the_trade_off_is_the_same_on_a_cluster(tmp_path, ray_here):
 
 @real
 @pytest.mark.slow
-def test_a_sweep_is_the_same_on_a_cluster_and_says_why_it_fails(ray_here):
-    data, ring = census(90, nodes=3), Topology.family("ring", 3)
-    given = {"mechanism": Primal(), "C": 1.0, "rho": 1e-2, "eta": 0.02, "rounds": 3}
-    apart, together = (sweep(data.shards(), ring, [0.1, 0.4], 14, 0, **given, spread=how) for how in (spread, here))
-    np.testing.assert_array_equal(apart, together)
+def test_trials_are_the_same_on_a_cluster_and_say_why_they_fail(ray_here):
+    setting = Setting("small", Topology.family("ring", 3), (30,) * 3, 9, 8)
+    shared = {"topology": setting.topology, "rows": setting.rows(), "draws": 3}
+    plans = [setting.plan(epsilon) for epsilon in (0.5, 5.0)]
+    apart, together = (how(tried, [{"planned": one} for one in plans], shared) for how in (spread, here))
+    assert apart == together
     with pytest.raises(DeclarationError, match="rho is -1"):
-        sweep(data.shards(), ring, [0.1], 2, 0, **{**given, "rho": -1.0}, spread=spread)
+        spread(tried, [{"planned": replace(plans[0], rho=-1.0)}], shared)
 
 
 @real

@@ -240,7 +240,10 @@ def test_accuracy_only_where_it_is_public(private, seeded):
     assert "No accuracy is shown: accuracy on private rows is private" in Parsed(report(private)).words
     assert "answers are right" not in report(private)
     words = Parsed(report(seeded)).words
-    assert re.search(r"\d\d\.\d of 100 answers are right", words)
+    found = re.search(r"(\d\d\.\d) of 100 answers are right \((\d\d\.\d) to (\d\d\.\d): a 95% interval", words)
+    right, low, high = map(float, found.groups())
+    assert low < right < high
+    assert re.search(r"rows\), on [\d,]+ rows: public.csv, which the run file declares public\. Always", words)  # where it stands
     assert "public.csv, which the run file declares public" in words
 
 
@@ -269,7 +272,7 @@ def test_a_demo_is_told_with_public_accuracy(tmp_path):
     result = dynadp("demo", "--mechanism", "dual", "--out", tmp_path / "demo")
     assert result.exit_code == 0, result.output
     words = Parsed(report(tmp_path / "demo" / "dual")).words
-    assert "held-out census rows made here (synthetic)" in words
+    assert re.search(r"answers are right \([^)]*\), on 5,000 rows: held-out census rows made here \(synthetic\)", words)
     assert "SIMULATION" in words
     errors = json.loads(dynadp("demo", "--mechanism", "dual", "--out", tmp_path / "two", "--json").stdout)["runs"][0][
         "node_errors"

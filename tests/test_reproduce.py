@@ -12,12 +12,16 @@ from dynadp.claims import FAILS, HOLDS, claims, judge, page
 from dynadp.cli.reproduce import run_reproduce
 from dynadp.datasets import census, partition
 from dynadp.errors import DatasetError, RecordError
+from dynadp.intervals import wilson
 from dynadp.losses import Logistic
 from dynadp.noise import Keyed
 from dynadp.perturbation import Primal
+from dynadp.privacy.accountant import network, total
+from dynadp.privacy.calibration import primal
 from dynadp.reproduce import DVP, FULL, PRINTED, PUBLIC, QUICK, Bench, Settings, load, reproduce
 from dynadp.runtime.simulation import simulate
 from dynadp.topology import Topology
+from dynadp.tradeoff import PrivacyUtility
 
 TINY = Settings(
     draws=3, rounds=5, shown=(0.05, 0.5), alphas=(0.05, 0.2, 0.5, 1.0), rhos=(1e-4, 1e-1), rho_draws=2, rho_rounds=3,
@@ -73,7 +77,38 @@ def test_a_trace_is_what_a_plain_simulation_gives(data):
     np.testing.assert_allclose(trace.final, final)
     wrong = [np.mean([np.mean((X @ seen[-1][p, k] > 0) != positive) for p in range(5)]) for k in range(2)]
     np.testing.assert_allclose(trace.error, wrong)
-    assert trace.epsilon > 0
+    assert trace.final_epsilon == network(run.events(0), 1e-5).epsilon
+
+
+def test_rounds_are_priced_without_the_final_release(data, result):
+    """100 rounds are 100 releases: the errors beside them need no other."""
+    for row in result["final"]:
+        if row["algorithm"].startswith("PVP"):
+            rounds = total(primal(row["alpha"], data.schema.dimension, TINY.rounds), 1e-5).epsilon
+            assert row["epsilon"] == pytest.approx(rounds)
+            assert row["final_epsilon"] > row["epsilon"]
+        else:
+            assert row["final_epsilon"] == row["epsilon"]
+
+
+def test_the_recommended_alpha_is_the_best_measured_one(result):
+    w = PrivacyUtility()
+    for row in result["tradeoff"]:
+        best = max(row["points"], key=lambda p: float(w(p["alpha"])) - p["median"])
+        assert row["recommended"]["alpha"] == best["alpha"]
+        assert row["recommended"]["value"] == float(w(best["alpha"])) - best["median"]
+        assert all(point["error"] > 0 for point in row["points"])
+    cells = [line.split(" | ") for line in page(result, claims(result)).splitlines() if line.startswith("| DVP | 2 |")]
+    assert cells[0][2].startswith(f"{result['tradeoff'][0]['recommended']['alpha']:g}")
+
+
+def test_test_errors_carry_the_sampling_error_of_the_rows(data, result):
+    rows = len(data.test["age"])
+    for row in result["final"]:
+        for key in ("error", "network_error"):
+            low, high = wilson(row[key]["median"], rows)
+            assert row[key]["low"] <= low
+            assert row[key]["high"] >= high
 
 
 def test_stacks_hold_many_alphas_or_one_with_the_same_result(data, monkeypatch):
@@ -173,7 +208,8 @@ def test_l_acc_is_judged_by_form_and_constants(result):
     def doctored(c4, c5, r2=0.99, power=0.9, error=0.01):
         made = copy.deepcopy(result)
         for row in made["tradeoff"]:
-            stated = made["algorithms"][row["algorithm"]]["stated"]
+            told = made["algorithms"][row["algorithm"]]
+            stated = told["stated"][0] / told["C"], told["stated"][1]  # of mean losses: the paper's are C times as large
             errors = None if error is None else [error * s for s in (*stated, 1.0)]
             row["fit"] |= {"c4": c4 * stated[0], "c5": c5 * stated[1], "r2": r2, "errors": errors}
             row["power_r2"] = power
@@ -181,6 +217,7 @@ def test_l_acc_is_judged_by_form_and_constants(result):
 
     assert doctored(1.01, 0.99) == HOLDS
     assert doctored(2.0, 1.0) == "only in form"
+    assert doctored(1750.0, 1.0) == "only in form"  # the stated numbers, but in other units
     assert doctored(1.0, 3.0) == "only in form"
     assert doctored(1.0, 1.0, r2=0.5) == FAILS
     assert doctored(1.0, 1.0, power=0.999) == FAILS
@@ -205,7 +242,7 @@ def test_the_page_says_what_it_stands_on(result):
     tables = [line for line in text.splitlines() if line.startswith("|")]
     assert len(tables) == 8 + (2 + 6) + (2 + 12) + (2 + 4) + (2 + 4)
     made = copy.deepcopy(result)
-    made["tradeoff"][0]["design"] = None
+    made["tradeoff"][0]["recommended"]["fitted"] = None
     assert "the loss does not fall" in page(made, claims(made))
 
 

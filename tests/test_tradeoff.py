@@ -10,15 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import curve_fit
 
-from dynadp.cli.tradeoff import _rows, run_design, run_tradeoff
+from dynadp.cli.tradeoff import run_design, run_tradeoff
 from dynadp.datasets import census
 from dynadp.errors import DeclarationError
-from dynadp.jobs import Job
-from dynadp.perturbation import Primal
-from dynadp.privacy.accountant import total
-from dynadp.privacy.calibration import primal
+from dynadp.privacy.accountant import total, up
+from dynadp.privacy.calibration import dual, primal
 from dynadp.privacy.events import L2Laplace
-from dynadp.sweeps import band, compare_schedules, equal_total, schedule_shapes, sweep
+from dynadp.report.setting import Setting
+from dynadp.sweeps import compare_schedules, equal_total, schedule_shapes
 from dynadp.topology import Topology
 from dynadp.tradeoff import (
     AccuracyLoss,
@@ -228,21 +227,6 @@ def data():
     return census(1200, seed=4, nodes=3)
 
 
-def test_bands_are_quantiles():
-    assert band(np.arange(11.0)) == {"median": 5.0, "low": 1.0, "high": 9.0}
-
-
-def test_a_sweep_is_the_loss_of_each_alpha_and_draw(data):
-    ring = Topology.family("ring", 3)
-    shards = data.shards()
-    more = {"mechanism": Primal(), "C": 1.0, "rho": 1e-3, "eta": 0.02, "rounds": 6}
-    found = sweep(shards, ring, [0.05, 0.5], 3, 0, **more)
-    assert found.shape == (2, 3)
-    assert np.median(found[0]) > np.median(found[1])
-    again = sweep(shards, ring, [0.05, 0.5], 3, 0, **more)
-    np.testing.assert_array_equal(found, again)
-
-
 def test_schedules_share_a_total_and_keep_their_shape():
     for name, shape in schedule_shapes(6).items():
         alphas = equal_total(shape, 20, 1.0, 1e-5)
@@ -269,13 +253,17 @@ def test_design_prints_json_and_words(capsys):
     answer = json.loads(capsys.readouterr().out)
     assert answer["alpha"] == pytest.approx(0.1422, abs=5e-5)
     assert answer["total"] is None
-    run_design((0.2, 25, 0.35), (0.02, 6, 9, 1), ceiling=0.351, releases=(10, 20, 1e-5))
-    words = capsys.readouterr().out
-    assert "needs alpha >= 0.2119" in words
-    spent = total(primal(math.log(200) / 25, 20, 10), 1e-5)
-    assert f"epsilon = {spent.epsilon:.4g}" in words
+    alpha = math.log(200) / 25
+    events = {"primal": (None, primal(alpha, 20, 10)), "dual": (0.01, dual(alpha, 20, 10, 0.01))}
+    for mechanism, (share, spent) in events.items():
+        run_design((0.2, 25, 0.35), (0.02, 6, 9, 1), ceiling=0.351, releases=(mechanism, 10, 20, 1e-5, share))
+        words = capsys.readouterr().out
+        assert "needs alpha >= 0.2119" in words
+        assert f"10 rounds of {mechanism} perturbation cost epsilon = {up(total(spent, 1e-5).epsilon)} at" in words
+    with pytest.raises(DeclarationError, match="dual perturbation needs --jacobian-share"):
+        run_design((0.2, 25, 0.35), (0.02, 6, 9, 1), releases=("dual", 10, 20, 1e-5, None))
     run_design((0.2, 25, 0.35), (0.02, 6, 9, 1))
-    assert "interior maximum" in capsys.readouterr().out
+    assert "an interior maximum of the curve, not measured" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -296,8 +284,14 @@ def test_tradeoff_recommends_from_census_rows_and_from_public_ones(place, capsys
     assert made["simulation"]
     assert "synthetic" in made["source"]
     assert 0.01 <= made["alpha"] <= 1
-    schema_columns = json.loads(dynadp("check run.toml --json").stdout)["columns"]
-    assert made["epsilon"] == pytest.approx(total(primal(made["alpha"], schema_columns, made["rounds"]), 1e-5).epsilon)
+    columns = json.loads(dynadp("check run.toml --json").stdout)["columns"]
+    assert made["dimension"] == columns
+    assert f"to the run's {columns} columns" in made["source"]
+    planned = Setting.of_file(place / "run.toml").plan(
+        next(p["epsilon"] for p in made["points"] if p["alpha"] == made["alpha"])
+    )
+    rounds = total(primal(made["alpha"], columns, made["rounds"]), 1e-5).epsilon
+    assert made["epsilon"] == planned.total.epsilon > rounds  # the centring round is charged too
     assert (place / "first-tradeoff" / "tradeoff.png").read_bytes().startswith(b"\x89PNG")
     assert (place / "first-tradeoff" / "tradeoff.svg").read_text().startswith("<svg")
     with open("run.toml", "a") as file:
@@ -307,10 +301,10 @@ def test_tradeoff_recommends_from_census_rows_and_from_public_ones(place, capsys
         run_tradeoff("run.toml", out, draws=3)
         texts.append(capsys.readouterr().out.replace(f"Picture: {out}", ""))
     assert texts[0] == texts[1]
-    job = Job.load("run.toml")
-    for public in (job, replace(job, file=job.file.model_copy(update={"evaluation": None}))):
-        assert {s.name: s.rows for s in _rows(public, 0)[0]} == job.counts  # as many as the run has, so that noise is the same
-    assert "public.csv (public)" in texts[0]
+    setting = Setting.of_file(place / "run.toml")
+    for public in (setting, replace(setting, public=None)):
+        assert public.rows().counts == setting.counts  # as many as the run has, so that noise is the same
+    assert "public.csv, which the run file declares public" in texts[0]
     assert "SIMULATION" in texts[0]
     assert (place / "a/tradeoff.json").read_bytes() == (place / "b/tradeoff.json").read_bytes()
 
@@ -321,7 +315,7 @@ def test_tradeoff_pads_narrow_census_rows_to_the_runs_width(place, capsys):
     (place / "schema.toml").write_text(wide + f"values = [{values}]\n")
     run_tradeoff("run.toml", as_json=True, draws=2)
     columns = json.loads(dynadp("check run.toml --json").stdout)["columns"]
-    assert f"padded to {columns} columns" in json.loads(capsys.readouterr().out)["source"]
+    assert f"padded to the run's {columns} columns" in json.loads(capsys.readouterr().out)["source"]
 
 
 def test_tradeoff_keeps_a_given_alphas_constants_and_refuses_what_protects_nothing(place, capsys):

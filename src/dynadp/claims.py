@@ -3,7 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from math import log
 from typing import Any
+
+from dynadp.tradeoff import PrivacyUtility
 
 Numbers = Mapping[str, Any]
 HOLDS, FAILS = "holds", "does not hold"
@@ -128,14 +131,17 @@ def _exponential(result: Numbers) -> Claim:
     for row in result["tradeoff"]:
         fit, name, at = row["fit"], f"for {row['algorithm']}", f"t = {row['round']}"
         shape = fit["r2"] >= FITS and fit["r2"] >= row["power_r2"]
-        stated = result["algorithms"][row["algorithm"]]["stated"]
-        errors = fit["errors"] or [None, None, None]
-        near = [e is not None and abs(fit[c] - s) <= 2 * e for c, s, e in zip(("c4", "c5"), stated, errors, strict=False)]
+        told = result["algorithms"][row["algorithm"]]
+        stated, units = told["stated"], (told["C"], 1.0)  # the paper's loss is C times the mean over rows, and so is its c4
+        errors = (fit["errors"] or [None, None])[:2]
+        found = [unit * fit[c] for c, unit in zip(("c4", "c5"), units, strict=True)]
+        doubts = [None if e is None else unit * e for e, unit in zip(errors, units, strict=True)]
+        near = [e is not None and abs(v - s) <= 2 * e for v, s, e in zip(found, stated, doubts, strict=True)]
         forms[name] = {**forms.get(name, {}), at: shape}
         constants[name] = {**constants.get(name, {}), at: shape and all(near)}
-        plus = [f"{fit[c]:.3g}" + ("" if e is None else f" ± {e:.2g}") for c, e in zip(("c4", "c5"), errors, strict=False)]
+        plus = [f"{v:.3g}" + ("" if e is None else f" ± {e:.2g}") for v, e in zip(found, doubts, strict=True)]
         seen.append(
-            f"{row['algorithm']}, t = {row['round']}: c4 = {plus[0]} (stated {stated[0]:g}), c5 = {plus[1]} (stated "
+            f"{row['algorithm']}, t = {row['round']}: C c4 = {plus[0]} (stated {stated[0]:g}), c5 = {plus[1]} (stated "
             f"{stated[1]:g}), R² = {fit['r2']:.3f} (power law {row['power_r2']:.3f})"
         )
     verdict, form = judge(constants), judge(forms)
@@ -143,7 +149,7 @@ def _exponential(result: Numbers) -> Claim:
         verdict = "only in form" + ("" if form == HOLDS else f", {form.removeprefix('only ')}")
     measure = (
         f"c4 exp(-c5 alpha) + c6 explains {FITS:.0%} of the medians' variance, and no less than a power law; the stated c4 and "
-        "c5 lie within two standard errors of the fitted ones"
+        "c5 lie within two standard errors of the fitted ones, c4 in the paper's units: C times that of mean losses"
     )
     return Claim("L_acc is exponential, with the stated constants", verdict, measure, ". ".join(seen))
 
@@ -197,22 +203,26 @@ def page(result: Numbers, judged: list[Claim]) -> str:
         "",
         *(f"- *{c.claim}*: {c.seen}." for c in judged),
         "",
-        "## Fitted L_acc, and the alpha that U_priv - L_acc then chooses",
+        "## Which alpha: the measured one with the best U_priv - loss, and fitted L_acc beside it",
         "",
-        "| algorithm | t | c4 | c5 | c6 | R² | alpha | who wins |",
-        "|---|---|---|---|---|---|---|---|",
+        "Losses are means over rows, so c4 and c6 are comparable between algorithms; the paper's are C times as large. The "
+        "fit's maximum is where the curve has one; measured there is the value at the nearest alpha that was measured.",
+        "",
+        "| algorithm | t | best measured alpha | U_priv - loss | not told apart | c4 | c5 | c6 | R² | the fit's maximum |",
+        "|---|---|---|---|---|---|---|---|---|---|",
         *map(_fit_row, result["tradeoff"]),
         "",
         f"## After {s['rounds']} rounds",
         "",
         f"Medians. Without privacy {result['plain']['error']:.1%} test error, majority class {result['majority_error']:.1%}. "
-        f"epsilon is the total of all releases at delta = {s['delta']:g}, with system entropy.",
+        f"epsilon is the total at delta = {s['delta']:g}, with system entropy: of the {s['rounds']} rounds' messages beside "
+        "the errors, and beside the final output with PVP's last release, which only that one needs.",
         "",
-        "| algorithm | alpha | epsilon | loss of the final output | error, last message | error, network mean |",
-        "|---|---|---|---|---|---|",
+        "| algorithm | alpha | epsilon | error, last message | error, network mean | epsilon, final output | its loss |",
+        "|---|---|---|---|---|---|---|",
         *(
-            f"| {r['algorithm']} | {r['alpha']:g} | {r['epsilon']:.3g} | {r['loss']['median']:.3g} | "
-            f"{r['error']['median']:.1%} | {r['network_error']['median']:.1%} |"
+            f"| {r['algorithm']} | {r['alpha']:g} | {r['epsilon']:.3g} | {r['error']['median']:.1%} | "
+            f"{r['network_error']['median']:.1%} | {r['final_epsilon']:.3g} | {r['loss']['median']:.3g} |"
             for r in result["final"]
         ),
         "",
@@ -240,15 +250,23 @@ def page(result: Numbers, judged: list[Claim]) -> str:
 
 
 def _fit_row(row: Numbers) -> str:
-    fit, found = row["fit"], row["design"]
+    fit, chosen = row["fit"], row["recommended"]
     errors = fit["errors"] or (None, None, None)
     numbers = [f"{fit[c]:.3g}" + ("" if e is None else f" ± {e:.2g}") for c, e in zip(("c4", "c5", "c6"), errors, strict=True)]
-    end = (
-        ["", "the loss does not fall"]
-        if found is None
-        else [f"{found['alpha']:.3g}", found["end_wins"] or "the interior maximum"]
-    )
-    return "| " + " | ".join([row["algorithm"], str(row["round"]), *numbers, f"{fit['r2']:.3f}", *end]) + " |"
+    best = [f"{chosen['alpha']:g}" + (", an end" if chosen["end"] else ""), f"{chosen['value']:.3g}"]
+    near = ", ".join(f"{alpha:g}" for alpha in chosen["near"]) or "none"
+    cells = [row["algorithm"], str(row["round"]), *best, near, *numbers, f"{fit['r2']:.3f}", _peak(row)]
+    return f"| {' | '.join(cells)} |"
+
+
+def _peak(row: Numbers) -> str:
+    """The fit's maximum, and what was measured nearest to it."""
+    fitted = row["recommended"]["fitted"]
+    if fitted is None or not fitted["interior"]:
+        return "none" if fitted else "the loss does not fall"
+    nearest = min(row["points"], key=lambda point: abs(log(point["alpha"] / fitted["alpha"])))
+    value = float(PrivacyUtility()(nearest["alpha"])) - nearest["median"]
+    return f"{fitted['alpha']:.3g}; measured {value:.3g} at {nearest['alpha']:g}"
 
 
 def _best_rho(result: Numbers, name: str) -> str:

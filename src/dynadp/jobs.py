@@ -15,6 +15,7 @@ from dynadp.checks import Problems, columns_of, ledger_of, plan_of
 from dynadp.config import RunFile, load_run_file, load_schema
 from dynadp.data import Schema
 from dynadp.errors import CellError, ConfigError, DataError, DynadpError, RecordError
+from dynadp.intervals import wilson
 from dynadp.losses import Logistic
 from dynadp.noise import drawn
 from dynadp.planner import Plan
@@ -332,12 +333,14 @@ def tally(model: Model, data: Any) -> Tally:
 
 
 def evaluate(model: Model, data: Any) -> dict[str, Any]:
-    """Share of right answers on rows that are public, and what always guessing the commoner label would give."""
+    """Share of right answers on public rows with its 95% interval, and what always guessing the commoner label would give."""
     found = tally(model, data)
     if not found.stay:
         raise DataError(f"{source(data).name} has no rows to evaluate on: the schema drops all of them")
-    commoner = max(found.positive, found.stay - found.positive)
-    return {"rows": found.stay, "accuracy": found.right / found.stay, "majority": commoner / found.stay}
+    rows, accuracy = found.stay, found.right / found.stay
+    low, high = wilson(accuracy, rows)
+    majority = max(found.positive, rows - found.positive) / rows
+    return {"rows": rows, "accuracy": accuracy, "low": low, "high": high, "majority": majority}
 
 
 def predictions(model: Model, data: Any, size: int = 65536) -> Any:

@@ -16,14 +16,16 @@ from dynadp.arrays import Array, Rows
 from dynadp.data import Shard
 from dynadp.datasets import Dataset, adult, census, partition
 from dynadp.errors import DatasetError
+from dynadp.intervals import band, standard_error
 from dynadp.losses import Logistic
 from dynadp.noise import Keyed
 from dynadp.perturbation import Dual, Perturbation, Primal
 from dynadp.privacy.accountant import network
+from dynadp.recommendation import recommend
 from dynadp.runtime.simulation import Round, Run, simulate
-from dynadp.sweeps import band, compare_schedules
+from dynadp.sweeps import compare_schedules
 from dynadp.topology import Topology
-from dynadp.tradeoff import PrivacyUtility, design, fit_loss
+from dynadp.tradeoff import fit_loss
 
 NODES, ETA, DELTA = 5, 1.0, 1e-5
 EARLY = 2  # the paper's other iteration
@@ -105,8 +107,9 @@ class Trace:
         Share of wrong answers on test rows of the last messages (mean over nodes), and of the network's mean; one a draw.
     final
         Loss of the final output: after Algorithm 3's last release by Algorithm 2, where there is one.
-    epsilon
-        What all of it would cost in total, with system entropy, at DELTA; None without a mechanism.
+    epsilon, final_epsilon
+        What the messages of all rounds would cost in total, with system entropy, at DELTA; and with the last release, where
+        there is one. None without a mechanism.
     """
 
     losses: Array
@@ -114,6 +117,7 @@ class Trace:
     network_error: Array
     final: Array
     epsilon: float | None
+    final_epsilon: float | None
 
 
 @dataclass(frozen=True)
@@ -181,8 +185,10 @@ class Bench:
         traces = []
         for i in range(len(alphas)):
             own = slice(i * draws, (i + 1) * draws)
-            epsilon = network(end.events(own.start), DELTA).epsilon if mechanism else None
-            traces.append(Trace(every_loss[:, own], wrong[own], agreed[own], outputs[own], epsilon))
+            spent = end.events(own.start) if mechanism else ()
+            messages = [event for event in spent if event.round <= self.rounds]
+            costs = [network(events, DELTA).epsilon if mechanism else None for events in (messages, spent)]
+            traces.append(Trace(every_loss[:, own], wrong[own], agreed[own], outputs[own], *costs))
         return traces
 
 
@@ -237,7 +243,7 @@ def reproduce(data: Dataset, source: str, settings: Settings, say: Callable[[str
         ],
         "tradeoff": [_against_alpha(a, n, traces, settings) for a in PRIVATE for n in (EARLY, settings.rounds)],
         "control": {"algorithm": MATCHED.name, "points": _control(bench, settings, say)},
-        "final": [_final(name, alpha, trace) for (name, alpha), trace in traces.items()],
+        "final": [_final(name, alpha, trace, len(positive)) for (name, alpha), trace in traces.items()],
         "rho": _choose_rho(replace(bench, rounds=settings.rho_rounds), settings, say),
         "margins": _margins(settings, say),
     }
@@ -255,17 +261,21 @@ def reproduce(data: Dataset, source: str, settings: Settings, say: Callable[[str
 
 
 def _against_alpha(algorithm: Algorithm, n: int, traces: dict[tuple[str, float], Trace], settings: Settings) -> dict[str, Any]:
-    """Loss at round n against alpha, L_acc fitted to its medians, and the design that follows."""
+    """Loss at round n against alpha, L_acc fitted to its medians, and the measured alpha with the best U_priv - loss."""
     points = [_point(alpha, traces[algorithm.name, alpha].losses[n - 1]) for alpha in settings.alphas]
     alphas, medians = np.array(settings.alphas), np.array([p["median"] for p in points])
     fit = fit_loss(alphas, medians)
     power = fit_loss(1 + np.log(alphas / alphas.min()), medians).r2  # c4 alpha^-c5 + c6 is exponential in ln alpha
-    found = design(fit, PrivacyUtility()).to_json() if fit.c4 >= 0 else None
-    return {"algorithm": algorithm.name, "round": n, "points": points, "fit": fit.to_json(), "power_r2": power, "design": found}
+    chosen = recommend(points, fit=fit if fit.c4 >= 0 else None).to_json()
+    return {
+        "algorithm": algorithm.name, "round": n, "points": points, "fit": fit.to_json(), "power_r2": power,
+        "recommended": chosen,
+    }  # fmt: skip
 
 
 def _point(alpha: float, losses: Array) -> dict[str, float]:
-    return {"alpha": alpha, **band(losses), "deviation": float(np.std(losses, ddof=1))}
+    deviation = float(np.std(losses, ddof=1))
+    return {"alpha": alpha, **band(losses), "error": standard_error(losses), "deviation": deviation}
 
 
 def _control(bench: Bench, settings: Settings, say: Callable[[str], None]) -> list[dict[str, float]]:
@@ -275,9 +285,12 @@ def _control(bench: Bench, settings: Settings, say: Callable[[str], None]) -> li
     return [_point(alpha, trace.losses[-1]) for alpha, trace in zip(settings.alphas, traces, strict=True)]
 
 
-def _final(name: str, alpha: float, trace: Trace) -> dict[str, Any]:
-    bands = {"loss": trace.final, "error": trace.error, "network_error": trace.network_error}
-    return {"algorithm": name, "alpha": alpha, "epsilon": trace.epsilon, **{key: band(v) for key, v in bands.items()}}
+def _final(name: str, alpha: float, trace: Trace, tested: int) -> dict[str, Any]:
+    """What the messages cost and give on so many test rows, and what the final output costs and gives."""
+    shares = {"error": trace.error, "network_error": trace.network_error}
+    costs = {"epsilon": trace.epsilon, "final_epsilon": trace.final_epsilon}
+    told = {"loss": band(trace.final), **{key: band(share, tested) for key, share in shares.items()}}
+    return {"algorithm": name, "alpha": alpha, **costs, **told}
 
 
 def _choose_rho(bench: Bench, settings: Settings, say: Callable[[str], None]) -> list[dict[str, Any]]:
@@ -305,7 +318,7 @@ def _margins(settings: Settings, say: Callable[[str], None]) -> list[dict[str, A
         bench = Bench(shards, test, label > 0, settings.rounds, settings.seed)
         for algorithm in (*PRIVATE, MATCHED):
             trace = bench.run(algorithm, (settings.rho_alpha,), settings.margin_draws, every=False, final=False)[0]
-            rows.append({"algorithm": algorithm.name, "margin": margin, **band(trace.error)})
+            rows.append({"algorithm": algorithm.name, "margin": margin, **band(trace.error, len(label))})
     return rows
 
 

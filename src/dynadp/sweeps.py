@@ -1,4 +1,4 @@
-"""What many draws of the noise give, for several alphas or schedules: stacked, seeded simulations on public rows."""
+"""What many draws of the noise give, for several schedules at one total: stacked, seeded simulations on public rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,19 +9,15 @@ from numpy.typing import ArrayLike
 from dynadp.arrays import Array
 from dynadp.data import Shard
 from dynadp.datasets import Dataset
-from dynadp.losses import Logistic, Loss
-from dynadp.noise import Draws, Keyed
-from dynadp.perturbation import Perturbation
+from dynadp.intervals import band
+from dynadp.noise import Keyed
 from dynadp.planner import Plan, plan
 from dynadp.privacy.accountant import network
 from dynadp.privacy.calibration import calibrate
 from dynadp.privacy.events import Event, L2Laplace
 from dynadp.privacy.schedule import per_node
-from dynadp.runtime.simulation import Output, simulate
+from dynadp.runtime.simulation import simulate
 from dynadp.topology import Topology
-
-BAND = (0.1, 0.9)  # quantiles over draws
-STACK = 12  # draws of one alpha in one task, at most
 
 Spread = Callable[[Callable[..., Any], Sequence[Mapping[str, Any]], Mapping[str, Any]], list[Any]]
 
@@ -29,64 +25,6 @@ Spread = Callable[[Callable[..., Any], Sequence[Mapping[str, Any]], Mapping[str,
 def here(work: Callable[..., Any], tasks: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> list[Any]:
     """``[work(**shared, **task) for task in tasks]``, one after the other."""
     return [work(**shared, **task) for task in tasks]
-
-
-def band(values: ArrayLike) -> dict[str, float]:
-    """Median and the 10% and 90% quantiles over draws."""
-    v = np.asarray(values, dtype=float)
-    low, high = np.quantile(v, BAND)
-    return {"median": float(np.median(v)), "low": float(low), "high": float(high)}
-
-
-def sweep(
-    shards: Sequence[Shard], topology: Topology, alphas: Sequence[float], draws: int, seed: int, *, mechanism: Perturbation,
-    loss: Loss | None = None, C: float, rho: float, eta: float, rounds: int, output: Output = "network",
-    spread: Spread = here,
-) -> Array:  # fmt: skip
-    """Mean loss over all rows of what the nodes take home, alphas x draws: a stacked, seeded simulation for each alpha.
-
-    Parameters
-    ----------
-    shards
-        Published or made rows only: their loss is told.
-    alphas, draws, seed
-        Which alphas, how many draws of the noise for each, and their seed.
-    topology, mechanism, loss, C, rho, eta, rounds, output
-        As for :func:`~dynadp.runtime.simulation.simulate`.
-    spread
-        Carries out tasks: one after the other, or on a cluster (:func:`dynadp.runtime.ray.spread`), with the same result.
-    """
-    shared: dict[str, Any] = {
-        "shards": shards, "topology": topology, "seed": seed, "mechanism": mechanism, "loss": loss or Logistic(), "C": C,
-        "rho": rho, "eta": eta, "rounds": rounds, "output": output,
-    }  # fmt: skip
-    cuts = [(i, k, min(STACK, draws - k)) for i in range(len(alphas)) for k in range(0, draws, STACK)]
-    tasks = [{"alpha": float(alphas[i]), "first": i * draws + k, "replicas": size} for i, k, size in cuts]
-    return np.concatenate(spread(_losses, tasks, shared)).reshape(len(alphas), draws)
-
-
-def _losses(
-    shards: Sequence[Shard], topology: Topology, alpha: float, first: int, replicas: int, seed: int, *,
-    mechanism: Perturbation, loss: Loss, C: float, rho: float, eta: float, rounds: int, output: Output,
-) -> Array:  # fmt: skip
-    """Mean loss for each of some replicas, from the ``first`` on."""
-    end = simulate(
-        shards, topology, loss=loss, C=C, rho=rho, eta=eta, rounds=rounds, replicas=replicas, mechanism=mechanism,
-        schedule=alpha, draws=_From(Keyed(seed), first),
-    )  # fmt: skip
-    models = end.models(output)
-    sums = np.array([loss.value(np.asarray(s.signed @ f.T)).sum(axis=0) for s, f in zip(shards, models, strict=True)])
-    return np.asarray(sums.sum(axis=0) / sum(s.rows for s in shards))
-
-
-class _From:
-    """Draws whose replica k is replica k + first of others."""
-
-    def __init__(self, draws: Draws, first: int) -> None:
-        self.draws, self.first, self.seeded = draws, first, draws.seeded
-
-    def generator(self, purpose: str, node: str, round_: int, replica: int = 0) -> np.random.Generator:
-        return self.draws.generator(purpose, node, round_, replica + self.first)
 
 
 def schedule_shapes(rounds: int) -> dict[str, Array]:
@@ -122,7 +60,7 @@ def compare_schedules(
     draws, seed
         How many draws of the noise, and their seed.
     spread
-        As for :func:`sweep`.
+        Carries out tasks: one after the other, or on a cluster (:func:`dynadp.runtime.ray.spread`), with the same result.
     """
     shards, d = data.shards(names=topology.nodes), data.schema.dimension
     planned = plan([s.rows for s in shards], topology, d, epsilon=epsilon, delta=delta, centring=False)
@@ -149,5 +87,5 @@ def _schedule(
     row["epsilon"] = network(_releases(alphas, d), delta).epsilon
     for output in ("last", "network"):
         wrong = [np.mean((X @ f.T > 0) != positive[:, None], axis=0) for f in end.models(output)]
-        row[output] = band(np.mean(wrong, axis=0))
+        row[output] = band(np.mean(wrong, axis=0), len(positive))
     return row

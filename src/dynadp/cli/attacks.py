@@ -102,8 +102,15 @@ def called(case: Mapping[str, Any]) -> str:
     return f"{'DVP' if case['mechanism'] == 'dual' else 'PVP'}, alpha = {case['alpha']:g} a round"
 
 
+def _odds(odds: float | None) -> str:
+    """Odds for the row against 1; None, which stands for infinite ones, is certainty."""
+    return "certainty" if odds is None else f"{odds:.2f}:1" if odds < 1e4 else f"{odds:.1e}:1"
+
+
 def words(result: Mapping[str, Any]) -> list[str]:
     """What was found, in words."""
+    from dynadp.intervals import wilson
+
     open_, *private = result["reconstruction"]
     nobody, *hidden = result["small_node"]
     out = [
@@ -123,14 +130,18 @@ def words(result: Mapping[str, Any]) -> list[str]:
     for view, name in who.items():
         out.append(f"Is the row in the data, or its opposite? Asked by {name}; 50 of 100 answers right is a coin toss:")
         for case in (case for case in result["membership"] if case["view"] == view):
+            answers = 2 * case["runs"]
             if case["mechanism"] == "none":
-                out.append("  Algorithm 1: 100 of 100 answers right; the odds go from 1:1 to certainty.")
+                out.append(
+                    f"  Algorithm 1: {round(answers * case['right'])} of {answers} answers right, in every run the same, for "
+                    f"nothing is drawn; odds from 1:1 to {_odds(case['odds'])}."
+                )
                 continue
-            spread = 100 / (2 * case["runs"]) ** 0.5  # two standard errors of a share near 1/2
+            low, high = (100 * end for end in wilson(case["right"], answers))
             out.append(
-                f"  {called(case)}: {100 * case['right']:.1f} of 100 right (+-{spread:.1f}; the accountant allows "
-                f"{100 * case['right_bound']:.1f}); odds from 1:1 to {case['odds']:.2f}:1, in 99 of 100 runs "
-                f"below {case['odds_high']:.2f}:1; epsilon = {case['epsilon']:.2g} in total, e^epsilon = "
+                f"  {called(case)}: {100 * case['right']:.1f} of 100 right ({low:.1f} to {high:.1f} given {answers:,} answers; "
+                f"the accountant allows {100 * case['right_bound']:.1f}); odds from 1:1 to {_odds(case['odds'])}, in 99 of 100 "
+                f"runs below {_odds(case['odds_high'])}; epsilon = {case['epsilon']:.2g} in total, e^epsilon = "
                 f"{exp(case['epsilon']):.3g}."
             )
     return [*out, "An attack that fails here proves nothing about better ones; the guarantee is the accountant's figure."]

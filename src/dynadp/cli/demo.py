@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 import numpy as np
+from numpy.typing import ArrayLike
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -14,6 +15,7 @@ from rich.table import Table
 from dynadp.arrays import Array
 from dynadp.data import Schema
 from dynadp.datasets import Dataset, census
+from dynadp.intervals import wilson
 from dynadp.losses import Logistic
 from dynadp.noise import Keyed
 from dynadp.perturbation import NoPerturbation
@@ -50,8 +52,9 @@ def run_demo(mechanism: str, epsilon: float, delta: float, out: str | None, seed
         "nodes": len(SILOS),
         "rows": ROWS,
         "runs": runs,
+        "test_rows": len(demo.positive),
         "centralised_error": demo.centralised_error(),
-        "majority_error": float(min(np.mean(demo.positive), 1 - np.mean(demo.positive))),
+        "majority_error": demo.majority_error,
         "folder": str(root),
         "pictures": [str(path) for path in demo.draw(runs)],
     }
@@ -70,6 +73,11 @@ class _Demo:
         self.shards = data.shards(names=SILOS)
         self.positive = data.schema.labels(data.test) > 0
         self.curve: list[dict[str, Any]] = []
+
+    @property
+    def majority_error(self) -> float:
+        """Of always giving the commoner answer."""
+        return float(min(np.mean(self.positive), 1 - np.mean(self.positive)))
 
     def errors(self, schema: Schema, V: Array) -> Array:
         """Share of wrong answers on held-out rows, which are synthetic and public, for each vector."""
@@ -164,14 +172,23 @@ class _Demo:
         source = f"census, made here, seed {self.seed} (synthetic)"
         references = [
             {"name": "centralised optimum, no privacy", "error": self.centralised_error()},
-            {"name": "majority class", "error": float(np.mean(self.positive))},
+            {"name": "majority class", "error": self.majority_error},
         ]
         rows = [{**row, "series": row["silo"]} for row in self.curve] if len(runs) == 1 else _means(self.curve)
-        pictures = charts.save(charts.convergence(rows, references, source), self.root / "convergence")
+        models = [
+            {"series": "model" if len(runs) == 1 else run["mechanism"], "round": run["rounds"], "error": _mean_error(run)}
+            for run in runs
+        ]
+        pictures = charts.save(charts.convergence(rows, references, source, models), self.root / "convergence")
         errors = runs[-1]["node_errors"]
         labels = [f"{s.rows:,} rows, {e:.1%} wrong" for s, e in zip(self.shards, errors, strict=True)]
         source = f"{source}; mechanism {runs[-1]['mechanism']}"
         return pictures + charts.save(charts.network(self.ring, labels, source), self.root / "network")
+
+
+def _mean_error(run: dict[str, Any]) -> float:
+    """Of the models that silos take home, as in the table."""
+    return float(np.mean(run["node_errors"]))
 
 
 def _means(curve: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -210,19 +227,33 @@ def _lines(entry: Round, alpha: float | None) -> list[dict[str, Any]]:
     ]
 
 
+def _share(shares: ArrayLike, rows: int) -> str:
+    """Mean over silos, and how far it may be off: the silos' range, widened by the sampling error of the rows.
+
+    >>> _share([0.84, 0.85], 5000)
+    '84.5% ±1.5'
+    """
+    each = np.asarray(shares, dtype=float)
+    mean, low, high = float(each.mean()), wilson(float(each.min()), rows)[0], wilson(float(each.max()), rows)[1]
+    return f"{mean:.1%} ±{100 * max(mean - low, high - mean):.1f}"
+
+
 def _show(result: dict[str, Any]) -> None:
     console = Console()
     table = Table(title=f"One classifier from {result['nodes']} silos, {result['rows']:,} synthetic rows")
     for name in ("mechanism", "epsilon", "alpha", "rounds", "gap", "accuracy"):
         table.add_column(name, justify="right")
     for run in result["runs"]:
-        low, high = 1 - max(run["node_errors"]), 1 - min(run["node_errors"])
-        accuracy = f"{low:.1%}" if f"{low:.1%}" == f"{high:.1%}" else f"{low:.1%} to {high:.1%}"
+        accuracy = _share(1 - np.array(run["node_errors"]), result["test_rows"])
         epsilon, alpha = ("no privacy", "") if run["alpha"] is None else (up(run["epsilon"], 3), up(run["alpha"], 3))
         table.add_row(run["mechanism"], epsilon, alpha, str(run["rounds"]), f"{run['consensus_gap']:.1e}", accuracy)
-    table.add_row("pooled rows", "no privacy", "", "", "", f"{1 - result['centralised_error']:.1%}")
-    table.add_row("majority class", "", "", "", "", f"{1 - result['majority_error']:.1%}")
+    for name, words, key in (("pooled rows", "no privacy", "centralised_error"), ("majority class", "", "majority_error")):
+        table.add_row(name, words, "", "", "", _share([1 - result[key]], result["test_rows"]))
     console.print(table)
+    console.print(
+        "Accuracy of the model taken home (private runs: the mean of all silos' messages of the last half of the rounds), on "
+        f"{result['test_rows']:,} held-out synthetic rows; ± holds the silos' differences and the sampling error (95%)."
+    )
     private = [run for run in result["runs"] if run["epsilon"] is not None]
     if private:
         epsilon, delta = max(run["epsilon"] for run in private), private[0]["delta"]

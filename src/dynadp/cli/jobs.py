@@ -15,6 +15,7 @@ from rich.progress import Progress
 from dynadp.balance import EVALUATION
 from dynadp.cli.ledger import user
 from dynadp.errors import BudgetRefused, DeclarationError
+from dynadp.intervals import ONE
 from dynadp.jobs import Job, Tally, drops_rows, evaluate, predictions, tally
 from dynadp.noise import System, l2_laplace
 from dynadp.planner import doubts
@@ -110,8 +111,8 @@ def run_train(
     if result["evaluation"]:
         found = result["evaluation"]
         click.echo(
-            f"Accuracy {found['accuracy']:.1%} on {found['rows']:,} rows (always the commoner label: {found['majority']:.1%}), "
-            f"{result['evaluation_note']}."
+            f"Accuracy {found['accuracy']:.1%} ({found['low']:.1%} to {found['high']:.1%}) on {found['rows']:,} rows (always "
+            f"the commoner label: {found['majority']:.1%}), {result['evaluation_note']}; in brackets a {ONE}."
         )
     else:
         click.echo(f"No accuracy is shown: {result['evaluation_note']}.")
@@ -183,7 +184,8 @@ def run_evaluate(
         click.echo(json.dumps(result, indent=1))
     elif result["public"]:
         click.echo(
-            f"Accuracy {result['accuracy']:.2%} on {result['rows']:,} public rows (commoner label: {result['majority']:.2%})."
+            f"Accuracy {result['accuracy']:.2%} ({result['low']:.2%} to {result['high']:.2%}) on {result['rows']:,} public "
+            f"rows (commoner label: {result['majority']:.2%}); in brackets a {ONE}."
         )
     else:
         click.echo(f"Accuracy about {result['accuracy']:.2%} (noise of {result['noise']:.2%}), charged alpha = {alpha:g}.")

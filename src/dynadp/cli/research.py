@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from dynadp.cli.cluster import ADDRESS, RUNTIME, address_of
-from dynadp.cli.options import DIMENSION, JSON, ROUNDS, RUN_FILE, Positive
+from dynadp.cli.options import DIMENSION, JSON, MECHANISM, ROUNDS, RUN_FILE, SHARE, Positive
 
 
 @click.command()
@@ -68,9 +68,7 @@ UTILITY = click.option(
     metavar="W1 W2 W3 W4",
     help="U_priv = w1 ln(w2/(w3 alpha + w4 alpha^2)).",
 )
-LIMITS = click.option(
-    "--range", "limits", type=Positive(), nargs=2, default=(0.01, 1.0), show_default=True, metavar="LO HI", help="Of alpha."
-)
+LIMITS = click.option("--range", "limits", type=Positive(), nargs=2, metavar="LO HI", help="Of alpha.")
 CEILING = click.option("--ceiling", type=float, help="The loss may be at most this.")
 FLOOR = click.option("--floor", type=float, help="The utility of privacy must be at least this.")
 
@@ -80,38 +78,48 @@ FLOOR = click.option("--floor", type=float, help="The utility of privacy must be
     "--loss-fit",
     type=float,
     nargs=3,
-    required=True,
     metavar="C4 C5 C6",
     help="L_acc = c4 exp(-c5 alpha) + c6, fitted to losses of public rows.",
 )
+@click.option("--points", type=click.Path(dir_okay=False), help="Instead: measured losses of public rows, as in tradeoff.json.")
 @UTILITY
 @LIMITS
 @CEILING
 @FLOOR
-@click.option("--rounds", type=ROUNDS, help="With --dimension and --delta: tell what the chosen alpha costs in total.")
+@MECHANISM
+@click.option("--rounds", type=ROUNDS, help="With --mechanism, --dimension and --delta: what the chosen alpha costs in total.")
 @DIMENSION
+@SHARE
 @click.option("--delta", type=click.FloatRange(0, 1, max_open=True), help="Chance left to worse luck; below 1/rows.")
 @JSON
 def design(
-    loss_fit: tuple[float, float, float],
+    loss_fit: tuple[float, float, float] | None,
+    points: str | None,
     utility: tuple[float, float, float, float],
-    limits: tuple[float, float],
+    limits: tuple[float, float] | None,
     ceiling: float | None,
     floor: float | None,
+    mechanism: str | None,
     rounds: int | None,
     dimension: int | None,
+    jacobian_share: float | None,
     delta: float | None,
     as_json: bool,
 ) -> None:
-    """The alpha of a round that maximises the utility of privacy minus the loss of accuracy."""
+    """The alpha of a round with the best utility of privacy minus loss of accuracy: of measured points, or of a curve.
+
+    A curve's maximum (--loss-fit) is the curve's own: where it misses the losses it was fitted to, a measured alpha is better.
+    """
     from dynadp.cli.tradeoff import run_design
 
     releases = None
-    if rounds is not None and dimension is not None and delta is not None:
-        releases = (rounds, dimension, delta)
-    elif (rounds, dimension, delta) != (None, None, None):
-        raise click.UsageError("give --rounds, --dimension and --delta together, or none of them")
-    run_design(loss_fit, utility, limits, ceiling, floor, releases, as_json)
+    if mechanism is not None and rounds is not None and dimension is not None and delta is not None:
+        releases = (mechanism, rounds, dimension, delta, jacobian_share)
+    elif (mechanism, rounds, dimension, delta, jacobian_share) != (None,) * 5:
+        raise click.UsageError(
+            "give --mechanism, --rounds, --dimension and --delta together (dual: --jacobian-share too), or none of them"
+        )
+    run_design(loss_fit, utility, limits, ceiling, floor, releases, as_json, points)
 
 
 @click.command()
@@ -129,7 +137,7 @@ def design(
 def tradeoff(
     run_file: str,
     utility: tuple[float, float, float, float],
-    limits: tuple[float, float],
+    limits: tuple[float, float] | None,
     ceiling: float | None,
     floor: float | None,
     draws: int,
@@ -139,7 +147,7 @@ def tradeoff(
     address: str | None,
     as_json: bool,
 ) -> None:
-    """Sweep alpha on public rows of a run file's sizes, draw the curve, and recommend an alpha with its total."""
+    """Try alphas on public rows of a run file's sizes, draw the losses, and recommend a measured alpha with its total."""
     from dynadp.cli.tradeoff import run_tradeoff
 
     where = runtime, address_of(runtime, address)

@@ -2,77 +2,115 @@
 
 import json
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
-from scipy.sparse import csr_array
 
+from dynadp.cli.budget import plan
 from dynadp.cli.cluster import spreading
-from dynadp.data import Shard
-from dynadp.datasets import census
 from dynadp.errors import DeclarationError
-from dynadp.jobs import Job
-from dynadp.planner import Plan, planning, spending
-from dynadp.privacy.accountant import Total, network, total, up
-from dynadp.privacy.calibration import primal
+from dynadp.intervals import SEVERAL
+from dynadp.planner import Plan
+from dynadp.privacy.accountant import total, up
+from dynadp.recommendation import Recommendation, fit_points, recommend
 from dynadp.record import RunFolder, write_whole
-from dynadp.sources import shard
-from dynadp.sweeps import band, sweep
-from dynadp.tradeoff import RANGE, AccuracyLoss, Design, PrivacyUtility, design, fit_loss
+from dynadp.report.setting import Setting
+from dynadp.report.trials import DRAWS, SEED, blind, totals, tried
+from dynadp.tradeoff import RANGE, AccuracyLoss, PrivacyUtility, design
 
-POINTS, DRAWS = 9, 12  # of a sweep: alphas, and draws of the noise for each
+Constants = tuple[float, float, float, float]
 
 
 def run_design(
-    loss_fit: tuple[float, float, float],
-    utility: tuple[float, float, float, float],
-    limits: tuple[float, float] = RANGE,
+    loss_fit: tuple[float, float, float] | None,
+    utility: Constants,
+    limits: tuple[float, float] | None = None,
     ceiling: float | None = None,
     floor: float | None = None,
-    releases: tuple[int, int, float] | None = None,
+    releases: tuple[str, int, int, float, float | None] | None = None,
     as_json: bool = False,
+    points: str | None = None,
 ) -> None:
-    """Print the alpha that maximises U_priv - L_acc.
+    """Print the measured alpha with the best U_priv - loss, or the alpha that maximises U_priv - L_acc of a curve alone.
 
     Parameters
     ----------
     loss_fit, utility
-        (c4, c5, c6) and (w1, w2, w3, w4).
+        (c4, c5, c6) or None, and (w1, w2, w3, w4).
     limits, ceiling, floor
-        Range of alpha, largest loss, least utility.
+        Range of alpha (None: 0.01 to 1 for a curve, all that was measured for points), largest loss, least utility.
     releases
-        Rounds, dimension and delta of primal perturbation, to be told what the chosen alpha costs in total.
+        Mechanism, rounds, dimension, delta and (dual) Jacobian share, to be told what the chosen alpha costs in total.
     as_json
         Print JSON.
+    points
+        A JSON file with measured ``points``, such as tradeoff.json, instead of a curve.
     """
-    found = design(AccuracyLoss(*loss_fit), PrivacyUtility(*utility), *limits, ceiling, floor)
-    cost = None if releases is None else total(primal(found.alpha, releases[1], releases[0]), releases[2])
+    if (loss_fit is None) == (points is None):
+        raise DeclarationError("give --loss-fit C4 C5 C6, or --points FILE with measured losses; one of them, not both")
+    w = PrivacyUtility(*utility)
+    if points is not None:
+        measured = _measured(points)
+        chosen = recommend(measured, w, fit=fit_points(measured), limits=limits or (0.0, inf), ceiling=ceiling, floor=floor)
+        alpha, what, reasons, told = chosen.alpha, "the best that was measured", chosen.reasons, chosen.to_json()
+    else:
+        assert loss_fit is not None
+        found = design(AccuracyLoss(*loss_fit), w, *(limits or RANGE), ceiling, floor)
+        alpha, reasons, told = found.alpha, found.reasons, found.to_json()
+        what = "an interior maximum of the curve, not measured" if found.interior else "an end of the range, not measured"
+    cost = None
+    if releases:
+        mechanism, rounds, dimension, delta, share = releases
+        cost = total(plan(mechanism, dimension, alpha, rounds, share), delta)
     if as_json:
-        click.echo(json.dumps({"version": 1, **found.to_json(), "total": cost.to_json() if cost else None}, indent=1))
+        priced = {**cost.to_json(), "mechanism": mechanism, "rounds": rounds} if cost else None
+        click.echo(json.dumps({"version": 1, "measured": points is not None, **told, "total": priced}, indent=1))
         return
-    click.echo(f"alpha = {found.alpha:.4g}" + (" (an interior maximum)" if found.interior else " (an end of the range)"))
-    for reason in found.reasons:
+    click.echo(f"alpha = {alpha:.4g} ({what})")
+    for reason in reasons:
         click.echo(f"  - {reason}")
-    if cost and releases:
-        click.echo(f"{releases[0]} rounds cost epsilon = {up(cost.epsilon)} at delta = {cost.delta:g} in total: {cost.odds}.")
+    if cost:
+        click.echo(
+            f"{rounds} rounds of {mechanism} perturbation cost epsilon = {up(cost.epsilon)} at delta = {cost.delta:g} in "
+            f"total: {cost.odds}."
+        )
+
+
+def _measured(path: str) -> list[dict[str, float]]:
+    """Points of a file: ``alpha`` and ``median``, and ``low``, ``high``, ``error`` where they are there."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        given = content["points"] if isinstance(content, dict) else content
+        known = ("alpha", "median", "low", "high", "error")
+        points = [{name: float(one[name]) for name in known if name in one} for one in given]
+        if not points or not all(point["alpha"] > 0 and "median" in point for point in points):
+            raise ValueError("no points, or one without an alpha above 0 and a median")
+    except OSError as error:
+        raise DeclarationError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise DeclarationError(
+            f'{path} holds no measured points ({error}); expected {{"points": [{{"alpha": A, "median": LOSS}}, ...]}}, such as '
+            "tradeoff.json"
+        ) from error
+    return points
 
 
 def run_tradeoff(
     run_file: str,
     out: str | None = None,
     as_json: bool = False,
-    utility: tuple[float, float, float, float] = (0.02, 6.0, 9.0, 1.0),
-    limits: tuple[float, float] = RANGE,
+    utility: Constants = (0.02, 6.0, 9.0, 1.0),
+    limits: tuple[float, float] | None = None,
     ceiling: float | None = None,
     floor: float | None = None,
     draws: int = DRAWS,
-    seed: int = 0,
+    seed: int = SEED,
     runtime: str = "local",
     address: str | None = None,
 ) -> None:
-    """Sweep alpha on public rows of the run file's sizes, draw the curve and recommend an alpha with its total.
+    """Try totals on public rows of the run file's sizes, draw the losses and recommend a measured alpha with its total.
 
     Parameters
     ----------
@@ -82,8 +120,10 @@ def run_tradeoff(
         Folder to make; ``NAME-tradeoff`` by default. Must not hold anything.
     as_json
         Print JSON.
-    utility, limits, ceiling, floor
-        As for :func:`run_design`.
+    utility, ceiling, floor
+        As for :func:`run_design`; the loss is the share of wrong answers on held-out public rows.
+    limits
+        Range of alpha; None for the totals that `dynadp explore` tries.
     draws, seed
         How many draws for each alpha, and their seed.
     runtime, address
@@ -92,86 +132,58 @@ def run_tradeoff(
     from dynadp.report import charts, paper
 
     charts.require()
-    job = Job.load(run_file, spending=False)
-    planned, delta = job.plan(), job.file.privacy.delta
-    if planned is None or delta is None:
-        raise DeclarationError(f"{run_file} protects nothing, so there is no alpha to choose; set privacy.mechanism")
-    folder = Path(out or f"{job.file.run.name}-tradeoff")
+    setting = Setting.of_file(Path(run_file))
+    folder = Path(out or f"{setting.name}-tradeoff")
     RunFolder.require_empty(folder)
-    shards, source = _rows(job, seed)
-    alphas = np.geomspace(*limits, POINTS).tolist()
+    rows = setting.rows(seed)
+    asked = totals(setting.plan, limits)
+    planned = [setting.plan(epsilon) for epsilon in asked]
+    tested = planned if rows.counts == setting.counts else [setting.plan(epsilon, rows.counts) for epsilon in asked]
+    shared = {"topology": setting.topology, "rows": rows, "draws": draws, "seed": seed}
     with spreading(runtime, address) as spread:
-        losses = sweep(
-            shards, job.topology, alphas, draws, seed, mechanism=planned.mechanism, loss=planned.loss, C=planned.C,
-            rho=planned.rho, eta=planned.eta, rounds=planned.rounds, output=planned.output, spread=spread,
-        )  # fmt: skip
-    points = [{"alpha": alpha, **band(row)} for alpha, row in zip(alphas, losses, strict=True)]
-    medians = np.array([point["median"] for point in points])
-    spreads = np.array([point["high"] - point["low"] for point in points])  # small alphas say little: weigh them by that
-    fit, w = fit_loss(alphas, medians, np.maximum(spreads, 1e-3 * medians)), PrivacyUtility(*utility)
-    found = design(fit, w, *limits, ceiling, floor)
-    cost = _cost(job, planned, found.alpha, delta)
+        losses = spread(tried, [{"planned": one} for one in tested], shared)
+    points = [
+        {"epsilon": epsilon, "alpha": one.alpha, **found}
+        for epsilon, one, found in zip(asked, planned, losses, strict=True)
+    ]  # fmt: skip
+    fit, w = fit_points(points), PrivacyUtility(*utility)
+    chosen = recommend(points, w, fit=fit, ceiling=ceiling, floor=floor, blind=blind(rows))
+    best = next(one for one in planned if one.alpha == chosen.alpha)
+    told = len(next(iter(rows.test.values())))
     result: dict[str, Any] = {
-        "version": 1, "simulation": True, "source": source, "alpha": found.alpha, "epsilon": cost.epsilon, "delta": delta,
-        "rounds": planned.rounds, "words": _words(planned, source, fit, found, cost, draws), "points": points,
-        "fit": fit.to_json(), "design": found.to_json(),
+        "version": 1, "simulation": True, "source": rows.source, "alpha": chosen.alpha, "epsilon": best.total.epsilon,
+        "delta": setting.delta, "rounds": best.rounds, "dimension": setting.dimension, "test_rows": told,
+        "words": _words(best, rows.source, fit, chosen, draws, told), "points": points,
+        "fit": None if fit is None else fit.to_json(), "recommended": chosen.to_json(),
     }  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "tradeoff.json", json.dumps(result, indent=1, allow_nan=False) + "\n")
     said = [
-        f"data: {source}",
-        f"SIMULATION, seed {seed}: {job.topology.name}, {planned.rounds} rounds, {draws} draws, 10 to 90%",
+        f"data: {rows.source}",
+        f"SIMULATION, seed {seed}: {setting.topology.name}, {best.rounds} rounds, {draws} draws",
+        f"bars: {SEVERAL} ({told:,})",
     ]
-    pictures = paper.save(paper.curve(points, fit, w, found.alpha, said), folder / "tradeoff")
+    pictures = paper.save(paper.curve(points, fit, w, chosen.alpha, said), folder / "tradeoff")
     result |= {"folder": str(folder), "pictures": [str(path) for path in pictures]}
     if as_json:
         click.echo(json.dumps(result, indent=1))
         return
-    click.echo(f"alpha = {found.alpha:.4g} a round: epsilon = {up(cost.epsilon)} at delta = {delta:g} in total")
+    click.echo(f"alpha = {chosen.alpha:.4g} a round: epsilon = {up(best.total.epsilon)} at delta = {setting.delta:g} in total")
     for words in result["words"]:
         click.echo(f"  - {words}")
     click.echo(f"Picture: {pictures[0]}")
 
 
-def _rows(job: Job, seed: int) -> tuple[list[Shard], str]:
-    """As many public rows at each node as the run has: the run file's public ones, drawn again and again, or census rows."""
-    nodes, counts = job.topology.nodes, [job.counts[p] for p in job.topology.nodes]
-    rng = np.random.default_rng([seed, 0x7AD0])
-    if job.file.evaluation is not None:
-        public = shard(job.schema, job.path.parent / job.file.evaluation.file, "public")
-        picks = [rng.integers(public.rows, size=count) for count in counts]
-        made = [Shard(public.signed[pick], public.y[pick], p) for p, pick in zip(nodes, picks, strict=True)]
-        return made, f"{job.file.evaluation.file} (public), drawn with replacement to the nodes' sizes"
-    data = census(sum(counts), seed=seed, nodes=1, test_rows=0)
-    wanted, cuts = job.schema.dimension, np.cumsum(counts)[:-1]
-    made = data.shards(np.split(rng.permutation(sum(counts)), cuts), nodes)
-    more = wanted - made[0].dimension
-    if more > 0:  # noise in d dimensions, as the run has it
-        made = [
-            Shard(csr_array((s.signed.data, s.signed.indices, s.signed.indptr), (s.rows, wanted)), s.y, s.name) for s in made
-        ]
-    said = "" if more == 0 else f", {-more} columns more" if more < 0 else f", padded to {wanted} columns"
-    return made, f"census rows made here (synthetic), of the nodes' sizes{said}"
-
-
-def _cost(job: Job, planned: Plan, alpha: float, delta: float) -> Total:
-    nodes = job.topology.nodes
-    counts = np.array([job.counts[p] for p in nodes], dtype=float)
-    public = planning(
-        counts, job.topology.degrees, job.schema.dimension, planned.C, planned.rho, planned.eta, planned.loss
-    )  # fmt: skip
-    alphas = np.full(len(nodes), alpha)
-    return network(spending(planned.mechanism, public, planned.rounds, nodes, alphas, (), 0), delta)
-
-
-def _words(planned: Plan, source: str, fit: AccuracyLoss, found: Design, cost: Total, draws: int) -> Sequence[str]:
-    facts: dict[str, Any] = {"c4": fit.c4, "c5": fit.c5, "c6": fit.c6}
+def _words(best: Plan, source: str, fit: AccuracyLoss | None, chosen: Recommendation, draws: int, told: int) -> Sequence[str]:
+    facts = {} if fit is None else {"c4": fit.c4, "c5": fit.c5, "c6": fit.c6}
     fitted = ", ".join(f"{name} = {value:.3g}" for name, value in facts.items())
+    centred = f" and a centring round with {best.centring:.3g}" if best.centring else ""
     return [
         f"a SIMULATION on {source}: {draws} seeded draws for each alpha; your own rows may behave otherwise",
-        f"the loss falls with alpha as {fitted} say ({fit.r2 or 0.0:.1%} of its weighted variance)",
-        *found.reasons,
-        f"{planned.rounds} rounds with this alpha cost epsilon = {up(cost.epsilon)} at delta = {cost.delta:g}, without "
-        f"centring: {cost.odds}",
-        f"the penalty stayed as the run file has it (eta = {planned.eta:.3g}, rho = {planned.rho:.3g}, C = {planned.C:g})",
+        f"the loss is the share of wrong answers on {told:,} held-out rows of these; its interval holds {SEVERAL}",
+        *chosen.reasons,
+        *([] if fit is None else [f"the fitted curve: {fitted} ({fit.r2 or 0.0:.1%} of the weighted variance)"]),
+        f"{best.rounds} rounds with this alpha{centred} cost epsilon = {up(best.total.epsilon)} at delta = "
+        f"{best.total.delta:g}: {best.total.odds}",
+        f"eta = {best.eta:.3g}, rho = {best.rho:.3g} and C = {best.C:g} are those that `dynadp train` takes for this alpha",
     ]

@@ -1,33 +1,28 @@
-"""Accuracy against alpha on public rows, and the way from either to the other; with what the paper's design recommends.
+"""Accuracy against alpha on public rows, and the way from either to the other; with the measured alpha that is recommended.
 
 Every number rests on rows that are made here or declared public: a sweep over private rows would spend budget itself.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import ceil, floor
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from dynadp.arrays import Array
-from dynadp.centring import private_centre
 from dynadp.errors import DeclarationError, DynadpError
-from dynadp.noise import Keyed
-from dynadp.planner import Plan, plan
+from dynadp.intervals import SEVERAL
+from dynadp.planner import Plan
 from dynadp.privacy.accountant import odds, up
+from dynadp.recommendation import fit_points, recommend
 from dynadp.report.budget import over_rounds, worst
-from dynadp.report.setting import Rows, Setting
-from dynadp.runtime.simulation import simulate
-from dynadp.sources import shard
-from dynadp.sweeps import band
-from dynadp.topology import Topology
-from dynadp.tradeoff import design, fit_loss
+from dynadp.report.setting import Setting
+from dynadp.report.trials import COMMONER, DRAWS, MOST, SEED, baselines, totals, tried
 
 STEPS = 9  # points of the curve over rounds
-LEAST, MOST, POINTS, DRAWS, SEED = 0.05, 10.0, 9, 8, 0  # totals of a sweep, how many, and draws of the noise for each
 
 
 @dataclass
@@ -39,11 +34,13 @@ class Advice:
     setting
         What is planned.
     points
-        For each total: epsilon, alpha, and median, low, high of right answers in 100.
+        For each total: epsilon, alpha, and of right answers in 100 their median, low, high and the median's standard error.
     baselines
         Right answers in 100 without privacy, and of always giving the commoner answer.
     source
         Whose rows, in words; empty before the sweep begins.
+    rows
+        On how many rows accuracy is told.
     problem
         Why there is no sweep, where there is none.
     done
@@ -54,6 +51,7 @@ class Advice:
     points: list[dict[str, float]] = field(default_factory=list)
     baselines: dict[str, float] = field(default_factory=dict)
     source: str = ""
+    rows: int = 0
     problem: str = ""
     done: bool = False
 
@@ -65,13 +63,14 @@ class Advice:
         """Try totals from both ends to the middle; ``on_point`` is called after each, ``stopped`` before."""
         try:
             rows = self.setting.rows(SEED)
-            self.source = rows.source
-            self.baselines = _baselines(rows)
+            self.source, self.rows = rows.source, len(next(iter(rows.test.values())))
+            self.baselines = baselines(rows)
             on_point()
-            for epsilon in spread(np.geomspace(LEAST, MOST, POINTS).tolist()):
+            for epsilon in spread(totals(self.planned)):
                 if stopped():
                     return
-                point = {"epsilon": epsilon, "alpha": self.planned(epsilon).alpha, **_tried(self.setting, rows, epsilon)}
+                own, tested = self.planned(epsilon), self.planned(epsilon, rows.counts)
+                point = {"epsilon": epsilon, "alpha": own.alpha, **_right(tried(self.setting.topology, rows, tested, DRAWS))}
                 self.points = sorted([*self.points, point], key=lambda one: one["epsilon"])
                 on_point()
         except DynadpError as error:
@@ -79,14 +78,10 @@ class Advice:
         self.done = True
         on_point()
 
-    def planned(self, epsilon: float) -> Plan:
-        """What `dynadp train` would do for this total."""
-        s = self.setting
+    def planned(self, epsilon: float, counts: Sequence[int] | None = None) -> Plan:
+        """What `dynadp train` would do for this total; with other numbers of rows for a trial on fewer."""
         with self._lock:  # the accountant's caches are shared
-            return plan(
-                s.counts, s.topology, s.dimension, epsilon=epsilon, delta=s.delta, mechanism=s.mechanism, centring=s.centring,
-                features=s.features,
-            )  # fmt: skip
+            return self.setting.plan(epsilon, counts)
 
     def for_total(self, epsilon: float) -> dict[str, Any]:
         """From a total epsilon to alpha, its meaning, and the accuracy to expect."""
@@ -116,42 +111,41 @@ class Advice:
             epsilon = float(np.exp(np.interp(share, [0, 1], np.log(totals[at - 1 : at + 1]))))
         return self.for_total(epsilon) | {"target": target}
 
-    def expected(self, epsilon: float) -> dict[str, float] | None:
-        """Right answers in 100 between the swept totals, straight in ln epsilon; None outside them."""
+    def expected(self, epsilon: float) -> dict[str, Any] | None:
+        """Right answers in 100: as measured, or ``between`` two measured totals, straight in ln epsilon; None outside them."""
         totals = [point["epsilon"] for point in self.points]
         if not totals or not totals[0] * (1 - 1e-9) <= epsilon <= totals[-1] * (1 + 1e-9):
             return None
-        return {
+        near = int(np.argmin(np.abs(np.log(totals) - np.log(epsilon))))
+        at = int(np.searchsorted(totals, epsilon))
+        measured = abs(totals[near] / epsilon - 1) < 1e-3  # epsilon is asked for with four digits
+        found: dict[str, Any] = {
             name: float(np.interp(np.log(epsilon), np.log(totals), [point[name] for point in self.points]))
             for name in ("median", "low", "high")
         }
+        return found | {"between": None if measured else totals[at - 1 : at + 1]}
 
     def recommended(self) -> dict[str, Any]:
-        """The alpha of the paper's design, max U_priv - L_acc over the swept range, and why; or why there is none."""
+        """The measured alpha with the best U_priv minus wrong answers, its total, and why; or why there is none."""
         if self.problem or not self.done:
             return {"alpha": None, "reasons": [self.problem or "The sweep is not finished."]}
-        alphas = [point["alpha"] for point in self.points]
-        wrong = 1 - np.array([point["median"] for point in self.points]) / 100
-        spreads = np.array([point["high"] - point["low"] for point in self.points]) / 100
-        try:
-            found = design(fit_loss(alphas, wrong, np.maximum(spreads, 1e-3)), low=min(alphas), high=max(alphas))
-        except DeclarationError as error:
-            return {"alpha": None, "reasons": [f"Accuracy does not fall with privacy here as the design assumes: {error}."]}
+        losses = [_wrong(point) for point in self.points]
+        commoner = self.baselines.get(COMMONER)
+        found = recommend(losses, fit=fit_points(losses), blind=None if commoner is None else 1 - commoner / 100)
+        epsilon = next(point["epsilon"] for point in self.points if point["alpha"] == found.alpha)
         reasons = [reason[0].upper() + reason[1:] + "." for reason in found.reasons]
-        if not found.interior:
-            return {"alpha": None, "reasons": ["No alpha stands out between the ends that were tried.", *reasons]}
-        epsilon = float(np.exp(np.interp(np.log(found.alpha), np.log(alphas), np.log([p["epsilon"] for p in self.points]))))
-        return {"alpha": found.alpha, "epsilon": float(f"{epsilon:.3g}"), "reasons": reasons}
+        return {"alpha": found.alpha, "epsilon": epsilon, "near": list(found.near), "reasons": reasons}
 
     def _chosen(self, epsilon: float) -> dict[str, Any]:
         planned = self.planned(epsilon)
         total, delta = planned.total, self.setting.delta
         meaning = odds(total.epsilon, delta)
         digits = re.search(r"at most (\d+) in 100", meaning)
+        asks = f"privacy.epsilon = {epsilon:.3g}" if self.setting.given is None else f"privacy.alpha = {planned.alpha:.3g}"
         return {
             "reached": True, "epsilon": epsilon, "total": total.epsilon, "delta": delta, "method": total.method,
             "alpha": planned.alpha, "centring": planned.centring, "rounds": planned.rounds, "odds": meaning,
-            "right": int(digits[1]) if digits else 100,
+            "right": int(digits[1]) if digits else 100, "asks": asks,
         }  # fmt: skip
 
     def _over_rounds(self, epsilon: float) -> list[dict[str, Any]]:
@@ -163,12 +157,14 @@ class Advice:
         found = self.expected(epsilon)
         if not self.baselines or found is None:
             return f"{privacy}: how often answers would be right is being tried on public rows."
-        low, high = round(found["low"]), round(found["high"])
-        between = f"about {low}" if low == high else f"{low} to {high}"
+        low, high = floor(found["low"]), ceil(found["high"])  # outwards, so that nothing is promised that was not seen
         without, commoner = (round(value) for value in self.baselines.values())
+        between = found["between"] and " and ".join(f"{total:.3g}" for total in found["between"])
+        how = f", interpolated between the measured totals {between}" if between else ", as measured"
         return (
-            f"{privacy}, {between} in 100 people would get the right answer. Without privacy it would be {without} in 100, and "
-            f"always giving the commoner answer is right for {commoner} in 100."
+            f"{privacy}, {low} to {high} in 100 people would get the right answer{how}, on {self.source}. Without privacy it "
+            f"would be {without} in 100 there, and always giving the commoner answer is right for {commoner} in 100. The range "
+            f"holds {SEVERAL} ({self.rows:,} rows)."
         )
 
 
@@ -187,38 +183,14 @@ def spread(values: Sequence[float]) -> list[float]:
     return [values[i] for i in dict.fromkeys(order)]
 
 
-def _tried(setting: Setting, rows: Rows, epsilon: float) -> dict[str, float]:
-    """Right answers in 100 of planned, seeded runs on public rows: one centring round, then all draws in one stack."""
-    nodes, schema = setting.topology.nodes, rows.schema
-    counts = [len(next(iter(table.values()))) for table in rows.tables.values()]
-    features = len(schema.features) - bool(schema.intercept)
-    planned = plan(
-        counts, setting.topology, schema.dimension, epsilon=epsilon, delta=setting.delta, mechanism=setting.mechanism,
-        centring=setting.centring and schema.centre is None, features=features,
-    )  # fmt: skip
-    if planned.centrings:
-        tables = [rows.tables[p] for p in nodes]
-        schema = private_centre(schema, tables, nodes, planned.centrings, Keyed(SEED)).applied(schema)
-    end = simulate(
-        [shard(schema, rows.tables[p], p) for p in nodes], setting.topology, loss=planned.loss, C=planned.C, rho=planned.rho,
-        eta=planned.eta, rounds=planned.rounds, replicas=DRAWS, mechanism=planned.mechanism,
-        schedule=planned.schedule(nodes), draws=Keyed(SEED),
-    )  # fmt: skip
-    return band(100 * _right(schema, rows, end.models(planned.output)[0]))
+def _right(loss: Mapping[str, float]) -> dict[str, float]:
+    """Right answers in 100, from shares of wrong ones."""
+    low, high = 100 * (1 - loss["high"]), 100 * (1 - loss["low"])
+    return {"median": 100 * (1 - loss["median"]), "low": low, "high": high, "error": 100 * loss["error"]}
 
 
-def _right(schema: Any, rows: Rows, vectors: Array) -> Array:
-    positive = schema.labels(rows.test) > 0
-    return np.asarray(np.mean((schema.rows(rows.test) @ vectors.T > 0) == positive[:, None], axis=0))
-
-
-def _baselines(rows: Rows) -> dict[str, float]:
-    """All rows in one place without privacy; always the commoner answer."""
-    names = next(iter(rows.tables.values()))
-    pooled = {name: np.concatenate([table[name] for table in rows.tables.values()]) for name in names}
-    alone = simulate([shard(rows.schema, pooled, "pooled")], Topology.family("ring", 1), rounds=1)
-    positive = float(np.mean(rows.schema.labels(rows.test) > 0))
-    return {
-        "without privacy": 100 * float(_right(rows.schema, rows, alone.V[0])[0]),
-        "always the commoner answer": 100 * max(positive, 1 - positive),
-    }
+def _wrong(point: Mapping[str, float]) -> dict[str, float]:
+    """And back."""
+    low, high = 1 - point["high"] / 100, 1 - point["low"] / 100
+    found = {"alpha": point["alpha"], "median": 1 - point["median"] / 100, "low": low, "high": high}
+    return found | {"error": point.get("error", 0.0) / 100}

@@ -7,6 +7,7 @@ from typing import Any
 
 from dynadp.datasets import census
 from dynadp.errors import DynadpError
+from dynadp.intervals import ONE
 from dynadp.jobs import evaluate
 from dynadp.record import load_model
 from dynadp.report.budget import Purse
@@ -24,6 +25,8 @@ class Accuracy:
     ----------
     accuracy, majority, rows
         Share of right answers, and of the commoner label, on so many rows; None where there is nothing to tell.
+    interval
+        From where to where the accuracy lies, given so many rows.
     note
         On which rows, or why nothing is told.
     charged
@@ -35,6 +38,15 @@ class Accuracy:
     rows: int
     note: str
     charged: tuple[str, ...] = ()
+    interval: tuple[float, float] | None = None
+
+    @property
+    def range(self) -> str:
+        """The interval, in words."""
+        if self.interval is None:
+            return ""
+        low, high = (100 * end for end in self.interval)
+        return f"{low:.1f} to {high:.1f}: a {ONE}"
 
 
 def answers(story: Story, purses: Mapping[str, Purse | str] | None = None) -> Accuracy:
@@ -70,4 +82,4 @@ def answers(story: Story, purses: Mapping[str, Purse | str] | None = None) -> Ac
 
 
 def _found(found: Mapping[str, Any], note: str, charged: tuple[str, ...]) -> Accuracy:
-    return Accuracy(found["accuracy"], found["majority"], found["rows"], note, charged)
+    return Accuracy(found["accuracy"], found["majority"], found["rows"], note, charged, (found["low"], found["high"]))

@@ -88,7 +88,8 @@ def membership(result: Numbers, view: str) -> Any:
         "bands: two standard errors.",
     ]
     title = {"neighbour": "one neighbour's view", "transcript": "the whole transcript"}[view]
-    return _page(alt, [alt.hconcat(*panels, spacing=30), _odds(alt, private)], f"Membership inference: {title}", said)
+    odds = _odds(alt, private, [case for case in cases if not case["alpha"]])
+    return _page(alt, [alt.hconcat(*panels, spacing=30), odds], f"Membership inference: {title}", said)
 
 
 def called(case: Numbers) -> str:
@@ -137,7 +138,10 @@ def _curves(alt: Any, cases: Sequence[Numbers], alpha: float) -> Any:
     x = alt.X("f:Q", title="false alarms", axis=axis, scale=unit)
     y = alt.Y("t:Q", title="rows found", axis=axis, scale=unit)
     dash = alt.StrokeDash("line:N", title=None, scale=kinds)
-    notes = [{"f": 0.6, "t": 0.52, "name": "coin toss"}, {"f": 0.03, "t": 0.95, "name": "Algorithm 1: always right"}]
+    exact = next((case for case in cases if not case["alpha"]), None)
+    notes = [{"f": 0.6, "t": 0.52, "name": "coin toss"}]
+    if exact is not None:
+        notes.append({"f": 0.03, "t": 0.95, "name": f"Algorithm 1: {exact['right']:.1%} right"})
     texts = alt.Chart(alt.Data(values=notes)).mark_text(color="#444444", align="left", fontSize=11)
     chance = alt.Chart(alt.Data(values=[{"f": 0, "t": 0}, {"f": 1, "t": 1}]))
     area = alt.Chart(alt.Data(values=bands)).mark_area(opacity=0.18)
@@ -156,13 +160,15 @@ def _colour(alt: Any) -> Any:
     return alt.Color("series:N", title=None, scale=alt.Scale(domain=list(names), range=list(colours)), legend=legend)
 
 
-def _odds(alt: Any, cases: Sequence[Numbers]) -> Any:
-    """Odds that the row is in, 1:1 before: median and 99th of 100 after, and e^epsilon."""
+def _odds(alt: Any, cases: Sequence[Numbers], bare: Sequence[Numbers]) -> Any:
+    """Odds that the row is in, 1:1 before: median and 99th of 100 after, and e^epsilon; and what runs without noise gave."""
     rows = [
         {"case": called(c), "series": STYLE[c["mechanism"]][0], "odds": c["odds"], "high": c["odds_high"]}
         | {"most": exp(min(c["epsilon"], 50.0))}
         for c in cases
     ]
+    found = [case["odds"] for case in bare]
+    open_ = "".join(f" Without noise: {'certainty' if odds is None else f'{odds:.3g}:1'}." for odds in found)
     high = max(row["most"] for row in rows)
     ticks = [v for v in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if v <= 1.3 * high]
     scale = alt.Scale(type="log", domain=[0.8, 1.3 * high], nice=False)
@@ -179,7 +185,7 @@ def _odds(alt: Any, cases: Sequence[Numbers]) -> Any:
     ]
     head = alt.TitleParams(
         "Odds",
-        subtitle="dot: median run; bar: 99 of 100 runs end below its right end; diamond: e^ε. Without noise: certainty.",
+        subtitle="dot: median run; bar: 99 of 100 runs end below its right end; diamond: e^ε." + open_,
     )
     return alt.layer(*layers).properties(width=2 * WIDTH + 75, height=28 * len(rows), title=head)
 

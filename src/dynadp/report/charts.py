@@ -29,8 +29,8 @@ def require() -> Any:
     return altair
 
 
-def convergence(rows: Sequence[Row], references: Sequence[Row], source: str) -> Any:
-    """Error and disagreement against rounds.
+def convergence(rows: Sequence[Row], references: Sequence[Row], source: str, models: Sequence[Row] = ()) -> Any:
+    """Error and disagreement of every round's messages, and the error of the model that is made of them.
 
     Parameters
     ----------
@@ -41,13 +41,15 @@ def convergence(rows: Sequence[Row], references: Sequence[Row], source: str) -> 
         Horizontal lines: ``name`` and ``error``.
     source
         Where the rows of data came from; printed on the picture.
+    models
+        ``series``, ``round`` and ``error`` of what is taken home after the last round: diamonds with their error beside them.
     """
     alt = require()
     x = alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1))
-    series = [str(name) for name in dict.fromkeys(row["series"] for row in rows)]
+    series = [str(name) for name in dict.fromkeys(row["series"] for row in (*rows, *models))]
     colours = alt.Scale(domain=series, range=[PALETTE[i % len(PALETTE)] for i in range(len(series))])
     lines = alt.Chart(alt.Data(values=list(rows))).encode(x=x, color=alt.Color("series:N", title=None, scale=colours))
-    errors = [row["error"] for row in (*rows, *references)]
+    errors = [row["error"] for row in (*rows, *references, *models)]
     room = 0.08 * (max(errors) - min(errors)) + 1e-4
     error = lines.mark_line(strokeWidth=2).encode(
         y=alt.Y(
@@ -62,6 +64,11 @@ def convergence(rows: Sequence[Row], references: Sequence[Row], source: str) -> 
     flat = alt.Chart(alt.Data(values=[{**row, "round": last} for row in references]))
     rules = flat.mark_rule(strokeDash=[5, 4], color=GREY).encode(y="error:Q")
     names = flat.mark_text(align="right", dy=9, color=GREY).encode(x=x, y="error:Q", text="name:N")
+    home = alt.Chart(alt.Data(values=[{**row, "label": f"model {row['error']:.1%}"} for row in models]))
+    at = home.encode(x=x, y="error:Q", color=alt.Color("series:N", title=None, scale=colours))
+    taken = at.mark_point(shape="diamond", filled=True, size=110, opacity=1) + at.mark_text(align="left", dx=9).encode(
+        text="label:N"
+    )
     apart = [row["disagreement"] for row in rows]
     decades = range(floor(log10(min(apart))), ceil(log10(max(apart))) + 1)
     disagreement = lines.mark_line(strokeWidth=2).encode(
@@ -73,8 +80,9 @@ def convergence(rows: Sequence[Row], references: Sequence[Row], source: str) -> 
         ),
         tooltip=[alt.Tooltip("series:N"), alt.Tooltip("round:Q"), alt.Tooltip("disagreement:Q", format=".2e")],
     )
-    title = alt.TitleParams("How the nodes learn and agree", subtitle=f"data: {source}", anchor="start")
-    top = (error + rules + names).properties(width=440, height=200, title=title)
+    said = [f"data: {source}", "lines: messages of one round" + ("; diamonds: the model taken home" if models else "")]
+    title = alt.TitleParams("How the nodes learn and agree", subtitle=said, anchor="start")
+    top = (error + rules + names + taken if models else error + rules + names).properties(width=440, height=260, title=title)
     return alt.vconcat(top, disagreement.properties(width=440, height=150)).configure_view(stroke=None)
 
 

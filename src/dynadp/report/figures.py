@@ -85,7 +85,7 @@ def totals(rows: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def accuracy(points: Sequence[Mapping[str, Any]], baselines: Mapping[str, float], chosen: Mapping[str, Any] | None) -> Any:
-    """Right answers in 100 against alpha: median and 8 of 10 draws, baselines, and what is chosen.
+    """Right answers in 100 against alpha: medians and their intervals, baselines, and what is chosen.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def accuracy(points: Sequence[Mapping[str, Any]], baselines: Mapping[str, float]
     base = alt.Chart(alt.NamedData("points"))
     tips = [
         alt.Tooltip("alpha:Q", format=".3~g", title="alpha"), alt.Tooltip("epsilon:Q", format=".3~g", title="total epsilon"),
-        alt.Tooltip("median:Q", format=".1f", title="median"), alt.Tooltip("low:Q", format=".1f", title="8 of 10 runs from"),
+        alt.Tooltip("median:Q", format=".1f", title="median"), alt.Tooltip("low:Q", format=".1f", title="interval from"),
         alt.Tooltip("high:Q", format=".1f", title="to"),
     ]  # fmt: skip
     lines = alt.Chart(alt.NamedData("baselines"))

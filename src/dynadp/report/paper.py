@@ -1,7 +1,7 @@
 """The paper's figures and the privacy-accuracy curve, with Altair (extra ``dynadp[report]``).
 
-Lines are medians over draws, bands hold 10 to 90% of them. Colours are from the Okabe-Ito palette and each series has its own
-dashes; letters stay readable at the width of a column.
+Lines are medians over draws; bands hold 10 to 90% of them, and those of test errors the sampling error of the rows too.
+Colours are from the Okabe-Ito palette and each series has its own dashes; letters stay readable at the width of a column.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,18 +46,18 @@ def convergence(result: Numbers) -> Any:
 
 
 def tradeoff(result: Numbers) -> Any:
-    """Loss against alpha at two rounds with the fitted L_acc and the chosen alpha; and U_priv."""
+    """Loss against alpha at two rounds with the fitted L_acc and the best measured alpha; and U_priv."""
     alt = require()
     panels = []
     for row in result["tradeoff"]:
         fit = AccuracyLoss(row["fit"]["c4"], row["fit"]["c5"], row["fit"]["c6"])
         title = f"{row['algorithm']}, t = {row['round']}"
         colour = STYLE[row["algorithm"]][0]
-        chosen = None if row["design"] is None else row["design"]["alpha"]
-        panels.append(_curve(alt, row["points"], fit, chosen, colour).properties(width=WIDTH, height=HEIGHT, title=title))
+        drawn = _curve(alt, row["points"], fit, row["recommended"]["alpha"], colour)
+        panels.append(drawn.properties(width=WIDTH, height=HEIGHT, title=title))
     alphas = [point["alpha"] for point in result["tradeoff"][0]["points"]]
     panels += [_utility(alt, alphas), _objectives(alt, result, alphas)]
-    said = [*_said(result), "points: medians; line: fitted L_acc; dashes: the alpha that U_priv - L_acc chooses"]
+    said = [*_said(result), "points: medians; line: fitted L_acc; dashes: the measured alpha with the best U_priv - loss"]
     return _page(alt, panels, "Loss against alpha", said)
 
 
@@ -147,12 +147,14 @@ def schedules(result: Numbers) -> Any:
     return _page(alt, [top, alt.hconcat(*panels)], "Schedules of alpha at one total", said, columns=1)
 
 
-def curve(points: Sequence[Numbers], fit: AccuracyLoss, w: PrivacyUtility, alpha: float, said: Sequence[str]) -> Any:
-    """Loss against alpha with its fit and the chosen alpha, and U_priv below."""
+def curve(points: Sequence[Numbers], fit: AccuracyLoss | None, w: PrivacyUtility, alpha: float, said: Sequence[str]) -> Any:
+    """Share of wrong answers against alpha with its fit and the recommended alpha, and what is maximised below."""
     alt = require()
-    top = _curve(alt, points, fit, alpha, BLUE).properties(width=2 * WIDTH, height=HEIGHT + 40)
-    below = _utility(alt, [point["alpha"] for point in points], w).properties(width=2 * WIDTH, height=HEIGHT - 50)
-    return _page(alt, [top, below], "Loss against alpha", [*said, f"dashes: the recommended alpha = {alpha:.3g}"], columns=1)
+    y = alt.Y("median:Q", title="wrong answers", axis=alt.Axis(format=".0%", tickCount=5), scale=alt.Scale(zero=False))
+    top = _curve(alt, points, fit, alpha, BLUE, y).properties(width=2 * WIDTH, height=HEIGHT + 40)
+    below = _objective(alt, points, fit, w, alpha).properties(width=2 * WIDTH, height=HEIGHT - 30)
+    told = [*said, f"dashes: the recommended alpha = {alpha:.3g}, the best measured and allowed one; line: the fit"]
+    return _page(alt, [top, below], "Wrong answers against alpha", told, columns=1)
 
 
 def save(chart: Any, stem: Path) -> list[Path]:
@@ -219,24 +221,37 @@ def _side(y: Any, field: str) -> Any:
     return other
 
 
-def _curve(alt: Any, points: Sequence[Numbers], fit: AccuracyLoss, chosen: float | None, colour: str) -> Any:
+def _curve(alt: Any, points: Sequence[Numbers], fit: AccuracyLoss | None, chosen: float, colour: str, y: Any = None) -> Any:
     """Points with bands, the fitted curve, and a dashed line at the chosen alpha."""
     alphas = [point["alpha"] for point in points]
     grid = np.geomspace(min(alphas), max(alphas), 120)
-    fitted = [{"alpha": float(a), "median": float(v)} for a, v in zip(grid, fit(grid), strict=True)]
+    fitted = [] if fit is None else [{"alpha": float(a), "median": float(v)} for a, v in zip(grid, fit(grid), strict=True)]
     values = [point[side] for point in points for side in ("low", "high")] + [row["median"] for row in fitted]
     x = _log_axis(alt, "alpha:Q", "alpha", alphas, "x")
-    y = _log_axis(alt, "median:Q", "loss", [v for v in values if v > 0])
+    y = y or _log_axis(alt, "median:Q", "loss", [v for v in values if v > 0])
     seen = alt.Chart(alt.Data(values=list(points)))
     layers = [
         alt.Chart(alt.Data(values=fitted)).mark_line(color=GREY, strokeWidth=2, clip=True).encode(x=x, y=y),
         seen.mark_rule(color=colour, strokeWidth=4, opacity=0.35).encode(x=x, y=_side(y, "low:Q"), y2="high:Q"),
         seen.mark_point(color=colour, filled=True, size=45, opacity=1).encode(x=x, y=y),
     ]
-    if chosen is not None and min(alphas) <= chosen <= max(alphas):
-        rule = alt.Chart(alt.Data(values=[{"alpha": chosen}])).mark_rule(strokeDash=[5, 3], color="#000000")
-        layers.append(rule.encode(x=x))
-    return alt.layer(*layers)
+    rule = alt.Chart(alt.Data(values=[{"alpha": chosen}])).mark_rule(strokeDash=[5, 3], color="#000000")
+    return alt.layer(*layers, rule.encode(x=x))
+
+
+def _objective(alt: Any, points: Sequence[Numbers], fit: AccuracyLoss | None, w: PrivacyUtility, chosen: float) -> Any:
+    """U_priv - loss: as measured, and of the fit."""
+    alphas = [point["alpha"] for point in points]
+    grid = np.geomspace(min(alphas), max(alphas), 120)
+    fitted = [] if fit is None else [{"alpha": float(a), "value": float(w(a) - fit(a))} for a in grid]
+    seen = [{"alpha": p["alpha"], "value": float(w(p["alpha"])) - p["median"]} for p in points]
+    x = _log_axis(alt, "alpha:Q", "alpha", alphas, "x")
+    y = alt.Y("value:Q", title="U_priv - wrong", axis=alt.Axis(tickCount=4), scale=alt.Scale(zero=False))
+    return alt.layer(
+        alt.Chart(alt.Data(values=fitted)).mark_line(color=GREY, strokeWidth=2).encode(x=x, y=y),
+        alt.Chart(alt.Data(values=seen)).mark_point(color=BLUE, filled=True, size=45, opacity=1).encode(x=x, y=y),
+        alt.Chart(alt.Data(values=[{"alpha": chosen}])).mark_rule(strokeDash=[5, 3], color="#000000").encode(x=x),
+    ).properties(title="what is maximised")
 
 
 def _utility(alt: Any, alphas: Sequence[float], w: PrivacyUtility | None = None) -> Any:
@@ -250,18 +265,19 @@ def _utility(alt: Any, alphas: Sequence[float], w: PrivacyUtility | None = None)
 
 
 def _objectives(alt: Any, result: Numbers, alphas: Sequence[float]) -> Any:
-    """U_priv - L_acc + c6 after the last round: what the design maximises, up to a constant."""
-    w, grid = PrivacyUtility(), np.geomspace(min(alphas), max(alphas), 120)
-    rows = []
-    for row in result["tradeoff"]:
-        if row["round"] == result["settings"]["rounds"]:
-            value = w(grid) - AccuracyLoss(row["fit"]["c4"], row["fit"]["c5"], 0.0)(grid)
-            rows += [
-                {"series": row["algorithm"], "alpha": float(a), "median": float(v)} for a, v in zip(grid, value, strict=True)
-            ]
-    y = alt.Y("median:Q", title="U_priv - L_acc + c6", axis=alt.Axis(tickCount=4), scale=alt.Scale(domain=[-0.3, 0.1]))
+    """U_priv - measured median loss after the last round; what lies below -1 is cut off."""
+    w, last = PrivacyUtility(), result["settings"]["rounds"]
+    rows = [
+        {"series": row["algorithm"], "alpha": p["alpha"], "median": float(w(p["alpha"])) - p["median"]}
+        for row in result["tradeoff"]
+        if row["round"] == last
+        for p in row["points"]
+    ]
+    values = [row["median"] for row in rows]
+    ends = alt.Scale(domain=[max(min(values), -1.0) - 0.02, max(*values, -0.9) + 0.02], nice=False)
+    y = alt.Y("median:Q", title="U_priv - loss", axis=alt.Axis(tickCount=4), scale=ends)
     x = _log_axis(alt, "alpha:Q", "alpha", alphas, "x")
-    return _panel(alt, rows, x, y, f"what is maximised, t = {result['settings']['rounds']}", clip=True)
+    return _panel(alt, rows, x, y, f"what is maximised, measured, t = {last}", clip=True)
 
 
 def _log_axis(alt: Any, field: str, title: str, values: Iterable[float], side: str = "y", every: int = 1) -> Any:

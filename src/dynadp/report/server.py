@@ -26,11 +26,13 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dynadp.errors import DynadpError
+from dynadp.intervals import SEVERAL
 from dynadp.record import write_whole
 from dynadp.report import figures
-from dynadp.report.advice import LEAST, MOST, Advice
+from dynadp.report.advice import Advice
 from dynadp.report.page import STATIC, environment
 from dynadp.report.rounds import thinned
+from dynadp.report.trials import LEAST, MOST, POINTS
 from dynadp.report.watch import Watch
 
 POLICY = (
@@ -133,7 +135,7 @@ class Explorer:
     async def page(self, request: Request) -> Response:
         """The page."""
         advice = self.advice
-        shown = {"setting": advice.setting, "watch": self.watch, "least": LEAST, "most": MOST}
+        shown = {"setting": advice.setting, "watch": self.watch, "least": LEAST, "most": MOST, "holds": SEVERAL}
         return HTMLResponse(environment().get_template("explore.html").render(**shown))
 
     async def start(self, request: Request) -> Response:
@@ -189,7 +191,8 @@ class Explorer:
     def _swept(self) -> dict[str, Any]:
         advice = self.advice
         chart = figures.spec(figures.accuracy(advice.points, advice.baselines, None)) if len(advice.points) > 1 else None
-        found = {"chart": chart, "points": advice.points, "baselines": advice.baselines, "source": advice.source}
+        found: dict[str, Any] = {"chart": chart, "points": advice.points, "baselines": advice.baselines, "of": POINTS}
+        found |= {"source": advice.source, "rows": advice.rows}
         return found | {"done": advice.done, "problem": advice.problem, "recommended": advice.recommended()}
 
 

@@ -1,23 +1,31 @@
 """The public numbers that a choice of alpha rests on: from a run folder, a run file, or five silos of census rows."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dynadp.checks import plan_of
+from dynadp.columns import Categorical, Column, Numeric
 from dynadp.config import load_run_file, load_schema
 from dynadp.data import Schema
 from dynadp.datasets import census
 from dynadp.errors import ConfigError, DeclarationError
 from dynadp.jobs import Job
-from dynadp.privacy.accountant import up
+from dynadp.planner import Plan, plan, planning, spending
+from dynadp.privacy.accountant import network, up
+from dynadp.privacy.calibration import calibrate
+from dynadp.privacy.events import Event
 from dynadp.report.story import Story
+from dynadp.runtime.simulation import Output
 from dynadp.sources import source
 from dynadp.topology import Topology
 
 ROWS, NODES, DELTA, EPSILON = 20_000, ("north", "east", "south", "west", "centre"), 1e-5, 1.0
+TOLD = 20_000  # made rows that accuracy is told on: they cost nothing, and few of them would blur it
+PADDING = "padding"  # a column of made rows that says nothing
 MOST_ROWS = 60_000  # of a sweep, over all nodes; larger runs are tried on fewer rows, and the page says so
 
 
@@ -42,6 +50,11 @@ class Rows:
     test: Mapping[str, Any] = field(repr=False)
     source: str
 
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many rows each node has here."""
+        return tuple(len(next(iter(table.values()))) for table in self.tables.values())
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -61,6 +74,10 @@ class Setting:
         As for :func:`~dynadp.planner.plan`.
     public
         A file that the run file declares public, with its schema and separator; None: census rows are made.
+    output
+        Which mean of released vectors becomes the model.
+    given
+        What a run file fixes that gives alpha and its constants itself; None where a total is planned for.
     """
 
     name: str
@@ -73,6 +90,8 @@ class Setting:
     mechanism: str = "primal"
     centring: bool = True
     public: tuple[Path, Schema, Any] | None = field(default=None, repr=False)
+    output: Output = "network"
+    given: Plan | None = field(default=None, repr=False)
 
     @classmethod
     def made(cls) -> "Setting":
@@ -95,14 +114,14 @@ class Setting:
         privacy = file.privacy
         if privacy.mechanism == "none":
             raise DeclarationError(f"{path} protects nothing, so there is no alpha to choose; set privacy.mechanism")
-        totals = file.totals
-        public = None
+        totals, public = file.totals, None
+        given = None if totals else plan_of(file, schema, topology, counts)
         if file.evaluation is not None:  # config admits only public = true
             public = (path.parent / file.evaluation.file, schema, file.data.separator)
         return cls(
             file.run.name, topology, counts, schema.dimension, len(schema.features) - bool(schema.intercept),
-            max(totals.values()) if totals else EPSILON, privacy.delta or DELTA, privacy.mechanism,
-            privacy.centring and schema.centre is None, public,
+            max(totals.values()) if totals else given.total.epsilon if given else EPSILON, privacy.delta or DELTA,
+            privacy.mechanism, privacy.centring and schema.centre is None, public, file.run.output, given,
         )  # fmt: skip
 
     @classmethod
@@ -119,8 +138,35 @@ class Setting:
         told = cls(story.name, story.topology, counts, width, features, epsilon, plan.delta, plan.mechanism)
         return told if plan.centrings else replace(told, centring=False)
 
+    def plan(self, epsilon: float, counts: Sequence[int] | None = None) -> Plan:
+        """What `dynadp train` would do for this total: planned, or the run file's own constants with the alpha that fits.
+
+        Parameters
+        ----------
+        epsilon
+            The total.
+        counts
+            Other numbers of rows than the run's, for a trial on fewer.
+        """
+        counts, delta = counts or self.counts, self.delta
+        if (fixed := self.given) is None:
+            found = plan(
+                counts, self.topology, self.dimension, epsilon=epsilon, delta=delta, mechanism=self.mechanism,
+                centring=self.centring, features=self.features,
+            )  # fmt: skip
+            return replace(found, output=self.output)
+        nodes, sizes = self.topology.nodes, np.array(counts, dtype=float)
+        public = planning(sizes, self.topology.degrees, self.dimension, fixed.C, fixed.rho, fixed.eta, fixed.loss)
+
+        def events(alpha: float) -> list[Event]:
+            return spending(fixed.mechanism, public, fixed.rounds, nodes, np.full(len(nodes), alpha), (), 0)
+
+        alpha = calibrate(events, epsilon, delta)
+        spent = tuple(events(alpha))
+        return replace(fixed, alphas=(alpha,) * len(nodes), events=spent, total=network(spent, delta))
+
     def rows(self, seed: int = 0) -> Rows:
-        """Public rows of the nodes' sizes: the declared ones, drawn again and again, or census rows."""
+        """Public rows of the nodes' sizes, in the run's dimension: the declared ones, drawn again and again, or census rows."""
         scale = min(1.0, MOST_ROWS / sum(self.counts))
         counts = [max(1, int(count * scale)) for count in self.counts]
         fewer = (
@@ -128,17 +174,14 @@ class Setting:
         )
         nodes, rng = self.topology.nodes, np.random.default_rng([seed, 0xE8])
         if self.public is None:
-            made = census(sum(counts), seed=seed, nodes=1)
+            made = census(sum(counts), seed=seed, nodes=1, test_rows=TOLD)
+            schema = of_width(made.schema, self.features, self.dimension > self.features)
             parts = np.split(rng.permutation(sum(counts)), np.cumsum(counts)[:-1])
-            tables = {
-                p: {name: cells[part] for name, cells in made.train.items()} for p, part in zip(nodes, parts, strict=True)
-            }
-            width = (
-                ""
-                if self.dimension == made.schema.dimension
-                else f" with {made.schema.dimension} columns, not {self.dimension}"
-            )
-            return Rows(made.schema, tables, made.test, f"census rows made here (synthetic){width}{fewer}")
+            tables = {p: _padded(made.train, part) for p, part in zip(nodes, parts, strict=True)}
+            change = schema.dimension - made.schema.dimension
+            width = "" if not change else f", {'cut' if change < 0 else 'padded'} to the run's {schema.dimension} columns"
+            told = _padded(made.test, slice(None))
+            return Rows(schema, tables, told, f"census rows made here (synthetic){width}{fewer}")
         path, schema, separator = self.public
         table = _table(path, schema, separator)
         order = rng.permutation(len(next(iter(table.values()))))
@@ -152,8 +195,43 @@ class Setting:
             for p, count in zip(nodes, counts, strict=True)
             for pick in [train[rng.integers(len(train), size=count)]]
         }
-        told = f"{path.name}, which the run file declares public: half of it drawn with replacement, told on the other half"
-        return Rows(schema, tables, {name: cells[test] for name, cells in table.items()}, told + fewer)
+        words = f"{path.name}, which the run file declares public: half of it drawn with replacement, told on the other half"
+        return Rows(schema, tables, {name: cells[test] for name, cells in table.items()}, words + fewer)
+
+
+def of_width(schema: Schema, features: int, intercept: bool) -> Schema:
+    """The schema cut to its first features, or padded with features that are 0 in all rows: noise in d dimensions needs them.
+
+    Parameters
+    ----------
+    schema
+        Of made rows.
+    features, intercept
+        How many features the run has, and whether it has an intercept besides.
+    """
+    kept: list[Column] = []
+    left = features
+    for column in schema.columns:
+        if left < len(column.features):
+            column = (
+                column.model_copy(update={"encode": column.encode[:left]})
+                if isinstance(column, Numeric)
+                else column.model_copy(update={"values": column.values[:left]})
+            )
+        if left:
+            kept.append(column)
+        left -= len(column.features)
+        if left <= 0:
+            break
+    if left > 0:
+        kept.append(Categorical(name=PADDING, values=tuple(f"{PADDING} {i}" for i in range(left))))
+    return schema.model_copy(update={"columns": tuple(kept), "intercept": schema.intercept if intercept else 0.0})
+
+
+def _padded(table: Mapping[str, Any], pick: Any) -> dict[str, Any]:
+    """Some rows of a table, with a column that holds no listed value."""
+    found = {name: cells[pick] for name, cells in table.items()}
+    return found | {PADDING: np.full(len(next(iter(found.values()))), "none")}
 
 
 def _asked(story: Story) -> float:

@@ -131,6 +131,7 @@ class Watch:
             "guarantee": sentence,
             "meaning": words,
             "accuracy": accuracy.accuracy if accuracy else None,
+            "accuracy_range": accuracy.range if accuracy else "",
             "accuracy_note": accuracy.note if accuracy else "told when the run is finished, and only on public rows",
             "network": drawing(story.topology, self._states),
             "network_words": in_words(self._states),

@@ -2,8 +2,8 @@
 
 Keys, under ``dynadp/RUN``: ``NODE/letter/KIND/ROUND/AUTHOR`` for letters, published and answered from the node's post office to
 those who missed them; ``NODE/hello`` to agree on the run; ``NODE/done`` to part; ``NODE/alive``. A node may put and answer
-under its own name only, and only its neighbours may ask it. Behind a relay the access control sees the relay alone: the
-signatures in the letters are what is believed.
+under its own name only, and only its neighbours may ask it. Behind a relay the access control sees the relay alone: the relay
+and every member that connects to it can read all letters, and the signatures in the letters are what is believed.
 """
 
 import base64
@@ -420,7 +420,11 @@ class Links:
 
 
 def relay(identity: Path, listen: str, stop: Event) -> None:
-    """Carry letters between nodes that cannot reach each other, until told to stop: it can read none that it could change."""
+    """Carry letters between nodes that cannot reach each other, until told to stop.
+
+    TLS ends here: a relay reads every letter of the run, and hands them to every member of the consortium that asks. It can
+    drop and delay them; it can change or forge none, for the nodes believe signatures alone.
+    """
     config = _links("router", identity, [listen], ())
     with zenoh.open(zenoh.Config.from_json5(json.dumps(config))) as session:
         LOG.info("a relay on %s, for whoever has a certificate of the consortium", listen)

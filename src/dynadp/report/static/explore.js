@@ -21,9 +21,9 @@ function setEpsilon(epsilon) {
   say("epsilon", `epsilon ${digits(epsilon)}`);
 }
 
-function setAccuracy(value) {
-  at("accuracy").value = value;
-  say("accuracy", value.toFixed(1));
+function setAccuracy({ median, between }) {
+  at("accuracy").value = median;
+  say("accuracy", `${median.toFixed(1)} (${between ? "interpolated" : "measured"})`);
 }
 
 async function ask(query) {
@@ -36,12 +36,12 @@ async function ask(query) {
   }
   page.choice = answer;
   if (query.startsWith("accuracy")) setEpsilon(answer.epsilon);
-  else if (answer.accuracy) setAccuracy(answer.accuracy.median);
+  else if (answer.accuracy) setAccuracy(answer.accuracy);
   at("sentence").textContent = answer.words;
   const first = answer.centring ? `, and ${digits(answer.centring)} for the centring round` : "";
   at("numbers").textContent =
     `That is alpha = ${digits(answer.alpha)} for each of ${answer.rounds} rounds${first}; ` +
-    `a run file asks for it with privacy.epsilon = ${digits(answer.epsilon)}.`;
+    `a run file asks for it with ${answer.asks}.`;
   at("odds").textContent = `${answer.odds[0].toUpperCase()}${answer.odds.slice(1)}.`;
   dots(answer.right);
   mark();
@@ -86,7 +86,7 @@ at("take").addEventListener("click", () => {
 // ---- what the sweep finds ------------------------------------------------------------------------------------------------
 async function swept(found) {
   page.points = found.points;
-  at("progress").textContent = found.problem || (found.done ? "" : `${found.points.length} of 9 totals are tried.`);
+  at("progress").textContent = found.problem || (found.done ? "" : `${found.points.length} of ${found.of} totals are tried.`);
   if (found.source) at("source").textContent = at("source-2").textContent = found.source;
   if (found.chart) {
     const medians = found.points.map((point) => point.median);
@@ -102,8 +102,8 @@ async function swept(found) {
   const { alpha, epsilon, reasons } = found.recommended;
   if (!found.done) return;
   at("recommended").textContent = alpha
-    ? `alpha = ${digits(alpha)} a round, about epsilon = ${digits(epsilon)} in total: there a little more accuracy is worth as ` +
-      "much as the privacy that it costs, by the paper's measure."
+    ? `alpha = ${digits(alpha)} a round, epsilon = ${digits(epsilon)} in total: of the ${found.points.length} totals that were ` +
+      "measured, this one has the most utility of privacy, by the paper's measure, less wrong answers."
     : "No alpha can be recommended.";
   at("take").hidden = !alpha;
   at("why").hidden = false;
@@ -135,7 +135,8 @@ function state(now) {
   at("meaning").textContent = now.meaning;
   at("told-accuracy").textContent = now.accuracy === null
     ? `Accuracy of this run: ${now.accuracy_note}.`
-    : `${(100 * now.accuracy).toFixed(1)} of 100 answers of this run's model are right, on ${now.accuracy_note}.`;
+    : `${(100 * now.accuracy).toFixed(1)} of 100 answers of this run's model are right (${now.accuracy_range}), on ` +
+      `${now.accuracy_note}.`;
   at("network").innerHTML = now.network;
   for (const name of ["nodes", "budgets"]) {
     const open = at(name).querySelector("details")?.open;
