@@ -144,6 +144,7 @@ class Silo:
                 "loss": plan.loss.describe(),
                 "regularizer": plan.regularizer.describe(),
                 "rounds": plan.rounds,
+                "weights": plan.weights,
                 **{name: _told(getattr(plan, name)) for name in ("C", "rho", "eta", "alphas", "centrings")},
             },
         }

@@ -79,8 +79,8 @@ def _schedule(
     d = shards[0].dimension
     alphas = equal_total(shape, d, epsilon, delta)
     end = simulate(
-        shards, topology, loss=planned.loss, C=planned.C, rho=planned.rho, eta=planned.eta, rounds=planned.rounds,
-        replicas=draws, mechanism=planned.mechanism, draws=Keyed(seed),
+        shards, topology, loss=planned.loss, C=planned.C, weights=planned.weights, rho=planned.rho, eta=planned.eta,
+        rounds=planned.rounds, replicas=draws, mechanism=planned.mechanism, draws=Keyed(seed),
         schedule=per_node({p: alphas.tolist() for p in topology.nodes}),
     )  # fmt: skip
     row: dict[str, Any] = {"schedule": name, "alphas": alphas.tolist()}

@@ -14,6 +14,7 @@ from dynadp.data import Schema
 from dynadp.datasets import census
 from dynadp.errors import ConfigError, DeclarationError
 from dynadp.jobs import Job
+from dynadp.objective import Weights, shares
 from dynadp.planner import Plan, plan, planning, spending
 from dynadp.privacy.accountant import network, up
 from dynadp.privacy.calibration import calibrate
@@ -76,6 +77,8 @@ class Setting:
         A file that the run file declares public, with its schema and separator; None: census rows are made.
     output
         Which mean of released vectors becomes the model.
+    weights
+        What weighs the same, every row or every node.
     given
         What a run file fixes that gives alpha and its constants itself; None where a total is planned for.
     """
@@ -91,6 +94,7 @@ class Setting:
     centring: bool = True
     public: tuple[Path, Schema, Any] | None = field(default=None, repr=False)
     output: Output = "network"
+    weights: Weights = "rows"
     given: Plan | None = field(default=None, repr=False)
 
     @classmethod
@@ -121,7 +125,7 @@ class Setting:
         return cls(
             file.run.name, topology, counts, schema.dimension, len(schema.features) - bool(schema.intercept),
             max(totals.values()) if totals else given.total.epsilon if given else EPSILON, privacy.delta or DELTA,
-            privacy.mechanism, privacy.centring and schema.centre is None, public, file.run.output, given,
+            privacy.mechanism, privacy.centring and schema.centre is None, public, file.run.output, file.training.weights, given,
         )  # fmt: skip
 
     @classmethod
@@ -136,6 +140,7 @@ class Setting:
             return cls(story.name, story.topology, counts, width, features)
         epsilon = float(up(plan.total["epsilon"], 2)) if plan.total and plan.total["epsilon"] else _asked(story)
         told = cls(story.name, story.topology, counts, width, features, epsilon, plan.delta, plan.mechanism)
+        told = replace(told, weights=plan.settings.get("weights", "equal"))
         return told if plan.centrings else replace(told, centring=False)
 
     def plan(self, epsilon: float, counts: Sequence[int] | None = None) -> Plan:
@@ -152,11 +157,12 @@ class Setting:
         if (fixed := self.given) is None:
             found = plan(
                 counts, self.topology, self.dimension, epsilon=epsilon, delta=delta, mechanism=self.mechanism,
-                centring=self.centring, features=self.features,
+                centring=self.centring, features=self.features, weights=self.weights,
             )  # fmt: skip
             return replace(found, output=self.output)
         nodes, sizes = self.topology.nodes, np.array(counts, dtype=float)
-        public = planning(sizes, self.topology.degrees, self.dimension, fixed.C, fixed.rho, fixed.eta, fixed.loss)
+        C = shares(fixed.C, sizes, fixed.weights)
+        public = planning(sizes, self.topology.degrees, self.dimension, C, fixed.rho, fixed.eta, fixed.loss)
 
         def events(alpha: float) -> list[Event]:
             return spending(fixed.mechanism, public, fixed.rounds, nodes, np.full(len(nodes), alpha), (), 0)

@@ -14,6 +14,7 @@ from dynadp.canonical import digest
 from dynadp.config import LossSection
 from dynadp.data import Schema
 from dynadp.errors import DynadpError, RecordError
+from dynadp.objective import shares
 from dynadp.perturbation import Dual, Perturbation, Primal
 from dynadp.planner import planning, spending
 from dynadp.privacy.events import Event
@@ -160,9 +161,10 @@ class Story:
         plan, nodes = self.plan, self.topology.nodes
         counts = np.array([self.rows[p] for p in nodes], dtype=float)
         told = plan.settings
-        public = planning(
-            counts, self.topology.degrees, self.dimension, told["C"], told["rho"], told["eta"], _loss(told["loss"])
-        )  # fmt: skip
+        C, degrees = shares(told["C"], counts, told.get("weights", "equal")), self.topology.degrees
+        if "weights" not in told and len(nodes) == 1:  # version 0.1.0, which knew equal weights alone, and no pull of one node
+            degrees = np.zeros(1)
+        public = planning(counts, degrees, self.dimension, C, told["rho"], told["eta"], _loss(told["loss"]))
         alphas, centrings = [plan.alphas[p] for p in nodes], [plan.centrings[p] for p in nodes if plan.centrings]
         return tuple(spending(_mechanism(told["mechanism"]), public, plan.rounds, nodes, alphas, centrings, self.features or 0))
 
@@ -214,7 +216,7 @@ def _plan(config: Mapping[str, Any], kind: Kind, nodes: Sequence[str]) -> Planne
         most = told["centring"]
         centrings = {p: most * alpha / max(alphas.values()) for p, alpha in alphas.items()} if most else {}
         delta = float(told["total"]["delta"])
-    names = ("mechanism", "loss", "regularizer", "C", "rho", "eta", "output")
+    names = ("mechanism", "loss", "regularizer", "C", "weights", "rho", "eta", "output")
     settings = {name: told[name] for name in names if name in told}
     words = tuple(told.get("reasons", ()))
     return Planned(told["mechanism"]["name"], settings, int(told["rounds"]), delta, alphas, centrings, words, total)

@@ -76,8 +76,8 @@ def tried(topology: Topology, rows: Rows, planned: Plan, draws: int = DRAWS, see
         schema = private_centre(schema, tables, nodes, planned.centrings, Keyed(seed)).applied(schema)
     end = simulate(
         [shard(schema, rows.tables[p], p) for p in nodes], topology, loss=planned.loss, regularizer=planned.regularizer,
-        C=planned.C, rho=planned.rho, eta=planned.eta, rounds=planned.rounds, replicas=draws, mechanism=planned.mechanism,
-        schedule=planned.schedule(nodes), draws=Keyed(seed),
+        C=planned.C, weights=planned.weights, rho=planned.rho, eta=planned.eta, rounds=planned.rounds, replicas=draws,
+        mechanism=planned.mechanism, schedule=planned.schedule(nodes), draws=Keyed(seed),
     )  # fmt: skip
     shares = wrong(schema, rows, end.models(planned.output)[0])
     told = len(next(iter(rows.test.values())))

@@ -253,7 +253,9 @@ def simulate(
     for name, count in (("rounds", rounds), ("replicas", replicas)):
         if not isinstance(count, int | np.integer) or count < 1:
             raise DeclarationError(f"{name} is {count!r}; expected a whole number from 1")
-    if eta is None:
+    if eta is None and len(topology) == 1 and mechanism is None:
+        eta = 1e-9 * rho  # nothing to agree on, and no noise to hold back: one round is enough
+    elif eta is None:
         eta = default_eta(topology, loss, C, rho) * (1.0 if acceleration is None else MORE)
     penalties = _penalties(eta, replicas)
     if device not in ("cpu", "cuda"):
