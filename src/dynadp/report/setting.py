@@ -125,7 +125,8 @@ class Setting:
         return cls(
             file.run.name, topology, counts, schema.dimension, len(schema.features) - bool(schema.intercept),
             max(totals.values()) if totals else given.total.epsilon if given else EPSILON, privacy.delta or DELTA,
-            privacy.mechanism, privacy.centring and schema.centre is None, public, file.run.output, file.training.weights, given,
+            privacy.mechanism, privacy.centring and schema.centre is None, public, file.run.output, file.training.weights,
+            given,
         )  # fmt: skip
 
     @classmethod
