@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from dynadp.intervals import SEVERAL
 from dynadp.report.charts import BLUE, GREEN, GREY, ORANGE, PALETTE, PURPLE, require
 from dynadp.tradeoff import AccuracyLoss, PrivacyUtility
 
 Numbers = Mapping[str, Any]
 WIDTH, HEIGHT = 190, 150
+ERRORS = f"bands of errors: {SEVERAL}"
 STYLE = {  # series -> colour, dashes
     "Algorithm 1": ("#000000", [2, 2]),
     "DVP": (BLUE, [1, 0]),
@@ -75,7 +77,8 @@ def final(result: Numbers) -> Any:
         y = alt.Y("median:Q", title="test error", axis=alt.Axis(format=".0%", tickCount=5), scale=alt.Scale(zero=False))
         panels.append(_panel(alt, rows, x, _log_axis(alt, "median:Q", "loss", [*spread, exact]) if key == "loss" else y, title))
     top = panels[0].properties(width=2 * WIDTH + 50)
-    return _page(alt, [top, alt.hconcat(*panels[1:])], f"After {result['settings']['rounds']} rounds", _said(result), columns=1)
+    said = [*_said(result), ERRORS]
+    return _page(alt, [top, alt.hconcat(*panels[1:])], f"After {result['settings']['rounds']} rounds", said, columns=1)
 
 
 def rho(result: Numbers) -> Any:
@@ -107,6 +110,7 @@ def margins(result: Numbers) -> Any:
         f"data: separable rows made here, {s['nodes']} x {s['margin_rows']:,} (synthetic)",
         f"SIMULATION, seed {s['seed']}",
         f"alpha = {s['rho_alpha']:g}, {s['rounds']} rounds, {s['margin_draws']} draws, last message",
+        ERRORS,
     ]
     return _page(alt, [panel], "Test error against the margin", said, legend=3)
 
@@ -142,7 +146,8 @@ def schedules(result: Numbers) -> Any:
     said = [
         f"data: {compared['source']}, {s['nodes']} nodes",
         f"SIMULATION, seed {s['seed']}",
-        f"total epsilon = {compared['epsilon']:g}, delta = {compared['delta']:g}; {s['schedule_draws']} draws, 10 to 90%",
+        f"total epsilon = {compared['epsilon']:g}, delta = {compared['delta']:g}; {s['schedule_draws']} draws",
+        ERRORS,
     ]
     return _page(alt, [top, alt.hconcat(*panels)], "Schedules of alpha at one total", said, columns=1)
 
