@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from dynadp import NetworkClassifier
+from dynadp.canonical import digest
 from dynadp.cli import main
 from dynadp.config import load_run_file, load_schema
 from dynadp.errors import BudgetRefused, Rejected
@@ -274,6 +275,36 @@ def test_interrupted_simulation_goes_on_to_the_same_model(old):
     again, whole = load_model(folder), load_model(old / "trained" / "dual")
     np.testing.assert_allclose(again.coef, whole.coef, rtol=1e-12)
     assert again.intercept == pytest.approx(whole.intercept, rel=1e-12)
+
+
+def test_interrupted_run_goes_on_whatever_words_its_plan_was_explained_in(old):
+    folder = old / "trained" / "interrupted-dual"
+    run = json.loads((folder / "run.json").read_text())
+    run["config"]["plan"]["reasons"] = ["said otherwise"]
+    del run["config"]["file"]["network"], run["config"]["file"]["data"]["memory"]  # as if they had been added since
+    (folder / "run.json").write_text(json.dumps({**run, "config_hash": digest(run["config"])}))
+    assert read("train", old / "dual.toml", "--out", folder, "--resume")["rounds"] == 5
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda config: config["plan"].update(rho=0.02),
+        lambda config: config["counts"].update(north=25),
+        lambda config: config["file"]["run"].update(seed=8),
+        lambda config: config.update(schema_hash="0" * 64),
+        lambda config: config.pop("file"),
+        lambda config: config["topology"].update(edges=[[0, 1], [0, 2]]),
+    ],
+)
+def test_interrupted_run_does_not_go_on_as_another(old, change):
+    folder = old / "trained" / "interrupted-dual"
+    run = json.loads((folder / "run.json").read_text())
+    change(run["config"])
+    (folder / "run.json").write_text(json.dumps({**run, "config_hash": digest(run["config"])}))
+    done = CliRunner().invoke(main, ["train", str(old / "dual.toml"), "--out", str(folder), "--resume"])
+    assert (done.exit_code, (folder / "model.json").exists()) == (2, False)
+    assert "begun with another run file" in done.stderr
 
 
 def test_interrupted_private_run_goes_on_and_spends_what_it_had_reserved(old):

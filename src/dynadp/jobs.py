@@ -1,7 +1,7 @@
 """A run file, carried out: check everything, say what it would spend, train, and go on after an interruption."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -192,7 +192,7 @@ class Job:
     def _begun(self, stack: ExitStack, out: Path, planned: Plan | None) -> dict[str, Any]:
         """The config of the run that is to go on, held so that no other process goes on with it too."""
         config: dict[str, Any] = load_run(out)["config"]
-        if {**self._said(planned), "run_id": config.get("run_id")} != config:
+        if _decided(self._said(planned)) != _decided(config):
             raise ConfigError(
                 f"{out} was begun with another run file, schema or number of rows; resume with those, or begin anew"
             )
@@ -284,6 +284,15 @@ class Job:
             "protected": bool(total and total.protected),
             "nodes": {node: found.epsilon for node, found in totals(events, total.delta).items()} if total else {},
         }
+
+
+def _decided(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What has to be the same when a run goes on: fields that were added since have their defaults, words do not count."""
+    plan = {name: value for name, value in (config.get("plan") or {}).items() if name != "reasons"}
+    decided = {name: config.get(name) for name in ("file", "schema_hash", "topology", "counts")} | {"plan": plan}
+    with suppress(ValueError):  # what is no run file is the same as none
+        decided["file"] = RunFile.model_validate(decided["file"])
+    return decided
 
 
 def stated(model: Model, total: Total) -> Model:
