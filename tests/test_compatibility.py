@@ -19,11 +19,13 @@ from dynadp.canonical import digest
 from dynadp.cli import main
 from dynadp.config import load_run_file, load_schema
 from dynadp.errors import BudgetRefused, Rejected
+from dynadp.jobs import Job
 from dynadp.losses import HuberHinge
 from dynadp.node_file import load_node_file
 from dynadp.perturbation import Dual, Primal
 from dynadp.pki import Identity, public_key
 from dynadp.privacy.accountant import total
+from dynadp.privacy.calibration import calibrate
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger import Ledger
 from dynadp.record import load_model, load_run, read_rounds
@@ -275,6 +277,39 @@ def test_interrupted_simulation_goes_on_to_the_same_model(old):
     again, whole = load_model(folder), load_model(old / "trained" / "dual")
     np.testing.assert_allclose(again.coef, whole.coef, rtol=1e-12)
     assert again.intercept == pytest.approx(whole.intercept, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["private", "primal"])
+def test_plan_is_the_recorded_one_where_libraries_round_otherwise(old, name, monkeypatch):
+    folder = old / "trained" / name
+    said = load_run(folder)["config"]["plan"]
+    monkeypatch.setattr("dynadp.planner.calibrate", lambda *given: calibrate(*given) * (1 - 1e-13))
+    job = Job.load(old / f"{name}.toml")
+    assert list(job.plan().alphas) != said["alphas"]
+    plan = job.plan(folder)
+    assert (list(plan.alphas), plan.centring, plan.rho, plan.eta) == (
+        said["alphas"],
+        said["centring"],
+        said["rho"],
+        said["eta"],
+    )
+    assert plan.total.epsilon == pytest.approx(said["total"]["epsilon"], rel=1e-9)
+    if name == "private":
+        with Ledger.open(old / "ledgers" / "south.sqlite", read_only=True) as ledger:
+            assert [event for event in plan.events if event.node == "south"] == ledger.spent()
+
+
+def test_plan_of_another_run_is_not_taken(old, monkeypatch):
+    monkeypatch.setattr("dynadp.planner.calibrate", lambda *given: calibrate(*given) * 0.9)
+    job = Job.load(old / "private.toml")
+    assert job.plan(old / "trained" / "private") == job.plan()
+    assert job.plan(old / "trained" / "primal") == job.plan()
+
+
+def test_interrupted_run_goes_on_where_libraries_round_otherwise(old, monkeypatch):
+    monkeypatch.setattr("dynadp.planner.calibrate", lambda *given: calibrate(*given) * (1 - 1e-13))
+    result = read("train", old / "interrupted.toml", "--out", old / "trained" / "interrupted", "--resume")
+    assert (result["rounds"], result["protected"]) == (20, True)
 
 
 def test_interrupted_run_goes_on_whatever_words_its_plan_was_explained_in(old):

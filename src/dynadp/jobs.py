@@ -17,7 +17,7 @@ from dynadp.data import Schema
 from dynadp.errors import CellError, ConfigError, DataError, DynadpError, RecordError
 from dynadp.losses import Logistic
 from dynadp.noise import drawn
-from dynadp.planner import Plan
+from dynadp.planner import Plan, recorded
 from dynadp.privacy.accountant import Total, network, totals, up
 from dynadp.privacy.events import Event
 from dynadp.privacy.ledger import Ledger
@@ -32,6 +32,7 @@ from dynadp.streamed import local_shard
 from dynadp.topology import Topology
 from dynadp.training import train
 
+_FOLLOWS = ("centrings", "reasons", "total")  # in a plan: from its other numbers
 PLAIN_ROUNDS, PLAIN_GAP = 2000, 1e-8  # of Algorithm 1: at most so many rounds, to a certified gap
 
 
@@ -97,9 +98,13 @@ class Job:
             raise problems.refusal(path)
         return cls(path, file, schema, topology, tables, counts)
 
-    def plan(self) -> Plan | None:
-        """What the run will do and cost; None where nothing is protected."""
-        return plan_of(self.file, self.schema, self.topology, [self.counts[p] for p in self.topology.nodes])
+    def plan(self, begun: Path | None = None) -> Plan | None:
+        """What the run will do and cost; None where nothing is protected. ``begun`` is the folder of a run that goes on."""
+        counts = [self.counts[p] for p in self.topology.nodes]
+        planned = plan_of(self.file, self.schema, self.topology, counts)
+        if planned is None or begun is None:
+            return planned
+        return recorded(planned, load_run(begun)["config"].get("plan") or {}, counts, self.topology, self.schema.dimension)
 
     def check(self) -> dict[str, Any]:
         """What the run would spend, and whether the ledgers would let it; reads all rows and refuses what `run` would."""
@@ -139,7 +144,7 @@ class Job:
         on_round
             Called after every round with what it left and the number of rounds.
         """
-        planned = self.plan()
+        planned = self.plan(out if resume else None)
         rounds = planned.rounds if planned else PLAIN_ROUNDS
         with ExitStack() as stack:
             run_id = self._run_id(stack, out, planned, created, resume)
@@ -288,7 +293,7 @@ class Job:
 
 def _decided(config: Mapping[str, Any]) -> dict[str, Any]:
     """What has to be the same when a run goes on: fields that were added since have their defaults, words do not count."""
-    plan = {name: value for name, value in (config.get("plan") or {}).items() if name != "reasons"}
+    plan = {name: value for name, value in (config.get("plan") or {}).items() if name not in _FOLLOWS}
     decided = {name: config.get(name) for name in ("file", "schema_hash", "topology", "counts")} | {"plan": plan}
     with suppress(ValueError):  # what is no run file is the same as none
         decided["file"] = RunFile.model_validate(decided["file"])
