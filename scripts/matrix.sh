@@ -23,7 +23,9 @@ mirror() {
 
 # why_not SUITE: what is missing to make it; nothing where nothing is.
 why_not() {
-  if [ "$(id -u)" != 0 ] || ! command -v debootstrap >/dev/null || [ -z "$(mirror)" ]; then
+  if [ -z "$1" ]; then
+    echo "no suite is known to have it"
+  elif [ "$(id -u)" != 0 ] || ! command -v debootstrap >/dev/null || [ -z "$(mirror)" ]; then
     echo "root on a Debian with debootstrap could get it"
   elif [ "$1" = noble ] && [ ! -e $UBUNTU_KEYS ]; then
     echo "no suite of Debian has it; with $UBUNTU_KEYS, Ubuntu's $1 could be made"
@@ -58,10 +60,11 @@ shared_paths() {
 
 # in_root SUITE COMMAND...: runs as root of that Debian, in its copy of the checkout; mounts end with the process.
 in_root() {
-  local root=$MATRIX/$1 kept
+  local root=$MATRIX/$1 name kept=()
   shift
-  kept=$(compgen -e | grep -E '^(PIP_|SSL_CERT_|CI$|DYNADP_DATA$|REQUESTS_CA_BUNDLE$)|_(proxy|PROXY)$')
-  # shellcheck disable=SC2086,SC2016 (names are words; the inner shell expands)
+  for name in $(compgen -e | grep -E '^(PIP_|SSL_CERT_|CI$|DYNADP_DATA$|REQUESTS_CA_BUNDLE$)|_(proxy|PROXY)$'); do
+    kept+=("$name=${!name}")
+  done
   SHARED=$(shared_paths | sort -u) unshare --mount bash -euc '
     root=$1; shift
     mount -t proc proc "$root/proc"
@@ -72,7 +75,7 @@ in_root() {
       mount --bind "$(readlink -f "$path")" "$root$path"
     done
     exec chroot "$root" env -i HOME="$HOME" LANG=C.UTF-8 PATH=/venv/bin:/usr/bin:/usr/sbin:/bin:/sbin "$@"
-  ' bash "$root" $(for name in $kept; do printf '%q ' "$name=${!name}"; done) bash -euc "cd /checkout; $*"
+  ' bash "$root" "${kept[@]}" bash -euc "cd /checkout; $*"
 }
 
 # test_in_root VERSION SUITE
@@ -95,7 +98,7 @@ for version in ${VERSIONS[*]}; do
   elif "python$version" -c '' 2>/dev/null; then
     make "VENV=.venv-python$version" "PYTHON=python$version" ".venv-python$version/.tested" &&
       passed+=("$version") || failed+=("$version")
-  elif [ -z "$suite" ] || [ -n "$(why_not "$suite")" ]; then
+  elif [ -n "$(why_not "$suite")" ]; then
     left+=("$version: python$version is not on the path; $(why_not "$suite")")
   else
     test_in_root "$version" "$suite" && passed+=("$version ($suite)") || failed+=("$version ($suite)")
