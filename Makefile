@@ -2,7 +2,7 @@
 # make test  all checks; make test-slow, the second tier; make bench, speed against peers; make budget, accuracy at a total
 VENV := .venv
 BIN := $(VENV)/bin
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 # One thread for each test worker's linear algebra: two workers share two cores.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
@@ -37,12 +37,9 @@ browser:
 pictures: $(VENV)/.dev browser
 	DYNADP_PICTURES=docs/pictures $(BIN)/pytest -m slow tests/test_browser.py -k accessible
 
-# The first tier with every Python from 3.11 that is on the path, and with the lowest versions that pyproject.toml admits.
+# The first tier with every Python from 3.11 that can be had here, and with the lowest versions that pyproject.toml admits.
 test-matrix:
-	@for p in python3.11 python3.12 python3.13 python3.14; do \
-		if $$p -c '' 2>/dev/null; then $(MAKE) VENV=.venv-$$p PYTHON=$$p .venv-$$p/.tested || exit 1; \
-		else echo "$$p is not on the path: not tried"; fi; done
-	$(MAKE) VENV=.venv-lowest .venv-lowest/.lowest-tested
+	scripts/matrix.sh
 
 $(VENV)/.tested: $(VENV)/.dev FORCE
 	$(ONE_THREAD) $(BIN)/pytest -n 2 -m "not slow"
@@ -87,4 +84,4 @@ $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 clean:
-	rm -rf docs/_build docs/generated .venv* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf docs/_build docs/generated .venv* .matrix .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

@@ -1,5 +1,6 @@
 """Letters and the post office: what is believed, what is refused and why."""
 
+import os
 import struct
 from collections import Counter
 from dataclasses import replace
@@ -336,8 +337,10 @@ def test_a_letter_is_checked_when_it_comes_in_and_again_when_it_comes_from_the_f
 
 def test_a_file_that_is_no_post_office(tmp_path):
     (tmp_path / "x").write_bytes(b"no database" * 100)
-    with pytest.raises(RecordError, match="remove it, and messages are asked for again"):
+    with pytest.raises(RecordError, match="remove it, and messages are asked for again") as refusal:
         Post(tmp_path / "x", rules(), KEYS["north"])
+    assert refusal.tb  # keeps all that was being made: the file is let go nevertheless
+    assert str(tmp_path / "x") not in [os.path.realpath(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd")]
     with pytest.raises(RecordError, match="cannot use"):
         Post(tmp_path / "none" / "x", rules(), KEYS["north"])
 

@@ -16,12 +16,6 @@ from dynadp.errors import DynadpError, RecordError
 from dynadp.record import Model, RunFolder, load_model, load_run, read_rounds, write_whole
 
 FIXTURE = Path(__file__).parent / "fixtures" / "run-v1"
-ROWS = {
-    "age": [17, 30.5, 64, 200],
-    "gain": np.array([0, None, 2500, 1e9], dtype=object),
-    "trade": ["craft", "dance", "?", "sales"],
-    "code": [1, 2.5, 7, 1],
-}
 COLUMNS = (Numeric(name="age", low=0, high=100), Categorical(name="trade", values=("craft", "sales")))
 TABLE = {"age": [10, 90, 50, 0], "trade": ["craft", "sales", "?", "sales"]}
 WHEN = "2020-02-29T12:00:00+00:00"
@@ -43,30 +37,6 @@ def edit(path, change):
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content))
-
-
-# ------------------------------------------------------------------------------------------------------------ version 1
-
-
-def test_version_1_run_stays_readable():
-    content = load_run(FIXTURE)
-    assert (content["format"], content["version"], content["simulation"]) == ("dynadp-run", 1, True)
-    assert content["config"]["topology"]["nodes"] == ["north", "east", "south"]
-    lines = list(read_rounds(FIXTURE))
-    assert [(line["round"], line["node"]) for line in lines] == [
-        (n, p) for n in range(1, 5) for p in ("north", "east", "south")
-    ]
-    assert all(line["alpha"] is None and line["disagreement"] > 0 and line["change"] > 0 for line in lines)
-
-
-def test_version_1_model_stays_readable_and_answers_as_it_did():
-    for path in (FIXTURE, FIXTURE / "model.json", str(FIXTURE)):
-        found = load_model(path)
-        expected = [-1.4077351722090432, -1.138169763843144, 2.0833351126022235, 1.9873879786052588]
-        np.testing.assert_allclose(found.decision(ROWS), expected, rtol=1e-12)
-        assert found.predict(ROWS).tolist() == ["low", "low", "high", "high"]
-        assert (found.classes, found.mechanism, found.loss["name"]) == (("low", "high"), "none", "logistic")
-        assert found.privacy["protected"] is False
 
 
 # ----------------------------------------------------------------------------------------------------------- round trip

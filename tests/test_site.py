@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from html.parser import HTMLParser
 from importlib.metadata import version
 from pathlib import Path
@@ -156,6 +157,25 @@ def test_the_workflow_builds_what_it_publishes():
     (upload,) = [step["with"]["path"] for step in steps if "upload-pages-artifact" in step.get("uses", "")]
     assert upload == OUT == recipe("docs")[-1]
     assert "docs/_build/" in (ROOT / ".gitignore").read_text(encoding="utf-8")
+
+
+def test_the_workflow_tests_every_python_that_is_listed():
+    """Both tiers, as the Makefile has them; the classifiers name what is tried, and nothing else."""
+    flow = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8"))
+    assert set(flow[True]) == {"push", "pull_request", "workflow_dispatch"}
+    assert flow["permissions"] == {"contents": "read"}
+    first, second = flow["jobs"]["first"], flow["jobs"]["second"]
+    assert [step["run"] for job in (first, second) for step in job["steps"] if "run" in step] == ["make test", "make test-slow"]
+    assert {"test", "test-slow"} <= set(re.findall(r"^([\w-]+):", MAKEFILE, re.MULTILINE))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found = [re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", line) for line in project["classifiers"]]
+    listed = [match[1] for match in found if match]
+    (setup,) = [step["with"] for step in first["steps"] if "setup-python" in step.get("uses", "")]
+    assert setup == {"python-version": "${{ matrix.python }}"}
+    assert first["strategy"]["matrix"]["python"] == listed
+    assert project["requires-python"] == f">={listed[0]}"
+    (one,) = [step["with"]["python-version"] for step in second["steps"] if "setup-python" in step.get("uses", "")]
+    assert one in listed
 
 
 def test_a_dead_link_and_a_foreign_load_are_found(tmp_path):

@@ -521,6 +521,60 @@ def test_a_following_that_is_ended_goes_on(run, tmp_path, number):
     assert compared(only(store))["metrics"] == only(tmp_path / "at once")["metrics"]
 
 
+INTERRUPTED = """
+import gc, signal, sys, weakref
+from dynadp.cli import main
+from dynadp.report import tracking
+
+class Thing:
+    pass
+
+class Mortal:
+    def __del__(self):
+        once()
+
+def once(*_, left=[1]):
+    if left:
+        left.pop()
+        signal.raise_signal(signal.SIGINT)
+
+def callback():
+    thing = Thing()
+    thing.watch = weakref.ref(thing, once), weakref.finalize(Thing(), once)
+
+def collection():
+    gc.callbacks.append(once)
+    gc.collect()
+
+def at_the_worst_moment(do):
+    def look(*given):
+        MOMENTS[sys.argv[1]]()
+        return do(*given)
+    return look
+
+MOMENTS = {"finaliser": Mortal, "callback": callback, "collection": collection, "plain": once}
+owner, name = {"read": (tracking.Told, "read"), "log": (tracking.Store, "log"), "sleep": (tracking.time, "sleep")}[sys.argv[2]]
+setattr(owner, name, at_the_worst_moment(getattr(owner, name)))
+main(sys.argv[3:])
+"""
+
+
+@pytest.mark.parametrize("where", ["read", "log", "sleep"])
+@pytest.mark.parametrize("moment", ["finaliser", "callback", "collection", "plain"])
+def test_an_interrupt_that_python_drops_is_not_lost(run, tmp_path, moment, where):
+    """What is raised in finalisers and callbacks goes nowhere; the following ends all the same."""
+    part_of(run, tmp_path / "run", 3)
+    words = ["track", tmp_path / "run", "--uri", tmp_path / "store", "--follow"]
+    follower = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, moment, where, *map(str, words)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    code, out, err = ended(follower)
+    assert (code, out) == (130, ""), err
+    assert "goes on where it was" in err
+    assert ("Exception ignored" in err) == (moment != "plain")  # it was dropped, as it should be here
+
+
 # ---- networks -------------------------------------------------------------------------------------------------------------
 
 

@@ -74,7 +74,7 @@ class ClusterJob(Job):
         on_start
             Called with all actors before the first round.
         """
-        planned, out = self._planned(), out.resolve()
+        planned, out = self._planned(out if resume else None), out.resolve()
         parts = self._parts(planned)  # refuses what cannot be run by nodes apart
         with cluster(self.address), ExitStack() as stack:
             run_id = self._run_id(stack, out, planned, created, resume)
@@ -90,8 +90,8 @@ class ClusterJob(Job):
         rmtree(folder.path / _MESSAGES, ignore_errors=True)
         return self._result(folder, model, planned.rounds, total, events)
 
-    def _planned(self) -> Plan:
-        planned = self.plan()
+    def _planned(self, begun: Path | None = None) -> Plan:
+        planned = self.plan(begun)
         problems = []
         if planned is None:
             problems.append("privacy: mechanism is none: Algorithm 1 runs in one process")

@@ -1,7 +1,7 @@
 """A run file, carried out: check everything, say what it would spend, train, and go on after an interruption."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from dynadp.errors import CellError, ConfigError, DataError, DynadpError, Record
 from dynadp.intervals import wilson
 from dynadp.losses import Logistic
 from dynadp.noise import drawn
-from dynadp.planner import Plan
+from dynadp.planner import Plan, recorded
 from dynadp.privacy.accountant import Total, network, totals, up
 from dynadp.privacy.events import Event
 from dynadp.privacy.ledger import Ledger
@@ -33,6 +33,7 @@ from dynadp.streamed import local_shard
 from dynadp.topology import Topology
 from dynadp.training import train
 
+_FOLLOWS = ("centrings", "reasons", "total")  # in a plan: from its other numbers
 PLAIN_ROUNDS, PLAIN_GAP = 2000, 1e-8  # of Algorithm 1: at most so many rounds, to a certified gap
 
 
@@ -98,9 +99,13 @@ class Job:
             raise problems.refusal(path)
         return cls(path, file, schema, topology, tables, counts)
 
-    def plan(self) -> Plan | None:
-        """What the run will do and cost; None where nothing is protected."""
-        return plan_of(self.file, self.schema, self.topology, [self.counts[p] for p in self.topology.nodes])
+    def plan(self, begun: Path | None = None) -> Plan | None:
+        """What the run will do and cost; None where nothing is protected. ``begun`` is the folder of a run that goes on."""
+        counts = [self.counts[p] for p in self.topology.nodes]
+        planned = plan_of(self.file, self.schema, self.topology, counts)
+        if planned is None or begun is None:
+            return planned
+        return recorded(planned, load_run(begun)["config"].get("plan") or {}, counts, self.topology, self.schema.dimension)
 
     def check(self) -> dict[str, Any]:
         """What the run would spend, and whether the ledgers would let it; reads all rows and refuses what `run` would."""
@@ -140,7 +145,7 @@ class Job:
         on_round
             Called after every round with what it left and the number of rounds.
         """
-        planned = self.plan()
+        planned = self.plan(out if resume else None)
         rounds = planned.rounds if planned else PLAIN_ROUNDS
         with ExitStack() as stack:
             run_id = self._run_id(stack, out, planned, created, resume)
@@ -194,7 +199,7 @@ class Job:
     def _begun(self, stack: ExitStack, out: Path, planned: Plan | None) -> dict[str, Any]:
         """The config of the run that is to go on, held so that no other process goes on with it too."""
         config: dict[str, Any] = load_run(out)["config"]
-        if {**self._said(planned), "run_id": config.get("run_id")} != config:
+        if _decided(self._said(planned)) != _decided(config):
             raise ConfigError(
                 f"{out} was begun with another run file, schema or number of rows; resume with those, or begin anew"
             )
@@ -286,6 +291,15 @@ class Job:
             "protected": bool(total and total.protected),
             "nodes": {node: found.epsilon for node, found in totals(events, total.delta).items()} if total else {},
         }
+
+
+def _decided(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What has to be the same when a run goes on: fields that were added since have their defaults, words do not count."""
+    plan = {name: value for name, value in (config.get("plan") or {}).items() if name not in _FOLLOWS}
+    decided = {name: config.get(name) for name in ("file", "schema_hash", "topology", "counts")} | {"plan": plan}
+    with suppress(ValueError):  # what is no run file is the same as none
+        decided["file"] = RunFile.model_validate(decided["file"])
+    return decided
 
 
 def stated(model: Model, total: Total) -> Model:

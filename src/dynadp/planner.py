@@ -30,6 +30,7 @@ from dynadp.topology import Topology
 
 MECHANISMS: dict[str, Perturbation] = {"primal": Primal(), "dual": Dual()}
 C = 1.0  # only C/q counts
+_ROUNDING = 1e-9  # by which libraries may differ in what they compute for the same plan
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ class Plan:
             "regularizer": self.regularizer.describe(),
             **{name: getattr(self, name) for name in ("C", "weights", "rho", "eta", "rounds", "alpha", "output", "centring")},
             "alphas": list(self.alphas),
+            "centrings": list(self.centrings),
             "total": self.total.to_json(),
             "reasons": list(self.reasons),
         }
@@ -251,6 +253,42 @@ def spending(
     table = np.broadcast_to(np.asarray(alphas, dtype=float)[:, None, None], (len(names), 1, rounds))
     releases = enumerate(mechanism.plan(public, table), 1)
     return [*first, *(event for n, release in releases for event in release.events(names, n, public.dimension))]
+
+
+def recorded(chosen: Plan, said: Mapping[str, Any], counts: Sequence[float], topology: Topology, dimension: int) -> Plan:
+    """The plan with the numbers of its record, to the last bit: those are reserved, whatever other libraries round now.
+
+    Parameters
+    ----------
+    chosen
+        The same plan, made anew.
+    said
+        What :meth:`Plan.to_json` said of it when the run began.
+    counts, topology, dimension
+        As for :func:`plan`.
+
+    Returns
+    -------
+    Plan
+        ``chosen`` as it is where the record is of another plan.
+    """
+    try:
+        C, rho, eta = (float(said[name]) for name in ("C", "rho", "eta"))
+        alphas = [float(alpha) for alpha in said["alphas"]]
+        centrings = said.get("centrings")  # version 0.1.0 kept the largest alone
+        if centrings is None:
+            centrings = [] if said["centring"] is None else [said["centring"] * (alpha / said["alpha"]) for alpha in alphas]
+        new = [C, rho, eta, *alphas, *map(float, centrings)]
+    except (KeyError, TypeError, ValueError):
+        return chosen
+    own = [chosen.C, chosen.rho, chosen.eta, *chosen.alphas, *chosen.centrings]
+    if len(new) != len(own) or not np.allclose(new, own, rtol=_ROUNDING, atol=0):
+        return chosen
+    features = next((event.dimension for event in chosen.events if isinstance(event, L2Laplace) and event.round == 0), 0)
+    public = planning(np.array(counts, dtype=float), topology.degrees, dimension, C, rho, eta, chosen.loss)
+    events = tuple(spending(chosen.mechanism, public, chosen.rounds, topology.nodes, alphas, centrings, features))
+    given = replace(chosen, C=C, rho=rho, eta=eta, alphas=tuple(alphas), centrings=tuple(centrings), events=events)
+    return replace(given, total=network(events, chosen.total.delta))
 
 
 def check_plan(chosen: Plan, counts: Sequence[float], topology: Topology, dimension: int, features: int) -> None:

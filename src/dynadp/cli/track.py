@@ -2,12 +2,19 @@
 
 import json
 import logging
+import signal
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import click
 
 from dynadp.cli.options import JSON
+
+_SLICE = 0.5  # seconds after which a pause looks whether an interrupt was lost
 
 
 @click.command()
@@ -31,7 +38,8 @@ def track(run: str, uri: str | None, experiment: str, following: bool, as_json: 
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # a server that is away is told once, in our words
     try:
         if following:
-            result = tracking.follow(run, uri, experiment, say=lambda words: click.echo(words, err=True))
+            with interruptible() as pause:
+                result = tracking.follow(run, uri, experiment, say=lambda words: click.echo(words, err=True), pause=pause)
         else:
             result = tracking.track(run, uri, experiment)
     except KeyboardInterrupt:
@@ -41,6 +49,34 @@ def track(run: str, uri: str | None, experiment: str, following: bool, as_json: 
     if following and result["status"] == "FAILED":
         click.echo("dynadp: the run failed; `dynadp status` says where. Start it again, and then this command", err=True)
         sys.exit(1)
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[float], None]]:
+    """A pause that Ctrl-C ends for sure: Python drops a KeyboardInterrupt that is raised in a finaliser or a callback of C.
+
+    So the signal is remembered too, and raised again in the next pause. A flag, not an Event, whose lock a handler cannot take
+    from the thread that it interrupts.
+    """
+    came = False
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
+        raise KeyboardInterrupt
+
+    def pause(seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not came and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, _SLICE))
+        if came:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield pause
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _said(result: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from secrets import token_hex
 from threading import Condition, Event, Thread
 from time import sleep
 from typing import Any, NamedTuple
+from weakref import finalize
 
 from dynadp.errors import CellError, ConfigError, DataError, DynadpError, RecordError
 from dynadp.runtime.books import Outbox
@@ -235,6 +236,8 @@ class Crew:
             self._same_version()
             with ExitStack() as stack:
                 posts = {me: order.post() for me, order in self._orders.items()}
+                for post in posts.values():
+                    finalize(self, post.close)  # as long as the actor: others ask for letters when its own nodes are done
                 parts = {me: self._part(order, posts[me], order.outbox(stack)) for me, order in self._orders.items()}
                 self._posts = posts
                 self._ready.set()

@@ -7,7 +7,7 @@ by reason.
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Condition
@@ -114,12 +114,14 @@ class Post:
         self.changed, self.rejected = Condition(), Counter[str]()
         self._here: dict[tuple[Kind, int], set[str]] = {}  # whose letters are in the file
         self._unread: dict[tuple[str, Kind, int], Letter] = {}  # checked when they came in
-        with self._told():
+        with self._told(), ExitStack() as failed:
             self._connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+            failed.callback(self._connection.close)
             for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL", _TABLE):
                 self._connection.execute(statement)
             for author, kind, n in self._connection.execute("SELECT author, kind, round FROM letter"):
                 self._here.setdefault((kind, n), set()).add(author)
+            failed.pop_all()
 
     def close(self) -> None:
         """Close the file."""
