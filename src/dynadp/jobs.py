@@ -101,11 +101,14 @@ class Job:
 
     def plan(self, begun: Path | None = None) -> Plan | None:
         """What the run will do and cost; None where nothing is protected. ``begun`` is the folder of a run that goes on."""
-        counts = [self.counts[p] for p in self.topology.nodes]
-        planned = plan_of(self.file, self.schema, self.topology, counts)
+        counts, file = [self.counts[p] for p in self.topology.nodes], self.file
+        said = (load_run(begun)["config"].get("plan") or {}) if begun else {}
+        if said and "weights" not in said:  # version 0.1.0 knew no others
+            file = file.model_copy(update={"training": file.training.model_copy(update={"weights": "equal"})})
+        planned = plan_of(file, self.schema, self.topology, counts)
         if planned is None or begun is None:
             return planned
-        return recorded(planned, load_run(begun)["config"].get("plan") or {}, counts, self.topology, self.schema.dimension)
+        return recorded(planned, said, counts, self.topology, self.schema.dimension)
 
     def check(self) -> dict[str, Any]:
         """What the run would spend, and whether the ledgers would let it; reads all rows and refuses what `run` would."""
@@ -295,7 +298,8 @@ class Job:
 
 def _decided(config: Mapping[str, Any]) -> dict[str, Any]:
     """What has to be the same when a run goes on: fields that were added since have their defaults, words do not count."""
-    plan = {name: value for name, value in (config.get("plan") or {}).items() if name not in _FOLLOWS}
+    said = config.get("plan") or {}
+    plan = {"weights": "equal"} | {name: value for name, value in said.items() if name not in _FOLLOWS}
     decided = {name: config.get(name) for name in ("file", "schema_hash", "topology", "counts")} | {"plan": plan}
     with suppress(ValueError):  # what is no run file is the same as none
         decided["file"] = RunFile.model_validate(decided["file"])

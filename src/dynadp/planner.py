@@ -285,7 +285,8 @@ def recorded(chosen: Plan, said: Mapping[str, Any], counts: Sequence[float], top
     if len(new) != len(own) or not np.allclose(new, own, rtol=_ROUNDING, atol=0):
         return chosen
     features = next((event.dimension for event in chosen.events if isinstance(event, L2Laplace) and event.round == 0), 0)
-    public = planning(np.array(counts, dtype=float), topology.degrees, dimension, C, rho, eta, chosen.loss)
+    shared = shares(C, counts, chosen.weights)
+    public = planning(np.array(counts, dtype=float), topology.degrees, dimension, shared, rho, eta, chosen.loss)
     events = tuple(spending(chosen.mechanism, public, chosen.rounds, topology.nodes, alphas, centrings, features))
     given = replace(chosen, C=C, rho=rho, eta=eta, alphas=tuple(alphas), centrings=tuple(centrings), events=events)
     return replace(given, total=network(events, chosen.total.delta))
