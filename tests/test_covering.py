@@ -133,7 +133,7 @@ def test_a_longer_letter_of_a_small_neighbour_is_covered():
         ((20, 60), {"mechanism": Primal(own="paper"), "schedule": 0.02, "rounds": 6, "C": 1e4, "rho": 1e-9, "eta": 1e-3}),
         ((2, 20), {"mechanism": Primal(final=1e-5), "schedule": 1.0, "rounds": 3, "rho": 1e-3}),
     ],
-    ids=str,
+    ids=["dual, few rows", "dual, the paper's rho", "the paper's split", "as printed", "as printed, long", "final"],
 )
 def test_honest_runs_are_certified_and_not_clipped(size, how):
     for seed in range(4):
