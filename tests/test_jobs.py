@@ -242,6 +242,30 @@ def test_one_file_with_a_node_column(place, data):
     assert not Path("one/messages").exists()
 
 
+def test_a_seed_makes_a_simulation_of_any_run_file_and_touches_no_ledger(place):
+    for node in NODES:
+        Path(f"{node}.sqlite").write_bytes(b"no ledger at all: whoever opens it is told so")
+    assert dynadp("check run.toml").exit_code == 5
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in Path().glob("*.sqlite*")}
+    assert answer("check run.toml --seed 1 --json")["simulation"]
+    trained = dynadp("train run.toml --seed 1 --json")
+    assert trained.exit_code == 0, trained.output
+    assert "SIMULATION, because of seed 1: it protects nobody, and no ledger is opened or charged" in trained.stderr
+    assert json.loads(trained.stdout)["simulation"]
+    assert not json.loads(trained.stdout)["protected"]
+    assert load_run("runs/first")["simulation"]
+    answer("train run.toml --out environment --json", DYNADP_SEED="1")
+    assert Path("environment/model.json").read_bytes() == Path("runs/first/model.json").read_bytes()
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in Path().glob("*.sqlite*")} == before
+
+
+def test_a_seed_in_the_file_contradicts_ledgers(place):
+    Path("run.toml").write_text(Path("run.toml").read_text().replace("# seed = 1", "seed = 1"))
+    result = dynadp("check run.toml")
+    assert result.exit_code == 2
+    assert "leave out ledger, or leave out run.seed" in result.output
+
+
 def test_every_format_gives_the_same_model(place, data):
     import polars
 

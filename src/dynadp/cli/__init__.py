@@ -180,7 +180,7 @@ OVERRIDES = (
     click.option(
         "--delta", type=click.FloatRange(0, 1, min_open=True, max_open=True), envvar="DYNADP_DELTA", help="Beats the file's."
     ),
-    click.option("--seed", type=click.IntRange(min=0), envvar="DYNADP_SEED", help="Makes it a SIMULATION."),
+    click.option("--seed", type=click.IntRange(min=0), envvar="DYNADP_SEED", help="Makes it a SIMULATION, without ledgers."),
 )
 
 

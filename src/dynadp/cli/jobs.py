@@ -28,6 +28,7 @@ from dynadp.runtime.simulation import Round
 
 def run_check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
     """Print what a run would do and spend; train nothing. What a ledger would refuse is refused here."""
+    _warn_seeded(overrides)
     result = Job.load(path, overrides).check()
     if as_json:
         click.echo(json.dumps(result, indent=1))
@@ -39,6 +40,13 @@ def run_check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
             f"the ledger of {', '.join(nodes)} would refuse this run; plan less, or set a larger cap, without "
             "regard to what was released"
         )
+
+
+def _warn_seeded(overrides: dict[str, Any]) -> None:
+    """Say what a seed on the command line or in the environment does: it may stand there unnoticed."""
+    if (seed := overrides["run.seed"]) is not None:
+        told = "it protects nobody, and no ledger is opened or charged"
+        click.echo(f"dynadp: SIMULATION, because of seed {seed}: {told}", err=True)
 
 
 def _say(path: str, result: dict[str, Any]) -> None:
@@ -76,6 +84,7 @@ def run_train(
     if dry_run:
         run_check(path, overrides, as_json)
         return
+    _warn_seeded(overrides)
     job = _job(path, overrides, runtime, address)
     for doubt in doubts(job.file.privacy.delta or 0.0, list(job.counts.values())):
         click.echo(f"dynadp: {doubt}", err=True)
