@@ -338,7 +338,8 @@ def test_interrupted_and_resumed_equals_undisturbed(place, mechanism):
     assert "finish the run with: dynadp train run.toml --out cut --resume" in rest
     assert not Path("cut/model.json").exists()
     assert 10 <= len(list(Path("cut/messages").iterdir())) < 60
-    assert dynadp("train run.toml --out cut --resume").exit_code == 0
+    again = dynadp("train run.toml --out cut --resume")
+    assert again.exit_code == 0, again.output
     for name in ("model.json", "rounds.jsonl"):
         assert Path("cut", name).read_bytes() == Path("whole", name).read_bytes()
 

@@ -115,6 +115,27 @@ def test_stopped_and_started_again(network):
     network.sound()
 
 
+def test_a_node_does_not_go_on_with_other_rows(network):
+    children = network.start_all("--delay", "noted:0.2")
+    network.in_round("west", 2)
+    children["west"].kill()
+    children["west"].wait()
+    rows = network.home / "west.csv"
+    before = rows.read_text()
+    head, first, second, *rest = before.splitlines()
+    rows.write_text("\n".join([head, second, first, *rest]) + "\n")
+    entered = network.spends("west")
+    assert network.start("west").wait() == 2
+    assert "node 'west': its rows changed since the run began" in network.said("west")
+    assert network.spends("west") == entered
+    assert not list(network.out.rglob("*-rows-*"))  # nothing of it in a folder that is shown to others
+    rows.write_text(before)
+    children["west"] = network.start("west")
+    network.finish(children)
+    assert network.models() == network.calm.models()
+    assert not list(network.home.rglob("*-rows-*"))
+
+
 def test_other_configurations_are_named_at_both_sides(network):
     network.run["training"]["eta"] = 0.06
     network.run["nodes"][0]["rows"] = 121

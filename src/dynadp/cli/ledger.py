@@ -17,6 +17,7 @@ from dynadp.privacy.accountant import up
 from dynadp.privacy.filter import Basis, Cap
 from dynadp.privacy.ledger import Ledger
 from dynadp.runtime.books import now
+from dynadp.runtime.seals import Seal
 
 
 def user() -> str:
@@ -118,6 +119,7 @@ def run_close(path: str, run: str, who: str | None) -> None:
     """End a run that will not go on, so that what it reserved and did not spend is free again."""
     with Ledger.open(path) as ledger:
         ledger.close_run(run, "stopped", who=who or user(), at=now())
+        Seal.beside(ledger.path, run, entered=True).remove()
         click.echo(f"Run {run} is closed after {len(ledger.rounds(run))} rounds. Head {ledger.head}")
 
 
