@@ -232,7 +232,7 @@ def test_a_cap_of_another_node_is_refused(book):
 
 def test_a_ledger_that_is_not_there(tmp_path):
     result = dynadp(f"ledger show {tmp_path / 'none'}")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "there is no ledger" in result.output
 
 

@@ -112,7 +112,7 @@ def test_from_nothing_to_predictions(place, data):
     assert right == pytest.approx(trained["evaluation"]["accuracy"])
     assert load_model("runs/first").privacy["statement"].startswith("epsilon = ")
     again = dynadp("train run.toml")
-    assert again.exit_code == 1
+    assert again.exit_code == 2
     assert "exists and is not an empty folder" in again.output
 
 
@@ -209,7 +209,7 @@ def test_rows_that_do_not_fit_are_told_for_all_nodes_without_a_cell(place, comma
         lines[line] = ",".join([*cells[:index], "secretword", *cells[index + 1 :]])
         Path(f"{node}.csv").write_text("\n".join(lines) + "\n")
     result = dynadp(f"{command} run.toml")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.output.startswith("dynadp: run.toml: 3 problems\n  node 'north', column 'age', row 2")
     assert "\n  node 'west', column 'age', row 6" in result.output
     assert "row 8" not in result.output
@@ -346,7 +346,7 @@ def test_interrupted_and_resumed_equals_undisturbed(place, mechanism):
 
 def test_resume_wants_the_run_that_was_begun(place):
     Path("run.toml").write_text(ALPHA.replace("rounds = 60", "rounds = 3"))
-    assert dynadp("train run.toml --resume").exit_code == 1  # nothing there
+    assert dynadp("train run.toml --resume").exit_code == 2  # nothing there
     assert dynadp("train run.toml").exit_code == 0
     finished = dynadp("train run.toml --resume")
     assert finished.exit_code == 2
@@ -517,7 +517,7 @@ def test_a_typo_in_a_charged_evaluation_costs_nothing(place):
     caps()
     answer("train run.toml --epsilon 0.5 --json")
     before = answer("ledger show north.sqlite --json")["head"]
-    assert dynadp("evaluate runs/first typo.csv --ledger north.sqlite --alpha 0.1").exit_code == 1
+    assert dynadp("evaluate runs/first typo.csv --ledger north.sqlite --alpha 0.1").exit_code == 2
     assert answer("ledger show north.sqlite --json")["head"] == before
     assert dynadp("evaluate runs/first public.csv --public --alpha 3").exit_code == 2
     swapped = json.loads(Path("runs/first/model.json").read_text())
@@ -540,7 +540,7 @@ def test_a_folder_that_cannot_be_made_costs_nothing(place):
     caps()
     Path("file").touch()
     failed = dynadp("train run.toml --out file/run")
-    assert failed.exit_code == 1
+    assert failed.exit_code == 2
     assert "cannot make the run folder" in failed.output
     shown = answer("ledger show north.sqlite --json")
     assert (shown["runs"][0]["state"], shown["cap"]["sum"]) == ("stopped", 0)

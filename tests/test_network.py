@@ -57,7 +57,7 @@ def test_launch_stops_and_goes_on(tmp_path, nursery):
     for name in network.names:
         assert f"{name}: parted, round {ROUNDS} of {ROUNDS}" in words
     again = dynadp("launch", home / "train.toml", "--out", out)
-    assert again.exit_code == 1
+    assert again.exit_code == 2
     assert "--resume" in again.output
 
 
@@ -218,7 +218,7 @@ def test_one_process_a_node(network):
 
 def test_status_of_nothing(network):
     result = dynadp("status", network.out)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "no node has run" in result.output
 
 

@@ -392,7 +392,7 @@ def test_a_damaged_folder_is_a_clear_error(private, tmp_path, damage, said):
         (copy / file.name).write_bytes(file.read_bytes())
     damage(copy)
     result = dynadp("report", copy)
-    assert result.exit_code == 1, result.output
+    assert result.exit_code == 2, result.output
     assert said in result.stderr
     assert not (copy / "report.html").exists()
 

@@ -381,5 +381,5 @@ def hold(stack: ExitStack, folder: Path, name: str = "run.json") -> None:
         return
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise RecordError(f"another process is at work on the run in {folder}; wait for it, or end it") from None
+    except OSError as error:
+        raise RecordError(f"another process is at work on the run in {folder}; wait for it, or end it") from error

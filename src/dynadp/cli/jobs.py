@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from dynadp.balance import EVALUATION
+from dynadp.cli.codes import INTERRUPTED
 from dynadp.cli.ledger import user
 from dynadp.errors import BudgetRefused, DeclarationError
 from dynadp.jobs import Job, evaluate, predictions
@@ -111,7 +112,7 @@ def run_train(
                 given += ["--runtime", runtime, *([] if address is None else ["--address", address])]
             command = ["dynadp", "train", path, *given, *(["--out", out] if out else []), "--resume"]
             click.echo(f"dynadp: interrupted; finish the run with: {shlex.join(command)}", err=True)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     if as_json:
         click.echo(json.dumps(result, indent=1))
         return

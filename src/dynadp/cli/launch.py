@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from dynadp import pki
+from dynadp.cli.codes import FAILED, INTERRUPTED
 from dynadp.cli.network import stopping
 from dynadp.config import RunFile, load_run_file
 from dynadp.errors import ConfigError, RecordError
@@ -114,7 +115,7 @@ def run_launch(path: str, out: str | None, resume: bool, patience: float, as_jso
                 click.echo(f"{name} was killed by signal {-code}", err=True)
         word = "interrupted" if came else "stopped"
         click.echo(f"dynadp: {word}; go on with: dynadp launch {path} --out {folder} --resume", err=True)
-        sys.exit(130 if came else max(1, next(iter(bad.values()))))
+        sys.exit(INTERRUPTED if came else max(FAILED, next(iter(bad.values()))))
     _tell(folder, nodes, as_json)
 
 
