@@ -35,6 +35,7 @@ from dynadp.sources import (
     svmlight_shard,
     table,
 )
+from dynadp.streamed import StreamedShard
 
 SECRET = "SECRET-CELL"
 NUMBERS = ("age", "schooling", "hours", "gain")
@@ -635,3 +636,29 @@ def test_mixed_line_ends_are_said(tmp_path):
     (tmp_path / "mixed.csv").write_bytes(b"a,b\r\n1,2\r\n3,4\n5,6\r\n")
     with pytest.raises(DataError, match="lines do not all end alike"):
         list(source(tmp_path / "mixed.csv").batches(["a", "b"]))
+
+
+@pytest.mark.parametrize("declared", [(0, 1), (0.0, 1.0), ("0", "1")])
+@pytest.mark.parametrize("spelled", ["1", "1.0", "1.", "1.00"])
+def test_a_whole_number_may_be_written_with_a_point_in_every_form(tmp_path, declared, spelled):
+    schema = Schema(
+        columns=(Categorical(name="code", values=declared, other="refuse"),),
+        label=Label(name="y", negative=declared[0], positive=declared[1]),
+    )
+    cells = {"code": [spelled, "0"], "y": [spelled, "0.0"]}
+    (tmp_path / "rows.csv").write_text(f"code,y\n{spelled},{spelled}\n0,0.0\n")
+    pl.DataFrame(cells).write_parquet(tmp_path / "rows.parquet")
+    for data in (cells, pl.DataFrame(cells), tmp_path / "rows.csv", tmp_path / "rows.parquet"):
+        held = shard(schema, data)
+        np.testing.assert_array_equal(held.y, [1, -1])
+        assert (held.signed.toarray()[:, :2] != 0).tolist() == [[False, True], [True, False]]
+    streamed = StreamedShard.of(schema, source(tmp_path / "rows.parquet", memory=16 << 20))
+    (block,) = streamed
+    np.testing.assert_allclose(block.adjoint(np.ones((1, 2)))[0], held.signed.toarray().sum(axis=0), rtol=1e-9)
+
+
+def test_a_code_with_zeros_in_front_is_another_text():
+    column, label = Categorical(name="zip", values=("1", "01"), other="column"), Label(name="y", negative=0, positive=1)
+    schema = Schema(columns=(column,), label=label)
+    found = shard(schema, {"zip": ["1", "01", "1.0", "01.0", "+1", "001"], "y": [1] * 6}).signed.toarray()[:, :3] != 0
+    assert np.argmax(found, axis=1).tolist() == [0, 1, 0, 1, 2, 2]

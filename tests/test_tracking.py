@@ -555,7 +555,7 @@ def test_a_network_is_logged_when_all_nodes_are_there(tmp_path):
     make_network(tmp_path / "net", finished=False)
     shutil.move(tmp_path / "net" / "west", tmp_path / "west")
     done = dynadp("track", tmp_path / "net", "--uri", tmp_path / "store")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "2 of the 3 nodes" in done.stderr
     assert "--follow" in done.stderr
     said = []
