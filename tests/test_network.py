@@ -61,6 +61,23 @@ def test_launch_stops_and_goes_on(tmp_path, nursery):
     assert "--resume" in again.output
 
 
+def test_a_launch_that_a_ledger_refuses_says_how_to_make_room(tmp_path, nursery):
+    home = tmp_path / "home"
+    network = Network.make(home, nursery, rounds=4, cap=1000)
+    assert dynadp("ledger", "cap", network.ledger("west"), "--epsilon", 0.01, "--delta", 1e-5).exit_code == 0
+    line = "launch", home / "train.toml", "--out", home / "launched"
+    code, _, told = ended(typed(*line))
+    assert code == 3, told
+    assert "the ledger of west refused the run, so it cannot go on as it is" in told
+    assert "stopped; go on with" not in told
+    assert f"make room in that ledger, as it says above, and then: dynadp launch {home / 'train.toml'}" in told
+    for command in (words.strip() for words in told.splitlines() if words.startswith("    dynadp ledger close")):
+        assert str(network.ledger("west")) not in command  # which has reserved nothing
+    assert dynadp("ledger", "cap", network.ledger("west"), "--epsilon", 1000, "--delta", 1e-5).exit_code == 0
+    code, _, told = ended(typed(*line, "--resume", "--json"))
+    assert code == 0, told
+
+
 def test_a_launch_that_fails_tells_the_code_of_the_node_that_failed(network):
     network.run["training"]["eta"] = 0.07
     network.write_run(network.out / "other.toml.txt")

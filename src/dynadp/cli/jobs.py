@@ -35,12 +35,13 @@ def run_check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
         click.echo(json.dumps(result, indent=1))
     else:
         _say(path, result)
-    nodes = [node for node, own in result["nodes"].items() if "ledger" in own and not own["ledger"]["admitted"]]
-    if nodes:
-        raise BudgetRefused(
-            f"the ledger of {', '.join(nodes)} would refuse this run; plan less, or set a larger cap, without "
-            "regard to what was released"
-        )
+    ways = dict[str, list[str]]()  # what would help, and which nodes
+    for node, own in result["nodes"].items():
+        if "ledger" in own and not own["ledger"]["admitted"]:
+            ways.setdefault(own["ledger"]["advice"], []).append(node)
+    if ways:
+        told = [f"the ledger of {', '.join(nodes)} would refuse this run; {advice}" for advice, nodes in ways.items()]
+        raise BudgetRefused("\n".join(told))
 
 
 def _warn_seeded(overrides: dict[str, Any]) -> None:
