@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -424,6 +425,25 @@ def test_init_asks_when_it_can_and_says_what_is_missing(tmp_path, monkeypatch):
     run_init("asked", flags | {"epsilon": 1.0, "delta": 1e-5, "seed": 3}, True)
     assert load_schema("asked/schema.toml").features == ("age", "sex=f", "sex=m", "(intercept)")
     assert "nothing is overwritten" in dynadp(f"{INIT.replace('init .', 'init asked')}").output
+
+
+@pytest.mark.parametrize("seed", ["", " --seed 3"])
+def test_what_init_comments_out_is_toml(tmp_path, seed):
+    """Each alternative alone, and all of them together; prose in comments has no equals sign."""
+    assert dynadp(INIT.replace("init .", f"init {tmp_path / 'study'}") + seed).exit_code == 0
+    found = []
+    for file in sorted((tmp_path / "study").iterdir()):
+        lines = file.read_text().splitlines()
+        tomllib.loads("\n".join(lines))
+        offered = [i for i, line in enumerate(lines) if line.startswith("# ") and ("=" in line or line.startswith("# ["))]
+        for which in [[i] for i in offered] + [offered]:
+            text = "\n".join(line.removeprefix("# ") if i in which else line for i, line in enumerate(lines))
+            tomllib.loads(text)
+        found += [lines[i] for i in offered]
+        found += [line for line in lines if line.startswith("# [")]
+    told = "\n".join(found)
+    for part in ('# file = "all.csv"', '# node_column = "site"', "# epsilon = 0.5", "# [evaluation]", "# transform"):
+        assert part in told
 
 
 def test_what_dropped_rows_leave_must_be_declared(place):
