@@ -446,6 +446,16 @@ def test_what_init_comments_out_is_toml(tmp_path, seed):
         assert part in told
 
 
+def test_a_wrong_separator_is_told_with_the_right_one(place):
+    caps()
+    Path("north.csv").write_text(Path("north.csv").read_text().replace(",", ";"))
+    Path("run.toml").write_text(Path("run.toml").read_text().replace("[data]\n", '[data]\nseparator = ","\n'))
+    result = dynadp("check run.toml")
+    assert result.exit_code == 2
+    assert "the header was read as one column 'age;" in result.output
+    assert 'set separator = ";"' in result.output
+
+
 def test_what_dropped_rows_leave_must_be_declared(place):
     """The number of rows is public; where it depends on cells, it is not read off them."""
     caps()

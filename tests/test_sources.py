@@ -419,7 +419,7 @@ def test_nested_cells_are_refused_by_column(made, tmp_path):
         ({"a": [1]}, {"names": ["a"]}, "names are for a NumPy matrix"),
         ({"a": [1]}, {"separator": ","}, "only CSV files have one"),
         (3.5, {}, "data is of type float; expected a path"),
-        (pl.LazyFrame({"a": [1]}), {"name": "mine"}, "mine is of type LazyFrame; expected .* frame in memory"),
+        (pl.LazyFrame({"a": [1]}), {"name": "mine"}, r"mine is a LazyFrame, .* call \.collect\(\)"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), {}, "whose columns have different names"),
         ("rows.xlsx", {}, r"expected a file that ends with \.csv"),
         ("rows.gz", {}, r"expected a file that ends with \.csv"),
@@ -662,3 +662,13 @@ def test_a_code_with_zeros_in_front_is_another_text():
     schema = Schema(columns=(column,), label=label)
     found = shard(schema, {"zip": ["1", "01", "1.0", "01.0", "+1", "001"], "y": [1] * 6}).signed.toarray()[:, :3] != 0
     assert np.argmax(found, axis=1).tolist() == [0, 1, 0, 1, 2, 2]
+
+
+def test_a_header_that_was_split_at_another_separator_is_told(tmp_path):
+    (tmp_path / "rows.csv").write_text("age;trade;ill\n39;smith;yes\n")
+    with pytest.raises(DataError, match=r"the header was read as one column 'age;trade;ill'; set separator = \";\"$"):
+        source(tmp_path / "rows.csv", separator=",").require(["age", "ill"])
+    (tmp_path / "bare.csv").write_text("39;smith;yes\n40;baker;no\n")  # no header: a row, which is not shown
+    with pytest.raises(DataError, match="the first line must be a header") as refusal:
+        source(tmp_path / "bare.csv", separator=",").require(["age", "ill"])
+    assert "smith" not in str(refusal.value)

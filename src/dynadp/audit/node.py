@@ -5,13 +5,16 @@ The node is the shipped code: calibrations from a :class:`~dynadp.perturbation.P
 can be computed for every draw.
 """
 
-from dataclasses import replace
+from collections.abc import Sequence
+from copy import copy
+from typing import Any
 
 import numpy as np
 
 from dynadp import admm
 from dynadp.arrays import Array
 from dynadp.audit.cases import Case
+from dynadp.errors import DeclarationError
 from dynadp.noise import Draws
 from dynadp.objective import Problem
 from dynadp.perturbation import Calibration, Perturbation, Public
@@ -49,6 +52,7 @@ class AuditedNode:
                 problem.counts, self.degrees, problem.dimension, case.C, case.rho, self.eta, gamma, case.loss
             )
             self.calibrations = mechanism.plan(self.public, alphas)
+            _require_densities(mechanism, self.calibrations)
             noise = max(float(c.radius.max()) for c in self.calibrations) / 100
             gamma = default_gamma(problem, penalty, noise + 10 * rounds * float(np.linalg.norm(case.heard)))
 
@@ -167,12 +171,24 @@ def _widened(c: Calibration, count: int) -> Calibration:
     def wide(number: Array) -> Array:
         return np.broadcast_to(number, (1, count))
 
-    return replace(
-        c,
-        phi=wide(c.phi),
-        inner=None if c.inner is None else wide(c.inner),
-        outer=None if c.outer is None else wide(c.outer),
-        step=wide(c.step),
-        radius=wide(c.radius),
-        delta=wide(c.delta),
-    )
+    out = copy(c)  # of whatever class, with what it has beside these
+    for name in ("phi", "inner", "outer", "step", "radius", "delta"):
+        if (number := getattr(c, name)) is not None:
+            object.__setattr__(out, name, wide(number))
+    return out
+
+
+def _require_densities(mechanism: Perturbation, calibrations: Sequence[Any]) -> None:
+    """Refuse a mechanism whose messages have no density that the audit could compare."""
+    for n, c in enumerate(calibrations, 1):
+        name = type(mechanism).__name__
+        if not isinstance(c, Calibration):
+            raise DeclarationError(
+                f"{name}, round {n}: calibrate gave a {type(c).__name__}; expected a Calibration of dynadp.perturbation, or of "
+                "a class of yours that inherits it"
+            )
+        if c.inner is None and c.outer is None:
+            raise DeclarationError(
+                f"{name}, round {n}: its Calibration has neither inner nor outer noise, so messages are exact and have no "
+                "density to compare; set the rate of one of them, or audit what is released with dynadp.audit.audit"
+            )
