@@ -261,7 +261,7 @@ def test_what_is_printed_of_algorithm_1_is_what_the_attack_found(tmp_path, capsy
 def test_the_command_refuses_a_folder_that_holds_anything(tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
     result = CliRunner().invoke(main, ["attacks", "--out", str(tmp_path)])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "nothing is overwritten" in result.output
 
 

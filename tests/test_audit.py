@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import networkx as nx
 import numpy as np
@@ -18,7 +19,7 @@ from dynadp.data import Shard
 from dynadp.errors import DeclarationError
 from dynadp.losses import HuberHinge, Logistic
 from dynadp.noise import Keyed, System
-from dynadp.perturbation import Dual, NoPerturbation, Primal
+from dynadp.perturbation import Calibration, Dual, NoPerturbation, Primal
 from dynadp.privacy.accountant import total
 from dynadp.runtime.simulation import simulate
 from dynadp.topology import Topology
@@ -376,3 +377,37 @@ def test_a_refuted_claim_exits_with_1(quick, monkeypatch, printed):
 @pytest.mark.parametrize("flags", [[], ["--mechanism", "none"], ["--mechanism", "dual", "--alpha", "-1"]])
 def test_command_line_mistakes(flags):
     assert run(*flags).exit_code == 2
+
+
+class Own(Calibration):
+    """A user's own, which is made otherwise."""
+
+    def __init__(self, of):
+        self.__dict__.update(vars(of))
+
+
+class Changed(Primal):
+    """Primal perturbation, with what it gives changed."""
+
+    def __init__(self, change):
+        super().__init__()
+        object.__setattr__(self, "change", change)
+
+    def calibrate(self, public, alpha, before):
+        return self.change(super().calibrate(public, alpha, before))
+
+
+def test_a_calibration_of_ones_own_is_audited():
+    assert not audit_mechanism(Changed(Own), 1.0, 2, draws=2000, source=Stream(1)).refuted
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: replace(c, outer=None), "Changed, round 1: its Calibration has neither inner nor outer noise.*audit.audit"),
+        (lambda c: SimpleNamespace(**vars(c)), "Changed, round 1: calibrate gave a SimpleNamespace; expected a Calibration"),
+    ],
+)
+def test_a_mechanism_without_densities_is_refused(change, message):
+    with pytest.raises(DeclarationError, match=message):
+        audit_mechanism(Changed(change), 1.0, 2, draws=2000, source=Stream(1))

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dynadp.balance import Balance
-from dynadp.privacy.accountant import total
+from dynadp.privacy.accountant import odds, total
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.filter import Cap
 from dynadp.privacy.ledger import Ledger
@@ -39,8 +39,11 @@ def test_a_fixed_plan_takes_the_whole_cap_from_its_reservation_on(path):
         assert ledger.reserve("a", WHOLE, dataset="rows", **STAMP) == "plan"
         before = purse(path, "a")
         ledger.spend("a", 1, WHOLE[:1], b"", **STAMP)
-    assert (before.spent, before.taken, before.releases, before.planned) == (0.0, 1.0, 0, len(WHOLE))
-    assert purse(path, "a").spent == 1.0
+    room = before.room
+    assert (room.share(room.spent), room.share(room.counted), before.releases, before.planned) == (0.0, 1.0, 0, len(WHOLE))
+    room = purse(path, "a").room
+    assert (room.share(room.spent), room.left, room.left_words) == (1.0, 0.0, "nothing left: one plan took the whole cap")
+    assert room.counted == total(WHOLE, CAP.delta).epsilon
     assert said(path).to_json()["cap"]["taken_by"] == "a"
 
 
@@ -49,7 +52,7 @@ def test_a_fixed_plan_that_was_given_up_takes_nothing(path):
         ledger.reserve("a", WHOLE, dataset="rows", **STAMP)
         ledger.close_run("a", "stopped", **STAMP)
     assert said(path).whole is None
-    assert purse(path, "a").taken == 0.0
+    assert purse(path, "a").room.left == 1.0
 
 
 def test_a_larger_cap_is_not_taken_by_the_plan_that_took_the_smaller_one(path):
@@ -62,8 +65,8 @@ def test_a_larger_cap_is_not_taken_by_the_plan_that_took_the_smaller_one(path):
         ledger.set_cap(larger, **STAMP)
         ledger.reserve("b", plan(1), dataset="rows", **STAMP)  # the rules let another run in
     found = purse(path, "b")
-    assert not found.whole
-    assert 0 < found.spent < found.taken < 1
+    assert found.room.measure != "plan"
+    assert 0 < found.room.spent < found.room.counted < found.room.limit
     assert said(path).to_json()["cap"]["taken_by"] is None
 
 
@@ -152,6 +155,65 @@ def test_a_fixed_plan_beside_a_run_that_may_still_release_loses_what_the_odomete
     with Ledger.open(path) as ledger:
         ledger.close_run("b", "stopped", **STAMP)
     assert said(path).lost == total(WHOLE, CAP.delta).epsilon
+
+
+@pytest.mark.parametrize("rounds", [3, 30, 65])
+def test_what_is_left_is_left_of_the_number_beside_it(path, rounds):
+    with Ledger.open(path) as ledger:
+        ledger.reserve("a", plan(rounds), dataset="rows", **STAMP)
+        ledger.spend("a", 1, plan(1), b"", **STAMP)
+    room, (_, moment) = said(path).room, CAP.spent(plan(rounds))
+    assert (room.measure, room.counted, room.limit) == ("renyi", moment, CAP.budget)
+    assert room.left == pytest.approx(1 - moment / CAP.budget, abs=1e-3)
+    assert room.left <= 1 - moment / CAP.budget
+    assert purse(path, "a").room == room
+    assert said(path).to_json()["cap"]["room"] == room.to_json()
+
+
+def test_without_delta_the_sum_is_the_only_measure(tmp_path):
+    with Ledger.create(tmp_path / "n.sqlite", "north", **STAMP) as ledger:
+        ledger.set_cap(Cap.of(2.0, 0.0), **STAMP)
+        ledger.reserve("a", plan(10), dataset="rows", **STAMP)
+    room = said(tmp_path / "n.sqlite").room
+    assert (room.measure, room.left, room.words) == ("sum", 0.75, "sum of alpha: 0.5 of 2")
+
+
+def test_a_cap_promises_its_epsilon_while_all_that_counts_fits(path):
+    assert said(path).promised == CAP.epsilon
+    assert "at most 89 in 100" in said(path).promise
+    released(path, plan(45), then=Cap.of(3.0, 1e-5))
+    assert said(path).promised == 3.0
+    assert "over all runs: at most 96 in 100" in said(path).promise
+
+
+def test_a_cap_below_what_was_lost_promises_what_was_lost(path):
+    lower = Cap.of(0.5, 1e-5)
+    released(path, plan(45), plan(20), then=lower)
+    most = lower.odometer([*plan(45), *plan(20)])
+    assert said(path).promised == most > 0.5
+    assert "More than that is lost already" in said(path).promise
+    assert odds(0.5, 1e-5) not in said(path).promise
+    assert odds(most, 1e-5) in said(path).promise
+
+
+def test_a_cap_below_what_open_runs_reserved_names_them(path):
+    with Ledger.open(path) as ledger:
+        ledger.reserve("a", plan(45), dataset="rows", **STAMP)
+        ledger.set_cap(Cap.of(0.5, 1e-5), **STAMP)
+    assert "Open runs reserved more than that before (a)" in said(path).promise
+    assert odds(0.5, 1e-5) not in said(path).promise
+    with Ledger.open(path) as ledger:
+        ledger.close_run("a", "stopped", **STAMP)
+    assert odds(0.5, 1e-5) in said(path).promise
+
+
+def test_a_plan_that_took_this_cap_keeps_its_promise(path):
+    released(path, WHOLE)
+    assert said(path).promised == CAP.epsilon
+    released_again = Cap.of(2.001, 1e-5)
+    with Ledger.open(path) as ledger:
+        ledger.set_cap(released_again, **STAMP)
+    assert said(path).promised == released_again.odometer(WHOLE) > 2.001
 
 
 def test_nothing_is_lost_before_the_first_release(path):

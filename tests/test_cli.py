@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -16,6 +18,7 @@ from dynadp import errors
 from dynadp.cli import Commands, main
 from dynadp.cli.demo import HETEROGENEITY, ROWS, SILOS, _fresh
 from dynadp.datasets import census
+from dynadp.privacy.ledger import Ledger
 from dynadp.record import load_model, load_run, read_rounds
 
 DYNADP = Path(sys.executable).parent / "dynadp"
@@ -134,7 +137,7 @@ def test_another_seed_makes_other_rows_and_the_same_kind_of_table(answered, tmp_
 def test_folder_that_holds_anything_is_refused_and_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
     process = dynadp("demo", "--json", "--out", ".", cwd=tmp_path)
-    assert process.returncode == 1
+    assert process.returncode == 2
     assert process.stdout == ""
     assert process.stderr == "dynadp: . exists and is not an empty folder; choose another, nothing is overwritten\n"
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("thesis.tex", "mine")]
@@ -251,16 +254,131 @@ def group(error):
     [
         (errors.DeclarationError, 2),
         (errors.TopologyError, 2),
-        (errors.DataError, 1),
-        (errors.LossError, 1),
-        (errors.DatasetError, 1),
-        (errors.RecordError, 1),
+        (errors.DataError, 2),
+        (errors.LossError, 2),
+        (errors.DatasetError, 2),
+        (errors.RecordError, 2),
+        (errors.LedgerError, 2),
+        (errors.IdentityError, 2),
         (errors.NotCertified, 1),
+        (errors.BudgetRefused, 3),
+        (errors.NodeLost, 4),
+        (errors.LedgerDamaged, 5),
     ],
 )
 def test_error_is_one_line_and_an_exit_code(kind, code):
     result = CliRunner().invoke(group(kind("what was given; what to do")), ["fail"])
     assert (result.exit_code, result.output) == (code, "dynadp: what was given; what to do\n")
+
+
+@pytest.fixture
+def bad(tmp_path, monkeypatch):
+    """A place with one bad file of each kind."""
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_text("no TOML, no JSON, no ledger, no model")
+    Path("folder").mkdir()
+    Path("folder/thesis.tex").write_text("mine")
+    Path("rows.csv").write_text("age,ill\nsecret,yes\n3,no\n")
+    Path("schema.toml").write_text(
+        '[label]\nname = "ill"\nnegative = "no"\npositive = "yes"\n'
+        '[[columns]]\nkind = "numeric"\nname = "age"\nlow = 0\nhigh = 9\n'
+    )
+    run = '[run]\nseed = 1\n[data]\nschema = "schema.toml"\n[[nodes]]\nname = "a"\nfile = "FILE"\n'
+    run += "[privacy]\nepsilon = 1\ndelta = 1e-5\n"
+    Path("rows.toml").write_text(run.replace("FILE", "rows.csv"))
+    Path("absent.toml").write_text(run.replace("FILE", "absent.csv"))
+    Path("twisted.parquet").write_bytes(b"PAR1 and no more")
+    Path("parquet.toml").write_text(run.replace("FILE", "twisted.parquet"))
+    Path("damaged.sqlite").write_bytes(b"SQLite format 3\x00" + bytes(100))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("no-such-command", 2),
+        ("train", 2),
+        ("train absent", 2),
+        ("train folder", 2),
+        ("train text", 2),
+        ("train rows.toml", 2),
+        ("train absent.toml", 2),
+        ("train parquet.toml", 2),
+        ("train rows.toml --resume --out absent", 2),
+        ("check absent", 2),
+        ("check text", 2),
+        ("check rows.toml", 2),
+        ("check absent.toml", 2),
+        ("predict absent rows.csv", 2),
+        ("predict text rows.csv", 2),
+        ("predict folder rows.csv", 2),
+        ("evaluate absent rows.csv --public", 2),
+        ("evaluate text rows.csv --public", 2),
+        ("ledger show absent", 2),
+        ("ledger show text", 5),
+        ("ledger show damaged.sqlite", 5),
+        ("ledger verify absent", 2),
+        ("ledger verify text", 5),
+        ("ledger cap absent --epsilon 1 --delta 1e-5", 2),
+        ("ledger cap absent/x --epsilon 1 --delta 1e-5 --node a", 2),
+        ("ledger close absent run", 2),
+        ("node absent", 2),
+        ("node text", 2),
+        ("launch absent", 2),
+        ("launch text", 2),
+        ("launch rows.toml --resume --out absent", 2),
+        ("status absent", 2),
+        ("status folder", 2),
+        ("relay absent --listen 127.0.0.1:1", 2),
+        ("report absent", 2),
+        ("report folder", 2),
+        ("report text", 2),
+        ("explore absent --no-browser", 2),
+        ("track absent", 2),
+        ("track folder", 2),
+        ("account --events absent --delta 1e-5", 2),
+        ("account --events text --delta 1e-5", 2),
+        ("calibrate --mechanism primal --dimension 9 --epsilon 1 --delta 1e-5", 2),
+        ("tradeoff absent", 2),
+        ("reproduce --out folder", 2),
+        ("attacks --out folder", 2),
+        ("demo --out folder", 2),
+        ("init folder", 2),
+        ("pki node absent a", 2),
+        ("pki sign absent absent", 2),
+    ],
+)
+def test_what_is_given_wrongly_exits_with_2(bad, line, code):
+    result = CliRunner().invoke(main, line.split())
+    assert result.exit_code == code, (result.output, result.exception)
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "code"),
+    [
+        (errors.RecordError("x"), OSError(28, "No space left on device"), 1),
+        (errors.RecordError("x"), PermissionError(13, "Permission denied"), 2),
+        (errors.RecordError("x"), BlockingIOError(11, "locked"), 1),
+        (errors.LedgerError("x"), OSError(30, "Read-only file system"), 2),
+        (OSError(5, "Input/output error", "model"), None, 1),
+        (FileNotFoundError(2, "No such file", "model"), None, 2),
+    ],
+)
+def test_a_machine_that_fails_exits_with_1(error, cause, code):
+    error.__cause__ = cause
+    assert CliRunner().invoke(group(error), ["fail"]).exit_code == code
+
+
+def test_a_locked_ledger_exits_with_1(tmp_path, monkeypatch):
+    path = tmp_path / "north.sqlite"
+    Ledger.create(path, "north", who="ada", at="2026-03-01T12:00:00+00:00").close()
+    opened = Ledger.open.__func__
+    monkeypatch.setattr(Ledger, "open", classmethod(lambda cls, path, **given: opened(cls, path, **{**given, "wait": 0.0})))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        result = CliRunner().invoke(main, ["ledger", "cap", str(path), "--epsilon", "1", "--delta", "1e-5"])
+    assert result.exit_code == 1, result.output
+    assert "another process kept it locked" in result.output
 
 
 def test_interruption_has_its_code():

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from dynadp.cli import main
-from dynadp.privacy.accountant import total
+from dynadp.privacy.accountant import odds, total, up
 from dynadp.privacy.calibration import dual, primal
 from dynadp.privacy.events import L2Laplace, to_json
 from dynadp.privacy.ledger import Ledger
@@ -149,6 +149,10 @@ def test_ledger_shows_runs_cap_and_head(book):
     words = dynadp(f"ledger show {book}").output
     for part in ("Ledger of node north", "first", "3 of 12", head, "epsilon = 2", "in 100 would guess right"):
         assert part in words
+    room = shown["cap"]["room"]
+    assert f"{up(room['counted'])} of {room['limit']:.4g}; {room['left']:.1%} left." in words
+    assert room["left"] == pytest.approx(1 - room["counted"] / room["limit"], abs=1e-3)
+    assert "sum of alpha: 2.4 of 2. A new run is allowed if either measure stays under its limit." in words
     closed = dynadp(f"ledger close {book} first --who ada")
     assert (closed.exit_code, "after 3 rounds" in closed.output) == (0, True)
     shown = answer(f"ledger show {book} --json")
@@ -205,6 +209,21 @@ def test_a_cap_that_is_changed_after_releases_says_what_that_means(book):
     assert "releases are entered. A cap that is changed because of what they showed is outside the guarantee." in printed
 
 
+def test_a_cap_below_what_was_lost_promises_nothing_that_is_false(book):
+    plan = primal(0.2, 50, 12, "north")
+    with Ledger.open(book) as ledger:
+        ledger.reserve("first", plan, dataset="wards", who="ada", at=AT)
+        for event in plan:
+            ledger.spend("first", event.round, [event], b"message", who="ada", at=AT)
+        ledger.close_run("first", "finished", who="ada", at=AT)
+    printed = dynadp(f"ledger cap {book} --epsilon 0.1 --delta 1e-5").output
+    most = answer(f"ledger show {book} --json")["cap"]["promised"]
+    assert most > 0.1
+    assert odds(0.1, 1e-5) not in printed
+    assert f"More than that is lost already, at most epsilon = {up(most)} at delta = 1e-05: {odds(most, 1e-5)}." in printed
+    assert odds(0.1, 1e-5) not in dynadp(f"ledger show {book}").output
+
+
 def test_a_cap_of_another_node_is_refused(book):
     result = dynadp(f"ledger cap {book} --epsilon 1 --delta 1e-5 --node south")
     assert result.exit_code == 2
@@ -213,7 +232,7 @@ def test_a_cap_of_another_node_is_refused(book):
 
 def test_a_ledger_that_is_not_there(tmp_path):
     result = dynadp(f"ledger show {tmp_path / 'none'}")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "there is no ledger" in result.output
 
 

@@ -51,12 +51,12 @@ def test_tradeoff_recommends_an_alpha_and_tells_its_total(tmp_path, monkeypatch)
     assert all(Path(path).stat().st_size > 1000 for path in found["pictures"])
     assert "SIMULATION" in found["words"][0]
     again = dynadp("tradeoff run.toml --out sweep")
-    assert again.exit_code == 1
+    assert again.exit_code == 2
     assert "nothing is overwritten" in again.output
 
 
 def test_reproduce_refuses_a_folder_that_holds_anything(tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
     result = dynadp(f"reproduce --quick --out {tmp_path}")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "nothing is overwritten" in result.output

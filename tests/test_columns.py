@@ -164,7 +164,7 @@ def test_texts_match_a_vocabulary_of_numbers_by_value_and_one_of_texts_by_text()
     numbers = features(Categorical(name="code", values=(1, 2.5, "x")), cells)
     np.testing.assert_array_equal(numbers, np.eye(3)[[0, 0, 0, 1, 1, 2]])
     texts = features(Categorical(name="code", values=("1", "2.5", "x"), other="column"), cells)
-    np.testing.assert_array_equal(texts, np.eye(4)[[3, 3, 0, 1, 3, 2]])
+    np.testing.assert_array_equal(texts, np.eye(4)[[0, 3, 0, 1, 3, 2]])
 
 
 def test_unlisted_text_in_a_vocabulary_of_numbers_is_other():

@@ -135,7 +135,7 @@ def test_labels_become_signs(label, cells):
 @pytest.mark.parametrize(
     ("label", "cell"),
     [
-        (("0", "1"), "1.0"),  # declared as texts, compared as texts
+        (("0", "1"), "+1"),  # declared as texts, which may be codes
         (("0", "1"), "01"),
         (("0.0", "1.0"), "1"),
         ((0, 1), "1.0000000000000000000001"),

@@ -27,6 +27,7 @@ from dynadp.report import server as server_module
 from dynadp.report import setting as setting_module
 from dynadp.report import trials as trials_module
 from dynadp.report.advice import Advice
+from dynadp.report.budget import purse
 from dynadp.report.server import HEADERS, Explorer, application
 from dynadp.report.serving import explorer, serve, token_of
 from dynadp.report.setting import Setting
@@ -577,6 +578,8 @@ def test_budgets_follow_the_ledgers(tmp_path):
     watch.look()
     assert watch.told.state["budgets"].count('role="img"') == 3
     before = watch.told.state["budgets"]
+    room = purse(tmp_path / "north.sqlite", "").room
+    assert f"<td>{room.words}</td><td>{room.left_words}</td></tr>" in before.replace("\n", "")  # one unit a row
     result = dynadp("evaluate", run, tmp_path / "north.csv", "--ledger", tmp_path / "north.sqlite", "--alpha", 0.1)
     assert result.exit_code == 0, result.output
     watch.look()

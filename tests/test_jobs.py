@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -115,7 +116,7 @@ def test_from_nothing_to_predictions(place, data):
     assert right == pytest.approx(trained["evaluation"]["accuracy"])
     assert load_model("runs/first").privacy["statement"].startswith("epsilon = ")
     again = dynadp("train run.toml")
-    assert again.exit_code == 1
+    assert again.exit_code == 2
     assert "exists and is not an empty folder" in again.output
 
 
@@ -212,7 +213,7 @@ def test_rows_that_do_not_fit_are_told_for_all_nodes_without_a_cell(place, comma
         lines[line] = ",".join([*cells[:index], "secretword", *cells[index + 1 :]])
         Path(f"{node}.csv").write_text("\n".join(lines) + "\n")
     result = dynadp(f"{command} run.toml")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.output.startswith("dynadp: run.toml: 3 problems\n  node 'north', column 'age', row 2")
     assert "\n  node 'west', column 'age', row 6" in result.output
     assert "row 8" not in result.output
@@ -243,6 +244,30 @@ def test_one_file_with_a_node_column(place, data):
     assert "private" in one["evaluation_note"]
     assert Path("one/model.json").read_bytes() == Path("many/model.json").read_bytes()
     assert not Path("one/messages").exists()
+
+
+def test_a_seed_makes_a_simulation_of_any_run_file_and_touches_no_ledger(place):
+    for node in NODES:
+        Path(f"{node}.sqlite").write_bytes(b"no ledger at all: whoever opens it is told so")
+    assert dynadp("check run.toml").exit_code == 5
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in Path().glob("*.sqlite*")}
+    assert answer("check run.toml --seed 1 --json")["simulation"]
+    trained = dynadp("train run.toml --seed 1 --json")
+    assert trained.exit_code == 0, trained.output
+    assert "SIMULATION, because of seed 1: it protects nobody, and no ledger is opened or charged" in trained.stderr
+    assert json.loads(trained.stdout)["simulation"]
+    assert not json.loads(trained.stdout)["protected"]
+    assert load_run("runs/first")["simulation"]
+    answer("train run.toml --out environment --json", DYNADP_SEED="1")
+    assert Path("environment/model.json").read_bytes() == Path("runs/first/model.json").read_bytes()
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in Path().glob("*.sqlite*")} == before
+
+
+def test_a_seed_in_the_file_contradicts_ledgers(place):
+    Path("run.toml").write_text(Path("run.toml").read_text().replace("# seed = 1", "seed = 1"))
+    result = dynadp("check run.toml")
+    assert result.exit_code == 2
+    assert "leave out ledger, or leave out run.seed" in result.output
 
 
 def test_every_format_gives_the_same_model(place, data):
@@ -317,14 +342,15 @@ def test_interrupted_and_resumed_equals_undisturbed(place, mechanism):
     assert "finish the run with: dynadp train run.toml --out cut --resume" in rest
     assert not Path("cut/model.json").exists()
     assert 10 <= len(list(Path("cut/messages").iterdir())) < 60
-    assert dynadp("train run.toml --out cut --resume").exit_code == 0
+    again = dynadp("train run.toml --out cut --resume")
+    assert again.exit_code == 0, again.output
     for name in ("model.json", "rounds.jsonl"):
         assert Path("cut", name).read_bytes() == Path("whole", name).read_bytes()
 
 
 def test_resume_wants_the_run_that_was_begun(place):
     Path("run.toml").write_text(ALPHA.replace("rounds = 60", "rounds = 3"))
-    assert dynadp("train run.toml --resume").exit_code == 1  # nothing there
+    assert dynadp("train run.toml --resume").exit_code == 2  # nothing there
     assert dynadp("train run.toml").exit_code == 0
     finished = dynadp("train run.toml --resume")
     assert finished.exit_code == 2
@@ -443,6 +469,35 @@ def test_init_asks_when_it_can_and_says_what_is_missing(tmp_path, monkeypatch):
     assert "nothing is overwritten" in dynadp(f"{INIT.replace('init .', 'init asked')}").output
 
 
+@pytest.mark.parametrize("seed", ["", " --seed 3"])
+def test_what_init_comments_out_is_toml(tmp_path, seed):
+    """Each alternative alone, and all of them together; prose in comments has no equals sign."""
+    assert dynadp(INIT.replace("init .", f"init {tmp_path / 'study'}") + seed).exit_code == 0
+    found = []
+    for file in sorted((tmp_path / "study").iterdir()):
+        lines = file.read_text().splitlines()
+        tomllib.loads("\n".join(lines))
+        offered = [i for i, line in enumerate(lines) if line.startswith("# ") and ("=" in line or line.startswith("# ["))]
+        for which in [[i] for i in offered] + [offered]:
+            text = "\n".join(line.removeprefix("# ") if i in which else line for i, line in enumerate(lines))
+            tomllib.loads(text)
+        found += [lines[i] for i in offered]
+        found += [line for line in lines if line.startswith("# [")]
+    told = "\n".join(found)
+    for part in ('# file = "all.csv"', '# node_column = "site"', "# epsilon = 0.5", "# [evaluation]", "# transform"):
+        assert part in told
+
+
+def test_a_wrong_separator_is_told_with_the_right_one(place):
+    caps()
+    Path("north.csv").write_text(Path("north.csv").read_text().replace(",", ";"))
+    Path("run.toml").write_text(Path("run.toml").read_text().replace("[data]\n", '[data]\nseparator = ","\n'))
+    result = dynadp("check run.toml")
+    assert result.exit_code == 2
+    assert "the header was read as one column 'age;" in result.output
+    assert 'set separator = ";"' in result.output
+
+
 def test_what_dropped_rows_leave_must_be_declared(place):
     """The number of rows is public; where it depends on cells, it is not read off them."""
     caps()
@@ -534,7 +589,7 @@ def test_a_typo_in_a_charged_evaluation_costs_nothing(place):
     caps()
     answer("train run.toml --epsilon 0.5 --json")
     before = answer("ledger show north.sqlite --json")["head"]
-    assert dynadp("evaluate runs/first typo.csv --ledger north.sqlite --alpha 0.1").exit_code == 1
+    assert dynadp("evaluate runs/first typo.csv --ledger north.sqlite --alpha 0.1").exit_code == 2
     assert answer("ledger show north.sqlite --json")["head"] == before
     assert dynadp("evaluate runs/first public.csv --public --alpha 3").exit_code == 2
     swapped = json.loads(Path("runs/first/model.json").read_text())
@@ -557,7 +612,7 @@ def test_a_folder_that_cannot_be_made_costs_nothing(place):
     caps()
     Path("file").touch()
     failed = dynadp("train run.toml --out file/run")
-    assert failed.exit_code == 1
+    assert failed.exit_code == 2
     assert "cannot make the run folder" in failed.output
     shown = answer("ledger show north.sqlite --json")
     assert (shown["runs"][0]["state"], shown["cap"]["sum"]) == ("stopped", 0)

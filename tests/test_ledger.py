@@ -330,6 +330,38 @@ def test_a_cap_may_be_lowered_and_raised(ledger):
     assert [entry.details["epsilon"] for entry in ledger.entries() if entry.kind == "cap"] == [2.0, 0.5, 3.0]
 
 
+def test_a_refusal_advises_what_would_help(ledger):
+    """Close runs only where some are open, ask for less only where less would fit."""
+
+    def advised():
+        with pytest.raises(BudgetRefused) as caught:
+            ledger.reserve("new", plan(range(40)), dataset="rows", **STAMP)
+        return str(caught.value)
+
+    larger = "set a larger cap, without regard to what was released"
+    assert "did not spend; open: 'a'; or ask for less: a smaller epsilon; or " + larger in advised()
+    for n in range(8):
+        spend(ledger, n)
+    assert "close" not in advised()  # nothing would come back
+    ledger.close_run("a", "finished", **STAMP)
+    assert advised().endswith(f"count already; ask for less: a smaller epsilon; or {larger}")
+    ledger.set_cap(Cap(1.0, 0.0, 2.0), **STAMP)
+    assert advised().endswith(f"count already; {larger}")  # all of it is spent
+
+
+def test_a_plan_that_took_the_whole_cap_can_be_given_up_before_its_first_release(tmp_path):
+    cap = Cap.of(1.0, 1e-5)
+    many = [L2Laplace("north", n, "primal", 0.3, 1000) for n in range(40)]
+    whole = next(many * n for n in range(2, 99) if cap.admits([], many * n) == "plan")
+    with Ledger.create(tmp_path / "ledger", "north", **STAMP) as ledger:
+        assert ledger.advice() == "set one with `dynadp ledger cap`"
+        ledger.set_cap(cap, **STAMP)
+        ledger.reserve("a", whole, dataset="rows", **STAMP)
+        refused(ledger, "did not spend; open: 'a'; or set a larger", lambda: ledger.reserve("b", many, dataset="d", **STAMP))
+        ledger.spend("a", 1, [event for event in whole if event.round == 1], b"", **STAMP)
+        refused(ledger, "may follow it; set a larger cap", lambda: ledger.reserve("b", many, dataset="d", **STAMP))
+
+
 def test_bases(tmp_path):
     cap, dimension = Cap.of(1.0, 1e-5), 1000
     many = [L2Laplace("north", n, "primal", 0.3, dimension) for n in range(40)]

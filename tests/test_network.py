@@ -57,8 +57,25 @@ def test_launch_stops_and_goes_on(tmp_path, nursery):
     for name in network.names:
         assert f"{name}: parted, round {ROUNDS} of {ROUNDS}" in words
     again = dynadp("launch", home / "train.toml", "--out", out)
-    assert again.exit_code == 1
+    assert again.exit_code == 2
     assert "--resume" in again.output
+
+
+def test_a_launch_that_a_ledger_refuses_says_how_to_make_room(tmp_path, nursery):
+    home = tmp_path / "home"
+    network = Network.make(home, nursery, rounds=4, cap=1000)
+    assert dynadp("ledger", "cap", network.ledger("west"), "--epsilon", 0.01, "--delta", 1e-5).exit_code == 0
+    line = "launch", home / "train.toml", "--out", home / "launched"
+    code, _, told = ended(typed(*line))
+    assert code == 3, told
+    assert "the ledger of west refused the run, so it cannot go on as it is" in told
+    assert "stopped; go on with" not in told
+    assert f"make room in that ledger, as it says above, and then: dynadp launch {home / 'train.toml'}" in told
+    for command in (words.strip() for words in told.splitlines() if words.startswith("    dynadp ledger close")):
+        assert str(network.ledger("west")) not in command  # which has reserved nothing
+    assert dynadp("ledger", "cap", network.ledger("west"), "--epsilon", 1000, "--delta", 1e-5).exit_code == 0
+    code, _, told = ended(typed(*line, "--resume", "--json"))
+    assert code == 0, told
 
 
 def test_a_launch_that_fails_tells_the_code_of_the_node_that_failed(network):
@@ -113,6 +130,27 @@ def test_stopped_and_started_again(network):
     network.finish(children)
     assert network.models() == network.calm.models()
     network.sound()
+
+
+def test_a_node_does_not_go_on_with_other_rows(network):
+    children = network.start_all("--delay", "noted:0.2")
+    network.in_round("west", 2)
+    children["west"].kill()
+    children["west"].wait()
+    rows = network.home / "west.csv"
+    before = rows.read_text()
+    head, first, second, *rest = before.splitlines()
+    rows.write_text("\n".join([head, second, first, *rest]) + "\n")
+    entered = network.spends("west")
+    assert network.start("west").wait() == 2
+    assert "node 'west': its rows changed since the run began" in network.said("west")
+    assert network.spends("west") == entered
+    assert not list(network.out.rglob("*-rows-*"))  # nothing of it in a folder that is shown to others
+    rows.write_text(before)
+    children["west"] = network.start("west")
+    network.finish(children)
+    assert network.models() == network.calm.models()
+    assert not list(network.home.rglob("*-rows-*"))
 
 
 def test_other_configurations_are_named_at_both_sides(network):
@@ -197,7 +235,7 @@ def test_one_process_a_node(network):
 
 def test_status_of_nothing(network):
     result = dynadp("status", network.out)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "no node has run" in result.output
 
 

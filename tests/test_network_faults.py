@@ -527,7 +527,7 @@ def test_no_row_and_no_secret_anywhere(tmp_path, nursery):
     network.change("west", file=str(broken))
     children = {name: network.start(name) for name in ("north", "south")}
     bad = network.start("west")
-    assert bad.wait() == 1, network.said("west")
+    assert bad.wait() == 2, network.said("west")
     assert "schooling" in network.said("west")
     assert network.spends("west") == {}
     network.change("west", file=str(network.home / "west.csv"))

@@ -413,6 +413,27 @@ def test_a_run_that_was_stopped_goes_on_here_or_there(runtime, seed, tmp_path, p
         job.run(tmp_path / "out", resume=True, who="test", created=STAMP["at"])
 
 
+def test_a_cluster_does_not_go_on_with_other_rows(tmp_path, pretended):
+    file = make(tmp_path)
+
+    def stop(entry, rounds):
+        if entry.number == 3:
+            raise Stop
+
+    with pytest.raises(Stop):
+        run(file, on_round=stop)
+    before = (tmp_path / "west.csv").read_text()
+    head, first, second, *rest = before.splitlines()
+    (tmp_path / "west.csv").write_text("\n".join([head, second, first, *rest]))
+    with pytest.raises(DataError, match="node 'west': its rows changed since the run began"):
+        ClusterJob.at(file).run(tmp_path / "out", resume=True, who="test", created=STAMP["at"])
+    (tmp_path / "west.csv").write_text(before)
+    ClusterJob.at(file).run(tmp_path / "out", resume=True, who="test", created=STAMP["at"])
+    for name in NAMES[:3]:
+        spends(file, name)
+    assert not list(tmp_path.rglob("*-rows-*"))
+
+
 def test_a_bad_cell_is_found_before_anything_is_reserved(tmp_path, pretended):
     file = make(tmp_path)
     rows = (tmp_path / "south.csv").read_text().splitlines()

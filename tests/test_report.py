@@ -214,16 +214,18 @@ def test_caps_and_what_is_left_come_from_the_ledgers(private):
         assert found[node].cap == (3.0, 1e-5)
         assert found[node].releases == found[node].planned == 21
         assert found[node].lost == min(cap.odometer(spent), 3.0)
-        assert found[node].taken == pytest.approx(cap.spent(spent)[1] / cap.budget)
+        room = found[node].room
+        assert (room.measure, room.counted, room.limit) == ("renyi", cap.spent(spent)[1], cap.budget)
         assert head in words
-        assert f"{1 - found[node].taken:.1%}" in words
+        assert f"{up(room.counted)} of {room.limit:.4g} {room.left:.1%} left" in words
+        assert f"{room.left:.1%} left at most" not in words  # epsilon is another unit
 
 
 def test_a_plan_that_took_the_whole_cap_leaves_nothing(tmp_path):
     run = make_run(tmp_path, cap=2.0)
     story = Story.read(run)
     found = purses(story, ledger_files(story))
-    assert all(purse.whole and purse.taken == 1 for purse in found.values())
+    assert all(purse.room.measure == "plan" and purse.room.left == 0 for purse in found.values())
     assert "one plan took the whole cap" in report(run)
 
 
@@ -393,7 +395,7 @@ def test_a_damaged_folder_is_a_clear_error(private, tmp_path, damage, said):
         (copy / file.name).write_bytes(file.read_bytes())
     damage(copy)
     result = dynadp("report", copy)
-    assert result.exit_code == 1, result.output
+    assert result.exit_code == 2, result.output
     assert said in result.stderr
     assert not (copy / "report.html").exists()
 

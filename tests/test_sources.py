@@ -35,6 +35,7 @@ from dynadp.sources import (
     svmlight_shard,
     table,
 )
+from dynadp.streamed import StreamedShard
 
 SECRET = "SECRET-CELL"
 NUMBERS = ("age", "schooling", "hours", "gain")
@@ -418,7 +419,7 @@ def test_nested_cells_are_refused_by_column(made, tmp_path):
         ({"a": [1]}, {"names": ["a"]}, "names are for a NumPy matrix"),
         ({"a": [1]}, {"separator": ","}, "only CSV files have one"),
         (3.5, {}, "data is of type float; expected a path"),
-        (pl.LazyFrame({"a": [1]}), {"name": "mine"}, "mine is of type LazyFrame; expected .* frame in memory"),
+        (pl.LazyFrame({"a": [1]}), {"name": "mine"}, r"mine is a LazyFrame, .* call \.collect\(\)"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), {}, "whose columns have different names"),
         ("rows.xlsx", {}, r"expected a file that ends with \.csv"),
         ("rows.gz", {}, r"expected a file that ends with \.csv"),
@@ -635,3 +636,39 @@ def test_mixed_line_ends_are_said(tmp_path):
     (tmp_path / "mixed.csv").write_bytes(b"a,b\r\n1,2\r\n3,4\n5,6\r\n")
     with pytest.raises(DataError, match="lines do not all end alike"):
         list(source(tmp_path / "mixed.csv").batches(["a", "b"]))
+
+
+@pytest.mark.parametrize("declared", [(0, 1), (0.0, 1.0), ("0", "1")])
+@pytest.mark.parametrize("spelled", ["1", "1.0", "1.", "1.00"])
+def test_a_whole_number_may_be_written_with_a_point_in_every_form(tmp_path, declared, spelled):
+    schema = Schema(
+        columns=(Categorical(name="code", values=declared, other="refuse"),),
+        label=Label(name="y", negative=declared[0], positive=declared[1]),
+    )
+    cells = {"code": [spelled, "0"], "y": [spelled, "0.0"]}
+    (tmp_path / "rows.csv").write_text(f"code,y\n{spelled},{spelled}\n0,0.0\n")
+    pl.DataFrame(cells).write_parquet(tmp_path / "rows.parquet")
+    for data in (cells, pl.DataFrame(cells), tmp_path / "rows.csv", tmp_path / "rows.parquet"):
+        held = shard(schema, data)
+        np.testing.assert_array_equal(held.y, [1, -1])
+        assert (held.signed.toarray()[:, :2] != 0).tolist() == [[False, True], [True, False]]
+    streamed = StreamedShard.of(schema, source(tmp_path / "rows.parquet", memory=16 << 20))
+    (block,) = streamed
+    np.testing.assert_allclose(block.adjoint(np.ones((1, 2)))[0], held.signed.toarray().sum(axis=0), rtol=1e-9)
+
+
+def test_a_code_with_zeros_in_front_is_another_text():
+    column, label = Categorical(name="zip", values=("1", "01"), other="column"), Label(name="y", negative=0, positive=1)
+    schema = Schema(columns=(column,), label=label)
+    found = shard(schema, {"zip": ["1", "01", "1.0", "01.0", "+1", "001"], "y": [1] * 6}).signed.toarray()[:, :3] != 0
+    assert np.argmax(found, axis=1).tolist() == [0, 1, 0, 1, 2, 2]
+
+
+def test_a_header_that_was_split_at_another_separator_is_told(tmp_path):
+    (tmp_path / "rows.csv").write_text("age;trade;ill\n39;smith;yes\n")
+    with pytest.raises(DataError, match=r"the header was read as one column 'age;trade;ill'; set separator = \";\"$"):
+        source(tmp_path / "rows.csv", separator=",").require(["age", "ill"])
+    (tmp_path / "bare.csv").write_text("39;smith;yes\n40;baker;no\n")  # no header: a row, which is not shown
+    with pytest.raises(DataError, match="the first line must be a header") as refusal:
+        source(tmp_path / "bare.csv", separator=",").require(["age", "ill"])
+    assert "smith" not in str(refusal.value)

@@ -257,7 +257,7 @@ def test_a_line_that_is_none_is_refused(run, tmp_path, change):
     with open(tmp_path / "run" / "rounds.jsonl", "a") as file:
         file.write(line + "\n")
     done = dynadp("track", tmp_path / "run", "--uri", tmp_path / "store")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert f"line {len(lines_of(run)) + 1} is not a round's line; the file is damaged" in done.stderr
     assert not (tmp_path / "store").exists()
 
@@ -609,7 +609,7 @@ def test_a_network_is_logged_when_all_nodes_are_there(tmp_path):
     make_network(tmp_path / "net", finished=False)
     shutil.move(tmp_path / "net" / "west", tmp_path / "west")
     done = dynadp("track", tmp_path / "net", "--uri", tmp_path / "store")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "2 of the 3 nodes" in done.stderr
     assert "--follow" in done.stderr
     said = []
@@ -729,10 +729,10 @@ def test_what_is_no_run_is_refused_before_a_store_is_made(tmp_path, monkeypatch)
     (tmp_path / "file").write_text("")
     for what, why in (("empty", "has no run.json"), ("missing", "is not a folder"), ("file", "is not a folder")):
         done = dynadp("track", tmp_path / what)
-        assert done.exit_code == 1
+        assert done.exit_code == 2
         assert why in done.stderr
         assert "`dynadp train`" in done.stderr
-    assert dynadp("track", tmp_path / "file", "--follow").exit_code == 1
+    assert dynadp("track", tmp_path / "file", "--follow").exit_code == 2
     assert not (tmp_path / "mlruns").exists()
 
 

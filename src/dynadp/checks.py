@@ -45,7 +45,9 @@ class Problems(list[str]):
 def columns_of(path: Path, separator: Any, schema: Schema, memory: int | None = None) -> Source:
     """The file, if it has the schema's columns and the label; rows that need more MiB of ``memory`` will be streamed."""
     given = source(path, separator=separator, memory=None if memory is None else memory << 20)
-    missing = ({column.name for column in schema.columns} | {schema.label.name}) - set(given.columns)
+    wanted = [*(column.name for column in schema.columns), schema.label.name]
+    if (missing := set(wanted) - set(given.columns)) and (told := given.unsplit(wanted)):
+        raise DataError(f"{given.name}: {told}")
     if missing:
         raise DataError(f"{given.name}: no column {', '.join(sorted(map(repr, missing)))}, which the schema declares")
     return given

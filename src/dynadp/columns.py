@@ -15,6 +15,7 @@ from dynadp.arrays import Array
 from dynadp.errors import CellError
 
 Value = str | int | float
+_DIGITS = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 Block = tuple[NDArray[np.int64], Array]  # (column within the block, value), each rows x entries
 
@@ -170,7 +171,7 @@ class Categorical(Declared):
     Attributes
     ----------
     values
-        The public vocabulary; a cell stands for one of them as :func:`places` has it.
+        The public vocabulary, compared by :func:`places`: 1, 1.0, "1" and "1.0" are equal.
     other
         What an unlisted value becomes: ``zero`` (all-zero block), ``column`` (one more column) or ``refuse``.
     missing
@@ -258,29 +259,38 @@ def onto_simplex(v: Array, full: bool) -> Array:
 def places(cells: NDArray[Any], values: Iterable[Value]) -> NDArray[np.int64]:
     """Where each cell stands among the declared values, each cell by itself; -1 where it does not.
 
-    Cells are compared as text without surrounding blanks, where 1, 1.0 and "1" are alike. A text that is none of the values so
-    may still be a number among them: "1.0", "+1" and "01" are the declared number 1, but not the declared text "1".
+    The one rule for labels and categories, in memory, streamed and in all formats. Cells are compared as text without
+    surrounding blanks, where 1, 1.0 and "1" are alike. A text that is none of the values so may still be one as a number: "1.0"
+    is the declared number 1 and the declared text "1", as programs write whole numbers of a column with gaps. "+1" and "01" are
+    the declared number 1, but not the declared text "1", which may be a code.
     """
-    words, order, numbers = _vocabulary(tuple((spelling(value), isinstance(value, str)) for value in values))
+    words, order, numbers, wholes = _vocabulary(tuple((spelling(value), isinstance(value, str)) for value in values))
     text = spelled(cells)
     near = np.minimum(np.searchsorted(words, text), len(words) - 1)
     found = np.where(words[near] == text, order[near], -1)
     left = found < 0
-    if numbers and left.any():
+    if (numbers or wholes) and left.any():
         others, inverse = np.unique(text[left], return_inverse=True)
-        found[left] = np.array([numbers.get(_decimal(other), -1) for other in others.tolist()])[inverse]
+        found[left] = np.array([numbers.get(_decimal(t), wholes.get(_whole(t), -1)) for t in others.tolist()])[inverse]
     return found
 
 
 @lru_cache(maxsize=1000)
 def _vocabulary(
     declared: tuple[tuple[str, bool], ...],
-) -> tuple[NDArray[np.str_], NDArray[np.int64], dict[Decimal | None, int]]:
-    """Declared spellings in sorted order, where each stands in the declaration, and where those that are no texts do."""
+) -> tuple[NDArray[np.str_], NDArray[np.int64], dict[Decimal | None, int], dict[str, int]]:
+    """Declared spellings in sorted order, where each stands in the declaration; where numbers do, and texts of digits."""
     words = np.array([word for word, _ in declared])
     order = np.argsort(words)
     found = ((_decimal(word), i) for i, (word, is_text) in enumerate(declared) if not is_text)
-    return words[order], order, {number: i for number, i in found if number is not None}
+    wholes = {word: i for i, (word, is_text) in enumerate(declared) if is_text and _DIGITS.fullmatch(word)}
+    return words[order], order, {number: i for number, i in found if number is not None}, wholes
+
+
+def _whole(text: str) -> str:
+    """A whole number without its point and the zeros behind it; other texts as they are."""
+    digits, _, zeros = text.partition(".")
+    return digits if not zeros.strip("0") else text
 
 
 def _decimal(text: str) -> Decimal | None:

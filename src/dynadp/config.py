@@ -319,7 +319,8 @@ def load_run_file(path: str | Path, overrides: Mapping[str, Any] | None = None) 
     path
         The file.
     overrides
-        Values that beat the file's, by place, such as ``{"privacy.epsilon": 2.0}``; None leaves the file's.
+        Values that beat the file's, by place, such as ``{"privacy.epsilon": 2.0}``; None leaves the file's. A seed makes the
+        run a SIMULATION: the ledgers that the file names are left out, so that nothing can open or charge them.
     """
     content = read_toml(Path(path))
     for place, value in (overrides or {}).items():
@@ -330,6 +331,10 @@ def load_run_file(path: str | Path, overrides: Mapping[str, Any] | None = None) 
         if not isinstance(table, dict):
             raise ConfigError(f"{path}: {section} must be a table")
         table[key] = value
+    if (overrides or {}).get("run.seed") is not None and isinstance(nodes := content.get("nodes"), list):
+        for node in nodes:
+            if isinstance(node, dict):
+                node.pop("ledger", None)
     return checked(RunFile, content, path)
 
 

@@ -50,13 +50,19 @@ _NO_WEIGHTS = (
 )
 
 
+_NO_PROBABILITIES = (
+    "predict_proba: scores of this loss are no log-odds, because it has a margin or is not logistic, so there are no "
+    "probabilities; use decision_function to rank rows and predict for labels, or fit with loss='logistic', margin=0.0"
+)
+
+
 def _has_probabilities(estimator: "NetworkClassifier") -> bool:
     loss, margin = estimator.loss, estimator.margin
     if margin is None and estimator.epsilon is not None:
         margin = Constants().margin
     if not loss.margin if isinstance(loss, Logistic) else loss == "logistic" and not margin:
         return True
-    raise AttributeError("scores of this loss are no log-odds, so there are no probabilities; give loss='logistic', margin=0.0")
+    raise AttributeError(_NO_PROBABILITIES)
 
 
 class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -283,6 +289,12 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shares = np.maximum(expit(scores), np.finfo(float).tiny)
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
+    def __getattr__(self, name: str) -> Any:
+        """Say why there are no probabilities, where scikit-learn would say only that there are none."""
+        if name == "predict_proba":
+            raise AttributeError(_NO_PROBABILITIES)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def save(self, path: str | Path) -> None:
         """Write the fitted model as JSON (format ``dynadp-estimator``, version 1)."""
         check_is_fitted(self)
@@ -348,8 +360,9 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError("fit requires y to be passed, but the target y is None")
         else:
             y, kept = column_or_1d(y, warn=True), self.schema.kept(X)
-            if not len(y) == len(kept) == (len(y) if nodes is None else len(nodes)):
-                raise DataError(f"{len(kept)} rows but {len(y)} labels, or other nodes=; expected one a row")
+            for name, given, what in (("y", y, "label"), ("nodes", nodes, "node")):
+                if given is not None and len(given) != len(kept):
+                    raise DataError(f"{name} has length {len(given)}, X has {len(kept)} rows; expected the {what} of each row")
             names = [column.name for column in self.schema.columns]
             self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
             nodes = None if nodes is None else np.asarray(nodes)[kept]

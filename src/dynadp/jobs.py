@@ -127,9 +127,11 @@ class Job:
             if section.ledger is not None:
                 own = [event for event in planned.events if event.node == section.name]
                 with Ledger.open(self.path.parent / section.ledger, read_only=True) as ledger:
-                    cap, before = ledger.cap, ledger.counted()
+                    cap, before, advice = ledger.cap, ledger.counted(), ledger.advice()
                 basis = cap.admits(before, own) if cap else None
                 nodes[section.name]["ledger"] = {"cap": None if cap is None else cap.epsilon, "admitted": basis}
+                if basis is None:
+                    nodes[section.name]["ledger"]["advice"] = advice
         return result | {"protected": self.file.run.seed is None, "delta": delta, "plan": planned.to_json()}
 
     def run(
@@ -430,5 +432,5 @@ def hold(stack: ExitStack, folder: Path, name: str = "run.json") -> None:
         return
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise RecordError(f"another process is at work on the run in {folder}; wait for it, or end it") from None
+    except OSError as error:
+        raise RecordError(f"another process is at work on the run in {folder}; wait for it, or end it") from error

@@ -7,9 +7,10 @@ Arrays are P x K: every node and every replica has its own.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -113,7 +114,7 @@ class Public:
         return np.minimum(far, np.sqrt(2 * most * self.rounds / self.Lam)) if self.rounds else np.full(self.Lam.shape, far)
 
 
-_ARRAYS = ("phi", "inner", "outer", "step", "radius", "delta")
+ARRAYS = ("phi", "inner", "outer", "step", "radius", "delta")
 
 
 @dataclass(frozen=True)
@@ -146,8 +147,15 @@ class Calibration:
 
     def some(self, nodes: slice) -> "Calibration":
         """Of some nodes alone."""
-        own: dict[str, Any] = {name: None if (v := getattr(self, name)) is None else v[nodes] for name in _ARRAYS}
-        return replace(self, **own, losses={name: values[nodes] for name, values in self.losses.items()})
+        own = {name: v[nodes] for name in ARRAYS if (v := getattr(self, name)) is not None}
+        return self.changed(**own, losses={name: values[nodes] for name, values in self.losses.items()})
+
+    def changed(self, **numbers: Any) -> Self:
+        """The same with other numbers, of whatever class it is, with what it has beside these."""
+        out = copy(self)
+        for name, number in numbers.items():
+            object.__setattr__(out, name, number)
+        return out
 
     def inner_noise(self, public: Public, draws: Draws, nodes: Sequence[str], n: int) -> Array | None:
         """(C/B_p) e, e ~ exp(-zeta ||e||): the linear term of Algorithm 2, P x K x d."""
@@ -213,7 +221,13 @@ class Perturbation(ABC):
             if n and self.steady and self.own == "public" and np.array_equal(alpha[..., n], alpha[..., n - 1]):
                 rounds.append(rounds[-1])
             else:
-                rounds.append(self.calibrate(public, alpha[..., n], rounds[-1] if rounds else None))
+                made = self.calibrate(public, alpha[..., n], rounds[-1] if rounds else None)
+                if not isinstance(made, Calibration):
+                    raise DeclarationError(
+                        f"{type(self).__name__}, round {n + 1}: calibrate gave a {type(made).__name__}; expected a Calibration "
+                        "of dynadp.perturbation, or of a class of yours that inherits it"
+                    )
+                rounds.append(made)
         if self.final is not None:
             rounds.append(Dual().calibrate(public, np.full(alpha.shape[:2], self.final)))
         return tuple(rounds)

@@ -67,10 +67,23 @@ class Source:
         self.require(names)
         return self._read(tuple(dict.fromkeys(names)), size)
 
+    def unsplit(self, names: Sequence[str]) -> str | None:
+        """What to say where these columns stand in one name, because the header was split at another separator.
+
+        Only then is the line known to be a header, and no row, and may be shown.
+        """
+        if self._header and len(self.columns) == 1:
+            for mark, spelled in ((",", '","'), (";", '";"'), ("\t", r'"\t"')):
+                if set(names) <= set(next(csv.reader([self.columns[0]], delimiter=mark), [])):
+                    return f"the header was read as one column {self.columns[0]!r}; set separator = {spelled}"
+        return None
+
     def require(self, names: Sequence[str]) -> None:
         """Refuse when one of these columns is not there exactly once."""
         for name in names:
             if name not in self.columns:
+                if told := self.unsplit(names):
+                    raise DataError(f"{self.name}: there is no column {name!r}; {told}")
                 if self._header and not set(names) & set(self.columns):  # then that line is perhaps a row: do not show it
                     known = "nor is any other that was asked for; the first line must be a header with the names of the columns"
                 else:
@@ -188,6 +201,8 @@ def _mapping(data: Mapping[Any, Any], name: str) -> Source:
 
 def _frame(data: Any, name: str) -> Source:
     nw = need("narwhals", "data frames")
+    if type(data).__name__ == "LazyFrame":
+        raise DeclarationError(f"{name} is a LazyFrame, which holds a query and no rows yet; give its rows: call .collect()")
     try:
         frame = nw.from_native(data, eager_only=True)
     except Exception:

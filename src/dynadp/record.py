@@ -217,14 +217,14 @@ def write_whole(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_bytes(path: Path, content: bytes, *, new: bool = False) -> None:
+def write_bytes(path: Path, content: bytes, *, new: bool = False, mode: int = 0o644) -> None:
     """Write a file so that it appears whole or not at all, even if power fails; ``new`` refuses a name that is taken."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as partial:
         try:
             partial.write(content)
             partial.flush()
             os.fsync(partial.fileno())
-            os.chmod(partial.name, 0o644)
+            os.chmod(partial.name, mode)
             if new:
                 os.link(partial.name, path)
                 os.unlink(partial.name)

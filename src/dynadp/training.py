@@ -19,6 +19,7 @@ from dynadp.privacy.accountant import Total, network, totals
 from dynadp.privacy.events import Event
 from dynadp.record import Model
 from dynadp.runtime.books import Outbox
+from dynadp.runtime.seals import same_rows
 from dynadp.runtime.simulation import Round, Run, simulate
 from dynadp.sources import count, validate
 from dynadp.streamed import local_shard
@@ -134,6 +135,7 @@ def train(
             validate(schema, tables[p], p)
     if books:
         books.reserve([replace(event, seeded=draws.seeded) for event in chosen.events])
+        same_rows({p: books.seal(p) for p in nodes}, schema, tables)
     centring = None
     if chosen.centring is not None:
         centring = _centre(schema, tables, counts, nodes, chosen.centrings, draws, books)

@@ -5,16 +5,17 @@ The node is the shipped code: calibrations from a :class:`~dynadp.perturbation.P
 can be computed for every draw.
 """
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 
 from dynadp import admm
 from dynadp.arrays import Array
 from dynadp.audit.cases import Case
+from dynadp.errors import DeclarationError
 from dynadp.noise import Draws
 from dynadp.objective import Problem, Terms
-from dynadp.perturbation import Calibration, Perturbation
+from dynadp.perturbation import ARRAYS, Calibration, Perturbation
 from dynadp.privacy.events import Event
 from dynadp.runtime.releases import Releases
 from dynadp.solvers import Factor
@@ -49,6 +50,7 @@ class AuditedNode:
         alphas = np.full((len(star), 1, rounds), float(alpha))
         releases = Releases.plan(terms, star, self.eta, mechanism, alphas, start).some(slice(0, 1))
         self.public, self.calibrations = releases.public, releases.calibrations
+        _require_densities(mechanism, self.calibrations)
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -161,16 +163,16 @@ class AuditedNode:
 
 def _widened(c: Calibration, count: int) -> Calibration:
     """The same public numbers for so many replicas."""
+    numbers = {name: getattr(c, name) for name in ARRAYS}
+    return c.changed(**{name: np.broadcast_to(v, (1, count)) for name, v in numbers.items() if v is not None})
 
-    def wide(number: Array) -> Array:
-        return np.broadcast_to(number, (1, count))
 
-    return replace(
-        c,
-        phi=wide(c.phi),
-        inner=None if c.inner is None else wide(c.inner),
-        outer=None if c.outer is None else wide(c.outer),
-        step=wide(c.step),
-        radius=wide(c.radius),
-        delta=wide(c.delta),
-    )
+def _require_densities(mechanism: Perturbation, calibrations: Sequence[Calibration]) -> None:
+    """Refuse a mechanism whose messages have no density that the audit could compare."""
+    for n, c in enumerate(calibrations, 1):
+        name = type(mechanism).__name__
+        if c.inner is None and c.outer is None:
+            raise DeclarationError(
+                f"{name}, round {n}: its Calibration has neither inner nor outer noise, so messages are exact and have no "
+                "density to compare; set the rate of one of them, or audit what is released with dynadp.audit.audit"
+            )

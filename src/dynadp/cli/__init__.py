@@ -7,31 +7,19 @@ import click
 from dynadp.cli.attacks import attacks
 from dynadp.cli.audit import audit
 from dynadp.cli.cluster import ADDRESS, RUNTIME, address_of
+from dynadp.cli.codes import DAMAGED, INTERRUPTED, USAGE, code_of
 from dynadp.cli.options import DELTA, DIMENSION, JSON, LEDGER, MECHANISM, ROUNDS, RUN_FILE, SHARE, WHO, Positive
 from dynadp.cli.pki import pki
 from dynadp.cli.report import explore, report
 from dynadp.cli.research import bounds, design, reproduce, tradeoff
 from dynadp.cli.track import track
-from dynadp.errors import (
-    BudgetRefused,
-    DeclarationError,
-    DynadpError,
-    IdentityError,
-    LedgerDamaged,
-    NodeLost,
-    TopologyError,
-)
+from dynadp.errors import DynadpError
 
 _EXTRAS = {"cryptography": "network", "ray": "ray", "tomli_w": "network", "zenoh": "network"}
-_CODES = (((DeclarationError, TopologyError, IdentityError), 2), (BudgetRefused, 3), (NodeLost, 4), (LedgerDamaged, 5))
 
 
 class Commands(click.Group):
-    """A group that turns dynadp's errors into one line and an exit code.
-
-    2 for declarations and configuration, 3 for a refused budget, 4 for a neighbour that stayed away, 5 for a damaged ledger, 1
-    for the rest, 130 for Ctrl-C, 143 for SIGTERM.
-    """
+    """A group that turns dynadp's errors into one line and an exit code of :mod:`dynadp.cli.codes`."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -39,21 +27,21 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except DynadpError as error:
             click.echo(f"dynadp: {error}", err=True)
-            ctx.exit(next((code for kinds, code in _CODES if isinstance(error, kinds)), 1))
+            ctx.exit(code_of(error))
         except ModuleNotFoundError as error:
             extra = _EXTRAS.get(error.name or "")
             if extra is None:
                 raise
             click.echo(f"dynadp: {ctx.invoked_subcommand} needs {error.name}: pip install 'dynadp[{extra}]'", err=True)
-            ctx.exit(2)
+            ctx.exit(USAGE)
         except BrokenPipeError:
             raise
         except OSError as error:
             click.echo(f"dynadp: {error.filename or 'the system'}: {error.strerror or error}", err=True)
-            ctx.exit(1)
+            ctx.exit(code_of(error))
         except KeyboardInterrupt:
             click.echo("dynadp: interrupted", err=True)
-            ctx.exit(130)
+            ctx.exit(INTERRUPTED)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -180,7 +168,7 @@ OVERRIDES = (
     click.option(
         "--delta", type=click.FloatRange(0, 1, min_open=True, max_open=True), envvar="DYNADP_DELTA", help="Beats the file's."
     ),
-    click.option("--seed", type=click.IntRange(min=0), envvar="DYNADP_SEED", help="Makes it a SIMULATION."),
+    click.option("--seed", type=click.IntRange(min=0), envvar="DYNADP_SEED", help="Makes it a SIMULATION, without ledgers."),
 )
 
 
@@ -305,7 +293,7 @@ def verify(ctx: click.Context, ledger_file: str, head: str | None, as_json: bool
     from dynadp.cli.ledger import run_verify
 
     if not run_verify(ledger_file, head, as_json):
-        ctx.exit(5)
+        ctx.exit(DAMAGED)
 
 
 @ledger.command()

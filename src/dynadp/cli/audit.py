@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dynadp.cli.codes import FAILED
 from dynadp.cli.options import JSON, ROUNDS, Positive
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def audit(
     else:
         _show(found)
     if found.refuted:
-        ctx.exit(1)
+        ctx.exit(FAILED)
 
 
 def _show(found: "Audit") -> None:

@@ -148,7 +148,9 @@ def _run(answers: Answers) -> str:
         "",
         "[data]",
         'schema = "schema.toml"',
-        '# file = "all.csv"; node_column = "site"   # instead of one file for each node',
+        "# instead of one file for each node, one for all, with a column that names the node:",
+        '# file = "all.csv"',
+        '# node_column = "site"',
         "",
     ]
     for name, file in answers.nodes:

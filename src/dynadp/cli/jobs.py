@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from dynadp.balance import EVALUATION
+from dynadp.cli.codes import INTERRUPTED
 from dynadp.cli.ledger import user
 from dynadp.errors import BudgetRefused, DeclarationError
 from dynadp.intervals import ONE
@@ -29,17 +30,26 @@ from dynadp.runtime.simulation import Round
 
 def run_check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
     """Print what a run would do and spend; train nothing. What a ledger would refuse is refused here."""
+    _warn_seeded(overrides)
     result = Job.load(path, overrides).check()
     if as_json:
         click.echo(json.dumps(result, indent=1))
     else:
         _say(path, result)
-    nodes = [node for node, own in result["nodes"].items() if "ledger" in own and not own["ledger"]["admitted"]]
-    if nodes:
-        raise BudgetRefused(
-            f"the ledger of {', '.join(nodes)} would refuse this run; plan less, or set a larger cap, without "
-            "regard to what was released"
-        )
+    ways = dict[str, list[str]]()  # what would help, and which nodes
+    for node, own in result["nodes"].items():
+        if "ledger" in own and not own["ledger"]["admitted"]:
+            ways.setdefault(own["ledger"]["advice"], []).append(node)
+    if ways:
+        told = [f"the ledger of {', '.join(nodes)} would refuse this run; {advice}" for advice, nodes in ways.items()]
+        raise BudgetRefused("\n".join(told))
+
+
+def _warn_seeded(overrides: dict[str, Any]) -> None:
+    """Say what a seed on the command line or in the environment does: it may stand there unnoticed."""
+    if (seed := overrides["run.seed"]) is not None:
+        told = "it protects nobody, and no ledger is opened or charged"
+        click.echo(f"dynadp: SIMULATION, because of seed {seed}: {told}", err=True)
 
 
 def _say(path: str, result: dict[str, Any]) -> None:
@@ -77,6 +87,7 @@ def run_train(
     if dry_run:
         run_check(path, overrides, as_json)
         return
+    _warn_seeded(overrides)
     job = _job(path, overrides, runtime, address)
     for doubt in doubts(job.file.privacy.delta or 0.0, list(job.counts.values())):
         click.echo(f"dynadp: {doubt}", err=True)
@@ -103,7 +114,7 @@ def run_train(
                 given += ["--runtime", runtime, *([] if address is None else ["--address", address])]
             command = ["dynadp", "train", path, *given, *(["--out", out] if out else []), "--resume"]
             click.echo(f"dynadp: interrupted; finish the run with: {shlex.join(command)}", err=True)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     if as_json:
         click.echo(json.dumps(result, indent=1))
         return

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -19,11 +20,15 @@ from rich.console import Console
 from rich.progress import Progress
 
 from dynadp import pki
+from dynadp.balance import Balance
+from dynadp.cli.codes import FAILED, INTERRUPTED, REFUSED
 from dynadp.cli.network import stopping
 from dynadp.config import RunFile, load_run_file
-from dynadp.errors import ConfigError, RecordError
+from dynadp.errors import ConfigError, DynadpError, RecordError
 from dynadp.jobs import Job
-from dynadp.record import load_model
+from dynadp.privacy.ledger import Ledger
+from dynadp.record import load_model, read_file
+from dynadp.silo import STATUS
 
 _POLL = 0.2  # seconds
 _DAYS = 90  # that certificates of a trial last: a node warns when fewer than 30 are left
@@ -112,10 +117,37 @@ def run_launch(path: str, out: str | None, resume: bool, patience: float, as_jso
                 click.echo(f"{name}: {line}", err=True)
             if code < 0:
                 click.echo(f"{name} was killed by signal {-code}", err=True)
-        word = "interrupted" if came else "stopped"
-        click.echo(f"dynadp: {word}; go on with: dynadp launch {path} --out {folder} --resume", err=True)
-        sys.exit(130 if came else max(1, next(iter(bad.values()))))
+        refusing = [name for name, code in bad.items() if code == REFUSED]
+        click.echo(_advice(path, folder, nodes, "interrupted" if came else "stopped", refusing), err=True)
+        sys.exit(INTERRUPTED if came else max(FAILED, next(iter(bad.values()))))
     _tell(folder, nodes, as_json)
+
+
+def _advice(path: str, folder: Path, nodes: list[Path], word: str, refusing: list[str]) -> str:
+    """How to go on; where a ledger refused the run, going on would be refused again."""
+    again = f"dynadp launch {path} --out {folder} --resume"
+    if not refusing:
+        return f"dynadp: {word}; go on with: {again}"
+    lines = [
+        f"dynadp: the ledger of {', '.join(refusing)} refused the run, so it cannot go on as it is. Either",
+        f"  make room in that ledger, as it says above, and then: {again}",
+        f"  or ask for less in {path}, and begin anew in another folder: dynadp launch {path} --out OTHER",
+    ]
+    if closing := [command for file in nodes if (command := _closing(file.with_suffix("")))]:
+        lines += ["  and give back what other nodes reserved already:", *(f"    {command}" for command in closing)]
+    return "\n".join(lines)
+
+
+def _closing(folder: Path) -> str | None:
+    """The command that closes a node's open reservation of this run, if there is one."""
+    try:
+        told = read_file(folder / "status.json", STATUS)
+        run = f"{told['run']} {told['config']}"
+        with Ledger.open(told["ledger"], read_only=True) as ledger:
+            reserved = run in Balance.of(ledger).open_runs
+    except (DynadpError, KeyError, TypeError):
+        return None
+    return shlex.join(["dynadp", "ledger", "close", told["ledger"], run]) if reserved else None
 
 
 def _tell(folder: Path, nodes: list[Path], as_json: bool) -> None:

@@ -11,12 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dynadp.balance import Balance
+from dynadp.balance import Balance, Room
 from dynadp.errors import DeclarationError, LedgerDamaged
-from dynadp.privacy.accountant import odds, up
-from dynadp.privacy.filter import Cap
+from dynadp.privacy.accountant import up
+from dynadp.privacy.filter import Basis, Cap
 from dynadp.privacy.ledger import Ledger
 from dynadp.runtime.books import now
+from dynadp.runtime.seals import Seal
 
 
 def user() -> str:
@@ -30,7 +31,8 @@ def user() -> str:
 def run_show(path: str, as_json: bool) -> None:
     """Print runs, cap, what counts against it, and the head."""
     with Ledger.open(path, read_only=True) as ledger:
-        result = summary(ledger)
+        said, notes = Balance.of(ledger), ledger.notes()
+    result = {**said.to_json(), "notes": notes}
     if as_json:
         click.echo(json.dumps(result, indent=1))
         return
@@ -52,22 +54,19 @@ def run_show(path: str, as_json: bool) -> None:
         )
         table.add_row(*map(escape, cells))
     console.print(table)
-    cap = result["cap"]
-    if cap is None:
+    cap, room = result["cap"], said.room
+    if room is None:
         click.echo("No cap is set, so nothing can be reserved: dynadp ledger cap FILE --epsilon E --delta D")
     else:
-        words = odds(cap["epsilon"], cap["delta"])
-        click.echo(f"Cap: epsilon = {cap['epsilon']:g} at delta = {cap['delta']:g} over all runs: {words}.")
-        if cap["taken_by"]:
+        click.echo(f"Cap: {said.promise}.")
+        if room.measure == "plan":
             click.echo(
                 f"Taken whole by run {cap['taken_by']}: its plan was fixed before its first release and costs epsilon = "
                 f"{up(cap['taken'])} in total. Nothing may follow under this cap."
             )
         else:
-            click.echo(
-                f"Counted against it, with what open runs reserved: sum of alpha {cap['sum']:.4g} of {cap['epsilon']:g}, or "
-                f"Rényi loss {cap['renyi']:.4g} of {cap['budget']:.4g} (order {cap['order']:g}); one of them has to fit."
-            )
+            click.echo(f"Counted against it, with what open runs reserved, by {room.words}; {room.left_words}.")
+            click.echo(f"{_other(cap, room)}A new run is allowed if either measure stays under its limit.")
         click.echo(f"Lost so far, by all runs: at most epsilon = {up(cap['lost'])} at delta = {cap['delta']:g}.")
     for note in result["notes"]:
         click.echo(f"Note: {note}")
@@ -103,28 +102,31 @@ def run_cap(path: str, epsilon: float, delta: float, node: str | None, who: str 
             raise DeclarationError(f"{path} is the ledger of {ledger.node!r}, not of {node!r}")
         before, releases = ledger.cap, len(ledger.spent())
         ledger.set_cap(cap, who=who, at=now())
-        result = summary(ledger)
+        said = Balance.of(ledger)
     if as_json:
-        click.echo(json.dumps(result["cap"] | {"node": result["node"], "head": result["head"]}, indent=1))
+        click.echo(json.dumps(said.to_json()["cap"] | {"node": said.node, "head": said.head}, indent=1))
     else:
-        click.echo(
-            f"Node {result['node']} may spend epsilon = {epsilon:g} at delta = {delta:g} over all runs: {odds(epsilon, delta)}."
-        )
+        click.echo(f"Node {said.node} may spend {said.promise}.")
         if before is not None and releases:
             click.echo(
                 f"The cap was epsilon = {before.epsilon:g} at delta = {before.delta:g}, and {releases} releases are entered. "
                 "A cap that is changed because of what they showed is outside the guarantee."
             )
-        click.echo(f"Head {result['head']}")
+        click.echo(f"Head {said.head}")
 
 
 def run_close(path: str, run: str, who: str | None) -> None:
     """End a run that will not go on, so that what it reserved and did not spend is free again."""
     with Ledger.open(path) as ledger:
         ledger.close_run(run, "stopped", who=who or user(), at=now())
+        Seal.beside(ledger.path, run, entered=True).remove()
         click.echo(f"Run {run} is closed after {len(ledger.rounds(run))} rounds. Head {ledger.head}")
 
 
-def summary(ledger: Ledger) -> dict[str, Any]:
-    """All runs, the cap and what counts against it, and what is odd."""
-    return {**Balance.of(ledger).to_json(), "notes": ledger.notes()}
+def _other(cap: dict[str, Any], room: Room) -> str:
+    """The measure that leaves less."""
+    if cap["budget"] <= 0:
+        return ""
+    other: Basis = "sum" if room.measure == "renyi" else "renyi"
+    limit = cap["epsilon"] if other == "sum" else cap["budget"]
+    return f"By the other measure, {Room(other, 0.0, cap[other], limit, cap['order']).words}. "

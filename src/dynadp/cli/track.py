@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from dynadp.cli.codes import FAILED, INTERRUPTED
 from dynadp.cli.options import JSON
 
 _SLICE = 0.5  # seconds after which a pause looks whether an interrupt was lost
@@ -44,11 +45,11 @@ def track(run: str, uri: str | None, experiment: str, following: bool, as_json: 
             result = tracking.track(run, uri, experiment)
     except KeyboardInterrupt:
         click.echo("dynadp: interrupted; the same command goes on where it was", err=True)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     click.echo(json.dumps(result, indent=1) if as_json else _said(result))
     if following and result["status"] == "FAILED":
         click.echo("dynadp: the run failed; `dynadp status` says where. Start it again, and then this command", err=True)
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 @contextmanager

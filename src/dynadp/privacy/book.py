@@ -92,6 +92,12 @@ class Run:
         """Whether nothing may follow it under its cap: admitted as a fixed plan, and not given up before its first release."""
         return self.basis == "plan" and bool(self.spent or not self.closed)
 
+    @property
+    def returns(self) -> bool:
+        """Whether closing it gives something back."""
+        left = len(self.spent) < len(self.by_round)
+        return not self.closed and left and not (self.basis == "plan" and self.spent)
+
 
 @dataclass
 class Book:
@@ -135,10 +141,24 @@ class Book:
         if not plan:
             raise BudgetRefused(f"the plan of run {run!r} is empty; expected the events of all its rounds")
         if whole := [name for name, other in self.runs.items() if other.took_all and other.cap == self.cap]:
-            raise BudgetRefused(
-                f"run {whole[0]!r} took the whole cap, so nothing may follow it; another run needs a larger cap, set without "
-                "regard to what was released"
+            raise BudgetRefused(f"run {whole[0]!r} took the whole cap, so nothing may follow it; {self.advice()}")
+
+    def advice(self) -> str:
+        """What would make room for a run that is refused; nothing that would not help in this ledger."""
+        if self.cap is None:
+            return "set one with `dynadp ledger cap`"
+        freed = [name for name, run in self.runs.items() if run.returns]
+        ways = []
+        if freed:
+            ways.append(
+                "close what will not go on with `dynadp ledger close FILE RUN`, which gives back what it reserved and did not "
+                f"spend; open: {', '.join(map(repr, freed))}"
             )
+        if not any(run.took_all and run.cap == self.cap for run in self.runs.values()):
+            plain, moment = self.cap.spent(self.counted())
+            if plain < self.cap.epsilon or moment < self.cap.budget:
+                ways.append("ask for less: a smaller epsilon")
+        return "; or ".join([*ways, "set a larger cap, without regard to what was released"])
 
     def spend(self, run: str, round: int, events: list[Event]) -> dict[str, Any]:
         """What an entry for this release says; refused where it was not reserved, or was made before."""

@@ -171,6 +171,10 @@ class Ledger:
         whole = {event.round for event in known.plan} <= set(known.spent)
         return list((known if whole else book.running(run)).plan)
 
+    def advice(self) -> str:
+        """What would make room under the cap for a run that is refused."""
+        return self._read().advice()
+
     def is_closed(self, run: str) -> bool:
         """Whether a run is over."""
         known = self._read().runs.get(run)
@@ -244,12 +248,12 @@ class Ledger:
         def decide(book: Book) -> dict[str, Any]:
             book.plan(run, plan)
             if book.cap is None:
-                raise BudgetRefused("the ledger has no cap, so nothing can be reserved; set one with `dynadp ledger cap`")
+                raise BudgetRefused(f"the ledger has no cap, so nothing can be reserved; {book.advice()}")
             before = book.counted()
             if (basis := book.cap.admits(before, plan)) is None:
                 raise BudgetRefused(
                     f"the {len(plan)} events of run {run!r} do not fit under the cap (epsilon {book.cap.epsilon:g}, delta "
-                    f"{book.cap.delta:g}) beside the {len(before)} that count already; plan less, or close runs that are over"
+                    f"{book.cap.delta:g}) beside the {len(before)} that count already; {book.advice()}"
                 )
             return {"basis": basis, "dataset": a_line("dataset", dataset), "plan": [to_json(event) for event in plan]}
 

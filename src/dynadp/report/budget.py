@@ -6,7 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from dynadp.balance import Balance
+from dynadp.balance import Balance, Room
 from dynadp.errors import DynadpError, RecordError
 from dynadp.privacy.accountant import Total, network, total, totals
 from dynadp.privacy.events import Event
@@ -46,14 +46,12 @@ class Purse:
     ----------
     cap
         (epsilon, delta), or None.
-    spent, taken
-        Shares of the cap: released so far; with what open runs reserved. 1 where a plan took all of it.
+    room
+        What is taken and left of the cap, by one measure; None without a cap.
     lost
         epsilon of everything that was released, at most: :attr:`~dynadp.balance.Balance.lost`.
     releases, planned
         Of this run.
-    whole
-        Whether one plan took the whole cap.
     head
         Hash of the last entry.
     evaluations
@@ -61,12 +59,10 @@ class Purse:
     """
 
     cap: tuple[float, float] | None
-    spent: float
-    taken: float
+    room: Room | None
     lost: float
     releases: int
     planned: int
-    whole: bool
     head: str
     evaluations: tuple[Mapping[str, Any], ...]
 
@@ -176,14 +172,10 @@ def purse(path: Path, run: str) -> Purse:
     """What the ledger says, about this run and in all."""
     with Ledger.open(path, read_only=True) as ledger:
         said = Balance.of(ledger)
-    own, cap, taker = said.runs.get(run), said.cap, said.whole
+    own, cap = said.runs.get(run), said.cap
     releases, planned = (own.rounds_spent, own.rounds_planned) if own else (0, 0)
-    whole = taker is not None and taker.rounds_spent > 0
-    told = releases, planned, whole, said.head, said.evaluations
-    if cap is None:
-        return Purse(None, 0.0, 0.0, 0.0, *told)
-    used, taken = (1.0 if whole else said.share(events) for events in (said.spent, said.counted))
-    return Purse((cap.epsilon, cap.delta), used, taken, said.lost or 0.0, *told)
+    pair = (cap.epsilon, cap.delta) if cap else None
+    return Purse(pair, said.room, said.lost or 0.0, releases, planned, said.head, said.evaluations)
 
 
 def purses(story: Story, files: Mapping[str, Path]) -> dict[str, Purse | str]:

@@ -28,7 +28,7 @@ class StoreRefused(RecordError):
     """An MLflow store does not take what is told."""
 
 
-class StoreAway(StoreRefused):
+class StoreAway(StoreRefused, ConnectionError):
     """An MLflow store cannot be reached now; it may be later."""
 
 
@@ -171,8 +171,8 @@ def alone(folder: Path) -> Iterator[None]:
             import fcntl
 
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RecordError(f"another process logs {folder} to MLflow; wait for it, or end it") from None
+        except BlockingIOError as error:
+            raise RecordError(f"another process logs {folder} to MLflow; wait for it, or end it") from error
         except (ImportError, OSError):  # no such locks on this system
             pass
         yield

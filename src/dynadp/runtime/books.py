@@ -13,6 +13,7 @@ from dynadp.errors import BudgetRefused, DeclarationError, RecordError
 from dynadp.privacy.events import Event
 from dynadp.privacy.ledger import Ledger
 from dynadp.record import write_bytes
+from dynadp.runtime.seals import Seal
 
 Messages = dict[str, Array]
 
@@ -49,6 +50,10 @@ class Outbox(ABC):
     @abstractmethod
     def close(self, reason: str) -> None:
         """The run is over."""
+
+    def seal(self, node: str) -> Seal | None:
+        """Where a node keeps the seal of the rows that the run began with; None where rows are not compared."""
+        return None
 
 
 class Books(Outbox):
@@ -153,6 +158,13 @@ class Books(Outbox):
         for ledger in self.ledgers.values():
             if not ledger.is_closed(self.run):  # a run that was cut short between two closes goes on here
                 ledger.close_run(self.run, reason, who=self.who, at=self.clock())
+        for node in self.ledgers:
+            self.seal(node).remove()
+
+    def seal(self, node: str) -> Seal:
+        """Beside the node's ledger."""
+        ledger = self.ledgers[node]
+        return Seal.beside(ledger.path, self.run, bool(ledger.rounds(self.run)))
 
     def _stored(self, node: str, n: int) -> Array | None:
         content = self.ledgers[node].message(self.run, n)
@@ -211,9 +223,13 @@ class MessageFolder(Outbox):
 
     def close(self, reason: str) -> None:
         """Remove the files: the model is written."""
-        for path in self.path.glob("round-*.npy"):
+        for path in self.path.iterdir():  # also what a process that was killed had not finished writing
             path.unlink()
         self.path.rmdir()
+
+    def seal(self, node: str) -> Seal:
+        """In the folder, which goes when the run is over."""
+        return Seal.beside(self.path / "messages", node, any(self.path.glob("round-*.npy")))
 
     def _file(self, n: int) -> Path:
         return self.path / f"round-{n:06d}.npy"

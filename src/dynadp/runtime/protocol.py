@@ -29,6 +29,7 @@ from dynadp.runtime.books import Outbox
 from dynadp.runtime.letters import Kind
 from dynadp.runtime.post import Grid, Post
 from dynadp.runtime.releases import Releases, Sender, nowhere
+from dynadp.runtime.seals import same_rows
 from dynadp.runtime.simulation import Output, Round
 from dynadp.runtime.steps import Steps
 from dynadp.streamed import local_problem, local_shard
@@ -194,6 +195,7 @@ def take_part(
         return {author: V if author == me else post.values(author, kind, n) for author in authors}
 
     schema = part.schema
+    same_rows({me: outbox.seal(me)}, schema, {me: rows})
     if part.centrings:
         sent = outbox.sent(0)
         if sent is None:

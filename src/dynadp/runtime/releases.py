@@ -89,9 +89,7 @@ class Releases:
         if (found := np.flatnonzero((needed > (allowed if given is None else given))[:, 0])).size:
             _refuse(topology.nodes, found, needed, allowed, given)
         public = replace(public, gamma=bounds)
-        calibrations = tuple(
-            replace(c, radius=ball.radius) for c, ball in zip(mechanism.plan(public, alpha), wide, strict=True)
-        )
+        calibrations = tuple(c.changed(radius=ball.radius) for c, ball in zip(mechanism.plan(public, alpha), wide, strict=True))
         likely = far + max((c.radius for c in wide), key=np.max)
         aim = bounds if given is not None else np.minimum(default_gamma(terms, q, likely), bounds)
         return cls(topology.nodes, mechanism, public, calibrations, rounds, aim)
