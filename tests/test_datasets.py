@@ -142,8 +142,11 @@ class Mute(SimpleHTTPRequestHandler):
 def test_failed_download_says_what_to_do(small, serve, handler):
     if handler:
         serve(small, handler)
-    with pytest.raises(DatasetError, match=r"no file adult.data in .* could not be downloaded .* with --data or DYNADP_DATA"):
+    with pytest.raises(
+        DatasetError, match=r"no file adult.data in .* could not be downloaded .* with --data or DYNADP_DATA"
+    ) as refusal:
         adult()
+    assert getattr(refusal.value.__cause__, "closed", True)  # the server's answer, where it came
     assert not (small / "cache").exists()
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Literal
+from urllib.error import HTTPError
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -189,6 +190,8 @@ def _adult_file(name: str, data: str | Path | None, download: bool) -> bytes:
         with urllib.request.urlopen(ADULT_URL + name, timeout=30) as answer:
             content = answer.read()
     except (OSError, HTTPException) as error:
+        if isinstance(error, HTTPError):
+            error.close()  # it is the server's answer too
         raise DatasetError(
             f"no file {name} in {looked}, and it could not be downloaded from {ADULT_URL} ({error}); "
             "put the UCI Adult files in a folder and name it with --data or DYNADP_DATA"
