@@ -243,7 +243,7 @@ def test_accuracy_only_where_it_is_public(private, seeded):
     found = re.search(r"(\d\d\.\d) of 100 answers are right \((\d\d\.\d) to (\d\d\.\d): a 95% interval", words)
     right, low, high = map(float, found.groups())
     assert low < right < high
-    assert re.search(r"rows\), on [\d,]+ rows: public.csv, which the run file declares public\. Always", words)  # where it stands
+    assert re.search(r"rows\), on [\d,]+ rows: public.csv, which the run file declares public\. Always", words)
     assert "public.csv, which the run file declares public" in words
 
 
