@@ -94,11 +94,10 @@ def _digits():
 def test_without_noise_the_optimum_is_that_of_scikit_learn(rows, intercept):
     X, y = rows()
     C, rho, P, D = 2.0, 1e-3, 4, np.linalg.norm(X, axis=1).max()
-    counts = np.bincount(np.arange(len(y)) % P)
     Z = np.column_stack([X / D, np.ones(len(y))]) / np.sqrt(2) if intercept else X / D
-    # sum_p (C/B_p) sum L + P rho |f|^2/2: divided by P rho it is scikit-learn's, with weights C/(P rho B_p).
+    # (C P/B) sum L + P rho |f|^2/2, B all rows: divided by P rho it is scikit-learn's, with weights C/(rho B).
     reference = LogisticRegression(C=1.0, fit_intercept=False, solver="newton-cholesky", tol=1e-12, max_iter=1000)
-    f = reference.fit(Z, y, sample_weight=C / (P * rho * counts[np.arange(len(y)) % P])).coef_[0]
+    f = reference.fit(Z, y, sample_weight=np.full(len(y), C / (rho * len(y)))).coef_[0]
     model = exact(nodes=P, C=C, rho=rho, fit_intercept=intercept).fit(X, y)
     if intercept:
         assert_allclose(model.intercept_, f[-1:] / np.sqrt(2), atol=1e-5)

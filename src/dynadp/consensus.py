@@ -16,7 +16,8 @@ class Residuals:
     """Primal and dual residual of each replica, each with what it is a difference of (Boyd et al. 2011, 3.3).
 
     With penalty 2 eta on the constraints f_p = w_pj: primal^2 = sum over p, j of ||V_p - w_pj||^2 beside sum_p N_p ||V_p||^2,
-    and dual = ||2 eta (W(n) - W(n-1))|| beside ||2 lam||. All are functions of messages.
+    and dual = ||2 eta (W(n) - W(n-1))|| beside ||2 lam||, or beside ||2 eta W|| for a node alone, whose lam is 0. All are
+    functions of messages.
     """
 
     primal: Array
@@ -27,13 +28,13 @@ class Residuals:
     @classmethod
     def of(cls, V: Array, neighbours: Array, before: State, after: State, degrees: Array, eta: Array) -> "Residuals":
         """From the messages of a round and the states around it."""
-        centred = V - V.mean(axis=0)
+        centred, against = V - V.mean(axis=0), 2 * after.lam if len(V) > 1 else 2 * eta[:, None] * after.W
         edges = np.einsum("pkd,pkd->k", centred, degrees[:, None, None] * V - neighbours)  # sum over edges of ||V_p - V_j||^2
         return cls(
             np.sqrt(np.maximum(0.5 * edges, 0.0)),
             np.sqrt(np.einsum("pkd,pkd,p->k", V, V, degrees)),
             np.linalg.norm(2 * eta[:, None] * (after.W - before.W), axis=(0, 2)),
-            np.linalg.norm(2 * after.lam, axis=(0, 2)),
+            np.linalg.norm(against, axis=(0, 2)),
         )
 
     def below(self, share: float) -> bool:
@@ -72,7 +73,7 @@ class Certificate:
 def certify(problem: Problem, V: Array) -> Certificate:
     """Bounds from one pass over the rows at m, the mean of the vectors.
 
-    F is P rho-strongly convex and has gradient Lipschitz constant Lip = P (C c1 + rho sup R''). With g = grad F(m) and
+    F is P rho-strongly convex and has gradient Lipschitz constant Lip = sum_p C_p c1 + P rho sup R''. With g = grad F(m) and
     u = max_p ||V_p - m||: F(m) - F(f*) <= ||g||^2/(2 P rho); F(V_p) - F(m) <= ||g|| u + Lip u^2/2;
     ||V_p - f*|| <= u + ||g||/(P rho).
     Rounding is not counted, unlike in the solver's certificate: this one guides stopping, no privacy rests on it.

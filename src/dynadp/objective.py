@@ -363,9 +363,8 @@ class Problem(Terms):
         """z_i = a_i.f of every row: N x K."""
         return self.rows.margins(F)
 
-    def along(self, F: Array, D: Array, Z: Array, Z_end: Array, q: Array, b: Array) -> Callable[[Array], Array]:
-        """phi'(t) for the objective phi(t) at F + t D, P x K; margins on the line are Z + t (Z_end - Z): no pass over rows."""
-        dZ = Z_end - Z
+    def along(self, F: Array, D: Array, Z: Array, dZ: Array, q: Array, b: Array) -> Callable[[Array], Array]:
+        """phi'(t) for the objective phi(t) at F + t D, P x K; margins on the line are Z + t dZ, dZ those of D: no pass."""
 
         def slope(t: Array) -> Array:
             on_line = namespace(t).repeat(t, np.diff(self.rows.offsets).tolist(), axis=0)

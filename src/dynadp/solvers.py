@@ -383,7 +383,11 @@ def _advance(
     some = on(np.flatnonzero(host(bad).any(axis=0)), F)
     if not some.size:
         return trial, Z_trial, G_trial
-    slope = problem.along(F[:, some], D[:, some], Z[:, some], Z_trial[:, some], q[:, some], b[:, some])
+    dZ = Z_trial[:, some] - Z[:, some]
+    noise = problem.on_rows(lambda: problem.C[:, None] * _dot(problem.dimension)) * norm(F)  # of slopes made of that difference
+    if (xp.abs(before) < noise)[:, some].any():
+        dZ = problem.margins(D[:, some])
+    slope = problem.along(F[:, some], D[:, some], Z[:, some], dZ, q[:, some], b[:, some])
     t = _search(slope, before[:, some], after[:, some], bad[:, some])
     trial[:, some] = F[:, some] + t[..., None] * D[:, some]
     Z_trial[:, some], G_trial[:, some] = _at(problem, trial[:, some], q[:, some], b[:, some])

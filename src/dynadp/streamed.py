@@ -209,7 +209,7 @@ class StreamedProblem(_NotStacked):
             self._last = F.copy(), total[None] * (self.C[0] / self.counts[0])
         return self._last[1] + self.rho * self.regularizer.gradient(F)
 
-    def along(self, F: Array, D: Array, Z: Array, Z_end: Array, q: Array, b: Array) -> Callable[[Array], Array]:
+    def along(self, F: Array, D: Array, Z: Array, dZ: Array, q: Array, b: Array) -> Callable[[Array], Array]:
         """phi'(t) = D . grad(F + t D): a pass for each t; the gradient at the last t then costs none."""
 
         def slope(t: Array) -> Array:
@@ -287,11 +287,11 @@ class Apart(_NotStacked):
         Z = self.margins(F) if Z is None else Z
         return self._stacked(Z, lambda part, p, z: part.local_gradient(F[p], z))
 
-    def along(self, F: Array, D: Array, Z: Array, Z_end: Array, q: Array, b: Array) -> Callable[[Array], Array]:
+    def along(self, F: Array, D: Array, Z: Array, dZ: Array, q: Array, b: Array) -> Callable[[Array], Array]:
         """phi'(t) of every node."""
-        ends = np.split(Z_end, self._cuts)
+        ways = np.split(dZ, self._cuts)
         slopes = [
-            part.along(F[p : p + 1], D[p : p + 1], z, ends[p], q[p : p + 1], b[p : p + 1])
+            part.along(F[p : p + 1], D[p : p + 1], z, ways[p], q[p : p + 1], b[p : p + 1])
             for p, (part, z) in enumerate(zip(self.parts, np.split(Z, self._cuts), strict=True))
         ]
         return lambda t: np.concatenate([slope(t[p : p + 1]) for p, slope in enumerate(slopes)])
