@@ -206,7 +206,8 @@ class Job:
         config: dict[str, Any] = load_run(out)["config"]
         if _decided(self._said(planned)) != _decided(config):
             raise ConfigError(
-                f"{out} was begun with another run file, schema or number of rows; resume with those, or begin anew"
+                f"{out} was begun with another run file, schema, number of rows or version of dynadp; resume with those, or "
+                "begin anew"
             )
         if (out / "model.json").exists():
             raise ConfigError(f"{out} is finished: it has its model; there is nothing to resume")

@@ -16,14 +16,14 @@ from scipy.special import log_ndtr, ndtr
 
 from dynadp.arrays import Array
 from dynadp.errors import DeclarationError
-from dynadp.losses import Logistic, Loss
+from dynadp.losses import Logistic, Loss, check_loss
 from dynadp.objective import Terms, Weights, shares
 from dynadp.perturbation import Dual, Perturbation, Primal, Public
 from dynadp.privacy.accountant import Total, check_delta, check_epsilon, network, up
 from dynadp.privacy.calibration import calibrate
 from dynadp.privacy.events import Event, L2Laplace
 from dynadp.privacy.schedule import Schedule, constant, per_node
-from dynadp.regularizers import Regularizer, SquaredL2
+from dynadp.regularizers import Regularizer, SquaredL2, check_regularizer
 from dynadp.runtime.releases import Releases
 from dynadp.runtime.simulation import Output
 from dynadp.topology import Topology
@@ -223,6 +223,8 @@ def releases_of(
     chosen: Plan, counts: Sequence[float], topology: Topology, dimension: int, start: ArrayLike | None = None
 ) -> Releases:
     """The public numbers of all releases of a plan; refused where no gamma covers what neighbours may send."""
+    check_loss(chosen.loss)
+    check_regularizer(chosen.regularizer)
     B = check_counts(counts, len(topology.nodes))
     terms = Terms(B, dimension, chosen.loss, chosen.regularizer, shares(chosen.C, B, chosen.weights), chosen.rho)
     alpha = chosen.schedule(topology.nodes).table(topology.nodes, chosen.rounds)[:, None]
