@@ -95,6 +95,32 @@ def test_sharp_losses_are_covered_too(loss, regularizer, mechanism):
         attacked(rows, planned(rows, mechanism, 0.5, 10, **numbers), -rows[0], **numbers, seed=seed)
 
 
+def falling(rows, k):
+    """Rows whose lengths fall by 10^k over their directions, which is hard for a solver that has no factor."""
+    d = rows.shape[1]
+    Q, _ = np.linalg.qr(unit_rows(d, d, 1))
+    found = rows * np.logspace(0, -k, d) @ Q
+    return found / (np.linalg.norm(found, axis=1).max() * (1 + 1e-9))
+
+
+@pytest.mark.parametrize(
+    ("rows", "how"),
+    [
+        (unit_rows(200, 100), {"loss": HuberHinge(0.0013), "C": 1.89, "rho": 4.21e-6, "eta": 2.28e-6, "schedule": 1.37}),
+        (falling(unit_rows(700, 520), 3), {"loss": Logistic(3.0), "C": 2910.0, "rho": 3e-6, "eta": 3e-6, "schedule": 30.0}),
+    ],
+    ids=["a sharp loss", "many columns"],
+)
+def test_rows_that_take_many_iterations_do_not_stop_a_run(rows, how):
+    """A limit of 500 iterations stopped these in round 1, and released with row 6 negated, or with rows of zeros."""
+    other = rows.copy()
+    other[6] = -other[6]
+    for mine in (rows, other, 0 * rows):
+        pair = [Shard.of(X, np.ones(len(X)), name=str(p)) for p, X in enumerate((mine, 0 * rows))]
+        run = simulate(pair, PAIR, mechanism=Primal(), rounds=1, draws=Keyed(0), **how)
+        assert np.isfinite(run.V).all()
+
+
 def test_a_gamma_without_its_ball_is_refused_before_round_1():
     """Here a ball for a small gamma would ask for a larger gamma, whose noise would ask for a larger ball, and so on."""
     sent = []

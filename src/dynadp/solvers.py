@@ -27,6 +27,7 @@ _ROWS_PER_COLUMN = 16  # where nodes have more rows than this, a factor is made 
 _MEMORY = 8  # pairs kept for the quasi-Newton correction
 _FLAT = 0.9  # a step is good enough where the slope along it has shrunk to this share
 _EXACT = 0.2  # and where it is not, the line search goes on to this share
+_MOST = 100_000  # iterations: how many are needed depends on rows, so no rows may come near the end
 _CHUNK = 50  # replicas that share a Hessian on a GPU
 _SLOW = 0.3  # a factor that shrinks the gradient less than this per iteration, twice in a row, is made anew
 
@@ -251,7 +252,7 @@ def solve(
     factor: Factor | None = None,
     b_size: Array | None = None,
     aim: Array | None = None,
-    max_iterations: int = 500,
+    max_iterations: int = _MOST,
 ) -> Solution:
     """argmin_f Z_p(f) + (q/2)||f||^2 + b.f, to a certified gradient norm of at most gamma.
 
@@ -273,7 +274,7 @@ def solve(
         A smaller bound to go on to where rounding lets it, P x 1 or P x K: results then hardly depend on the start. gamma
         itself by default.
     max_iterations
-        After these, give up.
+        After these, give up; in a private run the default, which no rows should reach.
 
     Raises
     ------
