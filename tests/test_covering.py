@@ -1,6 +1,7 @@
 """Stopping tells nothing: gamma covers whatever neighbours may send, or the run is refused before round 1 (maths.md 6)."""
 
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from dynadp import admm
 from dynadp.arrays import column_spans, dot_roundings
+from dynadp.blocks import CodedBlock, Features, Group
 from dynadp.data import Shard
 from dynadp.errors import BudgetRefused, DeclarationError, NotCertified
 from dynadp.losses import HuberHinge, Logistic, SmoothedHinge
@@ -236,6 +238,29 @@ def ledgers(tmp_path):
     yield made
     for ledger in made.values():
         ledger.close()
+
+
+class Watched(np.ndarray):
+    """A matrix that says how many columns it was multiplied by in one go."""
+
+    widths: ClassVar[list[int]] = []
+
+    def __matmul__(self, other):
+        self.widths.append(self.shape[1])
+        return np.asarray(self) @ np.asarray(other)
+
+
+def test_rows_that_are_not_written_down_are_summed_in_the_spans_of_all_columns():
+    """512 numbers in one go and then 250 looked-up columns would be more roundings than are allowed for."""
+    rng, n, m, columns = np.random.default_rng(0), 5, 512, 250
+    numbers, codes = rng.normal(size=(m, n)), [rng.integers(0, 2, n) for _ in range(columns)]
+    groups = [Group([Features(rng.normal(size=(2, 2)), slice(m + 2 * c, m + 2 * c + 2))]) for c in range(columns)]
+    d, coded = m + 2 * columns, list(zip(groups, codes, strict=True))
+    Watched.widths.clear()
+    block = CodedBlock(np.ones(n), numbers.view(Watched), np.arange(m), coded, 0.0, d)
+    F = rng.normal(size=(1, d))
+    np.testing.assert_allclose(block.margins(F), F @ block.dense(), rtol=1e-10)
+    assert max(Watched.widths) + columns + 1 <= dot_roundings(d) + 2
 
 
 @pytest.mark.parametrize("mechanism", [Dual(), Primal()], ids=str)
