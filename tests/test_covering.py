@@ -20,7 +20,7 @@ from dynadp.perturbation import Dual, Primal
 from dynadp.planner import plan, releases_of
 from dynadp.privacy.filter import Cap
 from dynadp.privacy.ledger import Ledger
-from dynadp.privacy.schedule import geometric
+from dynadp.privacy.schedule import geometric, per_node
 from dynadp.regularizers import SmoothElasticNet, SquaredL2
 from dynadp.runtime.books import Books
 from dynadp.runtime.releases import Releases, Sender
@@ -146,7 +146,7 @@ def test_a_longer_letter_of_a_small_neighbour_is_covered():
     rows = unit_rows(1000, 3)
     releases = planned(rows, Primal(), 0.01, 5, other=1)
     alone = planned(rows, Primal(), 0.01, 5)
-    assert releases.calibrations[0].radius[1, 0] > 100 * releases.calibrations[0].radius[0, 0]
+    assert releases.calibrations[0].radius[1, 0] > 100 * alone.calibrations[0].radius[1, 0]
     assert releases.public.gamma[0, 0] > 1.05 * alone.public.gamma[0, 0]
     attacked(rows, releases, -rows[0])
 
@@ -172,6 +172,27 @@ def test_honest_runs_are_certified_and_not_clipped(size, how):
         )  # fmt: skip
         for sent, c in zip([*longest_sent, np.linalg.norm(run.V, axis=-1)], run.calibrations, strict=False):
             assert (sent < 0.6 * c.radius).all()
+
+
+@pytest.mark.parametrize(
+    ("counts", "how"),
+    [
+        ((500, 500, 500), {"schedule": geometric(0.002, 1.8), "rho": 1e-4, "eta": 0.01, "rounds": 14}),
+        ((500, 500, 500), {"schedule": per_node({"0": 0.002, "1": 1.0, "2": 1.0}), "rho": 1e-4, "eta": 0.01, "rounds": 20}),
+        ((1, 300, 300), {"schedule": 0.01, "weights": "equal", "rho": 1e-4, "eta": 0.01, "rounds": 20}),
+    ],
+    ids=["growing alphas", "one small alpha", "a tiny node"],
+)
+def test_noise_of_earlier_rounds_and_of_neighbours_is_not_clipped(counts, how):
+    """What a node sends next holds it, however little noise it adds itself."""
+    names, sent = Topology.family("ring", 3), []
+    held = [Shard.of(unit_rows(B, 20, p), np.ones(B), name=str(p)) for p, B in enumerate(counts)]
+    run = simulate(
+        held, names, mechanism=Primal(), draws=Keyed(0), replicas=4, **how,
+        on_round=lambda entry, V: sent.append(np.linalg.norm(V, axis=-1)),
+    )  # fmt: skip
+    for lengths, c in zip(sent, run.calibrations, strict=True):
+        assert (lengths < 0.6 * c.radius).all()
 
 
 @pytest.mark.parametrize("nodes", [2, 50])
