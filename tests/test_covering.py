@@ -97,6 +97,14 @@ def test_sharp_losses_are_covered_too(loss, regularizer, mechanism):
         attacked(rows, planned(rows, mechanism, 0.5, 10, **numbers), -rows[0], **numbers, seed=seed)
 
 
+def chain(B, d):
+    """Rows that say how neighbouring columns differ: their curvature has as many scales as there are columns."""
+    rows = np.zeros((B, d))
+    rows[np.arange(B), np.arange(B) % d] = 0.7
+    rows[np.arange(B), (np.arange(B) + 1) % d] = -0.7
+    return rows
+
+
 def falling(rows, k):
     """Rows whose lengths fall by 10^k over their directions, which is hard for a solver that has no factor."""
     d = rows.shape[1]
@@ -110,8 +118,9 @@ def falling(rows, k):
     [
         (unit_rows(200, 100), {"loss": HuberHinge(0.0013), "C": 1.89, "rho": 4.21e-6, "eta": 2.28e-6, "schedule": 1.37}),
         (falling(unit_rows(700, 520), 3), {"loss": Logistic(3.0), "C": 2910.0, "rho": 3e-6, "eta": 3e-6, "schedule": 30.0}),
+        (chain(1000, 520), {"loss": HuberHinge(), "C": 21.2, "rho": 6.42e-8, "eta": 1.97e-6, "schedule": 6.77}),
     ],
-    ids=["a sharp loss", "many columns"],
+    ids=["a sharp loss", "many columns", "a chain"],
 )
 def test_rows_that_take_many_iterations_do_not_stop_a_run(rows, how):
     """A limit of 500 iterations stopped these in round 1, and released with row 6 negated, or with rows of zeros."""
