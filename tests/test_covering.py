@@ -1,6 +1,7 @@
 """Stopping tells nothing: gamma covers whatever neighbours may send, or the run is refused before round 1 (maths.md 6)."""
 
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from dynadp import admm
 from dynadp.arrays import column_spans, dot_roundings
+from dynadp.blocks import CodedBlock, Features, Group
 from dynadp.data import Shard
 from dynadp.errors import BudgetRefused, DeclarationError, NotCertified
 from dynadp.losses import HuberHinge, Logistic, SmoothedHinge
@@ -18,7 +20,7 @@ from dynadp.perturbation import Dual, Primal
 from dynadp.planner import plan, releases_of
 from dynadp.privacy.filter import Cap
 from dynadp.privacy.ledger import Ledger
-from dynadp.privacy.schedule import geometric
+from dynadp.privacy.schedule import geometric, per_node
 from dynadp.regularizers import SmoothElasticNet, SquaredL2
 from dynadp.runtime.books import Books
 from dynadp.runtime.releases import Releases, Sender
@@ -96,6 +98,41 @@ def test_sharp_losses_are_covered_too(loss, regularizer, mechanism):
         attacked(rows, planned(rows, mechanism, 0.5, 10, **numbers), -rows[0], **numbers, seed=seed)
 
 
+def chain(B, d):
+    """Rows that say how neighbouring columns differ: their curvature has as many scales as there are columns."""
+    rows = np.zeros((B, d))
+    rows[np.arange(B), np.arange(B) % d] = 0.7
+    rows[np.arange(B), (np.arange(B) + 1) % d] = -0.7
+    return rows
+
+
+def falling(rows, k):
+    """Rows whose lengths fall by 10^k over their directions, which is hard for a solver that has no factor."""
+    d = rows.shape[1]
+    Q, _ = np.linalg.qr(unit_rows(d, d, 1))
+    found = rows * np.logspace(0, -k, d) @ Q
+    return found / (np.linalg.norm(found, axis=1).max() * (1 + 1e-9))
+
+
+@pytest.mark.parametrize(
+    ("rows", "how"),
+    [
+        (unit_rows(200, 100), {"loss": HuberHinge(0.0013), "C": 1.89, "rho": 4.21e-6, "eta": 2.28e-6, "schedule": 1.37}),
+        (falling(unit_rows(700, 520), 3), {"loss": Logistic(3.0), "C": 2910.0, "rho": 3e-6, "eta": 3e-6, "schedule": 30.0}),
+        (chain(1000, 520), {"loss": HuberHinge(), "C": 21.2, "rho": 6.42e-8, "eta": 1.97e-6, "schedule": 6.77}),
+    ],
+    ids=["a sharp loss", "many columns", "a chain"],
+)
+def test_rows_that_take_many_iterations_do_not_stop_a_run(rows, how):
+    """A limit of 500 iterations stopped these in round 1, and released with row 6 negated, or with rows of zeros."""
+    other = rows.copy()
+    other[6] = -other[6]
+    for mine in (rows, other, 0 * rows):
+        pair = [Shard.of(X, np.ones(len(X)), name=str(p)) for p, X in enumerate((mine, 0 * rows))]
+        run = simulate(pair, PAIR, mechanism=Primal(), rounds=1, draws=Keyed(0), **how)
+        assert np.isfinite(run.V).all()
+
+
 def test_a_gamma_without_its_ball_is_refused_before_round_1():
     """Here a ball for a small gamma would ask for a larger gamma, whose noise would ask for a larger ball, and so on."""
     sent = []
@@ -119,7 +156,7 @@ def test_a_longer_letter_of_a_small_neighbour_is_covered():
     rows = unit_rows(1000, 3)
     releases = planned(rows, Primal(), 0.01, 5, other=1)
     alone = planned(rows, Primal(), 0.01, 5)
-    assert releases.calibrations[0].radius[1, 0] > 100 * releases.calibrations[0].radius[0, 0]
+    assert releases.calibrations[0].radius[1, 0] > 100 * alone.calibrations[0].radius[1, 0]
     assert releases.public.gamma[0, 0] > 1.05 * alone.public.gamma[0, 0]
     attacked(rows, releases, -rows[0])
 
@@ -145,6 +182,27 @@ def test_honest_runs_are_certified_and_not_clipped(size, how):
         )  # fmt: skip
         for sent, c in zip([*longest_sent, np.linalg.norm(run.V, axis=-1)], run.calibrations, strict=False):
             assert (sent < 0.6 * c.radius).all()
+
+
+@pytest.mark.parametrize(
+    ("counts", "how"),
+    [
+        ((500, 500, 500), {"schedule": geometric(0.002, 1.8), "rho": 1e-4, "eta": 0.01, "rounds": 14}),
+        ((500, 500, 500), {"schedule": per_node({"0": 0.002, "1": 1.0, "2": 1.0}), "rho": 1e-4, "eta": 0.01, "rounds": 20}),
+        ((1, 300, 300), {"schedule": 0.01, "weights": "equal", "rho": 1e-4, "eta": 0.01, "rounds": 20}),
+    ],
+    ids=["growing alphas", "one small alpha", "a tiny node"],
+)
+def test_noise_of_earlier_rounds_and_of_neighbours_is_not_clipped(counts, how):
+    """What a node sends next holds it, however little noise it adds itself."""
+    names, sent = Topology.family("ring", 3), []
+    held = [Shard.of(unit_rows(B, 20, p), np.ones(B), name=str(p)) for p, B in enumerate(counts)]
+    run = simulate(
+        held, names, mechanism=Primal(), draws=Keyed(0), replicas=4, **how,
+        on_round=lambda entry, V: sent.append(np.linalg.norm(V, axis=-1)),
+    )  # fmt: skip
+    for lengths, c in zip(sent, run.calibrations, strict=True):
+        assert (lengths < 0.6 * c.radius).all()
 
 
 @pytest.mark.parametrize("nodes", [2, 50])
@@ -211,6 +269,29 @@ def ledgers(tmp_path):
     yield made
     for ledger in made.values():
         ledger.close()
+
+
+class Watched(np.ndarray):
+    """A matrix that says how many columns it was multiplied by in one go."""
+
+    widths: ClassVar[list[int]] = []
+
+    def __matmul__(self, other):
+        self.widths.append(self.shape[1])
+        return np.asarray(self) @ np.asarray(other)
+
+
+def test_rows_that_are_not_written_down_are_summed_in_the_spans_of_all_columns():
+    """512 numbers in one go and then 250 looked-up columns would be more roundings than are allowed for."""
+    rng, n, m, columns = np.random.default_rng(0), 5, 512, 250
+    numbers, codes = rng.normal(size=(m, n)), [rng.integers(0, 2, n) for _ in range(columns)]
+    groups = [Group([Features(rng.normal(size=(2, 2)), slice(m + 2 * c, m + 2 * c + 2))]) for c in range(columns)]
+    d, coded = m + 2 * columns, list(zip(groups, codes, strict=True))
+    Watched.widths.clear()
+    block = CodedBlock(np.ones(n), numbers.view(Watched), np.arange(m), coded, 0.0, d)
+    F = rng.normal(size=(1, d))
+    np.testing.assert_allclose(block.margins(F), F @ block.dense(), rtol=1e-10)
+    assert max(Watched.widths) + columns + 1 <= dot_roundings(d) + 2
 
 
 @pytest.mark.parametrize("mechanism", [Dual(), Primal()], ids=str)

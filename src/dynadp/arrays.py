@@ -56,16 +56,15 @@ def to_device(array: Array, device: str) -> Array:
         raise DeclarationError(f"device = 'cuda', but no GPU can be used here ({error}); leave device out") from error
 
 
-def column_spans(d: int) -> list[slice]:
+def column_spans(d: int, some: int | None = None) -> list[slice]:
     """The columns of a long dot product in spans of s = max(256, 2^k), 2^k about sqrt(d/2): each is summed, then their sums.
 
     In one go d roundings may meet on a path from a product to the sum, in spans only s + d/s (:func:`dot_roundings`). Up to 512
-    columns are one span.
+    columns are one span. With ``some``, of so many of the d columns, which are summed by themselves.
     """
-    if d <= 2 * _SPAN:
-        return [slice(0, d)]
-    s = _span(d)
-    return [slice(low, min(low + s, d)) for low in range(0, d, s)]
+    count = d if some is None else some
+    s = max(count, 1) if d <= 2 * _SPAN else _span(d)
+    return [slice(low, min(low + s, count)) for low in range(0, max(count, 1), s)]
 
 
 def dot_roundings(d: int) -> int:

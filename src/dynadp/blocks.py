@@ -58,7 +58,7 @@ class StoredBlock:
 
     def margins(self, F: Array) -> Array:
         """F A^T."""
-        return _product(self.signed, F)
+        return _product(self.signed, F, F.shape[1])
 
     def adjoint(self, S: Array) -> Array:
         """S A."""
@@ -111,7 +111,7 @@ class Group:
 
     def table(self, F: Array) -> Array:
         """sum_c R_c f_c of every joint code: K x size."""
-        return self._outer([_product(rows, F[:, where]) for rows, where in self.columns])
+        return self._outer([_product(rows, F[:, where], F.shape[1]) for rows, where in self.columns])
 
     def spread(self, W: Array, out: Array, squared: bool) -> None:
         """Write W^T R_c, or W^T (R_c o R_c), into the features of every column, W the weights by joint code: K x size."""
@@ -170,7 +170,7 @@ class CodedBlock:
 
     def margins(self, F: Array) -> Array:
         """F A^T."""
-        Z = _product(self.numbers.T, F[:, self.places])
+        Z = _product(self.numbers.T, F[:, self.places], self.dimension)
         for groups in self._in_spans():
             part = Z if len(groups) == len(self.coded) else np.zeros_like(Z)
             for group, codes in groups:
@@ -229,9 +229,9 @@ class CodedBlock:
         return out
 
 
-def _product(rows: Rows, F: Array) -> Array:
-    """F A^T, K x n, summed in spans of columns."""
-    spans = column_spans(F.shape[1])
+def _product(rows: Rows, F: Array, dimension: int) -> Array:
+    """F A^T, K x n, of some of the columns, summed in the spans of all."""
+    spans = column_spans(dimension, F.shape[1])
     if len(spans) == 1:
         return np.asarray(rows @ F.T).T
     return np.asarray(sum(rows[:, span] @ F[:, span].T for span in spans)).T

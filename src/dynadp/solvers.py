@@ -23,10 +23,13 @@ _UNIT = 2.0**-53
 _FLOOR = 1e-10  # of C: a gamma that costs no more needs no haggling over roundings
 _LARGEST_INVERSE = 512  # columns; past it, or past the next limit, the factor is a diagonal
 _LARGEST_FACTOR = 1e8  # numbers in all inverses together
+_PATIENCE = 300  # iterations; past them an inverse is worth its cost where a diagonal was cheaper, up to the next limits
+_LAST_INVERSE, _LAST_ROWS = 4096, 1e8  # columns, and numbers in the largest node's rows, which are written down for it
 _ROWS_PER_COLUMN = 16  # where nodes have more rows than this, a factor is made from every second to fourth of them
 _MEMORY = 8  # pairs kept for the quasi-Newton correction
 _FLAT = 0.9  # a step is good enough where the slope along it has shrunk to this share
 _EXACT = 0.2  # and where it is not, the line search goes on to this share
+_MOST = 100_000  # iterations: how many are needed depends on rows, so no rows may come near the end
 _CHUNK = 50  # replicas that share a Hessian on a GPU
 _SLOW = 0.3  # a factor that shrinks the gradient less than this per iteration, twice in a row, is made anew
 
@@ -147,14 +150,26 @@ class Factor:
     majorant: bool = False
 
     @classmethod
-    def at(cls, problem: Problem, F: Array, Z: Array, q: Array, step: int = 1, majorant: bool = False) -> "Factor":
-        """The factor for curvature averaged over the replicas F; Hessians, or their majorant, from every ``step``-th row."""
+    def at(
+        cls,
+        problem: Problem,
+        F: Array,
+        Z: Array,
+        q: Array,
+        step: int = 1,
+        majorant: bool = False,
+        largest: int = _LARGEST_INVERSE,
+    ) -> "Factor":
+        """The factor for curvature averaged over the replicas F; Hessians, or their majorant, from every ``step``-th row.
+
+        Inverses have up to ``largest`` columns.
+        """
         xp = namespace(F)
         distinct, group = np.unique(host(q), axis=1, return_inverse=True)
         group = np.zeros(0, dtype=int) if distinct.shape[1] == 1 else group.reshape(-1)
         shifts = on(distinct.T[..., None], F)  # groups x P x 1
         d = problem.dimension
-        if d > _LARGEST_INVERSE or len(problem) * len(shifts) * d * d > _LARGEST_FACTOR:
+        if d > largest or len(problem) * len(shifts) * d * d > _LARGEST_FACTOR:
             return cls(problem.hessian_diagonals(F, Z, majorant) + shifts, group, majorant)
         whole = F.shape[1] == q.shape[1]
         if not isinstance(F, np.ndarray) and whole and not majorant and (chunks := _chunks(F.shape[1])) > 1:
@@ -251,7 +266,7 @@ def solve(
     factor: Factor | None = None,
     b_size: Array | None = None,
     aim: Array | None = None,
-    max_iterations: int = 500,
+    max_iterations: int = _MOST,
 ) -> Solution:
     """argmin_f Z_p(f) + (q/2)||f||^2 + b.f, to a certified gradient norm of at most gamma.
 
@@ -273,7 +288,7 @@ def solve(
         A smaller bound to go on to where rounding lets it, P x 1 or P x K: results then hardly depend on the start. gamma
         itself by default.
     max_iterations
-        After these, give up.
+        After these, give up; in a private run the default, which no rows should reach.
 
     Raises
     ------
@@ -295,7 +310,7 @@ def solve(
     Z, G = _at(problem, F, q, b)
     enough, goal, best = host(gamma), host(aim), np.full(shape, np.inf)  # what decides is small, and lives in memory
     memory, slow, remade, before, finite = _QuasiNewton(), 0, 0, np.full(shape, np.inf), True
-    M = factor
+    M, largest = factor, _LARGEST_INVERSE
     for iteration in range(1, max_iterations + 1):
         error = rounding_error(problem, F, q_at, size)
         bound = certificate(problem, G, error)
@@ -316,11 +331,13 @@ def solve(
             F, Z, G, q_at, b_at, size, error = (v[:, stay] for v in (F, Z, G, q_at, b_at, size, error))
             at = at[stay]
             memory.keep(stay)
+        if iteration == _PATIENCE and problem.counts.max() * problem.dimension <= _LAST_ROWS:
+            largest, slow = _LAST_INVERSE, 2
         if factor is None or M is None or slow == 2 or (iteration == 1 and factor.majorant):
             remade += slow == 2
             if remade > 1:  # rows that were left out may be the ones that curve
                 thin = 1
-            factor = Factor.at(problem, F, Z, q, step=thin, majorant=factor is None)
+            factor = Factor.at(problem, F, Z, q, step=thin, majorant=factor is None, largest=largest)
             M = factor.of(np.asarray(host(at), dtype=int))
             slow, before = 0, np.full(todo.shape, np.inf)
             if len(at) == 1 and factor.inverses.ndim == 4:  # Newton's method: old pairs would only spoil it

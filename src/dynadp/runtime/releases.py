@@ -83,7 +83,7 @@ class Releases:
             calibrations = (mechanism.calibrate(public, alpha[..., 0]),) * rounds
             return cls(topology.nodes, mechanism, public, calibrations, rounds, public.gamma)
         allowed = mechanism.allowance(public) if given is None else np.maximum(mechanism.allowance(public), given)
-        wide = mechanism.plan(replace(public, gamma=allowed), alpha)
+        wide = _one_ball(mechanism.plan(replace(public, gamma=allowed), alpha))
         needed = _covering(terms, topology, eta, mechanism, wide, far, allowed)
         bounds = needed if given is None else given
         if (found := np.flatnonzero((needed > (allowed if given is None else given))[:, 0])).size:
@@ -184,6 +184,17 @@ class Sender:
             self.at("spent")
             V = on(np.array([sent[node] for node in nodes])[:, None], state.W)
         return g, V
+
+
+def _one_ball(rounds: Sequence[Calibration]) -> tuple[Calibration, ...]:
+    """The widest ball of all nodes and rounds for all: vectors hold the noise of earlier rounds, and of other nodes.
+
+    But none past 2^50 steps of its grid, as each is exact in float64.
+    """
+    distinct = {id(c): c for c in rounds}
+    widest = np.max([c.radius.max(axis=0) for c in distinct.values()], axis=0)
+    made = {key: c.changed(radius=np.minimum(widest, c.step * 2.0**50)) for key, c in distinct.items()}
+    return tuple(made[id(c)] for c in rounds)
 
 
 def _covering(
