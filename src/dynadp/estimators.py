@@ -46,7 +46,7 @@ _NO_BOUND = (
     "schema= with bounds for each column; a bound read off the rows would leak them. Longer rows are clipped to it"
 )
 _NO_WEIGHTS = (
-    "sample_weight is refused: a row weighs C/B_p by design, which bounds what replacing it can change; leave it out, or "
+    "sample_weight is refused: a row weighs C_p/B_p by design, which bounds what replacing it can change; leave it out, or "
     "repeat rows (a person then has several: see rows= in dynadp.privacy.accountant)"
 )
 
