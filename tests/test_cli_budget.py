@@ -158,7 +158,9 @@ def test_ledger_shows_runs_cap_and_head(book):
     shown = answer(f"ledger show {book} --json")
     assert shown["runs"][0]["state"] == "stopped"
     assert shown["cap"]["sum"] == pytest.approx(0.6)
-    assert dynadp(f"ledger close {book} first").exit_code == 3  # closed before
+    again, mistyped = dynadp(f"ledger close {book} first"), dynadp(f"ledger close {book} frist")
+    assert (again.exit_code, "its run 'first' is closed already; open runs" in again.output) == (2, True)
+    assert (mistyped.exit_code, "it has no run 'frist'; open runs, by their whole names: none" in mistyped.output) == (2, True)
 
 
 def test_ledger_shows_what_is_lost_and_cuts_no_name(book):

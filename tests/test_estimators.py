@@ -731,6 +731,20 @@ def test_every_kind_of_input_gives_the_same_model(mechanism):
             assert found.tobytes() == expected.tobytes()
 
 
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_lazy_frame_has_no_rows_yet(declared):
+    import polars as pl
+
+    schema = Schema(columns=(Numeric(name="a", low=-1, high=1),), label=Label(name="y", negative=0, positive=1))
+    rows, y = pl.DataFrame({"a": np.linspace(-1, 1, 40)}), np.arange(40) // 20
+    bounds = {"schema": schema} if declared else {"data_norm": 1.0}
+    model = NetworkClassifier(mechanism=None, nodes=2, classes=[0, 1], **bounds)
+    with pytest.raises(DeclarationError, match=r"X is a LazyFrame, .* call \.collect\(\)"):
+        model.fit(rows.lazy(), y)
+    with pytest.raises(DeclarationError, match=r"X is a LazyFrame"):
+        model.fit(rows, y).predict(rows.lazy())
+
+
 @pytest.mark.parametrize("nodes", [0, 2.5, "3", None])
 def test_a_number_of_nodes_that_is_none(nodes):
     with pytest.raises(DeclarationError, match="expected a whole number from 1"):

@@ -70,7 +70,7 @@ def test_a_launch_that_a_ledger_refuses_says_how_to_make_room(tmp_path, nursery)
     assert code == 3, told
     assert "the ledger of west refused the run, so it cannot go on as it is" in told
     assert "stopped; go on with" not in told
-    assert f"make room in that ledger, as it says above, and then: dynadp launch {home / 'train.toml'}" in told
+    assert f"room in the ledger, make it, and then: dynadp launch {home / 'train.toml'}" in told
     for command in (words.strip() for words in told.splitlines() if words.startswith("    dynadp ledger close")):
         assert str(network.ledger("west")) not in command  # which has reserved nothing
     assert dynadp("ledger", "cap", network.ledger("west"), "--epsilon", 1000, "--delta", 1e-5).exit_code == 0

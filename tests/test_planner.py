@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dynadp.errors import DeclarationError
 from dynadp.planner import Constants, gaussian_mu, plan
-from dynadp.privacy.accountant import network, totals
+from dynadp.privacy.accountant import network, totals, up
 from dynadp.topology import Topology
 
 RING = Topology.family("ring", 5)
@@ -131,6 +131,14 @@ def test_choices_are_explained():
     for part in ("primal perturbation", "20 rounds", "epsilon = 0.5, delta = 1e-06", "centring round", "margin", "free"):
         assert part in words
     assert "no centring round" in " ".join(plan([600] * 5, RING, 20, epsilon=0.5, delta=1e-6, centring=False).reasons)
+
+
+def test_no_alpha_is_told_as_less_than_it_is():
+    for epsilon in np.geomspace(0.1, 8, 12).tolist():
+        found = plan([600] * 5, RING, 20, epsilon=epsilon, delta=1e-6)
+        words = " ".join(found.reasons)
+        assert f"with the same alpha = {up(found.alpha)};" in words
+        assert f"a centring round with alpha = {up(found.centring)}," in words
 
 
 def test_other_constants():

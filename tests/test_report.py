@@ -270,6 +270,23 @@ def test_a_simulation_cannot_be_missed(seeded):
     assert 'class="simulation every-page"' in page  # printed at the foot of every page
 
 
+def test_a_node_alone_is_not_said_to_agree_with_neighbours(tmp_path):
+    made = census(200, seed=4)
+    write_rows(tmp_path / "only.csv", made.train, range(200))
+    line = f"init {tmp_path} --node only={tmp_path}/only.csv {COLUMNS} --epsilon 2 --seed 3"
+    assert dynadp(*shlex.split(line)).exit_code == 0
+    (tmp_path / "run.toml").write_text((tmp_path / "run.toml").read_text() + '[training]\nweights = "equal"\n')
+    out = tmp_path / "runs" / "first"
+    assert dynadp("train", tmp_path / "run.toml", "--out", out).exit_code == 0
+    words = Parsed(report(out)).words
+    assert "one node, which has nobody to agree with" in words
+    assert "Network of 1 node: 1 finished" in words
+    assert "200 rows at 1 node." in words
+    assert "1 nodes" not in words
+    assert "neighbours'" not in words
+    assert "weights equal" in words
+
+
 def test_a_demo_is_told_with_public_accuracy(tmp_path):
     result = dynadp("demo", "--mechanism", "dual", "--out", tmp_path / "demo")
     assert result.exit_code == 0, result.output

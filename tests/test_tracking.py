@@ -154,7 +154,8 @@ def test_everything_that_is_read_back_is_the_record(which, request, tmp_path):
     params = {name: json.loads(value) if name not in TEXTS else value for name, value in found["params"].items()}
     seed = {"seed": 3} if which == "run" else {}
     assert params == {
-        **{name: plan[name] for name in ("C", "rho", "eta", "rounds", "alpha", "centring", "output", "loss", "regularizer")},
+        **{name: plan[name] for name in ("C", "weights", "rho", "eta", "rounds", "alpha", "centring", "output")},
+        **{name: plan[name] for name in ("loss", "regularizer")},
         **{f"version.{name}": record["libraries"][name] for name in LIBRARIES},
         **seed,
         "run": told["run"],
@@ -184,6 +185,7 @@ def test_everything_that_is_read_back_is_the_record(which, request, tmp_path):
 
 TEXTS = {
     "run",
+    "weights",
     "kind",
     "config_hash",
     "schema_hash",

@@ -33,6 +33,7 @@ from dynadp.privacy.accountant import check_delta, network
 from dynadp.privacy.events import Event
 from dynadp.privacy.ledger import Ledger
 from dynadp.problems import shared, solve, spent
+from dynadp.readers import no_query
 from dynadp.regularizers import Regularizer
 from dynadp.rows import bounded, classified, joined, lengths, placed, taken
 from dynadp.runtime.acceleration import Acceleration
@@ -45,7 +46,7 @@ _NO_BOUND = (
     "schema= with bounds for each column; a bound read off the rows would leak them. Longer rows are clipped to it"
 )
 _NO_WEIGHTS = (
-    "sample_weight is refused: a row weighs C/B_p by design, which bounds what replacing it can change; leave it out, or "
+    "sample_weight is refused: a row weighs C_p/B_p by design, which bounds what replacing it can change; leave it out, or "
     "repeat rows (a person then has several: see rows= in dynadp.privacy.accountant)"
 )
 
@@ -267,6 +268,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> Array:
         """``X @ coef_.T + intercept_`` (with a schema, of its features): n scores for ``classes_[1]``, or n x classes."""
         check_is_fitted(self)
+        no_query(X, "X")
         if self.schema is not None:
             f = np.column_stack([self.coef_, self.intercept_]) if self.schema_.intercept else self.coef_
             scores = np.asarray(self.schema_.rows(X) @ f.T)
@@ -353,6 +355,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _validated(self, X: Any, y: Any, nodes: Any) -> tuple[Any, NDArray[Any], Any]:
         """X, y and nodes of one length, without the rows that a schema drops."""
+        no_query(X, "X")
         if self.schema is None:
             X, y = _unquoted(validate_data, self, X, y, accept_sparse="csr", dtype=float)
             X = csr_array(X) if issparse(X) else X

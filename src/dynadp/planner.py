@@ -4,7 +4,7 @@ The constants of the rules were found on census-like rows that are made here (``
 run itself have no part in them. docs/results.md says how far they are from the best choice.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, sqrt
 from typing import Any
@@ -201,11 +201,12 @@ def plan(
     asked = f"epsilon = {max(totals):g}" if len(set(totals)) == 1 else f"epsilon between {min(totals):g} and {max(totals):g}"
     reasons = (
         f"{chosen.name} perturbation: {_WHY[mechanism]}",
-        f"{T} rounds with the same alpha = {_range(alphas)}; only rounds over penalty counts, and uneven alphas gain nothing",
+        f"{T} rounds with the same alpha = {_range(alphas, up)}; only rounds over penalty counts, and uneven alphas gain "
+        "nothing",
         f"penalty q = {q:.3g} (eta = {eta:.3g}, rho = {rho:.2g}): in proportion to the noise that {asked}, delta = {delta:g} "
         f"ask for, which a Gaussian mechanism with mu = {_range(mus)} has; C = {C:g}, since only C/q counts",
         f"loss {loss!r}: a margin raises the signal for the same sensitivity; scores are then no log-odds",
-        f"a centring round with alpha = {_range(weight * alphas)}, {share:.0%} of the budget: centred rows differ more"
+        f"a centring round with alpha = {_range(weight * alphas, up)}, {share:.0%} of the budget: centred rows differ more"
         if share
         else "no centring round: none was asked for, or the schema has a public centre",
         "the model is the mean of all nodes' messages of the last half of the rounds: averaging released vectors is free",
@@ -357,9 +358,9 @@ def _totals(epsilon: float | Mapping[str, float], delta: float, nodes: Sequence[
     return totals
 
 
-def _range(values: Array) -> str:
-    low, high = float(np.min(values)), float(np.max(values))
-    return f"{low:.4g}" if f"{low:.4g}" == f"{high:.4g}" else f"{low:.4g} to {high:.4g}"
+def _range(values: Array, said: Callable[[float], str] = "{:.4g}".format) -> str:
+    low, high = said(float(np.min(values))), said(float(np.max(values)))
+    return low if low == high else f"{low} to {high}"
 
 
 _WHY = {

@@ -199,10 +199,15 @@ def _mapping(data: Mapping[Any, Any], name: str) -> Source:
     return Source(name, tuple(by_name), read)
 
 
-def _frame(data: Any, name: str) -> Source:
-    nw = need("narwhals", "data frames")
+def no_query(data: Any, name: str) -> None:
+    """Refuse a lazy frame."""
     if type(data).__name__ == "LazyFrame":
         raise DeclarationError(f"{name} is a LazyFrame, which holds a query and no rows yet; give its rows: call .collect()")
+
+
+def _frame(data: Any, name: str) -> Source:
+    nw = need("narwhals", "data frames")
+    no_query(data, name)
     try:
         frame = nw.from_native(data, eager_only=True)
     except Exception:

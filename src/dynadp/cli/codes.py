@@ -7,7 +7,7 @@
 3     a ledger refused the budget; nothing was released
 4     a neighbour stayed away for too long
 5     a ledger is damaged, or an old copy
-130   Ctrl-C; 143: SIGTERM
+130   Ctrl-C (`dynadp explore`, which runs until then: 0); 143: SIGTERM
 ====  =====================================================================================================================
 """
 

@@ -4,6 +4,7 @@ import csv
 import json
 import shlex
 import sys
+from math import log
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -199,7 +200,11 @@ def run_evaluate(
             f"rows (commoner label: {result['majority']:.2%}); in brackets a {ONE}."
         )
     else:
-        click.echo(f"Accuracy about {result['accuracy']:.2%} (noise of {result['noise']:.2%}), charged alpha = {alpha:g}.")
+        most = log(20) * result["noise"]
+        click.echo(
+            f"Accuracy about {result['accuracy']:.2%} of {result['rows']:,} rows (noise: at most {most:.2%} in 95 of 100 draws)"
+            f", charged alpha = {alpha:g}."
+        )
 
 
 def _charged(found: Tally, rows: int, data: str, ledger: str, alpha: float) -> dict[str, Any]:

@@ -129,9 +129,9 @@ def _advice(path: str, folder: Path, nodes: list[Path], word: str, refusing: lis
     if not refusing:
         return f"dynadp: {word}; go on with: {again}"
     lines = [
-        f"dynadp: the ledger of {', '.join(refusing)} refused the run, so it cannot go on as it is. Either",
-        f"  make room in that ledger, as it says above, and then: {again}",
-        f"  or ask for less in {path}, and begin anew in another folder: dynadp launch {path} --out OTHER",
+        f"dynadp: the ledger of {', '.join(refusing)} refused the run, so it cannot go on as it is. Above stands what helps.",
+        f"  Where that is room in the ledger, make it, and then: {again}",
+        f"  Where it is to ask for less, change {path}, and begin anew in another folder: dynadp launch {path} --out OTHER",
     ]
     if closing := [command for file in nodes if (command := _closing(file.with_suffix("")))]:
         lines += ["  and give back what other nodes reserved already:", *(f"    {command}" for command in closing)]
@@ -165,7 +165,7 @@ def _tell(folder: Path, nodes: list[Path], as_json: bool) -> None:
         click.echo(json.dumps(result, indent=1))
         return
     same = "the same model" if apart == 0 else f"models that differ by at most {apart:.2g} in a coefficient"
-    click.echo(f"{len(models)} nodes finished with {same}. {first.privacy['statement']}")
+    click.echo(f"{len(models)} node{'s' * (len(models) > 1)} finished with {same}. {first.privacy['statement']}")
     click.echo(f"Models, records and logs: {folder}/NODE. How they went: dynadp status {folder}")
 
 

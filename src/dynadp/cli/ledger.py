@@ -39,7 +39,7 @@ def run_show(path: str, as_json: bool) -> None:
     console = Console()
     table = Table(title=escape(f"Ledger of node {result['node']}"))
     for name in ("run", "rows of", "reserved", "by", "basis", "rounds spent", "alpha spent", "state"):
-        table.add_column(name, overflow="fold")  # never cut: other commands are given these names
+        table.add_column(name, overflow="fold", no_wrap=name in ("basis", "state"))  # never cut: commands are given names
     for run in result["runs"]:
         spent = f"{run['rounds_spent']} of {run['rounds_planned']}"
         cells = (
@@ -118,6 +118,11 @@ def run_cap(path: str, epsilon: float, delta: float, node: str | None, who: str 
 def run_close(path: str, run: str, who: str | None) -> None:
     """End a run that will not go on, so that what it reserved and did not spend is free again."""
     with Ledger.open(path) as ledger:
+        known = Balance.of(ledger)
+        if run not in known.open_runs:
+            why = f"its run {run!r} is closed already" if run in known.runs else f"it has no run {run!r}"
+            names = ", ".join(map(repr, known.open_runs)) or "none"
+            raise DeclarationError(f"{path}: {why}; open runs, by their whole names: {names}")
         ledger.close_run(run, "stopped", who=who or user(), at=now())
         Seal.beside(ledger.path, run, entered=True).remove()
         click.echo(f"Run {run} is closed after {len(ledger.rounds(run))} rounds. Head {ledger.head}")

@@ -75,7 +75,8 @@ def in_words(states: Mapping[str, State]) -> str:
     counts: dict[str, int] = {}
     for state in states.values():
         counts[state.look] = counts.get(state.look, 0) + 1
-    return f"Network of {len(states)} nodes: " + ", ".join(f"{count} {look}" for look, count in counts.items())
+    said = ", ".join(f"{count} {look}" for look, count in counts.items())
+    return f"Network of {len(states)} node{'s' * (len(states) != 1)}: {said}"
 
 
 def path(shape: str, x: float, y: float, r: float) -> str:

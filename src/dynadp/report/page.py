@@ -135,15 +135,18 @@ def report(path: str | Path) -> str:
         states=where, looks=LOOKS, in_words=in_words(where), named=NAMED, purses=found, shown=_shown(found),
         missing=[p for p in story.topology.nodes if p not in found], accuracy=answers(story, found),
         style=(STATIC / "style.css").read_text(encoding="utf-8"), config=json.dumps(story.record["config"], indent=1),
-        residual=residual(lines), made=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", version=version("dynadp"),
+        residual=residual(lines, len(story.topology)),
+        made=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", version=version("dynadp"),
     )  # fmt: skip
     return page
 
 
-def residual(lines: Rounds) -> str:
+def residual(lines: Rounds, nodes: int) -> str:
     """How far nodes are from their neighbours at the end, beside the beginning."""
     if not lines.rows:
         return "No round is told yet."
+    if nodes == 1:
+        return "There is one node, which has nobody to agree with: in each round it goes on from its own last message."
     first, last = lines.rows[0], lines.rows[-1]
     middle, low, high = last["disagreement"]
     return (

@@ -152,7 +152,7 @@ class Story:
             data = config["data"]
             return f"{data['rows']:,} census rows made here (synthetic), seed {data['seed']}"
         told = config["file"]["data"]["description"] if "file" in config else "rows"
-        return f"{told}: {sum(self.rows.values()):,} rows at {len(self.topology)} nodes"
+        return f"{told}: {sum(self.rows.values()):,} rows at {len(self.topology)} node{'s' * (len(self.topology) != 1)}"
 
     def events(self) -> tuple[Event, ...] | None:
         """Everything that was planned, by all nodes; None where nothing is protected or the record does not tell enough."""

@@ -27,7 +27,7 @@ METRICS = (
     "epsilon/sum_so_far",  # plain sum of one node's alphas up to this round, centring included: holds at delta = 0
     "epsilon/total",  # of the whole run, at the parameter delta; told when the run is finished
 )
-SETTINGS = ("loss", "regularizer", "C", "rho", "eta", "output")
+SETTINGS = ("loss", "regularizer", "C", "weights", "rho", "eta", "output")
 LIBRARIES = ("dynadp", "numpy", "scipy", "networkx", "pydantic")
 MODEL = (
     "format", "version", "classes", "coef", "intercept", "features", "schema", "schema_hash", "loss", "mechanism", "privacy",
