@@ -323,3 +323,20 @@ def test_a_round_that_fails_is_charged_and_never_drawn_again(ledgers, mechanism,
         run()
     assert len(solved) == before
     assert ledgers["0"].message("run", last) == b""
+
+
+def test_where_no_solver_can_be_relied_on_the_run_is_refused():
+    """Past the columns that Newton's method takes, and far below the loss's curvature."""
+    for d, eta, refused in ((4096, 1e-9, False), (4097, 1e-9, True), (4097, 1e-6, False)):
+        terms = Terms(np.full(2, 10.0), d, Logistic(), SquaredL2(), 1.0, 1e-9)
+        given = PAIR, np.array([eta]), Primal(), np.full((2, 1, 1), 1e3), np.zeros((2, 1, d))
+        if refused:
+            with pytest.raises(DeclarationError, match="4,097 columns the solver cannot be relied on"):
+                Releases.plan(terms, *given)
+        else:
+            assert Releases.plan(terms, *given).inflation < 2
+
+
+def test_a_linear_term_is_for_algorithm_1_alone():
+    with pytest.raises(DeclarationError, match="linear is for Algorithm 1 only"):
+        simulate(shards(5, 2), PAIR, mechanism=Primal(), schedule=1.0, rounds=1, linear=lambda n: np.zeros((2, 1, 2)))

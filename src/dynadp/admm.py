@@ -59,6 +59,7 @@ def send(
     phi: Array | float = 0.0,
     factor: Factor | None = None,
     aim: Array | None = None,
+    max_iterations: int = 500,
 ) -> Solution:
     """g = argmin_f Z_p(f) + 2 lam_p.f + eta sum_j || f - w_pj ||^2 + (phi/2) ||f||^2 + linear.f, certified to gamma.
 
@@ -78,13 +79,15 @@ def send(
         Its Phi, P x K.
     factor
         From the round before.
-    aim
+    aim, max_iterations
         See :func:`~dynadp.solvers.solve`.
     """
     b, size = linear_terms(state, eta)
     if linear is not None:
         b, size = b + linear, size + norm(linear)
-    return solve(problem, penalty(degrees, eta) + phi, b, gamma, warm, factor=factor, b_size=size, aim=aim)
+    return solve(
+        problem, penalty(degrees, eta) + phi, b, gamma, warm, factor=factor, b_size=size, aim=aim, max_iterations=max_iterations
+    )
 
 
 def receive(

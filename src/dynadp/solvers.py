@@ -29,7 +29,8 @@ _ROWS_PER_COLUMN = 16  # where nodes have more rows than this, a factor is made 
 _MEMORY = 8  # pairs kept for the quasi-Newton correction
 _FLAT = 0.9  # a step is good enough where the slope along it has shrunk to this share
 _EXACT = 0.2  # and where it is not, the line search goes on to this share
-_MOST = 100_000  # iterations: how many are needed depends on rows, so no rows may come near the end
+PATIENT = 100_000  # iterations of a private run: how many are needed depends on rows, so no rows may come near the end
+_STEEP = 1e6  # C c1/Lam, past which that is not to be relied on where there are no inverses
 _CHUNK = 50  # replicas that share a Hessian on a GPU
 _SLOW = 0.3  # a factor that shrinks the gradient less than this per iteration, twice in a row, is made anew
 
@@ -95,6 +96,18 @@ def longest(terms: Terms, Lam: Array, b: Array) -> Array:
     """
     C, at_zero = terms.C[:, None], float(terms.loss.value(np.zeros(1))[0])
     return np.asarray((b + np.minimum(C, np.sqrt(b * b + 2 * Lam * C * at_zero))) / Lam)
+
+
+def reliable(terms: Terms, Lam: Array) -> NDArray[np.bool_]:
+    """Whether solves end within :data:`PATIENT` iterations, whatever the rows, as far as was tried: P x K.
+
+    Newton's method does. Where columns are too many for its inverses, the quasi-Newton one takes about as many iterations as
+    the root of the condition number C_p c1/Lam, so that must not be past 1e6.
+    """
+    newton = terms.dimension <= _LARGEST_INVERSE or (
+        terms.dimension <= _LAST_INVERSE and terms.counts.max() * terms.dimension <= _LAST_ROWS
+    )
+    return np.asarray(terms.C[:, None] * terms.loss.c1 <= (np.inf if newton else _STEEP) * Lam)
 
 
 def reachable_gamma(terms: Terms, q: Array, size: Array, b_size: Array) -> Array:
@@ -266,7 +279,7 @@ def solve(
     factor: Factor | None = None,
     b_size: Array | None = None,
     aim: Array | None = None,
-    max_iterations: int = _MOST,
+    max_iterations: int = 500,
 ) -> Solution:
     """argmin_f Z_p(f) + (q/2)||f||^2 + b.f, to a certified gradient norm of at most gamma.
 
@@ -288,7 +301,7 @@ def solve(
         A smaller bound to go on to where rounding lets it, P x 1 or P x K: results then hardly depend on the start. gamma
         itself by default.
     max_iterations
-        After these, give up; in a private run the default, which no rows should reach.
+        After these, give up; :data:`PATIENT` in a private run, which no rows should reach.
 
     Raises
     ------

@@ -92,12 +92,6 @@ class Topology:
         rows = self.adjacency
         return np.asarray(rows.indices[rows.indptr[p] : rows.indptr[p + 1]])
 
-    def largest_near(self, values: Array) -> Array:
-        """The largest of a node's own number and its neighbours', for each replica: P x K."""
-        if (values == values[0]).all():
-            return values
-        return np.array([np.maximum(own, values[self.neighbours(p)].max(axis=0, initial=0.0)) for p, own in enumerate(values)])
-
     @cached_property
     def spectral_gap(self) -> float:
         """w, the second smallest eigenvalue of I - D^{-1/2} A D^{-1/2}; 1 for a single node.

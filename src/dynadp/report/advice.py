@@ -134,7 +134,8 @@ class Advice:
         found = recommend(losses, fit=fit_points(losses), blind=None if commoner is None else 1 - commoner / 100)
         epsilon = next(point["epsilon"] for point in self.points if point["alpha"] == found.alpha)
         reasons = [reason[0].upper() + reason[1:] + "." for reason in found.reasons]
-        return {"alpha": found.alpha, "epsilon": epsilon, "near": list(found.near), "reasons": reasons}
+        total = self.planned(epsilon).total.epsilon
+        return {"alpha": found.alpha, "epsilon": epsilon, "total": total, "near": list(found.near), "reasons": reasons}
 
     def _chosen(self, epsilon: float) -> dict[str, Any]:
         planned = self.planned(epsilon)

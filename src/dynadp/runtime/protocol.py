@@ -212,7 +212,7 @@ def take_part(
     held = local_shard(schema, rows, me, rows=int(part.counts[p]))  # noise is for C/B_p: another B_p would break it
     problem = local_problem([held], part.loss, part.regularizer, releases.public.C, part.rho, storage=storage)
     V = np.zeros((1, 1, problem.dimension))
-    steps = Steps(problem, degrees, eta, releases.public.gamma, V, releases.aim)
+    steps = Steps(problem, degrees, eta, releases.public.gamma, V, releases.aim, private=True)
     sender = Sender(releases, steps, draws, outbox, at=at)
     state = admm.begin(V, V, degrees)
     tail, others = np.zeros_like(V), np.zeros_like(V)

@@ -15,7 +15,7 @@ from dynadp.perturbation import Calibration, NoPerturbation, Perturbation, Publi
 from dynadp.privacy.events import Event
 from dynadp.runtime.books import Outbox
 from dynadp.runtime.steps import Steps
-from dynadp.solvers import default_gamma, longest, reachable_gamma
+from dynadp.solvers import default_gamma, longest, reachable_gamma, reliable
 from dynadp.topology import Topology
 
 _NEVER = 64.0  # what has a chance of e^-64 is taken to happen never
@@ -84,6 +84,12 @@ class Releases:
             return cls(topology.nodes, mechanism, public, calibrations, rounds, public.gamma)
         allowed = mechanism.allowance(public) if given is None else np.maximum(mechanism.allowance(public), given)
         wide = _one_ball(mechanism.plan(replace(public, gamma=allowed), alpha))
+        if not (steady := reliable(terms, public.Lam).all(axis=1)).all():
+            raise DeclarationError(
+                f"node {topology.nodes[int(np.argmin(steady))]!r}: with {terms.dimension:,} columns the solver cannot be "
+                "relied on where C c1/(rho + 2 eta N) is past a million, and stopping would tell of rows. Raise rho or eta, or "
+                "lower C"
+            )
         needed = _covering(terms, topology, eta, mechanism, wide, far, allowed)
         bounds = needed if given is None else given
         if (found := np.flatnonzero((needed > (allowed if given is None else given))[:, 0])).size:
@@ -173,10 +179,11 @@ class Sender:
         events = calibration.events(nodes, n, public.dimension, seeded=self.seeded) if self.books else ()
         try:
             g = self.steps.local_step(n, state, noise, on(calibration.phi, state.W))
-        except NotCertified:
-            if self.books:  # drawing again would let the certificate choose the noise
-                self.books.fail(n, events)
-            raise
+        except NotCertified as error:
+            if not self.books:
+                raise
+            self.books.fail(n, events)  # drawing again would let the certificate choose the noise
+            raise NotCertified(f"round {n}: {error}. The round is charged and the run is over; begin a new one") from None
         V = calibration.release(g, self.draws, nodes, n)
         if self.books:
             self.at("computed")
@@ -216,7 +223,7 @@ def _covering(
     d, q = terms.dimension, admm.penalty(topology.degrees, eta)
     distinct = list({id(c): c for c in wide}.values())
     sent = np.maximum(start, np.max([c.radius + c.step * np.sqrt(d) for c in distinct], axis=0)) * (1 + 1e-9)
-    heard = topology.largest_near(sent)
+    heard = np.broadcast_to(sent.max(axis=0), sent.shape)
     paper, n = mechanism.own == "paper", max(1, len(wide) - 1)
     b, parts = q * heard * (n + paper), q * heard * (n + 1)
     tail = d + np.sqrt(2 * d * _NEVER) + _NEVER

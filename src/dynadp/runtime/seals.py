@@ -58,7 +58,7 @@ class Seal:
         return cls(place.with_name(f"{place.name}-rows-{sha256(run.encode()).hexdigest()[:16]}"), entered)
 
     def require(self, schema: Schema, rows: Any, node: str) -> None:
-        """Seal the rows where nothing was released yet; refuse others afterwards.
+        """Seal the rows the first time, before anything is released; refuse others afterwards.
 
         A run that released something and has no seal was begun by a version that made none; its number of rows was compared.
         """

@@ -225,7 +225,7 @@ def simulate(
     draws
         Where noise comes from; by default the operating system's entropy. Seeded draws protect nobody.
     linear
-        A further linear term of round n for every local problem, P x K x d.
+        A further linear term of round n for every local problem, P x K x d; for Algorithm 1 only.
     acceleration
         How to speed up and when to stop, for Algorithm 1 only; by default every round solves its argmin and all rounds are run.
     storage
@@ -279,13 +279,15 @@ def simulate(
         raise DeclarationError("start holds NaN or infinite values; V(0) must be a finite public vector")
     mechanism = mechanism or NoPerturbation()
     alpha = _alphas(mechanism, schedule, topology.nodes, rounds, replicas)
+    if linear is not None and not isinstance(mechanism, NoPerturbation):
+        raise DeclarationError("linear is for Algorithm 1 only: no gamma of a private run covers it")
     if acceleration is not None and not isinstance(mechanism, NoPerturbation):
         raise DeclarationError("acceleration is for Algorithm 1 only: it would change what a private run releases")
     releases = Releases.plan(problem, topology, penalties, mechanism, alpha, V, gamma)
     degrees, eta_, bound, f = (to_device(v, device) for v in (topology.degrees, penalties, releases.public.gamma, V.copy()))
     work = problem, degrees, eta_, bound, f
     aim = None if device == "cuda" else releases.aim  # on a GPU a solve is as long as its slowest replica
-    steps = Steps(*work, aim) if acceleration is None else Accelerator(acceleration, *work)
+    steps = Steps(*work, aim, releases.private) if acceleration is None else Accelerator(acceleration, *work)
     return _rounds(alpha, topology, steps, Sender(releases, steps, draws or System(), books, linear), on_round)
 
 

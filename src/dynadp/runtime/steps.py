@@ -9,7 +9,7 @@ from dynadp import admm
 from dynadp.arrays import Array
 from dynadp.consensus import Certificate, Residuals
 from dynadp.objective import Problem
-from dynadp.solvers import Factor
+from dynadp.solvers import PATIENT, Factor
 
 _MANY, _OFTEN = 5, 5  # iterations of a solve; rounds
 
@@ -32,15 +32,25 @@ class Steps:
     relaxation = 1.0
     certificate: Certificate | None = None
 
-    def __init__(self, problem: Problem, degrees: Array, eta: Array, gamma: Array, f: Array, aim: Array | None = None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        degrees: Array,
+        eta: Array,
+        gamma: Array,
+        f: Array,
+        aim: Array | None = None,
+        private: bool = False,
+    ) -> None:
         self.problem, self.degrees, self.eta, self.gamma, self.f, self.aim = problem, degrees, eta, gamma, f, aim
+        self._patience = {"max_iterations": PATIENT} if private else {}
         self._factor: Factor | None = None
 
     def local_step(self, n: int, state: admm.State, linear: Array | None, phi: Array) -> Array:
         """g of round n: its certified argmin."""
         solution = admm.send(
             self.problem, state, self.degrees, self.eta, self.gamma, self.f, linear=linear, phi=phi, factor=self._factor,
-            aim=self.aim,
+            aim=self.aim, **self._patience,
         )  # fmt: skip
         self._factor = solution.factor
         if self._factor and solution.iterations > _MANY and n % _OFTEN == 0 and not isinstance(self.f, np.ndarray):

@@ -99,10 +99,10 @@ async function swept(found) {
     ask(`epsilon=${page.choice?.epsilon ?? at("epsilon").dataset.start}`);
   }
   page.recommended = found.recommended;
-  const { alpha, epsilon, reasons } = found.recommended;
+  const { alpha, total, reasons } = found.recommended;
   if (!found.done) return;
   at("recommended").textContent = alpha
-    ? `alpha = ${digits(alpha)} a round, epsilon = ${digits(epsilon)} in total: of the ${found.points.length} totals that were ` +
+    ? `alpha = ${digits(alpha)} a round, epsilon = ${digits(total)} in total: of the ${found.points.length} totals that were ` +
       "measured, this one has the most utility of privacy, by the paper's measure, less wrong answers."
     : "No alpha can be recommended.";
   at("take").hidden = !alpha;
