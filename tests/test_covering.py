@@ -219,7 +219,7 @@ def test_the_certificate_costs_at_most_a_twentieth_of_the_noise(nodes, d, B):
 
 
 def test_a_plan_that_no_gamma_covers_is_no_plan():
-    with pytest.raises(DeclarationError, match="no gamma fits|cannot be relied on"):
+    with pytest.raises(DeclarationError, match=r"no gamma fits|cannot be relied on"):
         plan([10**9] * 50, Topology.family("ring", 50), 10**6, epsilon=1.0, delta=1e-10, centring=False)
 
 
