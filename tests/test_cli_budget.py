@@ -2,11 +2,14 @@
 
 import json
 import shlex
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
 
 from dynadp.cli import main
+from dynadp.errors import LedgerError
 from dynadp.privacy.accountant import odds, total, up
 from dynadp.privacy.calibration import dual, primal
 from dynadp.privacy.events import L2Laplace, to_json
@@ -161,6 +164,19 @@ def test_ledger_shows_runs_cap_and_head(book):
     again, mistyped = dynadp(f"ledger close {book} first"), dynadp(f"ledger close {book} frist")
     assert (again.exit_code, "its run 'first' is closed already; open runs" in again.output) == (2, True)
     assert (mistyped.exit_code, "it has no run 'frist'; open runs, by their whole names: none" in mistyped.output) == (2, True)
+
+
+def test_a_ledger_that_was_being_written_when_its_process_was_killed_can_be_shown(book):
+    before = answer(f"ledger show {book} --json")
+    dies = (
+        "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('PRAGMA cache_size=1'); "
+        "c.execute('BEGIN IMMEDIATE'); c.execute('CREATE TABLE junk (x)'); "
+        "c.executemany('INSERT INTO junk VALUES (?)', [(bytes(4000),)] * 200); os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", dies, str(book)], check=False).returncode == 9
+    with pytest.raises(LedgerError, match="a write that was cut short"):
+        Ledger.open(book, read_only=True)
+    assert answer(f"ledger show {book} --json") == before
 
 
 def test_ledger_shows_what_is_lost_and_cuts_no_name(book):

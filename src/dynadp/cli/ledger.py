@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dynadp.balance import Balance, Room
-from dynadp.errors import DeclarationError, LedgerDamaged
+from dynadp.errors import DeclarationError, LedgerDamaged, LedgerError
 from dynadp.privacy.accountant import up
 from dynadp.privacy.filter import Basis, Cap
 from dynadp.privacy.ledger import Ledger
@@ -30,7 +30,7 @@ def user() -> str:
 
 def run_show(path: str, as_json: bool) -> None:
     """Print runs, cap, what counts against it, and the head."""
-    with Ledger.open(path, read_only=True) as ledger:
+    with _readable(path) as ledger:
         said, notes = Balance.of(ledger), ledger.notes()
     result = {**said.to_json(), "notes": notes}
     if as_json:
@@ -113,6 +113,16 @@ def run_cap(path: str, epsilon: float, delta: float, node: str | None, who: str 
                 "A cap that is changed because of what they showed is outside the guarantee."
             )
         click.echo(f"Head {said.head}")
+
+
+def _readable(path: str) -> Ledger:
+    """The ledger, for reading; where a killed process left an entry half written, that is undone first, if this user may."""
+    try:
+        return Ledger.open(path, read_only=True)
+    except LedgerError as error:
+        if isinstance(error, LedgerDamaged) or not os.access(path, os.W_OK):
+            raise
+        return Ledger.open(path)
 
 
 def run_close(path: str, run: str, who: str | None) -> None:
