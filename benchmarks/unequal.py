@@ -1,0 +1,66 @@
+"""What nodes of unequal sizes cost in accuracy: python -m benchmarks.unequal (on Adult where its files are, else census rows).
+
+Planned runs without a centring round, epsilon = 1 and 0.3 at delta = 1e-5, 40 draws of the noise; mean test error in percent.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dynadp.datasets import Dataset, adult, census
+from dynadp.errors import DatasetError
+from dynadp.noise import Sweep
+from dynadp.objective import Weights
+from dynadp.planner import plan
+from dynadp.runtime.simulation import simulate
+from dynadp.topology import Topology
+
+DRAWS = 40
+
+
+def error(data: Dataset, sizes: Sequence[int], epsilon: float, weights: Weights) -> float:
+    ring = Topology.family("ring", len(sizes))
+    parts = np.split(np.random.default_rng(0).permutation(sum(sizes)), np.cumsum(sizes)[:-1])
+    shards = data.shards(parts, names=ring.nodes)
+    p = plan(list(sizes), ring, data.schema.dimension, epsilon=epsilon, delta=1e-5, centring=False, weights=weights)
+    run = simulate(
+        shards, ring, loss=p.loss, C=p.C, weights=p.weights, rho=p.rho, eta=p.eta, rounds=p.rounds, mechanism=p.mechanism,
+        schedule=p.schedule(ring.nodes), draws=Sweep(1), replicas=DRAWS,
+    )  # fmt: skip
+    X, y = data.schema.rows(data.test), data.schema.labels(data.test)
+    return 100 * float(np.mean(np.where(X @ run.models()[0].T > 0, 1, -1) != y[:, None]))
+
+
+def zipf(rows: int, nodes: int, least: int) -> list[int]:
+    """One node of the least size, the others in proportion to 1, 1/2, 1/3, ..., in a drawn order."""
+    share = 1 / np.arange(1, nodes)
+    sizes = (share / share.sum() * (rows - least)).astype(int)
+    sizes[0] += rows - least - sizes.sum()
+    return [*np.random.default_rng(0).permutation(sizes).tolist(), least]
+
+
+def main() -> None:
+    try:
+        data = adult(download=False)
+    except DatasetError:
+        data = census(30_000, seed=5)
+    n = len(next(iter(data.train.values())))
+    even = {P: [n // P + (i < n % P) for i in range(P)] for P in (1, 2, 20)}
+    uneven, tiny = zipf(n, 20, 20), [(n - 20) // 19 + (i < (n - 20) % 19) for i in range(19)] + [20]
+    for epsilon in (1.0, 0.3):
+        print(f"epsilon = {epsilon:g}")
+        for name, sizes, weights in (
+            ("one node", even[1], "rows"),
+            ("two nodes", even[2], "rows"),
+            ("20 equal nodes", even[20], "rows"),
+            ("19 equal nodes and one of 20 rows", tiny, "rows"),
+            ("the same, nodes weighed equally", tiny, "equal"),
+            ("Zipf sizes and one of 20 rows", uneven, "rows"),
+            ("the same, largest first", [*sorted(uneven, reverse=True)], "rows"),
+            ("the same, nodes weighed equally", uneven, "equal"),
+        ):
+            print(f"  {name:40s} {error(data, sizes, epsilon, weights):.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
