@@ -185,7 +185,7 @@ def test_books_are_for_one_private_run(data, ledgers):
 
 
 def test_every_node_needs_a_ledger(data, ledgers):
-    del ledgers["b"]
+    ledgers.pop("b").close()
     with pytest.raises(DeclarationError, match="no ledger for b"):
         simulate(data.shards(names=NODES), RING, rounds=2, mechanism=Primal(), schedule=0.1, books=books(ledgers))
 
