@@ -99,7 +99,7 @@ def longest(terms: Terms, Lam: Array, b: Array) -> Array:
 
 
 def reliable(terms: Terms, Lam: Array) -> NDArray[np.bool_]:
-    """Whether solves end within :data:`PATIENT` iterations, whatever the rows, as far as was tried: P x K.
+    """Whether solves end within ``PATIENT`` iterations, whatever the rows, as far as was tried: P x K.
 
     Newton's method does. Where columns are too many for its inverses, the quasi-Newton one takes about as many iterations as
     the root of the condition number C_p c1/Lam, so that must not be past 1e6.
@@ -301,7 +301,7 @@ def solve(
         A smaller bound to go on to where rounding lets it, P x 1 or P x K: results then hardly depend on the start. gamma
         itself by default.
     max_iterations
-        After these, give up; :data:`PATIENT` in a private run, which no rows should reach.
+        After these, give up; ``PATIENT`` in a private run, which no rows should reach.
 
     Raises
     ------
