@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dynadp.datasets import adult, partition
-from dynadp.losses import Logistic
+from dynadp.consensus.acceleration import Acceleration
+from dynadp.consensus.topology import Topology
+from dynadp.data.datasets import adult, partition
+from dynadp.engines.simulation import default_eta, simulate
+from dynadp.problem.losses import Logistic
 from dynadp.report import charts
-from dynadp.runtime.acceleration import Acceleration
-from dynadp.runtime.simulation import default_eta, simulate
-from dynadp.topology import Topology
 
 C, RHO, ROUNDS = 1750.0, 1e-10, 100
 

@@ -16,12 +16,12 @@ import numpy as np
 from benchmarks.budget_chart import draw
 from benchmarks.environment import PATIENCE, interpreter
 from benchmarks.measure import Figure, Report, main, table
-from dynadp.datasets import Dataset, adult, partition
-from dynadp.noise import Keyed
-from dynadp.perturbation import Dual, Primal
-from dynadp.runtime.simulation import simulate
-from dynadp.topology import Topology
-from dynadp.training import train
+from dynadp.consensus.topology import Topology
+from dynadp.data.datasets import Dataset, adult, partition
+from dynadp.engines.simulation import simulate
+from dynadp.mechanisms.base import Dual, Primal
+from dynadp.mechanisms.entropy import Keyed
+from dynadp.runs.training import train
 
 DELTA, DRAWS = 1e-5, 20
 TOTALS = (0.1, 0.5, 1.0, 2.0, 8.0)

@@ -9,9 +9,9 @@ from sklearn.linear_model import LogisticRegression
 
 from benchmarks.measure import THREADS, Figure, Report, compare, main, table
 from benchmarks.pooled import NODES, Array, Pooled, adult_shards
-from dynadp.runtime.acceleration import Acceleration
-from dynadp.runtime.simulation import Run, simulate
-from dynadp.topology import Topology
+from dynadp.consensus.acceleration import Acceleration
+from dynadp.consensus.topology import Topology
+from dynadp.engines.simulation import Run, simulate
 
 C, RHO, GAP = 1.0, 1e-4, 1e-6
 TOLERANCES = [10.0**-k for k in np.arange(1, 8.5, 0.5)]

@@ -19,9 +19,9 @@ from benchmarks.consensus import GAP, RHO, C, network
 from benchmarks.environment import PATIENCE, interpreter
 from benchmarks.measure import REPEATS, THREADS, Figure, Report, better_threads, clock, main, table
 from benchmarks.pooled import NODES, Pooled, adult_shards
-from dynadp.runtime.acceleration import Acceleration
-from dynadp.runtime.simulation import simulate
-from dynadp.topology import Topology
+from dynadp.consensus.acceleration import Acceleration
+from dynadp.consensus.topology import Topology
+from dynadp.engines.simulation import simulate
 
 PENALTIES = (0.3, 1.0, 3.0, 10.0, 30.0)  # its rho (1 by default), beside a sum of 6,032 row losses
 Curve = list[tuple[float, float]]  # seconds and relative gap after each iteration

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.pooled import adult_shards
-from dynadp.noise import Sweep
-from dynadp.perturbation import Dual, Perturbation, Primal
-from dynadp.runtime.simulation import simulate
-from dynadp.topology import Topology
+from dynadp.consensus.topology import Topology
+from dynadp.engines.simulation import simulate
+from dynadp.mechanisms.base import Dual, Perturbation, Primal
+from dynadp.mechanisms.entropy import Sweep
 
 NODES, C, RHO, ETA = 5, 1.0, 10**-2.5, 0.02
 
@@ -72,7 +72,7 @@ def count(shards: Any, mechanism: Perturbation, alphas: np.ndarray, draws: int, 
     """Operations of matrix products, and the fewest bytes that passes over the margins move: counted while a sweep runs."""
     import cupy
 
-    from dynadp import objective
+    from dynadp.problem import objective
 
     seen = {"operations": 0.0, "bytes": 0.0, "passes": 0, "product_seconds": 0.0}
     kept = objective.DenseRows.margins, objective.DenseRows._adjoint

@@ -11,9 +11,9 @@ from typing import Any
 from benchmarks.growth_chart import draw
 from benchmarks.growth_worker import network, rows
 from benchmarks.measure import Figure, Report, compare, main, table
-from dynadp.runtime.acceleration import Acceleration
-from dynadp.runtime.simulation import simulate
-from dynadp.topology import Topology
+from dynadp.consensus.acceleration import Acceleration
+from dynadp.consensus.topology import Topology
+from dynadp.engines.simulation import simulate
 
 BASE = {"nodes": 20, "rows": 200, "columns": 40}
 ALONG = {

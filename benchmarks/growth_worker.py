@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dynadp.data import Shard
-from dynadp.runtime.simulation import Run, simulate
-from dynadp.topology import Topology
+from dynadp.consensus.topology import Topology
+from dynadp.data.schema import Shard
+from dynadp.engines.simulation import Run, simulate
 
 
 def rows(nodes: int, count: int, columns: int, seed: int = 0) -> list[Shard]:

@@ -7,11 +7,11 @@ import networkx as nx
 import numpy as np
 
 from benchmarks.measure import Report, main
-from dynadp.data import Shard
-from dynadp.noise import Sweep
-from dynadp.perturbation import Primal
-from dynadp.runtime.simulation import simulate
-from dynadp.topology import Topology
+from dynadp.consensus.topology import Topology
+from dynadp.data.schema import Shard
+from dynadp.engines.simulation import simulate
+from dynadp.mechanisms.base import Primal
+from dynadp.mechanisms.entropy import Sweep
 
 NODES, ROWS, COLUMNS, ROUNDS = 100_000, 20, 10, 20
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_info
 
-from dynadp import objective
+from dynadp.problem import objective
 
 
 def machine(day: str) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from pathlib import Path
 import duckdb  # noqa: F401 (imported before the first reading)
 from dp_accounting import pld  # noqa: F401 (likewise)
 
-from dynadp.datasets import census_schema
-from dynadp.noise import Keyed
-from dynadp.planner import plan
-from dynadp.sources import source
-from dynadp.topology import Topology
-from dynadp.training import train
+from dynadp.consensus.topology import Topology
+from dynadp.data.datasets import census_schema
+from dynadp.data.readers import source
+from dynadp.mechanisms.entropy import Keyed
+from dynadp.planning.planner import plan
+from dynadp.runs.training import train
 
 
 def memory(field: str) -> int:

@@ -16,11 +16,11 @@ import numpy as np
 
 from benchmarks.measure import Figure, Report, main, table
 from dynadp.cli.launch import prepare
-from dynadp.jobs import Job
-from dynadp.noise import Keyed
-from dynadp.privacy.filter import Cap
-from dynadp.privacy.ledger import Ledger
-from dynadp.runtime.books import now
+from dynadp.engines.journal import now
+from dynadp.mechanisms.entropy import Keyed
+from dynadp.privacy.cap import Cap
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.runs.local import Job
 
 NODES, ROWS, ROUNDS, DIMENSIONS, RUNS = 5, 60, 60, (105, 1_000, 10_000), 5
 WORKER = Path(__file__).with_name("network_worker.py")
@@ -154,7 +154,7 @@ def _measured(d: int) -> dict[str, Any]:
 
 def _simulated(file: Path) -> float:
     """Milliseconds a round of the same run in one process, without ledgers."""
-    from dynadp.training import train
+    from dynadp.runs.training import train
 
     job = Job.load(file)
     planned = job.plan()

@@ -7,9 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-from dynadp.noise import Keyed
-from dynadp.runtime.telling import engine_log
-from dynadp.silo import Silo
+from dynadp.engines.zenoh.log import engine_log
+from dynadp.mechanisms.entropy import Keyed
+from dynadp.runs.silo import Silo
 
 
 class Pinned(Keyed):

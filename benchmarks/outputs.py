@@ -6,12 +6,12 @@ Every output is free post-processing, so the default may be chosen by accuracy a
 import numpy as np
 
 from benchmarks.measure import Figure, Report, main, table
-from dynadp.datasets import census
-from dynadp.losses import Logistic
-from dynadp.noise import Keyed
-from dynadp.perturbation import Dual, Perturbation, Primal
-from dynadp.runtime.simulation import simulate
-from dynadp.topology import Topology
+from dynadp.consensus.topology import Topology
+from dynadp.data.datasets import census
+from dynadp.engines.simulation import simulate
+from dynadp.mechanisms.base import Dual, Perturbation, Primal
+from dynadp.mechanisms.entropy import Keyed
+from dynadp.problem.losses import Logistic
 
 ROWS, ROUNDS, DRAWS = 20_000, 20, 8
 NETWORKS = ((5, "ring"), (20, "ring"), (20, "random_regular"))

@@ -2,7 +2,7 @@
 
 Each setting is a claim that the peer makes by its documented interface (an epsilon and a public ``data_norm``), with two data
 sets that differ in one row and hold both classes. The peer fits each of them many times in an environment of its own
-(``DYNADP_DIFFPRIVLIB_PYTHON`` names an interpreter that has it); the bound is computed here, by ``dynadp.audit``.
+(``DYNADP_DIFFPRIVLIB_PYTHON`` names an interpreter that has it); the bound is computed here, by ``dynadp.research.audit``.
 """
 
 import subprocess
@@ -17,8 +17,8 @@ from scipy.special import expit
 
 from benchmarks.environment import PATIENCE, interpreter
 from benchmarks.measure import Report, main, table
-from dynadp.audit import Audit, Stream, audit, audit_mechanism
-from dynadp.perturbation import Dual, Primal
+from dynadp.mechanisms.base import Dual, Primal
+from dynadp.research.audit import Audit, Stream, audit, audit_mechanism
 
 DIFFPRIVLIB = ("diffprivlib", "scikit-learn<1.6")
 DRAWS = 30_000

@@ -6,11 +6,12 @@ import numpy as np
 
 from benchmarks.measure import Figure, Report, main, table
 from benchmarks.pooled import Array, Pooled
-from dynadp.data import Shard
-from dynadp.datasets import census
-from dynadp.losses import Logistic
-from dynadp.runtime.simulation import Round, default_eta, simulate
-from dynadp.topology import Topology
+from dynadp.consensus.topology import Topology
+from dynadp.data.datasets import census
+from dynadp.data.schema import Shard
+from dynadp.engines.progress import Round
+from dynadp.engines.simulation import default_eta, simulate
+from dynadp.problem.losses import Logistic
 
 MULTIPLES = (0.03, 0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 10.0, 30.0, 100.0)
 NETWORKS = (  # family, nodes, rows a node

@@ -10,12 +10,12 @@ from itertools import product
 import numpy as np
 
 from benchmarks.measure import Figure, Report, main, table
-from dynadp.centring import private_centre
-from dynadp.datasets import Dataset, census
-from dynadp.noise import Keyed
-from dynadp.planner import Constants, plan
-from dynadp.runtime.simulation import simulate
-from dynadp.topology import Topology
+from dynadp.consensus.topology import Topology
+from dynadp.data.datasets import Dataset, census
+from dynadp.engines.simulation import simulate
+from dynadp.mechanisms.centring import private_centre
+from dynadp.mechanisms.entropy import Keyed
+from dynadp.planning.planner import Constants, plan
 
 DELTA, CENTRINGS, DRAWS = 1e-5, 2, 6
 TOTALS = (0.1, 0.5, 2.0, 8.0)

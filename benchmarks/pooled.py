@@ -9,8 +9,8 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_matrix, vstack
 from scipy.special import expit
 
-from dynadp.data import Shard
-from dynadp.datasets import adult, partition
+from dynadp.data.datasets import adult, partition
+from dynadp.data.schema import Shard
 
 Array = NDArray[np.float64]
 NODES = 5

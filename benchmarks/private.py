@@ -2,10 +2,10 @@
 
 from benchmarks.measure import Figure, Report, compare, main, table
 from benchmarks.pooled import NODES, adult_shards
-from dynadp.noise import Keyed, System
-from dynadp.perturbation import Dual, Primal
-from dynadp.runtime.simulation import simulate
-from dynadp.topology import Topology
+from dynadp.consensus.topology import Topology
+from dynadp.engines.simulation import simulate
+from dynadp.mechanisms.base import Dual, Primal
+from dynadp.mechanisms.entropy import Keyed, System
 
 ROUNDS = 30
 SETTINGS = {"dual": (Dual(), 1750.0, 10**-2.5), "primal": (Primal(), 146.0, 0.1)}  # the paper's (C, rho) for each

@@ -13,9 +13,9 @@ from typing import Any
 
 from benchmarks.measure import Figure, Report, main, table
 from benchmarks.network import NODES, ROUNDS, ROWS, make, rounds_of
-from dynadp.clusters import ClusterJob
-from dynadp.runtime.books import now
-from dynadp.runtime.ray import Company, cluster
+from dynadp.engines.journal import now
+from dynadp.engines.ray.pool import Company, cluster
+from dynadp.runs.cluster import ClusterJob
 
 DIMENSIONS = (105, 1_000, 10_000)
 KILLED = 3  # actors, one after the other

@@ -20,12 +20,12 @@ import numpy as np
 from benchmarks.network import ONE_THREAD, WORKER, make
 from benchmarks.network_worker import Pinned
 from dynadp.cli.launch import prepare
+from dynadp.engines.letters import opened
 from dynadp.errors import LedgerError
-from dynadp.jobs import Job
-from dynadp.privacy.ledger import Ledger
-from dynadp.record import load_model
-from dynadp.runtime.letters import opened
-from dynadp.training import train
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.runs.folder import load_model
+from dynadp.runs.local import Job
+from dynadp.runs.training import train
 
 SEED = 11
 

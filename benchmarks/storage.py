@@ -8,12 +8,12 @@ from scipy.optimize import nnls
 from scipy.sparse import csr_array, random_array
 
 from benchmarks.measure import RESULTS, Figure, Report, compare, main, table
-from dynadp.data import Shard
-from dynadp.losses import Logistic
-from dynadp.objective import Problem, faster_storage
-from dynadp.regularizers import SquaredL2
-from dynadp.runtime.simulation import simulate
-from dynadp.topology import Topology
+from dynadp.consensus.topology import Topology
+from dynadp.data.schema import Shard
+from dynadp.engines.simulation import simulate
+from dynadp.problem.losses import Logistic
+from dynadp.problem.objective import Problem, faster_storage
+from dynadp.problem.regularizers import SquaredL2
 
 NODES = 5
 DENSITIES, COLUMNS, REPLICAS = (0.003, 0.01, 0.03, 0.1, 0.3), (20, 100, 500, 2000), (1, 4, 16, 64)

@@ -14,18 +14,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dynadp.centring import private_centre
-from dynadp.data import Schema
-from dynadp.datasets import census_schema
-from dynadp.losses import Logistic
-from dynadp.noise import Keyed
-from dynadp.perturbation import Dual
-from dynadp.readers import source
-from dynadp.regularizers import SquaredL2
-from dynadp.runtime.simulation import Round, simulate
-from dynadp.sources import count, validate
-from dynadp.streamed import StreamedProblem, StreamedShard, bytes_in_memory, local_shard
-from dynadp.topology import Topology
+from dynadp.consensus.topology import Topology
+from dynadp.data.datasets import census_schema
+from dynadp.data.loading import count, validate
+from dynadp.data.readers import source
+from dynadp.data.schema import Schema
+from dynadp.engines.progress import Round
+from dynadp.engines.simulation import simulate
+from dynadp.mechanisms.base import Dual
+from dynadp.mechanisms.centring import private_centre
+from dynadp.mechanisms.entropy import Keyed
+from dynadp.problem.losses import Logistic
+from dynadp.problem.regularizers import SquaredL2
+from dynadp.problem.streamed import StreamedProblem, StreamedShard, bytes_in_memory, local_shard
 
 
 def wide_schema() -> Schema:

@@ -11,11 +11,11 @@ from scipy.special import expit
 
 from benchmarks.measure import Figure, Report, compare, main, table
 from benchmarks.pooled import NODES, Array, adult_shards
-from dynadp.data import Shard
-from dynadp.losses import Logistic
-from dynadp.noise import Keyed
-from dynadp.runtime.simulation import Run, default_eta, simulate
-from dynadp.topology import Topology
+from dynadp.consensus.topology import Topology
+from dynadp.data.schema import Shard
+from dynadp.engines.simulation import Run, default_eta, simulate
+from dynadp.mechanisms.entropy import Keyed
+from dynadp.problem.losses import Logistic
 
 REPLICAS, ROUNDS, ZETA = 64, 10, 0.5
 TIMED = 4  # replicas that scipy runs; its time is scaled to all 64

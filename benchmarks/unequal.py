@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dynadp.datasets import Dataset, adult, census
+from dynadp.consensus.topology import Topology
+from dynadp.data.datasets import Dataset, adult, census
+from dynadp.engines.simulation import simulate
 from dynadp.errors import DatasetError
-from dynadp.noise import Sweep
-from dynadp.objective import Weights
-from dynadp.planner import plan
-from dynadp.runtime.simulation import simulate
-from dynadp.topology import Topology
+from dynadp.mechanisms.entropy import Sweep
+from dynadp.planning.planner import plan
+from dynadp.problem.objective import Weights
 
 DRAWS = 40
 

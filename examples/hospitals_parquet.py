@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dynadp import Books, Cap, Ledger, Topology, census, train
+from dynadp.engines.journal import now
 from dynadp.errors import BudgetRefused
-from dynadp.runtime.books import now
 
 HOSPITALS = ("north", "south", "west")
 data = census(rows=6_000, nodes=3, heterogeneity=0.5)  # stands for the hospitals' rows

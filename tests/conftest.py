@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from dynadp.datasets import adult, census
+from dynadp.data.datasets import adult, census
 from dynadp.errors import DatasetError
 
 pytest.register_assert_rewrite("networks")  # its assertions explain themselves like those of tests

@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 
 from dynadp.errors import DynadpError
+from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace
-from dynadp.privacy.filter import Cap
-from dynadp.privacy.ledger import Ledger
+from dynadp.privacy.ledger.file import Ledger
 
 STAMP = {"who": "worker", "at": "2026-03-01T12:00:00+00:00"}
 TRACEME, SYSCALL = 0, 24  # of ptrace(2)

@@ -22,17 +22,18 @@ import tomli_w
 import zenoh
 from click.testing import CliRunner
 
-from dynadp import pki
+from dynadp._files import write_whole
 from dynadp.cli import main
 from dynadp.cli.launch import prepare
-from dynadp.data import Schema
-from dynadp.datasets import census, census_schema
+from dynadp.data.datasets import census, census_schema
+from dynadp.data.schema import Schema
+from dynadp.engines.letters import opened
+from dynadp.engines.zenoh.links import settings
 from dynadp.privacy.accountant import network as accounted
-from dynadp.privacy.ledger import Ledger
-from dynadp.record import load_model, write_whole
-from dynadp.runtime.letters import opened
-from dynadp.runtime.zenoh import settings
-from dynadp.silo import Silo
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.runs import identities as pki
+from dynadp.runs.folder import load_model
+from dynadp.runs.silo import Silo
 
 WORKER = Path(__file__).with_name("silo_worker.py")
 DYNADP = Path(sys.executable).with_name("dynadp")

@@ -23,10 +23,10 @@ from functools import partialmethod
 from importlib import import_module
 
 import dynadp.cli.network
-import dynadp.runtime.zenoh
+import dynadp.engines.zenoh.links
 from dynadp.cli import main
-from dynadp.noise import Keyed
-from dynadp.silo import Silo
+from dynadp.mechanisms.entropy import Keyed
+from dynadp.runs.silo import Silo
 
 NEW_NETWORK = 0x40000000  # CLONE_NEWNET of setns(2)
 
@@ -87,7 +87,7 @@ def node(arguments):
     draws = None if given.pinned is None else Pinned(given.pinned)
     Silo.run = partialmethod(Silo.run, draws=draws, at=Plug(given.kill, given.halt, given.delay, given.trail))
     if given.unlocked:
-        dynadp.runtime.zenoh.settings = unlocked(dynadp.runtime.zenoh.settings)
+        dynadp.engines.zenoh.links.settings = unlocked(dynadp.engines.zenoh.links.settings)
     main(["node", given.file, "--quiet"])
 
 
@@ -125,7 +125,14 @@ def fork(order):
 
 
 def nursery():
-    for name in ("dp_accounting.pld.pld_pmf", "duckdb", "dynadp.pki", "dynadp.runtime.telling", "scipy.signal", "zenoh"):
+    for name in (
+        "dp_accounting.pld.pld_pmf",
+        "duckdb",
+        "dynadp.runs.identities",
+        "dynadp.engines.zenoh.log",
+        "scipy.signal",
+        "zenoh",
+    ):
         import_module(name)
     alive, waiting = set(), b""
     while True:

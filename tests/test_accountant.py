@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from dynadp.errors import DeclarationError
 from dynadp.privacy import accountant
 from dynadp.privacy.accountant import SLACK, _composed, counted, network, odds, person, total, totals
-from dynadp.privacy.calibration import dual, primal
+from dynadp.privacy.distributions import Pure, Shift
 from dynadp.privacy.events import DualPerturbation, L2Laplace
-from dynadp.privacy.laws import Pure, Shift
+from dynadp.privacy.inverse import dual, primal
 
 DELTA = 1e-5
 
@@ -53,7 +53,7 @@ def test_few_and_many_dimensions(d):
     if d == 2:
         assert total(primal(0.5, 105, 50), DELTA).epsilon < found < total(primal(0.5, 1, 50), DELTA).epsilon
     else:
-        from dynadp.planner import gaussian_mu
+        from dynadp.planning.planner import gaussian_mu
 
         assert gaussian_mu(found, DELTA) == pytest.approx(np.sqrt(50 * 0.25 / d), rel=2e-3)
 
@@ -77,7 +77,7 @@ def test_the_slack_covers_floating_point():
     """FFT against plain convolution, which has no wrapped error: the gap is far below what is held back."""
     from dp_accounting.pld import pld_pmf
 
-    from dynadp.privacy.laws import dots
+    from dynadp.privacy.distributions import dots
 
     for law, n in ((Shift(0.5, 105), 300), (Shift(2.0, 3), 60), (Pure(0.3), 200)):
         step = law.spread / 8
@@ -346,9 +346,9 @@ def test_odds_in_words():
 
 def test_the_accounting_library_is_imported_only_when_it_is_needed():
     code = (
-        "import sys, dynadp.cli, dynadp.training, dynadp.privacy.filter\n"
+        "import sys, dynadp.cli, dynadp.runs.training, dynadp.privacy.cap\n"
         "assert not [m for m in sys.modules if m.startswith('dp_accounting')]\n"
-        "from dynadp.privacy.calibration import primal\n"
+        "from dynadp.privacy.inverse import primal\n"
         "from dynadp.privacy.accountant import total\n"
         "total(primal(.1, 3, 2), 1e-5)\n"
         "assert 'dp_accounting' in sys.modules"

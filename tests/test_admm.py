@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from dynadp import admm
-from dynadp.losses import Logistic
-from dynadp.objective import Problem
-from dynadp.regularizers import SquaredL2
-from dynadp.runtime.simulation import simulate
-from dynadp.solvers import default_gamma
-from dynadp.topology import Topology
+from dynadp.consensus import admm
+from dynadp.consensus.topology import Topology
+from dynadp.engines.simulation import simulate
+from dynadp.problem.losses import Logistic
+from dynadp.problem.objective import Problem
+from dynadp.problem.regularizers import SquaredL2
+from dynadp.problem.solver import default_gamma
 from reference import dense_rows, losses
 
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from dynadp.datasets import adult_schema, partition
-from dynadp.losses import Logistic
-from dynadp.noise import Keyed
-from dynadp.regularizers import SquaredL2
-from dynadp.runtime.acceleration import Acceleration
-from dynadp.runtime.simulation import simulate
-from dynadp.topology import Topology
-from dynadp.training import train
+from dynadp.consensus.acceleration import Acceleration
+from dynadp.consensus.topology import Topology
+from dynadp.data.datasets import adult_schema, partition
+from dynadp.engines.simulation import simulate
+from dynadp.mechanisms.entropy import Keyed
+from dynadp.problem.losses import Logistic
+from dynadp.problem.regularizers import SquaredL2
+from dynadp.runs.training import train
 from reference import centralised_optimum
 
 

@@ -1,6 +1,6 @@
 import numpy as np
 
-from dynadp.anderson import Anderson
+from dynadp.consensus.anderson import Anderson
 
 
 def linear_map(n, seed):

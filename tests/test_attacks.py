@@ -8,22 +8,22 @@ import pytest
 from click.testing import CliRunner
 from scipy.stats import norm
 
-import dynadp.perturbation
-from dynadp.attacks import Setting, membership, reconstruct, small_node
-from dynadp.attacks.inference import FALSE_POSITIVES, _curve, allowed
-from dynadp.attacks.reconstruction import _texts, decode
-from dynadp.attacks.transcript import dense, listen, log_density
+import dynadp.mechanisms.base
 from dynadp.cli import main
 from dynadp.cli.attacks import run_attacks, words
-from dynadp.columns import Categorical, Numeric
-from dynadp.data import Label, Schema
-from dynadp.datasets import census
+from dynadp.data.columns import Categorical, Numeric
+from dynadp.data.datasets import census
+from dynadp.data.schema import Label, Schema
 from dynadp.errors import DeclarationError
-from dynadp.objective import Problem
-from dynadp.perturbation import Dual, Primal
-from dynadp.regularizers import SquaredL2
+from dynadp.mechanisms.base import Dual, Primal
+from dynadp.problem.objective import Problem
+from dynadp.problem.regularizers import SquaredL2
+from dynadp.problem.solver import solve
 from dynadp.report.attacks import membership as membership_picture
-from dynadp.solvers import solve
+from dynadp.research.attacks import Setting, membership, reconstruct, small_node
+from dynadp.research.attacks.inference import FALSE_POSITIVES, _curve, allowed
+from dynadp.research.attacks.reconstruction import _texts, decode
+from dynadp.research.attacks.transcript import dense, listen, log_density
 
 PRIVATE = [(mechanism, alpha) for mechanism in (Dual(), Primal()) for alpha in (0.1, 1.0)]
 SHORT = Setting(rounds=4)
@@ -39,7 +39,7 @@ def no_noise(monkeypatch):
     def silent(draws, purpose, nodes, round_, replicas, dimension):
         return np.zeros((len(nodes), replicas, dimension))
 
-    monkeypatch.setattr(dynadp.perturbation, "l2_laplace", silent)
+    monkeypatch.setattr(dynadp.mechanisms.base, "l2_laplace", silent)
 
 
 # ------------------------------------------------------------------------------------------------------- reconstruction

@@ -12,17 +12,17 @@ import pytest
 from click.testing import CliRunner
 from scipy import stats
 
-import dynadp.perturbation
-from dynadp.audit import AuditedNode, Bound, Stream, audit, audit_mechanism, lower_bound, random_cases, worst_cases
+import dynadp.mechanisms.base
 from dynadp.cli import main
-from dynadp.data import Shard
+from dynadp.consensus.topology import Topology
+from dynadp.data.schema import Shard
+from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
-from dynadp.losses import HuberHinge, Logistic
-from dynadp.noise import Keyed, System
-from dynadp.perturbation import Calibration, Dual, NoPerturbation, Primal
+from dynadp.mechanisms.base import Calibration, Dual, NoPerturbation, Primal
+from dynadp.mechanisms.entropy import Keyed, System
 from dynadp.privacy.accountant import total
-from dynadp.runtime.simulation import simulate
-from dynadp.topology import Topology
+from dynadp.problem.losses import HuberHinge, Logistic
+from dynadp.research.audit import AuditedNode, Bound, Stream, audit, audit_mechanism, lower_bound, random_cases, worst_cases
 
 PAGE = (Path(__file__).parent.parent / "docs" / "audit.md").read_text(encoding="utf-8")
 MECHANISMS = [Primal(), Primal(own="paper"), Primal(own="paper", final=0.5), Dual(), Dual(split="paper")]
@@ -334,7 +334,7 @@ def test_what_the_page_shows_runs(capsys):
 @pytest.fixture
 def quick(monkeypatch):
     """A shorter search: what the command line shows is tested here, not how near it comes."""
-    monkeypatch.setattr("dynadp.audit.verdict.PILOT", 500)
+    monkeypatch.setattr("dynadp.research.audit.verdict.PILOT", 500)
 
 
 def run(*arguments):
@@ -368,7 +368,7 @@ def test_command_line_in_words(quick):
 
 
 def test_a_refuted_claim_exits_with_1(quick, monkeypatch, printed):
-    monkeypatch.setattr(dynadp.perturbation, "Dual", printed)
+    monkeypatch.setattr(dynadp.mechanisms.base, "Dual", printed)
     result = run("--mechanism", "dual", "--draws", "4000", "--seed", "3")
     assert result.exit_code == 1
     assert "claim refuted" in result.output

@@ -13,17 +13,18 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from dynadp import admm, perturbation
-from dynadp.audit import AuditedNode, Case, Stream, audit, audit_mechanism, repeats_itself, worst_cases
+from dynadp.consensus import admm
+from dynadp.consensus.acceleration import Acceleration
+from dynadp.consensus.topology import Topology
+from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError, NotCertified
-from dynadp.losses import Logistic
-from dynadp.noise import Keyed, System, to_grid
-from dynadp.perturbation import Calibration, Dual, Primal
-from dynadp.regularizers import SquaredL2
-from dynadp.runtime.acceleration import Acceleration
-from dynadp.runtime.simulation import simulate
-from dynadp.solvers import Solution, solve
-from dynadp.topology import Topology
+from dynadp.mechanisms import base as perturbation
+from dynadp.mechanisms.base import Calibration, Dual, Primal
+from dynadp.mechanisms.entropy import Keyed, System, to_grid
+from dynadp.problem.losses import Logistic
+from dynadp.problem.regularizers import SquaredL2
+from dynadp.problem.solver import Solution, solve
+from dynadp.research.audit import AuditedNode, Case, Stream, audit, audit_mechanism, repeats_itself, worst_cases
 
 PAGE = Path(__file__).parent.parent / "docs" / "audit.md"
 DRAWS = 8_000
@@ -204,7 +205,7 @@ def training_error_fell(rows, V):
 
 def refuses_to_stop():
     """And the simulation takes no stopping rule in a private run."""
-    from dynadp.data import Shard
+    from dynadp.data.schema import Shard
 
     with pytest.raises(DeclarationError, match="Algorithm 1 only"):
         simulate(

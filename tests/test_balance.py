@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from dynadp.balance import Balance
 from dynadp.privacy.accountant import odds, total
+from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace
-from dynadp.privacy.filter import Cap
-from dynadp.privacy.ledger import Ledger
-from dynadp.report.budget import purse
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.privacy.ledger.summary import Balance
+from dynadp.report.budgets import purse
 
 STAMP = {"who": "me", "at": "2026-03-01T12:00:00+00:00"}
 CAP = Cap.of(2.0, 1e-5)

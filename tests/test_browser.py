@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from dynadp.record import RunFolder
 from dynadp.report.page import write_report
+from dynadp.runs.folder import RunFolder
 from test_report import NODES, dynadp, make_job, make_run
 
 pytestmark = pytest.mark.slow

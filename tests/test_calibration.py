@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from dynadp.errors import DeclarationError
 from dynadp.privacy.accountant import network, total
-from dynadp.privacy.calibration import affordable_rounds, calibrate, dual, primal
 from dynadp.privacy.events import L2Laplace
-from dynadp.privacy.schedule import geometric, linear
+from dynadp.privacy.inverse import affordable_rounds, calibrate, dual, primal
+from dynadp.privacy.schedules import geometric, linear
 
 
 @settings(max_examples=40)

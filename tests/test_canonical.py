@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadp.canonical import canonical_json, digest
-from dynadp.columns import Categorical, Numeric
-from dynadp.data import Label, Schema
+from dynadp._files import canonical_json, digest
+from dynadp.data.columns import Categorical, Numeric
+from dynadp.data.schema import Label, Schema
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dynadp.centring import private_centre
-from dynadp.columns import Categorical, Numeric, onto_simplex
-from dynadp.data import Label, Schema
-from dynadp.datasets import census
+from dynadp.data.columns import Categorical, Numeric, onto_simplex
+from dynadp.data.datasets import census
+from dynadp.data.schema import Label, Schema
 from dynadp.errors import DeclarationError
-from dynadp.noise import Keyed, System
+from dynadp.mechanisms.centring import private_centre
+from dynadp.mechanisms.entropy import Keyed, System
 
 HATS = Numeric(name="gain", low=0, high=100, encode=("hats",), knots=(0, 10, 100), weight=2.0)
 COLUMNS = (

@@ -6,9 +6,9 @@ from html.parser import HTMLParser
 
 import pytest
 
+from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError
 from dynadp.report import charts
-from dynadp.topology import Topology
 
 ROWS = [
     {"round": n, "series": node, "error": 0.3 / n + 0.01 * p, "disagreement": 0.5**n + 0.001 * p}

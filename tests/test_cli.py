@@ -17,9 +17,9 @@ from click.testing import CliRunner
 from dynadp import errors
 from dynadp.cli import Commands, main
 from dynadp.cli.demo import HETEROGENEITY, ROWS, SILOS, _fresh
-from dynadp.datasets import census
-from dynadp.privacy.ledger import Ledger
-from dynadp.record import load_model, load_run, read_rounds
+from dynadp.data.datasets import census
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.runs.folder import load_model, load_run, read_rounds
 
 DYNADP = Path(sys.executable).parent / "dynadp"
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("PYTHONUNBUFFERED", "FORCE_COLOR")}
@@ -211,7 +211,7 @@ def test_missing_extra_is_said_before_anything_is_written(tmp_path, monkeypatch)
 PRESS = """
 import signal
 from dynadp.cli import main
-from dynadp.record import RunFolder
+from dynadp.runs.folder import RunFolder
 
 def append(self, lines, real=RunFolder.append):
     real(self, lines)

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from dynadp.cli import main
 from dynadp.errors import LedgerError
 from dynadp.privacy.accountant import odds, total, up
-from dynadp.privacy.calibration import dual, primal
 from dynadp.privacy.events import L2Laplace, to_json
-from dynadp.privacy.ledger import Ledger
+from dynadp.privacy.inverse import dual, primal
+from dynadp.privacy.ledger.file import Ledger
 
 AT = "2026-03-01T12:00:00+00:00"
 

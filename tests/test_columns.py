@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadp.columns import Categorical, Numeric
-from dynadp.data import Label, Schema
+from dynadp.data.columns import Categorical, Numeric
+from dynadp.data.schema import Label, Schema
 from dynadp.errors import DataError
 
 LABEL = Label(name="y", negative="no", positive="yes")

@@ -16,26 +16,26 @@ import pytest
 from click.testing import CliRunner
 
 from dynadp import NetworkClassifier
-from dynadp.canonical import digest
+from dynadp._files import digest
 from dynadp.cli import main
-from dynadp.config import load_run_file, load_schema
+from dynadp.data.loading import table
+from dynadp.engines.inbox import Post, Rules
+from dynadp.engines.letters import opened, run_id
+from dynadp.engines.node import differences
 from dynadp.errors import BudgetRefused, Rejected
-from dynadp.jobs import Job
-from dynadp.losses import HuberHinge
-from dynadp.node_file import load_node_file
-from dynadp.perturbation import Dual, Primal
-from dynadp.pki import Identity, public_key
+from dynadp.mechanisms.base import Dual, Primal
 from dynadp.privacy.accountant import total
-from dynadp.privacy.calibration import calibrate
 from dynadp.privacy.events import L2Laplace
-from dynadp.privacy.ledger import Ledger
-from dynadp.record import load_model, load_run, read_rounds
-from dynadp.regularizers import SmoothElasticNet
-from dynadp.runtime.letters import opened, run_id
-from dynadp.runtime.post import Post, Rules
-from dynadp.runtime.protocol import differences
-from dynadp.silo import Silo
-from dynadp.sources import table
+from dynadp.privacy.inverse import calibrate
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.problem.losses import HuberHinge
+from dynadp.problem.regularizers import SmoothElasticNet
+from dynadp.runs.folder import load_model, load_run, read_rounds
+from dynadp.runs.identities import Identity, public_key
+from dynadp.runs.local import Job
+from dynadp.runs.node_file import load_node_file
+from dynadp.runs.run_file import load_run_file, load_schema
+from dynadp.runs.silo import Silo
 
 FIXTURES = Path(__file__).parent / "fixtures"
 FIRST = FIXTURES / "run-v1"  # Algorithm 1, from before run files
@@ -285,7 +285,7 @@ def test_interrupted_simulation_goes_on_to_the_same_model(old):
 def test_plan_is_the_recorded_one_where_libraries_round_otherwise(old, name, monkeypatch):
     folder = old / "trained" / name
     said = load_run(folder)["config"]["plan"]
-    monkeypatch.setattr("dynadp.planner.calibrate", lambda *given: calibrate(*given) * (1 - 1e-13))
+    monkeypatch.setattr("dynadp.planning.planner.calibrate", lambda *given: calibrate(*given) * (1 - 1e-13))
     job = Job.load(old / f"{name}.toml")
     assert list(job.plan().alphas) != said["alphas"]
     plan = job.plan(folder)
@@ -302,7 +302,7 @@ def test_plan_is_the_recorded_one_where_libraries_round_otherwise(old, name, mon
 
 
 def test_plan_of_another_run_is_not_taken(old, monkeypatch):
-    monkeypatch.setattr("dynadp.planner.calibrate", lambda *given: calibrate(*given) * 0.9)
+    monkeypatch.setattr("dynadp.planning.planner.calibrate", lambda *given: calibrate(*given) * 0.9)
     job = Job.load(old / "private.toml")
     other = replace(job.plan(), weights="equal")  # as all were; here nodes are of one size
     assert job.plan(old / "trained" / "private") == other
@@ -310,7 +310,7 @@ def test_plan_of_another_run_is_not_taken(old, monkeypatch):
 
 
 def test_interrupted_run_goes_on_where_libraries_round_otherwise(old, monkeypatch):
-    monkeypatch.setattr("dynadp.planner.calibrate", lambda *given: calibrate(*given) * (1 - 1e-13))
+    monkeypatch.setattr("dynadp.planning.planner.calibrate", lambda *given: calibrate(*given) * (1 - 1e-13))
     result = read("train", old / "interrupted.toml", "--out", old / "trained" / "interrupted", "--resume")
     assert (result["rounds"], result["protected"]) == (20, True)
 

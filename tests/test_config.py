@@ -2,12 +2,12 @@
 
 import pytest
 
-from dynadp.config import load_run_file, load_schema
 from dynadp.errors import ConfigError, DeclarationError, TopologyError
-from dynadp.losses import HuberHinge, Logistic, SmoothedHinge
-from dynadp.node_file import load_node_file
-from dynadp.perturbation import Dual, NoPerturbation, Primal
-from dynadp.regularizers import SmoothElasticNet, SquaredL2
+from dynadp.mechanisms.base import Dual, NoPerturbation, Primal
+from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
+from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
+from dynadp.runs.node_file import load_node_file
+from dynadp.runs.run_file import load_run_file, load_schema
 
 GOOD = """
 [run]

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from dynadp.admm import State
-from dynadp.consensus import Residuals, certify, glance
-from dynadp.losses import Logistic
-from dynadp.objective import Problem
-from dynadp.regularizers import SmoothElasticNet
+from dynadp.consensus.admm import State
+from dynadp.consensus.residuals import Residuals, certify, glance
+from dynadp.problem.losses import Logistic
+from dynadp.problem.objective import Problem
+from dynadp.problem.regularizers import SmoothElasticNet
 
 
 @pytest.fixture(scope="module")

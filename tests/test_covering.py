@@ -8,26 +8,26 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dynadp import admm
-from dynadp.arrays import column_spans, dot_roundings
-from dynadp.blocks import CodedBlock, Features, Group
-from dynadp.data import Shard
+from dynadp._arrays import column_spans, dot_roundings
+from dynadp.consensus import admm
+from dynadp.consensus.releases import Releases, Sender
+from dynadp.consensus.steps import Steps
+from dynadp.consensus.topology import Topology
+from dynadp.data.row_blocks import CodedBlock, Features, Group
+from dynadp.data.schema import Shard
+from dynadp.engines.journal import Books
+from dynadp.engines.simulation import simulate
 from dynadp.errors import BudgetRefused, DeclarationError, NotCertified
-from dynadp.losses import HuberHinge, Logistic, SmoothedHinge
-from dynadp.noise import Keyed
-from dynadp.objective import Problem, Terms
-from dynadp.perturbation import Dual, Primal
-from dynadp.planner import plan, releases_of
-from dynadp.privacy.filter import Cap
-from dynadp.privacy.ledger import Ledger
-from dynadp.privacy.schedule import geometric, per_node
-from dynadp.regularizers import SmoothElasticNet, SquaredL2
-from dynadp.runtime.books import Books
-from dynadp.runtime.releases import Releases, Sender
-from dynadp.runtime.simulation import simulate
-from dynadp.runtime.steps import Steps
-from dynadp.solvers import longest, solve
-from dynadp.topology import Topology
+from dynadp.mechanisms.base import Dual, Primal
+from dynadp.mechanisms.entropy import Keyed
+from dynadp.planning.planner import plan, releases_of
+from dynadp.privacy.cap import Cap
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.privacy.schedules import geometric, per_node
+from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
+from dynadp.problem.objective import Problem, Terms
+from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
+from dynadp.problem.solver import longest, solve
 
 PAIR = Topology.family("path", 2)
 AT = "2026-03-01T12:00:00+00:00"

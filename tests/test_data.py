@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csc_array, csr_array, issparse
 
-from dynadp.columns import Categorical, Numeric
-from dynadp.data import Label, Schema, Shard, check_shards
+from dynadp.data.columns import Categorical, Numeric
+from dynadp.data.schema import Label, Schema, Shard, check_shards
 from dynadp.errors import DataError, DeclarationError
 
 NAN = float("nan")

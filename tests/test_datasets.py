@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from dynadp import datasets
-from dynadp.datasets import adult, adult_schema, census, census_schema, partition
+from dynadp.data import datasets
+from dynadp.data.datasets import adult, adult_schema, census, census_schema, partition
 from dynadp.errors import DatasetError, DeclarationError, DynadpError
 
 # ---------------------------------------------------------------------------------------------------------------- Adult

@@ -21,9 +21,11 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dynadp
-from dynadp.columns import Numeric
-from dynadp.data import Label, Schema, Shard
-from dynadp.datasets import census
+from dynadp.consensus.topology import Topology
+from dynadp.data.columns import Numeric
+from dynadp.data.datasets import census
+from dynadp.data.schema import Label, Schema, Shard
+from dynadp.engines.simulation import simulate
 from dynadp.errors import (
     BudgetRefused,
     CellError,
@@ -35,21 +37,19 @@ from dynadp.errors import (
     SeededRefused,
     TopologyError,
 )
-from dynadp.estimators import NetworkClassifier
-from dynadp.losses import HuberHinge, Logistic
-from dynadp.noise import Keyed
-from dynadp.perturbation import Primal
-from dynadp.planner import Constants, plan
+from dynadp.estimators.classifier import NetworkClassifier
+from dynadp.estimators.inputs import bounded
+from dynadp.estimators.one_vs_rest import shared, solve
+from dynadp.mechanisms.base import Primal
+from dynadp.mechanisms.entropy import Keyed
+from dynadp.planning.planner import Constants, plan
 from dynadp.privacy.accountant import network
-from dynadp.privacy.filter import Cap
-from dynadp.privacy.ledger import Ledger
-from dynadp.privacy.schedule import linear
-from dynadp.problems import shared, solve
-from dynadp.regularizers import SmoothElasticNet
-from dynadp.rows import bounded
-from dynadp.runtime.simulation import simulate
-from dynadp.topology import Topology
-from dynadp.training import train
+from dynadp.privacy.cap import Cap
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.privacy.schedules import linear
+from dynadp.problem.losses import HuberHinge, Logistic
+from dynadp.problem.regularizers import SmoothElasticNet
+from dynadp.runs.training import train
 
 AT = "2026-03-01T12:00:00+00:00"
 SEEDED = {"delta": 1e-5, "data_norm": 4.0, "random_state": 0}
@@ -699,9 +699,10 @@ def test_a_fit_that_fails_gives_back_what_it_reserved(tmp_path, monkeypatch):
     with pytest.raises(CellError, match="row 299: the value is not a number"):
         model.fit(bad, y)
     with monkeypatch.context() as broken:  # a failure after the reservation, before anything is released
-        broken.setattr("dynadp.estimators.solve", lambda *_, **__: (_ for _ in ()).throw(NotCertified("not today")))
+        broken.setattr("dynadp.estimators.classifier.solve", lambda *_, **__: (_ for _ in ()).throw(NotCertified("not today")))
         broken.setattr(
-            "dynadp.estimators.NetworkClassifier._centre", lambda self, *_: setattr(self, "schema_", self.schema) or ()
+            "dynadp.estimators.classifier.NetworkClassifier._centre",
+            lambda self, *_: setattr(self, "schema_", self.schema) or (),
         )
         with pytest.raises(NotCertified):
             model.fit(X, y)

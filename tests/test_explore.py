@@ -15,26 +15,26 @@ import anyio
 import numpy as np
 import pytest
 
-from dynadp.config import load_run_file
+from dynadp._intervals import wilson
+from dynadp.consensus.topology import Topology
 from dynadp.errors import ConfigError, DeclarationError
-from dynadp.intervals import wilson
-from dynadp.planner import plan
+from dynadp.planning.planner import plan
 from dynadp.privacy.accountant import network, odds
-from dynadp.record import RunFolder
-from dynadp.report import advice as advice_module
 from dynadp.report import figures
-from dynadp.report import server as server_module
-from dynadp.report import setting as setting_module
-from dynadp.report import trials as trials_module
-from dynadp.report.advice import Advice
-from dynadp.report.budget import purse
-from dynadp.report.server import HEADERS, Explorer, application
-from dynadp.report.serving import explorer, serve, token_of
-from dynadp.report.setting import Setting
-from dynadp.report.story import Story
-from dynadp.report.watch import Watch
-from dynadp.topology import Topology
-from dynadp.tradeoff import PrivacyUtility
+from dynadp.report.budgets import purse
+from dynadp.report.explore import advice as advice_module
+from dynadp.report.explore import app as server_module
+from dynadp.report.explore import setting as setting_module
+from dynadp.report.explore import trials as trials_module
+from dynadp.report.explore.advice import Advice
+from dynadp.report.explore.app import HEADERS, Explorer, application
+from dynadp.report.explore.serve import explorer, serve, token_of
+from dynadp.report.explore.setting import Setting
+from dynadp.report.explore.watch import Watch
+from dynadp.report.record_view import Story
+from dynadp.research.tradeoff import PrivacyUtility
+from dynadp.runs.folder import RunFolder
+from dynadp.runs.run_file import load_run_file
 from test_report import NODES, dynadp, make_job, make_network, make_run
 
 TOKEN, HOST = "a-token-of-enough-letters", "127.0.0.1:8317"
@@ -675,7 +675,7 @@ def test_the_command_prints_the_address_and_opens_it(run, tmp_path, monkeypatch)
         ready(f"http://127.0.0.1:{port}/{token}/")
         return came
 
-    monkeypatch.setattr("dynadp.report.serving.serve", serve)
+    monkeypatch.setattr("dynadp.report.explore.serve.serve", serve)
     came = signal.SIGINT
     line = ["explore", run, "--port", 8400, "--token-file", tmp_path / "token"]
     result = dynadp(*line)

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from dynadp.errors import DeclarationError
 from dynadp.privacy.accountant import total
-from dynadp.privacy.calibration import calibrate, dual, primal
+from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace
-from dynadp.privacy.filter import Cap
+from dynadp.privacy.inverse import calibrate, dual, primal
 
 
 def loss_of(alpha, d, rng):

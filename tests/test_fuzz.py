@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dynadp.config import load_run_file, load_schema
+from dynadp.data.readers import source
 from dynadp.errors import ConfigError, DataError, DeclarationError, LedgerError, RecordError
-from dynadp.node_file import load_node_file
+from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace
-from dynadp.privacy.filter import Cap
-from dynadp.privacy.ledger import Ledger
-from dynadp.record import load_model, load_run, read_rounds
-from dynadp.sources import source
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.runs.folder import load_model, load_run, read_rounds
+from dynadp.runs.node_file import load_node_file
+from dynadp.runs.run_file import load_run_file, load_schema
 
 AT = "2026-03-01T12:00:00+00:00"
 SECRET = "Zebra77Cell"

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from dynadp.datasets import census
+from dynadp.consensus.topology import Topology
+from dynadp.data.datasets import census
+from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
-from dynadp.losses import HuberHinge, Logistic, SmoothedHinge
-from dynadp.noise import Keyed, Sweep, l2_laplace
-from dynadp.perturbation import Dual, Primal
-from dynadp.regularizers import SmoothElasticNet
-from dynadp.runtime.simulation import simulate
-from dynadp.topology import Topology
+from dynadp.mechanisms.base import Dual, Primal
+from dynadp.mechanisms.entropy import Keyed, Sweep, l2_laplace
+from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
+from dynadp.problem.regularizers import SmoothElasticNet
 
 RING = Topology.family("ring", 5)
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from dynadp._intervals import Z, band, standard_error, wilson
 from dynadp.errors import DeclarationError
-from dynadp.intervals import Z, band, standard_error, wilson
 
 
 def test_wilson_solves_its_equation():

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from dynadp._intervals import wilson
 from dynadp.cli import main
-from dynadp.config import load_schema
-from dynadp.datasets import census
-from dynadp.intervals import wilson
-from dynadp.jobs import Job, predictions
-from dynadp.privacy.ledger import Ledger
-from dynadp.record import load_model, load_run, read_rounds
+from dynadp.data.datasets import census
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.runs.folder import load_model, load_run, read_rounds
+from dynadp.runs.local import Job, predictions
+from dynadp.runs.run_file import load_schema
 
 NODES = ("north", "south", "west")
 DYNADP = Path(sys.executable).with_name("dynadp")
@@ -521,7 +521,7 @@ def test_a_failure_after_the_last_round_is_resumed(place, monkeypatch):
     """Everything is entered and closed, but the model could not be written: it is made again from the ledgers."""
     caps()
     monkeypatch.setattr(
-        "dynadp.record.RunFolder.finish", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left", "model"))
+        "dynadp.runs.folder.RunFolder.finish", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left", "model"))
     )
     failed = dynadp("train run.toml")
     assert failed.exit_code == 1
@@ -545,7 +545,7 @@ def test_a_folder_of_the_users_is_left_alone(place):
 def test_one_process_at_a_time_works_on_a_run(place):
     from contextlib import ExitStack
 
-    from dynadp.jobs import hold
+    from dynadp.runs.local import hold
 
     Path("run.toml").write_text(ALPHA.replace("rounds = 60", "rounds = 3"))
     answer("train run.toml --json")

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.special import betaln, gammaln, ive, kve, logsumexp, roots_genlaguerre, roots_jacobi
 
 from contracts.law import ORDERS, LawContract
-from dynadp.privacy import laws
+from dynadp.privacy import distributions as laws
+from dynadp.privacy.distributions import ERROR, Jacobian, Pure, Shift, law_of, rounded_up
 from dynadp.privacy.events import DualPerturbation, L2Laplace
-from dynadp.privacy.laws import ERROR, Jacobian, Pure, Shift, law_of, rounded_up
 
 
 class TestPure(LawContract):

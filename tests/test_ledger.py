@@ -25,9 +25,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dynadp.errors import BudgetRefused, DeclarationError, LedgerDamaged, LedgerError, SeededRefused
+from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import DualPerturbation, L2Laplace
-from dynadp.privacy.filter import Cap
-from dynadp.privacy.ledger import _SCHEMA, APPLICATION, Entry, Ledger
+from dynadp.privacy.ledger.file import _SCHEMA, APPLICATION, Ledger
+from dynadp.privacy.ledger.rules import Entry
 from ledger_worker import ACTIONS, STAMP, message, plan
 
 WORKER = str(Path(__file__).with_name("ledger_worker.py"))

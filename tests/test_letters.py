@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dynadp.engines.inbox import Grid, Post, Rules, for_all
+from dynadp.engines.letters import KINDS, Letter, opened, run_id
 from dynadp.errors import RecordError, Rejected
-from dynadp.runtime.letters import KINDS, Letter, opened, run_id
-from dynadp.runtime.post import Grid, Post, Rules, for_all
 
 NAMES = ("north", "south", "St. Mary's Köln", "west")  # a path: west is no neighbour of north
 KEYS = {name: Ed25519PrivateKey.from_private_bytes(run_id(name)) for name in NAMES}
@@ -319,9 +319,9 @@ def test_a_letter_that_another_wrote_into_the_file_is_here_once_it_is_offered(po
 
 
 def test_a_letter_is_checked_when_it_comes_in_and_again_when_it_comes_from_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("dynadp.runtime.post._UNREAD", 1)
+    monkeypatch.setattr("dynadp.engines.inbox._UNREAD", 1)
     path, checked = tmp_path / "letters.sqlite", []
-    monkeypatch.setattr("dynadp.runtime.post.opened", lambda data, keys: (checked.append(1), opened(data, keys))[1])
+    monkeypatch.setattr("dynadp.engines.inbox.opened", lambda data, keys: (checked.append(1), opened(data, keys))[1])
     office = Post(path, rules(), KEYS["north"])
     office.offer(SEALED, "south")
     office.offer(letter(n=1), "south")  # one too many to be held in memory

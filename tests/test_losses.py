@@ -6,7 +6,7 @@ import pytest
 
 from contracts.loss import LossContract
 from dynadp.errors import DeclarationError, LossError
-from dynadp.losses import HuberHinge, Logistic, Loss, SmoothedHinge, check_loss
+from dynadp.problem.losses import HuberHinge, Logistic, Loss, SmoothedHinge, check_loss
 from reference import losses as reference_losses
 
 

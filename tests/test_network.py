@@ -10,9 +10,9 @@ import sys
 import numpy as np
 import pytest
 
+from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace
-from dynadp.privacy.filter import Cap
-from dynadp.privacy.ledger import Ledger
+from dynadp.privacy.ledger.file import Ledger
 from networks import LONG, Network, dynadp, end_group, ended, typed, until
 
 ROUNDS = 150  # enough that a run can be stopped on its way, which is seen twice a second

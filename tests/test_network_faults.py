@@ -21,12 +21,12 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from dynadp import pki
-from dynadp.canonical import digest
-from dynadp.datasets import census_schema
-from dynadp.objective import stack_rows
-from dynadp.runtime.letters import Letter, run_id
-from dynadp.sources import shard
+from dynadp._files import digest
+from dynadp.data.datasets import census_schema
+from dynadp.data.loading import shard
+from dynadp.engines.letters import Letter, run_id
+from dynadp.problem.objective import stack_rows
+from dynadp.runs import identities as pki
 from networks import (
     ALPHA,
     EPSILON,

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import zenoh
 
-from dynadp import pki
-from dynadp.canonical import digest
-from dynadp.runtime.letters import Letter, run_id
-from dynadp.runtime.zenoh import Site, relay
+from dynadp._files import digest
+from dynadp.engines.letters import Letter, run_id
+from dynadp.engines.zenoh.links import Site, relay
+from dynadp.runs import identities as pki
 from networks import (
     DYNADP,
     EPSILON,

@@ -10,7 +10,7 @@ from randomgen.wrapper import UserBitGenerator
 from scipy import stats
 
 from dynadp.errors import DeclarationError
-from dynadp.noise import InTurn, Keyed, Sweep, System, grid_step, l2_laplace, to_grid
+from dynadp.mechanisms.entropy import InTurn, Keyed, Sweep, System, grid_step, l2_laplace, to_grid
 
 KEYS = st.tuples(st.integers(0, 2**70), st.text(max_size=5), st.text(max_size=5), st.integers(0, 2**32), st.integers(0, 2**32))
 KEY = (7, "dual", "north", 3, 2)

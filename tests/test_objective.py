@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from dynadp import objective
 from dynadp.errors import DeclarationError
-from dynadp.losses import HuberHinge, Logistic
-from dynadp.objective import DenseRows, Problem, SparseRows, faster_storage, stack_rows
-from dynadp.regularizers import SmoothElasticNet, SquaredL2
+from dynadp.problem import objective
+from dynadp.problem.losses import HuberHinge, Logistic
+from dynadp.problem.objective import DenseRows, Problem, SparseRows, faster_storage, stack_rows
+from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
 
 
 def blocks(counts, d, seed=0, density=0.5):

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from contracts.perturbation import PerturbationContract
-from dynadp import admm
+from dynadp.consensus import admm
 from dynadp.errors import DeclarationError
-from dynadp.losses import HuberHinge, Logistic, SmoothedHinge
-from dynadp.noise import Keyed
-from dynadp.objective import Problem
-from dynadp.perturbation import Dual, NoPerturbation, Primal, Public
-from dynadp.regularizers import SmoothElasticNet, SquaredL2
-from dynadp.solvers import default_gamma
+from dynadp.mechanisms.base import Dual, NoPerturbation, Primal, Public
+from dynadp.mechanisms.entropy import Keyed
+from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
+from dynadp.problem.objective import Problem
+from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
+from dynadp.problem.solver import default_gamma
 
 
 class TestDual(PerturbationContract):

@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from dynadp import pki
 from dynadp.cli import main
 from dynadp.errors import IdentityError
-from dynadp.pki import (
+from dynadp.runs import identities as pki
+from dynadp.runs.identities import (
     Identity,
     make_authority,
     make_node,

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError
-from dynadp.planner import Constants, gaussian_mu, plan
+from dynadp.planning.planner import Constants, gaussian_mu, plan
 from dynadp.privacy.accountant import network, totals, up
-from dynadp.topology import Topology
 
 RING = Topology.family("ring", 5)
 

@@ -3,21 +3,21 @@
 import numpy as np
 import pytest
 
-from dynadp import admm
-from dynadp.data import Shard
-from dynadp.datasets import census, partition
+from dynadp.consensus import admm
+from dynadp.consensus.acceleration import Acceleration
+from dynadp.consensus.topology import Topology
+from dynadp.data.datasets import census, partition
+from dynadp.data.schema import Shard
+from dynadp.engines.simulation import _alphas, neighbour_sums, simulate
 from dynadp.errors import DeclarationError, NotCertified
-from dynadp.losses import Logistic
-from dynadp.noise import Keyed, System
-from dynadp.objective import Problem
-from dynadp.perturbation import Dual, Primal
+from dynadp.mechanisms.base import Dual, Primal
+from dynadp.mechanisms.entropy import Keyed, System
 from dynadp.privacy.accountant import network
-from dynadp.privacy.schedule import constant, geometric, per_node
-from dynadp.regularizers import SquaredL2
-from dynadp.runtime.acceleration import Acceleration
-from dynadp.runtime.simulation import _alphas, neighbour_sums, simulate
-from dynadp.solvers import default_gamma
-from dynadp.topology import Topology
+from dynadp.privacy.schedules import constant, geometric, per_node
+from dynadp.problem.losses import Logistic
+from dynadp.problem.objective import Problem
+from dynadp.problem.regularizers import SquaredL2
+from dynadp.problem.solver import default_gamma
 
 RING = Topology.family("ring", 5)
 MECHANISMS = [Dual(), Dual(split="paper"), Primal(), Primal(own="paper"), Primal(final=0.5)]
@@ -80,7 +80,7 @@ def test_public_numbers_do_not_change_with_a_row(shards, mechanism):
 
 def test_a_solver_that_stops_early_fails_the_round_and_releases_nothing(shards, monkeypatch):
     messages = []
-    monkeypatch.setattr("dynadp.runtime.steps.PATIENT", 1)
+    monkeypatch.setattr("dynadp.consensus.steps.PATIENT", 1)
     with pytest.raises(NotCertified, match="nothing is released"):
         simulate(
             shards, RING, mechanism=Primal(), schedule=1.0, draws=System(),

@@ -27,25 +27,25 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dynadp.data import Schema
-from dynadp.datasets import census
+from dynadp.consensus.topology import Topology
+from dynadp.data.datasets import census
+from dynadp.data.loading import count, shard
+from dynadp.data.schema import Schema
+from dynadp.engines.inbox import Post, Rules, for_all
+from dynadp.engines.journal import Books, MessageFolder
+from dynadp.engines.letters import Letter, opened, run_id
+from dynadp.engines.node import Part, differences, take_part
+from dynadp.engines.simulation import simulate
+from dynadp.engines.zenoh.links import Links, Site
 from dynadp.errors import BudgetRefused, ConfigError, DataError, DeclarationError, LedgerDamaged, Rejected
-from dynadp.noise import Keyed
-from dynadp.perturbation import Dual, Primal
-from dynadp.pki import make_authority, make_node
-from dynadp.planner import Constants, Plan, plan
-from dynadp.privacy.filter import Cap
-from dynadp.privacy.ledger import Ledger
-from dynadp.runtime.books import Books, MessageFolder
-from dynadp.runtime.letters import Letter, opened, run_id
-from dynadp.runtime.post import Post, Rules, for_all
-from dynadp.runtime.protocol import Part, differences, take_part
-from dynadp.runtime.simulation import simulate
-from dynadp.runtime.zenoh import Links, Site
-from dynadp.silo import Silo
-from dynadp.sources import count, shard
-from dynadp.topology import Topology
-from dynadp.training import train
+from dynadp.mechanisms.base import Dual, Primal
+from dynadp.mechanisms.entropy import Keyed
+from dynadp.planning.planner import Constants, Plan, plan
+from dynadp.privacy.cap import Cap
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.runs.identities import make_authority, make_node
+from dynadp.runs.silo import Silo
+from dynadp.runs.training import train
 
 EPSILON, DELTA, SEED = 2.0, 1e-5, 7
 STAMP = {"who": "test", "at": "2026-03-01T12:00:00+00:00"}

@@ -30,21 +30,21 @@ from click.testing import CliRunner
 
 from dynadp import Topology
 from dynadp.cli import main
-from dynadp.clusters import ClusterJob
-from dynadp.data import Schema
-from dynadp.datasets import census, census_schema
+from dynadp.data.datasets import census, census_schema
+from dynadp.data.schema import Schema
+from dynadp.engines.ray.pool import cluster, spread
+from dynadp.engines.ray.spec import Checksum, Fenced
 from dynadp.errors import BudgetRefused, ConfigError, DataError, DeclarationError, RecordError
-from dynadp.jobs import Job
-from dynadp.noise import Keyed
+from dynadp.mechanisms.entropy import Keyed
+from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace
-from dynadp.privacy.filter import Cap
-from dynadp.privacy.ledger import Ledger
-from dynadp.record import load_model, read_rounds
-from dynadp.report.setting import Setting
-from dynadp.report.trials import tried
-from dynadp.runtime.orders import Checksum, Fenced
-from dynadp.runtime.ray import cluster, spread
-from dynadp.sweeps import compare_schedules, here
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.report.explore.setting import Setting
+from dynadp.report.explore.trials import tried
+from dynadp.research.sweeps import compare_schedules, here
+from dynadp.runs.cluster import ClusterJob
+from dynadp.runs.folder import load_model, read_rounds
+from dynadp.runs.local import Job
 
 NAMES = ("north", "south", "west", "east", "centre")
 SMALL = ("age", "schooling", "hours", "sex", "status")
@@ -293,9 +293,9 @@ class Pretended:
 def pretended(monkeypatch):
     made = Pretended()
     monkeypatch.setitem(sys.modules, "ray", made)
-    monkeypatch.setattr("dynadp.runtime.crew._AGAIN", 0.05)
-    monkeypatch.setattr("dynadp.runtime.crew._RARELY", 0.2)
-    monkeypatch.setattr("dynadp.runtime.crew._DWELL", 0.01)
+    monkeypatch.setattr("dynadp.engines.ray.actor._AGAIN", 0.05)
+    monkeypatch.setattr("dynadp.engines.ray.actor._RARELY", 0.2)
+    monkeypatch.setattr("dynadp.engines.ray.actor._DWELL", 0.01)
     yield made
     made.pool.shutdown(wait=False, cancel_futures=True)
 
@@ -506,8 +506,8 @@ def test_rows_in_one_file_do_not_travel(tmp_path, pretended):
 
 def test_another_version_on_a_host_is_refused(tmp_path, pretended, monkeypatch):
     file = make(tmp_path)
-    monkeypatch.setattr("dynadp.runtime.ray.version", lambda name: "0.1.0")
-    monkeypatch.setattr("dynadp.runtime.crew.version", lambda name: "0.2.0")
+    monkeypatch.setattr("dynadp.engines.ray.pool.version", lambda name: "0.1.0")
+    monkeypatch.setattr("dynadp.engines.ray.actor.version", lambda name: "0.2.0")
     with pytest.raises(ConfigError, match=r"has dynadp 0\.2\.0, the driver 0\.1\.0"):
         run(file)
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dynadp.datasets import census
+from dynadp.data.datasets import census
 from dynadp.errors import DeclarationError
-from dynadp.recommendation import fit_points, recommend
-from dynadp.report.advice import Advice
-from dynadp.report.setting import Setting
-from dynadp.tradeoff import PrivacyUtility, design, fit_loss
+from dynadp.report.explore.advice import Advice
+from dynadp.report.explore.setting import Setting
+from dynadp.research.recommendation import fit_points, recommend
+from dynadp.research.tradeoff import PrivacyUtility, design, fit_loss
 from test_jobs import ALPHA, INIT, NODES, dynadp, write_csv
 
 U = PrivacyUtility()

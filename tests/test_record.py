@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadp.canonical import digest
-from dynadp.columns import Categorical, Numeric
-from dynadp.data import Label, Schema
+from dynadp._files import digest, write_whole
+from dynadp.data.columns import Categorical, Numeric
+from dynadp.data.schema import Label, Schema
 from dynadp.errors import DynadpError, RecordError
-from dynadp.record import Model, RunFolder, load_model, load_run, read_rounds, write_whole
+from dynadp.runs.folder import Model, RunFolder, load_model, load_run, read_rounds
 
 FIXTURE = Path(__file__).parent / "fixtures" / "run-v1"
 COLUMNS = (Numeric(name="age", low=0, high=100), Categorical(name="trade", values=("craft", "sales")))

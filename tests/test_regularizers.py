@@ -3,13 +3,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadp.datasets import census
+from dynadp.consensus.topology import Topology
+from dynadp.data.datasets import census
+from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
-from dynadp.noise import Keyed
-from dynadp.perturbation import Primal
-from dynadp.regularizers import SmoothElasticNet, SquaredL2, check_regularizer
-from dynadp.runtime.simulation import simulate
-from dynadp.topology import Topology
+from dynadp.mechanisms.base import Primal
+from dynadp.mechanisms.entropy import Keyed
+from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2, check_regularizer
 from reference import regularizers as reference_regularizers
 
 ALL = [SquaredL2(), SmoothElasticNet(), SmoothElasticNet(l1=5.0, scale=0.01)]

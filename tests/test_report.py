@@ -11,21 +11,21 @@ import pytest
 from click.testing import CliRunner
 
 from dynadp.cli import main
-from dynadp.datasets import census
+from dynadp.consensus.topology import Topology
+from dynadp.data.datasets import census
+from dynadp.engines.journal import now
 from dynadp.errors import RecordError
-from dynadp.planner import plan
+from dynadp.planning.planner import plan
 from dynadp.privacy.accountant import network, odds, totals, up
-from dynadp.privacy.ledger import Ledger
-from dynadp.record import RunFolder, load_model, load_run
-from dynadp.report.budget import Purse, agreed, figures, ledger_files, over_rounds, purses
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.report.budgets import Purse, agreed, figures, ledger_files, over_rounds, purses
 from dynadp.report.drawing import drawing, places
+from dynadp.report.explore.setting import Setting
 from dynadp.report.page import guarantee, report
-from dynadp.report.rounds import Rounds, thinned
-from dynadp.report.setting import Setting
+from dynadp.report.progress import Rounds, thinned
+from dynadp.report.record_view import Story
 from dynadp.report.states import LOOKS, State, states
-from dynadp.report.story import Story
-from dynadp.runtime.books import now
-from dynadp.topology import Topology
+from dynadp.runs.folder import RunFolder, load_model, load_run
 
 NODES = ("north", "south", "west")
 COLUMNS = (
@@ -423,7 +423,7 @@ def _change(run, **fields):
 
 
 def _rewrite(run, change):
-    from dynadp.canonical import digest
+    from dynadp._files import digest
 
     told = json.loads((run / "run.json").read_text())
     change(told["config"])

@@ -7,21 +7,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dynadp import reproduce as module
-from dynadp.claims import FAILS, HOLDS, claims, judge, page
+from dynadp._intervals import wilson
 from dynadp.cli.reproduce import run_reproduce
-from dynadp.datasets import census, partition
+from dynadp.consensus.topology import Topology
+from dynadp.data.datasets import census, partition
+from dynadp.engines.simulation import simulate
 from dynadp.errors import DatasetError, RecordError
-from dynadp.intervals import wilson
-from dynadp.losses import Logistic
-from dynadp.noise import Keyed
-from dynadp.perturbation import Primal
+from dynadp.mechanisms.base import Primal
+from dynadp.mechanisms.entropy import Keyed
 from dynadp.privacy.accountant import network, total
-from dynadp.privacy.calibration import primal
-from dynadp.reproduce import DVP, FULL, PRINTED, PUBLIC, QUICK, Bench, Settings, load, reproduce
-from dynadp.runtime.simulation import simulate
-from dynadp.topology import Topology
-from dynadp.tradeoff import PrivacyUtility
+from dynadp.privacy.inverse import primal
+from dynadp.problem.losses import Logistic
+from dynadp.research import reproduction as module
+from dynadp.research.claims import FAILS, HOLDS, claims, judge, page
+from dynadp.research.reproduction import DVP, FULL, PRINTED, PUBLIC, QUICK, Bench, Settings, load, reproduce
+from dynadp.research.tradeoff import PrivacyUtility
 
 TINY = Settings(
     draws=3, rounds=5, shown=(0.05, 0.5), alphas=(0.05, 0.2, 0.5, 1.0), rhos=(1e-4, 1e-1), rho_draws=2, rho_rounds=3,

@@ -6,7 +6,7 @@ import pytest
 from dynadp.errors import DeclarationError
 from dynadp.privacy import events
 from dynadp.privacy.events import DualPerturbation, L2Laplace
-from dynadp.privacy.schedule import Schedule, by_rule, constant, from_file, geometric, linear, per_node
+from dynadp.privacy.schedules import Schedule, by_rule, constant, from_file, geometric, linear, per_node
 
 NODES = ("a", "b")
 

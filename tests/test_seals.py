@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dynadp.columns import Categorical, Numeric
-from dynadp.data import Label, Schema
+from dynadp.data.columns import Categorical, Numeric
+from dynadp.data.readers import source
+from dynadp.data.schema import Label, Schema
+from dynadp.data.seals import Seal, sealed
 from dynadp.errors import DataError, RecordError
-from dynadp.jobs import Job
-from dynadp.privacy.ledger import Ledger
-from dynadp.runtime.seals import Seal, sealed
-from dynadp.sources import source
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.runs.local import Job
 from test_ray import Stop, make
 
 KEY = bytes(32)
@@ -75,8 +75,8 @@ def test_another_key_gives_another_seal():
 
 def test_batches_do_not_show_in_the_seal(monkeypatch):
     whole = sealed(SCHEMA, ROWS, KEY)
-    monkeypatch.setattr("dynadp.runtime.seals._BATCH", 3)
-    monkeypatch.setattr("dynadp.runtime.seals._MOST", 1)
+    monkeypatch.setattr("dynadp.data.seals._BATCH", 3)
+    monkeypatch.setattr("dynadp.data.seals._MOST", 1)
     assert sealed(SCHEMA, ROWS, KEY) == whole
 
 

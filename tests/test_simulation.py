@@ -4,16 +4,16 @@ import itertools
 import numpy as np
 import pytest
 
-from dynadp.consensus import certify
-from dynadp.data import Shard
-from dynadp.datasets import census, partition
+from dynadp.consensus.acceleration import Acceleration, Accelerator
+from dynadp.consensus.residuals import certify
+from dynadp.consensus.topology import FAMILIES, Topology
+from dynadp.data.datasets import census, partition
+from dynadp.data.schema import Shard
+from dynadp.engines.simulation import default_eta, simulate
 from dynadp.errors import DataError, DeclarationError, LossError, NotCertified
-from dynadp.losses import HuberHinge, Logistic, SmoothedHinge
-from dynadp.objective import Problem
-from dynadp.regularizers import SmoothElasticNet, SquaredL2
-from dynadp.runtime.acceleration import Acceleration, Accelerator
-from dynadp.runtime.simulation import default_eta, simulate
-from dynadp.topology import FAMILIES, Topology
+from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
+from dynadp.problem.objective import Problem
+from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
 from reference import centralised_optimum
 
 LOSSES = [Logistic(), Logistic(margin=3.0), HuberHinge(), SmoothedHinge()]

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from dynadp import solvers
 from dynadp.errors import NotCertified
-from dynadp.losses import HuberHinge, Logistic, SmoothedHinge
-from dynadp.objective import Problem
-from dynadp.regularizers import SmoothElasticNet, SquaredL2
-from dynadp.solvers import Factor, certificate, default_gamma, rounding, rounding_error, solve
+from dynadp.problem import solver as solvers
+from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
+from dynadp.problem.objective import Problem
+from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
+from dynadp.problem.solver import Factor, certificate, default_gamma, rounding, rounding_error, solve
 from reference import losses, regularizers
 
 

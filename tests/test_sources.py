@@ -19,23 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import coo_array, csr_array, csr_matrix, issparse
 
-from dynadp import readers
-from dynadp.columns import Categorical, Numeric
-from dynadp.data import Label, Schema
-from dynadp.datasets import census
+from dynadp.data import readers
+from dynadp.data.columns import Categorical, Numeric
+from dynadp.data.datasets import census
+from dynadp.data.loading import count, kept_batches, matrix_shard, shard, split, split_tables, svmlight_shard, table
+from dynadp.data.readers import source
+from dynadp.data.schema import Label, Schema
 from dynadp.errors import CellError, DataError, DatasetError, DeclarationError
-from dynadp.sources import (
-    count,
-    kept_batches,
-    matrix_shard,
-    shard,
-    source,
-    split,
-    split_tables,
-    svmlight_shard,
-    table,
-)
-from dynadp.streamed import StreamedShard
+from dynadp.problem.streamed import StreamedShard
 
 SECRET = "SECRET-CELL"
 NUMBERS = ("age", "schooling", "hours", "gain")
@@ -529,7 +520,7 @@ def script(text, *args, home=None):
 
 def test_importing_sources_imports_no_reader():
     heavy = "{'duckdb', 'narwhals', 'pandas', 'polars', 'pyarrow', 'sklearn'}"
-    assert script(f"import sys, dynadp.sources; print({heavy} & set(sys.modules) or 'none')") == ["none"]
+    assert script(f"import sys, dynadp.data.loading; print({heavy} & set(sys.modules) or 'none')") == ["none"]
 
 
 def test_reading_files_needs_neither_pandas_nor_arrow_and_leaves_nothing_at_home(tmp_path):
@@ -537,7 +528,7 @@ def test_reading_files_needs_neither_pandas_nor_arrow_and_leaves_nothing_at_home
     home.mkdir()
     text = (
         "import sys; sys.modules.update(pandas=None, pyarrow=None, polars=None)\n"
-        "from dynadp.sources import source\n"
+        "from dynadp.data.loading import source\n"
         "for path in sys.argv[1:]: print(sum(len(batch['age']) for batch in source(path).batches(['age', 'trade'], 64)))"
     )
     assert script(text, path, parquet(tmp_path), home=home) == ["300", "300"]
@@ -546,8 +537,8 @@ def test_reading_files_needs_neither_pandas_nor_arrow_and_leaves_nothing_at_home
 
 PEAK = """
 import sys
-from dynadp.datasets import census_schema
-from dynadp.sources import shard, table
+from dynadp.data.datasets import census_schema
+from dynadp.data.loading import shard, table
 schema = census_schema()
 path, small, how = sys.argv[1:]
 def peak():

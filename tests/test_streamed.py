@@ -17,35 +17,35 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadp import encoding
-from dynadp import streamed as streamed_module
-from dynadp.blocks import CodedBlock, StoredBlock
-from dynadp.coded import rows_at_once
-from dynadp.columns import Categorical, Numeric
-from dynadp.config import load_run_file
-from dynadp.data import Label, Schema, Shard
-from dynadp.datasets import census
-from dynadp.encoding import Blocks
+from dynadp.consensus.acceleration import Acceleration
+from dynadp.consensus.topology import Topology
+from dynadp.data import encoding
+from dynadp.data.columns import Categorical, Numeric
+from dynadp.data.datasets import census
+from dynadp.data.encoding import Blocks
+from dynadp.data.loading import count, feature_sums, shard, validate
+from dynadp.data.readers import LEAST_MEMORY, source
+from dynadp.data.row_blocks import CodedBlock, StoredBlock
+from dynadp.data.schema import Label, Schema, Shard
+from dynadp.data.streaming import rows_at_once
+from dynadp.engines.inbox import Post, Rules
+from dynadp.engines.journal import MessageFolder
+from dynadp.engines.letters import run_id
+from dynadp.engines.node import Part, take_part
+from dynadp.engines.simulation import simulate
 from dynadp.errors import CellError, ConfigError, DataError, DeclarationError, NotCertified
-from dynadp.jobs import Job
-from dynadp.losses import HuberHinge, Logistic
-from dynadp.node_file import load_node_file
-from dynadp.noise import Keyed
-from dynadp.objective import Problem
-from dynadp.perturbation import Dual, Primal
-from dynadp.readers import LEAST_MEMORY, source
-from dynadp.regularizers import SmoothElasticNet, SquaredL2
-from dynadp.runtime.acceleration import Acceleration
-from dynadp.runtime.books import MessageFolder
-from dynadp.runtime.letters import run_id
-from dynadp.runtime.post import Post, Rules
-from dynadp.runtime.protocol import Part, take_part
-from dynadp.runtime.simulation import simulate
-from dynadp.solvers import rounding_error, solve
-from dynadp.sources import count, feature_sums, shard, validate
-from dynadp.streamed import Apart, StreamedProblem, StreamedShard, bytes_in_memory, local_problem, local_shard
-from dynadp.topology import Topology
-from dynadp.training import train
+from dynadp.mechanisms.base import Dual, Primal
+from dynadp.mechanisms.entropy import Keyed
+from dynadp.problem import streamed as streamed_module
+from dynadp.problem.losses import HuberHinge, Logistic
+from dynadp.problem.objective import Problem
+from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
+from dynadp.problem.solver import rounding_error, solve
+from dynadp.problem.streamed import Apart, StreamedProblem, StreamedShard, bytes_in_memory, local_problem, local_shard
+from dynadp.runs.local import Job
+from dynadp.runs.node_file import load_node_file
+from dynadp.runs.run_file import load_run_file
+from dynadp.runs.training import train
 
 SECRET = "SECRET-CELL"
 LEAST = LEAST_MEMORY
@@ -496,7 +496,7 @@ def test_without_threadpoolctl_passes_are_the_same(path, monkeypatch):
 
 
 def test_wide_rows_are_solved_with_diagonals(path, monkeypatch):
-    monkeypatch.setattr("dynadp.solvers._LARGEST_INVERSE", 4)
+    monkeypatch.setattr("dynadp.problem.solver._LARGEST_INVERSE", 4)
     held, there = pair(schema(), path, rho=0.05)
     q, b = np.full((1, 1), 0.1), np.zeros((1, 1, held.dimension))
     found = [solve(problem, q, b, np.full((1, 1), 1e-9), b) for problem in (held, there)]
@@ -551,7 +551,7 @@ def files(tmp_path_factory):
 
 @pytest.fixture
 def never_fits(monkeypatch):
-    monkeypatch.setattr("dynadp.streamed.bytes_in_memory", lambda schema, rows: 1 << 40)
+    monkeypatch.setattr("dynadp.problem.streamed.bytes_in_memory", lambda schema, rows: 1 << 40)
 
 
 def limited(files):
@@ -627,7 +627,7 @@ def test_what_fits_is_held_and_what_does_not_is_streamed(path, tmp_path, monkeyp
     assert isinstance(local_shard(schema(), path), Shard)
     rows = count(schema(), path)
     exact = bytes_in_memory(schema(), rows)
-    monkeypatch.setattr("dynadp.readers.LEAST_MEMORY", 1)
+    monkeypatch.setattr("dynadp.data.readers.LEAST_MEMORY", 1)
     assert isinstance(local_shard(schema(), source(path, memory=exact)), Shard)
     assert isinstance(local_shard(schema(), source(path, memory=exact - 1), rows=rows), StreamedShard)
     pq.read_table(path).to_pandas().to_csv(tmp_path / "rows.csv", index=False)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dynadp.runtime.telling import ENGINE, Teller, meaning
+from dynadp.engines.zenoh.log import ENGINE, Teller, meaning
 
 WHEN, WHERE = "2026-11-15T16:33:52.5Z", "acc-0 ThreadId(05) zenoh_link_tls::unicast:"
 HINT = "Hint: increase the system open file limit."
@@ -143,7 +143,7 @@ def test_many_different_things_fill_neither_disk_nor_memory(log):
 
 SCRIPT = """
 import logging, os, sys
-from dynadp.runtime.telling import engine_log
+from dynadp.engines.zenoh.log import engine_log
 logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
 before = sys.stdout
 print("before")
@@ -181,7 +181,7 @@ def test_standard_output_is_left_as_it_was():
 
 HARD = """
 import logging, os, sys, time
-from dynadp.runtime.telling import engine_log
+from dynadp.engines.zenoh.log import engine_log
 logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
 class Broken(logging.Filter):
     def filter(self, record):

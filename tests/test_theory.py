@@ -15,7 +15,7 @@ from scipy.stats import binom, gamma
 from dynadp.cli import Commands
 from dynadp.cli.research import bounds
 from dynadp.errors import DeclarationError
-from dynadp.lemmas import (
+from dynadp.research.lemmas import (
     dual_excess,
     gamma_tail,
     neighbours_excess,
@@ -24,7 +24,7 @@ from dynadp.lemmas import (
     own_length,
     sampling_excess,
 )
-from dynadp.theory import THEOREM_3, THEOREM_4, THEOREM_5, THEOREM_6, THEOREMS, Problem
+from dynadp.research.theorems import THEOREM_3, THEOREM_4, THEOREM_5, THEOREM_6, THEOREMS, Problem
 
 PROBLEM = Problem(norm=2.0, C=3.0, dimension=10, alpha=0.5, c1=0.25, eta=0.1, degree=2)
 ALL = sorted(THEOREMS)

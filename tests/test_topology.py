@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from dynadp import topology as module
+from dynadp.consensus import topology as module
+from dynadp.consensus.topology import FAMILIES, Topology
 from dynadp.errors import DeclarationError, TopologyError
-from dynadp.topology import FAMILIES, Topology
 
 RANDOM = ("random_regular", "erdos_renyi", "small_world")
 

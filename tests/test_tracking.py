@@ -17,13 +17,13 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.store.tracking.file_store import FileStore
 
-from dynadp.canonical import digest
+from dynadp._files import digest
 from dynadp.cli import main
 from dynadp.errors import DeclarationError, RecordError
-from dynadp.record import load_model
-from dynadp.report import tracking
-from dynadp.report.tracked import LIBRARIES, METRICS, NotYet, Told
-from dynadp.report.tracking import Store, StoreAway, StoreRefused, alone, follow, track
+from dynadp.report.tracking import mlflow as tracking
+from dynadp.report.tracking.mlflow import Store, StoreAway, StoreRefused, alone, follow, track
+from dynadp.report.tracking.selection import LIBRARIES, METRICS, NotYet, Told
+from dynadp.runs.folder import load_model
 from networks import LONG, Network, end_group, ended, ports, typed, until
 from test_report import NODES, make_job, make_network, make_run
 
@@ -526,7 +526,7 @@ def test_a_following_that_is_ended_goes_on(run, tmp_path, number):
 INTERRUPTED = """
 import gc, signal, sys, weakref
 from dynadp.cli import main
-from dynadp.report import tracking
+from dynadp.report.tracking import mlflow as tracking
 
 class Thing:
     pass
@@ -685,7 +685,7 @@ def test_nobody_outside_is_talked_to(run, tmp_path):
 def test_mlflow_is_told_so_before_it_is_imported(tmp_path):
     code = (
         "import os, sys\n"
-        "from dynadp.report.tracking import Store\n"
+        "from dynadp.report.tracking.mlflow import Store\n"
         "assert 'mlflow' not in sys.modules\n"
         "sys.addaudithook(lambda event, args: print(os.environ.get('MLFLOW_DISABLE_TELEMETRY'), os.environ.get('DO_NOT_TRACK'))"
         " if event == 'import' and args[0] == 'mlflow' else None)\n"
@@ -704,7 +704,7 @@ def test_nothing_is_logged_unasked(tmp_path):
         "import sys, dynadp\n"
         "from dynadp.cli import main\n"
         f"main(['train', {str(job)!r}, '--out', {str(tmp_path / 'run')!r}], standalone_mode=False)\n"
-        "import dynadp.report.tracking, dynadp.cli.track\n"
+        "import dynadp.report.tracking.mlflow, dynadp.cli.track\n"
         "assert not [name for name in sys.modules if name.split('.')[0] == 'mlflow']\n"
     )
     env = {**os.environ, "MLFLOW_TRACKING_URI": str(tmp_path / "store")}

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from scipy.optimize import curve_fit
 
 from dynadp.cli.tradeoff import run_design, run_tradeoff
-from dynadp.datasets import census
+from dynadp.consensus.topology import Topology
+from dynadp.data.datasets import census
 from dynadp.errors import DeclarationError
 from dynadp.privacy.accountant import total, up
-from dynadp.privacy.calibration import dual, primal
 from dynadp.privacy.events import L2Laplace
-from dynadp.report.setting import Setting
-from dynadp.sweeps import compare_schedules, equal_total, schedule_shapes
-from dynadp.topology import Topology
-from dynadp.tradeoff import (
+from dynadp.privacy.inverse import dual, primal
+from dynadp.report.explore.setting import Setting
+from dynadp.research.sweeps import compare_schedules, equal_total, schedule_shapes
+from dynadp.research.tradeoff import (
     AccuracyLoss,
     PrivacyUtility,
     design,

@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dynadp.datasets import census
+from dynadp.consensus.topology import Topology
+from dynadp.data.datasets import census
+from dynadp.engines.journal import Books, MessageFolder
+from dynadp.engines.simulation import simulate
 from dynadp.errors import BudgetRefused, CellError, DeclarationError, RecordError, SeededRefused
-from dynadp.noise import Keyed, System
-from dynadp.perturbation import Primal
-from dynadp.planner import plan
+from dynadp.mechanisms.base import Primal
+from dynadp.mechanisms.entropy import Keyed, System
+from dynadp.planning.planner import plan
 from dynadp.privacy.accountant import network
-from dynadp.privacy.filter import Cap
-from dynadp.privacy.ledger import Ledger
-from dynadp.runtime.books import Books, MessageFolder
-from dynadp.runtime.simulation import simulate
-from dynadp.topology import Topology
-from dynadp.training import train
+from dynadp.privacy.cap import Cap
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.runs.training import train
 
 NODES = ("a", "b", "c")
 RING = Topology.from_edges([("a", "b"), ("b", "c"), ("c", "a")], NODES, name="ring")

@@ -10,13 +10,13 @@ from click.testing import CliRunner
 
 from dynadp import NetworkClassifier
 from dynadp.cli import main
-from dynadp.datasets import census
+from dynadp.consensus.topology import Topology
+from dynadp.data.datasets import census
+from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
-from dynadp.noise import Sweep
-from dynadp.objective import shares
-from dynadp.planner import plan
-from dynadp.runtime.simulation import simulate
-from dynadp.topology import Topology
+from dynadp.mechanisms.entropy import Sweep
+from dynadp.planning.planner import plan
+from dynadp.problem.objective import shares
 
 DRAWS = 12
 

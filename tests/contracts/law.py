@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadp.privacy.laws import Pure, dots
+from dynadp.privacy.distributions import Pure, dots
 
 ORDERS = (1.01, 1.5, 2.0, 5.0, 20.0, 300.0)
 alphas = st.floats(1e-3, 20)

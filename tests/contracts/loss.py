@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadp.losses import check_loss
+from dynadp.problem.losses import check_loss
 
 margins = st.floats(-1e6, 1e6)
 

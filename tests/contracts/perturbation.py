@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dynadp.losses import Logistic
-from dynadp.noise import Keyed
-from dynadp.perturbation import Public
+from dynadp.mechanisms.base import Public
+from dynadp.mechanisms.entropy import Keyed
+from dynadp.problem.losses import Logistic
 
 NODES = ("a", "b")
 numbers = st.tuples(

@@ -50,9 +50,10 @@ def run_attacks(out: str | None, seed: int, as_json: bool, runs: int = 1000, row
     if "numpy" not in sys.modules:  # many small products: threads would only wait for each other on a busy machine
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-    from dynadp.record import RunFolder, write_whole
+    from dynadp._files import write_whole
     from dynadp.report import attacks as pictures
     from dynadp.report import charts
+    from dynadp.runs.folder import RunFolder
 
     charts.require()
     folder = Path(out or "attacks")
@@ -74,9 +75,9 @@ def run_attacks(out: str | None, seed: int, as_json: bool, runs: int = 1000, row
 
 def gallery(seed: int, runs: int, rows: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Every attack on Algorithm 1 and on private runs, on census rows made here, as JSON."""
-    from dynadp.attacks import membership, reconstruct, small_node
-    from dynadp.datasets import census
-    from dynadp.perturbation import Dual, Perturbation, Primal
+    from dynadp.data.datasets import census
+    from dynadp.mechanisms.base import Dual, Perturbation, Primal
+    from dynadp.research.attacks import membership, reconstruct, small_node
 
     mechanisms: dict[str, Perturbation | None] = {"none": None, "dual": Dual(), "primal": Primal()}
     data, few = census(300, seed=seed, nodes=3), census(15, seed=seed, nodes=3)
@@ -109,7 +110,7 @@ def _odds(odds: float | None) -> str:
 
 def words(result: Mapping[str, Any]) -> list[str]:
     """What was found, in words."""
-    from dynadp.intervals import wilson
+    from dynadp._intervals import wilson
 
     open_, *private = result["reconstruction"]
     nobody, *hidden = result["small_node"]

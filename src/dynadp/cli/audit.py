@@ -9,7 +9,7 @@ from dynadp.cli.codes import FAILED
 from dynadp.cli.options import JSON, ROUNDS, Positive
 
 if TYPE_CHECKING:
-    from dynadp.audit import Audit
+    from dynadp.research.audit import Audit
 
 
 @click.command()
@@ -52,8 +52,8 @@ def audit(
     Draws releases from two made data sets that differ in one row, chosen to be as telling as possible, and tells them apart. No
     data of yours are read. Exit code 1 if the claim is refuted, 0 if the draws are consistent with it; which is no proof.
     """
-    from dynadp.audit import Stream, audit_mechanism
-    from dynadp.perturbation import Dual, Primal
+    from dynadp.mechanisms.base import Dual, Primal
+    from dynadp.research.audit import Stream, audit_mechanism
 
     chosen = Dual() if mechanism == "dual" else Primal()
     found = audit_mechanism(

@@ -8,8 +8,8 @@ import click
 
 from dynadp.errors import DeclarationError
 from dynadp.privacy.accountant import Total, odds, total, totals, up
-from dynadp.privacy.calibration import affordable_rounds, calibrate, dual, primal
 from dynadp.privacy.events import Event, from_json
+from dynadp.privacy.inverse import affordable_rounds, calibrate, dual, primal
 
 
 def plan(mechanism: str, dimension: int, alpha: float, rounds: int, jacobian_share: float | None) -> list[Event]:

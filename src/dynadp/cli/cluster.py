@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from dynadp.sweeps import Spread
+    from dynadp.research.sweeps import Spread
 
 RUNTIME = click.option(
     "--runtime",
@@ -35,11 +35,11 @@ def address_of(runtime: str, address: str | None) -> str | None:
 def spreading(runtime: str, address: str | None) -> Iterator["Spread"]:
     """What carries out a sweep's tasks."""
     if runtime == "local":
-        from dynadp.sweeps import here
+        from dynadp.research.sweeps import here
 
         yield here
         return
-    from dynadp.runtime.ray import cluster, spread
+    from dynadp.engines.ray.pool import cluster, spread
 
     with cluster(address):
         yield spread

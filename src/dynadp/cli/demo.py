@@ -12,21 +12,22 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from dynadp.arrays import Array
-from dynadp.data import Schema
-from dynadp.datasets import Dataset, census
-from dynadp.intervals import wilson
-from dynadp.losses import Logistic
-from dynadp.noise import Keyed
-from dynadp.perturbation import NoPerturbation
-from dynadp.planner import Plan, plan
+from dynadp._arrays import Array
+from dynadp._intervals import wilson
+from dynadp.consensus.topology import Topology
+from dynadp.data.datasets import Dataset, census
+from dynadp.data.schema import Schema
+from dynadp.engines.progress import Round
+from dynadp.engines.simulation import default_eta, simulate
+from dynadp.mechanisms.base import NoPerturbation
+from dynadp.mechanisms.entropy import Keyed
+from dynadp.planning.planner import Plan, plan
 from dynadp.privacy.accountant import odds, up
-from dynadp.record import Model, RunFolder
-from dynadp.regularizers import SquaredL2
+from dynadp.problem.losses import Logistic
+from dynadp.problem.regularizers import SquaredL2
 from dynadp.report import charts
-from dynadp.runtime.simulation import Round, default_eta, simulate
-from dynadp.topology import Topology
-from dynadp.training import Trained, train
+from dynadp.runs.folder import Model, RunFolder
+from dynadp.runs.training import Trained, train
 
 SILOS = ("north", "east", "south", "west", "centre")
 ROWS, HETEROGENEITY, C, RHO = 20_000, 0.5, 1.0, 1e-4

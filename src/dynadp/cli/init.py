@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from dynadp.config import load_run_file, load_schema
 from dynadp.errors import DeclarationError
+from dynadp.runs.run_file import load_run_file, load_schema
 
 
 @dataclass

@@ -13,20 +13,20 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from dynadp.balance import EVALUATION
+from dynadp._intervals import ONE
 from dynadp.cli.codes import INTERRUPTED
 from dynadp.cli.ledger import user
+from dynadp.engines.journal import now
+from dynadp.engines.progress import Round
 from dynadp.errors import BudgetRefused, DeclarationError
-from dynadp.intervals import ONE
-from dynadp.jobs import Job, Tally, drops_rows, evaluate, predictions, tally
-from dynadp.noise import System, l2_laplace
-from dynadp.planner import doubts
+from dynadp.mechanisms.entropy import System, l2_laplace
+from dynadp.planning.planner import doubts
 from dynadp.privacy.accountant import odds, up
 from dynadp.privacy.events import L2Laplace
-from dynadp.privacy.ledger import Ledger
-from dynadp.record import load_model
-from dynadp.runtime.books import now
-from dynadp.runtime.simulation import Round
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.privacy.ledger.summary import EVALUATION
+from dynadp.runs.folder import load_model
+from dynadp.runs.local import Job, Tally, drops_rows, evaluate, predictions, tally
 
 
 def run_check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
@@ -135,14 +135,14 @@ def _job(path: str, overrides: dict[str, Any], runtime: str, address: str | None
     """The run file, to be carried out here or on a Ray cluster."""
     if runtime == "local":
         return Job.load(path, overrides)
-    from dynadp.clusters import ClusterJob
+    from dynadp.runs.cluster import ClusterJob
 
     return ClusterJob.at(path, overrides, address)
 
 
 def run_predict(model_path: str, data: str, separator: Any) -> None:
     """Write a label and a score for every row to stdout, as CSV."""
-    from dynadp.sources import source
+    from dynadp.data.readers import source
 
     found = predictions(load_model(model_path), source(Path(data), separator=separator))
     writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -166,7 +166,7 @@ def run_evaluate(
     as_json: bool,
 ) -> None:
     """Print accuracy on rows that are public, or a noisy one that a ledger is charged for."""
-    from dynadp.sources import source
+    from dynadp.data.readers import source
 
     if public and (alpha is not None or rows is not None):
         raise DeclarationError(

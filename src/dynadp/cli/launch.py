@@ -19,16 +19,17 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from dynadp import pki
-from dynadp.balance import Balance
+from dynadp._files import read_file
 from dynadp.cli.codes import FAILED, INTERRUPTED, REFUSED
 from dynadp.cli.network import stopping
-from dynadp.config import RunFile, load_run_file
 from dynadp.errors import ConfigError, DynadpError, RecordError
-from dynadp.jobs import Job
-from dynadp.privacy.ledger import Ledger
-from dynadp.record import load_model, read_file
-from dynadp.silo import STATUS
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.privacy.ledger.summary import Balance
+from dynadp.runs import identities as pki
+from dynadp.runs.folder import load_model
+from dynadp.runs.local import Job
+from dynadp.runs.run_file import RunFile, load_run_file
+from dynadp.runs.silo import STATUS
 
 _POLL = 0.2  # seconds
 _DAYS = 90  # that certificates of a trial last: a node warns when fewer than 30 are left

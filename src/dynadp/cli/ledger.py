@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dynadp.balance import Balance, Room
+from dynadp.data.seals import Seal
+from dynadp.engines.journal import now
 from dynadp.errors import DeclarationError, LedgerDamaged, LedgerError
 from dynadp.privacy.accountant import up
-from dynadp.privacy.filter import Basis, Cap
-from dynadp.privacy.ledger import Ledger
-from dynadp.runtime.books import now
-from dynadp.runtime.seals import Seal
+from dynadp.privacy.cap import Basis, Cap
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.privacy.ledger.summary import Balance, Room
 
 
 def user() -> str:

@@ -15,15 +15,15 @@ from typing import Any
 
 import click
 
-from dynadp.balance import Balance
+from dynadp._files import read_file
 from dynadp.cli.ledger import user
 from dynadp.errors import IdentityError, LedgerDamaged, LedgerError, RecordError
-from dynadp.pki import Identity
 from dynadp.privacy.accountant import up
-from dynadp.privacy.ledger import Ledger
-from dynadp.record import read_file
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.privacy.ledger.summary import Balance
 from dynadp.report.states import alive
-from dynadp.silo import SHOWN, STATUS, Silo
+from dynadp.runs.identities import Identity
+from dynadp.runs.silo import SHOWN, STATUS, Silo
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def logging_to(folder: Path, quiet: bool) -> Iterator[None]:
 
 def run_node(path: str, quiet: bool, as_json: bool) -> None:
     """One silo's process."""
-    from dynadp.runtime.telling import LOG, engine_log
+    from dynadp.engines.zenoh.log import LOG, engine_log
 
     silo = Silo.load(path)
     with logging_to(silo.folder, quiet), stopping() as (stop, came), engine_log():
@@ -94,8 +94,8 @@ def run_node(path: str, quiet: bool, as_json: bool) -> None:
 
 def run_relay(identity: str, listen: str) -> None:
     """Carry letters until told to stop."""
-    from dynadp.runtime.telling import engine_log
-    from dynadp.runtime.zenoh import RELAY, relay
+    from dynadp.engines.zenoh.links import RELAY, relay
+    from dynadp.engines.zenoh.log import engine_log
 
     found = Identity.load(identity, datetime.now(UTC))
     if found.name != RELAY:

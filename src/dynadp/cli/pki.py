@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from dynadp.pki import Identity
+    from dynadp.runs.identities import Identity
 
 
 @click.group()
@@ -31,7 +31,7 @@ def _told(identity: "Identity") -> None:
 @_DAYS
 def init(folder: str, name: str, days: int | None) -> None:
     """Make the consortium's authority: whoever holds its ca.key decides who is a member. Keep it off the nodes."""
-    from dynadp import pki as authority
+    from dynadp.runs import identities as authority
 
     authority.make_authority(folder, name, datetime.now(UTC), days or authority.AUTHORITY_DAYS)
     click.echo(f"Authority {name!r} in {folder}. Guard {Path(folder) / 'ca.key'}; give {Path(folder) / 'ca.pem'} to all nodes.")
@@ -45,7 +45,7 @@ def init(folder: str, name: str, days: int | None) -> None:
 @_DAYS
 def pki_node(folder: str, name: str, host: tuple[str, ...], out: str | None, days: int | None) -> None:
     """Make a node's keys and certificate here. A silo that keeps its keys to itself uses `request` and `sign`."""
-    from dynadp import pki as authority
+    from dynadp.runs import identities as authority
 
     _told(authority.make_node(folder, name, host, out or name, datetime.now(UTC), days or authority.NODE_DAYS))
 
@@ -56,7 +56,7 @@ def pki_node(folder: str, name: str, host: tuple[str, ...], out: str | None, day
 @click.option("--out", type=click.Path(file_okay=False), help="Folder to make; the node's name by default.")
 def request(name: str, host: tuple[str, ...], out: str | None) -> None:
     """At the silo: make its keys, and a request for the authority."""
-    from dynadp import pki as authority
+    from dynadp.runs import identities as authority
 
     path = authority.request(name, host, out or name)
     key = authority.public_text(authority.signing_key(path.parent / "sign.key").public_key())
@@ -71,7 +71,7 @@ def request(name: str, host: tuple[str, ...], out: str | None) -> None:
 @_DAYS
 def sign(folder: str, request_file: str, out: str, days: int | None) -> None:
     """At the authority: sign a silo's request, after asking the silo whether it is its own."""
-    from dynadp import pki as authority
+    from dynadp.runs import identities as authority
 
     Path(out).mkdir(parents=True, exist_ok=True)
     name = authority.sign_request(folder, request_file, out, datetime.now(UTC), days or authority.NODE_DAYS)
@@ -84,7 +84,7 @@ def sign(folder: str, request_file: str, out: str, days: int | None) -> None:
 @_DAYS
 def renew(folder: str, name: str, days: int | None) -> None:
     """A new certificate for a node's old key."""
-    from dynadp import pki as authority
+    from dynadp.runs import identities as authority
 
     path = authority.renew(folder, name, datetime.now(UTC), days or authority.NODE_DAYS)
     click.echo(f"Send {path} to {name}, as its tls.pem. Its signing key, and so the run file, stays as it is.")
@@ -96,7 +96,7 @@ def renew(folder: str, name: str, days: int | None) -> None:
 @_DAYS
 def revoke(folder: str, name: str, days: int | None) -> None:
     """Shut a node out, by a new authority that signs all the others."""
-    from dynadp import pki as authority
+    from dynadp.runs import identities as authority
 
     paths = authority.revoke(folder, name, datetime.now(UTC), days or authority.NODE_DAYS)
     click.echo(f"{name} is out. All others need the new {Path(folder) / 'ca.pem'}, and as their tls.pem:")

@@ -44,7 +44,7 @@ def explore(target: str | None, port: int, watch: str | None, token_file: str | 
         import uvicorn  # noqa: F401
     except ModuleNotFoundError as error:
         raise DeclarationError(f"the page needs {error.name}: pip install 'dynadp[explore]'") from error
-    from dynadp.report.serving import explorer, serve, token_of
+    from dynadp.report.explore.serve import explorer, serve, token_of
 
     def ready(address: str) -> None:
         click.echo(address)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from dynadp.claims import claims, page
-from dynadp.record import RunFolder, write_whole
+from dynadp._files import write_whole
 from dynadp.report import charts, paper
-from dynadp.reproduce import FULL, QUICK, Settings, load, reproduce
+from dynadp.research.claims import claims, page
+from dynadp.research.reproduction import FULL, QUICK, Settings, load, reproduce
+from dynadp.runs.folder import RunFolder
 
 
 def run_reproduce(

@@ -34,7 +34,7 @@ def track(run: str, uri: str | None, experiment: str, following: bool, as_json: 
     Put a server's credentials into MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD. Databases (sqlite:///...) need all of
     MLflow: pip install mlflow. MLflow's own pages show a folder with MLFLOW_ALLOW_FILE_STORE=true mlflow ui.
     """
-    from dynadp.report import tracking
+    from dynadp.report.tracking import mlflow as tracking
 
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # a server that is away is told once, in our words
     try:

@@ -8,17 +8,18 @@ from typing import Any
 
 import click
 
+from dynadp._files import write_whole
+from dynadp._intervals import SEVERAL
 from dynadp.cli.budget import plan
 from dynadp.cli.cluster import spreading
 from dynadp.errors import DeclarationError
-from dynadp.intervals import SEVERAL
-from dynadp.planner import Plan
+from dynadp.planning.planner import Plan
 from dynadp.privacy.accountant import total, up
-from dynadp.recommendation import Recommendation, fit_points, recommend
-from dynadp.record import RunFolder, write_whole
-from dynadp.report.setting import Setting
-from dynadp.report.trials import DRAWS, SEED, blind, totals, tried
-from dynadp.tradeoff import RANGE, AccuracyLoss, PrivacyUtility, design
+from dynadp.report.explore.setting import Setting
+from dynadp.report.explore.trials import DRAWS, SEED, blind, totals, tried
+from dynadp.research.recommendation import Recommendation, fit_points, recommend
+from dynadp.research.tradeoff import RANGE, AccuracyLoss, PrivacyUtility, design
+from dynadp.runs.folder import RunFolder
 
 Constants = tuple[float, float, float, float]
 

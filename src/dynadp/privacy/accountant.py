@@ -1,7 +1,7 @@
 """What many releases lose in total (maths.md 5): from the events' numbers alone, never less than the truth.
 
 Totals hold for plans that were fixed before their first release; neighbours' messages may be chosen by an adversary as they go.
-For losses that are chosen on the way see :mod:`dynadp.privacy.filter`.
+For losses that are chosen on the way see :mod:`dynadp.privacy.cap`.
 """
 
 from collections import Counter
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from dynadp.errors import DeclarationError
+from dynadp.privacy.distributions import LARGEST, Law, Pure, Shift, dots, law_of
 from dynadp.privacy.events import Event
-from dynadp.privacy.laws import LARGEST, Law, Pure, Shift, dots, law_of
 
 SLACK = 1e-11  # of delta: what discretised composition may err by, in floating point; never granted to anybody
 SLACK_EACH = 5e-16  # the same for each release, where there are very many
@@ -247,3 +247,6 @@ def check_delta(delta: float) -> None:
     """Refuse a delta that is none."""
     if not (isinstance(delta, int | float | np.number) and 0 <= delta < 1):
         raise DeclarationError(f"delta is {delta!r}; expected a number in [0, 1), well below one over the number of rows")
+
+
+account = total

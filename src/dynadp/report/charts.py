@@ -10,8 +10,8 @@ from typing import Any
 
 import networkx as nx
 
+from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError
-from dynadp.topology import Topology
 
 Row = Mapping[str, Any]
 

@@ -6,8 +6,8 @@ from math import cos, pi, sin
 
 import networkx as nx
 
+from dynadp.consensus.topology import Topology
 from dynadp.report.states import LOOKS, State
-from dynadp.topology import Topology
 
 WIDTH, HEIGHT, MARGIN_X, MARGIN_Y = 420, 340, 75, 60
 NAMED = 24  # nodes that are drawn with their names; of more the table tells

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, floor, log10
 from typing import Any
 
-from dynadp.report.budget import IN_USE, WORDS
+from dynadp.report.budgets import IN_USE, WORDS
 from dynadp.report.charts import BLUE, GREEN, GREY, ORANGE, require
-from dynadp.report.rounds import Row
+from dynadp.report.progress import Row
 
 INK, LINE = "#202122", "#C8CCD1"
 SHADES = {BLUE: "--blue", ORANGE: "--orange", GREEN: "--green", GREY: "--grey", INK: "--ink", LINE: "--line"}

@@ -9,19 +9,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from dynadp._files import write_whole
 from dynadp.errors import DeclarationError
 from dynadp.privacy.accountant import Total, odds, up
 from dynadp.privacy.events import Event
-from dynadp.record import write_whole
 from dynadp.report import figures
-from dynadp.report.answers import answers
-from dynadp.report.budget import Figure, Purse, agreed, by_node, ledger_files, over_rounds, purses, worst
-from dynadp.report.budget import figures as accountings
+from dynadp.report.accuracy import answers
+from dynadp.report.budgets import Figure, Purse, agreed, by_node, ledger_files, over_rounds, purses, worst
+from dynadp.report.budgets import figures as accountings
 from dynadp.report.charts import require
 from dynadp.report.drawing import NAMED, drawing, in_words
-from dynadp.report.rounds import Rounds, thinned
+from dynadp.report.progress import Rounds, thinned
+from dynadp.report.record_view import Story
 from dynadp.report.states import LOOKS, states
-from dynadp.report.story import Story
 
 TEMPLATES, STATIC = Path(__file__).parent / "templates", Path(__file__).parent / "static"
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from dynadp.intervals import SEVERAL
+from dynadp._intervals import SEVERAL
 from dynadp.report.charts import BLUE, GREEN, GREY, ORANGE, PALETTE, PURPLE, require
-from dynadp.tradeoff import AccuracyLoss, PrivacyUtility
+from dynadp.research.tradeoff import AccuracyLoss, PrivacyUtility
 
 Numbers = Mapping[str, Any]
 WIDTH, HEIGHT = 190, 150
@@ -28,7 +28,7 @@ STYLE = {  # series -> colour, dashes
 
 
 def figures(result: Numbers) -> dict[str, Any]:
-    """Every figure of :func:`~dynadp.reproduce.reproduce`, by name."""
+    """Every figure of :func:`~dynadp.research.reproduction.reproduce`, by name."""
     drawn = (convergence, tradeoff, final, rho, margins, schedules)
     return {chart.__name__: chart(result) for chart in drawn}
 

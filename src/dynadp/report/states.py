@@ -4,9 +4,9 @@ import os
 import time
 from dataclasses import dataclass
 
+from dynadp._files import read_file
 from dynadp.errors import RecordError
-from dynadp.record import read_file
-from dynadp.report.story import STATUS, Story
+from dynadp.report.record_view import STATUS, Story
 
 QUIET = 60.0  # seconds without a line after which a run in one process is no longer called running
 

@@ -1,0 +1,119 @@
+"""Names for the arrays that travel through the package, and where they live: in memory (NumPy) or on a GPU (CuPy).
+
+The mathematics is written once. What it makes anew it makes with :func:`namespace` of what it was given, so that arrays stay
+where they are; :func:`on` and :func:`host` are the two ways across.
+"""
+
+from collections.abc import Callable
+from functools import cache, wraps
+from math import log2
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from dynadp.errors import DeclarationError
+
+Array = NDArray[np.float64]
+Rows = Array | csr_array
+_SPAN = 256  # columns: shorter spans would slow products down
+_LIBRARIES: dict[type, Any] = {np.ndarray: np, np.float64: np, float: np, int: np}
+
+
+def namespace(array: Any) -> Any:
+    """The library of an array: NumPy, or what array-api-compat says."""
+    kind = type(array)
+    if kind not in _LIBRARIES:
+        from array_api_compat import array_namespace
+
+        _LIBRARIES[kind] = array_namespace(array)
+    return _LIBRARIES[kind]
+
+
+def on(array: Any, like: Any) -> Array:
+    """The array where ``like`` is."""
+    xp = namespace(like)
+    return np.asarray(array) if xp is np else xp.asarray(array)
+
+
+def host(array: Any) -> Array:
+    """The array in memory."""
+    return array if isinstance(array, np.ndarray) else np.asarray(array.get() if hasattr(array, "get") else array)
+
+
+def to_device(array: Array, device: str) -> Array:
+    """The array on a device, ``cpu`` or ``cuda``."""
+    if device == "cpu":
+        return array
+    try:
+        import cupy
+
+        return cupy.asarray(array)
+    except ModuleNotFoundError as error:
+        raise DeclarationError(f"device = 'cuda' needs {error.name}: pip install 'dynadp[gpu]'") from error
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise DeclarationError(f"device = 'cuda', but no GPU can be used here ({error}); leave device out") from error
+
+
+def column_spans(d: int, some: int | None = None) -> list[slice]:
+    """The columns of a long dot product in spans of s = max(256, 2^k), 2^k about sqrt(d/2): each is summed, then their sums.
+
+    In one go d roundings may meet on a path from a product to the sum, in spans only s + d/s (:func:`dot_roundings`). Up to 512
+    columns are one span. With ``some``, of so many of the d columns, which are summed by themselves.
+    """
+    count = d if some is None else some
+    s = max(count, 1) if d <= 2 * _SPAN else _span(d)
+    return [slice(low, min(low + s, count)) for low in range(0, max(count, 1), s)]
+
+
+def dot_roundings(d: int) -> int:
+    """min(d, 2 s + ceil(d/s) + 8): how often a product of d terms is rounded on its way into a margin, at most.
+
+    d holds for any order of summation. The other figure has s to spare, for products that are looked up column by column
+    (:mod:`dynadp.data.row_blocks`).
+    """
+    s = _span(d)
+    return min(d, 2 * s + -(-d // s) + 8)
+
+
+def _span(d: int) -> int:
+    return max(_SPAN, 2 ** round(log2(max(d, 2) / 2) / 2))
+
+
+def dot(a: Array, b: Array) -> Array:
+    """a.b over the last axis."""
+    if isinstance(a, np.ndarray):
+        return np.asarray(np.vecdot(a, b))
+    return _gpu_dot()(a, b, axis=-1)
+
+
+def norm(a: Array) -> Array:
+    """||a|| over the last axis."""
+    return np.sqrt(dot(a, a)) if isinstance(a, np.ndarray) else _gpu_norm()(a, axis=-1)
+
+
+@cache
+def _gpu_dot() -> Any:
+    import cupy
+
+    return cupy.ReductionKernel("T a, T b", "T out", "a * b", "a + b", "out = a", "0", "dynadp_dot")
+
+
+@cache
+def _gpu_norm() -> Any:
+    import cupy
+
+    return cupy.ReductionKernel("T a", "T out", "a * a", "a + b", "out = sqrt(a)", "0", "dynadp_norm")
+
+
+@cache
+def one_kernel(formula: Callable[..., Any]) -> Callable[..., Any]:
+    """An elementwise formula as one kernel of a GPU, instead of one for each operation."""
+    import cupy
+
+    @wraps(formula)
+    def kernel(*arrays: Any) -> Any:
+        return formula(cupy, *arrays)
+
+    return cupy.fuse()(kernel)

@@ -1,0 +1,68 @@
+"""Files of this program: one spelling for public declarations and its hash, whole writes, versioned reads."""
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from dynadp.errors import RecordError
+
+VERSION = 1
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys, no spaces, no NaN and the shortest spelling of every float.
+
+    >>> canonical_json({"b": 1.0, "a": [True, None]})
+    '{"a":[true,null],"b":1.0}'
+    """
+    value = json.loads(json.dumps(value, allow_nan=False))  # keys become text before they are sorted
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of :func:`canonical_json`, in hexadecimal."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file so that it appears whole or not at all, even if power fails."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes, *, new: bool = False, mode: int = 0o644) -> None:
+    """Write a file so that it appears whole or not at all, even if power fails; ``new`` refuses a name that is taken."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as partial:
+        try:
+            partial.write(content)
+            partial.flush()
+            os.fsync(partial.fileno())
+            os.chmod(partial.name, mode)
+            if new:
+                os.link(partial.name, path)
+                os.unlink(partial.name)
+            else:
+                os.replace(partial.name, path)
+        except BaseException:
+            os.unlink(partial.name)
+            raise
+
+
+def read_file(path: Path, expected: str) -> dict[str, Any]:
+    """The content of a JSON file of this format, if it is of this version or an older one."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise RecordError(f"{path} is not JSON; it is damaged or not a file of dynadp") from error
+    if not isinstance(content, dict) or content.get("format") != expected:
+        raise RecordError(f"{path} is not a {expected} file")
+    found = content.get("version")
+    if not isinstance(found, int) or found < 1:
+        raise RecordError(f"{path} has version {found!r}; expected a whole number from 1 to {VERSION}")
+    if found > VERSION:
+        raise RecordError(f"{path} has version {found}, this program reads up to {VERSION}; upgrade dynadp")
+    return content

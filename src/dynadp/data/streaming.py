@@ -1,0 +1,176 @@
+"""Columns of a Parquet file as numbers and codes, some thousand rows at a time: fast enough for every step of a solver.
+
+A column of texts comes as the few distinct cells of a piece of the file and, for each row, the code of its cell. What there is
+to say about a cell is then said once for each distinct one. Arrow's complaints may quote cells, so these stay here.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynadp.data.readers import Source, Stamped, need, odd_type
+from dynadp.errors import DataError
+
+_BUFFER = 1 << 20  # bytes read ahead in each column, instead of the whole of a row group
+_MOST_ROWS = 65536  # at once: decoding gets no faster with more
+
+
+class Coded(NamedTuple):
+    """Cells by code: row i holds ``cells[codes[i]]``; the last of the cells is None, for nulls.
+
+    The same ``cells`` object from one batch to the next means the same cells.
+    """
+
+    codes: NDArray[np.integer[Any]]
+    cells: NDArray[Any]
+    nulls: bool  # whether a row may hold the last of them
+
+    def part(self, rows: slice | NDArray[np.bool_]) -> "Coded":
+        """Some of the rows."""
+        return Coded(self.codes[rows], self.cells, self.nulls)
+
+
+CodedColumn = Coded | NDArray[np.float64]
+CodedTable = dict[str, CodedColumn]
+
+
+def streams(given: Source) -> bool:
+    """Whether passes over these rows are streamed: a Parquet file with a limit on memory."""
+    return given.memory is not None and given.parquet is not None
+
+
+def rows_at_once(memory: int, columns: int) -> int:
+    """n = memory / (4 * 3 * 16 columns), at most 65,536: three batches of decoded cells in a quarter of the limit.
+
+    Three, because one is worked on, one waits and one is decoded; 16 bytes are what a cell takes with what decoding it needs.
+    """
+    return max(1024, min(_MOST_ROWS, memory // (4 * 3 * 16 * columns)))
+
+
+def length(given: Source) -> int:
+    """How many rows the file has, as its footer says."""
+    file = _opened(given, ())
+    return int(file.metadata.num_rows)
+
+
+def coded_batches(given: Source, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[CodedTable]:
+    """The named columns in order, ``size`` rows at a time, decoded ahead of whoever takes them.
+
+    Parameters
+    ----------
+    given
+        A Parquet file.
+    numbers
+        Columns that come as float64, NaN for nulls, if that is their type in the file, and coded otherwise.
+    texts
+        Columns that come coded, whatever their type.
+    size
+        Rows in a batch, at most.
+
+    Raises
+    ------
+    DataError
+        Where the file cannot be read, or is not the one that it was when the source was made.
+    """
+    given.require((*numbers, *texts))
+    file = _opened(given, (*numbers, *texts))
+    names = tuple(dict.fromkeys((*numbers, *texts)))
+    kinds = _told(given, lambda: {name: file.schema_arrow.field(name).type for name in names})
+    makers = {name: _maker(given, name, kind, name in texts) for name, kind in kinds.items()}
+    batches = file.iter_batches(batch_size=size, columns=list(names), use_threads=True)
+
+    def following() -> CodedTable | None:
+        batch = next(batches, None)
+        return None if batch is None else {name: makers[name](batch.column(name)) for name in names}
+
+    with ThreadPoolExecutor(1, thread_name_prefix="dynadp-reader") as reader:
+        ahead = reader.submit(following)
+        while (batch := _told(given, ahead.result)) is not None:
+            ahead = reader.submit(following)
+            yield batch
+    _require_unchanged(given)
+
+
+def _opened(given: Source, names: Sequence[str]) -> Any:
+    """The file, opened for these columns."""
+    parquet, arrow = (need(module, "streamed Parquet files", "'dynadp[stream]'") for module in ("pyarrow.parquet", "pyarrow"))
+    path = _require_unchanged(given).path
+    kinds = _told(given, lambda: parquet.read_schema(str(path)))
+    texts = [name for name in names if kinds.names.count(name) == 1 and _is_text(arrow, kinds.field(name).type)]
+    return _told(
+        given,
+        lambda: parquet.ParquetFile(arrow.OSFile(str(path)), read_dictionary=texts, pre_buffer=False, buffer_size=_BUFFER),
+    )
+
+
+def _require_unchanged(given: Source) -> Stamped:
+    found = given.parquet
+    if found is None or Stamped.of(found.path) != found:
+        raise DataError(
+            f"{given.name} is not the file any more that it was when the run began; a run reads its rows again in every round: "
+            "begin anew, and leave the file alone until the run is over"
+        )
+    return found
+
+
+def _told(given: Source, work: Callable[[], Any]) -> Any:
+    """What the work returns, or why it failed, without what Arrow quotes."""
+    problem = False
+    try:
+        return work()
+    except DataError:
+        raise
+    except Exception:  # whatever it is, its text may quote a cell
+        problem = True
+    if problem:  # raised here, so that the error behind it is not its context
+        _require_unchanged(given)
+        raise DataError(
+            f"{given.name}: the file cannot be read; it may be cut, damaged or of another format than its name says"
+        )
+
+
+def _maker(given: Source, name: str, kind: Any, text: bool) -> Callable[[Any], CodedColumn]:
+    """How a column of this type becomes numbers or codes."""
+    arrow: Any = need("pyarrow", "streamed Parquet files")
+    types = arrow.types
+    values = kind.value_type if types.is_dictionary(kind) else kind
+    real = types.is_floating(values) or types.is_decimal(values)
+    if not (real or types.is_integer(values) or types.is_boolean(values) or types.is_null(values) or _is_text(arrow, values)):
+        raise odd_type(given.name, name, kind)
+    if types.is_dictionary(kind) or _is_text(arrow, kind):
+        return _Distinct()
+    if text:
+        distinct = _Distinct()
+        return lambda column: distinct((column.cast(arrow.float64()) if real else column).dictionary_encode())
+
+    def numbers(column: Any) -> CodedColumn:
+        column = column.cast(arrow.uint8()) if types.is_boolean(kind) else column
+        return np.asarray(column.cast(arrow.float64()).to_numpy(zero_copy_only=False))
+
+    return numbers
+
+
+def _is_text(arrow: Any, kind: Any) -> bool:
+    return bool(arrow.types.is_string(kind) or arrow.types.is_large_string(kind))
+
+
+class _Distinct:
+    """Dictionary-encoded arrays as codes and distinct cells; the cells stay the same object as long as they are the same."""
+
+    def __init__(self) -> None:
+        self._last: Any = None
+        self._cells = np.empty(0, dtype=object)
+
+    def __call__(self, column: Any) -> Coded:
+        column = column if hasattr(column, "dictionary") else column.dictionary_encode()
+        values = column.dictionary
+        if self._last is None or not values.equals(self._last):
+            found = [*values.to_pylist(), None]
+            self._last, self._cells = values, np.fromiter(found, dtype=object, count=len(found))
+        codes, nulls = column.indices, bool(column.indices.null_count)
+        if nulls:
+            codes = codes.cast("int64").fill_null(len(values))
+        return Coded(codes.to_numpy(zero_copy_only=False), self._cells, nulls)

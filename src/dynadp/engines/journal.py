@@ -1,0 +1,200 @@
+"""Where messages are entered before they are sent, so that a run that was cut short goes on and sends the same."""
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from dynadp._arrays import Array
+from dynadp._files import write_bytes
+from dynadp.consensus.journal import Messages, Outbox
+from dynadp.data.seals import Seal
+from dynadp.errors import BudgetRefused, DeclarationError, RecordError
+from dynadp.privacy.events import Event
+from dynadp.privacy.ledger.file import Ledger
+
+
+def now() -> str:
+    """The time, as ledgers tell it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class Books(Outbox):
+    """The ledgers of all nodes of one run: the whole plan is reserved first, and a message is entered before it is sent.
+
+    Parameters
+    ----------
+    ledgers
+        An open ledger for each node.
+    run
+        A name for the run, new to all of them.
+    dataset
+        What the rows are, in words.
+    who
+        Who starts the run.
+    clock
+        Tells the time.
+    resume
+        Whether the run may have been reserved before, with the same plan, and goes on.
+    """
+
+    def __init__(
+        self,
+        ledgers: Mapping[str, Ledger],
+        run: str,
+        *,
+        dataset: str,
+        who: str,
+        clock: Callable[[], str] = now,
+        resume: bool = False,
+    ) -> None:
+        self.ledgers, self.run, self.dataset, self.who, self.clock = dict(ledgers), run, dataset, who, clock
+        self.resume = resume
+        self._reserved: frozenset[Event] | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether the plan is reserved."""
+        return self._reserved is not None
+
+    def reserve(self, plan: Sequence[Event]) -> None:
+        """Reserve the whole plan at every node, or at none."""
+        if self._reserved is not None:
+            if not self._reserved.issuperset(plan):
+                raise DeclarationError(f"run {self.run!r} would release what it did not reserve; reserve its whole plan")
+            return
+        missing = {event.node for event in plan} - set(self.ledgers)
+        if missing:
+            raise DeclarationError(f"no ledger for {', '.join(sorted(missing))}; every node that releases anything needs one")
+        taken: list[Ledger] = []
+        try:
+            for node, ledger in self.ledgers.items():
+                own = [event for event in plan if event.node == node]
+                before = ledger.reserved(self.run) if self.resume else None
+                if before is None:
+                    try:
+                        ledger.reserve(self.run, own, dataset=self.dataset, who=self.who, at=self.clock())
+                    except BudgetRefused as error:
+                        raise type(error)(f"node {node!r}: {error}") from None
+                    taken.append(ledger)
+                elif before != own:
+                    raise BudgetRefused(
+                        f"run {self.run!r} was reserved at node {node!r} with another plan; resume it with the run file that "
+                        "it began with, or begin a new run"
+                    )
+        except BaseException:
+            for ledger in taken:
+                ledger.close_run(self.run, "stopped", who=self.who, at=self.clock())
+            raise
+        self._reserved = frozenset(plan)
+
+    def sent(self, n: int) -> Messages | None:
+        """From the ledgers, where all have the round."""
+        found = {node: self._stored(node, n) for node in self.ledgers}
+        return None if any(m is None for m in found.values()) else {p: m for p, m in found.items() if m is not None}
+
+    def spend(self, n: int, events: Sequence[Event], messages: Messages) -> Messages:
+        """Enter round n at every node; one that entered it before a crash sends what it entered then."""
+        out: Messages = {}
+        for node, message in messages.items():
+            own = [event for event in events if event.node == node]
+            content = np.asarray(message, "<f8").tobytes()
+            try:
+                self.ledgers[node].spend(self.run, n, own, content, who=self.who, at=self.clock())
+                out[node] = message
+            except BudgetRefused:
+                if (stored := self._stored(node, n)) is None:
+                    raise
+                out[node] = stored
+        return out
+
+    def fail(self, n: int, events: Sequence[Event]) -> None:
+        """Enter round n with an empty message at every node that has not entered it, and close the run."""
+        for node, ledger in self.ledgers.items():
+            own = [event for event in events if event.node == node]
+            if own and n not in ledger.rounds(self.run):
+                ledger.spend(self.run, n, own, b"", who=self.who, at=self.clock())
+        self.close("stopped")
+
+    def close(self, reason: str) -> None:
+        """Give back what was reserved and not spent."""
+        for ledger in self.ledgers.values():
+            if not ledger.is_closed(self.run):  # a run that was cut short between two closes goes on here
+                ledger.close_run(self.run, reason, who=self.who, at=self.clock())
+        for node in self.ledgers:
+            self.seal(node).remove()
+
+    def seal(self, node: str) -> Seal:
+        """Beside the node's ledger."""
+        ledger = self.ledgers[node]
+        return Seal.beside(ledger.path, self.run, bool(ledger.rounds(self.run)))
+
+    def _stored(self, node: str, n: int) -> Array | None:
+        content = self.ledgers[node].message(self.run, n)
+        if content == b"":
+            raise BudgetRefused(
+                f"round {n} of run {self.run!r} at node {node!r} was charged and has no message, since its solver failed; it "
+                "is never drawn again: begin a new run"
+            )
+        return None if content is None else np.frombuffer(content, "<f8").astype(float)
+
+
+class MessageFolder(Outbox):
+    """Messages of a simulation in a folder, one file a round: nothing is spent, but nothing needs to be computed again.
+
+    Parameters
+    ----------
+    path
+        The folder; made where it is missing.
+    nodes
+        In the order of the messages' rows.
+    """
+
+    def __init__(self, path: str | Path, nodes: Sequence[str]) -> None:
+        self.path, self.nodes = Path(path), tuple(nodes)
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def begun(self) -> bool:
+        """Always: a simulation reserves nothing."""
+        return True
+
+    def reserve(self, plan: Sequence[Event]) -> None:
+        """Refuse what ought to be in a ledger."""
+        if not all(event.seeded for event in plan):
+            raise DeclarationError("a run with system entropy spends budget: give it ledgers, not a folder")
+
+    def sent(self, n: int) -> Messages | None:
+        """From the file of round n."""
+        path = self._file(n)
+        if not path.exists():
+            return None
+        try:
+            return dict(zip(self.nodes, np.load(path, allow_pickle=False), strict=True))
+        except (OSError, ValueError) as error:
+            raise RecordError(f"{path} is damaged; remove the folder and begin the run anew") from error
+
+    def spend(self, n: int, events: Sequence[Event], messages: Messages) -> Messages:
+        """Write the file of round n, whole."""
+        content = io.BytesIO()
+        np.save(content, np.array([messages[node] for node in self.nodes]), allow_pickle=False)
+        write_bytes(self._file(n), content.getvalue())
+        return messages
+
+    def fail(self, n: int, events: Sequence[Event]) -> None:
+        """Nothing to do: a seed draws the same noise again."""
+
+    def close(self, reason: str) -> None:
+        """Remove the files: the model is written."""
+        for path in self.path.iterdir():  # also what a process that was killed had not finished writing
+            path.unlink()
+        self.path.rmdir()
+
+    def seal(self, node: str) -> Seal:
+        """In the folder, which goes when the run is over."""
+        return Seal.beside(self.path / "messages", node, any(self.path.glob("round-*.npy")))
+
+    def _file(self, n: int) -> Path:
+        return self.path / f"round-{n:06d}.npy"

@@ -1,0 +1,108 @@
+"""What travels between nodes: a small versioned binary message, signed by its author (Ed25519).
+
+::
+
+    DYDP | version | kind | SHA-256 of the run's name | hash of the configuration | round | lengths | author | body | signature
+
+Numbers are little-endian. The body of a message is d float64 values on the public grid; that of a greeting is JSON.
+"""
+
+import hashlib
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, get_args
+
+import numpy as np
+
+from dynadp._arrays import Array
+from dynadp.errors import Rejected
+
+Kind = Literal["hello", "message", "mean", "done"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+VERSION = 1
+_HEAD = struct.Struct("<4sBB32s32sIIB")
+_MAGIC, _SIGNATURE = b"DYDP", 64
+
+
+class Signer(Protocol):
+    """A private key."""
+
+    def sign(self, data: bytes, /) -> bytes:
+        """The signature."""
+
+
+class Verifier(Protocol):
+    """A public key."""
+
+    def verify(self, signature: bytes, data: bytes, /) -> None:
+        """Raise unless the signature is good."""
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One message and who says so.
+
+    Attributes
+    ----------
+    kind
+        ``hello`` before the run, ``message`` of a round, ``mean`` of the last messages, ``done`` after the run.
+    run, config
+        SHA-256 of the run's name, and the hash of its configuration: 32 bytes each.
+    author, round
+        Whose, and of which round.
+    body
+        The rest.
+    """
+
+    kind: Kind
+    run: bytes = field(repr=False)
+    config: bytes = field(repr=False)
+    author: str
+    round: int
+    body: bytes = field(repr=False)
+
+    def sealed(self, key: Signer) -> bytes:
+        """As bytes, with the author's signature: the same bytes every time."""
+        name = self.author.encode()
+        lengths = len(self.body), len(name)
+        head = _HEAD.pack(_MAGIC, VERSION, KINDS.index(self.kind), self.run, self.config, self.round, *lengths)
+        signed = head + name + self.body
+        return signed + key.sign(signed)
+
+    @property
+    def values(self) -> Array:
+        """The body as float64 values."""
+        return np.frombuffer(self.body, "<f8").astype(float)
+
+
+def opened(data: bytes, keys: Mapping[str, Verifier]) -> Letter:
+    """The letter, if it is well formed and signed by the author that it names, one of ``keys``."""
+    if len(data) < _HEAD.size + _SIGNATURE:
+        raise Rejected("malformed: too short")
+    magic, version, kind, run, config, round_, body_length, name_length = _HEAD.unpack_from(data)
+    if magic != _MAGIC:
+        raise Rejected("malformed: not a message of dynadp")
+    if version != VERSION:
+        raise Rejected(
+            f"version {version} of messages, this program reads {VERSION}: run the same version of dynadp everywhere"
+        )
+    if kind >= len(KINDS) or len(data) != _HEAD.size + name_length + body_length + _SIGNATURE:
+        raise Rejected("malformed: lengths do not add up")
+    start = _HEAD.size + name_length
+    try:
+        author = data[_HEAD.size : start].decode()
+    except UnicodeDecodeError:
+        raise Rejected("malformed: the author's name is not UTF-8") from None
+    if author not in keys:
+        raise Rejected("from a node that is not in the run")
+    try:
+        keys[author].verify(data[-_SIGNATURE:], data[:-_SIGNATURE])
+    except Exception:
+        raise Rejected(f"forged: not signed with the key that the run file names for {author}") from None
+    return Letter(KINDS[kind], run, config, author, round_, data[start:-_SIGNATURE])
+
+
+def run_id(name: str) -> bytes:
+    """SHA-256 of the run's name."""
+    return hashlib.sha256(name.encode()).digest()

@@ -1,0 +1,306 @@
+"""An actor on Ray: how it works for its nodes, and what it tells the driver.
+
+It holds a node, or a stack of them, pushes their letters to the actors that need them, and asks for what it misses. What must
+outlive its process is in the nodes' ledgers (:mod:`dynadp.engines.ray.spec`): an actor that is started again, on whatever host,
+replays its part from its ledger and from what its neighbours hold, and never draws for a round that is entered.
+"""
+
+import os
+import pickle
+import resource
+import socket
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, suppress
+from importlib.metadata import version
+from secrets import token_hex
+from threading import Condition, Event, Thread
+from time import sleep
+from typing import Any, NamedTuple
+from weakref import finalize
+
+from dynadp.consensus.journal import Outbox
+from dynadp.data.loading import validate
+from dynadp.data.readers import source
+from dynadp.engines.inbox import Post, for_all
+from dynadp.engines.letters import Kind
+from dynadp.engines.node import Outcome, Want, take_part
+from dynadp.engines.progress import Round
+from dynadp.engines.ray.spec import Order
+from dynadp.errors import CellError, ConfigError, DataError, DynadpError, RecordError
+
+NAMESPACE = "dynadp"
+SILENT = 60.0  # seconds after which an actor answers the driver without news, and the driver says for whom it waits
+_BATCH = 64  # letters that an actor hands over at once: those of a neighbour that replays
+_DWELL, _AGAIN, _RARELY = 0.1, 1.0, 10.0  # seconds between two tellings to the driver; before asking, first and later
+
+
+class Handed(NamedTuple):
+    """A letter that a node handed over: whose, of which kind and round."""
+
+    via: str
+    author: str
+    kind: Kind
+    round: int
+
+
+class Told(NamedTuple):
+    """What a node's round left: its number, disagreement and change."""
+
+    node: str
+    round: int
+    disagreement: float
+    change: float
+
+
+class Tidings(NamedTuple):
+    """What an actor tells the driver: which incarnation it is, new rounds, and its nodes' outcomes or what went wrong."""
+
+    incarnation: str
+    rounds: list[Told]
+    outcomes: dict[str, Outcome] | None
+    failure: DynadpError | None
+
+
+class Crew:
+    """Some nodes of a run, in an actor: one thread works for all of them, Ray's threads take and hand over letters.
+
+    A letter is pushed to the actors that need it; an actor that was started again, or waits for long, asks for what it misses.
+
+    Parameters
+    ----------
+    name, nodes
+        The actor's name; its nodes.
+    kept
+        Every node's order, and the name of every node's actor: a reference, pickled, to an object that the driver keeps. What
+        a constructor is given beyond some 100 KB Ray loses before the second start.
+    release
+        The driver's version of dynadp.
+    """
+
+    def __init__(self, name: str, nodes: Sequence[str], kept: bytes, release: str) -> None:
+        import ray
+
+        whole, homes = ray.get(pickle.loads(kept))
+        self._name, self._release, self._incarnation = name, release, token_hex(8)
+        self._orders: dict[str, Order] = {node: whole[node] for node in nodes}
+        everybody = {j: None for me, order in self._orders.items() for j in (me, *order.part.neighbours)}
+        self._near = {
+            via: tuple(me for me, order in self._orders.items() if via in order.part.neighbours) for via in everybody
+        }  # who lives here and takes letters from a node
+        self._readers = {
+            me: {homes[j] for j in order.part.neighbours} - {name} for me, order in self._orders.items()
+        }  # other actors that need a node's letters
+        self._posts: dict[str, Post] = {}
+        self._log: list[Handed] = []
+        self._rounds: list[Told] = []
+        self._outcomes: dict[str, Outcome] = {}
+        self._failure: BaseException | None = None
+        self._news, self._came = Condition(), 0
+        self._ready = Event()
+        self._thread: Thread | None = None
+        self._actors: dict[str, Any] = {}
+        self._calls: dict[str, Any] = {}  # the last push to each actor
+
+    def check(self) -> DynadpError | None:
+        """Read all rows once, before anything is spent; what is wrong with them."""
+        try:
+            self._same_version()
+            for me, order in self._orders.items():
+                validate(order.part.schema, source(order.rows, separator=order.separator, memory=order.memory), me)
+        except (DynadpError, OSError) as error:
+            return _tellable(error)
+        return None
+
+    def take(self, letters: Sequence[tuple[str, bytes]]) -> None:
+        """Letters from other actors, each with the node that hands it over."""
+        self._start()
+        self._ready.wait()
+        try:
+            for via, data in letters:
+                self._spread(via, data)
+        except Exception as error:
+            self._fail(error)
+        self._tell_news()
+
+    def ask(self, asker: str, n: int) -> None:
+        """Push to an actor what it needs of all rounds from n on."""
+        self._start()
+        self._ready.wait()
+        found = [handed for handed in list(self._log) if asker in self._readers[handed.via] and handed.round >= n]
+        for i in range(0, len(found), _BATCH):
+            batch = [(h.via, self._posts[h.via].get(h.author, h.kind, h.round)) for h in found[i : i + _BATCH]]
+            self._push(asker, [(via, data) for via, data in batch if data is not None])
+
+    def tell(self, incarnation: str, have: int) -> Tidings:
+        """For the driver: rounds that are new to it, and how it ended.
+
+        Parameters
+        ----------
+        incarnation, have
+            Which incarnation of this actor told last, and how many rounds.
+        """
+        self._start()
+        have = have if incarnation == self._incarnation else 0
+        with self._news:
+            self._news.wait_for(lambda: self._over or len(self._rounds) > have, SILENT)
+        if not self._over:
+            sleep(_DWELL)  # several rounds at once: the driver is not to keep a core busy
+        if self._failure is not None:
+            return Tidings(self._incarnation, [], None, _tellable(self._failure))
+        over = self._over
+        return Tidings(self._incarnation, self._rounds[have:], dict(self._outcomes) if over else None, None)
+
+    def whereabouts(self) -> dict[str, Any]:
+        """Its process, its host, and its peak memory in bytes."""
+        import ray
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return {"pid": os.getpid(), "host": ray.get_runtime_context().get_node_id(), "peak": peak}
+
+    def letters(self, me: str, author: str) -> dict[int, bytes]:
+        """The bodies of an author's messages that one of its nodes holds, by round."""
+        self._start()
+        self._ready.wait()
+        post, rounds = self._posts[me], range(self._orders[me].part.rounds + 1)
+        held = [n for n in rounds if not post.missing("message", n, [author])]
+        return {n: post.values(author, "message", n).astype("<f8").tobytes() for n in held}
+
+    def leave(self) -> None:
+        """The run is over everywhere: wait for what is still on its way."""
+        import ray
+
+        calls = list(self._calls.values())
+        if calls:
+            ray.wait(calls, num_returns=len(calls), timeout=_DWELL)
+
+    @property
+    def _over(self) -> bool:
+        return self._failure is not None or len(self._outcomes) == len(self._orders)
+
+    def _same_version(self) -> None:
+        here = version("dynadp")
+        if here != self._release:
+            raise ConfigError(
+                f"host {socket.gethostname()} has dynadp {here}, the driver {self._release}; install the same everywhere"
+            )
+
+    def _start(self) -> None:
+        """Begin, or go on: with the first call of an incarnation, whoever calls."""
+        with self._news:
+            if self._thread is None:
+                self._thread = Thread(target=self._drive, daemon=True)
+                self._thread.start()
+
+    def _tell_news(self) -> None:
+        with self._news:
+            self._came += 1
+            self._news.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._ready.set()
+        self._tell_news()
+
+    def _spread(self, via: str, data: bytes) -> None:
+        """Give a letter to those here who take letters from the node that hands it over; what is for all goes on."""
+        todo = [via]
+        while todo:
+            via = todo.pop()
+            for j in self._near[via]:
+                letter = self._posts[j].offer(data, via)
+                if letter is not None and for_all(letter.kind, letter.round):
+                    self._hand_over(j, data, letter.author, letter.kind, letter.round)
+                    todo.append(j)
+
+    def _hand_over(self, via: str, data: bytes, author: str, kind: Kind, n: int, push: bool = True) -> None:
+        self._log.append(Handed(via, author, kind, n))
+        for other in self._readers[via] if push else ():
+            self._push(other, [(via, data)])
+
+    def _push(self, other: str, letters: Sequence[tuple[str, Any]]) -> None:
+        if (actor := self._actor(other)) is not None:
+            self._calls[other] = actor.take.remote(letters)
+
+    def _actor(self, other: str) -> Any:
+        """Another actor; None while there is none, and then it asks once it is there."""
+        import ray
+
+        if other not in self._actors:
+            with suppress(ValueError):
+                self._actors[other] = ray.get_actor(other, NAMESPACE)
+        return self._actors.get(other)
+
+    # ------------------------------------------------------------------------------------------------ in its thread
+
+    def _drive(self) -> None:
+        try:
+            self._same_version()
+            with ExitStack() as stack:
+                posts = {me: order.post() for me, order in self._orders.items()}
+                for post in posts.values():
+                    finalize(self, post.close)  # as long as the actor: others ask for letters when its own nodes are done
+                parts = {me: self._part(order, posts[me], order.outbox(stack)) for me, order in self._orders.items()}
+                self._posts = posts
+                self._ready.set()
+                self._ask(set().union(*self._readers.values()), 0)
+                self._work(parts)
+        except BaseException as error:
+            self._fail(error)
+
+    def _work(self, parts: dict[str, Generator[Want, None, Outcome]]) -> None:
+        """All parts in turn, each as far as its letters let it."""
+        wants: dict[str, Want] = {}
+        pause = _AGAIN
+        while parts and self._failure is None:
+            came = self._came
+            ready = [me for me in parts if me not in wants or not self._posts[me].missing(*wants[me])]
+            for me in ready:
+                try:
+                    wants[me] = next(parts[me])
+                except StopIteration as end:
+                    self._outcomes[me] = end.value
+                    del parts[me]
+                    self._tell_news()
+            if ready:
+                pause = _AGAIN
+                continue
+            with self._news:
+                if self._came == came:
+                    self._news.wait(pause)
+            if self._came == came:
+                self._ask({home for me in parts for home in self._readers[me]}, min(wants[me].round for me in parts))
+                pause = min(2 * pause, _RARELY)
+
+    def _ask(self, others: set[str], n: int) -> None:
+        for other in others:
+            if (actor := self._actor(other)) is not None:
+                actor.ask.remote(self._name, n)
+
+    def _part(self, order: Order, post: Post, outbox: Outbox) -> Generator[Want, None, Outcome]:
+        me, rows = order.part.me, source(order.rows, separator=order.separator, memory=order.memory)
+
+        def publish(data: bytes, kind: Kind, n: int) -> None:
+            heard = not post.missing("message", n + 1, order.part.neighbours)  # a replay: who went on has had this letter
+            self._hand_over(me, data, me, kind, n, push=not heard)
+            self._spread(me, data)
+
+        def note(entry: Round) -> None:
+            self._rounds.append(Told(me, entry.number, float(entry.disagreement[0, 0]), float(entry.change[0, 0])))
+            self._tell_news()
+            order.at("noted")
+
+        return take_part(order.part, rows, post, publish, outbox, order.draws, note=note, at=order.at)
+
+
+def _tellable(error: BaseException) -> DynadpError:
+    """An error that can travel; a host's trouble with a file is told with its name."""
+    if isinstance(error, CellError):
+        return DataError(str(error))
+    if isinstance(error, DynadpError):
+        return error
+    if isinstance(error, OSError):
+        return RecordError(
+            f"host {socket.gethostname()}: {error}; rows, ledgers and run folder must be on storage that all hosts of the "
+            "cluster see at the same path"
+        )
+    raise error

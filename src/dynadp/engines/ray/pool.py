@@ -1,0 +1,208 @@
+"""Letters over Ray: one trusted cluster, for more rows or nodes than one machine holds.
+
+The driver starts the actors (:mod:`dynadp.engines.ray.actor`) and listens to them, but no letter passes through it. Rows, ledgers
+and run folder are on storage that all hosts share.
+
+Whoever reaches a Ray cluster can run any code there and read any file. It is for hosts that trust each other, with
+``RAY_AUTH_MODE=token`` and ``RAY_USE_TLS=1``, and never joins organisations: they run :mod:`dynadp.engines.zenoh.links`.
+"""
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from logging import ERROR
+from secrets import token_hex
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self
+
+from dynadp.engines.node import Outcome
+from dynadp.engines.ray.actor import NAMESPACE, SILENT, Crew, Tidings, Told
+from dynadp.engines.ray.spec import Order
+from dynadp.engines.zenoh.log import LOG
+from dynadp.errors import ConfigError, DynadpError
+
+_STORE = 100 * 2**20  # bytes of Ray's object store, where Ray is started here: letters are small and do not use it
+_ANSWER, _LEAVE = 5.0, 1.0  # seconds for a cluster to answer, and for actors to leave
+_THREADS = 8  # of an actor, for calls: one is the driver's, those that bring letters are short
+_SHARE = 0.01  # of a core, as Ray counts: with none it does not spread actors, with more one host could not take over all
+_CROWD = 4  # actors for each core, at most; further nodes share
+
+
+class Company:
+    """All actors of a run, as the driver sees them; a context manager, and they end with it.
+
+    Parameters
+    ----------
+    run
+        The run's name.
+    orders
+        One for each node.
+    per_actor
+        How many nodes share an actor; by default one each, and more where there would be over four actors for each core.
+    """
+
+    def __init__(self, run: str, orders: Sequence[Order], per_actor: int | None = None) -> None:
+        import ray
+
+        self._ray, self.orders = ray, tuple(orders)
+        cores = max(int(ray.cluster_resources().get("CPU", 1)), 1)  # type: ignore[no-untyped-call]
+        size = per_actor or -(-len(orders) // (_CROWD * cores))
+        attempt = f"{run} {token_hex(4)}"  # actors of an attempt that was killed may linger
+        self._crews = {f"{attempt} {i}": self.orders[i : i + size] for i in range(0, len(orders), size)}
+        self.actors: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        homes = {order.part.me: name for name, orders in self._crews.items() for order in orders}
+        remote, release = self._ray.remote(Crew), version("dynadp")
+        self._kept = self._ray.put(({order.part.me: order for order in self.orders}, homes))
+        reference = self._ray.cloudpickle.dumps(self._kept)  # type: ignore[no-untyped-call]
+        for name, orders in self._crews.items():
+            made = remote.options(
+                name=name, namespace=NAMESPACE, max_restarts=-1, max_task_retries=-1, max_concurrency=_THREADS,
+                num_cpus=_SHARE, scheduling_strategy="SPREAD", enable_task_events=False,
+            )  # fmt: skip
+            self.actors[name] = made.remote(name, [order.part.me for order in orders], reference, release)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        actors = list(self.actors.values())
+        if error is None:
+            self._ray.wait([actor.leave.remote() for actor in actors], num_returns=len(actors), timeout=_LEAVE)
+        for actor in actors:
+            self._ray.kill(actor)
+
+    def home(self, node: str) -> Any:
+        """The actor of a node."""
+        return next(self.actors[name] for name, orders in self._crews.items() if node in {o.part.me for o in orders})
+
+    def check(self) -> None:
+        """Have all rows read once, where the actors are; the first mistake is raised."""
+        for failure in self._answers([actor.check.remote() for actor in self.actors.values()]):
+            if failure is not None:
+                raise failure
+
+    def run(self, note: Callable[[Told], None]) -> dict[str, Outcome]:
+        """Drive all nodes to their end.
+
+        Parameters
+        ----------
+        note
+            Called once for each node and round; rounds of a node come in order.
+        """
+        outcomes: dict[str, Outcome] = {}
+        last = {order.part.me: 0 for order in self.orders}
+        waiting = {self.actors[name].tell.remote("", 0): (name, "", 0) for name in self.actors}
+        heard = monotonic()
+        while waiting:
+            done, _ = self._ray.wait(list(waiting), timeout=SILENT)
+            if monotonic() - heard > SILENT:
+                heard = monotonic()
+                behind = [node for node, n in last.items() if n == min(last.values())]
+                LOG.warning("nothing new for %g seconds; behind: %s. See `ray status`", SILENT, ", ".join(behind))
+            for ref in done:
+                name, before, have = waiting.pop(ref)
+                tidings: Tidings = self._answers([ref])[0]
+                if tidings.failure is not None:
+                    raise tidings.failure
+                have = (have if tidings.incarnation == before else 0) + len(tidings.rounds)
+                for told in tidings.rounds:
+                    if told.round > last[told.node]:  # an actor that was started again tells all of them again
+                        last[told.node], heard = told.round, monotonic()
+                        note(told)
+                if tidings.outcomes is None:
+                    waiting[self.actors[name].tell.remote(tidings.incarnation, have)] = name, tidings.incarnation, have
+                else:
+                    outcomes |= tidings.outcomes
+        return outcomes
+
+    def _answers(self, refs: list[Any]) -> list[Any]:
+        try:
+            return self._ray.get(refs)
+        except self._ray.exceptions.RayActorError as error:
+            raise ConfigError(
+                "an actor cannot be started on the cluster; every host needs the same Python, ray and dynadp, and the files at "
+                f"the same paths. Ray says: {error}"
+            ) from None
+
+
+@contextmanager
+def cluster(address: str | None = None) -> Iterator[None]:
+    """A connection to a Ray cluster: the one at the address, or one of this machine alone, made for the purpose.
+
+    Parameters
+    ----------
+    address
+        ``HOST:PORT`` of the cluster's head, or ``auto`` for the one that this host belongs to. A connection that is there
+        already is used as it is.
+    """
+    if address is None and "ray" not in sys.modules:  # Ray reads its settings when it is imported
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        if "RAY_AUTH_TOKEN_PATH" not in os.environ:
+            os.environ.setdefault("RAY_AUTH_TOKEN", token_hex(32))  # of this run alone: Ray listens on all interfaces
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing about a run goes to anybody else
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    quiet: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": ERROR}
+    if address is None:
+        settings: dict[str, Any] = {"worker_niceness": 0}  # actors are the work, not its background
+        ray.init(address="local", include_dashboard=False, object_store_memory=_STORE, _system_config=settings, **quiet)
+    else:
+        _reachable(address)
+        if os.environ.get("RAY_AUTH_MODE") != "token":
+            LOG.warning(
+                "the cluster takes orders from whoever reaches it: start it, and this command, with RAY_AUTH_MODE=token (and "
+                "RAY_USE_TLS=1 where others share the wire)"
+            )
+        try:
+            ray.init(address=address, **quiet)
+        except (ConnectionError, ray.exceptions.RayError, RuntimeError) as error:
+            raise ConfigError(f"cannot join the Ray cluster at {address!r}: {error}") from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def spread(work: Callable[..., Any], tasks: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> list[Any]:
+    """``[work(**shared, **task) for task in tasks]``, each a task of the cluster; results in their order.
+
+    Parameters
+    ----------
+    work
+        A pure function: a task whose host is lost is done again.
+    tasks
+        What differs from task to task.
+    shared
+        What does not: sent to each host once.
+    """
+    import ray
+
+    kept = {name: ray.put(value) for name, value in shared.items()}
+    remote = ray.remote(work).options(num_cpus=1, max_retries=-1, scheduling_strategy="SPREAD")
+    try:
+        return ray.get([remote.remote(**kept, **task) for task in tasks])
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause if isinstance(error.cause, DynadpError) else error from None
+
+
+def _reachable(address: str) -> None:
+    """Refuse an address where nobody listens: Ray itself takes minutes to give up."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if not host or "/" in address or not port.isdigit():
+        raise ConfigError(f"--address is {address!r}; expected HOST:PORT of the cluster's head, or auto on one of its hosts")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"no Ray cluster answers at {address} ({error}); start one with `ray start --head --port PORT`, or leave out "
+            "--address for one of this machine alone"
+        ) from None

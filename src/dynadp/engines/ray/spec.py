@@ -1,0 +1,123 @@
+"""What an actor on Ray has to know about one of its nodes, and where that node's messages and letters are kept.
+
+What must outlive an actor is in the nodes' ledgers, on storage that all hosts share; a post office is in memory.
+
+*Two incarnations at once.* A host that is cut off may be given up for lost while its actors still work. Whoever enters a round
+first has drawn for it; the other one is refused by the ledger, throws its own draw away unsent, and sends what is entered.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from dynadp.consensus.journal import Messages, Outbox
+from dynadp.consensus.releases import nowhere
+from dynadp.engines.inbox import Post, Rules
+from dynadp.engines.journal import Books, MessageFolder
+from dynadp.engines.letters import run_id
+from dynadp.engines.node import Part
+from dynadp.errors import BudgetRefused
+from dynadp.mechanisms.entropy import Draws
+from dynadp.privacy.events import Event
+from dynadp.privacy.ledger.file import Ledger
+
+
+class Checksum:
+    """SHA-512 in the place of a signature: finds damage, proves nothing.
+
+    A key would keep nobody out: who reaches the cluster can run any code there, and read the key.
+    """
+
+    def sign(self, data: bytes, /) -> bytes:
+        """64 bytes, as a signature has."""
+        return hashlib.sha512(data).digest()
+
+    def verify(self, signature: bytes, data: bytes, /) -> None:
+        """Raise unless they fit."""
+        if signature != self.sign(data):
+            raise ValueError("the checksum is another one")
+
+
+class Fenced(Books):
+    """Ledgers that two incarnations of a node may use at once: the second to enter a round gets what the first entered."""
+
+    def spend(self, n: int, events: Sequence[Event], messages: Messages) -> Messages:
+        """Enter round n, or find it entered; send what this returns."""
+        try:
+            return super().spend(n, events, messages)
+        except BudgetRefused:
+            sent = self.sent(n)
+            if sent is None:
+                raise
+            return sent
+
+    def close(self, reason: str) -> None:
+        """Close the run, or find it closed."""
+        try:
+            super().close(reason)
+        except BudgetRefused:
+            if not all(ledger.is_closed(self.run) for ledger in self.ledgers.values()):
+                raise
+
+
+@dataclass(frozen=True)
+class Order:
+    """What an actor has to know about one of its nodes: paths, and what is public.
+
+    Attributes
+    ----------
+    part
+        What is public about the run, from this node.
+    rows, separator, memory
+        The file of its rows, where all hosts find it.
+    run, config
+        The run's name in ledgers, and 32 bytes that stand for all that was decided.
+    events
+        What the node will spend, reserved already.
+    ledger
+        Where it enters what it spends; None in a SIMULATION, which keeps its messages in ``messages``.
+    messages
+        A folder for those.
+    dataset, who
+        For the ledger.
+    draws
+        Where noise comes from.
+    at
+        Called at the points of a round, by name.
+    """
+
+    part: Part
+    rows: Path
+    separator: Any
+    memory: int | None
+    run: str
+    config: bytes = field(repr=False)
+    events: tuple[Event, ...] = field(repr=False)
+    ledger: Path | None
+    messages: Path
+    dataset: str
+    who: str
+    draws: Draws
+    at: Callable[[str], None] = nowhere
+
+    def outbox(self, stack: ExitStack) -> Outbox:
+        """Where the node's messages are entered before they leave."""
+        me = self.part.me
+        if self.ledger is None:
+            return MessageFolder(self.messages / quote(me, safe=" "), [me])
+        ledger = stack.enter_context(Ledger.open(self.ledger))
+        books = Fenced({me: ledger}, self.run, dataset=self.dataset, who=self.who, resume=True)
+        books.reserve(self.events)
+        return books
+
+    def post(self) -> Post:
+        """A post office in memory: own letters come from the ledger again, and others from their authors."""
+        part = self.part
+        keys = dict.fromkeys(part.topology.nodes, Checksum())
+        ids = run_id(self.run), self.config
+        rules = Rules(part.me, frozenset(part.neighbours), *ids, keys, part.rounds, part.grids())
+        return Post(":memory:", rules, Checksum())

@@ -1,0 +1,152 @@
+"""Rows that are given as numbers: whose they are, which class each has, and how long it may be."""
+
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, diags_array, hstack, issparse, vstack
+
+from dynadp._arrays import Array, Rows
+from dynadp.consensus.topology import Topology
+from dynadp.data.columns import alike, places
+from dynadp.data.schema import Shard
+from dynadp.errors import CellError, DataError, DeclarationError
+
+
+def bounded(X: Rows, norm: float, intercept: bool) -> tuple[Rows, Array]:
+    """z = (x/norm, 1)/sqrt(2), or x/norm without an intercept, divided by max(1, ||z||); and u with f.z = sum f_j u_j x_j.
+
+    A row within the norm is not clipped. A longer one is scaled as a whole, so that no sign of f.z changes.
+
+    Parameters
+    ----------
+    X
+        n x d, dense or CSR.
+    norm
+        Public bound on ||x||.
+    intercept
+        Whether to append the constant.
+    """
+    length = sqrt(2.0) if intercept else 1.0
+    X = csr_array((np.clip(X.data, -1e100, 1e100), X.indices, X.indptr), X.shape) if issparse(X) else np.clip(X, -1e100, 1e100)
+    units = np.full(X.shape[1] + intercept, 1 / (norm * length))
+    Z = X / (norm * length)
+    if intercept:
+        units[-1] = 1 / length
+        ones = np.full((X.shape[0], 1), 1 / length)
+        Z = hstack([csr_array(Z), csr_array(ones)], format="csr") if issparse(Z) else np.hstack([Z, ones])
+    scale = 1 / np.maximum(lengths(Z), 1.0)
+    return (diags_array(scale) @ Z).tocsr() if issparse(Z) else Z * scale[:, None], units
+
+
+def lengths(X: Rows) -> Array:
+    """||x|| of every row."""
+    with np.errstate(over="ignore"):  # a norm that overflows is above any bound
+        squares = X.multiply(X).sum(axis=1) if issparse(X) else np.einsum("ij,ij->i", X, X)
+        return np.asarray(np.sqrt(np.asarray(squares, dtype=float).ravel()))
+
+
+def classified(y: NDArray[Any], declared: ArrayLike | None) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The classes, sorted, and each row's position among them.
+
+    Parameters
+    ----------
+    y
+        Labels.
+    declared
+        The label values, compared with y as :func:`~dynadp.data.columns.places` has it; None to read them off y.
+    """
+    if declared is None:
+        classes, codes = np.unique(y, return_inverse=True)
+    else:
+        classes = np.unique(np.asarray(declared))
+        if alike(classes.tolist()):
+            raise DeclarationError("classes: a label could be two of them; expected different label values")
+        codes = places(y, classes)
+        if (codes < 0).any():
+            raise CellError("y", int(np.argmin(codes)), "the label is none of the declared classes")
+    if len(classes) < 2:
+        raise DataError("there is only one class; expected two or more. Declare classes= where y may lack one of them")
+    return classes, codes
+
+
+def placed(topology: Any, nodes: int, rows: int, labels: ArrayLike | None) -> tuple[Topology, NDArray[np.intp]]:
+    """The network, and the position of each row's node in it; every node has a row.
+
+    Parameters
+    ----------
+    topology
+        A family's name, a :class:`~dynadp.consensus.topology.Topology` or a networkx graph.
+    nodes
+        How many nodes a family has, where no labels say so.
+    rows
+        How many rows there are.
+    labels
+        The node of each row; None for row i at node i mod P, a rule that looks at no row.
+    """
+    family = topology if isinstance(topology, str) else None
+    network = graph(topology) if family is None else None
+    if labels is None:
+        if network is None and not (isinstance(nodes, int | np.integer) and nodes >= 1):
+            raise DeclarationError(f"nodes is {nodes!r}; expected a whole number from 1")
+        network = network or Topology.family(str(family), int(nodes))
+        owner = np.arange(rows) % len(network)
+    else:
+        found, owner = np.unique(np.asarray(labels), return_inverse=True)
+        if owner.shape != (rows,):
+            raise DataError(f"nodes has shape {owner.shape} for {rows} rows; expected the node of each row")
+        names = [str(label) for label in found]
+        if network is None:
+            network = Topology.family(str(family), len(names)).named(names)
+        if not set(names) <= set(network.nodes):
+            raise DeclarationError(
+                f"nodes= names one that the network does not have; it has {', '.join(sorted(network.nodes))}"
+            )
+        owner = np.array([network.nodes.index(name) for name in names])[owner]
+    counts = np.bincount(owner, minlength=len(network))
+    if not counts.all():
+        empty = network.nodes[int(np.argmin(counts))]
+        raise DataError(f"node {empty!r} has no row: n_samples={rows} for {len(network)} nodes; every node needs one")
+    return network, owner
+
+
+def graph(topology: Any) -> Topology:
+    """The topology, or that of a networkx graph."""
+    if isinstance(topology, Topology | nx.Graph):
+        return topology if isinstance(topology, Topology) else Topology(topology)
+    raise DeclarationError(f"topology is {topology!r}; expected a family's name, a Topology or a networkx graph")
+
+
+def joined(parts: Sequence[Any], topology: Any) -> tuple[Rows, NDArray[Any], NDArray[Any]]:
+    """X, y and the node of each row, from one (X, y) or Shard for each node, in the network's order.
+
+    Parameters
+    ----------
+    parts
+        All pairs, or all shards.
+    topology
+        As for :func:`placed`; the nodes of a family are named 0, 1, ...
+    """
+    pairs = [(p.signed * p.y[:, None], p.y) if isinstance(p, Shard) else p for p in parts]
+    if any(len(pair) != 2 for pair in pairs) or len({isinstance(p, Shard) for p in parts}) > 1:
+        raise DataError("X is a list of different things; expected one (X, y) for each node, or one Shard for each")
+    X = [x if issparse(x) else np.asarray(x) for x, _ in pairs]
+    if any(x.ndim != 2 or x.shape[1] != X[0].shape[1] for x in X):
+        raise DataError("nodes differ in their number of columns; expected the same features at each")
+    owner: NDArray[Any] = np.repeat(np.arange(len(parts)), [x.shape[0] for x in X])
+    if not isinstance(topology, str):
+        names = graph(topology).nodes
+        if len(names) != len(parts):
+            raise DeclarationError(f"{len(parts)} parts for {len(names)} nodes; expected one for each, in the graph's order")
+        owner = np.array(names)[owner]
+    rows = vstack([csr_array(x) for x in X], format="csr") if any(map(issparse, X)) else np.concatenate(X)
+    return rows, np.concatenate([np.asarray(y) for _, y in pairs]), owner
+
+
+def taken(table: Mapping[str, Any], which: NDArray[np.bool_]) -> dict[str, Any]:
+    """These rows of every column; lists stay lists, so that a missing cell among texts stays missing."""
+    where = np.flatnonzero(which)
+    return {name: [c[i] for i in where] if isinstance(c, list | tuple) else np.asarray(c)[where] for name, c in table.items()}

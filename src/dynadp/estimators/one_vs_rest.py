@@ -1,0 +1,120 @@
+"""K classes as K problems, one against the rest, on the same rows and in one account (maths.md 5)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynadp._arrays import Array, Rows
+from dynadp.consensus.journal import Messages, Outbox
+from dynadp.consensus.topology import Topology
+from dynadp.data.schema import Shard
+from dynadp.engines.simulation import Run, simulate
+from dynadp.mechanisms.entropy import Draws
+from dynadp.planning.planner import Constants
+from dynadp.privacy.events import Event
+
+
+def shared(constants: Constants, problems: int) -> Constants:
+    """Constants by which one plan of K T rounds is K plans of T rounds with one total.
+
+    q = k T/(B mu sqrt(P)) of a problem that may use mu/sqrt(K): K T for T and k/sqrt(K) for k.
+    """
+    return replace(constants, rounds=problems * constants.rounds, pull=constants.pull / sqrt(problems))
+
+
+def solve(
+    rows: Rows,
+    codes: NDArray[np.intp],
+    classes: int,
+    owner: NDArray[np.intp],
+    topology: Topology,
+    *,
+    rounds: int,
+    start: Array,
+    draws: Draws,
+    books: Outbox | None,
+    **how: Any,
+) -> list[Run]:
+    """One run for two classes (the second is +1), or one for each of several; problem k's round n is round k T + n of all.
+
+    Parameters
+    ----------
+    rows, codes, owner
+        Bounded rows, the class of each and the node of each, as positions.
+    classes
+        How many there are.
+    topology
+        The network.
+    rounds
+        T of each problem.
+    start
+        V(0) of each problem, K x d.
+    draws, books
+        As for :func:`~dynadp.engines.simulation.simulate`; the first problem reserves for all.
+    **how
+        The rest of it, the same for all problems.
+    """
+    problems = 1 if classes == 2 else classes
+    runs = []
+    for k in range(problems):
+        signs = np.where(codes == (k if problems > 1 else 1), 1, -1)
+        shards = [Shard.of(rows[owner == p], signs[owner == p], name=name) for p, name in enumerate(topology.nodes)]
+        part = None if books is None else _Part(books, k, problems, rounds)
+        later = _Later(draws, k * rounds)
+        runs.append(simulate(shards, topology, rounds=rounds, start=start[k], draws=later, books=part, **how))
+    return runs
+
+
+def spent(runs: Sequence[Run]) -> tuple[Event, ...]:
+    """What all problems spent, in order."""
+    return tuple(replace(e, round=e.round + k * len(run.rounds)) for k, run in enumerate(runs) for e in run.events())
+
+
+class _Later:
+    """Draws whose round n is round n + offset of others, so that no two problems share noise."""
+
+    def __init__(self, draws: Draws, offset: int) -> None:
+        self.draws, self.offset, self.seeded = draws, offset, draws.seeded
+
+    def generator(self, purpose: str, node: str, round_: int, replica: int = 0) -> np.random.Generator:
+        return self.draws.generator(purpose, node, round_ + self.offset, replica)
+
+
+class _Part(Outbox):
+    """Problem k of K in the books of all."""
+
+    def __init__(self, whole: Outbox, k: int, problems: int, rounds: int) -> None:
+        self.whole, self.k, self.problems, self.rounds = whole, k, problems, rounds
+
+    def _moved(self, events: Sequence[Event], k: int) -> list[Event]:
+        return [replace(event, round=event.round + k * self.rounds) for event in events]
+
+    @property
+    def begun(self) -> bool:
+        """As all."""
+        return self.whole.begun
+
+    def reserve(self, plan: Sequence[Event]) -> None:
+        """What all K will spend, since they spend alike."""
+        self.whole.reserve([event for k in range(self.problems) for event in self._moved(plan, k)])
+
+    def sent(self, n: int) -> Messages | None:
+        """Round k T + n."""
+        return self.whole.sent(n + self.k * self.rounds)
+
+    def spend(self, n: int, events: Sequence[Event], messages: Messages) -> Messages:
+        """Round k T + n."""
+        return self.whole.spend(n + self.k * self.rounds, self._moved(events, self.k), messages)
+
+    def fail(self, n: int, events: Sequence[Event]) -> None:
+        """Round k T + n, and with it all problems."""
+        self.whole.fail(n + self.k * self.rounds, self._moved(events, self.k))
+
+    def close(self, reason: str) -> None:
+        """After the last problem."""
+        if self.k == self.problems - 1:
+            self.whole.close(reason)

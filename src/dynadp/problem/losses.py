@@ -1,0 +1,205 @@
+"""Margin losses L(z), z = y f.x, with the constants that calibration relies on (maths.md 8).
+
+Every loss here is convex with ``|L'| <= 1`` and ``0 <= L'' <= c1``; ``c1`` is the paper's c1 (Assumption 3) and
+Theorem 6's c4. To add a loss, subclass :class:`Loss` and let :func:`check_loss` try to refute its constants.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dynadp._arrays import Array, namespace, one_kernel
+from dynadp.errors import DeclarationError, LossError
+from dynadp.problem.declared_bounds import Trial
+
+FLAT = 1e-12  # a slope at 0 that is no steeper cannot be told from none
+
+
+class Loss(ABC):
+    """L(z): convex, not negative, ``|L'| <= 1``, ``0 <= L'' <= c1``; pure functions, which threads may call at once."""
+
+    name: ClassVar[str] = "own"
+
+    @property
+    @abstractmethod
+    def c1(self) -> float:
+        """Sup L'' (an upper bound is valid; a smaller one breaks the privacy of dual perturbation)."""
+
+    @abstractmethod
+    def value(self, z: Array) -> Array:
+        """L(z), elementwise."""
+
+    @abstractmethod
+    def slope(self, z: Array) -> Array:
+        """L'(z), elementwise, with an absolute error of a few units in the last place of 1."""
+
+    @abstractmethod
+    def curvature(self, z: Array) -> Array:
+        """L''(z), elementwise; where L' has a kink, any one-sided value."""
+
+    def describe(self) -> dict[str, Any]:
+        """Name and parameters, for the run record."""
+        parameters: dict[str, Any] = asdict(self) if is_dataclass(self) else {}
+        return {"name": self.name, **parameters, "c1": self.c1}
+
+
+def sigmoid(u: Array) -> Array:
+    """1 / (1 + e^-u), relatively exact on both sides and without overflow."""
+    if not isinstance(u, np.ndarray):
+        return one_kernel(_sigmoid)(u)
+    s = np.negative(u)
+    np.minimum(s, 709.0, out=s)  # e^709 is finite, and 1/(1 + e^709) is 0 to within 1e-308
+    np.exp(s, out=s)
+    s += 1.0
+    return np.reciprocal(s, out=s)
+
+
+def _sigmoid(xp: Any, u: Array) -> Array:
+    return 1.0 / (1.0 + xp.exp(xp.minimum(-u, 709.0)))
+
+
+def _falling(xp: Any, z: Array, margin: float, width: float) -> Array:
+    return -1.0 / (1.0 + xp.exp(xp.minimum((z - margin) / width, 709.0)))
+
+
+@dataclass(frozen=True)
+class SmoothedHinge(Loss):
+    """L(z) = h ln(1 + e^{(m - z)/h}).
+
+    L' = -s and L'' = s (1 - s)/h with s = sigmoid((m - z)/h), hence ``|L'| < 1`` and c1 = 1/(4h), attained at z = m.
+    """
+
+    width: float = 0.5
+    margin: float = 1.0
+    name: ClassVar[str] = "smoothed_hinge"
+
+    def __post_init__(self) -> None:
+        _require_parameters(self.name, self.width, self.margin)
+
+    @property
+    def c1(self) -> float:
+        """1/(4h)."""
+        return 0.25 / self.width
+
+    def value(self, z: Array) -> Array:
+        """h ln(1 + e^u) with u = (m - z)/h, written as ``h (max(u, 0) + ln(1 + e^-|u|))``."""
+        xp, u = namespace(z), (self.margin - z) / self.width
+        return self.width * (xp.maximum(u, 0.0) + xp.log1p(xp.exp(-xp.abs(u))))
+
+    def slope(self, z: Array) -> Array:
+        """-1/(1 + e^{(z - m)/h}): -sigmoid((m - z)/h) with the fewest passes over memory; most of a round is spent here."""
+        if not isinstance(z, np.ndarray):
+            return one_kernel(_falling)(z, self.margin, self.width)
+        s = z - self.margin
+        if self.width != 1.0:
+            s /= self.width
+        np.minimum(s, 709.0, out=s)  # as in sigmoid()
+        np.exp(s, out=s)
+        s += 1.0
+        return np.divide(-1.0, s, out=s)
+
+    def curvature(self, z: Array) -> Array:
+        """s (1 - s)/h."""
+        s = sigmoid((self.margin - z) / self.width)
+        return s * (1.0 - s) / self.width
+
+
+class Logistic(SmoothedHinge):
+    """L(z) = ln(1 + e^{m - z}); c1 = 1/4.
+
+    The smoothed hinge of width 1. With m = 0 it is the paper's loss (section 4); a margin m > 0 raises the signal at
+    f = 0 for the same sensitivity, but then f.x is no longer the log-odds.
+    """
+
+    name: ClassVar[str] = "logistic"
+
+    def __init__(self, margin: float = 0.0) -> None:
+        super().__init__(width=1.0, margin=margin)
+
+    def __repr__(self) -> str:
+        return f"Logistic(margin={self.margin!r})"
+
+
+@dataclass(frozen=True)
+class HuberHinge(Loss):
+    """L(z) = 0 for u <= -h, (u + h)^2/(4h) for ``|u| <= h``, u for u >= h, where u = m - z.
+
+    L' = -clip((u + h)/(2h), 0, 1) and L'' is 1/(2h) on ``|u| < h`` and 0 elsewhere, hence c1 = 1/(2h). With m = 1 this is
+    the Huberised hinge of Chapelle that the paper's Assumption 3 admits in the limit. m > -h, since L is 0 at z = 0 otherwise.
+    """
+
+    width: float = 0.5
+    margin: float = 1.0
+    name: ClassVar[str] = "huber_hinge"
+
+    def __post_init__(self) -> None:
+        _require_parameters(self.name, self.width, self.margin)
+        if self.margin <= -self.width:
+            raise DeclarationError(
+                f"{self.name}: margin is {self.margin!r} and width {self.width!r}, so L(0) = 0 and the zero vector is optimal: "
+                "nothing could be learnt; expected a margin above -width, such as 1"
+            )
+
+    @property
+    def c1(self) -> float:
+        """1/(2h)."""
+        return 0.5 / self.width
+
+    def value(self, z: Array) -> Array:
+        """The three pieces, from the slope: with s = -L', L = h s^2 inside and u above."""
+        xp, u = namespace(z), self.margin - z
+        s = xp.clip((u + self.width) / (2.0 * self.width), 0.0, 1.0)
+        return xp.where(u > self.width, u, self.width * s * s)
+
+    def slope(self, z: Array) -> Array:
+        """-clip((u + h)/(2h), 0, 1)."""
+        return -namespace(z).clip((self.margin - z + self.width) / (2.0 * self.width), 0.0, 1.0)
+
+    def curvature(self, z: Array) -> Array:
+        """1/(2h) where ``|u| <= h``, else 0."""
+        return (namespace(z).abs(self.margin - z) <= self.width) * self.c1
+
+
+def _require_parameters(name: str, width: float, margin: float) -> None:
+    if not (np.isfinite(width) and width > 0):
+        raise DeclarationError(f"{name}: width is {width!r}; expected a finite number above 0")
+    if not np.isfinite(margin):
+        raise DeclarationError(f"{name}: margin is {margin!r}; expected a finite number")
+
+
+def check_loss(loss: Loss) -> None:
+    """Try to refute ``|L'| <= 1``, ``0 <= L'' <= c1``, L >= 0, L'(0) < 0 and L' = dL/dz on a grid over [-1e6, 1e6].
+
+    A check on points can refute the declared constants, never prove them: they remain the author's responsibility.
+
+    Raises
+    ------
+    LossError
+        Naming the bound that breaks and where.
+    """
+    where = loss.describe()["name"]
+    c1 = float(loss.c1)
+    if not (np.isfinite(c1) and c1 > 0):
+        raise LossError(f"loss {where!r} declares c1 = {c1!r}; expected a finite number above 0")
+    trial = Trial(f"loss {where!r}", "z", LossError)
+    value, slope, curvature = trial.values({"L": loss.value, "L'": loss.slope, "L''": loss.curvature})
+    step, refute = trial.step, trial.refute
+    refute("L >= 0", value < 0, value)
+    refute("|L'| <= 1", np.abs(slope) > 1 + 1e-12, slope)
+    refute("L'' >= 0", curvature < 0, curvature)
+    refute(f"L'' <= c1 = {c1:g}", curvature > c1 * (1 + 1e-9), curvature)
+
+    # What was declared about L'' is checked on L' too, since only L' enters the solution. A kink in L' between two
+    # points still gives a quotient in [0, c1]. Rounding of L' is a few 1e-16, of L about 1e-16 |L|.
+    quotient = np.diff(slope) / step
+    noise = 1e-13 / step
+    refute("'L is convex' (its slope falls)", quotient < -noise, quotient)
+    refute(f"L'' <= c1 = {c1:g} (slope of its slope)", quotient > c1 * (1 + 1e-9) + noise, quotient)
+    area = 0.5 * step * (slope[1:] + slope[:-1])
+    gap = np.diff(value) - area
+    refute("L' = dL/dz (change of L minus area under L')", np.abs(gap) > 0.25 * c1 * step**2 + 1e-12 * value.max(), gap)
+    at_zero = trial.at == 0
+    refute("L(0) > 0 (else the zero vector is optimal and nothing can be learnt)", at_zero & (value <= 0), value)
+    refute("L'(0) < 0 (else the zero vector is optimal and nothing can be learnt)", at_zero & (slope > -FLAT), slope)

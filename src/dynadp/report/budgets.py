@@ -1,0 +1,209 @@
+"""What a run costs each node under every valid accounting, and what its ledger has left."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from dynadp._files import read_file
+from dynadp.errors import DynadpError, RecordError
+from dynadp.privacy.accountant import Total, network, total, totals
+from dynadp.privacy.cap import Cap
+from dynadp.privacy.events import Event
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.privacy.ledger.summary import Balance, Room
+from dynadp.report.record_view import STATUS, Story
+
+IN_USE = "in use: the smallest"
+STEPS = 24  # points of a curve over rounds, at most
+WORDS = {
+    "sum": ("plain sum", "adds up alpha; holds without any delta"),
+    "pure": ("best from alpha alone", "knows of each release only its alpha"),
+    "loss distribution": ("law of the loss", "knows how the loss of each release is distributed"),
+    "renyi": ("Rényi", "from moments of the loss"),
+    "odometer": ("odometer", "holds even if later rounds had been chosen after seeing earlier ones"),
+    "none": ("none", "an event is unknown"),
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One valid figure: who computes it, what it is, and whether it is the one in use."""
+
+    name: str
+    words: str
+    epsilon: float
+    delta: float
+    used: bool
+
+
+@dataclass(frozen=True)
+class Purse:
+    """What a node's ledger says.
+
+    Attributes
+    ----------
+    cap
+        (epsilon, delta), or None.
+    room
+        What is taken and left of the cap, by one measure; None without a cap.
+    lost
+        epsilon of everything that was released, at most: :attr:`~dynadp.privacy.ledger.summary.Balance.lost`.
+    releases, planned
+        Of this run.
+    head
+        Hash of the last entry.
+    evaluations
+        Noisy accuracies that were charged: when, of what, alpha and the released number.
+    """
+
+    cap: tuple[float, float] | None
+    room: Room | None
+    lost: float
+    releases: int
+    planned: int
+    head: str
+    evaluations: tuple[Mapping[str, Any], ...]
+
+
+def figures(own: Sequence[Event], delta: float) -> list[Figure]:
+    """All valid totals of one node's events, with the one in use marked."""
+    found = total(own, delta)
+    values = {"sum": found.epsilon_sum, "pure": found.epsilon_pure, found.method: found.epsilon}
+    out = [
+        Figure(*WORDS[name], epsilon, 0.0 if name == "sum" else delta, name == found.method) for name, epsilon in values.items()
+    ]
+    if delta > 0 and isfinite(found.epsilon) and found.epsilon > 0:
+        out.append(Figure(*WORDS["odometer"], Cap.of(found.epsilon, delta).odometer(own), delta, False))
+    return out
+
+
+def by_node(events: Iterable[Event]) -> dict[str, list[Event]]:
+    """Each node's events."""
+    out: dict[str, list[Event]] = {}
+    for event in events:
+        out.setdefault(event.node, []).append(event)
+    return out
+
+
+def worst(events: Sequence[Event], delta: float) -> tuple[str, list[Event]]:
+    """The node that loses most, and its events."""
+    found = totals(events, delta)
+    node = max(found, key=lambda name: found[name].epsilon)
+    return node, [event for event in events if event.node == node]
+
+
+def over_rounds(own: Sequence[Event], delta: float, steps: int = STEPS) -> list[dict[str, Any]]:
+    """Totals of one node after 1, ..., T rounds under each accounting: ``round``, ``epsilon``, ``accounting``."""
+    rounds = sorted({event.round for event in own})
+    picks = sorted({rounds[round(i * (len(rounds) - 1) / (steps - 1))] for i in range(steps)})
+    rows = []
+    for n in picks:
+        found = total([event for event in own if event.round <= n], delta)
+        values = {WORDS["sum"][0]: found.epsilon_sum, WORDS["pure"][0]: found.epsilon_pure, IN_USE: found.epsilon}
+        rows += [{"round": n, "epsilon": e, "accounting": name} for name, e in values.items() if isfinite(e)]
+    return rows
+
+
+def agreed(story: Story) -> tuple[tuple[Event, ...], Total] | None:
+    """All planned events and the network's total; None where nothing is protected or the record tells too little yet.
+
+    A record that has its own total must agree with the events: otherwise it was changed or comes from another version.
+    """
+    events = story.events() or (_reserved(story) if story.plan else None)
+    if events is None or story.plan is None:
+        return None
+    found = network(events, story.plan.delta)
+    told = story.plan.total
+    if told is not None and told["epsilon"] is not None and abs(told["epsilon"] - found.epsilon) > 1e-6 * found.epsilon:
+        raise RecordError(
+            f"{story.home}: run.json tells a total of epsilon = {told['epsilon']:.6g}, its plan costs {found.epsilon:.6g}; the "
+            "file was changed, or another version of dynadp wrote it: ask `dynadp ledger show` instead"
+        )
+    return events, found
+
+
+def ledger_files(story: Story) -> dict[str, Path]:
+    """The nodes' ledgers, as far as they can be reached from here and know this run.
+
+    A run in one process names them relative to its run file, which may lie elsewhere: they are looked for in the working
+    directory, in the three folders above the run folder, and one level below each of these.
+    """
+    config, found = story.record["config"], {}
+    if story.kind == "network":
+        for node, home in story.folders.items():
+            try:
+                told = read_file(home / "status.json", STATUS).get("ledger")
+            except RecordError:
+                continue
+            if told is not None and Path(told).exists():
+                found[node] = Path(told)
+    elif story.kind == "one process":
+        home = story.home.resolve()
+        near = list(dict.fromkeys([*home.parents[:3], Path.cwd()]))
+        bases = list(dict.fromkeys([*near, *(below for base in near for below in _below(base))]))
+        for section in config["file"]["nodes"]:
+            if section.get("ledger"):
+                files = dict.fromkeys(base / section["ledger"] for base in bases)
+                lengths = {file: _entries(file, section["name"], story.run_id) for file in files}
+                file = max(lengths, key=lengths.__getitem__)  # others are older copies of it
+                if lengths[file]:
+                    found[section["name"]] = file
+    return found
+
+
+def _reserved(story: Story) -> tuple[Event, ...] | None:
+    """The plan as the ledgers have it, where all can be reached: known before the first message."""
+    files, out = ledger_files(story), list[Event]()
+    for node in story.topology.nodes:
+        try:
+            with Ledger.open(files[node], read_only=True) as ledger:
+                own = ledger.reserved(story.run_id)
+        except (KeyError, DynadpError):
+            return None
+        if own is None:
+            return None
+        out += own
+    return tuple(out)
+
+
+def purse(path: Path, run: str) -> Purse:
+    """What the ledger says, about this run and in all."""
+    with Ledger.open(path, read_only=True) as ledger:
+        said = Balance.of(ledger)
+    own, cap = said.runs.get(run), said.cap
+    releases, planned = (own.rounds_spent, own.rounds_planned) if own else (0, 0)
+    pair = (cap.epsilon, cap.delta) if cap else None
+    return Purse(pair, said.room, said.lost or 0.0, releases, planned, said.head, said.evaluations)
+
+
+def purses(story: Story, files: Mapping[str, Path]) -> dict[str, Purse | str]:
+    """Every ledger's purse, or the sentence that says why it cannot be read."""
+    out: dict[str, Purse | str] = {}
+    for node, file in files.items():
+        try:
+            out[node] = purse(file, story.run_id)
+        except (DynadpError, OSError) as error:
+            out[node] = str(error)
+    return out
+
+
+def _below(folder: Path) -> list[Path]:
+    """The folders in it, as far as they may be seen; no deeper."""
+    try:
+        return sorted(one for one in folder.iterdir() if one.is_dir())
+    except OSError:
+        return []
+
+
+def _entries(path: Path, node: str, run: str) -> int:
+    """How many entries it has, if it is the node's ledger and holds this very run; otherwise 0."""
+    try:
+        if not path.is_file():
+            return 0
+        with Ledger.open(path, read_only=True) as ledger:
+            found = [entry.kind == "reserve" and entry.run == run for entry in ledger.entries()]
+            return len(found) if ledger.node == node and any(found) else 0
+    except (DynadpError, OSError):
+        return 0

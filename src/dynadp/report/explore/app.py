@@ -1,0 +1,271 @@
+"""``dynadp explore``: the page, served to this machine alone.
+
+Every address begins with a random token. A request with another token, another Host (a name that was made to point here) or
+another Origin gets nothing. The page loads nothing from elsewhere and runs no code but its own files.
+"""
+
+import json
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import anyio
+from anyio.to_thread import run_sync
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dynadp._files import write_whole
+from dynadp._intervals import SEVERAL
+from dynadp.errors import DynadpError
+from dynadp.report import figures
+from dynadp.report.explore.advice import Advice
+from dynadp.report.explore.trials import LEAST, MOST, POINTS
+from dynadp.report.explore.watch import Watch
+from dynadp.report.page import STATIC, environment
+from dynadp.report.progress import thinned
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+TICK, PING = 0.4, 15.0  # seconds between two looks at the folder; between two signs of life
+
+
+class Guard:
+    """Lets through what comes from this machine's own page, and puts the headers on every answer.
+
+    Parameters
+    ----------
+    app
+        What is guarded.
+    token, hosts
+        The token that every path begins with, and the Host headers that are ours.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str]) -> None:
+        self.app, self.token, self.hosts = app, token, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or refuse."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        refused = self.refusal(Request(scope))
+
+        async def answer(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] += [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+            await send(message)
+
+        await (self.app if refused is None else refused)(scope, receive, answer)
+
+    def refusal(self, request: Request) -> Response | None:
+        """Why not, if not."""
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        if host not in self.hosts:
+            return PlainTextResponse("this page is served to its own machine only", 421)
+        if origin is not None and origin not in {f"http://{known}" for known in self.hosts}:
+            return PlainTextResponse("another page may not ask here", 403)
+        first = request.url.path.split("/")[1] if "/" in request.url.path else ""
+        if not secrets.compare_digest(first.encode(), self.token.encode()):
+            return PlainTextResponse("the address lacks the token that `dynadp explore` printed", 403)
+        return None
+
+
+class Explorer:
+    """What the page asks for, and what changes under it.
+
+    Parameters
+    ----------
+    advice, watch
+        What is planned, and the folder that is watched.
+    """
+
+    def __init__(self, advice: Advice, watch: Watch) -> None:
+        self.advice, self.watch = advice, watch
+        self.swept, self.over = 0, Event()
+        self.worker: Thread | None = None
+
+    def prepare(self) -> None:
+        """In a thread of its own: what the page asks for first, then the sweep."""
+
+        def point() -> None:
+            self.swept += 1
+
+        def work() -> None:
+            bundle()
+            if not self.over.is_set():
+                self.advice.totals(self.advice.setting.epsilon)
+                self.advice.sweep(point, self.over.is_set)
+
+        self.worker = Thread(target=work, daemon=True)
+        self.worker.start()
+
+    def close(self) -> None:
+        """Wait for the thread, a few seconds at most: ending Python while Vega is put together would abort the process."""
+        self.over.set()
+        if self.worker is not None:
+            self.worker.join()
+
+    async def follow(self) -> None:
+        """Look at the folder, again and again."""
+        while not self.over.is_set():
+            await run_sync(self.watch.look)
+            await anyio.sleep(TICK)
+
+    async def page(self, request: Request) -> Response:
+        """The page."""
+        advice = self.advice
+        shown = {"setting": advice.setting, "watch": self.watch, "least": LEAST, "most": MOST, "holds": SEVERAL}
+        return HTMLResponse(environment().get_template("explore.html").render(**shown))
+
+    async def start(self, request: Request) -> Response:
+        """The charts, empty, and where the sliders stand."""
+        charts = {name: figures.spec(figures.convergence((), name)) for name in figures.QUANTITIES}
+        charts["totals"] = figures.spec(figures.totals(()))
+        return JSONResponse({"charts": charts, "epsilon": self.advice.setting.epsilon})
+
+    async def recommend(self, request: Request) -> Response:
+        """``?epsilon=`` or ``?accuracy=``, right answers in 100: the choice that follows."""
+        return await _answer(request, {"epsilon": self.advice.for_total, "accuracy": self.advice.for_accuracy})
+
+    async def totals(self, request: Request) -> Response:
+        """``?epsilon=``: the curve over rounds of that choice."""
+        return await _answer(request, {"epsilon": self.advice.totals})
+
+    async def vega(self, request: Request) -> Response:
+        """Vega, Vega-Lite and Vega-Embed, as vl-convert ships them."""
+        return Response(await run_sync(bundle), media_type="text/javascript")
+
+    async def events(self, request: Request) -> Response:
+        """Server-sent events: ``rounds`` with an id each, ``state`` and ``sweep`` whole whenever they change."""
+        return StreamingResponse(self.stream(request.headers.get("last-event-id", "")), media_type="text/event-stream")
+
+    async def stream(self, last: str) -> AsyncIterator[str]:
+        """Everything after the event with this id (KEY-ROUND); another run's id, or none, begins at round 1."""
+        key, _, number = last.partition("-")
+        sent = int(number) if number.isdecimal() else 0
+        told, swept, quiet = -1, -1, 0.0
+        yield "retry: 1000\n\n"
+        while not self.over.is_set():
+            out, now = [], self.watch.told
+            if now.key != key:
+                key, sent = now.key, 0
+                out.append(_event("anew", {"key": key}))
+            if now.version != told:
+                told = now.version
+                out.append(_event("state", now.state))
+            if rows := thinned(now.rows[sent:]):
+                sent = rows[-1]["round"]
+                out.append(_event("rounds", rows, f"{key}-{sent}"))
+            if self.swept != swept:
+                swept = self.swept
+                out.append(_event("sweep", self._swept()))
+            for event in out:
+                yield event
+            quiet = 0.0 if out else quiet + TICK
+            if quiet >= PING:
+                quiet = 0.0
+                yield ": still here\n\n"
+            await anyio.sleep(TICK)
+
+    def _swept(self) -> dict[str, Any]:
+        advice = self.advice
+        chart = figures.spec(figures.accuracy(advice.points, advice.baselines, None)) if len(advice.points) > 1 else None
+        found: dict[str, Any] = {"chart": chart, "points": advice.points, "baselines": advice.baselines, "of": POINTS}
+        found |= {"source": advice.source, "rows": advice.rows}
+        return found | {"done": advice.done, "problem": advice.problem, "recommended": advice.recommended()}
+
+
+@cache
+def bundle() -> str:
+    """Vega's JavaScript, as vl-convert ships it: a second or two to put together, so it is kept in the user's cache."""
+    import vl_convert
+
+    made = ""
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dynadp"
+        kept = home / f"vega-{version('vl-convert-python')}.js"
+        made = kept.read_text(encoding="utf-8") if kept.exists() else ""
+        if not made:
+            made = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+            home.mkdir(parents=True, exist_ok=True)
+            write_whole(kept, made)
+    except (OSError, RuntimeError, UnicodeDecodeError):  # no home, or one that cannot be written: the same seconds next time
+        made = made or vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return made
+
+
+def application(explorer: Explorer, token: str, hosts: frozenset[str], *, background: bool = True) -> Starlette:
+    """The page's application.
+
+    Parameters
+    ----------
+    explorer
+        What is shown.
+    token, hosts
+        For :class:`Guard`.
+    background
+        Whether to look at the folder and sweep by itself.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as tasks:
+            if background:
+                explorer.prepare()
+                tasks.start_soon(explorer.follow)
+            yield
+            explorer.over.set()
+            tasks.cancel_scope.cancel()
+
+    routes = [
+        Route("/", explorer.page),
+        Route("/api/start", explorer.start),
+        Route("/api/recommend", explorer.recommend),
+        Route("/api/totals", explorer.totals),
+        Route("/events", explorer.events),
+        Route("/vega.js", explorer.vega),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+    guard = Middleware(Guard, token=token, hosts=hosts)
+    return Starlette(routes=[Mount(f"/{token}", routes=routes)], middleware=[guard], lifespan=lifespan)
+
+
+async def _answer(request: Request, ways: Mapping[str, Callable[[float], Any]]) -> Response:
+    """What the one number that was given leads to."""
+    asked = [(name, value) for name, value in request.query_params.items() if name in ways]
+    try:
+        ((name, value),) = asked
+        number = float(value)
+    except ValueError:
+        known = " or ".join(f"?{name}=NUMBER" for name in ways)
+        return JSONResponse({"error": f"give {known}, one of them"}, 400)
+    try:
+        return JSONResponse(await run_sync(ways[name], number))
+    except (DynadpError, ValueError, OverflowError) as error:
+        return JSONResponse({"error": str(error)}, 400)
+
+
+def _event(name: str, data: Any, id: str | None = None) -> str:
+    head = f"id: {id}\n" if id is not None else ""
+    return f"{head}event: {name}\ndata: {json.dumps(data)}\n\n"

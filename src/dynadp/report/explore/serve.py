@@ -1,0 +1,115 @@
+"""From the command line to a running page: what is explored, the token, and a server that Ctrl-C ends."""
+
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dynadp.errors import DeclarationError
+from dynadp.report.charts import require
+from dynadp.runs.run_file import load_run_file
+
+PORT = 8317
+
+
+def explorer(target: str | None, watch: str | None = None) -> Any:
+    """What is shown: a run folder, a run file with the folder that its run will have, or census rows.
+
+    Parameters
+    ----------
+    target
+        A run folder or a run file; None for census rows.
+    watch
+        The folder of a run file's run; runs/NAME by default.
+    """
+    from dynadp.report.explore.advice import Advice
+    from dynadp.report.explore.app import Explorer
+    from dynadp.report.explore.setting import Setting
+    from dynadp.report.explore.watch import Watch
+    from dynadp.report.record_view import MADE_BY, Story
+
+    if target is None:
+        return Explorer(Advice(Setting.made()), Watch(Path(watch) if watch else None))
+    path = Path(target)
+    if path.is_dir():
+        return Explorer(Advice(Setting.of_story(Story.read(path))), Watch(path))
+    if not path.is_file():
+        raise DeclarationError(f"{path} is neither a run folder nor a run file; {MADE_BY}, or a run.toml")
+    setting = Setting.of_file(path)
+    name = load_run_file(path).run.name
+    return Explorer(Advice(setting), Watch(Path(watch) if watch else Path("runs") / name))
+
+
+def token_of(file: str | None) -> str:
+    """The token in a file that nobody else can read, made where it is missing; without a file, a new one."""
+    if file is None:
+        return secrets.token_urlsafe(24)
+    path = Path(file)
+    if not path.exists():
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as out:
+            out.write(secrets.token_urlsafe(24) + "\n")
+    if path.stat().st_mode & 0o077:
+        raise DeclarationError(f"{path} can be read by other users; keep the token to yourself: chmod 600 {path}")
+    token = path.read_text(encoding="utf-8").strip()
+    if len(token) < 16 or not all(letter.isascii() and (letter.isalnum() or letter in "-_") for letter in token):
+        raise DeclarationError(
+            f"{path} holds no token: expected at least 16 letters, digits, - or _; remove it to get a new one"
+        )
+    return token
+
+
+def serve(shown: Any, token: str, port: int, ready: Callable[[str], None]) -> int:
+    """Serve the page to this machine until SIGINT or SIGTERM, and return which came.
+
+    Parameters
+    ----------
+    shown
+        An :class:`~dynadp.report.explore.app.Explorer`.
+    token
+        What every address begins with.
+    port
+        On 127.0.0.1; 0 for any that is free.
+    ready
+        Called with the address once it answers.
+    """
+    import uvicorn
+
+    from dynadp.report.explore.app import application
+
+    require()
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(("127.0.0.1", port))
+    except OSError as error:
+        listening.close()
+        raise DeclarationError(
+            f"port {port} of this machine cannot be had ({error.strerror}); choose another with --port"
+        ) from error
+    port = listening.getsockname()[1]
+    hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})
+
+    class Server(uvicorn.Server):
+        """Ends the streams first, so that Ctrl-C does not wait for them."""
+
+        came = 0
+
+        def handle_exit(self, sig: int, frame: Any) -> None:
+            shown.over.set()
+            self.force_exit = bool(self.came)  # a second one does not wait
+            self.should_exit, self.came = True, sig
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            ready(f"http://127.0.0.1:{port}/{token}/")
+
+    app = application(shown, token, hosts)
+    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3)
+    server = Server(config)
+    with listening:
+        server.run([listening])
+    shown.close()
+    return server.came

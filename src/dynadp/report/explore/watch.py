@@ -1,0 +1,161 @@
+"""A run folder, watched: what is told anew since the last look, whoever writes it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dynadp.errors import DynadpError, RecordError
+from dynadp.privacy.accountant import Total
+from dynadp.privacy.events import Event
+from dynadp.report.accuracy import Accuracy, answers
+from dynadp.report.budgets import Purse, agreed, ledger_files, purses
+from dynadp.report.drawing import drawing, in_words
+from dynadp.report.page import environment, guarantee
+from dynadp.report.progress import Rounds, Row
+from dynadp.report.record_view import Story, run_folders
+from dynadp.report.states import LOOKS, State, states
+
+SHOWN = 12  # nodes whose budget is drawn; the rest is in a list that opens
+Signature = tuple[tuple[str, float], ...]
+
+
+class Told(NamedTuple):
+    """What one look found: the number of the state, the state, which run, and its whole rounds."""
+
+    version: int
+    state: dict[str, Any]
+    key: str
+    rows: list[Row]
+
+
+class Watch:
+    """The latest of a run folder; :meth:`look` reads what is new.
+
+    Parameters
+    ----------
+    path
+        The folder, which need not be there yet; None where only a plan is looked at.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.story: Story | None = None
+        self.rounds = Rounds((), 1)
+        self.problem = ""
+        self.told = Told(0, {}, "", [])
+        self._seen: Signature = ()
+        self._ledgers: Signature = ()
+        self._files: dict[str, Path] = {}
+        self._purses: dict[str, Purse | str] = {}
+        self._states: Mapping[str, State] = {}
+        self._counted: tuple[tuple[Event, ...], Total] | None = None
+        self._accuracy: Accuracy | None = None
+
+    def look(self) -> bool:
+        """Read what is new; whether anything was."""
+        try:
+            return self._look()
+        except (DynadpError, OSError) as error:
+            return self._tell(str(error))
+
+    def _look(self) -> bool:
+        if self.path is None:
+            return self._tell("")
+        if not any(self.path.glob("run.json")) and not any(self.path.glob("*/run.json")):
+            self.story, self._seen = None, ()
+            return self._tell(_why_not_yet(self.path))
+        if (seen := self._signature()) != self._seen:
+            self._read()
+            self._seen = seen
+        grown, story = self.rounds.read(), self.story
+        if story is None:
+            return self._tell("")
+        changed = states(story, len(self.rounds.rows))
+        entered = _times(file for ledger in self._files.values() for file in (ledger, Path(f"{ledger}-wal")))
+        if entered != self._ledgers:
+            self._purses, self._ledgers = purses(story, self._files), entered
+        self._states = changed
+        return self._tell("") or grown
+
+    def _signature(self) -> Signature:
+        """Changes when a record, a model or a node's folder appears."""
+        assert self.path is not None
+        found = [file for name in ("run.json", "model.json") for at in (name, f"*/{name}") for file in self.path.glob(at)]
+        first = [home / "messages" / "round-000001.npy" for home in [self.path]]
+        return _times([*found, *first])
+
+    def _read(self) -> None:
+        assert self.path is not None
+        before = self.story.key if self.story else ""
+        self.story = story = Story.read(self.path)
+        files = [home / "rounds.jsonl" for home in story.homes]
+        if story.key != before or tuple(files) != self.rounds.files:
+            self.rounds = Rounds(files, len(story.folders))
+        self._counted = agreed(story)
+        self._files, self._ledgers = ledger_files(story), ()
+        self._purses = {}
+        self._accuracy = answers(story) if story.finished else None
+
+    def _tell(self, problem: str) -> bool:
+        """Put what there is to tell in place, all at once; whether the state differs from before."""
+        self.problem = problem
+        state, before = self._state(), self.told
+        differs = state != before.state
+        rows = self.rounds.rows if self.story else []
+        self.told = Told(before.version + differs, state, state["key"], rows)
+        return differs
+
+    def _state(self) -> dict[str, Any]:
+        story = self.story
+        if story is None:
+            return {"problem": self.problem, "key": "", "simulation": False, "finished": False}
+        sentence, words = guarantee(story, self._counted[1] if self._counted else None)
+        reached, planned = len(self.rounds.rows), story.plan.rounds if story.plan else None
+        pieces = environment().get_template("live.html")
+        shared = {
+            "story": story,
+            "states": self._states,
+            "purses": self._purses,
+            "looks": LOOKS,
+            "shown": SHOWN,
+        }
+        accuracy = self._accuracy
+        return {
+            "problem": self.problem,
+            "key": story.key,
+            "name": story.name,
+            "simulation": story.simulation,
+            "finished": story.finished,
+            "round": reached,
+            "rounds": planned,
+            "guarantee": sentence,
+            "meaning": words,
+            "accuracy": accuracy.accuracy if accuracy else None,
+            "accuracy_range": accuracy.range if accuracy else "",
+            "accuracy_note": accuracy.note if accuracy else "told when the run is finished, and only on public rows",
+            "network": drawing(story.topology, self._states),
+            "network_words": in_words(self._states),
+            "nodes": pieces.render(part="nodes", **shared),
+            "budgets": pieces.render(part="budgets", total=self._counted[1] if self._counted else None, **shared),
+        }
+
+
+def _why_not_yet(path: Path) -> str:
+    """What there is instead of a run: nothing, or nodes that have not agreed on one."""
+    if any(path.glob("**/status.json")):
+        try:
+            run_folders(path)
+        except RecordError as error:
+            return str(error)
+    return f"Nothing runs in {path} yet. This page shows it as soon as it begins."
+
+
+def _times(files: Any) -> Signature:
+    out = []
+    for file in files:
+        try:
+            told = file.stat()
+        except OSError:
+            continue
+        out.append((str(file), told.st_mtime + told.st_size))
+    return tuple(sorted(out))

@@ -1,0 +1,231 @@
+"""What may be told of a run outside: parameters, tags, metrics by round and the model, each from a list of names.
+
+Everything is read from the run folder, which holds declarations and what was made of released vectors, and of it only what the
+lists below name: whatever else lies in the folder or in its files stays there.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from math import isfinite
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal, NamedTuple
+
+from dynadp._files import canonical_json, digest, read_file
+from dynadp.data.schema import Schema
+from dynadp.errors import RecordError
+from dynadp.report.record_view import Story, run_folders
+from dynadp.report.states import states
+from dynadp.runs.folder import MODEL_FORMAT, load_model, read_rounds
+
+SPREAD: dict[str, Callable[[list[float]], float]] = {"median": median, "min": min, "max": max}
+METRICS = (
+    *(f"{name}/{which}" for name in ("disagreement", "change") for which in SPREAD),
+    "alpha/largest",  # of one round, at the node that loses most
+    "epsilon/sum_so_far",  # plain sum of one node's alphas up to this round, centring included: holds at delta = 0
+    "epsilon/total",  # of the whole run, at the parameter delta; told when the run is finished
+)
+SETTINGS = ("loss", "regularizer", "C", "weights", "rho", "eta", "output")
+LIBRARIES = ("dynadp", "numpy", "scipy", "networkx", "pydantic")
+MODEL = (
+    "format", "version", "classes", "coef", "intercept", "features", "schema", "schema_hash", "loss", "mechanism", "privacy",
+)  # fmt: skip
+PRIVACY = ("epsilon", "delta", "method", "epsilon_sum", "epsilon_pure", "alpha", "releases", "protected", "statement")
+KEY = "dynadp.key"  # the tag by which a run is found again
+Status = Literal["RUNNING", "FINISHED", "FAILED"]
+
+
+class NotYet(RecordError):
+    """A folder that is to hold a run does not yet."""
+
+
+class Line(NamedTuple):
+    """What is taken of one line of rounds.jsonl."""
+
+    disagreement: float
+    change: float
+    alpha: float | None
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> "Line":
+        """Whatever else a line holds stays where it is."""
+        alpha = told.get("alpha")
+        line = cls(float(told["disagreement"]), float(told["change"]), None if alpha is None else float(alpha))
+        if not all(isfinite(value) for value in line if value is not None):
+            raise ValueError
+        return line
+
+
+@dataclass(frozen=True)
+class Told:
+    """What may be told of a run.
+
+    Attributes
+    ----------
+    key
+        A hash that another run does not share; all looks at the same run do.
+    name, params, tags
+        As MLflow has them.
+    points
+        {(metric, round): value}.
+    models
+        {artifact: text}: model.json, once there is one; NODE/model.json where a network's nodes are looked at together.
+    status, began, ended
+        As MLflow has them; times in milliseconds, None where the folder does not tell.
+    rounds, planned
+        Whole rounds that the folder tells; of so many, None where nobody knows.
+    simulation, protected
+        Whether noise was seeded; whether anybody is protected.
+    """
+
+    key: str
+    name: str
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+    points: Mapping[tuple[str, int], float] = field(repr=False)
+    models: Mapping[str, str] = field(repr=False)
+    status: Status
+    began: int | None
+    ended: int | None
+    rounds: int
+    planned: int | None
+    simulation: bool
+    protected: bool
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Told":
+        """Read a run folder, or the folder of all nodes of a network."""
+        path = Path(path)
+        if path.is_dir() and not any(path.glob("run.json")) and not any(path.glob("*/run.json")):
+            try:
+                run_folders(path)
+            except RecordError as error:
+                raise NotYet(str(error)) from None
+        story = Story.read(path)
+        if not (path / "run.json").exists() and story.kind == "network" and len(story.folders) < len(story.topology):
+            raise NotYet(
+                f"{path} has {len(story.folders)} of the {len(story.topology)} nodes of its run; name the folder of one node "
+                "to log it by itself, or give --follow, which waits for the others"
+            )
+        finished = story.finished  # before lines are read: they are all there then
+        models = _models(story) if finished else {}
+        privacy = next(iter(models.values()))["privacy"] if models else {}
+        rounds, points = _points(story)
+        if privacy.get("epsilon") is not None:
+            points["epsilon/total", rounds] = float(privacy["epsilon"])
+        looks = {state.look for node, state in states(story, rounds).items() if node in story.folders}
+        protected = story.plan is not None and not story.simulation and privacy.get("protected", True) is True
+        tags = _tags(story, protected, privacy)
+        return cls(
+            key=tags[KEY],
+            name=f"{story.name}, {tags['dynadp.node']}" if "dynadp.node" in tags else story.name,
+            params=_params(story, privacy),
+            tags=tags,
+            points=points,
+            models={name: json.dumps(content, indent=1, allow_nan=False) + "\n" for name, content in models.items()},
+            status="FINISHED" if finished else "FAILED" if "failed" in looks and looks <= {"failed", "finished"} else "RUNNING",
+            began=_began(story),
+            ended=max(int((home / "model.json").stat().st_mtime * 1000) for home in story.homes) if finished else None,
+            rounds=rounds,
+            planned=story.plan.rounds if story.plan else None,
+            simulation=story.simulation,
+            protected=protected,
+        )
+
+
+def _key(story: Story) -> str:
+    """A network's run is its configuration, whenever a folder was made for it; others differ by when they began."""
+    told = sorted(story.folders) if story.kind == "network" else story.created
+    return digest([story.kind, story.record["config_hash"], told])
+
+
+def _params(story: Story, privacy: Mapping[str, Any]) -> dict[str, str]:
+    config, plan = story.record["config"], story.plan
+    drawn = config["file"]["run"] if "file" in config else config.get("run", config.get("data", {}))
+    chosen = plan.settings if plan else config["file"]["training"] if "file" in config else config
+    total = privacy.get("epsilon") or ((plan.total or {}).get("epsilon") if plan else None)
+    found = {
+        "run": story.name,
+        "kind": story.kind,
+        "config_hash": story.record["config_hash"],
+        "schema_hash": Schema.model_validate(config["schema"]).digest() if "schema" in config else config["schema_hash"],
+        "nodes": len(story.topology),
+        "edges": len(story.topology.edges),
+        "topology": story.topology.name,
+        "rows": sum(story.rows.values()),
+        "dimension": story.dimension,
+        "mechanism": plan.mechanism if plan else "none",
+        "rounds": plan.rounds if plan else chosen.get("rounds"),
+        "epsilon": total,
+        "delta": plan.delta if plan else None,
+        "alpha": plan.alpha if plan else None,
+        "centring": max(plan.centrings.values()) if plan and plan.centrings else None,
+        **{name: chosen.get(name) for name in SETTINGS},
+        "seed": drawn.get("seed") if story.simulation else None,
+        "python": story.record.get("python"),
+        **{f"version.{name}": story.record.get("libraries", {}).get(name) for name in LIBRARIES},
+    }
+    return {
+        name: value if isinstance(value, str) else canonical_json(value) for name, value in found.items() if value is not None
+    }
+
+
+def _tags(story: Story, protected: bool, privacy: Mapping[str, Any]) -> dict[str, str]:
+    word = "SIMULATION: noise is seeded or rows are made, so that nobody is protected" if story.simulation else ""
+    alone = story.kind == "network" and len(story.folders) == 1
+    return {
+        KEY: _key(story),
+        "dynadp.protected": str(protected).lower(),
+        "dynadp.simulation": str(story.simulation).lower(),
+        "dynadp.created": story.created,
+        **({"dynadp.node": next(iter(story.folders))} if alone else {}),
+        **({"dynadp.statement": note} if (note := privacy.get("statement") or word) else {}),
+    }
+
+
+def _points(story: Story) -> tuple[int, dict[tuple[str, int], float]]:
+    """Whole rounds, in order: how many, and their metrics."""
+    seen: dict[int, dict[str, Line]] = {}
+    nodes = set(story.topology.nodes)
+    for home in story.homes:
+        file = home / "rounds.jsonl"
+        for number, told in enumerate(read_rounds(home) if file.exists() else (), 1):
+            try:
+                if told["node"] not in nodes:
+                    raise ValueError
+                seen.setdefault(int(told["round"]), {})[told["node"]] = Line.of(told)
+            except (ValueError, KeyError, TypeError) as error:
+                raise RecordError(f"{file}, line {number} is not a round's line; the file is damaged") from error
+    lost, points, n = dict(story.plan.centrings) if story.plan else {}, dict[tuple[str, int], float](), 0
+    while len(here := seen.get(n + 1, {})) >= len(story.folders):
+        n += 1
+        for which, of in SPREAD.items():
+            points[f"disagreement/{which}", n] = of([line.disagreement for line in here.values()])
+            points[f"change/{which}", n] = of([line.change for line in here.values()])
+        alphas = {node: line.alpha for node, line in here.items() if line.alpha is not None}
+        if alphas:
+            lost |= {node: lost.get(node, 0.0) + alpha for node, alpha in alphas.items()}
+            points["alpha/largest", n] = max(alphas.values())
+            points["epsilon/sum_so_far", n] = max(lost[node] for node in alphas)
+    return n, points
+
+
+def _models(story: Story) -> dict[str, dict[str, Any]]:
+    """The models, checked, by the artifact's name."""
+    out = {}
+    for node, home in story.folders.items() if len(story.homes) > 1 else [("", story.home)]:
+        load_model(home)
+        content = read_file(home / "model.json", MODEL_FORMAT)
+        kept = {name: value for name, value in content.items() if name in MODEL}
+        kept["privacy"] = {name: value for name, value in content["privacy"].items() if name in PRIVACY}
+        out[f"{node}/model.json".lstrip("/")] = kept
+    return out
+
+
+def _began(story: Story) -> int | None:
+    try:
+        return int(datetime.fromisoformat(story.created).timestamp() * 1000)
+    except ValueError:
+        return None

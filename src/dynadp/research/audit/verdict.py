@@ -1,0 +1,214 @@
+"""A claim, what was found, and whether they agree."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dynadp._arrays import Array
+from dynadp.errors import DeclarationError
+from dynadp.mechanisms.base import NoPerturbation, Perturbation
+from dynadp.mechanisms.entropy import Draws
+from dynadp.privacy.accountant import total
+from dynadp.research.audit.bounds import FEWEST, Bound, Score, check, lower_bound
+from dynadp.research.audit.cases import Case, random_cases, worst_cases
+from dynadp.research.audit.entropy import Stream
+from dynadp.research.audit.node import AuditedNode
+
+Data = TypeVar("Data")
+PILOT = 4_000  # releases of each data set with which a pair is tried
+SEARCHED = 6  # random pairs that are tried besides the constructed ones
+DRAWS = 100_000
+CONSISTENT, REFUTED = "consistent with the claim", "claim refuted"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """epsilon >= epsilon_lower, with this confidence, beside what was claimed.
+
+    Attributes
+    ----------
+    alpha_claimed, delta
+        The claim: at most this loss, but for a chance of delta. For one release its alpha; for several, in spite of the name,
+        the epsilon of all of them together.
+    epsilon_lower, confidence
+        What was found: at least this loss, at that delta, and how surely.
+    draws
+        Releases of each data set, without those of the search.
+    pair, direction, statistic
+        The data sets, which of them was taken for the truth, and how they were told apart.
+    largest_log_ratio, log_ratio_bound
+        Largest exact ``|ln p_D/p_D'|`` among all draws where densities are known, and what it may not pass; else None.
+    setting
+        What else there is to say, such as mechanism, dimension and rounds.
+    """
+
+    alpha_claimed: float
+    delta: float
+    epsilon_lower: float
+    confidence: float
+    draws: int
+    pair: str
+    direction: str
+    statistic: str
+    largest_log_ratio: float | None = None
+    log_ratio_bound: float | None = None
+    setting: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the bound, or an exact ratio, is above what was claimed."""
+        return self.epsilon_lower > self.alpha_claimed or self.refuted_exactly
+
+    @property
+    def refuted_exactly(self) -> bool:
+        """Whether a single output is likelier under one data set than its bound allows; no chance is involved."""
+        largest, most = self.largest_log_ratio, self.log_ratio_bound
+        return largest is not None and most is not None and largest > most * (1 + 1e-9)
+
+    @property
+    def verdict(self) -> str:
+        """``consistent with the claim`` or ``claim refuted``."""
+        return REFUTED if self.refuted else CONSISTENT
+
+    def to_json(self) -> dict[str, Any]:
+        """Version 1."""
+        found = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "setting"}
+        return {"version": 1, **found, "verdict": self.verdict, **self.setting}
+
+
+def audit(
+    release: Callable[[Data, int], Array],
+    pairs: Mapping[str, tuple[Data, Data]] | tuple[Data, Data],
+    claimed: float,
+    *,
+    delta: float = 0.0,
+    draws: int = DRAWS,
+    confidence: float = 0.999,
+    score: Score | None = None,
+    pilot: int = PILOT,
+) -> Audit:
+    """Try to refute that a release is (claimed, delta)-private: P(S) <= e^claimed Q(S) + delta for every set S of outputs.
+
+    Parameters
+    ----------
+    release
+        ``release(data, count)``: so many independent outputs of the release on these data, count x m numbers (or count
+        numbers). Whatever is sent belongs to the output: also how many messages there are.
+    pairs
+        Neighbouring data sets (D, D'), or several such pairs by name: each is tried with a few draws, and the one that tells
+        most is drawn from anew.
+    claimed, delta
+        The claim.
+    draws
+        Releases of each data set; half of them choose what to count.
+    confidence
+        Of the bound.
+    score
+        A statistic of the outputs to try besides the learnt ones, larger where D is likelier.
+    pilot
+        Releases of each data set with which a pair is tried.
+    """
+    if not (isfinite(claimed) and claimed > 0):
+        raise DeclarationError(f"the claimed loss is {claimed!r}; expected a finite number above 0")
+    _check_draws(draws)
+    check(delta, confidence)
+    named = pairs if isinstance(pairs, Mapping) else {"the given pair": pairs}
+    scores = {} if score is None else {"given score": score}
+
+    def bound(name: str, count: int, confidence: float) -> Bound:
+        D, E = named[name]
+        return lower_bound(release(D, count), release(E, count), delta=delta, confidence=confidence, scores=scores)
+
+    worst = _most_telling(named, lambda name: bound(name, pilot, 0.9).epsilon)
+    return _judged(bound(worst, draws, confidence), claimed, draws, worst)
+
+
+def audit_mechanism(
+    mechanism: Perturbation,
+    alpha: float,
+    dimension: int = 1,
+    rounds: int = 1,
+    *,
+    delta: float = 0.0,
+    draws: int = DRAWS,
+    confidence: float = 0.999,
+    source: Draws | None = None,
+    cases: tuple[Case, ...] | None = None,
+) -> Audit:
+    """Try to refute that one node's releases lose at most what the accountant says: alpha in one round, its total in several.
+
+    The adversary picks the data sets and all neighbours' messages; the pair that tells most in a pilot is drawn from anew. The
+    exact log-likelihood ratio serves as statistic beside the learnt ones, and is checked on every draw by itself.
+
+    Parameters
+    ----------
+    mechanism, alpha
+        What is audited, and the loss of each round that it is given.
+    dimension, rounds
+        d and T.
+    delta
+        Of the total; 0 compares with the sum of alpha.
+    draws, confidence
+        As for :func:`audit`.
+    source
+        Where noise comes from; by default a :class:`Stream` under a key from the operating system.
+    cases
+        Data sets to try, instead of :func:`worst_cases` and a few at random.
+    """
+    _check_draws(draws)
+    check(delta, confidence)
+    if isinstance(mechanism, NoPerturbation):
+        raise DeclarationError("mechanism 'none' claims nothing, so there is nothing to refute; give Dual() or Primal()")
+    chosen = source or Stream()
+    if cases is None:
+        cases = worst_cases(dimension, alpha)
+        cases += random_cases(chosen.generator("audit", "search", 0), dimension, alpha, SEARCHED)
+    nodes = {case.name: AuditedNode(case, mechanism, alpha, rounds) for case in cases}
+    largest = dict.fromkeys(nodes, 0.0)
+
+    def bound(name: str, count: int, confidence: float) -> Bound:
+        node = nodes[name]
+        sent = []
+        for rows in (node.case.rows, node.case.other):
+            points, messages = node.transcript(rows, count, chosen)
+            largest[name] = max(largest[name], float(np.abs(node.log_ratio(points, messages)).max()))
+            sent.append(messages.reshape(count, -1))
+
+        def exact(outputs: Array) -> Array:
+            messages = outputs.reshape(len(outputs), -1, node.public.dimension)
+            return np.round(node.log_ratio(messages, messages), 9)  # where it is flat, rounding must not make up an order
+
+        return lower_bound(*sent, delta=delta, confidence=confidence, scores={"log-likelihood ratio": exact})
+
+    worst = _most_telling(nodes, lambda name: bound(name, PILOT, 0.9).epsilon)
+    node, found = nodes[worst], bound(worst, draws, confidence)
+    setting = {
+        "mechanism": mechanism.name,
+        "alpha": alpha,
+        "dimension": node.public.dimension,
+        "rounds": rounds,
+        "seeded": chosen.seeded,
+    }
+    done = _judged(found, total(node.events, delta).epsilon, draws, worst)
+    return replace(done, largest_log_ratio=largest[worst], log_ratio_bound=node.log_ratio_bound, setting=setting)
+
+
+def _most_telling(names: Mapping[str, Any], promise: Callable[[str], float]) -> str:
+    """The name with the largest promise; without trying where there is but one."""
+    if not names:
+        raise DeclarationError("no pair of data sets was given; expected at least one")
+    return next(iter(names)) if len(names) == 1 else max(names, key=promise)
+
+
+def _judged(bound: Bound, claimed: float, draws: int, pair: str) -> Audit:
+    return Audit(
+        claimed, bound.delta, bound.epsilon, bound.confidence, draws, pair, bound.direction, bound.statistic
+    )  # fmt: skip
+
+
+def _check_draws(draws: int) -> None:
+    if not isinstance(draws, int | np.integer) or draws < 2 * FEWEST:
+        raise DeclarationError(f"draws is {draws!r}; expected a whole number from {2 * FEWEST}, better {DRAWS:,}")

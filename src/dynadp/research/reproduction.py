@@ -1,0 +1,332 @@
+"""The paper's experiments on Adult, as numbers: convergence, loss against alpha, final outputs, choice of rho (maths.md 11).
+
+Everything here is a seeded SIMULATION on published or made rows, whose losses may be told. The paper names no number of nodes,
+no graph and no eta: a ring of five with eta = 1 is ours. Losses are means over rows (the paper's divided by C), of a node's
+message on its own rows, then the mean over nodes; a draw is one seed of the noise, the split of the rows stays.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynadp._arrays import Array, Rows
+from dynadp._intervals import band, standard_error
+from dynadp.consensus.topology import Topology
+from dynadp.data.datasets import Dataset, adult, census, partition
+from dynadp.data.schema import Shard
+from dynadp.engines.progress import Round
+from dynadp.engines.simulation import Run, simulate
+from dynadp.errors import DatasetError
+from dynadp.mechanisms.base import Dual, Perturbation, Primal
+from dynadp.mechanisms.entropy import Keyed
+from dynadp.privacy.accountant import network
+from dynadp.problem.losses import Logistic
+from dynadp.research.recommendation import recommend
+from dynadp.research.sweeps import compare_schedules
+from dynadp.research.tradeoff import fit_loss
+
+NODES, ETA, DELTA = 5, 1.0, 1e-5
+EARLY = 2  # the paper's other iteration
+STACK = 64  # replicas that one stack holds, about
+TOTAL = 1.0  # epsilon at which schedules are compared
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One curve: a mechanism with the paper's (rho, C) and its stated (c4, c5) of L_acc."""
+
+    name: str
+    mechanism: Perturbation | None
+    rho: float
+    C: float
+    stated: tuple[float, float] | None = None
+
+
+PLAIN = Algorithm("Algorithm 1", None, 1e-10, 1750.0)
+DVP = Algorithm("DVP", Dual(), 10**-2.5, 1750.0, (0.2, 25.0))
+PRINTED = Algorithm("PVP as printed", Primal(own="paper"), 0.1, 146.0, (20.0, 20.0))
+PUBLIC = Algorithm("PVP public", Primal(), 0.1, 146.0, (20.0, 20.0))
+PRIVATE = (DVP, PRINTED, PUBLIC)
+MATCHED = replace(PUBLIC, name="PVP public, (rho, C) of DVP", rho=DVP.rho, C=DVP.C)  # a control: not a matter of C
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much to run.
+
+    Attributes
+    ----------
+    draws, rounds, seed
+        Seeds of the noise for each point, rounds of each run, and the first seed.
+    shown
+        alphas of the convergence figure, among ``alphas``.
+    alphas
+        Of the curves against alpha.
+    rhos, rho_alpha, rho_draws, rho_rounds
+        Among which rho is chosen, at which alpha, with how many draws and rounds.
+    margins, margin_rows, margin_draws
+        Of the made problems: least ``|f0 . x|`` of unit f0, rows a node, draws.
+    census_rows, schedule_draws
+        For the comparison of schedules.
+    """
+
+    draws: int = 50
+    rounds: int = 100
+    seed: int = 0
+    shown: tuple[float, ...] = (0.01, 0.1, 0.5, 1.0)
+    alphas: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
+    rhos: tuple[float, ...] = (1e-10, 1e-6, 1e-4, 10**-2.5, 1e-2, 1e-1, 1.0, 10.0, 100.0)
+    rho_alpha: float = 0.3
+    rho_draws: int = 10
+    rho_rounds: int = 100
+    margins: tuple[float, ...] = (0.005, 0.01, 0.02, 0.05, 0.1, 0.4)
+    margin_rows: int = 6000
+    margin_draws: int = 20
+    census_rows: int = 20_000
+    schedule_draws: int = 50
+
+
+FULL = Settings()
+QUICK = Settings(
+    draws=3, alphas=(0.01, 0.05, 0.1, 0.5, 1.0), rhos=(1e-10, 10**-2.5, 1e-1, 10.0), rho_draws=2, rho_rounds=20,
+    margins=(0.02, 0.1, 0.4), margin_rows=2000, margin_draws=3, census_rows=10_000, schedule_draws=12,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one stacked run showed.
+
+    Attributes
+    ----------
+    losses
+        Mean loss of the messages of every round, rounds x draws.
+    error, network_error
+        Share of wrong answers on test rows of the last messages (mean over nodes), and of the network's mean; one a draw.
+    final
+        Loss of the final output: after Algorithm 3's last release by Algorithm 2, where there is one.
+    epsilon, final_epsilon
+        What the messages of all rounds would cost in total, with system entropy, at DELTA; and with the last release, where
+        there is one. None without a mechanism.
+    """
+
+    losses: Array
+    error: Array
+    network_error: Array
+    final: Array
+    epsilon: float | None
+    final_epsilon: float | None
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Rows in their nodes, and test rows.
+
+    Attributes
+    ----------
+    shards, X, positive
+        Rows of each node; test rows and whether their label is the positive one.
+    rounds, seed
+        Of every run.
+    """
+
+    shards: Sequence[Shard] = field(repr=False)
+    X: Rows = field(repr=False)
+    positive: NDArray[np.bool_] = field(repr=False)
+    rounds: int
+    seed: int
+
+    def loss(self, V: Array) -> Array:
+        """Mean over nodes of the mean loss on a node's own rows, one for each replica."""
+        value = Logistic().value
+        each = [value(np.asarray(s.signed @ v.T)).mean(axis=0) for s, v in zip(self.shards, V, strict=True)]
+        return np.asarray(np.mean(each, axis=0))
+
+    def error(self, V: Array) -> Array:
+        """Mean over nodes of the share of wrong answers on test rows, one for each replica."""
+        return np.asarray(np.mean([np.mean((self.X @ v.T > 0) != self.positive[:, None], axis=0) for v in V], axis=0))
+
+    def run(
+        self, algorithm: Algorithm, alphas: Sequence[float], draws: int, *, every: bool = True, final: bool = True
+    ) -> list[Trace]:
+        """All draws of one algorithm at each alpha, in a few stacks; losses of the last round only unless ``every``.
+
+        Algorithm 3's last release has one alpha for the whole stack, so there each alpha has its own.
+        """
+        several = 1 if isinstance(algorithm.mechanism, Primal) and final else max(STACK // draws, 1)
+        groups = [alphas[i : i + several] for i in range(0, len(alphas), several)]
+        return [trace for group in groups for trace in self._stack(algorithm, group, draws, every, final)]
+
+    def _stack(self, algorithm: Algorithm, alphas: Sequence[float], draws: int, every: bool, final: bool) -> list[Trace]:
+        losses: list[Array] = []
+        last: list[Array] = []
+
+        def note(entry: Round, V: Array) -> None:
+            if every or entry.number == self.rounds:
+                losses.append(self.loss(V))
+            if entry.number == self.rounds:
+                last.append(V.copy())
+
+        mechanism = algorithm.mechanism
+        more: dict[str, Any] = {}
+        if isinstance(mechanism, Primal) and final:
+            mechanism = replace(mechanism, final=alphas[0])
+        if mechanism is not None:
+            schedule = [alpha for alpha in alphas for _ in range(draws)]
+            more = {"mechanism": mechanism, "schedule": schedule, "draws": Keyed(self.seed), "replicas": len(schedule)}
+        end: Run = simulate(
+            self.shards, Topology.family("ring", len(self.shards)), C=algorithm.C, rho=algorithm.rho, eta=ETA,
+            rounds=self.rounds, on_round=note, **more,
+        )  # fmt: skip
+        every_loss, outputs = np.array(losses), self.loss(end.V) if final else losses[-1]
+        wrong, agreed = self.error(last[0]), self.error(end.models("network")[:1])
+        traces = []
+        for i in range(len(alphas)):
+            own = slice(i * draws, (i + 1) * draws)
+            spent = end.events(own.start) if mechanism else ()
+            messages = [event for event in spent if event.round <= self.rounds]
+            costs = [network(events, DELTA).epsilon if mechanism else None for events in (messages, spent)]
+            traces.append(Trace(every_loss[:, own], wrong[own], agreed[own], outputs[own], *costs))
+        return traces
+
+
+def load(data: str | None, settings: Settings) -> tuple[Dataset, str]:
+    """Adult, or census rows where it cannot be had; and the label that every figure carries."""
+    try:
+        found = adult(data)
+        return found, f"UCI Adult, {len(found.train['age']):,} published rows"
+    except DatasetError:
+        if data is not None:
+            raise
+        found = census(settings.census_rows, seed=settings.seed, nodes=NODES)
+        return found, f"census rows made here, {settings.census_rows:,} (synthetic; UCI Adult was not to be had)"
+
+
+def reproduce(data: Dataset, source: str, settings: Settings, say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+    """All numbers behind the figures; the same for the same settings.
+
+    Parameters
+    ----------
+    data, source
+        Published or made rows, and what to call them.
+    settings
+        How much to run.
+    say
+        Told what is being done.
+    """
+    rows = len(next(iter(data.train.values())))
+    shards = data.shards(partition(rows, NODES, seed=settings.seed))
+    X, positive = data.schema.rows(data.test), data.schema.labels(data.test) > 0
+    bench = Bench(shards, X, positive, settings.rounds, settings.seed)
+    say("Algorithm 1")
+    plain = bench.run(PLAIN, (1.0,), 1)[0]
+    traces: dict[tuple[str, float], Trace] = {}
+    for algorithm in PRIVATE:
+        say(f"{algorithm.name}: {len(settings.alphas)} alphas, {settings.draws} draws each")
+        found = bench.run(algorithm, settings.alphas, settings.draws)
+        traces |= {(algorithm.name, alpha): trace for alpha, trace in zip(settings.alphas, found, strict=True)}
+    result: dict[str, Any] = {
+        "version": 1,
+        "simulation": True,
+        "source": source,
+        "settings": {**asdict(settings), "nodes": NODES, "graph": "ring", "eta": ETA, "delta": DELTA, "rows": rows},
+        "algorithms": {a.name: {"rho": a.rho, "C": a.C, "stated": a.stated} for a in (PLAIN, *PRIVATE)},
+        "majority_error": float(min(np.mean(positive), 1 - np.mean(positive))),
+        "plain": {"losses": plain.losses[:, 0].tolist(), "error": float(plain.error[0])},
+        "convergence": [
+            {"algorithm": name, "alpha": alpha, "round": n, **band(losses)}
+            for (name, alpha), trace in traces.items()
+            if alpha in settings.shown
+            for n, losses in enumerate(trace.losses, 1)
+        ],
+        "tradeoff": [_against_alpha(a, n, traces, settings) for a in PRIVATE for n in (EARLY, settings.rounds)],
+        "control": {"algorithm": MATCHED.name, "points": _control(bench, settings, say)},
+        "final": [_final(name, alpha, trace, len(positive)) for (name, alpha), trace in traces.items()],
+        "rho": _choose_rho(replace(bench, rounds=settings.rho_rounds), settings, say),
+        "margins": _margins(settings, say),
+    }
+    say("schedules")
+    made = census(settings.census_rows, seed=settings.seed, nodes=NODES)
+    ring = Topology.family("ring", NODES)
+    compared = compare_schedules(made, ring, TOTAL, DELTA, settings.schedule_draws, settings.seed)
+    result["schedules"] = {
+        "source": f"census rows made here, {settings.census_rows:,} (synthetic)",
+        "epsilon": TOTAL,
+        "delta": DELTA,
+        "rows": compared,
+    }
+    return result
+
+
+def _against_alpha(algorithm: Algorithm, n: int, traces: dict[tuple[str, float], Trace], settings: Settings) -> dict[str, Any]:
+    """Loss at round n against alpha, L_acc fitted to its medians, and the measured alpha with the best U_priv - loss."""
+    points = [_point(alpha, traces[algorithm.name, alpha].losses[n - 1]) for alpha in settings.alphas]
+    alphas, medians = np.array(settings.alphas), np.array([p["median"] for p in points])
+    fit = fit_loss(alphas, medians)
+    power = fit_loss(1 + np.log(alphas / alphas.min()), medians).r2  # c4 alpha^-c5 + c6 is exponential in ln alpha
+    chosen = recommend(points, fit=fit if fit.c4 >= 0 else None).to_json()
+    return {
+        "algorithm": algorithm.name, "round": n, "points": points, "fit": fit.to_json(), "power_r2": power,
+        "recommended": chosen,
+    }  # fmt: skip
+
+
+def _point(alpha: float, losses: Array) -> dict[str, float]:
+    deviation = float(np.std(losses, ddof=1))
+    return {"alpha": alpha, **band(losses), "error": standard_error(losses), "deviation": deviation}
+
+
+def _control(bench: Bench, settings: Settings, say: Callable[[str], None]) -> list[dict[str, float]]:
+    """Losses of the last round with DVP's (rho, C) in place of PVP's."""
+    say(f"{MATCHED.name}: {len(settings.alphas)} alphas, {settings.draws} draws each")
+    traces = bench.run(MATCHED, settings.alphas, settings.draws, every=False, final=False)
+    return [_point(alpha, trace.losses[-1]) for alpha, trace in zip(settings.alphas, traces, strict=True)]
+
+
+def _final(name: str, alpha: float, trace: Trace, tested: int) -> dict[str, Any]:
+    """What the messages cost and give on so many test rows, and what the final output costs and gives."""
+    shares = {"error": trace.error, "network_error": trace.network_error}
+    costs = {"epsilon": trace.epsilon, "final_epsilon": trace.final_epsilon}
+    told = {"loss": band(trace.final), **{key: band(share, tested) for key, share in shares.items()}}
+    return {"algorithm": name, "alpha": alpha, **costs, **told}
+
+
+def _choose_rho(bench: Bench, settings: Settings, say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Loss of the last messages for each rho, at the paper's alpha."""
+    rows = []
+    for algorithm in (PLAIN, *PRIVATE):
+        say(f"{algorithm.name}, choice of rho at alpha = {settings.rho_alpha:g}")
+        for rho in settings.rhos:
+            one, draws = replace(algorithm, rho=rho), settings.rho_draws if algorithm.mechanism else 1
+            trace = bench.run(one, (settings.rho_alpha,), draws, every=False, final=False)[0]
+            rows.append({"algorithm": algorithm.name, "rho": rho, **band(trace.losses[-1])})
+    return rows
+
+
+def _margins(settings: Settings, say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Test error on made problems that a unit f0 separates with a given margin: the smaller, the longer f must be."""
+    rows = []
+    for margin in settings.margins:
+        say(f"made problems with margin {margin:g}")
+        rng = np.random.default_rng([settings.seed, 0x3A46])
+        X, y = _separable(rng, NODES * settings.margin_rows, margin)
+        test, label = _separable(rng, 5000, margin)
+        parts = np.split(np.arange(len(y)), NODES)
+        shards = [Shard.of(X[part], y[part], name=str(p)) for p, part in enumerate(parts)]
+        bench = Bench(shards, test, label > 0, settings.rounds, settings.seed)
+        for algorithm in (*PRIVATE, MATCHED):
+            trace = bench.run(algorithm, (settings.rho_alpha,), settings.margin_draws, every=False, final=False)[0]
+            rows.append({"algorithm": algorithm.name, "margin": margin, **band(trace.error, len(label))})
+    return rows
+
+
+def _separable(rng: np.random.Generator, rows: int, margin: float, dimension: int = 20) -> tuple[Array, Array]:
+    """Unit rows with |x_1| uniform in [margin, 2 margin] and label sign x_1; the rest of the row is uniform on its sphere."""
+    y = rng.choice([-1.0, 1.0], rows)
+    first = y * margin * rng.uniform(1, 2, rows)
+    rest = rng.normal(size=(rows, dimension - 1))
+    rest *= (np.sqrt(1 - first**2) / np.linalg.norm(rest, axis=1))[:, None]
+    return np.column_stack([first, rest]), y

@@ -1,0 +1,104 @@
+"""What a run file names and asks for: found, checked and planned, with all mistakes told together."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dynadp.runs.run_file import RunFile
+from dynadp.data.schema import Schema
+from dynadp.errors import ConfigError, DataError, DynadpError, LedgerDamaged
+from dynadp.problem.losses import Logistic
+from dynadp.problem.objective import shares
+from dynadp.planning.planner import Plan, doubts, plan, planning, priced, spending
+from dynadp.privacy.accountant import network
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.problem.regularizers import SquaredL2
+from dynadp.engines.node import Part
+from dynadp.data.readers import Source, source
+from dynadp.consensus.topology import Topology
+
+
+class Problems(list[str]):
+    """Mistakes, found one after the other."""
+
+    def attempt(self, make: Callable[[], Any]) -> Any:
+        """What it makes; None where that fails, and the mistake is noted. A damaged ledger is more than a mistake."""
+        try:
+            return make()
+        except LedgerDamaged:
+            raise
+        except DynadpError as error:
+            self.append(str(error).replace("\n", "\n  "))
+            return None
+
+    def refusal(self, path: Path) -> ConfigError:
+        """All of them, one a line, as mistakes of this file."""
+        return ConfigError(
+            "\n".join([f"{path}: {len(self)} problem{'s' * (len(self) > 1)}", *(f"  {problem}" for problem in self)])
+        )
+
+
+def columns_of(path: Path, separator: Any, schema: Schema, memory: int | None = None) -> Source:
+    """The file, if it has the schema's columns and the label; rows that need more MiB of ``memory`` will be streamed."""
+    given = source(path, separator=separator, memory=None if memory is None else memory << 20)
+    wanted = [*(column.name for column in schema.columns), schema.label.name]
+    if (missing := set(wanted) - set(given.columns)) and (told := given.unsplit(wanted)):
+        raise DataError(f"{given.name}: {told}")
+    if missing:
+        raise DataError(f"{given.name}: no column {', '.join(sorted(map(repr, missing)))}, which the schema declares")
+    return given
+
+
+def ledger_of(path: Path, node: str) -> None:
+    """Refuse a ledger that is missing, or of another node."""
+    if not path.exists():
+        raise ConfigError(
+            f"node {node}: there is no ledger {path}; make it: dynadp ledger cap {path} --node {node} --epsilon E --delta D"
+        )
+    if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        raise ConfigError(f"node {node}: the ledger {path} or its folder cannot be written by this user")
+    with Ledger.open(path) as ledger:  # to write, so that an entry that a crash cut short is undone
+        if ledger.node != node:
+            raise ConfigError(f"node {node}: {path} is the ledger of {ledger.node!r}")
+
+
+def plan_of(file: RunFile, schema: Schema, topology: Topology, counts: Sequence[int]) -> Plan | None:
+    """What a run file asks for, from public numbers alone; None where nothing is protected."""
+    privacy = file.privacy
+    if file.totals is not None and privacy.delta is not None:
+        centre = privacy.centring and schema.centre is None
+        found = plan(
+            counts, topology, schema.dimension, epsilon=file.totals, delta=privacy.delta, mechanism=privacy.mechanism,
+            centring=centre, features=len(schema.features) - bool(schema.intercept), weights=file.training.weights,
+        )  # fmt: skip
+        return replace(found, output=file.run.output)
+    return _given_plan(file, schema, topology, counts) if privacy.alpha is not None else None
+
+
+def _given_plan(file: RunFile, schema: Schema, topology: Topology, counts: Sequence[int]) -> Plan:
+    """The paper's constants and alpha, as the file gives them."""
+    training, privacy, nodes, mechanism = file.training, file.privacy, topology.nodes, file.mechanism
+    loss = training.loss.made() if training.loss else Logistic()
+    C, rho, eta, rounds = training.C or 1.0, training.rho or 0.0, training.eta or 0.0, training.rounds or 0
+    alphas = np.full(len(nodes), privacy.alpha)
+    shared = shares(C, counts, training.weights)
+    public = planning(np.array(counts, dtype=float), topology.degrees, schema.dimension, shared, rho, eta, loss)
+    events = tuple(spending(mechanism, public, rounds, nodes, alphas, (), 0))
+    total = network(events, privacy.delta or 0.0)
+    said = ("as the run file says; nothing was planned", *doubts(total.delta, counts))
+    regularizer = training.regularizer.made() if training.regularizer else SquaredL2()
+    numbers = C, rho, eta, rounds, tuple(alphas.tolist()), ()
+    found = Plan(mechanism, loss, *numbers, file.run.output, events, total, said, regularizer, training.weights)
+    return priced(found, counts, topology, schema.dimension)
+
+
+def part_of(me: str, schema: Schema, topology: Topology, plan: Plan, counts: Sequence[int | None]) -> Part:
+    """What is public about a run, from one of its nodes."""
+    nodes = topology.nodes
+    alpha = plan.schedule(nodes).table(nodes, plan.rounds)
+    constants = plan.mechanism, plan.loss, plan.regularizer, plan.C, plan.weights, plan.rho, plan.eta
+    return Part(me, topology, schema, np.array(counts, dtype=float), *constants, alpha, plan.centrings, plan.output)

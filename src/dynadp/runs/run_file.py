@@ -1,0 +1,344 @@
+"""The run file: everything that is decided before a run, as TOML, checked all at once.
+
+Paths are relative to the file. A flag beats an environment variable, which beats the file, which beats the default.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from dynadp._files import digest
+from dynadp.data.schema import Schema
+from dynadp.errors import ConfigError
+from dynadp.runs.fields import Above0, Address, File, Line, Memory, Name, Section, Share, checked, read_json, read_toml
+from dynadp.problem.losses import HuberHinge, Logistic, Loss, SmoothedHinge
+from dynadp.problem.objective import Weights
+from dynadp.mechanisms.base import Dual, NoPerturbation, Perturbation, Primal
+from dynadp.problem.regularizers import Regularizer, SmoothElasticNet, SquaredL2
+from dynadp.consensus.topology import FAMILIES, Topology, is_one
+
+
+class RunSection(Section):
+    """What the run is called, and whether it is a simulation."""
+
+    name: Name = "run"
+    seed: Annotated[int, Field(ge=0)] | None = None
+    output: Literal["last", "tail", "neighbours", "network"] = "network"
+    device: Literal["cpu", "cuda"] = "cpu"
+
+
+class DataSection(Section):
+    """Where rows and their public declarations are, and how much memory a node's rows may take: more than that is streamed."""
+
+    schema_file: Annotated[File, Field(alias="schema")]
+    file: File | None = None
+    node_column: str | None = None
+    separator: Literal[",", ";", "\t"] | None = None
+    description: Line = "rows"
+    memory: Memory | None = None
+
+
+SigningKey = Annotated[str, Field(pattern=r"^ed25519:[A-Za-z0-9+/]{43}=$")]
+
+
+class NodeSection(Section):
+    """One node: its rows, its ledger, and a total of its own; on a network, where it is reached and its public signing key."""
+
+    name: Line
+    file: File | None = None
+    ledger: File | None = None
+    rows: Annotated[int, Field(ge=1)] | None = None
+    epsilon: Above0 | None = None
+    endpoint: Address | None = None
+    key: SigningKey | None = None
+
+
+class NetworkSection(Section):
+    """How nodes reach each other, beyond their endpoints."""
+
+    relay: Address | None = None
+
+
+class TopologySection(Section):
+    """Who exchanges messages with whom."""
+
+    family: str = "ring"
+    degree: Annotated[int, Field(ge=2)] = 4
+    probability: Share | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+    edges: tuple[tuple[str, str], ...] | None = None
+    graphml: File | None = None
+
+    @field_validator("edges", mode="before")
+    @classmethod
+    def _without_weights(cls, edges: Any) -> Any:
+        """Pairs; a weight of 1 says nothing and is left out."""
+        if not isinstance(edges, list | tuple):
+            return edges
+        heavy = [edge for edge in edges if isinstance(edge, list | tuple) and len(edge) == 3]
+        if not all(is_one(edge[2]) for edge in heavy):
+            raise ValueError(
+                "an edge has a third entry other than 1; edges have no weights here, since the algorithm has one penalty eta "
+                'for all of them: write pairs, ["a", "b"]'
+            )
+        return [edge[:2] if edge in heavy else edge for edge in edges]
+
+    @model_validator(mode="after")
+    def _known(self) -> "TopologySection":
+        if self.family not in FAMILIES:
+            raise ValueError(f"family must be one of {', '.join(FAMILIES)}")
+        if self.edges is not None and self.graphml is not None:
+            raise ValueError("give edges or graphml, not both")
+        return self
+
+
+class PrivacySection(Section):
+    """How messages are protected, and what that may cost in total (epsilon, delta) or in each round (alpha)."""
+
+    mechanism: Literal["primal", "dual", "none"] = "primal"
+    epsilon: Above0 | None = None
+    delta: Share | None = None
+    alpha: Above0 | None = None
+    own: Literal["public", "paper"] = "public"
+    split: Literal["optimal", "paper"] = "optimal"
+    centring: bool = True
+
+    @model_validator(mode="after")
+    def _one_way_to_say_it(self) -> "PrivacySection":
+        if self.mechanism == "none":
+            if self.epsilon is not None or self.alpha is not None:
+                raise ValueError(
+                    "mechanism is none, so nothing is protected: leave out epsilon and alpha, or choose a mechanism"
+                )
+            return self
+        if self.delta is None:
+            raise ValueError("delta is missing: the chance left to worse luck, well below one over the number of rows")
+        if self.epsilon is not None and self.alpha is not None:
+            raise ValueError("give epsilon (a total; the planner chooses the rest) or alpha (each round), not both")
+        return self
+
+
+class LossSection(Section):
+    """L."""
+
+    name: Literal["logistic", "smoothed_hinge", "huber_hinge"] = "logistic"
+    margin: float | None = None
+    width: Above0 = 0.5
+
+    @model_validator(mode="after")
+    def _teaches(self) -> "LossSection":
+        if self.name == "huber_hinge" and self.margin is not None and self.margin <= -self.width:
+            raise ValueError("margin must be above -width, since the loss is 0 at 0 otherwise and nothing can be learnt")
+        return self
+
+    def made(self) -> Loss:
+        """The loss."""
+        if self.name == "logistic":
+            return Logistic(self.margin or 0.0)
+        kind = SmoothedHinge if self.name == "smoothed_hinge" else HuberHinge
+        return kind(width=self.width, margin=1.0 if self.margin is None else self.margin)
+
+
+class RegularizerSection(Section):
+    """R."""
+
+    name: Literal["squared_l2", "smooth_elastic_net"] = "squared_l2"
+    l1: Above0 = 1.0
+    scale: Above0 = 0.1
+
+    def made(self) -> Regularizer:
+        """The regulariser."""
+        return SquaredL2() if self.name == "squared_l2" else SmoothElasticNet(self.l1, self.scale)
+
+
+class TrainingSection(Section):
+    """The paper's constants; with a total epsilon the planner chooses them."""
+
+    rounds: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    C: Above0 | None = None
+    weights: Weights = "rows"
+    rho: Above0 | None = None
+    eta: Above0 | None = None
+    loss: LossSection | None = None
+    regularizer: RegularizerSection | None = None
+
+
+class EvaluationSection(Section):
+    """Rows on which accuracy may be told, because they are declared public."""
+
+    file: File
+    public: Literal[True]
+
+
+class RunFile(Section):
+    """A whole run file."""
+
+    run: RunSection = RunSection()
+    data: DataSection
+    nodes: Annotated[tuple[NodeSection, ...], Field(min_length=1)]
+    topology: TopologySection = TopologySection()
+    privacy: PrivacySection
+    training: TrainingSection = TrainingSection()
+    evaluation: EvaluationSection | None = None
+    network: NetworkSection = NetworkSection()
+
+    @property
+    def networked(self) -> bool:
+        """Whether nodes run apart from each other, each with a NODE.toml of its own; the file is then shared by all."""
+        return self.network.relay is not None or any(node.key is not None or node.endpoint is not None for node in self.nodes)
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> "RunFile":
+        names = [node.name for node in self.nodes]
+        problems = ["nodes: two have the same name: names must differ"] if len(set(names)) < len(names) else []
+        problems += self._network_problems() if self.networked else self._data_problems(names)
+        problems += self._privacy_problems()
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _network_problems(self) -> list[str]:
+        problems = []
+        for name, why in (("key", "a public signing key, as `dynadp pki` prints it"), ("rows", "a public number of rows")):
+            missing = [node.name for node in self.nodes if getattr(node, name) is None]
+            if missing:
+                problems.append(f"nodes: no {name} for {', '.join(missing)}: every node of a network needs {why}")
+        if len(keys := [node.key for node in self.nodes if node.key]) > len(set(keys)):
+            problems.append("nodes: two have the same key: every node signs with its own")
+        if self.data.file is not None or any(node.file is not None or node.ledger is not None for node in self.nodes):
+            problems.append("nodes: the file of a network run is shared by all: files and ledgers belong into each NODE.toml")
+        if any(len(node.name.encode()) > 64 or node.name == "relay" for node in self.nodes):
+            problems.append("nodes: on a network a name has at most 64 letters (bytes in UTF-8), and is not 'relay'")
+        if any(re.fullmatch(r"[\w-]+(\.[\w-]+)+", node.name) for node in self.nodes):
+            problems.append("nodes: on a network a name must not be a host name, which certificates of others may carry")
+        if self.privacy.mechanism == "none":
+            problems.append("privacy: mechanism is none, so messages would reveal rows: a network run needs a mechanism")
+        if self.privacy.own == "paper":
+            problems.append("privacy: own = 'paper' needs a private vector that no crash may lose: networks run own = 'public'")
+        if self.run.device != "cpu":
+            problems.append("run: device is for runs in one process: a node of a network works on its CPU")
+        return problems
+
+    def _data_problems(self, names: list[str]) -> list[str]:
+        problems = []
+        apart = [node.name for node in self.nodes if node.file is None]
+        if self.data.file is None and apart:
+            problems.append(f"nodes: no file for {', '.join(apart)}: give each node a file, or data.file with data.node_column")
+        if self.data.file is not None and (self.data.node_column is None or len(apart) < len(names)):
+            problems.append("data: file holds the rows of all nodes: name its node_column, and leave out the nodes' own files")
+        if self.data.file is not None and self.data.memory is not None:
+            problems.append("data: memory limits what is read of a node's own file: give each node a Parquet file of its own")
+        return problems
+
+    def _privacy_problems(self) -> list[str]:
+        privacy, problems = self.privacy, []
+        own = [node for node in self.nodes if node.epsilon is not None]
+        if privacy.mechanism == "none":
+            return ["nodes: an epsilon without a mechanism protects nobody: leave it out"] if own else []
+        if privacy.alpha is None and privacy.epsilon is None and len(own) < len(self.nodes):
+            problems.append("privacy: epsilon is missing: the total that nobody may lose more of (or alpha for each round)")
+        if privacy.alpha is not None:
+            given = [name for name in ("rounds", "rho", "eta") if getattr(self.training, name) is None]
+            if given:
+                problems.append(
+                    f"training: with privacy.alpha, {', '.join(given)} must be given; with epsilon the planner chooses"
+                )
+            if own:
+                problems.append("nodes: a total epsilon does not go with privacy.alpha: give one or the other")
+        else:
+            chosen = [
+                name
+                for name in ("rounds", "C", "rho", "eta", "loss", "regularizer")
+                if getattr(self.training, name) is not None
+            ]
+            if chosen:
+                problems.append(
+                    f"training: with a total epsilon the planner chooses {', '.join(chosen)}; leave out, or give alpha"
+                )
+            if privacy.own == "paper" or privacy.split == "paper":
+                problems.append("privacy: own and split of the paper go with alpha, not with a total epsilon")
+        if self.networked:
+            return problems
+        missing = [node.name for node in self.nodes if node.ledger is None]
+        if self.run.seed is None and missing:
+            problems.append(
+                f"nodes: no ledger for {', '.join(missing)}, where a private run enters what it spends: make one with `dynadp "
+                "ledger cap FILE --node NAME --epsilon E --delta D`, or set run.seed for a SIMULATION that protects nobody"
+            )
+        if self.run.seed is not None and len(missing) < len(self.nodes):
+            problems.append("nodes: a seeded run is a SIMULATION and enters no ledger: leave out ledger, or leave out run.seed")
+        return problems
+
+    def digest(self) -> str:
+        """SHA-256 of what it says, whatever the order and spelling."""
+        return digest(self.model_dump(mode="json", by_alias=True))
+
+    @property
+    def totals(self) -> dict[str, float] | None:
+        """epsilon of each node; None where alpha is given, or nothing is protected."""
+        if self.privacy.mechanism == "none" or self.privacy.alpha is not None:
+            return None
+        return {node.name: node.epsilon or self.privacy.epsilon or 0.0 for node in self.nodes}
+
+    @property
+    def mechanism(self) -> Perturbation:
+        """As the privacy section says."""
+        if self.privacy.mechanism == "none":
+            return NoPerturbation()
+        return Primal(own=self.privacy.own) if self.privacy.mechanism == "primal" else Dual(split=self.privacy.split)
+
+    def graph(self, folder: Path) -> Topology:
+        """The topology over the nodes, in the file's order."""
+        section, names = self.topology, [node.name for node in self.nodes]
+        if section.graphml is not None:
+            found = Topology.from_graphml(folder / section.graphml)
+            return self._known(
+                Topology.from_edges([(found.nodes[u], found.nodes[v]) for u, v in found.edges], names, "graphml")
+            )
+        if section.edges is not None:
+            return self._known(Topology.from_edges(section.edges, names))
+        return Topology.family(
+            section.family, len(names), degree=section.degree, probability=section.probability, seed=section.seed
+        ).named(names)
+
+    def _known(self, topology: Topology) -> Topology:
+        strangers = set(topology.nodes) - {node.name for node in self.nodes}
+        if strangers:
+            raise ConfigError(f"topology: an edge names {', '.join(sorted(strangers))}, which nodes does not list")
+        return topology
+
+
+def load_run_file(path: str | Path, overrides: Mapping[str, Any] | None = None) -> RunFile:
+    """Read and check a run file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    overrides
+        Values that beat the file's, by place, such as ``{"privacy.epsilon": 2.0}``; None leaves the file's. A seed makes the
+        run a SIMULATION: the ledgers that the file names are left out, so that nothing can open or charge them.
+    """
+    content = read_toml(Path(path))
+    for place, value in (overrides or {}).items():
+        if value is None:
+            continue
+        section, _, key = place.partition(".")
+        table = content.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"{path}: {section} must be a table")
+        table[key] = value
+    if (overrides or {}).get("run.seed") is not None and isinstance(nodes := content.get("nodes"), list):
+        for node in nodes:
+            if isinstance(node, dict):
+                node.pop("ledger", None)
+    return checked(RunFile, content, path)
+
+
+def load_schema(path: str | Path) -> Schema:
+    """Read a schema from TOML or JSON."""
+    path = Path(path)
+    return checked(Schema, read_json(path) if path.suffix == ".json" else read_toml(path), path)

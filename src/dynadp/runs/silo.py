@@ -1,0 +1,388 @@
+"""A NODE.toml, carried out: one silo's process, from its rows to its model, however often it is started again."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event, Lock, Thread
+from typing import Any
+
+import numpy as np
+
+from dynadp._files import digest
+from dynadp.runs.preparation import Problems, columns_of, ledger_of, part_of, plan_of
+from dynadp.runs.run_file import RunFile, load_run_file, load_schema
+from dynadp.data.schema import Schema
+from dynadp.errors import ConfigError, DynadpError
+from dynadp.runs.local import concluded, hold
+from dynadp.runs.node_file import NodeFile, load_node_file
+from dynadp.mechanisms.entropy import Draws, drawn
+from dynadp.runs.identities import Identity, public_key
+from dynadp.planning.planner import Plan
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.runs.folder import RunFolder, load_run
+from dynadp._files import write_whole
+from dynadp.engines.journal import Books, MessageFolder, now
+from dynadp.consensus.journal import Outbox
+from dynadp.engines.letters import run_id
+from dynadp.engines.inbox import Post, Rules
+from dynadp.engines.node import Outcome, Part, take_part
+from dynadp.consensus.releases import nowhere
+from dynadp.engines.progress import Round
+from dynadp.engines.zenoh.log import LOG
+from dynadp.engines.zenoh.links import Links, Site, Stopped
+from dynadp.data.readers import Source
+from dynadp.data.loading import count, validate
+from dynadp.consensus.topology import Topology
+
+STATUS, STATUS_VERSION = "dynadp-status", 1
+SHOWN = 16  # letters of the configuration's hash that stand behind a run's name in a ledger
+_SOON = timedelta(days=30)
+_BESIDE = ("node.log", "node.lock", "status.json")  # a run folder may hold these before the run is agreed on
+_LEFT = (".status.json.*", ".run.json.*", ".model.json.*")  # what a process that was killed had not finished writing
+_TICK, _HEALTH = 0.5, 10.0  # seconds between two looks at the status, and two health lines
+
+
+@dataclass(frozen=True)
+class Silo:
+    """A checked NODE.toml with what it names.
+
+    Attributes
+    ----------
+    path, node, file
+        Where it is; what it says; the run file that all share.
+    schema, topology, plan
+        As the run file names and asks for them: public, and the same at all nodes.
+    rows
+        Where this node's rows are.
+    identity
+        Its certificate and keys.
+    """
+
+    path: Path
+    node: NodeFile
+    file: RunFile
+    schema: Schema = field(repr=False)
+    topology: Topology = field(repr=False)
+    plan: Plan = field(repr=False)
+    rows: Source = field(repr=False)
+    identity: Identity
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Silo":
+        """Read NODE.toml and all that it names; every mistake is reported, together."""
+        path = Path(path)
+        node = load_node_file(path)
+        file = load_run_file(path.parent / node.run)
+        if not file.networked:
+            raise ConfigError(
+                f"{node.run} is a run in one process: on a network its nodes need key, rows and endpoint. Train it with "
+                "`dynadp train`, or try it as a network with `dynadp launch`"
+            )
+        problems = Problems()
+        attempt = problems.attempt
+        home = (path.parent / node.run).parent
+        mine = next((section for section in file.nodes if section.name == node.node), None)
+        if mine is None:
+            problems.append(f"node: {node.run} has no node {node.node!r}; it has {', '.join(p.name for p in file.nodes)}")
+        schema = attempt(lambda: load_schema(home / file.data.schema_file))
+        topology = attempt(lambda: file.graph(home))
+        identity = attempt(lambda: Identity.load(path.parent / node.identity, datetime.now(UTC)))
+        if identity and identity.name != node.node:
+            problems.append(f"identity: the certificate is of {identity.name!r}, this is {node.node!r}")
+        if identity and mine and identity.public != mine.key:
+            problems.append(
+                f"identity: sign.key is not the key that the run file names for {node.node}: it should name {identity.public}"
+            )
+        memory = node.memory or file.data.memory
+        rows = attempt(lambda: columns_of(path.parent / node.file, file.data.separator, schema, memory)) if schema else None
+        if rows and mine and (found := attempt(lambda: count(schema, rows))) not in (None, mine.rows):
+            problems.append(
+                f"file: it has {found} rows, the run file declares {mine.rows} for {node.node}; correct one of them"
+            )
+        if (file.run.seed is None) != (node.ledger is not None):
+            problems.append(
+                "ledger: a private run needs one, where it enters what it spends: make it with `dynadp ledger cap`"
+                if file.run.seed is None
+                else "ledger: a seeded run is a SIMULATION and enters no ledger: leave it out"
+            )
+        if node.ledger is not None:
+            attempt(lambda: ledger_of(path.parent / str(node.ledger), node.node))
+        if topology:
+            problems += _unreachable(file, topology)
+        counts = [section.rows or 0 for section in file.nodes]
+        plan = None if problems else attempt(lambda: plan_of(file, schema, topology, counts))
+        if plan is None or rows is None:
+            raise problems.refusal(path)
+        return cls(path, node, file, schema, topology, plan, rows, identity)
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.path.parent / self.node.out
+
+    @property
+    def part(self) -> Part:
+        """What is public about the run, from here."""
+        counts = [section.rows for section in self.file.nodes]
+        return part_of(self.node.node, self.schema, self.topology, self.plan, counts)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What all nodes must agree on; numbers that were computed are told to 9 figures, since machines round differently."""
+        said = self.file.model_dump(mode="json", by_alias=True)
+        plan = self.plan
+        return {
+            "run": said["run"],
+            "nodes": {node["name"]: {name: node[name] for name in ("rows", "epsilon", "key")} for node in said["nodes"]},
+            "edges": [[self.topology.nodes[u], self.topology.nodes[v]] for u, v in self.topology.edges],
+            "privacy": said["privacy"],
+            "training": said["training"],
+            "schema": self.schema.model_dump(mode="json"),
+            "plan": {
+                "mechanism": plan.mechanism.describe(),
+                "loss": plan.loss.describe(),
+                "regularizer": plan.regularizer.describe(),
+                "rounds": plan.rounds,
+                "weights": plan.weights,
+                **{name: _told(getattr(plan, name)) for name in ("C", "rho", "eta", "alphas", "centrings")},
+            },
+        }
+
+    def site(self) -> Site:
+        """Where it listens and whom it dials: of two nodes with endpoints the later one in the file dials."""
+        order = {section.name: (i, section.endpoint) for i, section in enumerate(self.file.nodes)}
+        here, mine = order[self.node.node]
+        dial = [
+            endpoint
+            for j in self.part.neighbours
+            for there, endpoint in [order[j]]
+            if endpoint is not None and (mine is None or there < here)
+        ]
+        listen = () if mine is None else (self.node.listen or mine,)
+        folder = self.path.parent / self.node.identity
+        return Site(self.node.node, self.part.neighbours, folder, listen, tuple(dial), self.file.network.relay)
+
+    def run(
+        self,
+        *,
+        who: str,
+        draws: Draws | None = None,
+        stop: Event | None = None,
+        on_round: Callable[[Round], None] = lambda entry: None,
+        at: Callable[[str], None] = nowhere,
+    ) -> dict[str, Any]:
+        """Take part in the run until it is over, from wherever it stands; leaves model and record in the run folder.
+
+        Parameters
+        ----------
+        who
+            Who starts it, for the ledger.
+        draws
+            Where noise comes from; by default as the run file says.
+        stop
+            Set to stop it; it can be started again.
+        on_round
+            Called after every round.
+        at
+            Called at the points of a round, by name.
+        """
+        part, config, rounds, stop = self.part, self.config, self.plan.rounds, stop or Event()
+        name, seed = digest(config), self.file.run.seed
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            (self.folder / "node.lock").touch()
+            hold(stack, self.folder, "node.lock")
+            for pattern in _LEFT:
+                for partial in self.folder.glob(pattern):
+                    partial.unlink()
+            self._known_folder(config)
+            if self.identity.expires < datetime.now(UTC) + _SOON:
+                LOG.warning("the certificate ends on %s; renew it: dynadp pki renew", f"{self.identity.expires:%Y-%m-%d}")
+            keys = {section.name: public_key(str(section.key)) for section in self.file.nodes}
+            ids = run_id(self.file.run.name), bytes.fromhex(name)
+            rules = Rules(self.node.node, frozenset(part.neighbours), *ids, keys, rounds, part.grids())
+            post = Post(self.folder / f"letters-{name[:12]}.sqlite", rules, self.identity.key)
+            stack.callback(post.close)
+            outbox = self._outbox(stack, f"{self.file.run.name} {name[:SHOWN]}", who)
+
+            def known(n: int) -> bytes | None:
+                sent = outbox.sent(n)
+                return None if sent is None else np.asarray(sent[self.node.node], "<f8").tobytes()
+
+            private = None if self.node.ledger is None else known
+            links = stack.enter_context(Links(self.site(), post, config, private, self.node.patience, stop))
+            status = stack.enter_context(Status(self, links, name[:SHOWN]))
+            try:
+                if (self.folder / "model.json").exists():  # it stays for those that are not done yet
+                    status.round = rounds
+                else:
+                    links.agree()
+                    at("agreed")
+                    status.state = "running"
+                    outcome = self._rounds(part, config, post, links, outbox, draws or drawn(seed), status, on_round, at)
+                    self._finish(outcome)
+                    at("finished")
+                status.state = "finished"
+                behind = links.part_ways()
+                status.state = "parted"
+            except Stopped:
+                status.state = "stopped"
+                return self._result("stopped", status.round, [])
+            except DynadpError as error:
+                status.state = f"failed: {type(error).__name__}"
+                raise
+        if behind:
+            LOG.warning("finished; %s did not say that they are too: start this node again if they need it", ", ".join(behind))
+        return self._result("finished", rounds, behind)
+
+    def _rounds(
+        self,
+        part: Part,
+        config: Mapping[str, Any],
+        post: Post,
+        links: Links,
+        outbox: Outbox,
+        draws: Draws,
+        status: "Status",
+        on_round: Callable[[Round], None],
+        at: Callable[[str], None],
+    ) -> Outcome:
+        events = [event for event in self.plan.events if event.node == self.node.node]
+        if not outbox.begun:
+            validate(self.schema, self.rows, self.node.node)  # a bad cell must not be found when part of the budget is spent
+            outbox.reserve(events)
+        at("reserved")
+        folder = RunFolder(self.folder)
+        if not (self.folder / "run.json").exists():
+            beside = (*_BESIDE, *(file.name for file in self.folder.glob("letters-*")), "messages")
+            with status.writing:  # its half-written file would be a stranger there
+                folder = RunFolder.create(
+                    self.folder, config, simulation=self.file.run.seed is not None, created=now(), beside=beside
+                )
+        (self.folder / "rounds.jsonl").write_bytes(b"")  # told again, from what was entered and what was heard
+        alpha = self.plan.alphas[part.index]
+
+        def note(entry: Round) -> None:
+            status.round = entry.number
+            line = {"round": entry.number, "node": self.node.node, "alpha": alpha}
+            left = {"disagreement": float(entry.disagreement[0, 0]), "change": float(entry.change[0, 0])}
+            folder.append([{**line, **left}])
+            on_round(entry)
+            at("noted")
+
+        return links.run(take_part(part, self.rows, post, links.publish, outbox, draws, note=note, at=at))
+
+    def _finish(self, outcome: Outcome) -> None:
+        model, _, _ = concluded(self.plan, outcome, self.file.run.seed is not None)
+        RunFolder(self.folder).finish(model)
+
+    def _outbox(self, stack: ExitStack, run: str, who: str) -> Outbox:
+        if self.node.ledger is None:
+            return MessageFolder(self.folder / "messages", [self.node.node])
+        ledger = stack.enter_context(Ledger.open(self.path.parent / self.node.ledger))
+        return Books({self.node.node: ledger}, run, dataset=self.file.data.description, who=who, resume=True)
+
+    def _known_folder(self, config: Mapping[str, Any]) -> None:
+        """Refuse a folder of another run."""
+        if (self.folder / "run.json").exists() and load_run(self.folder)["config"] != json.loads(json.dumps(config)):
+            raise ConfigError(
+                f"{self.folder} was begun with another run file or schema; go on with those, or choose another folder (out)"
+            )
+
+    def _result(self, state: str, rounds: int, behind: list[str]) -> dict[str, Any]:
+        return {
+            "version": 1,
+            "run": self.file.run.name,
+            "node": self.node.node,
+            "state": state,
+            "rounds": rounds,
+            "simulation": self.file.run.seed is not None,
+            "epsilon": self.plan.total.epsilon,
+            "delta": self.plan.total.delta,
+            "folder": str(self.folder),
+            "unfinished_neighbours": behind,
+        }
+
+
+class Status:
+    """status.json of a running node, written whenever it changed, and a health line now and then."""
+
+    def __init__(self, silo: Silo, links: Links, config: str) -> None:
+        self.silo, self.links, self.config = silo, links, config
+        self.state, self.round = "agreeing", 0
+        self.writing, self._over, self._last = Lock(), Event(), ""
+
+    def __enter__(self) -> "Status":
+        self._write()
+        self._thread = Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._write()
+
+    def line(self) -> str:
+        """How the node is, in one line."""
+        alive, links = self.links.alive, self.links
+        up = ", ".join(f"{j} {'up' if j in alive else 'AWAY'}" for j in links.site.neighbours)
+        refused = sum(links.post.rejected.values())
+        wait = f"; waits for {links.waiting}" if links.waiting else ""
+        return f"{self.state}, round {self.round} of {self.silo.plan.rounds}; {up or 'no neighbours'}; {refused} refused{wait}"
+
+    def to_json(self) -> dict[str, Any]:
+        """How the node is."""
+        silo, links = self.silo, self.links
+        return {
+            "format": STATUS,
+            "version": STATUS_VERSION,
+            "run": silo.file.run.name,
+            "config": self.config,
+            "node": silo.node.node,
+            "state": self.state,
+            "round": self.round,
+            "rounds": silo.plan.rounds,
+            "neighbours": {j: "up" if j in links.alive else "away" for j in links.site.neighbours},
+            "rejected": dict(links.post.rejected),
+            "waiting": links.waiting,
+            "ledger": None if silo.node.ledger is None else str((silo.path.parent / silo.node.ledger).resolve()),
+            "pid": os.getpid(),
+        }
+
+    def _write(self) -> None:
+        content = json.dumps(self.to_json(), indent=1)
+        if content != self._last:
+            with self.writing:
+                write_whole(self.silo.folder / "status.json", content + "\n")
+            self._last = content
+
+    def _watch(self) -> None:
+        told, ticks = "", 0
+        while not self._over.wait(_TICK):
+            self._write()
+            ticks += 1
+            if ticks % round(_HEALTH / _TICK) == 0 and (line := self.line()) != told:
+                LOG.info("%s", line)
+                told = line
+
+
+def _told(value: Any) -> Any:
+    return [_told(one) for one in value] if isinstance(value, tuple) else float(f"{value:.9g}")
+
+
+def _unreachable(file: RunFile, topology: Topology) -> list[str]:
+    """Edges whose two nodes both cannot be dialled."""
+    if file.network.relay is not None:
+        return []
+    endpoints = {section.name: section.endpoint for section in file.nodes}
+    edges = [(topology.nodes[u], topology.nodes[v]) for u, v in topology.edges]
+    return [
+        f"nodes: neither {u} nor {v} has an endpoint, and they are neighbours: give one of them one, or a network.relay"
+        for u, v in edges
+        if endpoints[u] is None and endpoints[v] is None
+    ]
