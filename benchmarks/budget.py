@@ -20,7 +20,7 @@ from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import Dataset, adult, partition
 from dynadp.engines.simulation import simulate
 from dynadp.mechanisms.base import Dual, Primal
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.runs.training import train
 
 DELTA, DRAWS = 1e-5, 20
@@ -69,7 +69,7 @@ def planned(data: Dataset, nodes: int, epsilon: float, draws: Sequence[int] = ra
         tables = {
             p: {name: cells[part] for name, cells in data.train.items()} for p, part in zip(ring.nodes, parts, strict=True)
         }
-        trained = train(data.schema, tables, ring, epsilon=epsilon, delta=DELTA, draws=Keyed(seed))
+        trained = train(data.schema, tables, ring, epsilon=epsilon, delta=DELTA, draws=SeededEntropy(seed))
         errors.append(float(np.mean(trained.model().predict(data.test) != data.test["income"])))
     return errors
 
@@ -83,7 +83,7 @@ def as_printed(data: Dataset, name: str, epsilon: float) -> float:
     for rounds in PAPER_ROUNDS:
         end = simulate(
             shards, ring, C=C, rho=rho, eta=1.0, rounds=rounds, replicas=DRAWS, mechanism=mechanism,
-            schedule=epsilon / rounds, draws=Keyed(0),
+            schedule=epsilon / rounds, draws=SeededEntropy(0),
         )  # fmt: skip
         F = end.models("last").reshape(-1, X.shape[1])
         errors.append(float(np.median(np.mean((X @ F.T > 0) != positive[:, None], axis=0))))

@@ -14,18 +14,18 @@ import numpy as np
 from benchmarks.pooled import adult_shards
 from dynadp.consensus.topology import Topology
 from dynadp.engines.simulation import simulate
-from dynadp.mechanisms.base import Dual, Perturbation, Primal
-from dynadp.mechanisms.entropy import Sweep
+from dynadp.mechanisms.base import Dual, Mechanism, Primal
+from dynadp.mechanisms.entropy import BatchedDraws
 
 NODES, C, RHO, ETA = 5, 1.0, 10**-2.5, 0.02
 
 
-def sweep(shards: Any, mechanism: Perturbation, alphas: np.ndarray, draws: int, rounds: int, device: str) -> Any:
+def sweep(shards: Any, mechanism: Mechanism, alphas: np.ndarray, draws: int, rounds: int, device: str) -> Any:
     """All replicas in one stacked simulation; every message certified."""
     each = np.repeat(alphas, draws).tolist()
     return simulate(
         shards, Topology.family("ring", NODES), C=C, rho=RHO, eta=ETA, rounds=rounds, replicas=len(each), mechanism=mechanism,
-        schedule=each, draws=Sweep(1, device), device=device, storage="dense" if device == "cuda" else "auto",
+        schedule=each, draws=BatchedDraws(1, device), device=device, storage="dense" if device == "cuda" else "auto",
     )  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def ceilings() -> dict[str, float]:
     }
 
 
-def count(shards: Any, mechanism: Perturbation, alphas: np.ndarray, draws: int, rounds: int) -> dict[str, float]:
+def count(shards: Any, mechanism: Mechanism, alphas: np.ndarray, draws: int, rounds: int) -> dict[str, float]:
     """Operations of matrix products, and the fewest bytes that passes over the margins move: counted while a sweep runs."""
     import cupy
 

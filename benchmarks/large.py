@@ -11,7 +11,7 @@ from dynadp.consensus.topology import Topology
 from dynadp.data.schema import Shard
 from dynadp.engines.simulation import simulate
 from dynadp.mechanisms.base import Primal
-from dynadp.mechanisms.entropy import Sweep
+from dynadp.mechanisms.entropy import BatchedDraws
 
 NODES, ROWS, COLUMNS, ROUNDS = 100_000, 20, 10, 20
 
@@ -28,7 +28,15 @@ def run() -> Report:
     graph = Topology(nx.random_regular_graph(4, NODES, seed=1), "random 4-regular")
     start = time.perf_counter()
     made = simulate(
-        shards, graph, rho=0.01, eta=0.01, rounds=ROUNDS, mechanism=Primal(), schedule=0.5, draws=Sweep(1), storage="dense"
+        shards,
+        graph,
+        rho=0.01,
+        eta=0.01,
+        rounds=ROUNDS,
+        mechanism=Primal(),
+        schedule=0.5,
+        draws=BatchedDraws(1),
+        storage="dense",
     )
     seconds = time.perf_counter() - start
     f = made.models("network")[0, 0]

@@ -14,7 +14,7 @@ from dp_accounting import pld  # noqa: F401 (likewise)
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import census_schema
 from dynadp.data.readers import source
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.planning.planner import plan
 from dynadp.runs.training import train
 
@@ -29,7 +29,7 @@ def main(path: str, rows: int) -> None:
     alone, schema = Topology.family("ring", 1), census_schema()
     plan([rows], alone, schema.dimension, epsilon=1.0, delta=1e-5)  # fills the accounting's caches
     before, start = memory("VmRSS"), time.perf_counter()
-    train(schema, {"0": source(path)}, alone, epsilon=1.0, delta=1e-5, draws=Keyed(0))
+    train(schema, {"0": source(path)}, alone, epsilon=1.0, delta=1e-5, draws=SeededEntropy(0))
     print(json.dumps({"above": memory("VmHWM") - before, "seconds": time.perf_counter() - start, "columns": schema.dimension}))
 
 

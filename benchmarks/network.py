@@ -17,10 +17,10 @@ import numpy as np
 from benchmarks.measure import Figure, Report, main, table
 from dynadp.cli.launch import prepare
 from dynadp.engines.journal import now
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.runs.local import Job
+from dynadp.runs.local import LocalRun
 
 NODES, ROWS, ROUNDS, DIMENSIONS, RUNS = 5, 60, 60, (105, 1_000, 10_000), 5
 WORKER = Path(__file__).with_name("network_worker.py")
@@ -156,13 +156,13 @@ def _simulated(file: Path) -> float:
     """Milliseconds a round of the same run in one process, without ledgers."""
     from dynadp.runs.training import train
 
-    job = Job.load(file)
+    job = LocalRun.load(file)
     planned = job.plan()
     assert planned is not None
     marks: list[float] = []
     train(
         job.schema, job.tables, job.topology, epsilon=planned.total.epsilon, delta=planned.total.delta, chosen=planned,
-        draws=Keyed(0), on_round=lambda entry, V: marks.append(time.perf_counter()),
+        draws=SeededEntropy(0), on_round=lambda entry, V: marks.append(time.perf_counter()),
     )  # fmt: skip
     return 1e3 * statistics.median(np.diff(marks)[5:])
 

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 from dynadp.engines.zenoh.log import engine_log
-from dynadp.mechanisms.entropy import Keyed
-from dynadp.runs.silo import Silo
+from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.runs.silo import SiloRun
 
 
-class Pinned(Keyed):
+class Pinned(SeededEntropy):
     """Repeatable noise that a ledger takes: for measuring, where nobody needs protection."""
 
     seeded = False
@@ -21,7 +21,7 @@ class Pinned(Keyed):
 def main() -> None:
     node, out, seed = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None
     start = time.perf_counter()
-    silo = Silo.load(node)
+    silo = SiloRun.load(node)
     loaded = time.perf_counter() - start
     points: list[tuple[str, float]] = []
     silo.folder.mkdir(parents=True, exist_ok=True)

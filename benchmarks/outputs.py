@@ -9,13 +9,13 @@ from benchmarks.measure import Figure, Report, main, table
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import census
 from dynadp.engines.simulation import simulate
-from dynadp.mechanisms.base import Dual, Perturbation, Primal
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.base import Dual, Mechanism, Primal
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.problem.losses import Logistic
 
 ROWS, ROUNDS, DRAWS = 20_000, 20, 8
 NETWORKS = ((5, "ring"), (20, "ring"), (20, "random_regular"))
-MECHANISMS: tuple[Perturbation, ...] = (Dual(), Primal(), Primal(own="paper"))
+MECHANISMS: tuple[Mechanism, ...] = (Dual(), Primal(), Primal(own="paper"))
 ALPHAS = (0.05, 0.2, 0.5, 1.0, 2.0)
 OUTPUTS = ("last", "tail", "neighbours", "network")
 
@@ -33,7 +33,7 @@ def run() -> Report:
                 eta = q / (2 * topology.degrees.mean())
                 end = simulate(
                     shards, topology, loss=Logistic(margin=3.0), rho=q / 50, eta=eta, rounds=ROUNDS,
-                    replicas=DRAWS, mechanism=mechanism, schedule=alpha, draws=Keyed(1),
+                    replicas=DRAWS, mechanism=mechanism, schedule=alpha, draws=SeededEntropy(1),
                 )  # fmt: skip
                 found = []
                 for output in OUTPUTS:

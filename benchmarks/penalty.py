@@ -9,7 +9,7 @@ from benchmarks.pooled import Array, Pooled
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import census
 from dynadp.data.schema import Shard
-from dynadp.engines.progress import Round
+from dynadp.engines.progress import RoundProgress
 from dynadp.engines.simulation import default_eta, simulate
 from dynadp.problem.losses import Logistic
 
@@ -35,7 +35,7 @@ def rounds_needed(shards: list[Shard], topology: Topology, C: float, rho: float)
     first = np.zeros(len(MULTIPLES), dtype=int)
     default = MULTIPLES.index(1.0)
 
-    def look(round_: Round, V: Array) -> None:
+    def look(round_: RoundProgress, V: Array) -> None:
         near = np.linalg.norm(V - best, axis=-1).max(axis=0) <= DISTANCE * np.linalg.norm(best)
         first[near & (first == 0)] = round_.number
         if first.all() or (first[default] and round_.number >= 2 * first[default]):

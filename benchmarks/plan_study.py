@@ -14,7 +14,7 @@ from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import Dataset, census
 from dynadp.engines.simulation import simulate
 from dynadp.mechanisms.centring import private_centre
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.planning.planner import Constants, plan
 
 DELTA, CENTRINGS, DRAWS = 1e-5, 2, 6
@@ -99,11 +99,11 @@ def _error(constants: Constants, network: tuple, epsilon: float) -> float:
     for seed in range(CENTRINGS):
         applied = schema.model_copy(update={"scaling": "unit"})
         if chosen.centring is not None:
-            applied = private_centre(schema, tables, topology.nodes, chosen.centring, Keyed(seed)).applied(schema)
+            applied = private_centre(schema, tables, topology.nodes, chosen.centring, SeededEntropy(seed)).applied(schema)
         shards = [applied.shard(rows, name) for rows, name in zip(tables, topology.nodes, strict=True)]
         end = simulate(
             shards, topology, loss=chosen.loss, C=chosen.C, rho=chosen.rho, eta=chosen.eta, rounds=chosen.rounds,
-            replicas=DRAWS, mechanism=chosen.mechanism, schedule=chosen.alpha, draws=Keyed(seed),
+            replicas=DRAWS, mechanism=chosen.mechanism, schedule=chosen.alpha, draws=SeededEntropy(seed),
         )  # fmt: skip
         F = end.models(chosen.output)[0]
         positive = applied.labels(data.test) > 0

@@ -5,7 +5,7 @@ from benchmarks.pooled import NODES, adult_shards
 from dynadp.consensus.topology import Topology
 from dynadp.engines.simulation import simulate
 from dynadp.mechanisms.base import Dual, Primal
-from dynadp.mechanisms.entropy import Keyed, System
+from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
 
 ROUNDS = 30
 SETTINGS = {"dual": (Dual(), 1750.0, 10**-2.5), "primal": (Primal(), 146.0, 0.1)}  # the paper's (C, rho) for each
@@ -20,8 +20,12 @@ def run() -> Report:
         private = {"mechanism": mechanism, "schedule": 1.0}
         contestants = {
             "plain": lambda common=common: simulate(shards, topology, **common),
-            "seeded": lambda common=common, private=private: simulate(shards, topology, draws=Keyed(0), **private, **common),
-            "system": lambda common=common, private=private: simulate(shards, topology, draws=System(), **private, **common),
+            "seeded": lambda common=common, private=private: simulate(
+                shards, topology, draws=SeededEntropy(0), **private, **common
+            ),
+            "system": lambda common=common, private=private: simulate(
+                shards, topology, draws=SystemEntropy(), **private, **common
+            ),
         }
         times = compare(contestants)
         for source in ("seeded", "system"):

@@ -14,8 +14,8 @@ from typing import Any
 from benchmarks.measure import Figure, Report, main, table
 from benchmarks.network import NODES, ROUNDS, ROWS, make, rounds_of
 from dynadp.engines.journal import now
-from dynadp.engines.ray.pool import Company, cluster
-from dynadp.runs.cluster import ClusterJob
+from dynadp.engines.ray.pool import ActorPool, cluster
+from dynadp.runs.cluster import ClusterRun
 
 DIMENSIONS = (105, 1_000, 10_000)
 KILLED = 3  # actors, one after the other
@@ -39,8 +39,8 @@ def trained(file: Path) -> dict[str, Any]:
     """Medians over rounds and nodes, in milliseconds, and the largest actor in MiB."""
     trails, found = file.parent / "trails", dict[str, Any]()
     trails.mkdir()
-    job = ClusterJob.load(file)
-    kept: list[Company] = []
+    job = ClusterRun.load(file)
+    kept: list[ActorPool] = []
 
     def last(entry: Any, rounds: int) -> None:
         if entry.number == rounds:
@@ -71,7 +71,7 @@ def recovery(file: Path) -> list[float]:
     import ray
 
     seconds: list[float] = []
-    job, passed, over = ClusterJob.load(file), threading.Condition(), threading.Event()
+    job, passed, over = ClusterRun.load(file), threading.Condition(), threading.Event()
     at = [0.0]
 
     def on_round(entry: Any, rounds: int) -> None:
@@ -79,7 +79,7 @@ def recovery(file: Path) -> list[float]:
             at[0] = time.perf_counter()
             passed.notify_all()
 
-    def killing(company: Company) -> None:
+    def killing(company: ActorPool) -> None:
         for actor in list(company.actors.values())[:KILLED]:
             with passed:
                 passed.wait()
@@ -91,7 +91,7 @@ def recovery(file: Path) -> list[float]:
             if not over.is_set():
                 seconds.append(at[0] - began)
 
-    def start(company: Company) -> None:
+    def start(company: ActorPool) -> None:
         threading.Thread(target=killing, args=(company,), daemon=True).start()
 
     job.run(file.parent / "out", who="benchmark", created=now(), on_start=start, on_round=on_round)

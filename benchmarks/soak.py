@@ -24,7 +24,7 @@ from dynadp.engines.letters import opened
 from dynadp.errors import LedgerError
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs.folder import load_model
-from dynadp.runs.local import Job
+from dynadp.runs.local import LocalRun
 from dynadp.runs.training import train
 
 SEED = 11
@@ -103,7 +103,7 @@ def _tail(node: Path) -> str:
 
 
 def _undisturbed(file: Path) -> np.ndarray:
-    job = Job.load(file)
+    job = LocalRun.load(file)
     planned = job.plan()
     assert planned is not None
     total = {"epsilon": planned.total.epsilon, "delta": planned.total.delta}

@@ -19,11 +19,11 @@ from dynadp.data.datasets import census_schema
 from dynadp.data.loading import count, validate
 from dynadp.data.readers import source
 from dynadp.data.schema import Schema
-from dynadp.engines.progress import Round
+from dynadp.engines.progress import RoundProgress
 from dynadp.engines.simulation import simulate
 from dynadp.mechanisms.base import Dual
 from dynadp.mechanisms.centring import private_centre
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.problem.losses import Logistic
 from dynadp.problem.regularizers import SquaredL2
 from dynadp.problem.streamed import StreamedProblem, StreamedShard, bytes_in_memory, local_shard
@@ -48,16 +48,18 @@ def train(path: str, limit: int, rounds: int) -> dict[str, Any]:
     imported, start = memory("VmRSS"), time.perf_counter()
     rows = count(schema, given)
     validate(schema, given, alone.nodes[0])
-    centred = private_centre(schema, [given], alone.nodes, 0.1, Keyed(0)).applied(schema)
+    centred = private_centre(schema, [given], alone.nodes, 0.1, SeededEntropy(0)).applied(schema)
     held = local_shard(centred, given, alone.nodes[0], rows=rows)
     before = time.perf_counter() - start
     seen, laps = [getattr(held, "passes", 0)], [time.perf_counter()]
 
-    def note(entry: Round, V: Any) -> None:
+    def note(entry: RoundProgress, V: Any) -> None:
         laps.append(time.perf_counter())
         seen.append(getattr(held, "passes", 0))
 
-    simulate([held], alone, rho=1e-3, eta=1e-2, rounds=rounds, mechanism=Dual(), schedule=0.1, draws=Keyed(0), on_round=note)
+    simulate(
+        [held], alone, rho=1e-3, eta=1e-2, rounds=rounds, mechanism=Dual(), schedule=0.1, draws=SeededEntropy(0), on_round=note
+    )
     return {
         "rows": rows,
         "streamed": isinstance(held, StreamedShard),

@@ -14,7 +14,7 @@ from benchmarks.pooled import NODES, Array, adult_shards
 from dynadp.consensus.topology import Topology
 from dynadp.data.schema import Shard
 from dynadp.engines.simulation import Run, default_eta, simulate
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.problem.losses import Logistic
 
 REPLICAS, ROUNDS, ZETA = 64, 10, 0.5
@@ -42,7 +42,7 @@ SETTINGS = (
 
 def draws(shards: list[Shard], C: float) -> list[Array]:
     """(C/B_p) e for every round, P x K x d: e has a Gamma(d, 1/zeta) radius and a uniform direction (maths.md 3)."""
-    keyed, d = Keyed(0), shards[0].dimension
+    keyed, d = SeededEntropy(0), shards[0].dimension
 
     def draw(p: int, n: int, k: int) -> Array:
         rng = keyed.generator("sweep", str(p), n, k)

@@ -11,7 +11,7 @@ from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import Dataset, adult, census
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DatasetError
-from dynadp.mechanisms.entropy import Sweep
+from dynadp.mechanisms.entropy import BatchedDraws
 from dynadp.planning.planner import plan
 from dynadp.problem.objective import Weights
 
@@ -25,7 +25,7 @@ def error(data: Dataset, sizes: Sequence[int], epsilon: float, weights: Weights)
     p = plan(list(sizes), ring, data.schema.dimension, epsilon=epsilon, delta=1e-5, centring=False, weights=weights)
     run = simulate(
         shards, ring, loss=p.loss, C=p.C, weights=p.weights, rho=p.rho, eta=p.eta, rounds=p.rounds, mechanism=p.mechanism,
-        schedule=p.schedule(ring.nodes), draws=Sweep(1), replicas=DRAWS,
+        schedule=p.schedule(ring.nodes), draws=BatchedDraws(1), replicas=DRAWS,
     )  # fmt: skip
     X, y = data.schema.rows(data.test), data.schema.labels(data.test)
     return 100 * float(np.mean(np.where(X @ run.models()[0].T > 0, 1, -1) != y[:, None]))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dynadp import Keyed, Loss, Primal, Topology, census, simulate
+from dynadp import Loss, Primal, SeededEntropy, Topology, census, simulate
 from dynadp.errors import LossError
 
 
@@ -32,7 +32,7 @@ class Boastful(SquareRoot):
 
 
 data, ring = census(rows=5_000, nodes=5), Topology.family("ring", 5)
-common = {"rho": 1e-4, "eta": 5e-3, "rounds": 20, "mechanism": Primal(), "schedule": 1.0, "draws": Keyed(1)}
+common = {"rho": 1e-4, "eta": 5e-3, "rounds": 20, "mechanism": Primal(), "schedule": 1.0, "draws": SeededEntropy(1)}
 end = simulate(data.shards(), ring, loss=SquareRoot(), **common)
 score = data.schema.rows(data.test) @ end.models("network")[0, 0]
 print(f"{np.mean((score > 0) == (data.schema.labels(data.test) > 0)):.1%} right (seeded: a SIMULATION)")

@@ -33,7 +33,7 @@ from dynadp.privacy.accountant import network as accounted
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs import identities as pki
 from dynadp.runs.folder import load_model
-from dynadp.runs.silo import Silo
+from dynadp.runs.silo import SiloRun
 
 WORKER = Path(__file__).with_name("silo_worker.py")
 DYNADP = Path(sys.executable).with_name("dynadp")
@@ -299,7 +299,7 @@ class Network:
         return {name: self.model(name) for name in self.names}
 
     def silo(self, name):
-        return Silo.load(self.file(name))
+        return SiloRun.load(self.file(name))
 
     def letters(self, name):
         """{(author, kind, round): letter} of a node's post office, every signature checked."""

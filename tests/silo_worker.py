@@ -25,13 +25,13 @@ from importlib import import_module
 import dynadp.cli.network
 import dynadp.engines.zenoh.links
 from dynadp.cli import main
-from dynadp.mechanisms.entropy import Keyed
-from dynadp.runs.silo import Silo
+from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.runs.silo import SiloRun
 
 NEW_NETWORK = 0x40000000  # CLONE_NEWNET of setns(2)
 
 
-class Pinned(Keyed):
+class Pinned(SeededEntropy):
     """Draws that can be had again, for ledgers that refuse seeded ones: a private run that a test can repeat."""
 
     seeded = False
@@ -85,7 +85,7 @@ def node(arguments):
     parser.add_argument("--unlocked", action="store_true")
     given = parser.parse_args(arguments)
     draws = None if given.pinned is None else Pinned(given.pinned)
-    Silo.run = partialmethod(Silo.run, draws=draws, at=Plug(given.kill, given.halt, given.delay, given.trail))
+    SiloRun.run = partialmethod(SiloRun.run, draws=draws, at=Plug(given.kill, given.halt, given.delay, given.trail))
     if given.unlocked:
         dynadp.engines.zenoh.links.settings = unlocked(dynadp.engines.zenoh.links.settings)
     main(["node", given.file, "--quiet"])

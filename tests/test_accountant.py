@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dynadp.errors import DeclarationError
 from dynadp.privacy import accountant
 from dynadp.privacy.accountant import SLACK, _composed, counted, network, odds, person, total, totals
-from dynadp.privacy.distributions import Pure, Shift
+from dynadp.privacy.distributions import Pure, ShiftLoss
 from dynadp.privacy.events import DualPerturbation, L2Laplace
 from dynadp.privacy.inverse import dual, primal
 
@@ -79,7 +79,7 @@ def test_the_slack_covers_floating_point():
 
     from dynadp.privacy.distributions import dots
 
-    for law, n in ((Shift(0.5, 105), 300), (Shift(2.0, 3), 60), (Pure(0.3), 200)):
+    for law, n in ((ShiftLoss(0.5, 105), 300), (ShiftLoss(2.0, 3), 60), (Pure(0.3), 200)):
         step = law.spread / 8
         count = int(np.ceil(law.alpha / step))
         part = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, -count, count, dots(law, step, count)[1])

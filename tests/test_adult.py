@@ -7,7 +7,7 @@ from dynadp.consensus.acceleration import Acceleration
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import adult_schema, partition
 from dynadp.engines.simulation import simulate
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.problem.losses import Logistic
 from dynadp.problem.regularizers import SquaredL2
 from dynadp.runs.training import train
@@ -56,7 +56,7 @@ def test_error_at_a_total_that_the_planner_spends(adult_data, nodes, epsilon, mo
     for seed in range(7):
         parts = partition(len(adult_data.train["age"]), nodes, seed=seed)
         tables = {p: {k: v[part] for k, v in adult_data.train.items()} for p, part in zip(ring.nodes, parts, strict=True)}
-        trained = train(schema, tables, ring, epsilon=epsilon, delta=1e-5, draws=Keyed(seed))
+        trained = train(schema, tables, ring, epsilon=epsilon, delta=1e-5, draws=SeededEntropy(seed))
         assert trained.total.epsilon <= epsilon
         errors.append(np.mean(trained.model().predict(adult_data.test) != adult_data.test["income"]))
     assert np.median(errors) <= most

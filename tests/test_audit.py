@@ -18,8 +18,8 @@ from dynadp.consensus.topology import Topology
 from dynadp.data.schema import Shard
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import Calibration, Dual, NoPerturbation, Primal
-from dynadp.mechanisms.entropy import Keyed, System
+from dynadp.mechanisms.base import Dual, NoProtection, Primal, RoundNoise
+from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
 from dynadp.privacy.accountant import total
 from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.research.audit import AuditedNode, Bound, Stream, audit, audit_mechanism, lower_bound, random_cases, worst_cases
@@ -135,7 +135,7 @@ def test_a_bound_tells_what_it_counted():
         (lambda: audit(lambda data, n: np.ones(n), {}, 1.0), "no pair of data sets"),
         (lambda: audit_mechanism(Primal(), 1.0, cases=()), "no pair of data sets"),
         (lambda: audit_mechanism(Primal(), 1.0, 0), "dimension is 0"),
-        (lambda: audit_mechanism(NoPerturbation(), 1.0), "'none' claims nothing"),
+        (lambda: audit_mechanism(NoProtection(), 1.0), "'none' claims nothing"),
         (lambda: replace(CASE, heard=np.zeros(2)), "expected B x d, B x d and d"),
         (lambda: replace(CASE, other=-np.ones((4, 1))), "differ in 4 rows"),
         (lambda: replace(CASE, rows=2 * CASE.rows), "the longest row has norm 2"),
@@ -156,10 +156,10 @@ def test_the_audited_node_sends_what_the_shipped_one_sends(mechanism):
     alone = AuditedNode(replace(CURVED, degree=1, heard=np.zeros(2)), mechanism, 1.0, 1)
     run = simulate(
         shards, Topology(nx.Graph([("node", "other")])), loss=CURVED.loss, C=2.0, rho=1.0, eta=1.0, rounds=1, replicas=50,
-        mechanism=mechanism, schedule=1.0, draws=Keyed(5), gamma=float(alone.public.gamma[0, 0]),
+        mechanism=mechanism, schedule=1.0, draws=SeededEntropy(5), gamma=float(alone.public.gamma[0, 0]),
         on_round=lambda entry, V: sent.append(V[0]),
     )  # fmt: skip
-    np.testing.assert_array_equal(alone.release(CURVED.rows, 50, Keyed(5)), sent[0])
+    np.testing.assert_array_equal(alone.release(CURVED.rows, 50, SeededEntropy(5)), sent[0])
     assert [e.alpha for e in run.events() if e.node == "node"] == [e.alpha for e in alone.events]
 
 
@@ -238,7 +238,7 @@ def test_a_whole_run_stays_below_the_accountants_total(mechanism):
 
 
 def test_it_sees_through_any_source_of_draws():
-    for source in (Keyed(4), System(), Stream()):
+    for source in (SeededEntropy(4), SystemEntropy(), Stream()):
         found = audit_mechanism(Primal(), 1.0, cases=(CASE,), draws=2000, source=source)
         assert found.setting["seeded"] == source.seeded
         assert 0.3 < found.epsilon_lower <= 1.0
@@ -288,7 +288,7 @@ def test_a_simulated_network_is_a_release_like_any_other():
         sent = []
         simulate(
             [Shard.of([[x], [0.0], [0.0], [0.0]], [1, 1, 1, 1]), quiet], pair, loss=CASE.loss, C=0.4, rho=1.0, eta=1.0,
-            rounds=2, replicas=count, mechanism=Primal(), schedule=alpha, draws=Keyed(int(x) + 1),
+            rounds=2, replicas=count, mechanism=Primal(), schedule=alpha, draws=SeededEntropy(int(x) + 1),
             on_round=lambda entry, V: sent.append(V.transpose(1, 0, 2).reshape(count, -1)),
         )  # fmt: skip
         return np.hstack(sent)
@@ -379,7 +379,7 @@ def test_command_line_mistakes(flags):
     assert run(*flags).exit_code == 2
 
 
-class Own(Calibration):
+class Own(RoundNoise):
     """A user's own, which is made otherwise."""
 
     def __init__(self, of):

@@ -19,8 +19,8 @@ from dynadp.consensus.topology import Topology
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError, NotCertified
 from dynadp.mechanisms import base as perturbation
-from dynadp.mechanisms.base import Calibration, Dual, Primal
-from dynadp.mechanisms.entropy import Keyed, System, to_grid
+from dynadp.mechanisms.base import Dual, Primal, RoundNoise
+from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy, to_grid
 from dynadp.problem.losses import Logistic
 from dynadp.problem.regularizers import SquaredL2
 from dynadp.problem.solver import Solution, solve
@@ -76,12 +76,12 @@ class WrongDegree(Primal):
         return super().calibrate(replace(public, degrees=public.degrees + 2), alpha, before)
 
 
-class Bare(Calibration):
+class Bare(RoundNoise):
     def release(self, g, draws, nodes, n):
         return g
 
 
-class ExponentialRadius(Calibration):
+class ExponentialRadius(RoundNoise):
     def release(self, g, draws, nodes, n):
         rng = draws.generator("primal", nodes[0], n)
         direction = rng.standard_normal(g.shape)
@@ -90,7 +90,7 @@ class ExponentialRadius(Calibration):
         return to_grid(g + e / self.outer[..., None], self.step, self.radius)
 
 
-class PerCoordinate(Calibration):
+class PerCoordinate(RoundNoise):
     def release(self, g, draws, nodes, n):
         e = draws.generator("primal", nodes[0], n).laplace(size=g.shape)
         return to_grid(g + e / self.outer[..., None], self.step, self.radius)
@@ -217,7 +217,7 @@ def refuses_to_stop():
 
 def short_keys():
     with patch.object(secrets, "randbits", lambda bits, random=Random(5): random.getrandbits(min(bits, 32))):  # noqa: B008
-        return repeats_itself(System())
+        return repeats_itself(SystemEntropy())
 
 
 MUTANTS = {
@@ -243,7 +243,7 @@ MUTANTS = {
         "Algorithm 3 sends the minimiser, not the noisy V",
         STATISTICAL,
         lambda: beyond(released_by(Bare)),
-        lambda: holds(released_by(Calibration)),
+        lambda: holds(released_by(RoundNoise)),
     ),
     "data-dependent scaling": Mutant(
         "rows are divided by the largest norm among them",
@@ -255,18 +255,18 @@ MUTANTS = {
         "the radius of the noise is Exponential instead of Gamma(d), d = 2",
         STATISTICAL,
         lambda: beyond(released_by(ExponentialRadius), 2),
-        lambda: holds(released_by(Calibration), 2),
+        lambda: holds(released_by(RoundNoise), 2),
     ),
     "noise per coordinate": Mutant(
         "Laplace noise on each coordinate with the l2 sensitivity, d = 2",
         STATISTICAL,
         lambda: beyond(released_by(PerCoordinate), 2, draws=40_000),
-        lambda: holds(released_by(Calibration), 2, draws=40_000),
+        lambda: holds(released_by(RoundNoise), 2, draws=40_000),
     ),
     "noise reused after a restart": Mutant(
         "a round is begun again with other messages and the same draw",
         STATISTICAL,
-        lambda: restarted(Keyed),
+        lambda: restarted(SeededEntropy),
         lambda: not restarted(lambda call, source=Stream(7): source),  # noqa: B008
     ),
     "early-stopped solver": Mutant(
@@ -297,7 +297,7 @@ MUTANTS = {
         "the generators' keys have 32 bits",
         "`repeats_itself`: two of 2¹⁸ generators begin alike",
         short_keys,
-        lambda: not repeats_itself(System(), 2**14),
+        lambda: not repeats_itself(SystemEntropy(), 2**14),
     ),
 }
 
@@ -310,7 +310,7 @@ def test_mutant_is_caught_and_its_sound_version_passes(name):
 
 @pytest.mark.slow
 def test_system_entropy_does_not_repeat_itself_where_32_bits_would():
-    assert not repeats_itself(System())
+    assert not repeats_itself(SystemEntropy())
 
 
 def table():

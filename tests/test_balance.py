@@ -8,7 +8,7 @@ from dynadp.privacy.accountant import odds, total
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.privacy.ledger.summary import Balance
+from dynadp.privacy.ledger.summary import LedgerSummary
 from dynadp.report.budgets import purse
 
 STAMP = {"who": "me", "at": "2026-03-01T12:00:00+00:00"}
@@ -31,7 +31,7 @@ def path(tmp_path):
 
 def said(path):
     with Ledger.open(path, read_only=True) as ledger:
-        return Balance.of(ledger)
+        return LedgerSummary.of(ledger)
 
 
 def test_a_fixed_plan_takes_the_whole_cap_from_its_reservation_on(path):

@@ -19,7 +19,7 @@ from dynadp import NetworkClassifier
 from dynadp._files import digest
 from dynadp.cli import main
 from dynadp.data.loading import table
-from dynadp.engines.inbox import Post, Rules
+from dynadp.engines.inbox import AcceptanceRules, Inbox
 from dynadp.engines.letters import opened, run_id
 from dynadp.engines.node import differences
 from dynadp.errors import BudgetRefused, Rejected
@@ -32,10 +32,10 @@ from dynadp.problem.losses import HuberHinge
 from dynadp.problem.regularizers import SmoothElasticNet
 from dynadp.runs.folder import load_model, load_run, read_rounds
 from dynadp.runs.identities import Identity, public_key
-from dynadp.runs.local import Job
+from dynadp.runs.local import LocalRun
 from dynadp.runs.node_file import load_node_file
 from dynadp.runs.run_file import load_run_file, load_schema
-from dynadp.runs.silo import Silo
+from dynadp.runs.silo import SiloRun
 
 FIXTURES = Path(__file__).parent / "fixtures"
 FIRST = FIXTURES / "run-v1"  # Algorithm 1, from before run files
@@ -286,7 +286,7 @@ def test_plan_is_the_recorded_one_where_libraries_round_otherwise(old, name, mon
     folder = old / "trained" / name
     said = load_run(folder)["config"]["plan"]
     monkeypatch.setattr("dynadp.planning.planner.calibrate", lambda *given: calibrate(*given) * (1 - 1e-13))
-    job = Job.load(old / f"{name}.toml")
+    job = LocalRun.load(old / f"{name}.toml")
     assert list(job.plan().alphas) != said["alphas"]
     plan = job.plan(folder)
     assert (list(plan.alphas), plan.centring, plan.rho, plan.eta) == (
@@ -303,7 +303,7 @@ def test_plan_is_the_recorded_one_where_libraries_round_otherwise(old, name, mon
 
 def test_plan_of_another_run_is_not_taken(old, monkeypatch):
     monkeypatch.setattr("dynadp.planning.planner.calibrate", lambda *given: calibrate(*given) * 0.9)
-    job = Job.load(old / "private.toml")
+    job = LocalRun.load(old / "private.toml")
     other = replace(job.plan(), weights="equal")  # as all were; here nodes are of one size
     assert job.plan(old / "trained" / "private") == other
     assert job.plan(old / "trained" / "primal") == other
@@ -374,7 +374,7 @@ def test_network_files_are_understood_as_they_were(old):
     assert [one.endpoint for one in run.nodes] == ["127.0.0.1:27441", "127.0.0.1:27442", "127.0.0.1:27443"]
     identity = Identity.load(old / "network" / "identities" / "north", datetime(2027, 1, 1, tzinfo=UTC))
     assert (identity.name, identity.public) == ("north", run.nodes[0].key)
-    silo = Silo.load(old / "network" / "south.toml")
+    silo = SiloRun.load(old / "network" / "south.toml")
     assert (silo.part.neighbours, silo.topology.edges, silo.schema.digest()) == (("north", "west"), ((0, 1), (1, 2)), SCHEMA)
 
 
@@ -431,8 +431,8 @@ def test_greeting_is_opened_and_says_its_configuration(old):
 def test_post_office_knows_its_letters(old):
     (file,) = (old / "network" / "north").glob("letters-*.sqlite")
     identity = Identity.load(old / "network" / "identities" / "north", datetime(2027, 1, 1, tzinfo=UTC))
-    rules = Rules("north", frozenset({"south"}), run_id("network"), bytes.fromhex(CONFIG), keys(old), 20, {})
-    post = Post(file, rules, identity.key)
+    rules = AcceptanceRules("north", frozenset({"south"}), run_id("network"), bytes.fromhex(CONFIG), keys(old), 20, {})
+    post = Inbox(file, rules, identity.key)
     try:
         assert post.missing("message", 20, NODES) == ["west"]  # no neighbour of north
         assert post.missing("mean", 20, NODES) == []

@@ -3,7 +3,7 @@
 import pytest
 
 from dynadp.errors import ConfigError, DeclarationError, TopologyError
-from dynadp.mechanisms.base import Dual, NoPerturbation, Primal
+from dynadp.mechanisms.base import Dual, NoProtection, Primal
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
 from dynadp.runs.node_file import load_node_file
@@ -133,7 +133,7 @@ def test_alpha_gives_the_papers_constants(load):
 def test_losses(load, text, loss):
     run = load(GOOD.replace("epsilon = 0.5", "").replace("epsilon = 1.0", "mechanism = 'none'") + f"[training]\n{text}\n")
     assert (run.training.loss.made() if run.training.loss else None) == loss
-    assert run.mechanism == NoPerturbation()
+    assert run.mechanism == NoProtection()
 
 
 def test_regularizers(load):

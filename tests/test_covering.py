@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from dynadp._arrays import column_spans, dot_roundings
 from dynadp.consensus import admm
-from dynadp.consensus.releases import Releases, Sender
-from dynadp.consensus.steps import Steps
+from dynadp.consensus.releases import ReleasePlan, Releaser
+from dynadp.consensus.steps import LocalSolver
 from dynadp.consensus.topology import Topology
 from dynadp.data.row_blocks import CodedBlock, Features, Group
 from dynadp.data.schema import Shard
-from dynadp.engines.journal import Books
+from dynadp.engines.journal import LedgerJournal
 from dynadp.engines.simulation import simulate
 from dynadp.errors import BudgetRefused, DeclarationError, NotCertified
 from dynadp.mechanisms.base import Dual, Primal
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.planning.planner import plan, releases_of
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.ledger.file import Ledger
@@ -46,15 +46,15 @@ def planned(rows, mechanism, alpha, rounds, *, C=1.0, rho=1e-2, eta=0.1, loss=No
     counts = np.array([len(rows), other or len(rows)], dtype=float)
     terms = Terms(counts, rows.shape[1], loss or Logistic(), regularizer or SquaredL2(), C, rho)
     alphas = np.full((2, 1, rounds), float(alpha))
-    return Releases.plan(terms, PAIR, np.array([eta]), mechanism, alphas, np.zeros((2, 1, rows.shape[1])))
+    return ReleasePlan.plan(terms, PAIR, np.array([eta]), mechanism, alphas, np.zeros((2, 1, rows.shape[1])))
 
 
 def attacked(rows, releases, direction, *, C=1.0, rho=1e-2, eta=0.1, loss=None, regularizer=None, seed=0):
     """A node whose neighbour sends, in every round, the longest vector of the grid that it believes."""
     problem = Problem([rows], loss or Logistic(), regularizer or SquaredL2(), C, rho)
     mine, V, degrees, penalty = releases.some(slice(0, 1)), np.zeros((1, 1, rows.shape[1])), np.ones(1), np.array([eta])
-    steps = Steps(problem, degrees, penalty, mine.public.gamma, V, mine.aim)
-    sender, state = Sender(mine, steps, Keyed(seed)), admm.begin(V, V, degrees)
+    steps = LocalSolver(problem, degrees, penalty, mine.public.gamma, V, mine.aim)
+    sender, state = Releaser(mine, steps, SeededEntropy(seed)), admm.begin(V, V, degrees)
     for n, c in enumerate(releases.calibrations, 1):
         g, V = sender.send(n, state)
         far = np.trunc(direction * c.radius[1, 0] / c.step[1, 0]) * c.step[1, 0]
@@ -129,7 +129,7 @@ def test_rows_that_take_many_iterations_do_not_stop_a_run(rows, how):
     other[6] = -other[6]
     for mine in (rows, other, 0 * rows):
         pair = [Shard.of(X, np.ones(len(X)), name=str(p)) for p, X in enumerate((mine, 0 * rows))]
-        run = simulate(pair, PAIR, mechanism=Primal(), rounds=1, draws=Keyed(0), **how)
+        run = simulate(pair, PAIR, mechanism=Primal(), rounds=1, draws=SeededEntropy(0), **how)
         assert np.isfinite(run.V).all()
 
 
@@ -138,7 +138,7 @@ def test_a_gamma_without_its_ball_is_refused_before_round_1():
     sent = []
     with pytest.raises(DeclarationError, match="node '0': no gamma fits"):
         simulate(
-            shards(50, 105), PAIR, C=1750.0, rho=1e-10, eta=1e-8, mechanism=Primal(), schedule=1e-3, rounds=2, draws=Keyed(0),
+            shards(50, 105), PAIR, C=1750.0, rho=1e-10, eta=1e-8, mechanism=Primal(), schedule=1e-3, rounds=2, draws=SeededEntropy(0),
             on_round=lambda entry, V: sent.append(V),
         )  # fmt: skip
     assert not sent
@@ -146,8 +146,8 @@ def test_a_gamma_without_its_ball_is_refused_before_round_1():
 
 def test_a_given_gamma_must_cover_as_much():
     with pytest.raises(DeclarationError, match=r"gamma is 1e-12; node '0' needs 1\..*e-10 or more"):
-        simulate(shards(10, 3), PAIR, mechanism=Primal(), schedule=1.0, rounds=2, gamma=1e-12, draws=Keyed(0))
-    run = simulate(shards(10, 3), PAIR, mechanism=Primal(), schedule=1.0, rounds=2, gamma=0.3, draws=Keyed(0))
+        simulate(shards(10, 3), PAIR, mechanism=Primal(), schedule=1.0, rounds=2, gamma=1e-12, draws=SeededEntropy(0))
+    run = simulate(shards(10, 3), PAIR, mechanism=Primal(), schedule=1.0, rounds=2, gamma=0.3, draws=SeededEntropy(0))
     assert run.releases.inflation == pytest.approx(1 + 0.3 * 10)
 
 
@@ -177,7 +177,7 @@ def test_honest_runs_are_certified_and_not_clipped(size, how):
     for seed in range(4):
         longest_sent = []
         run = simulate(
-            shards(*size), PAIR, draws=Keyed(seed), **how,
+            shards(*size), PAIR, draws=SeededEntropy(seed), **how,
             on_round=lambda entry, V, kept=longest_sent: kept.append(np.linalg.norm(V, axis=-1)),
         )  # fmt: skip
         for sent, c in zip([*longest_sent, np.linalg.norm(run.V, axis=-1)], run.calibrations, strict=False):
@@ -198,7 +198,7 @@ def test_noise_of_earlier_rounds_and_of_neighbours_is_not_clipped(counts, how):
     names, sent = Topology.family("ring", 3), []
     held = [Shard.of(unit_rows(B, 20, p), np.ones(B), name=str(p)) for p, B in enumerate(counts)]
     run = simulate(
-        held, names, mechanism=Primal(), draws=Keyed(0), replicas=4, **how,
+        held, names, mechanism=Primal(), draws=SeededEntropy(0), replicas=4, **how,
         on_round=lambda entry, V: sent.append(np.linalg.norm(V, axis=-1)),
     )  # fmt: skip
     for lengths, c in zip(sent, run.calibrations, strict=True):
@@ -298,7 +298,7 @@ def test_rows_that_are_not_written_down_are_summed_in_the_spans_of_all_columns()
 @pytest.mark.parametrize("last", [1, 3])
 def test_a_round_that_fails_is_charged_and_never_drawn_again(ledgers, mechanism, last, monkeypatch):
     def run(**how):
-        books = Books(ledgers, "run", dataset="rows", who="test", clock=lambda: AT, resume=True)
+        books = LedgerJournal(ledgers, "run", dataset="rows", who="test", clock=lambda: AT, resume=True)
         return simulate(
             shards(20, 3), PAIR, mechanism=mechanism, schedule=0.1, rounds=3, books=books, rho=1e-3, eta=0.01,
             **how,
@@ -332,9 +332,9 @@ def test_where_no_solver_can_be_relied_on_the_run_is_refused():
         given = PAIR, np.array([eta]), Primal(), np.full((2, 1, 1), 1e3), np.zeros((2, 1, d))
         if refused:
             with pytest.raises(DeclarationError, match="4,097 columns the solver cannot be relied on"):
-                Releases.plan(terms, *given)
+                ReleasePlan.plan(terms, *given)
         else:
-            assert Releases.plan(terms, *given).inflation < 2
+            assert ReleasePlan.plan(terms, *given).inflation < 2
 
 
 def test_a_linear_term_is_for_algorithm_1_alone():

@@ -41,7 +41,7 @@ from dynadp.estimators.classifier import NetworkClassifier
 from dynadp.estimators.inputs import bounded
 from dynadp.estimators.one_vs_rest import shared, solve
 from dynadp.mechanisms.base import Primal
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.planning.planner import Constants, plan
 from dynadp.privacy.accountant import network
 from dynadp.privacy.cap import Cap
@@ -203,7 +203,14 @@ def test_no_two_problems_share_noise():
     rows, _ = bounded(X2, 5.0, True)
     where = np.arange(200) % 3
     same = np.full(200, 2)  # problems 0 and 1 have the same rows and signs
-    how = {"rounds": 2, "start": np.zeros((3, 3)), "draws": Keyed(0), "books": None, "mechanism": Primal(), "schedule": 1.0}
+    how = {
+        "rounds": 2,
+        "start": np.zeros((3, 3)),
+        "draws": SeededEntropy(0),
+        "books": None,
+        "mechanism": Primal(),
+        "schedule": 1.0,
+    }
     first, second, _ = solve(rows, same, 3, where, Topology.family("ring", 3), **how)
     assert not np.any(first.V == second.V)
 
@@ -392,7 +399,7 @@ def test_shards_are_taken_as_they_are():
     where = np.arange(200) % 3
     shards = [Shard.of(rows[where == p], signs[where == p]) for p in range(3)]
     model = private(epsilon=None, alpha=0.3, rounds=4, data_norm=None).fit(shards)
-    run = simulate(shards, Topology.family("ring", 3), mechanism=Primal(), schedule=0.3, rounds=4, draws=Keyed(0))
+    run = simulate(shards, Topology.family("ring", 3), mechanism=Primal(), schedule=0.3, rounds=4, draws=SeededEntropy(0))
     assert_allclose(model.coef_[0], run.models("network")[0, 0])
     assert_array_equal(model.classes_, [-1, 1])
     assert np.mean(model.predict(rows) == signs) == model.score(rows, signs)
@@ -441,7 +448,7 @@ def test_with_a_schema_a_fit_is_what_train_does(data, tmp_path):
     found, schema = data
     ring = Topology.family("ring", 3)
     tables = {p: {name: cells[found.node == i] for name, cells in found.train.items()} for i, p in enumerate(ring.nodes)}
-    trained = train(schema, tables, ring, epsilon=2.0, delta=1e-5, draws=Keyed(3))
+    trained = train(schema, tables, ring, epsilon=2.0, delta=1e-5, draws=SeededEntropy(3))
     X, test = _raw(found)
     model = NetworkClassifier(epsilon=2.0, delta=1e-5, schema=schema, random_state=3)
     model.fit(X, found.train["income"], nodes=found.node)
@@ -594,7 +601,7 @@ def test_a_start_is_in_the_units_of_the_coefficients():
     model = private(epsilon=None, alpha=0.3, rounds=2, nodes=2, start=start).fit(X2, Y2)
     rows, _ = bounded(X2, 4.0, True)
     shards = [Shard.of(rows[p::2], Y2[p::2], classes=("north", "south")) for p in range(2)]
-    how = {"mechanism": Primal(), "schedule": 0.3, "rounds": 2, "draws": Keyed(0)}
+    how = {"mechanism": Primal(), "schedule": 0.3, "rounds": 2, "draws": SeededEntropy(0)}
     V = simulate(shards, Topology.family("ring", 2), start=start * np.sqrt(2) * [4, 4, 1], **how).models()[0, 0]
     assert_allclose([*model.coef_[0], *model.intercept_], V / np.sqrt(2) / [4, 4, 1])
 

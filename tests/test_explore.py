@@ -26,12 +26,12 @@ from dynadp.report.explore import advice as advice_module
 from dynadp.report.explore import app as server_module
 from dynadp.report.explore import setting as setting_module
 from dynadp.report.explore import trials as trials_module
-from dynadp.report.explore.advice import Advice
+from dynadp.report.explore.advice import Advisor
 from dynadp.report.explore.app import HEADERS, Explorer, application
 from dynadp.report.explore.serve import explorer, serve, token_of
-from dynadp.report.explore.setting import Setting
+from dynadp.report.explore.setting import PublicSetting
 from dynadp.report.explore.watch import Watch
-from dynadp.report.record_view import Story
+from dynadp.report.record_view import RunView
 from dynadp.research.tradeoff import PrivacyUtility
 from dynadp.runs.folder import RunFolder
 from dynadp.runs.run_file import load_run_file
@@ -51,13 +51,13 @@ def run(tmp_path_factory):
 
 def small(**given):
     """Three nodes of census rows: a sweep of them is quick."""
-    made = Setting.made()
-    return Setting("small", Topology.family("ring", 3), (200,) * 3, made.dimension, made.features, **given)
+    made = PublicSetting.made()
+    return PublicSetting("small", Topology.family("ring", 3), (200,) * 3, made.dimension, made.features, **given)
 
 
 @pytest.fixture
 def swept():
-    found = Advice(small())
+    found = Advisor(small())
     found.points, found.baselines, found.done = CURVE, {"without privacy": 84.5, "always the commoner answer": 76.0}, True
     found.source, found.rows = "census rows made here (synthetic)", 250
     return found
@@ -242,7 +242,7 @@ def test_questions_that_make_no_sense(page, query):
 
 
 def test_before_the_sweep_there_is_no_accuracy():
-    found = Advice(small())
+    found = Advisor(small())
     assert found.for_total(1.0)["accuracy"] is None
     assert "being tried on public rows" in found.for_total(1.0)["words"]
     assert not found.for_accuracy(80.0)["reached"]
@@ -292,7 +292,7 @@ def test_a_sweep_on_made_rows(monkeypatch):
     monkeypatch.setattr(trials_module, "POINTS", 3)
     monkeypatch.setattr(advice_module, "DRAWS", 3)
     told = []
-    found = Advice(small())
+    found = Advisor(small())
     found.sweep(lambda: told.append(len(found.points)))
     assert told == [0, 1, 2, 3, 3]
     assert found.done
@@ -303,7 +303,7 @@ def test_a_sweep_on_made_rows(monkeypatch):
         assert point["low"] <= point["median"] <= point["high"]
         assert point["alpha"] == found.planned(point["epsilon"]).alpha
     assert found.points[0]["median"] < found.points[-1]["median"] <= found.baselines["without privacy"] + 2
-    again = Advice(small())
+    again = Advisor(small())
     again.sweep(stopped=lambda: len(again.points) == 1)
     assert again.points == found.points[:1]  # seeded
     assert not again.done
@@ -318,11 +318,11 @@ def test_private_rows_are_never_read(tmp_path, monkeypatch):
 
     real = setting_module.source
     monkeypatch.setattr(setting_module, "source", source)
-    rows = Setting.of_file(make_job(tmp_path)).rows()
+    rows = PublicSetting.of_file(make_job(tmp_path)).rows()
     assert read == []
     assert "synthetic" in rows.source
     (tmp_path / "two").mkdir()
-    setting = Setting.of_file(make_job(tmp_path / "two", public=True))
+    setting = PublicSetting.of_file(make_job(tmp_path / "two", public=True))
     rows = setting.rows()
     assert read == ["public.csv"]
     assert "which the run file declares public" in rows.source
@@ -331,24 +331,24 @@ def test_private_rows_are_never_read(tmp_path, monkeypatch):
     job = tmp_path / "two" / "run.toml"
     job.write_text(job.read_text().replace("public = true", "public = false"))
     with pytest.raises(ConfigError, match="public"):
-        Setting.of_file(job)
+        PublicSetting.of_file(job)
 
 
 def test_a_sweep_on_declared_public_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(trials_module, "POINTS", 2)
-    found = Advice(Setting.of_file(make_job(tmp_path, public=True)))
+    found = Advisor(PublicSetting.of_file(make_job(tmp_path, public=True)))
     found.sweep()
     assert found.problem == ""
     assert len(found.points) == 2
     (tmp_path / "public.csv").write_text("\n".join((tmp_path / "public.csv").read_text().splitlines()[:5]) + "\n")
-    few = Advice(found.setting)
+    few = Advisor(found.setting)
     few.sweep()
     assert "needs at least 20" in few.problem
     assert few.done
 
 
 def test_more_rows_than_a_sweep_can_bear_are_said_so():
-    rows = Setting("large", Topology.family("ring", 2), (400_000, 200_000), 20, 19).rows()
+    rows = PublicSetting("large", Topology.family("ring", 2), (400_000, 200_000), 20, 19).rows()
     assert [len(table["age"]) for table in rows.tables.values()] == [40_000, 20_000]
     assert "60,000 rows instead of 600,000" in rows.source
     assert "cut to the run's 20 columns" in rows.source
@@ -357,7 +357,7 @@ def test_more_rows_than_a_sweep_can_bear_are_said_so():
 @pytest.mark.parametrize(("dimension", "features"), [(2, 1), (3, 2), (9, 8), (9, 9), (20, 19), (51, 50), (60, 59)])
 def test_made_rows_have_the_runs_own_dimension(dimension, features):
     """The noise of the trial is drawn in as many dimensions as the run is priced for."""
-    setting = Setting("any", Topology.family("ring", 2), (30, 20), dimension, features)
+    setting = PublicSetting("any", Topology.family("ring", 2), (30, 20), dimension, features)
     rows = setting.rows()
     assert rows.schema.dimension == dimension
     assert len(rows.schema.features) - bool(rows.schema.intercept) == features
@@ -373,7 +373,7 @@ def test_a_range_of_accuracy_holds_the_sampling_error_of_few_rows(tmp_path):
     file = make_job(tmp_path, public=True)
     lines = (tmp_path / "public.csv").read_text().splitlines()
     (tmp_path / "public.csv").write_text("\n".join(lines[:101]) + "\n")
-    setting = Setting.of_file(file)
+    setting = PublicSetting.of_file(file)
     rows = setting.rows()
     found = trials_module.tried(setting.topology, rows, setting.plan(10.0, rows.counts), 4)
     assert len(rows.test["age"]) == 50
@@ -382,12 +382,12 @@ def test_a_range_of_accuracy_holds_the_sampling_error_of_few_rows(tmp_path):
 
 
 def test_settings_of_run_files_and_folders(tmp_path, run):
-    setting = Setting.of_story(Story.read(run))
+    setting = PublicSetting.of_story(RunView.read(run))
     assert setting.epsilon == 2.0
     assert setting.counts == (200,) * 3
     assert setting.topology.nodes == NODES
     net, _ = make_network(tmp_path / "net")
-    assert Setting.of_story(Story.read(net)).epsilon == 1.0
+    assert PublicSetting.of_story(RunView.read(net)).epsilon == 1.0
     shared = tmp_path / "shared.toml"
     keys = [f"ed25519:{letter * 43}=" for letter in "abc"]
     sections = "".join(f'[[nodes]]\nname = "{p}"\nrows = 300\nkey = "{key}"\n' for p, key in zip(NODES, keys, strict=True))
@@ -397,7 +397,7 @@ def test_settings_of_run_files_and_folders(tmp_path, run):
         f'[data]\nschema = "job/schema.toml"\n{sections}[network]\nrelay = "relay.example.org:7447"\n'
         "[privacy]\nepsilon = 0.5\ndelta = 1e-6\n"
     )
-    told = Setting.of_file(shared)
+    told = PublicSetting.of_file(shared)
     assert (told.counts, told.epsilon, told.delta, told.public) == ((300,) * 3, 0.5, 1e-6, None)
     (tmp_path / "two").mkdir()
     job = make_job(tmp_path / "two", seed=1)
@@ -405,7 +405,7 @@ def test_settings_of_run_files_and_folders(tmp_path, run):
     job.write_text(text)
     assert load_run_file(job).privacy.mechanism == "none"
     with pytest.raises(DeclarationError, match="protects nothing"):
-        Setting.of_file(job)
+        PublicSetting.of_file(job)
 
 
 # ---- the stream -----------------------------------------------------------------------------------------------------------
@@ -448,7 +448,7 @@ class Growing:
         config = json.loads((run / "run.json").read_text())["config"]
         self.folder = RunFolder.create(path, config, simulation=True, created=created)
         self.watch = Watch(path)
-        self.shown = Explorer(Advice(small()), self.watch)
+        self.shown = Explorer(Advisor(small()), self.watch)
 
     def grow(self, *rounds):
         for n in rounds:
@@ -467,7 +467,7 @@ def test_rounds_come_with_ids_and_resume_without_gaps(run, tmp_path, quick):
     assert rounds_of(first) + rounds_of(second) == [1, 2, 3, 4, 5]
     assert "anew" not in [name for name, *_ in second]
     growing.grow(6)
-    restarted = Explorer(Advice(small()), Watch(tmp_path / "live"))  # a new server in the same place
+    restarted = Explorer(Advisor(small()), Watch(tmp_path / "live"))  # a new server in the same place
     restarted.watch.look()
     third = take(restarted, second[-1][1], lambda events: rounds_of(events)[-1:] == [6])
     assert rounds_of(third) == [6]
@@ -537,7 +537,7 @@ def test_nodes_that_have_not_agreed_yet(tmp_path):
 
 def test_a_folder_that_is_not_there_yet(run, tmp_path, quick):
     watch = Watch(tmp_path / "later")
-    shown = Explorer(Advice(small()), watch)
+    shown = Explorer(Advisor(small()), watch)
     watch.look()
     assert "Nothing runs in" in watch.told.state["problem"]
     growing = Growing(run, tmp_path / "later")

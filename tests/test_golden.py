@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dynadp import Acceleration, Dual, Keyed, Primal, Topology, census, simulate, train
+from dynadp import Acceleration, Dual, Primal, SeededEntropy, Topology, census, simulate, train
 
 GOLDEN = Path(__file__).parent / "golden" / "runs.json"
 DATA, RING = census(900, seed=11, nodes=3, heterogeneity=0.5), Topology.family("ring", 3)
@@ -14,12 +14,12 @@ TABLES = {p: {name: cells[DATA.node == i] for name, cells in DATA.train.items()}
 
 
 def planned(mechanism):
-    trained = train(DATA.schema, TABLES, RING, epsilon=2.0, delta=1e-5, mechanism=mechanism, draws=Keyed(7))
+    trained = train(DATA.schema, TABLES, RING, epsilon=2.0, delta=1e-5, mechanism=mechanism, draws=SeededEntropy(7))
     return {"epsilon": trained.total.epsilon, "alpha": trained.plan.alpha, "V": trained.run.V[:, 0, :6].tolist()}
 
 
 def given(mechanism):
-    common = {"rho": 1e-3, "eta": 0.02, "rounds": 5, "schedule": 0.5, "draws": Keyed(7)}
+    common = {"rho": 1e-3, "eta": 0.02, "rounds": 5, "schedule": 0.5, "draws": SeededEntropy(7)}
     return {"V": simulate(DATA.shards(), RING, mechanism=mechanism, **common).V[:, 0, :6].tolist()}
 
 

@@ -8,7 +8,7 @@ from dynadp.data.datasets import census
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import Dual, Primal
-from dynadp.mechanisms.entropy import Keyed, Sweep, l2_laplace
+from dynadp.mechanisms.entropy import BatchedDraws, SeededEntropy, l2_laplace
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.problem.regularizers import SmoothElasticNet
 
@@ -40,7 +40,7 @@ def test_messages_are_those_of_the_cpu(shards, mechanism, loss):
     for device in ("cpu", "cuda"):
         run = simulate(
             shards, RING, loss=loss, regularizer=SmoothElasticNet(), rho=0.01, eta=0.05, rounds=6, replicas=3,
-            mechanism=mechanism, schedule=[0.2, 1.0, 5.0] if mechanism else None, draws=Keyed(1), device=device,
+            mechanism=mechanism, schedule=[0.2, 1.0, 5.0] if mechanism else None, draws=SeededEntropy(1), device=device,
         )  # fmt: skip
         sent[device] = run.V
         assert isinstance(run.V, np.ndarray)
@@ -55,7 +55,7 @@ def test_a_sweep_in_chunks_is_certified(shards):
     runs = [
         simulate(
             shards, RING, rho=0.01, eta=0.05, rounds=12, replicas=200, mechanism=Primal(), schedule=alphas,
-            draws=Sweep(1, device), device=device,
+            draws=BatchedDraws(1, device), device=device,
         )
         for device in ("cpu", "cuda")
     ]  # fmt: skip
@@ -64,15 +64,15 @@ def test_a_sweep_in_chunks_is_certified(shards):
 
 
 def test_sweep_draws_have_the_law_of_l2_laplace_vectors():
-    d, found = 4, l2_laplace(Sweep(3), "primal", ["a", "b"], 1, 20_000, 4)
+    d, found = 4, l2_laplace(BatchedDraws(3), "primal", ["a", "b"], 1, 20_000, 4)
     radii = np.linalg.norm(found, axis=-1)
     assert abs(radii.mean() - d) < 0.05
     assert abs(radii.var() - d) < 0.2
     assert np.abs((found / radii[..., None]).mean(axis=(0, 1))).max() < 0.01
-    again = l2_laplace(Sweep(3), "primal", ["a", "b"], 1, 20_000, 4)
+    again = l2_laplace(BatchedDraws(3), "primal", ["a", "b"], 1, 20_000, 4)
     assert (found == again).all()
     for other in (("slack", 1), ("primal", 2)):
-        assert (found != l2_laplace(Sweep(3), other[0], ["a", "b"], other[1], 20_000, 4)).all()
+        assert (found != l2_laplace(BatchedDraws(3), other[0], ["a", "b"], other[1], 20_000, 4)).all()
 
 
 def test_what_a_gpu_cannot_do_is_refused(shards):

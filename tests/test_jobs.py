@@ -19,7 +19,7 @@ from dynadp.cli import main
 from dynadp.data.datasets import census
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs.folder import load_model, load_run, read_rounds
-from dynadp.runs.local import Job, predictions
+from dynadp.runs.local import LocalRun, predictions
 from dynadp.runs.run_file import load_schema
 
 NODES = ("north", "south", "west")
@@ -362,7 +362,7 @@ def test_resume_wants_the_run_that_was_begun(place):
 
 def test_a_run_with_ledgers_is_resumed_by_its_name(place):
     caps()
-    job = Job.load("run.toml")
+    job = LocalRun.load("run.toml")
 
     def stop(entry, rounds):
         if entry.number == 5:

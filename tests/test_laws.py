@@ -10,7 +10,7 @@ from scipy.special import betaln, gammaln, ive, kve, logsumexp, roots_genlaguerr
 
 from contracts.law import ORDERS, LawContract
 from dynadp.privacy import distributions as laws
-from dynadp.privacy.distributions import ERROR, Jacobian, Pure, Shift, law_of, rounded_up
+from dynadp.privacy.distributions import ERROR, JacobianLoss, Pure, ShiftLoss, law_of, rounded_up
 from dynadp.privacy.events import DualPerturbation, L2Laplace
 
 
@@ -21,32 +21,32 @@ class TestPure(LawContract):
 
 class TestLaplace(LawContract):
     def make(self, alpha):
-        return Shift(alpha, 1)
+        return ShiftLoss(alpha, 1)
 
 
 class TestShiftInThePlane(LawContract):
     def make(self, alpha):
-        return Shift(alpha, 2)
+        return ShiftLoss(alpha, 2)
 
 
 class TestShift(LawContract):
     def make(self, alpha):
-        return Shift(alpha, 105)
+        return ShiftLoss(alpha, 105)
 
 
 class TestJacobian(LawContract):
     def make(self, alpha):
-        return Jacobian(0.01 * alpha, alpha - 0.01 * alpha, 105)
+        return JacobianLoss(0.01 * alpha, alpha - 0.01 * alpha, 105)
 
 
 class TestJacobianOfFewDimensions(LawContract):
     def make(self, alpha):
-        return Jacobian(0.1 * alpha, alpha - 0.1 * alpha, 2)
+        return JacobianLoss(0.1 * alpha, alpha - 0.1 * alpha, 2)
 
 
 class TestJacobianOfSeveralRows(LawContract):
     def make(self, alpha):
-        return Jacobian(0.01 * alpha, alpha - 0.01 * alpha, 20, rows=3)
+        return JacobianLoss(0.01 * alpha, alpha - 0.01 * alpha, 20, rows=3)
 
 
 def exact_losses(alpha, d, nodes=150):
@@ -61,7 +61,7 @@ def exact_losses(alpha, d, nodes=150):
 @pytest.mark.parametrize("alpha", [0.1, 1.0, 4.0])
 def test_the_renyi_curve_of_a_shift_is_the_exact_one_from_above(d, alpha):
     loss, weight = exact_losses(alpha, d)
-    for order, bound in zip(ORDERS[:-1], Shift(alpha, d).renyi(ORDERS[:-1]), strict=True):
+    for order, bound in zip(ORDERS[:-1], ShiftLoss(alpha, d).renyi(ORDERS[:-1]), strict=True):
         exact = np.log(np.sum(weight * np.exp((order - 1) * loss))) / (order - 1)
         assert exact * (1 - 1e-6) <= bound <= exact * 1.004
 
@@ -118,7 +118,7 @@ def jacobian_divergence(order, law):
 def test_the_renyi_curve_of_a_shift_stays_exact_however_large_order_times_alpha(d, alpha):
     """It was lost once order x alpha passed about 130: what was charged for far radii grew like e^(order alpha)."""
     orders = (1.5, 4.0, 12.0, 40.0, 150.0, 1000.0)
-    for order, bound in zip(orders, Shift(alpha, d).renyi(orders), strict=True):
+    for order, bound in zip(orders, ShiftLoss(alpha, d).renyi(orders), strict=True):
         exact = divergence(order, alpha, d)
         noise = 1e-15 * d * (1 + np.log(d)) / (order - 1)  # what logarithms of factorials leave of digits
         kink = 1e-5 if d <= 3 else 0.0  # of the loss at r = alpha, where Gauss rules converge slowly
@@ -128,7 +128,7 @@ def test_the_renyi_curve_of_a_shift_stays_exact_however_large_order_times_alpha(
 @pytest.mark.parametrize(("d", "rows"), [(105, 1), (105, 4), (10_000, 1), (100_000, 1), (100_000, 3), (1_000_000, 1)])
 @pytest.mark.parametrize("alpha", [4.0, 47.0, 290.0])
 def test_the_bound_on_a_jacobian_loss_does_not_collapse_at_large_orders(d, rows, alpha):
-    law = Jacobian(1e-4 * alpha, alpha - 1e-4 * alpha, d, rows)
+    law = JacobianLoss(1e-4 * alpha, alpha - 1e-4 * alpha, d, rows)
     orders = (2.0, 4.0, 12.0, 40.0, 150.0, 1000.0)
     for order, bound in zip(orders, law.renyi(orders), strict=True):
         exact = jacobian_divergence(order, law)
@@ -140,7 +140,7 @@ def test_the_bound_on_a_jacobian_loss_does_not_collapse_at_large_orders(d, rows,
 def test_the_renyi_curve_of_the_laplace_mechanism_is_known(alpha):
     """A/(2A-1) e^((A-1) alpha) + (A-1)/(2A-1) e^(-A alpha) (Mironov 2017), here in many digits."""
     orders = (1.001, 1.5, 8.0, 500.0, 1e6)
-    for order, bound in zip(orders, Shift(alpha, 1).renyi(orders), strict=True):
+    for order, bound in zip(orders, ShiftLoss(alpha, 1).renyi(orders), strict=True):
         with localcontext(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN):
             A, a = Decimal(order), Decimal(alpha)
             moment = A / (2 * A - 1) * ((A - 1) * a).exp() + (A - 1) / (2 * A - 1) * (-A * a).exp()
@@ -171,7 +171,7 @@ def test_the_curve_of_a_shift_is_that_of_real_noise(d, alpha):
     shifted = x.copy()
     shifted[:, 0] -= alpha
     loss = np.linalg.norm(shifted, axis=1) - np.linalg.norm(x, axis=1)
-    law = Shift(alpha, d)
+    law = ShiftLoss(alpha, d)
     s = law.spread * np.linspace(0, 1.2, 5)
     values = np.maximum(-np.expm1(s[:, None] - loss), 0)
     error = values.std(axis=1) / np.sqrt(len(x))
@@ -184,7 +184,7 @@ def test_one_dimension_is_the_laplace_mechanism():
 
     theirs = privacy_loss_distribution.from_laplace_mechanism(1 / 0.7, value_discretization_interval=1e-4)
     s = np.linspace(0, 0.69, 20)
-    assert Shift(0.7, 1).hockey_stick(s) == pytest.approx(np.array(theirs.get_delta_for_epsilon(s)), abs=1e-5)
+    assert ShiftLoss(0.7, 1).hockey_stick(s) == pytest.approx(np.array(theirs.get_delta_for_epsilon(s)), abs=1e-5)
 
 
 def test_quadrature_errs_by_less_than_is_charged(monkeypatch):
@@ -192,7 +192,7 @@ def test_quadrature_errs_by_less_than_is_charged(monkeypatch):
     cases = [(2, 1e-4), (2, 1e-2), (2, 1.0), (3, 0.1), (197, 44.0)]
     cases += [(int(d), float(a)) for d, a in zip(np.exp(rng.uniform(1, 14, 25)), np.exp(rng.uniform(-9, 4, 25)), strict=True)]
     for d, alpha in cases:
-        law = Shift(alpha, d)
+        law = ShiftLoss(alpha, d)
         s = np.linspace(0, min(alpha, 12 * law.spread), 20)[:-1]
         found = law._probability(s, 1), law._probability(-s, -1)
         with monkeypatch.context() as finer:
@@ -208,7 +208,7 @@ def test_the_bound_on_a_jacobian_loss_is_the_stated_one_from_above(d, rows):
     abar, ah, n = 0.02, 0.9, 400_000
     r, b = rng.gamma(d, size=n), rng.beta(rows, (d - 2 * rows) / 2, n)
     M = abar + np.sqrt(r * r + 2 * r * np.sqrt(b) * ah + ah * ah) - r
-    for order, bound in zip((1.5, 3.0, 8.0), Jacobian(abar, ah, d, rows).renyi((1.5, 3.0, 8.0)), strict=True):
+    for order, bound in zip((1.5, 3.0, 8.0), JacobianLoss(abar, ah, d, rows).renyi((1.5, 3.0, 8.0)), strict=True):
         a = order - 1
         values = np.maximum(np.exp(a * M) + a * np.expm1(-M), np.exp(-a * M) + a * np.expm1(M))
         drawn, error = values.mean() - 1, values.std() / np.sqrt(n)
@@ -217,15 +217,15 @@ def test_the_bound_on_a_jacobian_loss_is_the_stated_one_from_above(d, rows):
 
 def test_few_dimensions_have_no_plane_to_hide_in():
     """d <= 2: the shift may lie along the noise, so only the pure bound is left."""
-    law = Jacobian(0.1, 0.5, 2)
+    law = JacobianLoss(0.1, 0.5, 2)
     a, M = 4.0, 0.6
     assert law.renyi((5.0,))[0] == pytest.approx(np.log(np.exp(a * M) + a * np.expm1(-M)) / a, rel=1e-6)
-    assert Jacobian(0.1, 0.5, 6, rows=3).renyi((5.0,))[0] == pytest.approx(law.renyi((5.0,))[0], rel=1e-9)
+    assert JacobianLoss(0.1, 0.5, 6, rows=3).renyi((5.0,))[0] == pytest.approx(law.renyi((5.0,))[0], rel=1e-9)
 
 
 def test_errors_of_quadrature_are_charged(monkeypatch):
     for d, alpha in ((2, 0.01), (105, 1.0), (10_000, 5.0)):
-        law = Shift(alpha, d)
+        law = ShiftLoss(alpha, d)
         s = np.linspace(0, min(alpha, 6 * law.spread), 30)[:-1]
         charged = law.hockey_stick(s)
         with monkeypatch.context() as finer:
@@ -241,10 +241,10 @@ def test_rounding_up_is_up_and_by_little(alpha):
 
 
 def test_a_person_with_several_rows():
-    assert law_of(L2Laplace("p", 1, "primal", 0.5, 7), 3) == Shift(1.5, 7)
-    assert law_of(L2Laplace("p", 0, "centring", 0.5, 7), 3) == Shift(1.5, 7)
-    assert law_of(L2Laplace("p", 1, "slack", 0.5, 7), 3) == Shift(0.5, 7)  # covers the solver, not a row
-    assert law_of(DualPerturbation("p", 1, 0.25, 0.5, 7), 3) == Jacobian(0.75, 1.5, 7, 3)
+    assert law_of(L2Laplace("p", 1, "primal", 0.5, 7), 3) == ShiftLoss(1.5, 7)
+    assert law_of(L2Laplace("p", 0, "centring", 0.5, 7), 3) == ShiftLoss(1.5, 7)
+    assert law_of(L2Laplace("p", 1, "slack", 0.5, 7), 3) == ShiftLoss(0.5, 7)  # covers the solver, not a row
+    assert law_of(DualPerturbation("p", 1, 0.25, 0.5, 7), 3) == JacobianLoss(0.75, 1.5, 7, 3)
 
 
 @pytest.mark.parametrize(

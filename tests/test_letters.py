@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadp.engines.inbox import Grid, Post, Rules, for_all
+from dynadp.engines.inbox import AcceptanceRules, Grid, Inbox, is_broadcast
 from dynadp.engines.letters import KINDS, Letter, opened, run_id
 from dynadp.errors import RecordError, Rejected
 
@@ -31,12 +31,12 @@ SEALED = GOOD.sealed(KEYS["south"])
 
 
 def rules(me="north", neighbours=("south", "St. Mary's Köln")):
-    return Rules(me, frozenset(neighbours), RUN, CONFIG, PUBLIC, ROUNDS, GRIDS)
+    return AcceptanceRules(me, frozenset(neighbours), RUN, CONFIG, PUBLIC, ROUNDS, GRIDS)
 
 
 @pytest.fixture
 def post(tmp_path):
-    office = Post(tmp_path / "letters.sqlite", rules(), KEYS["north"])
+    office = Inbox(tmp_path / "letters.sqlite", rules(), KEYS["north"])
     yield office
     office.close()
 
@@ -154,10 +154,10 @@ def test_reasons(data, reason):
 
 
 def test_what_may_be_handed_on():
-    assert [for_all("message", n) for n in range(3)] == [True, False, False]
-    assert for_all("mean", ROUNDS)
-    assert not for_all("done", 0)
-    assert not for_all("hello", 0)
+    assert [is_broadcast("message", n) for n in range(3)] == [True, False, False]
+    assert is_broadcast("mean", ROUNDS)
+    assert not is_broadcast("done", 0)
+    assert not is_broadcast("hello", 0)
 
 
 @pytest.mark.parametrize(
@@ -283,11 +283,11 @@ def test_the_grid_and_the_ball_decide(steps, off):
 
 def test_letters_outlive_the_process(tmp_path):
     path = tmp_path / "letters.sqlite"
-    first = Post(path, rules(), KEYS["north"])
+    first = Inbox(path, rules(), KEYS["north"])
     first.offer(SEALED, "south")
     own = first.letter("message", 2, GOOD.body)
     first.close()
-    again = Post(path, rules(), KEYS["north"])
+    again = Inbox(path, rules(), KEYS["north"])
     assert again.get("south", "message", 2) == SEALED
     assert again.letter("message", 2, GOOD.body) == own
     assert again.offer(SEALED, "south") is None
@@ -309,7 +309,7 @@ def test_what_is_here_and_what_is_missing(post):
 
 
 def test_a_letter_that_another_wrote_into_the_file_is_here_once_it_is_offered(post):
-    other = Post(post.path, rules(), KEYS["north"])
+    other = Inbox(post.path, rules(), KEYS["north"])
     other.offer(SEALED, "south")
     other.close()
     assert post.missing("message", 2, ["south"]) == ["south"]
@@ -322,7 +322,7 @@ def test_a_letter_is_checked_when_it_comes_in_and_again_when_it_comes_from_the_f
     monkeypatch.setattr("dynadp.engines.inbox._UNREAD", 1)
     path, checked = tmp_path / "letters.sqlite", []
     monkeypatch.setattr("dynadp.engines.inbox.opened", lambda data, keys: (checked.append(1), opened(data, keys))[1])
-    office = Post(path, rules(), KEYS["north"])
+    office = Inbox(path, rules(), KEYS["north"])
     office.offer(SEALED, "south")
     office.offer(letter(n=1), "south")  # one too many to be held in memory
     for n, checks in ((2, 2), (2, 3), (1, 4)):
@@ -338,11 +338,11 @@ def test_a_letter_is_checked_when_it_comes_in_and_again_when_it_comes_from_the_f
 def test_a_file_that_is_no_post_office(tmp_path):
     (tmp_path / "x").write_bytes(b"no database" * 100)
     with pytest.raises(RecordError, match="remove it, and messages are asked for again") as refusal:
-        Post(tmp_path / "x", rules(), KEYS["north"])
+        Inbox(tmp_path / "x", rules(), KEYS["north"])
     assert refusal.tb  # keeps all that was being made: the file is let go nevertheless
     assert str(tmp_path / "x") not in [os.path.realpath(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd")]
     with pytest.raises(RecordError, match="cannot use"):
-        Post(tmp_path / "none" / "x", rules(), KEYS["north"])
+        Inbox(tmp_path / "none" / "x", rules(), KEYS["north"])
 
 
 def test_a_full_disk_is_told_and_nothing_is_lost(post):

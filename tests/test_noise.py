@@ -10,18 +10,18 @@ from randomgen.wrapper import UserBitGenerator
 from scipy import stats
 
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.entropy import InTurn, Keyed, Sweep, System, grid_step, l2_laplace, to_grid
+from dynadp.mechanisms.entropy import BatchedDraws, OrderedDraws, SeededEntropy, SystemEntropy, grid_step, l2_laplace, to_grid
 
 KEYS = st.tuples(st.integers(0, 2**70), st.text(max_size=5), st.text(max_size=5), st.integers(0, 2**32), st.integers(0, 2**32))
 KEY = (7, "dual", "north", 3, 2)
 
 
 def draw(key, count=8):
-    return Keyed(key[0]).generator(*key[1:]).standard_normal(count)
+    return SeededEntropy(key[0]).generator(*key[1:]).standard_normal(count)
 
 
 def blocks(key, count):
-    return Keyed(key[0]).generator(*key[1:]).bit_generator.random_raw(count)
+    return SeededEntropy(key[0]).generator(*key[1:]).bit_generator.random_raw(count)
 
 
 @given(KEYS)
@@ -72,29 +72,34 @@ def test_neighbouring_streams_are_uncorrelated_standard_normals():
 
 def test_stacked_vectors_are_the_single_ones():
     nodes = ("north", "east", "south")
-    stacked = l2_laplace(Keyed(7), "dual", nodes, 3, 4, 5)
+    stacked = l2_laplace(SeededEntropy(7), "dual", nodes, 3, 4, 5)
     assert stacked.shape == (3, 4, 5)
     for p, node in enumerate(nodes):
-        np.testing.assert_array_equal(l2_laplace(Keyed(7), "dual", (node,), 3, 4, 5)[0], stacked[p])
-        np.testing.assert_array_equal(l2_laplace(Keyed(7), "dual", (node,), 3, 2, 5)[0], stacked[p, :2])
+        np.testing.assert_array_equal(l2_laplace(SeededEntropy(7), "dual", (node,), 3, 4, 5)[0], stacked[p])
+        np.testing.assert_array_equal(l2_laplace(SeededEntropy(7), "dual", (node,), 3, 2, 5)[0], stacked[p, :2])
 
 
 @pytest.mark.parametrize("seed", [-1, 1.0, "1", True, None])
 def test_seed_must_be_a_whole_number(seed):
     with pytest.raises(DeclarationError, match=r"the seed is .*; expected a whole number, 0 or above"):
-        Keyed(seed)
+        SeededEntropy(seed)
 
 
 @pytest.mark.parametrize(("round_", "replica"), [(-1, 0), (0, -1)])
 def test_round_and_replica_are_not_negative(round_, replica):
     with pytest.raises(DeclarationError, match=f"round is {round_} and replica is {replica}; expected numbers from 0"):
-        Keyed(1).generator("dual", "north", round_, replica)
+        SeededEntropy(1).generator("dual", "north", round_, replica)
 
 
 # --------------------------------------------------------------------------------------------------- l2-Laplace vectors
 
-SOURCES = [Keyed(11), System()]
-EVERY_SOURCE = {"keyed": Keyed(11), "system": System(), "in turn": InTurn(np.random.default_rng(2), True), "sweep": Sweep(4)}
+SOURCES = [SeededEntropy(11), SystemEntropy()]
+EVERY_SOURCE = {
+    "keyed": SeededEntropy(11),
+    "system": SystemEntropy(),
+    "in turn": OrderedDraws(np.random.default_rng(2), True),
+    "sweep": BatchedDraws(4),
+}
 SURE = 1e-6  # a true law fails a test at this level once in a million; system draws differ every time
 
 
@@ -185,10 +190,10 @@ def test_rounds_nodes_replicas_and_purposes_are_independent(draws):
 
 
 def test_system_draws_never_come_twice():
-    seen = [l2_laplace(System(), "dual", ("a",), 1, 1, 3).tobytes() for _ in range(200)]
+    seen = [l2_laplace(SystemEntropy(), "dual", ("a",), 1, 1, 3).tobytes() for _ in range(200)]
     assert len(set(seen)) == 200
-    assert not System.seeded
-    assert Keyed.seeded
+    assert not SystemEntropy.seeded
+    assert SeededEntropy.seeded
 
 
 # ------------------------------------------------------------------------------------------------------ the public grid

@@ -12,8 +12,8 @@ from scipy import stats
 from contracts.perturbation import PerturbationContract
 from dynadp.consensus import admm
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import Dual, NoPerturbation, Primal, Public
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.base import Dual, NoProtection, Primal, PublicNumbers
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.problem.objective import Problem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
@@ -38,7 +38,7 @@ class TestPrimalAsPrinted(PerturbationContract):
 
 def public(B=100, d=2, C=1.0, rho=2.0, eta=2.0, degree=2, loss=None, gamma=1e-10):
     one = np.array([float(B)]), np.array([float(degree)]), d, C, rho, np.array([eta]), np.full((1, 1), gamma)
-    return Public.of(*one, loss or Logistic())
+    return PublicNumbers.of(*one, loss or Logistic())
 
 
 def calibrated(mechanism, numbers, alpha, before=None):
@@ -227,13 +227,13 @@ def test_a_final_dual_step_from_released_vectors_moves_the_noise_by_at_most_two(
 def test_noise_has_the_scale_that_the_calibration_audits(mechanism):
     """zeta ||e|| ~ Gamma(d) for the e behind (C/B) e in the objective and for what is added to the minimiser."""
     d, K, nodes = 7, 1500, ("a", "b")
-    known = Public.of(
+    known = PublicNumbers.of(
         np.array([50.0, 500.0]), np.array([1.0, 3.0]), d, 20.0, 0.1, np.full(K, 0.5), np.full((2, 1), 1e-6), Logistic()
     )
     c = mechanism.calibrate(known, np.full((2, K), 0.8))
     g = np.random.default_rng(0).normal(size=(2, K, d))
-    sent = np.linalg.norm(c.release(g, Keyed(4), nodes, 2) - g, axis=-1) * c.outer
-    inner = c.inner_noise(known, Keyed(4), nodes, 2)
+    sent = np.linalg.norm(c.release(g, SeededEntropy(4), nodes, 2) - g, axis=-1) * c.outer
+    inner = c.inner_noise(known, SeededEntropy(4), nodes, 2)
     assert (inner is None) == isinstance(mechanism, Primal)
     if inner is not None:
         e = np.linalg.norm(inner, axis=-1) / known.weight  # undo C/B_p, which differs between the nodes
@@ -247,10 +247,10 @@ def test_noise_has_the_scale_that_the_calibration_audits(mechanism):
 
 def test_slack_noise_has_its_scale_where_the_grid_does_not_hide_it():
     d, K = 5, 2000
-    known = Public.of(np.array([50.0]), np.array([2.0]), d, 1.0, 0.1, np.full(K, 0.5), np.full((1, 1), 0.02), Logistic())
+    known = PublicNumbers.of(np.array([50.0]), np.array([2.0]), d, 1.0, 0.1, np.full(K, 0.5), np.full((1, 1), 0.02), Logistic())
     c = Dual().calibrate(known, np.full((1, K), 0.8))
     g = np.zeros((1, K, d))
-    sent = np.linalg.norm(c.release(g, Keyed(4), ("a",), 2), axis=-1) * c.outer
+    sent = np.linalg.norm(c.release(g, SeededEntropy(4), ("a",), 2), axis=-1) * c.outer
     assert stats.kstest(sent[0], stats.gamma(d).cdf).pvalue > 1e-6
 
 
@@ -276,7 +276,9 @@ class Halving(Primal):
 
 def test_a_mechanism_that_looks_at_the_round_before_is_asked_in_every_round():
     alpha = np.full((1, 1, 4), 0.5)
-    public = Public.of(np.array([100.0]), np.array([2.0]), 3, 1.0, 0.1, np.array([0.1]), np.full((1, 1), 1e-9), Logistic())
+    public = PublicNumbers.of(
+        np.array([100.0]), np.array([2.0]), 3, 1.0, 0.1, np.array([0.1]), np.full((1, 1), 1e-9), Logistic()
+    )
     rates = [float(made.outer[0, 0]) for made in Halving().plan(public, alpha)]
     assert rates == [rates[0] / 2**n for n in range(4)]
     steady = Primal().plan(public, alpha)
@@ -285,7 +287,7 @@ def test_a_mechanism_that_looks_at_the_round_before_is_asked_in_every_round():
 
 def test_losses_of_the_events_sum_to_alpha():
     nodes = ("a", "b")
-    numbers = Public.of(
+    numbers = PublicNumbers.of(
         np.array([50.0, 500.0]), np.array([1.0, 3.0]), 7, 2.0, 0.1, np.array([0.5, 2.0]), np.full((2, 1), 1e-9), Logistic()
     )
     alpha = np.array([[0.3, 2.0], [0.1, 1.0]])
@@ -301,12 +303,12 @@ def test_losses_of_the_events_sum_to_alpha():
                 assert total <= alpha[p, k] * (1 + 1e-9)
                 if mechanism != Dual(split="paper"):
                     assert total == pytest.approx(alpha[p, k])
-    assert NoPerturbation().calibrate(numbers, alpha).events(nodes, 1, 7) == ()
+    assert NoProtection().calibrate(numbers, alpha).events(nodes, 1, 7) == ()
 
 
 def test_calibration_never_sees_rows():
     """Public holds counts and constants only; nothing in it has as many entries as there are rows."""
-    fields = set(Public.__dataclass_fields__)
+    fields = set(PublicNumbers.__dataclass_fields__)
     assert fields == {"counts", "degrees", "dimension", "C", "rho", "eta", "gamma", "c1", "at_zero", "rounds", "start"}
 
 
@@ -339,7 +341,7 @@ def test_parameters_are_checked(make, match):
 def test_descriptions_name_their_parameters():
     assert Dual(F=3.0).describe() == {"name": "dual", "split": "optimal", "slack": 0.01, "F": 3.0}
     assert Primal().describe() == {"name": "primal", "own": "public", "final": None}
-    assert NoPerturbation().describe() == {"name": "none"}
+    assert NoProtection().describe() == {"name": "none"}
 
 
 def test_a_guess_of_the_norm_changes_accuracy_not_privacy():

@@ -11,7 +11,7 @@ from dynadp.data.schema import Shard
 from dynadp.engines.simulation import _alphas, neighbour_sums, simulate
 from dynadp.errors import DeclarationError, NotCertified
 from dynadp.mechanisms.base import Dual, Primal
-from dynadp.mechanisms.entropy import Keyed, System
+from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
 from dynadp.privacy.accountant import network
 from dynadp.privacy.schedules import constant, geometric, per_node
 from dynadp.problem.losses import Logistic
@@ -31,7 +31,7 @@ def shards():
 
 def transcript(shards, mechanism, **changes):
     messages = []
-    arguments = {**SETTING, "mechanism": mechanism, "schedule": 1.0, "draws": Keyed(3), **changes}
+    arguments = {**SETTING, "mechanism": mechanism, "schedule": 1.0, "draws": SeededEntropy(3), **changes}
     run = simulate(shards, RING, on_round=lambda entry, V: messages.append(V.copy()), **arguments)
     return run, messages
 
@@ -83,7 +83,7 @@ def test_a_solver_that_stops_early_fails_the_round_and_releases_nothing(shards, 
     monkeypatch.setattr("dynadp.consensus.steps.PATIENT", 1)
     with pytest.raises(NotCertified, match="nothing is released"):
         simulate(
-            shards, RING, mechanism=Primal(), schedule=1.0, draws=System(),
+            shards, RING, mechanism=Primal(), schedule=1.0, draws=SystemEntropy(),
             on_round=lambda entry, V: messages.append(V), **SETTING,
         )  # fmt: skip
     assert messages == []
@@ -102,7 +102,7 @@ def test_seeded_runs_repeat_and_say_so_and_others_never_do(shards, mechanism):
     run, messages = transcript(shards, mechanism, draws=None)
     assert not run.seeded
     assert transcript(shards, mechanism)[0].seeded
-    other = transcript(shards, mechanism, draws=System())[1]
+    other = transcript(shards, mechanism, draws=SystemEntropy())[1]
     assert not np.isclose(messages, other, rtol=0, atol=0).all(axis=-1).any()
 
 
@@ -118,7 +118,7 @@ def test_every_replica_with_real_noise_is_a_release(shards, mechanism):
     """Three unseeded replicas are three releases about the same rows; a seeded stack stands for one network."""
     alphas = [0.5, 1.0, 2.0]
     last = mechanism.final or 0.0
-    real, _ = transcript(shards, mechanism, replicas=3, schedule=alphas, draws=System())
+    real, _ = transcript(shards, mechanism, replicas=3, schedule=alphas, draws=SystemEntropy())
     total = network(real.events(), 0.0)
     assert total.protected
     assert total.epsilon == pytest.approx(6 * sum(alphas) + 3 * last)
@@ -205,7 +205,7 @@ def test_accuracy_on_adult_at_alpha_1_a_round(adult_data):
     def median_error(V):
         return float(np.median([np.mean(np.where(X @ f > 0, 1, -1) != y) for f in V.reshape(-1, V.shape[-1])]))
 
-    common = {"eta": 1.0, "rounds": 30, "replicas": 20, "schedule": 1.0, "draws": Keyed(0)}
+    common = {"eta": 1.0, "rounds": 30, "replicas": 20, "schedule": 1.0, "draws": SeededEntropy(0)}
     dual = simulate(shards, RING, C=1750.0, rho=10**-2.5, mechanism=Dual(), **common)
     primal = simulate(shards, RING, C=146.0, rho=0.1, mechanism=Primal(), **common)
     paper = simulate(shards, RING, C=146.0, rho=0.1, mechanism=Primal(own="paper"), **common)
@@ -221,7 +221,7 @@ def test_residuals_are_made_of_messages_alone(census5):
     V = []
     ring = Topology.family("ring", 5)
     run = simulate(
-        census5.shards(), ring, rho=1e-2, eta=0.1, rounds=4, mechanism=Primal(own="paper"), schedule=0.5, draws=Keyed(3),
+        census5.shards(), ring, rho=1e-2, eta=0.1, rounds=4, mechanism=Primal(own="paper"), schedule=0.5, draws=SeededEntropy(3),
         on_round=lambda entry, messages: V.append(messages.copy()),
     )  # fmt: skip
     W = [np.zeros_like(V[0])]

@@ -31,20 +31,20 @@ from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import census
 from dynadp.data.loading import count, shard
 from dynadp.data.schema import Schema
-from dynadp.engines.inbox import Post, Rules, for_all
-from dynadp.engines.journal import Books, MessageFolder
+from dynadp.engines.inbox import AcceptanceRules, Inbox, is_broadcast
+from dynadp.engines.journal import FolderJournal, LedgerJournal
 from dynadp.engines.letters import Letter, opened, run_id
-from dynadp.engines.node import Part, differences, take_part
+from dynadp.engines.node import NodeRun, differences, node_rounds
 from dynadp.engines.simulation import simulate
 from dynadp.engines.zenoh.links import Links, Site
 from dynadp.errors import BudgetRefused, ConfigError, DataError, DeclarationError, LedgerDamaged, Rejected
 from dynadp.mechanisms.base import Dual, Primal
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.planning.planner import Constants, Plan, plan
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs.identities import make_authority, make_node
-from dynadp.runs.silo import Silo
+from dynadp.runs.silo import SiloRun
 from dynadp.runs.training import train
 
 EPSILON, DELTA, SEED = 2.0, 1e-5, 7
@@ -88,7 +88,7 @@ class Setting:
         chosen, nodes = self.chosen, self.topology.nodes
         alpha = chosen.schedule(nodes).table(nodes, chosen.rounds)
         constants = chosen.mechanism, chosen.loss, chosen.regularizer, chosen.C, chosen.weights, chosen.rho, chosen.eta
-        return Part(me, self.topology, self.schema, self.counts, *constants, alpha, chosen.centrings, chosen.output)
+        return NodeRun(me, self.topology, self.schema, self.counts, *constants, alpha, chosen.centrings, chosen.output)
 
     @functools.cached_property
     def keys(self):
@@ -100,7 +100,7 @@ class Setting:
         made = {}
         for p in self.topology.nodes:
             part = self.part(p)
-            made[p] = Rules(p, frozenset(part.neighbours), *ids, public, part.rounds, part.grids())
+            made[p] = AcceptanceRules(p, frozenset(part.neighbours), *ids, public, part.rounds, part.grids())
         return made
 
     def trained(self, draws):
@@ -121,7 +121,7 @@ class Setting:
 
     @functools.cached_property
     def undisturbed(self):
-        return self.trained(Keyed(SEED))
+        return self.trained(SeededEntropy(SEED))
 
 
 @dataclass
@@ -152,15 +152,15 @@ class Node:
         self.starts += 1
         setting = self.setting
         self.files = contextlib.ExitStack()
-        self.post = Post(self.letters, setting.rules[self.me], setting.keys[self.me])
+        self.post = Inbox(self.letters, setting.rules[self.me], setting.keys[self.me])
         self.files.callback(self.post.close)
         self.ledger = self.files.enter_context(Ledger.open(self.ledger_path))
         self.up, self.work = True, None
-        books = Books({self.me: self.ledger}, RUN, dataset="rows", who="test", clock=lambda: STAMP["at"], resume=True)
+        books = LedgerJournal({self.me: self.ledger}, RUN, dataset="rows", who="test", clock=lambda: STAMP["at"], resume=True)
         books.reserve([event for event in setting.chosen.events if event.node == self.me])
         self.noted.clear()
         self.want = None
-        self.work = take_part(
+        self.work = node_rounds(
             setting.part(self.me), setting.tables[self.me], self.post, self.publish, books, Witness(self),
             note=self.note, at=self.at, storage=setting.storage,
         )  # fmt: skip
@@ -213,19 +213,19 @@ class Node:
     def offer(self, data, via):
         """As links do: what is new and for all is handed on."""
         letter = self.post.offer(data, via)
-        if letter is not None and for_all(letter.kind, letter.round):
+        if letter is not None and is_broadcast(letter.kind, letter.round):
             self.send(self.me, data)
 
     def answer(self, author, kind, n):
         """What it tells a neighbour that missed a letter."""
-        return self.post.get(author, kind, n) if author == self.me or for_all(kind, n) else None
+        return self.post.get(author, kind, n) if author == self.me or is_broadcast(kind, n) else None
 
     def spends(self):
         with Ledger.open(self.ledger_path, read_only=True) as ledger:
             return {n: ledger.message(RUN, n) for n in ledger.rounds(RUN)}
 
 
-class Witness(Keyed):
+class Witness(SeededEntropy):
     """Noise that fails the test where it is drawn for a round that is entered already."""
 
     seeded = False
@@ -271,7 +271,7 @@ class Network:
             return
         for author in node.missing:
             kind, n = node.want.kind, node.want.round
-            for j in self.neighbours[node.me] if for_all(kind, n) else (author,):
+            for j in self.neighbours[node.me] if is_broadcast(kind, n) else (author,):
                 if self.nodes[j].up and (data := self.nodes[j].answer(author, kind, n)) is not None:
                     node.offer(data, j)
 
@@ -415,7 +415,7 @@ def test_storages_and_uneven_schedules(build, census5, storage, mechanism):
     messages = {}
     run = simulate(
         [shard(census5.schema, tables[p], p) for p in topology.nodes], topology, loss=alike.loss, C=2.0, rho=0.02, eta=0.03,
-        rounds=3, mechanism=mechanism, schedule=schedule, draws=Keyed(SEED),
+        rounds=3, mechanism=mechanism, schedule=schedule, draws=SeededEntropy(SEED),
         on_round=lambda entry, V: messages.update({(p, entry.number): V[i, 0].copy() for i, p in enumerate(topology.nodes)}),
     )  # fmt: skip
     events = tuple(replace(event, seeded=False) for event in run.events())
@@ -446,9 +446,9 @@ def test_one_node_alone(build):
 
 def test_simulations_keep_their_messages_in_a_folder(tmp_path):
     setting = small("path", 1, names=("only",))
-    post = Post(tmp_path / "letters.sqlite", setting.rules["only"], setting.keys["only"])
-    outbox = MessageFolder(tmp_path / "messages", ["only"])
-    work = take_part(setting.part("only"), setting.tables["only"], post, lambda *_: None, outbox, Keyed(SEED))
+    post = Inbox(tmp_path / "letters.sqlite", setting.rules["only"], setting.keys["only"])
+    outbox = FolderJournal(tmp_path / "messages", ["only"])
+    work = node_rounds(setting.part("only"), setting.tables["only"], post, lambda *_: None, outbox, SeededEntropy(SEED))
     with pytest.raises(StopIteration) as end:
         next(work)
     np.testing.assert_array_equal(end.value.value.vector, setting.undisturbed[0]["only"])
@@ -1027,7 +1027,7 @@ def go(folder, **at):
 
     def one(p):
         try:
-            ends[p] = Silo.load(folder / f"{p}.toml").run(who="test", stop=stop, at=at.get(p, lambda point: None))["state"]
+            ends[p] = SiloRun.load(folder / f"{p}.toml").run(who="test", stop=stop, at=at.get(p, lambda point: None))["state"]
         except BaseException as error:
             ends[p] = error
             stop.set()

@@ -35,16 +35,16 @@ from dynadp.data.schema import Schema
 from dynadp.engines.ray.pool import cluster, spread
 from dynadp.engines.ray.spec import Checksum, Fenced
 from dynadp.errors import BudgetRefused, ConfigError, DataError, DeclarationError, RecordError
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.report.explore.setting import Setting
 from dynadp.report.explore.trials import tried
 from dynadp.research.sweeps import compare_schedules, here
-from dynadp.runs.cluster import ClusterJob
+from dynadp.runs.cluster import ClusterRun
 from dynadp.runs.folder import load_model, read_rounds
-from dynadp.runs.local import Job
+from dynadp.runs.local import LocalRun
 
 NAMES = ("north", "south", "west", "east", "centre")
 SMALL = ("age", "schooling", "hours", "sex", "status")
@@ -56,7 +56,7 @@ PLANNED = {"mechanism": "primal", "epsilon": 4.0, "delta": 1e-5}
 TRAINING = {"rounds": 6, "rho": 1e-3, "eta": 0.05}
 
 
-class Pinned(Keyed):
+class Pinned(SeededEntropy):
     """Draws that can be had again, for ledgers that refuse seeded ones."""
 
     seeded = False
@@ -110,7 +110,7 @@ def make(home, *, nodes=3, rows=120, columns=SMALL, topology=None, privacy=DUAL,
 
 
 def run(file, out="out", *, per_actor=None, pinned=SEED, **given):
-    job = replace(ClusterJob.at(file), per_actor=per_actor)
+    job = replace(ClusterRun.at(file), per_actor=per_actor)
     draws = Pinned(pinned) if pinned is not None and job.file.run.seed is None else None
     return job.run(file.parent / out, who="test", created=STAMP["at"], draws=draws, **given)
 
@@ -118,7 +118,7 @@ def run(file, out="out", *, per_actor=None, pinned=SEED, **given):
 def in_one_process(home, **given):
     """The same run, seeded, in one process: what pinned draws must give."""
     file = make(home, seed=SEED, **given)
-    Job.load(file).run(home / "out", who="test", created=STAMP["at"])
+    LocalRun.load(file).run(home / "out", who="test", created=STAMP["at"])
     return vector(home / "out")
 
 
@@ -129,7 +129,7 @@ def vector(folder):
 
 @functools.cache
 def planned_by(file):
-    return Job.load(file).plan()
+    return LocalRun.load(file).plan()
 
 
 def spends(file, name):
@@ -150,7 +150,7 @@ class Sentry:
     """Sees all letters that actors hold when every node has told its last round."""
 
     def __init__(self, file, get):
-        self.topology, self.get, self.company, self.held = Job.load(file).topology, get, None, {}
+        self.topology, self.get, self.company, self.held = LocalRun.load(file).topology, get, None, {}
         self.messages = planned_by(file).rounds + bool(planned_by(file).centrings)
 
     def start(self, company):
@@ -320,7 +320,7 @@ def test_actors_run_what_one_process_runs(case, per_actor, tmp_path, pretended):
     )
     np.testing.assert_allclose(vector(file.parent / "out"), expected, rtol=1e-9, atol=1e-12)
     sentry.sound(file)
-    rounds = Job.load(file).plan().rounds
+    rounds = LocalRun.load(file).plan().rounds
     assert [entry.number for entry, _ in seen] == list(range(1, rounds + 1))
     assert {of for _, of in seen} == {rounds}
     assert (result["rounds"], result["protected"], result["simulation"]) == (rounds, True, False)
@@ -388,7 +388,7 @@ class Stop(Exception):
     """Somebody stops the driver."""
 
 
-@pytest.mark.parametrize("runtime", [ClusterJob, Job])
+@pytest.mark.parametrize("runtime", [ClusterRun, LocalRun])
 @pytest.mark.parametrize("seed", [None, SEED])
 def test_a_run_that_was_stopped_goes_on_here_or_there(runtime, seed, tmp_path, pretended):
     file = make(tmp_path, seed=seed)
@@ -426,9 +426,9 @@ def test_a_cluster_does_not_go_on_with_other_rows(tmp_path, pretended):
     head, first, second, *rest = before.splitlines()
     (tmp_path / "west.csv").write_text("\n".join([head, second, first, *rest]))
     with pytest.raises(DataError, match="node 'west': its rows changed since the run began"):
-        ClusterJob.at(file).run(tmp_path / "out", resume=True, who="test", created=STAMP["at"])
+        ClusterRun.at(file).run(tmp_path / "out", resume=True, who="test", created=STAMP["at"])
     (tmp_path / "west.csv").write_text(before)
-    ClusterJob.at(file).run(tmp_path / "out", resume=True, who="test", created=STAMP["at"])
+    ClusterRun.at(file).run(tmp_path / "out", resume=True, who="test", created=STAMP["at"])
     for name in NAMES[:3]:
         spends(file, name)
     assert not list(tmp_path.rglob("*-rows-*"))
@@ -590,7 +590,7 @@ def test_an_interrupted_command_says_how_to_go_on(tmp_path, pretended, monkeypat
     def interrupt(*given, **more):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ClusterJob, "run", interrupt)
+    monkeypatch.setattr(ClusterRun, "run", interrupt)
     done = dynadp("train", file, "--out", tmp_path / "out", "--runtime", "ray", "--address", "head:6379")
     assert done.exit_code == 130
     assert "--runtime ray --address head:6379" in done.output

@@ -8,7 +8,7 @@ from dynadp.data.datasets import census
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import Primal
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2, check_regularizer
 from reference import regularizers as reference_regularizers
 
@@ -104,4 +104,4 @@ def test_a_private_run_refuses_a_regulariser_that_would_break_its_noise():
     shards = census(60, seed=1, nodes=3).shards()
     with pytest.raises(DeclarationError, match="r'' >= 1"):
         simulate(shards, Topology.family("ring", 3), C=1.0, rho=1.0, eta=0.1, rounds=2, mechanism=Primal(), schedule=1.0,
-                 regularizer=weak, draws=Keyed(0))  # fmt: skip
+                 regularizer=weak, draws=SeededEntropy(0))  # fmt: skip

@@ -18,12 +18,12 @@ from dynadp.errors import RecordError
 from dynadp.planning.planner import plan
 from dynadp.privacy.accountant import network, odds, totals, up
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.report.budgets import Purse, agreed, figures, ledger_files, over_rounds, purses
+from dynadp.report.budgets import BudgetView, agreed, figures, ledger_files, over_rounds, purses
 from dynadp.report.drawing import drawing, places
 from dynadp.report.explore.setting import Setting
 from dynadp.report.page import guarantee, report
 from dynadp.report.progress import Rounds, thinned
-from dynadp.report.record_view import Story
+from dynadp.report.record_view import RunView
 from dynadp.report.states import LOOKS, State, states
 from dynadp.runs.folder import RunFolder, load_model, load_run
 
@@ -172,7 +172,7 @@ def test_one_file_that_needs_nothing_else(which, request, tmp_path):
 
 def test_the_sentence_is_the_accountants(private):
     words = Parsed(report(private)).words
-    story = Story.read(private)
+    story = RunView.read(private)
     events, total = agreed(story)
     assert total == network(events, 1e-5)
     assert f"({up(total.epsilon)}, 1e-05)-differential privacy in total, over all its {total.releases} releases" in words
@@ -187,7 +187,7 @@ def test_the_sentence_is_the_accountants(private):
 
 def test_every_accounting_is_there_and_one_is_in_use(private):
     words = Parsed(report(private)).words
-    story = Story.read(private)
+    story = RunView.read(private)
     events, _ = agreed(story)
     for node, total in totals(events, 1e-5).items():
         found = figures([event for event in events if event.node == node], 1e-5)
@@ -203,7 +203,7 @@ def test_every_accounting_is_there_and_one_is_in_use(private):
 
 
 def test_caps_and_what_is_left_come_from_the_ledgers(private):
-    story = Story.read(private)
+    story = RunView.read(private)
     files = ledger_files(story)
     assert set(files) == set(NODES)
     found = purses(story, files)
@@ -223,14 +223,14 @@ def test_caps_and_what_is_left_come_from_the_ledgers(private):
 
 def test_a_plan_that_took_the_whole_cap_leaves_nothing(tmp_path):
     run = make_run(tmp_path, cap=2.0)
-    story = Story.read(run)
+    story = RunView.read(run)
     found = purses(story, ledger_files(story))
     assert all(purse.room.measure == "plan" and purse.room.left == 0 for purse in found.values())
     assert "one plan took the whole cap" in report(run)
 
 
 def test_a_ledger_that_cannot_be_read_is_said_so(private):
-    story = Story.read(private)
+    story = RunView.read(private)
     broken = private.parent / "broken.sqlite"
     broken.write_bytes(b"not a ledger at all" * 100)
     found = purses(story, {"north": broken})
@@ -297,7 +297,7 @@ def test_a_demo_is_told_with_public_accuracy(tmp_path):
         "node_errors"
     ]
     assert f"{100 * (1 - errors[0]):.1f} of 100 answers are right" in words
-    assert Story.read(tmp_path / "demo").name == "demo, dual"  # the only run in it
+    assert RunView.read(tmp_path / "demo").name == "demo, dual"  # the only run in it
 
 
 def test_nothing_protected_is_said_first(tmp_path):
@@ -313,14 +313,14 @@ def test_nothing_protected_is_said_first(tmp_path):
 
 def test_a_network_is_one_run(tmp_path):
     folder, chosen = make_network(tmp_path / "net")
-    story = Story.read(folder)
+    story = RunView.read(folder)
     events, total = agreed(story)
     assert total.epsilon == pytest.approx(chosen.total.epsilon)
     assert len(events) == len(chosen.events)
     words = Parsed(report(folder)).words
     assert "Network of 3 nodes: 3 finished" in words
     assert "status.json of the nodes" in words
-    alone = Story.read(folder / "south")
+    alone = RunView.read(folder / "south")
     assert list(alone.folders) == ["south"]
     seen = states(alone, 5)
     assert seen["south"].look == "finished"
@@ -334,7 +334,7 @@ def test_a_network_is_one_run(tmp_path):
     with Ledger.create(tmp_path / "south.sqlite", "south", who="me", at=now()):
         pass
     status.write_text(json.dumps(told | {"ledger": str(tmp_path / "south.sqlite")}))
-    assert ledger_files(Story.read(folder)) == {"south": tmp_path / "south.sqlite"}
+    assert ledger_files(RunView.read(folder)) == {"south": tmp_path / "south.sqlite"}
 
 
 @pytest.mark.slow
@@ -345,7 +345,7 @@ def test_a_real_network_is_told_whole_and_node_by_node(tmp_path):
     assert "Network of 3 nodes: 3 finished" in words
     assert "The run “first” gives" in words
     assert words.count("21 of 21") == 3
-    story = Story.read(tmp_path / "net")
+    story = RunView.read(tmp_path / "net")
     assert agreed(story)[1].epsilon == pytest.approx(load_model(tmp_path / "net" / "north").privacy["epsilon"])
     alone = Parsed(report(tmp_path / "net" / "west")).words
     assert "Not reached from here: the ledgers of north, south." in alone
@@ -360,11 +360,11 @@ def test_states_of_nodes_in_words(tmp_path):
     }  # fmt: skip
     for word, look in expected.items():
         status.write_text(json.dumps({**told, "state": word}))
-        assert states(Story.read(folder), 5)["north"].look == look
+        assert states(RunView.read(folder), 5)["north"].look == look
     status.write_text(json.dumps({**told, "pid": 2**22 + 1}))
-    assert states(Story.read(folder), 5)["north"].words == "ended in round 5"
+    assert states(RunView.read(folder), 5)["north"].words == "ended in round 5"
     status.write_text("{")
-    assert states(Story.read(folder), 5)["north"].look in ("unknown", "running")
+    assert states(RunView.read(folder), 5)["north"].look in ("unknown", "running")
     assert set(LOOKS) >= set(expected.values())
 
 
@@ -375,7 +375,7 @@ def test_a_run_in_one_process_that_went_silent(private, tmp_path, monkeypatch):
     copy.mkdir(parents=True)
     for name in ("run.json", "rounds.jsonl"):
         (copy / name).write_bytes((private / name).read_bytes())
-    story = Story.read(copy)
+    story = RunView.read(copy)
     assert states(story, 7)["north"].words == "running, round 7"
     monkeypatch.setattr(module.time, "time", lambda: (copy / "rounds.jsonl").stat().st_mtime + 7200.0)
     assert states(story, 7)["north"].words == "no news for 2 hours: interrupted, or slow"
@@ -388,8 +388,8 @@ def test_a_run_in_one_process_that_went_silent(private, tmp_path, monkeypatch):
     beside.mkdir()
     for name in ("run.json", "rounds.jsonl"):
         (beside / name).write_bytes((private / name).read_bytes())
-    _, total = agreed(Story.read(beside))  # from the ledgers' reservations
-    assert total == agreed(Story.read(private))[1]
+    _, total = agreed(RunView.read(beside))  # from the ledgers' reservations
+    assert total == agreed(RunView.read(private))[1]
 
 
 @pytest.mark.parametrize(
@@ -432,18 +432,18 @@ def _rewrite(run, change):
 
 def test_folders_that_are_not_a_run(tmp_path, private, seeded):
     with pytest.raises(RecordError, match="is not a folder"):
-        Story.read(tmp_path / "nothing")
+        RunView.read(tmp_path / "nothing")
     for i, run in enumerate((private, seeded)):
         (tmp_path / f"run{i}").mkdir()
         (tmp_path / f"run{i}" / "run.json").write_bytes((run / "run.json").read_bytes())
     with pytest.raises(RecordError, match=r"2 different runs \(run0, run1\)"):
-        Story.read(tmp_path)
+        RunView.read(tmp_path)
     agreeing = tmp_path / "agreeing" / "north"
     agreeing.mkdir(parents=True)
     told = {"format": "dynadp-status", "version": 1, "state": "failed: BudgetRefused"}
     (agreeing / "status.json").write_text(json.dumps(told))
     with pytest.raises(RecordError, match=r"have not agreed on a run yet.*north: failed: BudgetRefused"):
-        Story.read(tmp_path / "agreeing")
+        RunView.read(tmp_path / "agreeing")
     result = dynadp("report", private, "-o", tmp_path / "no" / "report.html")
     assert result.exit_code == 2
     assert "is not a folder" in result.stderr
@@ -519,8 +519,8 @@ def test_a_ring_is_drawn_as_one_whatever_its_order():
 def test_a_purse_without_a_cap(tmp_path, private):
     with Ledger.create(tmp_path / "n.sqlite", "north", who="me", at=now()):
         pass
-    found = purses(Story.read(private), {"north": Path(tmp_path / "n.sqlite")})["north"]
-    assert isinstance(found, Purse)
+    found = purses(RunView.read(private), {"north": Path(tmp_path / "n.sqlite")})["north"]
+    assert isinstance(found, BudgetView)
     assert found.cap is None
 
 
@@ -530,7 +530,7 @@ def test_ledgers_are_found_one_folder_below(tmp_path, monkeypatch):
     (tmp_path / "study").mkdir()
     result = dynadp("train", make_job(tmp_path / "study"), "--out", tmp_path / "runs" / "first")
     assert result.exit_code == 0, result.output
-    story = Story.read(tmp_path / "runs" / "first")
+    story = RunView.read(tmp_path / "runs" / "first")
     assert ledger_files(story) == {node: tmp_path / "study" / f"{node}.sqlite" for node in NODES}
     assert "No ledger can be reached" not in report(tmp_path / "runs" / "first")
     older, own = tmp_path / "backup", tmp_path / "study" / "north.sqlite"

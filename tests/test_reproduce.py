@@ -14,7 +14,7 @@ from dynadp.data.datasets import census, partition
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DatasetError, RecordError
 from dynadp.mechanisms.base import Primal
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.privacy.accountant import network, total
 from dynadp.privacy.inverse import primal
 from dynadp.problem.losses import Logistic
@@ -67,7 +67,7 @@ def test_a_trace_is_what_a_plain_simulation_gives(data):
     trace = Bench(shards, X, positive, 4, 7).run(PRINTED, (0.2, 0.5), 2)[1]
     seen = []
     run = simulate(
-        shards, Topology.family("ring", 5), C=146.0, rho=0.1, eta=1.0, rounds=4, replicas=2, draws=Keyed(7), schedule=0.5,
+        shards, Topology.family("ring", 5), C=146.0, rho=0.1, eta=1.0, rounds=4, replicas=2, draws=SeededEntropy(7), schedule=0.5,
         mechanism=Primal(own="paper", final=0.5), on_round=lambda entry, V: seen.append(V.copy()),
     )  # fmt: skip
     for n, V in enumerate(seen):

@@ -13,7 +13,7 @@ from dynadp.data.schema import Label, Schema
 from dynadp.data.seals import Seal, sealed
 from dynadp.errors import DataError, RecordError
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.runs.local import Job
+from dynadp.runs.local import LocalRun
 from test_ray import Stop, make
 
 KEY = bytes(32)
@@ -127,39 +127,39 @@ def seals(home):
 @pytest.mark.parametrize("seed", [None, 7])
 def test_a_run_does_not_go_on_with_other_rows(tmp_path, seed):
     file = make(tmp_path, seed=seed)
-    began(Job.load(file), tmp_path / "out")
+    began(LocalRun.load(file), tmp_path / "out")
     assert len(seals(tmp_path)) == 3
     if seed is None:
         assert seals(tmp_path / "out") == []  # the run folder is shown to others
     before = (tmp_path / "south.csv").read_text()
     swapped(tmp_path / "south.csv")
     with pytest.raises(DataError, match="node 'south': its rows changed since the run began"):
-        Job.load(file).run(tmp_path / "out", resume=True, who="test", created=AT)
+        LocalRun.load(file).run(tmp_path / "out", resume=True, who="test", created=AT)
     if seed is None:
         with Ledger.open(tmp_path / "south.sqlite", read_only=True) as ledger:
             (run,) = {entry.run for entry in ledger.entries() if entry.run}
             assert len(ledger.rounds(run)) == 3
     with open(tmp_path / "south.csv", "w", newline="") as there:  # the same cells, in other clothes
         csv.writer(there, quoting=csv.QUOTE_ALL).writerows(csv.reader(before.splitlines()))
-    Job.load(file).run(tmp_path / "out", resume=True, who="test", created=AT)
+    LocalRun.load(file).run(tmp_path / "out", resume=True, who="test", created=AT)
     assert (tmp_path / "out/model.json").exists()
     assert seals(tmp_path) == []  # over
 
 
 def test_a_private_run_without_a_seal_goes_on_as_before(tmp_path):
     file = make(tmp_path)
-    began(Job.load(file), tmp_path / "out")
+    began(LocalRun.load(file), tmp_path / "out")
     for path in tmp_path.glob("*-rows-*"):
         path.unlink()
     swapped(tmp_path / "south.csv")
-    Job.load(file).run(tmp_path / "out", resume=True, who="test", created=AT)
+    LocalRun.load(file).run(tmp_path / "out", resume=True, who="test", created=AT)
 
 
 def test_closing_a_run_removes_its_seal(tmp_path):
     from dynadp.cli.ledger import run_close
 
     file = make(tmp_path)
-    began(Job.load(file), tmp_path / "out")
+    began(LocalRun.load(file), tmp_path / "out")
     with Ledger.open(tmp_path / "north.sqlite", read_only=True) as ledger:
         (run,) = {entry.run for entry in ledger.entries() if entry.run}
     run_close(str(tmp_path / "north.sqlite"), run, "ada")

@@ -28,21 +28,21 @@ from dynadp.data.readers import LEAST_MEMORY, source
 from dynadp.data.row_blocks import CodedBlock, StoredBlock
 from dynadp.data.schema import Label, Schema, Shard
 from dynadp.data.streaming import rows_at_once
-from dynadp.engines.inbox import Post, Rules
-from dynadp.engines.journal import MessageFolder
+from dynadp.engines.inbox import AcceptanceRules, Inbox
+from dynadp.engines.journal import FolderJournal
 from dynadp.engines.letters import run_id
-from dynadp.engines.node import Part, take_part
+from dynadp.engines.node import NodeRun, node_rounds
 from dynadp.engines.simulation import simulate
 from dynadp.errors import CellError, ConfigError, DataError, DeclarationError, NotCertified
 from dynadp.mechanisms.base import Dual, Primal
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.problem import streamed as streamed_module
 from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.problem.objective import Problem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
 from dynadp.problem.solver import rounding_error, solve
 from dynadp.problem.streamed import Apart, StreamedProblem, StreamedShard, bytes_in_memory, local_problem, local_shard
-from dynadp.runs.local import Job
+from dynadp.runs.local import LocalRun
 from dynadp.runs.node_file import load_node_file
 from dynadp.runs.run_file import load_run_file
 from dynadp.runs.training import train
@@ -561,7 +561,7 @@ def limited(files):
 @pytest.mark.parametrize("mechanism", ["primal", "dual"])
 def test_a_streamed_run_is_the_run(files, mechanism, never_fits):
     schema, paths = files
-    told = {"epsilon": 4.0, "delta": 1e-5, "mechanism": mechanism, "draws": Keyed(3)}
+    told = {"epsilon": 4.0, "delta": 1e-5, "mechanism": mechanism, "draws": SeededEntropy(3)}
     held, there = (train(schema, tables, RING, **told) for tables in (paths, limited(paths)))
     assert held.events == there.events
     assert held.schema == there.schema
@@ -574,7 +574,7 @@ def test_a_streamed_run_is_the_run(files, mechanism, never_fits):
 @pytest.mark.parametrize("mechanism", [Dual(), Primal(), Primal(own="paper"), Primal(final=0.5)], ids=repr)
 def test_mechanisms_without_a_centre(files, mechanism):
     schema, paths = files
-    told = {"C": 1.0, "rho": 0.01, "eta": 0.02, "rounds": 4, "mechanism": mechanism, "schedule": 0.8, "draws": Keyed(5)}
+    told = {"C": 1.0, "rho": 0.01, "eta": 0.02, "rounds": 4, "mechanism": mechanism, "schedule": 0.8, "draws": SeededEntropy(5)}
     held = simulate([shard(schema, paths[p], p) for p in NODES], RING, **told)
     there = simulate([streamed(schema, paths[p], p) for p in NODES], RING, **told)
     np.testing.assert_allclose(there.V, held.V, rtol=1e-9, atol=2 * max(c.step.max() for c in held.calibrations))
@@ -595,16 +595,18 @@ def test_a_node_of_a_network_streams(files, never_fits, tmp_path):
     alone = Topology.from_edges([], ["a"])
     rows = count(schema, paths["a"])
     constants = Dual(), Logistic(), SquaredL2(), 1.0, "rows", 0.01, 0.02
-    part = Part("a", alone, schema, np.array([float(rows)]), *constants, np.full((1, 3), 0.8), (0.5,), "network")
+    part = NodeRun("a", alone, schema, np.array([float(rows)]), *constants, np.full((1, 3), 0.8), (0.5,), "network")
     found = []
     for mine in (paths["a"], limited(paths)["a"]):
         key, folder = Ed25519PrivateKey.generate(), tmp_path / str(len(found))
         folder.mkdir()
-        rules = Rules("a", frozenset(), run_id("run"), run_id("config"), {"a": key.public_key()}, part.rounds, part.grids())
-        outbox = MessageFolder(folder / "messages", ["a"])
-        post = Post(folder / "letters.sqlite", rules, key)
+        rules = AcceptanceRules(
+            "a", frozenset(), run_id("run"), run_id("config"), {"a": key.public_key()}, part.rounds, part.grids()
+        )
+        outbox = FolderJournal(folder / "messages", ["a"])
+        post = Inbox(folder / "letters.sqlite", rules, key)
         with pytest.raises(StopIteration) as end:
-            next(take_part(part, mine, post, lambda *_: None, outbox, Keyed(1)))
+            next(node_rounds(part, mine, post, lambda *_: None, outbox, SeededEntropy(1)))
         post.close()
         found.append(end.value.value)
     assert found[0].schema == found[1].schema
@@ -720,7 +722,7 @@ def test_jobs_stream_when_the_run_file_says_so(files, tmp_path, never_fits, priv
     (tmp_path / "schema.json").write_text(schema.model_dump_json())
     models = []
     for data in ("", "memory = 16"):
-        job = Job.load(run_file(tmp_path, data, privacy))
+        job = LocalRun.load(run_file(tmp_path, data, privacy))
         assert set(job.counts.values()) == {1499}
         out = tmp_path / f"out {len(models)}"
         job.run(out, who="test", created="2026-03-01T12:00:00+00:00")

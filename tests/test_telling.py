@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dynadp.engines.zenoh.log import ENGINE, Teller, meaning
+from dynadp.engines.zenoh.log import ENGINE, RateLimitedLog, meaning
 
 WHEN, WHERE = "2026-11-15T16:33:52.5Z", "acc-0 ThreadId(05) zenoh_link_tls::unicast:"
 HINT = "Hint: increase the system open file limit."
@@ -114,7 +114,7 @@ def log(caplog):
 
 
 def test_the_same_thing_is_told_at_growing_intervals(log):
-    tell = Teller()
+    tell = RateLimitedLog()
     for _ in range(1234):
         tell("a knock")
     tell("another", logging.INFO)
@@ -125,7 +125,7 @@ def test_the_same_thing_is_told_at_growing_intervals(log):
 
 
 def test_many_different_things_fill_neither_disk_nor_memory(log):
-    tell = Teller(limit=5)
+    tell = RateLimitedLog(limit=5)
     for i in range(1000):
         tell(f"thing {i}")
     told = [record.getMessage() for record in log.records]

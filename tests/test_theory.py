@@ -24,14 +24,14 @@ from dynadp.research.lemmas import (
     own_length,
     sampling_excess,
 )
-from dynadp.research.theorems import THEOREM_3, THEOREM_4, THEOREM_5, THEOREM_6, THEOREMS, Problem
+from dynadp.research.theorems import THEOREM_3, THEOREM_4, THEOREM_5, THEOREM_6, THEOREMS, TheoremInputs
 
-PROBLEM = Problem(norm=2.0, C=3.0, dimension=10, alpha=0.5, c1=0.25, eta=0.1, degree=2)
+PROBLEM = TheoremInputs(norm=2.0, C=3.0, dimension=10, alpha=0.5, c1=0.25, eta=0.1, degree=2)
 ALL = sorted(THEOREMS)
 PRIVATE = [name for name in ALL if name != "3"]
 numbers = st.floats(0.01, 100)
 problems = st.builds(
-    Problem,
+    TheoremInputs,
     norm=numbers,
     C=numbers,
     dimension=st.integers(1, 1000),
@@ -92,7 +92,7 @@ def test_solved_rows_by_closed_form():
 
 
 def test_solved_rows_by_trying_every_number():
-    p = Problem(norm=1.0, C=0.2, dimension=3, alpha=5.0, c1=0.25, eta=0.05, degree=2)
+    p = TheoremInputs(norm=1.0, C=0.2, dimension=3, alpha=5.0, c1=0.25, eta=0.05, degree=2)
     for name in ALL:
         tried = next(B for B in range(1, 10_000) if worst_side(name, p, B, 0.9, 0.05) <= 0.9)
         assert THEOREMS[name].solved(p, 0.9, 0.05).rows == tried > 5
@@ -124,7 +124,7 @@ def test_printed_expressions():
 
 
 def test_strictly_more_rows_than_a_whole_number():
-    p = Problem(norm=1.0, C=1.0)
+    p = TheoremInputs(norm=1.0, C=1.0)
     beta = 8 / log(1 / 0.5)
     printed = THEOREM_3.printed(p, 1.0, 0.5, beta)
     assert printed.rows == 9
@@ -247,7 +247,7 @@ def test_phi_adds_its_pull_to_the_reference():
 
 def growth(theorem, term, delta=1e-3, **change):
     """The exponent with which the rows that a term needs grow."""
-    p = Problem(norm=1e3, C=1.0, dimension=100, alpha=1e-3, c1=1e-3, eta=1e-3, degree=1)
+    p = TheoremInputs(norm=1e3, C=1.0, dimension=100, alpha=1e-3, c1=1e-3, eta=1e-3, degree=1)
     accuracy = change.pop("accuracy", 1.0)
     other = replace(p, **{name: getattr(p, name) * factor for name, factor in change.items()})
     factor = next(iter(change.values()), accuracy)
@@ -312,9 +312,9 @@ def test_problems_are_checked(change, match):
 @pytest.mark.parametrize("name", PRIVATE)
 def test_what_a_theorem_needs_is_named(name):
     with pytest.raises(DeclarationError, match="needs dimension, alpha"):
-        THEOREMS[name].solved(Problem(norm=1.0), 0.1, 0.01)
+        THEOREMS[name].solved(TheoremInputs(norm=1.0), 0.1, 0.01)
     with pytest.raises(DeclarationError, match="needs dimension, alpha"):
-        THEOREMS[name].accuracy(Problem(norm=1.0), 100, 0.01)
+        THEOREMS[name].accuracy(TheoremInputs(norm=1.0), 100, 0.01)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import pytest
 
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import census
-from dynadp.engines.journal import Books, MessageFolder
+from dynadp.engines.journal import FolderJournal, LedgerJournal
 from dynadp.engines.simulation import simulate
 from dynadp.errors import BudgetRefused, CellError, DeclarationError, RecordError, SeededRefused
 from dynadp.mechanisms.base import Primal
-from dynadp.mechanisms.entropy import Keyed, System
+from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
 from dynadp.planning.planner import plan
 from dynadp.privacy.accountant import network
 from dynadp.privacy.cap import Cap
@@ -45,12 +45,12 @@ def ledgers(tmp_path):
 
 
 def books(ledgers, run="run", resume=False):
-    return Books(ledgers, run, dataset="census", who="test", clock=lambda: AT, resume=resume)
+    return LedgerJournal(ledgers, run, dataset="census", who="test", clock=lambda: AT, resume=resume)
 
 
 @pytest.mark.parametrize("mechanism", ["primal", "dual"])
 def test_a_total_is_enough_to_train(data, tables, mechanism):
-    trained = train(data.schema, tables, RING, epsilon=4.0, delta=1e-5, mechanism=mechanism, draws=Keyed(3))
+    trained = train(data.schema, tables, RING, epsilon=4.0, delta=1e-5, mechanism=mechanism, draws=SeededEntropy(3))
     assert trained.total.epsilon <= 4.0
     assert not trained.total.protected
     assert [replace(e, seeded=True) for e in trained.plan.events] == list(trained.events)
@@ -68,7 +68,7 @@ def test_system_entropy_protects(data, tables):
 
 def test_a_public_centre_needs_no_round(data, tables):
     centred = data.schema.model_copy(update={"centre": (0.0,) * (data.schema.dimension - 1), "scaling": "unit"})
-    trained = train(centred, tables, RING, epsilon=1.0, delta=1e-5, draws=Keyed(0))
+    trained = train(centred, tables, RING, epsilon=1.0, delta=1e-5, draws=SeededEntropy(0))
     assert trained.centring is None
     assert min(e.round for e in trained.events) == 1
     assert 0.99 <= trained.total.epsilon <= 1.0
@@ -76,8 +76,8 @@ def test_a_public_centre_needs_no_round(data, tables):
 
 def test_a_public_start_is_used(data, tables):
     start = np.linspace(-1, 1, data.schema.dimension)
-    begun = train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, draws=Keyed(0), start=start)
-    plain = train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, draws=Keyed(0))
+    begun = train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, draws=SeededEntropy(0), start=start)
+    plain = train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, draws=SeededEntropy(0))
     assert not np.array_equal(begun.run.V, plain.run.V)
 
 
@@ -118,7 +118,7 @@ def test_a_message_is_entered_before_anybody_sees_it(data, ledgers):
         seen.append(entry.number)
         assert all(entry.number in ledgers[p].rounds("run") for p in NODES)
 
-    class Broken(Books):
+    class Broken(LedgerJournal):
         def spend(self, n, events, messages):
             if n == 3:
                 raise Stop
@@ -165,7 +165,7 @@ def test_refused_by_one_node_reserves_at_none(data, tables, ledgers):
 
 def test_seeded_runs_enter_no_ledger(data, tables, ledgers):
     with pytest.raises(SeededRefused):
-        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, draws=Keyed(0), books=books(ledgers))
+        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, draws=SeededEntropy(0), books=books(ledgers))
     assert ledgers["a"].counted() == []
 
 
@@ -193,7 +193,7 @@ def test_every_node_needs_a_ledger(data, ledgers):
 def test_nothing_past_the_reservation(data, ledgers):
     reserved = books(ledgers)
     shards = data.shards(names=NODES)
-    events = simulate(shards, RING, rounds=2, mechanism=Primal(), schedule=0.1, draws=System()).events()
+    events = simulate(shards, RING, rounds=2, mechanism=Primal(), schedule=0.1, draws=SystemEntropy()).events()
     reserved.reserve(events)
     with pytest.raises(DeclarationError, match="did not reserve"):
         simulate(shards, RING, rounds=3, mechanism=Primal(), schedule=0.1, books=reserved)
@@ -215,9 +215,17 @@ def stop_at(n):
 @pytest.mark.parametrize("stop", [1, 7, 20])
 def test_an_interrupted_simulation_goes_on_to_the_same_bytes(data, tables, tmp_path, mechanism, stop):
     def again(folder, **more):
-        outbox = MessageFolder(tmp_path / folder, NODES)
+        outbox = FolderJournal(tmp_path / folder, NODES)
         return train(
-            data.schema, tables, RING, epsilon=1.0, delta=1e-5, mechanism=mechanism, draws=Keyed(5), books=outbox, **more
+            data.schema,
+            tables,
+            RING,
+            epsilon=1.0,
+            delta=1e-5,
+            mechanism=mechanism,
+            draws=SeededEntropy(5),
+            books=outbox,
+            **more,
         )
 
     whole = again("whole")
@@ -284,21 +292,29 @@ def test_a_bad_cell_is_found_before_anything_is_reserved(data, tables, ledgers):
 def test_the_papers_own_vector_is_not_kept(data, tmp_path):
     shards, given = (
         data.shards(names=NODES),
-        {"mechanism": Primal(own="paper"), "schedule": 0.1, "rounds": 3, "draws": Keyed(0)},
+        {"mechanism": Primal(own="paper"), "schedule": 0.1, "rounds": 3, "draws": SeededEntropy(0)},
     )
     with pytest.raises(Stop):
-        simulate(shards, RING, books=MessageFolder(tmp_path / "m", NODES), on_round=stop_at(1), **given)
+        simulate(shards, RING, books=FolderJournal(tmp_path / "m", NODES), on_round=stop_at(1), **given)
     with pytest.raises(DeclarationError, match="begin anew"):
-        simulate(shards, RING, books=MessageFolder(tmp_path / "m", NODES), **given)
+        simulate(shards, RING, books=FolderJournal(tmp_path / "m", NODES), **given)
 
 
 def test_a_folder_is_no_ledger(data, tables, tmp_path):
     with pytest.raises(DeclarationError, match="give it ledgers"):
-        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, books=MessageFolder(tmp_path / "m", NODES))
+        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, books=FolderJournal(tmp_path / "m", NODES))
 
 
 def test_a_damaged_message_is_said(data, tables, tmp_path):
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "round-000000.npy").write_bytes(b"\x93NUMPY")
     with pytest.raises(RecordError, match="is damaged"):
-        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, draws=Keyed(0), books=MessageFolder(tmp_path / "m", NODES))
+        train(
+            data.schema,
+            tables,
+            RING,
+            epsilon=1.0,
+            delta=1e-5,
+            draws=SeededEntropy(0),
+            books=FolderJournal(tmp_path / "m", NODES),
+        )

@@ -14,7 +14,7 @@ from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import census
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.entropy import Sweep
+from dynadp.mechanisms.entropy import BatchedDraws
 from dynadp.planning.planner import plan
 from dynadp.problem.objective import shares
 
@@ -36,7 +36,7 @@ def error(rows, sizes, weights="rows", epsilon=1.0, draws=DRAWS):
     p = plan(list(sizes), ring, data.schema.dimension, epsilon=epsilon, delta=1e-5, centring=False, weights=weights)
     run = simulate(
         shards, ring, loss=p.loss, C=p.C, weights=p.weights, rho=p.rho, eta=p.eta, rounds=p.rounds, mechanism=p.mechanism,
-        schedule=p.schedule(ring.nodes), draws=Sweep(1), replicas=draws,
+        schedule=p.schedule(ring.nodes), draws=BatchedDraws(1), replicas=draws,
     )  # fmt: skip
     return 100 * float(np.mean(np.where(X @ run.models()[0].T > 0, 1, -1) != y[:, None]))
 

@@ -10,17 +10,17 @@ from .data.datasets import partition as partition
 from .data.schema import Label as Label
 from .data.schema import Schema as Schema
 from .data.schema import Shard as Shard
-from .engines.journal import Books as Books
+from .engines.journal import LedgerJournal as LedgerJournal
 from .engines.simulation import Run as Run
 from .engines.simulation import simulate as simulate
 from .errors import DynadpError as DynadpError
 from .estimators.classifier import NetworkClassifier as NetworkClassifier
 from .mechanisms.base import Dual as Dual
-from .mechanisms.base import NoPerturbation as NoPerturbation
-from .mechanisms.base import Perturbation as Perturbation
+from .mechanisms.base import Mechanism as Mechanism
+from .mechanisms.base import NoProtection as NoProtection
 from .mechanisms.base import Primal as Primal
-from .mechanisms.entropy import Keyed as Keyed
-from .mechanisms.entropy import System as System
+from .mechanisms.entropy import SeededEntropy as SeededEntropy
+from .mechanisms.entropy import SystemEntropy as SystemEntropy
 from .planning.planner import Plan as Plan
 from .planning.planner import plan as plan
 from .privacy.accountant import Total as Total
@@ -44,7 +44,7 @@ from .problem.regularizers import SmoothElasticNet as SmoothElasticNet
 from .problem.regularizers import SquaredL2 as SquaredL2
 from .runs.folder import Model as Model
 from .runs.folder import load_model as load_model
-from .runs.local import Job as Job
+from .runs.local import LocalRun as LocalRun
 from .runs.training import Trained as Trained
 from .runs.training import train as train
 

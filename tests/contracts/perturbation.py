@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dynadp.mechanisms.base import Public
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.base import PublicNumbers
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.problem.losses import Logistic
 
 NODES = ("a", "b")
@@ -20,7 +20,7 @@ numbers = st.tuples(
 
 
 def public(B, C, rho, eta, d):
-    return Public.of(
+    return PublicNumbers.of(
         np.array([float(B), 2.0 * B]),
         np.array([1.0, 3.0]),
         d,
@@ -64,8 +64,8 @@ class PerturbationContract:
         known = public(500, 1.0, 0.01, 0.1, 6)
         c = self.mechanism.calibrate(known, np.ones((2, 2)))
         g = np.random.default_rng(0).normal(size=(2, 2, 6))
-        V = c.release(g, Keyed(1), NODES, 1)
+        V = c.release(g, SeededEntropy(1), NODES, 1)
         assert (V / c.step[..., None] == np.rint(V / c.step[..., None])).all()
         assert not (g == V).any()
-        np.testing.assert_array_equal(V, c.release(g, Keyed(1), NODES, 1))
-        assert not np.array_equal(V, c.release(g, Keyed(1), NODES, 2))
+        np.testing.assert_array_equal(V, c.release(g, SeededEntropy(1), NODES, 1))
+        assert not np.array_equal(V, c.release(g, SeededEntropy(1), NODES, 2))

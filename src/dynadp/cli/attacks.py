@@ -76,10 +76,10 @@ def run_attacks(out: str | None, seed: int, as_json: bool, runs: int = 1000, row
 def gallery(seed: int, runs: int, rows: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Every attack on Algorithm 1 and on private runs, on census rows made here, as JSON."""
     from dynadp.data.datasets import census
-    from dynadp.mechanisms.base import Dual, Perturbation, Primal
+    from dynadp.mechanisms.base import Dual, Mechanism, Primal
     from dynadp.research.attacks import membership, reconstruct, small_node
 
-    mechanisms: dict[str, Perturbation | None] = {"none": None, "dual": Dual(), "primal": Primal()}
+    mechanisms: dict[str, Mechanism | None] = {"none": None, "dual": Dual(), "primal": Primal()}
     data, few = census(300, seed=seed, nodes=3), census(15, seed=seed, nodes=3)
     population = census(1000, seed=seed + 1, nodes=1, test_rows=0).train
     result: dict[str, Any] = {

@@ -17,10 +17,10 @@ from dynadp._intervals import wilson
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import Dataset, census
 from dynadp.data.schema import Schema
-from dynadp.engines.progress import Round
+from dynadp.engines.progress import RoundProgress
 from dynadp.engines.simulation import default_eta, simulate
-from dynadp.mechanisms.base import NoPerturbation
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.base import NoProtection
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.planning.planner import Plan, plan
 from dynadp.privacy.accountant import odds, up
 from dynadp.problem.losses import Logistic
@@ -92,7 +92,7 @@ class _Demo:
         task = progress.add_task(f"mechanism {name}", total=rounds)
         messages: list[Array] = []
 
-        def on_round(entry: Round, V: Array) -> None:
+        def on_round(entry: RoundProgress, V: Array) -> None:
             folder.append(_lines(entry, planned.alpha if planned else None))
             messages.append(V[:, 0].copy())
             progress.advance(task)
@@ -101,7 +101,7 @@ class _Demo:
         if planned:
             tables = {p: self.rows_of(i) for i, p in enumerate(SILOS)}
             trained = train(
-                schema, tables, self.ring, epsilon=self.epsilon, delta=self.delta, chosen=planned, draws=Keyed(self.seed),
+                schema, tables, self.ring, epsilon=self.epsilon, delta=self.delta, chosen=planned, draws=SeededEntropy(self.seed),
                 on_round=on_round,
             )  # fmt: skip
             schema, end, privacy = trained.schema, trained.run, _privacy(trained)
@@ -133,7 +133,7 @@ class _Demo:
         """Everything that is decided before the run."""
         plain = {
             "loss": Logistic().describe(),
-            "mechanism": NoPerturbation().describe(),
+            "mechanism": NoProtection().describe(),
             "C": C,
             "rho": RHO,
             "eta": default_eta(self.ring, Logistic(), C, RHO),
@@ -221,7 +221,7 @@ def _fresh(parent: Path, name: str) -> Path:
     return next(parent / candidate for candidate in names if not (parent / candidate).exists())
 
 
-def _lines(entry: Round, alpha: float | None) -> list[dict[str, Any]]:
+def _lines(entry: RoundProgress, alpha: float | None) -> list[dict[str, Any]]:
     return [
         {"round": entry.number, "node": name, "alpha": alpha, "disagreement": float(apart), "change": float(change)}
         for name, apart, change in zip(SILOS, entry.disagreement[:, 0], entry.change[:, 0], strict=True)

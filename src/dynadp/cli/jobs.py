@@ -17,22 +17,22 @@ from dynadp._intervals import ONE
 from dynadp.cli.codes import INTERRUPTED
 from dynadp.cli.ledger import user
 from dynadp.engines.journal import now
-from dynadp.engines.progress import Round
+from dynadp.engines.progress import RoundProgress
 from dynadp.errors import BudgetRefused, DeclarationError
-from dynadp.mechanisms.entropy import System, l2_laplace
+from dynadp.mechanisms.entropy import SystemEntropy, l2_laplace
 from dynadp.planning.planner import doubts
 from dynadp.privacy.accountant import odds, up
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.ledger.summary import EVALUATION
 from dynadp.runs.folder import load_model
-from dynadp.runs.local import Job, Tally, drops_rows, evaluate, predictions, tally
+from dynadp.runs.local import LocalRun, Tally, drops_rows, evaluate, predictions, tally
 
 
 def run_check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
     """Print what a run would do and spend; train nothing. What a ledger would refuse is refused here."""
     _warn_seeded(overrides)
-    result = Job.load(path, overrides).check()
+    result = LocalRun.load(path, overrides).check()
     if as_json:
         click.echo(json.dumps(result, indent=1))
     else:
@@ -98,7 +98,7 @@ def run_train(
         with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
             task = progress.add_task("rounds", total=None)
 
-            def on_round(entry: Round, rounds: int) -> None:
+            def on_round(entry: RoundProgress, rounds: int) -> None:
                 progress.update(task, completed=entry.number, total=rounds)
                 if not console.is_terminal and (entry.number % 10 == 0 or entry.number == rounds):
                     click.echo(f"round {entry.number} of at most {rounds}", err=True)
@@ -131,13 +131,13 @@ def run_train(
     click.echo(f"Model: {folder / 'model.json'}")
 
 
-def _job(path: str, overrides: dict[str, Any], runtime: str, address: str | None) -> Job:
+def _job(path: str, overrides: dict[str, Any], runtime: str, address: str | None) -> LocalRun:
     """The run file, to be carried out here or on a Ray cluster."""
     if runtime == "local":
-        return Job.load(path, overrides)
-    from dynadp.runs.cluster import ClusterJob
+        return LocalRun.load(path, overrides)
+    from dynadp.runs.cluster import ClusterRun
 
-    return ClusterJob.at(path, overrides, address)
+    return ClusterRun.at(path, overrides, address)
 
 
 def run_predict(model_path: str, data: str, separator: Any) -> None:
@@ -213,7 +213,7 @@ def _charged(found: Tally, rows: int, data: str, ledger: str, alpha: float) -> d
         run, who = f"{EVALUATION} {now()} {token_hex(4)}", user()
         event = L2Laplace(book.node, 0, EVALUATION, alpha, 1)
         book.reserve(run, [event], dataset=data, who=who, at=now())
-        noise = float(l2_laplace(System(), EVALUATION, [book.node], 0, 1, 1)[0, 0, 0]) / alpha
+        noise = float(l2_laplace(SystemEntropy(), EVALUATION, [book.node], 0, 1, 1)[0, 0, 0]) / alpha
         shown = min(max(round((found.right + noise) / rows, 6), 0.0), 1.0)
         book.spend(run, 0, [event], json.dumps(shown).encode(), who=who, at=now())
         book.close_run(run, "finished", who=who, at=now())

@@ -24,10 +24,10 @@ from dynadp.cli.codes import FAILED, INTERRUPTED, REFUSED
 from dynadp.cli.network import stopping
 from dynadp.errors import ConfigError, DynadpError, RecordError
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.privacy.ledger.summary import Balance
+from dynadp.privacy.ledger.summary import LedgerSummary
 from dynadp.runs import identities as pki
 from dynadp.runs.folder import load_model
-from dynadp.runs.local import Job
+from dynadp.runs.local import LocalRun
 from dynadp.runs.run_file import RunFile, load_run_file
 from dynadp.runs.silo import STATUS
 
@@ -38,7 +38,7 @@ _STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # by launch itself, before o
 
 def prepare(path: str, out: Path, patience: float) -> list[Path]:
     """Certificates, a shared run file and one NODE.toml each, from a run file for one process; returns the NODE.toml files."""
-    job = Job.load(path)
+    job = LocalRun.load(path)
     file, home = job.file, Path(path).resolve().parent
     if file.data.file is not None:
         raise ConfigError(f"{path}: data.file holds the rows of all nodes; on a network each node has a file of its own")
@@ -145,7 +145,7 @@ def _closing(folder: Path) -> str | None:
         told = read_file(folder / "status.json", STATUS)
         run = f"{told['run']} {told['config']}"
         with Ledger.open(told["ledger"], read_only=True) as ledger:
-            reserved = run in Balance.of(ledger).open_runs
+            reserved = run in LedgerSummary.of(ledger).open_runs
     except (DynadpError, KeyError, TypeError):
         return None
     return shlex.join(["dynadp", "ledger", "close", told["ledger"], run]) if reserved else None

@@ -17,7 +17,7 @@ from dynadp.errors import DeclarationError, LedgerDamaged, LedgerError
 from dynadp.privacy.accountant import up
 from dynadp.privacy.cap import Basis, Cap
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.privacy.ledger.summary import Balance, Room
+from dynadp.privacy.ledger.summary import LedgerSummary, Room
 
 
 def user() -> str:
@@ -31,7 +31,7 @@ def user() -> str:
 def run_show(path: str, as_json: bool) -> None:
     """Print runs, cap, what counts against it, and the head."""
     with _readable(path) as ledger:
-        said, notes = Balance.of(ledger), ledger.notes()
+        said, notes = LedgerSummary.of(ledger), ledger.notes()
     result = {**said.to_json(), "notes": notes}
     if as_json:
         click.echo(json.dumps(result, indent=1))
@@ -102,7 +102,7 @@ def run_cap(path: str, epsilon: float, delta: float, node: str | None, who: str 
             raise DeclarationError(f"{path} is the ledger of {ledger.node!r}, not of {node!r}")
         before, releases = ledger.cap, len(ledger.spent())
         ledger.set_cap(cap, who=who, at=now())
-        said = Balance.of(ledger)
+        said = LedgerSummary.of(ledger)
     if as_json:
         click.echo(json.dumps(said.to_json()["cap"] | {"node": said.node, "head": said.head}, indent=1))
     else:
@@ -128,7 +128,7 @@ def _readable(path: str) -> Ledger:
 def run_close(path: str, run: str, who: str | None) -> None:
     """End a run that will not go on, so that what it reserved and did not spend is free again."""
     with Ledger.open(path) as ledger:
-        known = Balance.of(ledger)
+        known = LedgerSummary.of(ledger)
         if run not in known.open_runs:
             why = f"its run {run!r} is closed already" if run in known.runs else f"it has no run {run!r}"
             names = ", ".join(map(repr, known.open_runs)) or "none"

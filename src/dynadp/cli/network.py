@@ -20,10 +20,10 @@ from dynadp.cli.ledger import user
 from dynadp.errors import IdentityError, LedgerDamaged, LedgerError, RecordError
 from dynadp.privacy.accountant import up
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.privacy.ledger.summary import Balance
+from dynadp.privacy.ledger.summary import LedgerSummary
 from dynadp.report.states import alive
 from dynadp.runs.identities import Identity
-from dynadp.runs.silo import SHOWN, STATUS, Silo
+from dynadp.runs.silo import SHOWN, STATUS, SiloRun
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def run_node(path: str, quiet: bool, as_json: bool) -> None:
     """One silo's process."""
     from dynadp.engines.zenoh.log import LOG, engine_log
 
-    silo = Silo.load(path)
+    silo = SiloRun.load(path)
     with logging_to(silo.folder, quiet), stopping() as (stop, came), engine_log():
         total, plan = silo.plan.total, silo.plan
         word = "SIMULATION that protects nobody" if silo.file.run.seed is not None else "private run"
@@ -148,7 +148,7 @@ def _status(file: Path) -> dict[str, Any]:
     if told["ledger"] is not None:
         try:
             with Ledger.open(told["ledger"], read_only=True) as ledger:
-                said = Balance.of(ledger)
+                said = LedgerSummary.of(ledger)
         except LedgerDamaged:
             raise
         except LedgerError:  # an entry that a crash cut short is undone when the node is started, not here
@@ -157,7 +157,7 @@ def _status(file: Path) -> dict[str, Any]:
     return told
 
 
-def _spent(said: Balance, name: str, config: str | None) -> dict[str, Any] | None:
+def _spent(said: LedgerSummary, name: str, config: str | None) -> dict[str, Any] | None:
     """What the ledger says about the run of this name and configuration; the newest, where no configuration is told."""
     found = [run for run in said.runs.values() if re.fullmatch(f"{re.escape(name)} [0-9a-f]{{{SHOWN}}}", run.run)]
     run = next((run for run in reversed(found) if config is None or run.run == f"{name} {config}"), None)

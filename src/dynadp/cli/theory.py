@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from dynadp.research.theorems import THEOREMS, Problem
+from dynadp.research.theorems import THEOREMS, TheoremInputs
 
 _SURROGATE = "It bounds a surrogate: the noise that earlier messages left in lam is not counted (docs/maths.md, section 9)."
 _DELTAS = "Delta is how far round t is from its limit; no bound on it is known, and consensus among unlike nodes is part of it."
@@ -22,7 +22,7 @@ def run_bounds(
 ) -> None:
     """Print rows, accuracy or alpha, whichever was not given."""
     found: dict[str, Any]
-    chosen, problem = THEOREMS[theorem], Problem(**numbers)
+    chosen, problem = THEOREMS[theorem], TheoremInputs(**numbers)
     if rows is None:
         if accuracy is None:
             raise click.UsageError("missing --accuracy, or --rows to ask back")

@@ -15,7 +15,7 @@ from dynadp.cli.cluster import spreading
 from dynadp.errors import DeclarationError
 from dynadp.planning.planner import Plan
 from dynadp.privacy.accountant import total, up
-from dynadp.report.explore.setting import Setting
+from dynadp.report.explore.setting import PublicSetting
 from dynadp.report.explore.trials import DRAWS, SEED, blind, totals, tried
 from dynadp.research.recommendation import Recommendation, fit_points, recommend
 from dynadp.research.tradeoff import RANGE, AccuracyLoss, PrivacyUtility, design
@@ -133,7 +133,7 @@ def run_tradeoff(
     from dynadp.report import charts, paper
 
     charts.require()
-    setting = Setting.of_file(Path(run_file))
+    setting = PublicSetting.of_file(Path(run_file))
     folder = Path(out or f"{setting.name}-tradeoff")
     RunFolder.require_empty(folder)
     rows = setting.rows(seed)

@@ -9,7 +9,7 @@ from dynadp._arrays import Array, norm
 from dynadp.consensus import admm
 from dynadp.consensus.anderson import Anderson
 from dynadp.consensus.residuals import Residuals, certify, glance
-from dynadp.consensus.steps import Steps
+from dynadp.consensus.steps import LocalSolver
 from dynadp.errors import DeclarationError, NotCertified
 from dynadp.problem.objective import Problem
 from dynadp.problem.solver import Factor
@@ -69,7 +69,7 @@ class Acceleration:
         return self.gap is not None or self.distance is not None
 
 
-class Accelerator(Steps):
+class Accelerator(LocalSolver):
     """An :class:`Acceleration` at work, with what it carries from round to round."""
 
     def __init__(self, plan: Acceleration, problem: Problem, degrees: Array, eta: Array, gamma: Array, f: Array) -> None:

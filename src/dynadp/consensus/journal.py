@@ -10,7 +10,7 @@ from dynadp.privacy.events import Event
 Messages = dict[str, Array]
 
 
-class Outbox(ABC):
+class Journal(ABC):
     """Messages of one run, kept before they leave."""
 
     @property

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from dynadp._arrays import Array, host, on
 from dynadp.consensus import admm
-from dynadp.consensus.journal import Outbox
-from dynadp.consensus.steps import Steps
+from dynadp.consensus.journal import Journal
+from dynadp.consensus.steps import LocalSolver
 from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError, NotCertified
-from dynadp.mechanisms.base import Calibration, NoPerturbation, Perturbation, Public
+from dynadp.mechanisms.base import Mechanism, NoProtection, PublicNumbers, RoundNoise
 from dynadp.mechanisms.entropy import Draws
 from dynadp.privacy.events import Event
 from dynadp.problem.objective import Terms
@@ -26,7 +26,7 @@ def nowhere(point: str) -> None:
 
 
 @dataclass(frozen=True)
-class Releases:
+class ReleasePlan:
     """The public numbers of all rounds of some nodes.
 
     Attributes
@@ -46,9 +46,9 @@ class Releases:
     """
 
     nodes: tuple[str, ...]
-    mechanism: Perturbation
-    public: Public = field(repr=False)
-    calibrations: tuple[Calibration, ...] = field(repr=False)
+    mechanism: Mechanism
+    public: PublicNumbers = field(repr=False)
+    calibrations: tuple[RoundNoise, ...] = field(repr=False)
     rounds: int
     aim: Array = field(repr=False)
 
@@ -58,11 +58,11 @@ class Releases:
         terms: Terms,
         topology: Topology,
         eta: Array,
-        mechanism: Perturbation,
+        mechanism: Mechanism,
         alpha: Array,
         start: Array,
         gamma: float | None = None,
-    ) -> "Releases":
+    ) -> "ReleasePlan":
         """Of all nodes, from what is public alone: alpha is P x K x T, V(0) is P x K x d.
 
         The public balls come first, wide enough for the noise that the largest gamma worth having would ask for; then gamma, so
@@ -76,9 +76,9 @@ class Releases:
         P, rounds = len(terms), alpha.shape[-1]
         q, far = admm.penalty(topology.degrees, eta), np.linalg.norm(start, axis=-1)
         constants = terms.counts, topology.degrees, terms.dimension, terms.C, terms.rho, eta
-        public = Public.of(*constants, default_gamma(terms, q, far), terms.loss, rounds, float(far.max()))
+        public = PublicNumbers.of(*constants, default_gamma(terms, q, far), terms.loss, rounds, float(far.max()))
         given = None if gamma is None else np.full((P, 1), float(gamma))
-        if isinstance(mechanism, NoPerturbation):
+        if isinstance(mechanism, NoProtection):
             public = public if given is None else replace(public, gamma=given)
             calibrations = (mechanism.calibrate(public, alpha[..., 0]),) * rounds
             return cls(topology.nodes, mechanism, public, calibrations, rounds, public.gamma)
@@ -100,7 +100,7 @@ class Releases:
         aim = bounds if given is not None else np.minimum(default_gamma(terms, q, likely), bounds)
         return cls(topology.nodes, mechanism, public, calibrations, rounds, aim)
 
-    def some(self, nodes: slice) -> "Releases":
+    def some(self, nodes: slice) -> "ReleasePlan":
         """Of some nodes alone."""
         made = {id(c): c.some(nodes) for c in self.calibrations}  # rounds alike share one
         calibrations = tuple(made[id(c)] for c in self.calibrations)
@@ -116,7 +116,7 @@ class Releases:
     @property
     def private(self) -> bool:
         """Whether messages are protected."""
-        return not isinstance(self.mechanism, NoPerturbation)
+        return not isinstance(self.mechanism, NoProtection)
 
     def events(self, replica: int = 0, *, seeded: bool) -> tuple[Event, ...]:
         """Everything that will be spent, in order."""
@@ -124,7 +124,7 @@ class Releases:
         return tuple(e for n, c in made for e in c.events(self.nodes, n, self.public.dimension, replica, seeded=seeded))
 
 
-class Sender:
+class Releaser:
     """Makes and enters one release after the other.
 
     Parameters
@@ -145,10 +145,10 @@ class Sender:
 
     def __init__(
         self,
-        releases: Releases,
-        steps: Steps,
+        releases: ReleasePlan,
+        steps: LocalSolver,
         draws: Draws,
-        books: Outbox | None = None,
+        books: Journal | None = None,
         linear: Callable[[int], Array] | None = None,
         at: Callable[[str], None] = nowhere,
     ) -> None:
@@ -193,7 +193,7 @@ class Sender:
         return g, V
 
 
-def _one_ball(rounds: Sequence[Calibration]) -> tuple[Calibration, ...]:
+def _one_ball(rounds: Sequence[RoundNoise]) -> tuple[RoundNoise, ...]:
     """The widest ball of all nodes and rounds for all: vectors hold the noise of earlier rounds, and of other nodes.
 
     But none past 2^50 steps of its grid, as each is exact in float64.
@@ -208,8 +208,8 @@ def _covering(
     terms: Terms,
     topology: Topology,
     eta: Array,
-    mechanism: Perturbation,
-    wide: Sequence[Calibration],
+    mechanism: Mechanism,
+    wide: Sequence[RoundNoise],
     start: Array,
     most: Array,
 ) -> Array:

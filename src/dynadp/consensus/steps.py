@@ -14,7 +14,7 @@ from dynadp.problem.solver import PATIENT, Factor
 _MANY, _OFTEN = 5, 5  # iterations of a solve; rounds
 
 
-class Steps:
+class LocalSolver:
     """Local steps of Algorithms 1, 2 and 3.
 
     Attributes

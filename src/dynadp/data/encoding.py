@@ -18,7 +18,7 @@ from dynadp.data.columns import Categorical, Column, Numeric
 from dynadp.data.readers import LEAST_MEMORY, Source
 from dynadp.data.row_blocks import Block, CodedBlock, Features, Group, StoredBlock
 from dynadp.data.schema import ROOM, Schema
-from dynadp.data.streaming import Coded, CodedTable, coded_batches, length, rows_at_once
+from dynadp.data.streaming import CodedTable, DictionaryColumn, coded_batches, length, rows_at_once
 from dynadp.errors import CellError
 
 _WORKED = 32768  # rows in a block: what is computed for them stays in the processor's cache
@@ -66,7 +66,7 @@ class Blocks:
         self._where = {column.name: slice(starts[i], starts[i + 1]) for i, column in enumerate(schema.columns)}
         self._centre = None if schema.centre is None else np.array(schema.centre)
         self.passes = 0
-        self._books: dict[str, _Book] = {}  # the last of each column
+        self._books: dict[str, _CellTable] = {}  # the last of each column
         self._kept = _Kept(memory // 16)
 
     def __iter__(self) -> Iterator[Block]:
@@ -121,7 +121,7 @@ class Blocks:
         """A part as cells, in chunks, for the careful way, which refuses what is to be refused and says where it is."""
         for low in range(0, _length(part), self.chunk):
             some = _some(part, slice(low, low + self.chunk))
-            yield low, {n: c.cells[c.codes] if isinstance(c, Coded) else c for n, c in some.items()}
+            yield low, {n: c.cells[c.codes] if isinstance(c, DictionaryColumn) else c for n, c in some.items()}
 
     def _dropped(self, part: CodedTable) -> CodedTable:
         """The rows that stay."""
@@ -129,7 +129,7 @@ class Blocks:
         for column in self.schema.columns:
             if column.missing == "drop":
                 cells = part[column.name]
-                gone = self._book(column.name, cells).gone(cells) if isinstance(cells, Coded) else np.isnan(cells)
+                gone = self._book(column.name, cells).gone(cells) if isinstance(cells, DictionaryColumn) else np.isnan(cells)
                 if gone is not None and gone.any():
                     keep = ~gone if keep is None else keep & ~gone
         return part if keep is None else _some(part, keep)
@@ -138,7 +138,7 @@ class Blocks:
         """Signed, bounded rows; None where the careful way has to look at them."""
         part = self._dropped(part)
         label, made = part[self.schema.label.name], self._encoded(part)
-        if made is None or not isinstance(label, Coded):
+        if made is None or not isinstance(label, DictionaryColumn):
             return None
         book = self._book(self.schema.label.name, label)
         scale = self._scale(np.sqrt(made[1]))
@@ -152,13 +152,15 @@ class Blocks:
         count = _length(part)
         columns = [(column, part[column.name]) for column in self.schema.columns]
         places = [
-            np.arange(*self._where[c.name].indices(self.schema.dimension)) for c, v in columns if not isinstance(v, Coded)
+            np.arange(*self._where[c.name].indices(self.schema.dimension))
+            for c, v in columns
+            if not isinstance(v, DictionaryColumn)
         ]
         at = np.concatenate(places) if places else np.empty(0, dtype=np.int64)
         numbers, row = np.empty((len(at), count)), 0
-        books: list[_Book] = []
+        books: list[_CellTable] = []
         for column, cells in columns:
-            if isinstance(cells, Coded):
+            if isinstance(cells, DictionaryColumn):
                 books.append(self._book(column.name, cells))
                 if books[-1].features is None or books[-1].refuses(cells):
                     return None
@@ -171,7 +173,7 @@ class Blocks:
         squares += self.schema.intercept**2
         coded = []
         for group, names in self._groups(books):
-            codes = group.joint([cells.codes for name in names if isinstance(cells := part[name], Coded)])
+            codes = group.joint([cells.codes for name in names if isinstance(cells := part[name], DictionaryColumn)])
             squares += group.squares[codes]
             coded.append((group, codes))
         block = CodedBlock(np.ones(count), numbers, at, coded, self.schema.intercept, self.schema.dimension)
@@ -213,7 +215,7 @@ class Blocks:
             out -= self._centre[self._where[column.name], None]
         return True
 
-    def _book(self, name: str, column: Coded) -> "_Book":
+    def _book(self, name: str, column: DictionaryColumn) -> "_CellTable":
         """What there is to say about the cells of a column."""
         book = self._books.get(name)
         if book is not None and book.cells is column.cells:
@@ -226,20 +228,20 @@ class Blocks:
         self._books[name] = replace(found, cells=column.cells)
         return self._books[name]
 
-    def _signs(self, cells: NDArray[Any]) -> "_Book":
+    def _signs(self, cells: NDArray[Any]) -> "_CellTable":
         name = self.schema.label.name
         bad = _refused(lambda some: self.schema.labels({name: some}), cells)
         signs = np.zeros(len(cells))
         signs[~bad] = self.schema.labels({name: cells[~bad]})
-        return _Book(name, cells, bad, bad, signs=signs)
+        return _CellTable(name, cells, bad, bad, signs=signs)
 
-    def _features(self, name: str, cells: NDArray[Any]) -> "_Book":
+    def _features(self, name: str, cells: NDArray[Any]) -> "_CellTable":
         column, where = next(c for c in self.schema.columns if c.name == name), self._where[name]
         count, width = len(cells), where.stop - where.start
         absent = self.schema.absent(cells)
         bad = absent.copy() if column.missing in ("refuse", "drop") else np.zeros(count, dtype=bool)
         if self._centre is not None and width * count > _LARGEST_BOOK:
-            return _Book(name, cells, absent, bad)
+            return _CellTable(name, cells, absent, bad)
         bad[~bad] = _refused(lambda some: column.block(some, self.schema.absent(some)), cells[~bad])
         good = np.flatnonzero(~bad)
         index, values = column.block(cells[good], absent[good]) if good.size else (np.zeros((0, 1), int), np.zeros((0, 1)))
@@ -249,9 +251,9 @@ class Blocks:
             features = features.toarray() - self._centre[where]
         elif width * count <= _SMALL_BOOK:
             features = features.toarray()
-        return _Book(name, cells, absent, bad, Features(features, where))
+        return _CellTable(name, cells, absent, bad, Features(features, where))
 
-    def _groups(self, books: list["_Book"]) -> list[tuple[Group, list[str]]]:
+    def _groups(self, books: list["_CellTable"]) -> list[tuple[Group, list[str]]]:
         """Columns with few cells together; the same groups for the same features."""
         features = [book.features for book in books if book.features is not None]
         key = tuple(map(id, features))
@@ -296,7 +298,7 @@ class _Kept:
 
 
 @dataclass(frozen=True, eq=False)
-class _Book:
+class _CellTable:
     """What there is to say about the distinct cells of a column; the last of them is None.
 
     Attributes
@@ -328,11 +330,11 @@ class _Book:
         )
         return 8 * rows + 80 * len(self.cells)
 
-    def gone(self, column: Coded) -> NDArray[np.bool_] | None:
+    def gone(self, column: DictionaryColumn) -> NDArray[np.bool_] | None:
         """Which rows hold a missing cell; None where none does."""
         return self.absent[column.codes] if column.nulls or self.absent[:-1].any() else None
 
-    def refuses(self, column: Coded) -> bool:
+    def refuses(self, column: DictionaryColumn) -> bool:
         """Whether a bad cell is among the rows'."""
         return bool((column.nulls or self.bad[:-1].any()) and self.bad[column.codes].any())
 
@@ -363,9 +365,9 @@ def _counted_from(start: int, among: NDArray[np.int64] | None = None) -> Iterato
 
 
 def _some(table: CodedTable, rows: slice | NDArray[np.bool_]) -> CodedTable:
-    return {name: column.part(rows) if isinstance(column, Coded) else column[rows] for name, column in table.items()}
+    return {name: column.part(rows) if isinstance(column, DictionaryColumn) else column[rows] for name, column in table.items()}
 
 
 def _length(table: CodedTable) -> int:
     column = next(iter(table.values()))
-    return len(column.codes) if isinstance(column, Coded) else len(column)
+    return len(column.codes) if isinstance(column, DictionaryColumn) else len(column)

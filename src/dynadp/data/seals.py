@@ -29,7 +29,7 @@ from dynadp._files import write_bytes
 from dynadp.data.columns import Numeric, spelling
 from dynadp.data.readers import Source, source
 from dynadp.data.schema import Schema
-from dynadp.data.streaming import Coded, coded_batches, rows_at_once, streams
+from dynadp.data.streaming import DictionaryColumn, coded_batches, rows_at_once, streams
 from dynadp.errors import DataError, RecordError
 
 _BATCH = 8192  # rows looked at at once
@@ -116,7 +116,7 @@ def _batches(given: Source, numbers: list[str], texts: list[str]) -> Iterator[Ma
 
 def _floats(schema: Schema, cells: Any) -> bytes:
     """Numbers by their value, 8 bytes each; NaN for what is missing, or is refused where rows are read."""
-    if isinstance(cells, Coded):
+    if isinstance(cells, DictionaryColumn):
         return bytes(_floats_of(schema, cells.cells)[cells.codes].tobytes())
     return _floats_of(schema, cells).tobytes()
 
@@ -146,7 +146,7 @@ class _Texts:
 
     def encoded(self, cells: Any) -> bytes:
         """All cells of a batch, one after the other."""
-        if not isinstance(cells, Coded):
+        if not isinstance(cells, DictionaryColumn):
             return b"".join(self._each(cells))
         table = np.frombuffer(b"".join(self._each(cells.cells)), dtype=f"V{_WIDTH}")
         return bytes(table[cells.codes].tobytes())

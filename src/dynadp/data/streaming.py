@@ -18,7 +18,7 @@ _BUFFER = 1 << 20  # bytes read ahead in each column, instead of the whole of a 
 _MOST_ROWS = 65536  # at once: decoding gets no faster with more
 
 
-class Coded(NamedTuple):
+class DictionaryColumn(NamedTuple):
     """Cells by code: row i holds ``cells[codes[i]]``; the last of the cells is None, for nulls.
 
     The same ``cells`` object from one batch to the next means the same cells.
@@ -28,12 +28,12 @@ class Coded(NamedTuple):
     cells: NDArray[Any]
     nulls: bool  # whether a row may hold the last of them
 
-    def part(self, rows: slice | NDArray[np.bool_]) -> "Coded":
+    def part(self, rows: slice | NDArray[np.bool_]) -> "DictionaryColumn":
         """Some of the rows."""
-        return Coded(self.codes[rows], self.cells, self.nulls)
+        return DictionaryColumn(self.codes[rows], self.cells, self.nulls)
 
 
-CodedColumn = Coded | NDArray[np.float64]
+CodedColumn = DictionaryColumn | NDArray[np.float64]
 CodedTable = dict[str, CodedColumn]
 
 
@@ -164,7 +164,7 @@ class _Distinct:
         self._last: Any = None
         self._cells = np.empty(0, dtype=object)
 
-    def __call__(self, column: Any) -> Coded:
+    def __call__(self, column: Any) -> DictionaryColumn:
         column = column if hasattr(column, "dictionary") else column.dictionary_encode()
         values = column.dictionary
         if self._last is None or not values.equals(self._last):
@@ -173,4 +173,4 @@ class _Distinct:
         codes, nulls = column.indices, bool(column.indices.null_count)
         if nulls:
             codes = codes.cast("int64").fill_null(len(values))
-        return Coded(codes.to_numpy(zero_copy_only=False), self._cells, nulls)
+        return DictionaryColumn(codes.to_numpy(zero_copy_only=False), self._cells, nulls)

@@ -34,7 +34,7 @@ class Grid(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rules:
+class AcceptanceRules:
     """What a node believes.
 
     Attributes
@@ -66,7 +66,7 @@ class Rules:
             raise Rejected("of another run")
         if letter.config != self.config:
             raise Rejected("of another configuration")
-        if letter.author != via and not (for_all(letter.kind, letter.round) and via in self.neighbours):
+        if letter.author != via and not (is_broadcast(letter.kind, letter.round) and via in self.neighbours):
             raise Rejected(f"under the name of {via}, but signed by {letter.author}")
         if letter.author == via and via not in self.neighbours:
             raise Rejected("from a node that is no neighbour")
@@ -93,12 +93,12 @@ class Rules:
             raise Rejected("off the public grid")
 
 
-def for_all(kind: Kind, n: int) -> bool:
+def is_broadcast(kind: Kind, n: int) -> bool:
     """Whether all nodes need this letter, so that neighbours hand it on: centring (round 0) and means."""
     return kind == "mean" or (kind == "message" and n == 0)
 
 
-class Post:
+class Inbox:
     """Letters of one run at one node; any thread may use it.
 
     Attributes
@@ -109,7 +109,7 @@ class Post:
         How many letters were refused, by reason.
     """
 
-    def __init__(self, path: str | Path, rules: Rules, key: Signer) -> None:
+    def __init__(self, path: str | Path, rules: AcceptanceRules, key: Signer) -> None:
         self.path, self.rules, self.key = Path(path), rules, key
         self.changed, self.rejected = Condition(), Counter[str]()
         self._here: dict[tuple[Kind, int], set[str]] = {}  # whose letters are in the file

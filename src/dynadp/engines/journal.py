@@ -9,7 +9,7 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp._files import write_bytes
-from dynadp.consensus.journal import Messages, Outbox
+from dynadp.consensus.journal import Journal, Messages
 from dynadp.data.seals import Seal
 from dynadp.errors import BudgetRefused, DeclarationError, RecordError
 from dynadp.privacy.events import Event
@@ -21,7 +21,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-class Books(Outbox):
+class LedgerJournal(Journal):
     """The ledgers of all nodes of one run: the whole plan is reserved first, and a message is entered before it is sent.
 
     Parameters
@@ -141,7 +141,7 @@ class Books(Outbox):
         return None if content is None else np.frombuffer(content, "<f8").astype(float)
 
 
-class MessageFolder(Outbox):
+class FolderJournal(Journal):
     """Messages of a simulation in a folder, one file a round: nothing is spent, but nothing needs to be computed again.
 
     Parameters

@@ -1,6 +1,6 @@
 """One node's part in a run, whatever carries its letters: publish my message of round n; give me my neighbours'.
 
-:func:`take_part` is a generator that knows no sockets: it publishes through a function and yields a :class:`Want` whenever it
+:func:`node_rounds` is a generator that knows no sockets: it publishes through a function and yields a :class:`Awaiting` whenever it
 needs letters of others. An engine resumes it when the node's post office holds them, or never; a node that is started again
 takes the same path from its entered messages and its letters, and sends the same bytes.
 
@@ -17,18 +17,18 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp.consensus import admm
-from dynadp.consensus.journal import Outbox
+from dynadp.consensus.journal import Journal
 from dynadp.consensus.outputs import Output
-from dynadp.consensus.releases import Releases, Sender, nowhere
-from dynadp.consensus.steps import Steps
+from dynadp.consensus.releases import ReleasePlan, Releaser, nowhere
+from dynadp.consensus.steps import LocalSolver
 from dynadp.consensus.topology import Topology
 from dynadp.data.schema import Schema
 from dynadp.data.seals import same_rows
-from dynadp.engines.inbox import Grid, Post
+from dynadp.engines.inbox import Grid, Inbox
 from dynadp.engines.letters import Kind
-from dynadp.engines.progress import Round
+from dynadp.engines.progress import RoundProgress
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import Perturbation
+from dynadp.mechanisms.base import Mechanism
 from dynadp.mechanisms.centring import centre_of, centring_grid, private_centre
 from dynadp.mechanisms.entropy import Draws
 from dynadp.problem.losses import Loss
@@ -39,7 +39,7 @@ from dynadp.problem.streamed import local_problem, local_shard
 Publish = Callable[[bytes, Kind, int], None]
 
 
-class Want(NamedTuple):
+class Awaiting(NamedTuple):
     """Letters that a node waits for."""
 
     kind: Kind
@@ -48,7 +48,7 @@ class Want(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class NodeRun:
     """What is public about a run, seen from one node.
 
     Attributes
@@ -71,7 +71,7 @@ class Part:
     topology: Topology = field(repr=False)
     schema: Schema = field(repr=False)
     counts: Array = field(repr=False)
-    mechanism: Perturbation
+    mechanism: Mechanism
     loss: Loss
     regularizer: Regularizer
     C: float
@@ -102,12 +102,12 @@ class Part:
         return tuple(self.topology.nodes[j] for j in self.topology.neighbours(self.index) if j != self.index)
 
     @cached_property
-    def releases(self) -> Releases:
+    def releases(self) -> ReleasePlan:
         """The public numbers of all nodes' releases."""
         C = shares(self.C, self.counts, self.weights)
         terms = Terms(self.counts, self.schema.dimension, self.loss, self.regularizer, C, self.rho)
         start = np.zeros((len(self.counts), 1, self.schema.dimension))
-        return Releases.plan(terms, self.topology, np.array([self.eta]), self.mechanism, self.alpha[:, None], start)
+        return ReleasePlan.plan(terms, self.topology, np.array([self.eta]), self.mechanism, self.alpha[:, None], start)
 
     def grids(self) -> dict[tuple[str, Kind, int], Grid]:
         """Where every vector that may be sent to this node lies."""
@@ -129,7 +129,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class NodeResult:
     """What a node takes home.
 
     Attributes
@@ -144,18 +144,18 @@ class Outcome:
     vector: Array = field(repr=False)
 
 
-def take_part(
-    part: Part,
+def node_rounds(
+    part: NodeRun,
     rows: Any,
-    post: Post,
+    post: Inbox,
     publish: Publish,
-    outbox: Outbox,
+    outbox: Journal,
     draws: Draws,
     *,
-    note: Callable[[Round], None] = lambda entry: None,
+    note: Callable[[RoundProgress], None] = lambda entry: None,
     at: Callable[[str], None] = nowhere,
     storage: Any = "auto",
-) -> Generator[Want, None, Outcome]:
+) -> Generator[Awaiting, None, NodeResult]:
     """Algorithms 2 and 3 at one node: yields what it waits for, returns what it takes home.
 
     Parameters
@@ -181,7 +181,7 @@ def take_part(
     """
     me, nodes, p = part.me, part.topology.nodes, part.index
 
-    def exchange(kind: Kind, n: int, V: Array, authors: tuple[str, ...]) -> Generator[Want, None, dict[str, Array]]:
+    def exchange(kind: Kind, n: int, V: Array, authors: tuple[str, ...]) -> Generator[Awaiting, None, dict[str, Array]]:
         new = bool(post.missing(kind, n, (me,)))
         data = post.letter(kind, n, np.asarray(V, "<f8").tobytes())
         at("kept")
@@ -191,7 +191,7 @@ def take_part(
             publish(data, kind, n)
             at("published")
         if missing:
-            yield Want(kind, n, others)
+            yield Awaiting(kind, n, others)
         at("received")
         return {author: V if author == me else post.values(author, kind, n) for author in authors}
 
@@ -213,8 +213,8 @@ def take_part(
     held = local_shard(schema, rows, me, rows=int(part.counts[p]))  # noise is for C/B_p: another B_p would break it
     problem = local_problem([held], part.loss, part.regularizer, releases.public.C, part.rho, storage=storage)
     V = np.zeros((1, 1, problem.dimension))
-    steps = Steps(problem, degrees, eta, releases.public.gamma, V, releases.aim, private=True)
-    sender = Sender(releases, steps, draws, outbox, at=at)
+    steps = LocalSolver(problem, degrees, eta, releases.public.gamma, V, releases.aim, private=True)
+    sender = Releaser(releases, steps, draws, outbox, at=at)
     state = admm.begin(V, V, degrees)
     tail, others = np.zeros_like(V), np.zeros_like(V)
     for n in range(1, part.rounds + 1):
@@ -224,7 +224,7 @@ def take_part(
         after = admm.receive(state, V, neighbours, degrees, eta)
         if n > part.rounds // 2:
             tail, others = tail + V, others + neighbours
-        note(Round.of(n, V, neighbours, state, after, degrees, eta))
+        note(RoundProgress.of(n, V, neighbours, state, after, degrees, eta))
         state = steps.next_state(state, after, g)
     half = part.rounds - part.rounds // 2
     own = (tail / half)[0, 0]
@@ -239,7 +239,7 @@ def take_part(
         vector = np.array([means[node] for node in nodes]).mean(axis=0)
     outbox.close("finished")
     at("closed")
-    return Outcome(schema, np.asarray(vector))
+    return NodeResult(schema, np.asarray(vector))
 
 
 def differences(mine: Any, theirs: Any, place: str = "") -> list[str]:

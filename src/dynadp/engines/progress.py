@@ -7,7 +7,7 @@ from dynadp.consensus import admm
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundProgress:
     """What a round left behind, from messages only.
 
     Attributes
@@ -30,7 +30,7 @@ class Round:
     @classmethod
     def of(
         cls, n: int, V: Array, neighbours: Array, before: admm.State, after: admm.State, degrees: Array, eta: Array
-    ) -> "Round":
+    ) -> "RoundProgress":
         """From the messages of round n and the states around it."""
         mean = neighbours / namespace(V).maximum(degrees, 1)[:, None, None]
         apart = (V - mean) * (degrees > 0)[:, None, None]

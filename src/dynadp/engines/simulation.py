@@ -10,17 +10,17 @@ from numpy.typing import ArrayLike
 from dynadp._arrays import Array, host, namespace, on, to_device
 from dynadp.consensus import admm
 from dynadp.consensus.acceleration import MORE, Acceleration, Accelerator
-from dynadp.consensus.journal import Outbox
+from dynadp.consensus.journal import Journal
 from dynadp.consensus.outputs import Output
-from dynadp.consensus.releases import Releases, Sender
+from dynadp.consensus.releases import ReleasePlan, Releaser
 from dynadp.consensus.residuals import Certificate, Residuals
-from dynadp.consensus.steps import Steps
+from dynadp.consensus.steps import LocalSolver
 from dynadp.consensus.topology import Topology
 from dynadp.data.schema import Shard, check_shards
-from dynadp.engines.progress import Round
+from dynadp.engines.progress import RoundProgress
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import Calibration, NoPerturbation, Perturbation
-from dynadp.mechanisms.entropy import Draws, System
+from dynadp.mechanisms.base import Mechanism, NoProtection, RoundNoise
+from dynadp.mechanisms.entropy import Draws, SystemEntropy
 from dynadp.privacy.events import Event
 from dynadp.privacy.schedules import Schedule, constant
 from dynadp.problem.losses import Logistic, Loss, check_loss
@@ -58,12 +58,12 @@ class Run:
     """
 
     V: Array = field(repr=False)
-    rounds: tuple[Round, ...] = field(repr=False)
+    rounds: tuple[RoundProgress, ...] = field(repr=False)
     state: admm.State = field(repr=False)
     tail: Array = field(repr=False)
     topology: Topology = field(repr=False)
     alpha: Array = field(repr=False)
-    releases: Releases = field(repr=False)
+    releases: ReleasePlan = field(repr=False)
     seeded: bool
     certificate: Certificate | None = field(repr=False)
     stopped: bool
@@ -106,7 +106,7 @@ class Run:
         return tuple(event for k in given for event in self.releases.events(k, seeded=self.seeded))
 
     @property
-    def calibrations(self) -> tuple[Calibration, ...]:
+    def calibrations(self) -> tuple[RoundNoise, ...]:
         """Public numbers of each round; none without a mechanism."""
         return self.releases.calibrations if self.releases.private else ()
 
@@ -148,15 +148,15 @@ def simulate(
     replicas: int = 1,
     gamma: float | None = None,
     start: ArrayLike | None = None,
-    mechanism: Perturbation | None = None,
+    mechanism: Mechanism | None = None,
     schedule: Schedule | float | Sequence[Schedule | float] | None = None,
     draws: Draws | None = None,
     linear: Callable[[int], Array] | None = None,
     acceleration: Acceleration | None = None,
     storage: Storage = "auto",
     device: str = "cpu",
-    books: Outbox | None = None,
-    on_round: Callable[[Round, Array], None] | None = None,
+    books: Journal | None = None,
+    on_round: Callable[[RoundProgress, Array], None] | None = None,
 ) -> Run:
     """Run Algorithm 1, 2 or 3 over the network.
 
@@ -182,7 +182,7 @@ def simulate(
         all are counted (:meth:`Run.events`).
     gamma
         Public bound on every local gradient, part of the calibration; by default
-        :meth:`~dynadp.consensus.releases.Releases.plan` finds it.
+        :meth:`~dynadp.consensus.releases.ReleasePlan.plan` finds it.
     start
         V(0), public: d numbers, or anything that broadcasts to P x K x d; zero by default.
     mechanism
@@ -244,18 +244,18 @@ def simulate(
         ) from None
     if not np.isfinite(V).all():
         raise DeclarationError("start holds NaN or infinite values; V(0) must be a finite public vector")
-    mechanism = mechanism or NoPerturbation()
+    mechanism = mechanism or NoProtection()
     alpha = _alphas(mechanism, schedule, topology.nodes, rounds, replicas)
-    if linear is not None and not isinstance(mechanism, NoPerturbation):
+    if linear is not None and not isinstance(mechanism, NoProtection):
         raise DeclarationError("linear is for Algorithm 1 only: no gamma of a private run covers it")
-    if acceleration is not None and not isinstance(mechanism, NoPerturbation):
+    if acceleration is not None and not isinstance(mechanism, NoProtection):
         raise DeclarationError("acceleration is for Algorithm 1 only: it would change what a private run releases")
-    releases = Releases.plan(problem, topology, penalties, mechanism, alpha, V, gamma)
+    releases = ReleasePlan.plan(problem, topology, penalties, mechanism, alpha, V, gamma)
     degrees, eta_, bound, f = (to_device(v, device) for v in (topology.degrees, penalties, releases.public.gamma, V.copy()))
     work = problem, degrees, eta_, bound, f
     aim = None if device == "cuda" else releases.aim  # on a GPU a solve is as long as its slowest replica
-    steps = Steps(*work, aim, releases.private) if acceleration is None else Accelerator(acceleration, *work)
-    return _rounds(alpha, topology, steps, Sender(releases, steps, draws or System(), books, linear), on_round)
+    steps = LocalSolver(*work, aim, releases.private) if acceleration is None else Accelerator(acceleration, *work)
+    return _rounds(alpha, topology, steps, Releaser(releases, steps, draws or SystemEntropy(), books, linear), on_round)
 
 
 def _dense(shard: Shard | StreamedShard) -> Array:
@@ -273,11 +273,15 @@ def neighbour_sums(topology: Topology, V: Array) -> Array:
 
 
 def _rounds(
-    alpha: Array, topology: Topology, steps: Steps, sender: Sender, on_round: Callable[[Round, Array], None] | None
+    alpha: Array,
+    topology: Topology,
+    steps: LocalSolver,
+    sender: Releaser,
+    on_round: Callable[[RoundProgress, Array], None] | None,
 ) -> Run:
     degrees, rounds, releases = steps.degrees, alpha.shape[-1], sender.releases
     mechanism = releases.mechanism
-    log: list[Round] = []
+    log: list[RoundProgress] = []
     V, stopped = steps.f, False
     tail = namespace(V).zeros_like(V)
     state = admm.begin(V, neighbour_sums(topology, V), degrees)
@@ -292,7 +296,7 @@ def _rounds(
             tail += V
         residuals = partial(Residuals.of, V, neighbours, state, after, degrees, steps.eta)
         told = after if pull is None else admm.receive(seen, V, neighbours, degrees, steps.eta)
-        log.append(Round.of(n, V, neighbours, seen, told, degrees, steps.eta))
+        log.append(RoundProgress.of(n, V, neighbours, seen, told, degrees, steps.eta))
         seen = told
         if on_round:
             shown = host(V).view()
@@ -323,14 +327,14 @@ def _rounds(
 
 
 def _alphas(
-    mechanism: Perturbation,
+    mechanism: Mechanism,
     schedule: Schedule | float | Sequence[Schedule | float] | None,
     nodes: Sequence[str],
     rounds: int,
     replicas: int,
 ) -> Array:
     """alpha_p(n), P x K x T; NaN without a mechanism, so that nobody takes it for a number."""
-    if isinstance(mechanism, NoPerturbation):
+    if isinstance(mechanism, NoProtection):
         if schedule is not None:
             raise DeclarationError("a schedule was given but no mechanism; give mechanism = Dual() or Primal()")
         return np.full((len(nodes), replicas, rounds), np.nan)

@@ -24,13 +24,13 @@ from dynadp._arrays import Array
 from dynadp.consensus.acceleration import Acceleration
 from dynadp.data.readers import no_query
 from dynadp.data.schema import Schema, Shard
-from dynadp.engines.journal import Books
+from dynadp.engines.journal import LedgerJournal
 from dynadp.errors import DataError, DeclarationError
 from dynadp.estimators import saved
 from dynadp.estimators.inputs import bounded, classified, joined, lengths, placed, taken
 from dynadp.estimators.one_vs_rest import shared, solve, spent
 from dynadp.mechanisms.centring import private_centre
-from dynadp.mechanisms.entropy import Draws, Keyed, System
+from dynadp.mechanisms.entropy import Draws, SeededEntropy, SystemEntropy
 from dynadp.planning.planner import MECHANISMS, Constants, Plan, plan
 from dynadp.privacy.accountant import check_delta, network
 from dynadp.privacy.events import Event
@@ -421,10 +421,10 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _draws(self) -> Draws:
         seed = self.random_state
         if seed is None:
-            return System()
-        return Keyed(int(seed.randint(2**31 - 1)) if isinstance(seed, np.random.RandomState) else seed)
+            return SystemEntropy()
+        return SeededEntropy(int(seed.randint(2**31 - 1)) if isinstance(seed, np.random.RandomState) else seed)
 
-    def _books(self, stack: ExitStack) -> Books | None:
+    def _books(self, stack: ExitStack) -> LedgerJournal | None:
         """The nodes' ledgers, open until the fit is over."""
         if self.ledger is None:
             return None
@@ -436,9 +436,11 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         else:
             raise DeclarationError(f"no ledger for {', '.join(sorted(set(nodes) - set(self.ledger)))}; every node needs one")
         ledgers = {p: stack.enter_context(Ledger.open(paths[p])) for p in nodes}
-        return Books(ledgers, f"fit-{secrets.token_hex(8)}", dataset=f"rows given to {who}.fit", who=who)
+        return LedgerJournal(ledgers, f"fit-{secrets.token_hex(8)}", dataset=f"rows given to {who}.fit", who=who)
 
-    def _centre(self, X: Mapping[str, Any], owner: NDArray[np.intp], draws: Draws, books: Books | None) -> Sequence[Event]:
+    def _centre(
+        self, X: Mapping[str, Any], owner: NDArray[np.intp], draws: Draws, books: LedgerJournal | None
+    ) -> Sequence[Event]:
         """The private centring round, where the plan has one."""
         assert self.schema is not None
         self.schema_ = self.schema
@@ -474,7 +476,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return {**figures, "statement": words, **rests}
 
 
-def _given_up(books: Books, kind: Any, *_: object) -> None:
+def _given_up(books: LedgerJournal, kind: Any, *_: object) -> None:
     """A fit that failed cannot go on: what it reserved and did not spend is free again."""
     if kind is not None and books.begun:
         books.close("stopped")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynadp._arrays import Array, Rows
-from dynadp.consensus.journal import Messages, Outbox
+from dynadp.consensus.journal import Journal, Messages
 from dynadp.consensus.topology import Topology
 from dynadp.data.schema import Shard
 from dynadp.engines.simulation import Run, simulate
@@ -36,7 +36,7 @@ def solve(
     rounds: int,
     start: Array,
     draws: Draws,
-    books: Outbox | None,
+    books: Journal | None,
     **how: Any,
 ) -> list[Run]:
     """One run for two classes (the second is +1), or one for each of several; problem k's round n is round k T + n of all.
@@ -84,10 +84,10 @@ class _Later:
         return self.draws.generator(purpose, node, round_ + self.offset, replica)
 
 
-class _Part(Outbox):
+class _Part(Journal):
     """Problem k of K in the books of all."""
 
-    def __init__(self, whole: Outbox, k: int, problems: int, rounds: int) -> None:
+    def __init__(self, whole: Journal, k: int, problems: int, rounds: int) -> None:
         self.whole, self.k, self.problems, self.rounds = whole, k, problems, rounds
 
     def _moved(self, events: Sequence[Event], k: int) -> list[Event]:

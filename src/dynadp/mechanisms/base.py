@@ -1,6 +1,6 @@
 """Dual and primal variable perturbation, corrected (paper, Algorithms 2 and 3; maths.md 3, 4, 6).
 
-A mechanism turns public numbers and alpha_p(n) into a :class:`Calibration`; the calibration says what is added to the local
+A mechanism turns public numbers and alpha_p(n) into a :class:`RoundNoise`; the calibration says what is added to the local
 problem, what is added to its certified minimiser, how the result is rounded, and which events that costs. Rows never enter.
 Arrays are P x K: every node and every replica has its own.
 """
@@ -25,7 +25,7 @@ BALL = 8.0  # times the mean length of noise for the largest gamma, twice the us
 
 
 @dataclass(frozen=True)
-class Public:
+class PublicNumbers:
     """All that a calibration may look at.
 
     Attributes
@@ -75,13 +75,13 @@ class Public:
         loss: Loss,
         rounds: int | None = None,
         start: float = 0.0,
-    ) -> "Public":
+    ) -> "PublicNumbers":
         """With the constants of the loss; C may be one number for all nodes."""
         each = np.broadcast_to(np.asarray(C, dtype=float), np.shape(counts))
         at_zero = float(loss.value(np.zeros(1))[0])
         return cls(counts, degrees, dimension, each, rho, eta, gamma, loss.c1, at_zero, rounds, start)
 
-    def some(self, nodes: slice) -> "Public":
+    def some(self, nodes: slice) -> "PublicNumbers":
         """Of some nodes alone."""
         own = {name: getattr(self, name)[nodes] for name in ("counts", "degrees", "C", "gamma")}
         return replace(self, **own)
@@ -118,7 +118,7 @@ ARRAYS = ("phi", "inner", "outer", "step", "radius", "delta")
 
 
 @dataclass(frozen=True)
-class Calibration:
+class RoundNoise:
     """One round's numbers, each P x K; all public.
 
     Attributes
@@ -145,7 +145,7 @@ class Calibration:
     delta: Array
     losses: dict[str, Array] = field(repr=False)
 
-    def some(self, nodes: slice) -> "Calibration":
+    def some(self, nodes: slice) -> "RoundNoise":
         """Of some nodes alone."""
         own = {name: v[nodes] for name in ARRAYS if (v := getattr(self, name)) is not None}
         return self.changed(**own, losses={name: values[nodes] for name, values in self.losses.items()})
@@ -157,7 +157,7 @@ class Calibration:
             object.__setattr__(out, name, number)
         return out
 
-    def inner_noise(self, public: Public, draws: Draws, nodes: Sequence[str], n: int) -> Array | None:
+    def inner_noise(self, public: PublicNumbers, draws: Draws, nodes: Sequence[str], n: int) -> Array | None:
         """(C/B_p) e, e ~ exp(-zeta ||e||): the linear term of Algorithm 2, P x K x d."""
         if self.inner is None:
             return None
@@ -186,7 +186,7 @@ class Calibration:
         return tuple(out)
 
 
-class Perturbation(ABC):
+class Mechanism(ABC):
     """How messages are protected.
 
     ``steady`` says that, with ``own`` = ``public``, :meth:`calibrate` looks at alpha alone and not at the round before, so that
@@ -202,27 +202,27 @@ class Perturbation(ABC):
         if "calibrate" in vars(cls) and "steady" not in vars(cls):
             cls.steady = False
 
-    def allowance(self, public: Public) -> Array:
+    def allowance(self, public: PublicNumbers) -> Array:
         """The largest gamma of each node, P x 1: there the noise for the solver's error is as long as that for rows."""
         return public.weight
 
-    def inflation(self, public: Public) -> Array:
+    def inflation(self, public: PublicNumbers) -> Array:
         """How much longer noise is on average than with gamma = 0, P x 1."""
         return 1 + public.gamma / self.allowance(public)
 
     @abstractmethod
-    def calibrate(self, public: Public, alpha: Array, before: Calibration | None = None) -> Calibration:
+    def calibrate(self, public: PublicNumbers, alpha: Array, before: RoundNoise | None = None) -> RoundNoise:
         """The numbers of one round whose releases may each lose alpha (P x K), after the round ``before``."""
 
-    def plan(self, public: Public, alpha: Array) -> tuple[Calibration, ...]:
+    def plan(self, public: PublicNumbers, alpha: Array) -> tuple[RoundNoise, ...]:
         """The numbers of all rounds (alpha is P x K x T) and of a final release: public, and known before round 1."""
-        rounds: list[Calibration] = []
+        rounds: list[RoundNoise] = []
         for n in range(alpha.shape[-1]):
             if n and self.steady and self.own == "public" and np.array_equal(alpha[..., n], alpha[..., n - 1]):
                 rounds.append(rounds[-1])
             else:
                 made = self.calibrate(public, alpha[..., n], rounds[-1] if rounds else None)
-                if not isinstance(made, Calibration):
+                if not isinstance(made, RoundNoise):
                     raise DeclarationError(
                         f"{type(self).__name__}, round {n + 1}: calibrate gave a {type(made).__name__}; expected a Calibration "
                         "of dynadp.mechanisms.base, or of a class of yours that inherits it"
@@ -239,19 +239,19 @@ class Perturbation(ABC):
 
 
 @dataclass(frozen=True)
-class NoPerturbation(Perturbation):
+class NoProtection(Mechanism):
     """V = g: Algorithm 1. Messages reveal rows."""
 
     name: ClassVar[str] = "none"
 
-    def calibrate(self, public: Public, alpha: Array, before: Calibration | None = None) -> Calibration:
+    def calibrate(self, public: PublicNumbers, alpha: Array, before: RoundNoise | None = None) -> RoundNoise:
         """No noise, no cost, no protection."""
         zero = np.zeros(alpha.shape)
-        return Calibration(zero, None, None, zero, zero, zero, {})
+        return RoundNoise(zero, None, None, zero, zero, zero, {})
 
 
 @dataclass(frozen=True)
-class Dual(Perturbation):
+class Dual(Mechanism):
     """Algorithm 2, corrected: zeta = (alpha' - abar)/2, abar = ln(1 + c1/(a (rho + Phi + 2 eta N_p))), a = B_p/C.
 
     alpha is the release's total loss; alpha' = alpha - alpha2 and alpha2 = ``slack`` alpha pays for the solver's inexactness:
@@ -283,15 +283,15 @@ class Dual(Perturbation):
         if self.F is not None and not (np.isfinite(self.F) and self.F > 0):
             raise DeclarationError(f"F is {self.F!r}; expected a finite number above 0")
 
-    def allowance(self, public: Public) -> Array:
+    def allowance(self, public: PublicNumbers) -> Array:
         """``slack`` C/B_p: z is 2 gamma d/(alpha2 Lam) long on average, e moves f by (C/B_p) d/(zeta Lam), 2 zeta <= alpha."""
         return self.slack * public.weight
 
-    def inflation(self, public: Public) -> Array:
+    def inflation(self, public: PublicNumbers) -> Array:
         """sqrt(1 + (gamma/allowance)^2), as z is independent of e."""
         return np.hypot(1, public.gamma / self.allowance(public))
 
-    def calibrate(self, public: Public, alpha: Array, before: Calibration | None = None) -> Calibration:
+    def calibrate(self, public: PublicNumbers, alpha: Array, before: RoundNoise | None = None) -> RoundNoise:
         """Phi, zeta and zeta2 of one round."""
         alpha2 = self.slack * alpha
         rest = alpha - alpha2  # alpha'
@@ -315,11 +315,11 @@ class Dual(Perturbation):
         step = grid_step(scale)
         ball = _ball(public, public.dimension * (public.weight / (zeta * Lam) + 1 / outer), step)
         losses = {"abar": abar, "ah": 2 * zeta, "slack": alpha2}
-        return Calibration(phi, zeta, outer, step, ball, 2 * public.gamma / Lam, losses)
+        return RoundNoise(phi, zeta, outer, step, ball, 2 * public.gamma / Lam, losses)
 
 
 @dataclass(frozen=True)
-class Primal(Perturbation):
+class Primal(Mechanism):
     """Algorithm 3, corrected: V_p(n) = Round(g + e), e l2-Laplace with zeta = alpha/Delta(n).
 
     Attributes
@@ -344,11 +344,11 @@ class Primal(Perturbation):
         if self.final is not None and not (np.isfinite(self.final) and self.final > 0):
             raise DeclarationError(f"final is {self.final!r}; expected the alpha of one more release, a number above 0")
 
-    def allowance(self, public: Public) -> Array:
+    def allowance(self, public: PublicNumbers) -> Array:
         """C/B_p, as 2 gamma stands beside 2C/B in Delta; less where a final release has its own rule."""
         return public.weight if self.final is None else Dual().allowance(public)
 
-    def calibrate(self, public: Public, alpha: Array, before: Calibration | None = None) -> Calibration:
+    def calibrate(self, public: PublicNumbers, alpha: Array, before: RoundNoise | None = None) -> RoundNoise:
         """Delta and zeta of one round."""
         moved = 2 * public.weight + 2 * public.gamma
         if self.own == "paper" and before is not None:
@@ -358,10 +358,10 @@ class Primal(Perturbation):
         scale = np.sqrt(public.dimension + 1) / zeta
         step = grid_step(scale)
         ball = _ball(public, public.dimension / zeta, step)
-        return Calibration(np.zeros(alpha.shape), None, zeta, step, ball, delta, {"primal": alpha})
+        return RoundNoise(np.zeros(alpha.shape), None, zeta, step, ball, delta, {"primal": alpha})
 
 
-def _ball(public: Public, noise: Array, step: Array) -> Array:
+def _ball(public: PublicNumbers, noise: Array, step: Array) -> Array:
     """||V(0)|| + 2 travel + BALL noise: twice as far as vectors should come, and room for noise. Neighbours accept no more.
 
     Never past 2^50 steps, so that every point of the grid within is exact in float64.

@@ -1,6 +1,6 @@
 """Randomness as an explicit argument, l2-Laplace vectors, and the public ball and grid of messages (maths.md 7).
 
-:class:`System` draws from the operating system's entropy: what production uses. :class:`Keyed` gives seeded draws, for
+:class:`SystemEntropy` draws from the operating system's entropy: what production uses. :class:`SeededEntropy` gives seeded draws, for
 simulations and tests only: whoever knows the seed knows every draw, so a run that uses it protects nobody and its record says
 so.
 """
@@ -26,7 +26,7 @@ class Draws(Protocol):
         """A generator for this purpose, node, round and replica."""
 
 
-class System:
+class SystemEntropy:
     """Fresh draws from the operating system's entropy; no draw can be had a second time.
 
     Every generator is a ChaCha20 stream (20 rounds) under a new 256-bit key from ``secrets``, kept nowhere else.
@@ -41,7 +41,7 @@ class System:
         return np.random.Generator(ChaCha(key=secrets.randbits(256), rounds=20))
 
 
-class Keyed:
+class SeededEntropy:
     """A stream of draws that is a pure function of (seed, purpose, node, round, replica).
 
     Stacked, single-node, networked and resumed runs therefore see the same draws, in whatever order they ask. Each
@@ -66,12 +66,12 @@ class Keyed:
         return np.random.Generator(np.random.Philox(key=key.astype(np.uint64), counter=counter))
 
 
-def drawn(seed: int | None) -> System | Keyed:
+def drawn(seed: int | None) -> SystemEntropy | SeededEntropy:
     """Where noise comes from: the operating system, or a seed, which protects nobody."""
-    return System() if seed is None else Keyed(seed)
+    return SystemEntropy() if seed is None else SeededEntropy(seed)
 
 
-class InTurn:
+class OrderedDraws:
     """One generator for all purposes, nodes, rounds and replicas: what is drawn depends on the order of asking.
 
     Laws are those of any other source, and nothing is drawn twice, at a fifth of the cost; for audits and attacks alone, whose
@@ -93,16 +93,16 @@ class InTurn:
         return self._generator
 
 
-class Sweep:
+class BatchedDraws:
     """Seeded draws for all nodes and replicas of a round at once, a pure function of (seed, purpose, round), on any device.
 
-    For sweeps of many replicas, where a stream for each of them (:class:`Keyed`) would take longer than the solves.
+    For sweeps of many replicas, where a stream for each of them (:class:`SeededEntropy`) would take longer than the solves.
     """
 
     seeded = True
 
     def __init__(self, seed: int, device: str = "cpu") -> None:
-        self.seed, self.device = Keyed(seed).seed, device
+        self.seed, self.device = SeededEntropy(seed).seed, device
 
     def vectors(self, purpose: str, nodes: int, round_: int, replicas: int, dimension: int) -> Array:
         """l2-Laplace vectors with zeta = 1, P x K x d."""
@@ -112,8 +112,8 @@ class Sweep:
         return direction * (radius / norm(direction))[..., None]
 
     def generator(self, purpose: str, node: str, round_: int, replica: int = 0) -> np.random.Generator:
-        """As :class:`Keyed`, for the few draws that are not vectors."""
-        return Keyed(self.seed).generator(purpose, node, round_, replica)
+        """As :class:`SeededEntropy`, for the few draws that are not vectors."""
+        return SeededEntropy(self.seed).generator(purpose, node, round_, replica)
 
     def _generator(self, purpose: str, round_: int) -> Any:
         name = canonical_json([self.seed, purpose, round_]).encode()
@@ -130,7 +130,7 @@ def l2_laplace(draws: Draws, purpose: str, nodes: Sequence[str], round_: int, re
 
     The radius has shape d, not 1: an exponential radius would put too little mass far out and is not private.
     """
-    if isinstance(draws, Sweep):
+    if isinstance(draws, BatchedDraws):
         return draws.vectors(purpose, len(nodes), round_, replicas, dimension)
     out = np.empty((len(nodes), replicas, dimension))
     for p, node in enumerate(nodes):

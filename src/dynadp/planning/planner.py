@@ -16,10 +16,10 @@ from scipy.special import log_ndtr, ndtr
 
 from dynadp._arrays import Array
 from dynadp.consensus.outputs import Output
-from dynadp.consensus.releases import Releases
+from dynadp.consensus.releases import ReleasePlan
 from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import Dual, Perturbation, Primal, Public
+from dynadp.mechanisms.base import Dual, Mechanism, Primal, PublicNumbers
 from dynadp.privacy.accountant import Total, check_delta, check_epsilon, network, up
 from dynadp.privacy.events import Event, L2Laplace
 from dynadp.privacy.inverse import calibrate
@@ -28,7 +28,7 @@ from dynadp.problem.losses import Logistic, Loss, check_loss
 from dynadp.problem.objective import Terms, Weights, shares
 from dynadp.problem.regularizers import Regularizer, SquaredL2, check_regularizer
 
-MECHANISMS: dict[str, Perturbation] = {"primal": Primal(), "dual": Dual()}
+MECHANISMS: dict[str, Mechanism] = {"primal": Primal(), "dual": Dual()}
 C = 1.0  # only C/q counts
 _ROUNDING = 1e-9  # by which libraries may differ in what they compute for the same plan
 
@@ -84,7 +84,7 @@ class Plan:
         What weighs the same: every row, or every node (:func:`~dynadp.problem.objective.shares`).
     """
 
-    mechanism: Perturbation
+    mechanism: Mechanism
     loss: Loss
     C: float
     rho: float
@@ -222,7 +222,7 @@ def plan(
 
 def releases_of(
     chosen: Plan, counts: Sequence[float], topology: Topology, dimension: int, start: ArrayLike | None = None
-) -> Releases:
+) -> ReleasePlan:
     """The public numbers of all releases of a plan; refused where no gamma covers what neighbours may send."""
     check_loss(chosen.loss)
     check_regularizer(chosen.regularizer)
@@ -230,7 +230,7 @@ def releases_of(
     terms = Terms(B, dimension, chosen.loss, chosen.regularizer, shares(chosen.C, B, chosen.weights), chosen.rho)
     alpha = chosen.schedule(topology.nodes).table(topology.nodes, chosen.rounds)[:, None]
     first = np.broadcast_to(np.zeros(1) if start is None else np.asarray(start, dtype=float), (len(B), 1, dimension))
-    return Releases.plan(terms, topology, np.array([chosen.eta]), chosen.mechanism, alpha, first)
+    return ReleasePlan.plan(terms, topology, np.array([chosen.eta]), chosen.mechanism, alpha, first)
 
 
 def priced(chosen: Plan, counts: Sequence[float], topology: Topology, dimension: int) -> Plan:
@@ -242,8 +242,8 @@ def priced(chosen: Plan, counts: Sequence[float], topology: Topology, dimension:
 
 
 def spending(
-    mechanism: Perturbation,
-    public: Public,
+    mechanism: Mechanism,
+    public: PublicNumbers,
     rounds: int,
     names: Sequence[str],
     alphas: ArrayLike,
@@ -330,9 +330,11 @@ def _burdens(nodes: Sequence[str], signal: Array, noise: Array) -> tuple[str, ..
     return (f"{names} {bring} more noise than signal: the model would be more accurate without, or with more rows there",)
 
 
-def planning(counts: Array, degrees: Array, dimension: int, C: float | Array, rho: float, eta: float, loss: Loss) -> Public:
+def planning(
+    counts: Array, degrees: Array, dimension: int, C: float | Array, rho: float, eta: float, loss: Loss
+) -> PublicNumbers:
     """What calibrations look at, with any gamma: it moves no event."""
-    return Public.of(counts, degrees, dimension, C, rho, np.array([eta]), np.full((len(counts), 1), 1e-9), loss)
+    return PublicNumbers.of(counts, degrees, dimension, C, rho, np.array([eta]), np.full((len(counts), 1), 1e-9), loss)
 
 
 def check_counts(counts: Sequence[float], nodes: int) -> Array:

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from dynadp.errors import DeclarationError
-from dynadp.privacy.distributions import LARGEST, Law, Pure, Shift, dots, law_of
+from dynadp.privacy.distributions import LARGEST, LossDistribution, Pure, ShiftLoss, dots, law_of
 from dynadp.privacy.events import Event
 
 SLACK = 1e-11  # of delta: what discretised composition may err by, in floating point; never granted to anybody
 SLACK_EACH = 5e-16  # the same for each release, where there are very many
 REACH = 9.5  # how many spreads of a loss the grid holds; what lies beyond counts as a breach
 TAIL = 1e-15  # of delta: cut off each composition's far ends, and charged
-Groups = frozenset[tuple[Law, int]]
+Groups = frozenset[tuple[LossDistribution, int]]
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def total(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
     figures = {"sum": plain, "pure": plain}
     if delta > 0 and groups:
         figures["pure"] = min(plain, _pure(groups, delta))
-        shifts = sum(isinstance(law, Shift) for law in groups)
+        shifts = sum(isinstance(law, ShiftLoss) for law in groups)
         if shifts:  # without one this is the figure of ``pure``
             figures["loss distribution"] = _loss_distribution(groups, delta)
         if shifts < len(groups) or figures["loss distribution"] == inf:  # else it cannot be the smallest
@@ -151,7 +151,7 @@ def person(events: Iterable[Event], nodes: Collection[str], delta: float, rows: 
     return total((event for event in events if getattr(event, "node", None) in (*nodes, None)), delta, rows)
 
 
-def counted(events: Iterable[Event], rows: int = 1) -> Counter[Law] | None:
+def counted(events: Iterable[Event], rows: int = 1) -> Counter[LossDistribution] | None:
     """How often each law occurs; None if an event is unknown."""
     laws = Counter(law_of(event, rows) for event in events)
     return None if None in laws else laws  # type: ignore[return-value]
@@ -166,18 +166,18 @@ def _cached(figure: Callable[[Groups, float], float], groups: Groups, delta: flo
     return figure(groups, delta)
 
 
-def _pure(groups: Counter[Law], delta: float) -> float:
+def _pure(groups: Counter[LossDistribution], delta: float) -> float:
     """Optimal composition of releases of which only alpha is known (Kairouz, Oh, Viswanath 2015; Murtagh, Vadhan 2016)."""
     return _cached(_composed, _as_pure(groups, lambda law: True), delta)
 
 
-def _loss_distribution(groups: Counter[Law], delta: float) -> float:
+def _loss_distribution(groups: Counter[LossDistribution], delta: float) -> float:
     """Dominating pairs compose adaptively (Zhu, Dong, Wang 2022, Thm. 10); of other laws only alpha is used."""
-    return _cached(_composed, _as_pure(groups, lambda law: not isinstance(law, Shift)), delta)
+    return _cached(_composed, _as_pure(groups, lambda law: not isinstance(law, ShiftLoss)), delta)
 
 
-def _as_pure(groups: Counter[Law], which: Callable[[Law], bool]) -> Groups:
-    laws: Counter[Law] = Counter()
+def _as_pure(groups: Counter[LossDistribution], which: Callable[[LossDistribution], bool]) -> Groups:
+    laws: Counter[LossDistribution] = Counter()
     for law, n in groups.items():
         laws[Pure(law.alpha) if which(law) else law] += n
     return frozenset(laws.items())
@@ -217,7 +217,7 @@ def _step(groups: Groups) -> float:
     return float(2.0 ** floor(log2(sqrt(square) / 8)))
 
 
-def _renyi(groups: Counter[Law], delta: float) -> float:
+def _renyi(groups: Counter[LossDistribution], delta: float) -> float:
     return _cached(_converted, frozenset(groups.items()), delta)
 
 

@@ -24,7 +24,7 @@ ERROR = 1e-8  # relative error of a computed probability, at most; charged in fu
 LARGEST, MOST_COLUMNS = 300.0, 10**7  # beyond them a release is priced by its alpha alone, so that no number overflows
 
 
-def law_of(event: Event, rows: int = 1) -> "Law | None":
+def law_of(event: Event, rows: int = 1) -> "LossDistribution | None":
     """The law of an event for a person with so many rows at its node; None for an event that is not known or makes no sense.
 
     The z of an inexact Algorithm 2 covers the solver, not a row, so it does not grow with rows.
@@ -41,8 +41,8 @@ def law_of(event: Event, rows: int = 1) -> "Law | None":
     if sum(losses) > LARGEST or d > MOST_COLUMNS:
         return Pure(rounded_up(sum(losses)))
     if isinstance(event, L2Laplace):
-        return Shift(rounded_up(losses[0]), int(d))
-    return Jacobian(rounded_up(losses[0]), rounded_up(losses[1]), int(d), rows)
+        return ShiftLoss(rounded_up(losses[0]), int(d))
+    return JacobianLoss(rounded_up(losses[0]), rounded_up(losses[1]), int(d), rows)
 
 
 def rounded_up(alpha: float) -> float:
@@ -55,7 +55,7 @@ def rounded_up(alpha: float) -> float:
     return ldexp(ceil(mantissa * 1024), exponent - 10)
 
 
-class Law(ABC):
+class LossDistribution(ABC):
     """What composition needs of one release."""
 
     @property
@@ -78,7 +78,7 @@ class Law(ABC):
 
 
 @dataclass(frozen=True)
-class Pure(Law):
+class Pure(LossDistribution):
     """Randomised response, the worst law of any alpha-DP release: delta(s) = (e^alpha - e^s)/(1 + e^alpha)."""
 
     loss: float
@@ -103,7 +103,7 @@ class Pure(Law):
 
 
 @dataclass(frozen=True)
-class Shift(Law):
+class ShiftLoss(LossDistribution):
     """l2-Laplace noise, shifted: loss = sqrt(r^2 - 2 r alpha w + alpha^2) - r, r ~ Gamma(d), (1+w)/2 ~ Beta((d-1)/2, (d-1)/2).
 
     A shift of norm exactly Delta dominates all shorter ones, and swapping the data sets swaps the sign of w: one curve for all.
@@ -151,7 +151,7 @@ class Shift(Law):
 
 
 @lru_cache(maxsize=10_000)
-def _shift_renyi(law: Shift, orders: tuple[float, ...]) -> Array:
+def _shift_renyi(law: ShiftLoss, orders: tuple[float, ...]) -> Array:
     """E_Q (P/Q)^A = exp(integral of R over [z, k]) (S(z) + R(k) z/k)/(S(z) + R(z)), z = alpha/2, k = (2A - 1) z, nu = d/2 - 1.
 
     R and S are the ratios I_(nu+1)/I_nu and K_(nu+1)/K_nu. Nothing here grows like e^(A alpha), so nothing overflows, and what
@@ -192,7 +192,7 @@ def _k_ratio(d: int, z: float) -> float:
     return ratio
 
 
-def dots(law: Law, step: float, count: int) -> tuple[Array, Array]:
+def dots(law: LossDistribution, step: float, count: int) -> tuple[Array, Array]:
     """delta(s) at s = -count step .. count step; the pair is symmetric, so delta(-s) = 1 - e^-s + e^-s delta(s)."""
     s = step * np.arange(count + 1.0)
     right = np.minimum.accumulate(np.minimum(law.hockey_stick(s), 1))
@@ -202,7 +202,7 @@ def dots(law: Law, step: float, count: int) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True)
-class Jacobian(Law):
+class JacobianLoss(LossDistribution):
     """Algorithm 2: ``|loss| <= M`` = abar + sqrt(r^2 + 2 r sqrt(b) ah + ah^2) - r, r ~ Gamma(d), b ~ Beta(m, (d - 2m)/2).
 
     The noise moves within the span of a person's m rows and their replacements, 2m dimensions; b = 1 where d <= 2m.
@@ -233,7 +233,7 @@ class Jacobian(Law):
 
 
 @lru_cache(maxsize=10_000)
-def _jacobian_renyi(law: Jacobian, orders: tuple[float, ...]) -> Array:
+def _jacobian_renyi(law: JacobianLoss, orders: tuple[float, ...]) -> Array:
     """E[e^((A-1)L)] = E[e^((A-1)L) + (A-1)(e^-L - 1)], since E[e^-L] = 1; that function of L falls before 0 and grows after."""
     M, mass = _excess(law)
     M = M + law.abar
@@ -248,7 +248,7 @@ def _jacobian_renyi(law: Jacobian, orders: tuple[float, ...]) -> Array:
     return np.asarray(np.minimum.accumulate(found[::-1])[::-1])  # a Rényi divergence never falls with its order
 
 
-def _excess(law: Jacobian) -> tuple[Array, Array]:
+def _excess(law: JacobianLoss) -> tuple[Array, Array]:
     """The law of M - abar, rounded up to a grid, and the logarithms of its masses: fine where its mass is, coarse above.
 
     Given r, M - abar > m if and only if sqrt(b) > (m^2 + 2 r m - ah^2)/(2 r ah); always for r < (ah^2 - m^2)/(2m).
@@ -274,7 +274,7 @@ def _excess(law: Jacobian) -> tuple[Array, Array]:
     return m[some], before[some] + np.log1p(-np.exp(survival[some] - before[some]))
 
 
-def _far_excess(law: Jacobian, m: Array) -> Array:
+def _far_excess(law: JacobianLoss, m: Array) -> Array:
     """At least ln P(M - abar > m), however far: radii cut into cells at d e^-v, each counted by its ends that are worse.
 
     ln P(r < d e^-v) <= d (1 - v - e^-v) (Chernoff). For several rows P(b > y) <= (y n/m)^m ((1 - y) n/k)^k, b ~ Beta(m, k),

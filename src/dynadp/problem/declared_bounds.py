@@ -9,7 +9,7 @@ from dynadp._arrays import Array
 from dynadp.errors import DynadpError
 
 
-class Trial:
+class BoundCheck:
     """A grid over [-1e6, 1e6], fine around 0, for functions of one number that somebody wrote.
 
     Parameters

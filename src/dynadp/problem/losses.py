@@ -12,7 +12,7 @@ import numpy as np
 
 from dynadp._arrays import Array, namespace, one_kernel
 from dynadp.errors import DeclarationError, LossError
-from dynadp.problem.declared_bounds import Trial
+from dynadp.problem.declared_bounds import BoundCheck
 
 FLAT = 1e-12  # a slope at 0 that is no steeper cannot be told from none
 
@@ -183,7 +183,7 @@ def check_loss(loss: Loss) -> None:
     c1 = float(loss.c1)
     if not (np.isfinite(c1) and c1 > 0):
         raise LossError(f"loss {where!r} declares c1 = {c1!r}; expected a finite number above 0")
-    trial = Trial(f"loss {where!r}", "z", LossError)
+    trial = BoundCheck(f"loss {where!r}", "z", LossError)
     value, slope, curvature = trial.values({"L": loss.value, "L'": loss.slope, "L''": loss.curvature})
     step, refute = trial.step, trial.refute
     refute("L >= 0", value < 0, value)

@@ -12,7 +12,7 @@ import numpy as np
 
 from dynadp._arrays import Array, dot, namespace
 from dynadp.errors import DeclarationError
-from dynadp.problem.declared_bounds import Trial
+from dynadp.problem.declared_bounds import BoundCheck
 
 
 class Regularizer(ABC):
@@ -117,7 +117,7 @@ def check_regularizer(regularizer: Regularizer) -> None:
     where, most = regularizer.describe()["name"], float(regularizer.smoothness)
     if not (np.isfinite(most) and most >= 1):
         raise DeclarationError(f"regulariser {where!r} declares sup r'' = {most!r}; expected a finite number of at least 1")
-    trial = Trial(f"regulariser {where!r}", "f", DeclarationError)
+    trial = BoundCheck(f"regulariser {where!r}", "f", DeclarationError)
     value, slope, curvature, alone = trial.values(
         {
             "r": lambda f: regularizer.value(f[:, None]),

@@ -9,8 +9,8 @@ from dynadp._intervals import ONE
 from dynadp.data.datasets import census
 from dynadp.data.readers import source
 from dynadp.errors import DynadpError
-from dynadp.report.budgets import Purse
-from dynadp.report.record_view import Story
+from dynadp.report.budgets import BudgetView
+from dynadp.report.record_view import RunView
 from dynadp.runs.folder import load_model
 from dynadp.runs.local import evaluate
 
@@ -49,13 +49,13 @@ class Accuracy:
         return f"{low:.1f} to {high:.1f}: a {ONE}"
 
 
-def answers(story: Story, purses: Mapping[str, Purse | str] | None = None) -> Accuracy:
+def answers(story: RunView, purses: Mapping[str, BudgetView | str] | None = None) -> Accuracy:
     """Evaluate on public rows, where there are any that can be reached, and list what was charged for."""
     charged = tuple(
         f"{node}: about {found['accuracy']:.1%}, released {found['at']} for alpha = {found['alpha']:g} "
         "(the ledger does not say of which model)"
         for node, purse in (purses or {}).items()
-        if isinstance(purse, Purse)
+        if isinstance(purse, BudgetView)
         for found in purse.evaluations
     )
     if not (story.home / "model.json").exists():

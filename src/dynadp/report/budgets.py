@@ -12,8 +12,8 @@ from dynadp.privacy.accountant import Total, network, total, totals
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import Event
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.privacy.ledger.summary import Balance, Room
-from dynadp.report.record_view import STATUS, Story
+from dynadp.privacy.ledger.summary import LedgerSummary, Room
+from dynadp.report.record_view import STATUS, RunView
 
 IN_USE = "in use: the smallest"
 STEPS = 24  # points of a curve over rounds, at most
@@ -39,7 +39,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Purse:
+class BudgetView:
     """What a node's ledger says.
 
     Attributes
@@ -49,7 +49,7 @@ class Purse:
     room
         What is taken and left of the cap, by one measure; None without a cap.
     lost
-        epsilon of everything that was released, at most: :attr:`~dynadp.privacy.ledger.summary.Balance.lost`.
+        epsilon of everything that was released, at most: :attr:`~dynadp.privacy.ledger.summary.LedgerSummary.lost`.
     releases, planned
         Of this run.
     head
@@ -106,7 +106,7 @@ def over_rounds(own: Sequence[Event], delta: float, steps: int = STEPS) -> list[
     return rows
 
 
-def agreed(story: Story) -> tuple[tuple[Event, ...], Total] | None:
+def agreed(story: RunView) -> tuple[tuple[Event, ...], Total] | None:
     """All planned events and the network's total; None where nothing is protected or the record tells too little yet.
 
     A record that has its own total must agree with the events: otherwise it was changed or comes from another version.
@@ -124,7 +124,7 @@ def agreed(story: Story) -> tuple[tuple[Event, ...], Total] | None:
     return events, found
 
 
-def ledger_files(story: Story) -> dict[str, Path]:
+def ledger_files(story: RunView) -> dict[str, Path]:
     """The nodes' ledgers, as far as they can be reached from here and know this run.
 
     A run in one process names them relative to its run file, which may lie elsewhere: they are looked for in the working
@@ -153,7 +153,7 @@ def ledger_files(story: Story) -> dict[str, Path]:
     return found
 
 
-def _reserved(story: Story) -> tuple[Event, ...] | None:
+def _reserved(story: RunView) -> tuple[Event, ...] | None:
     """The plan as the ledgers have it, where all can be reached: known before the first message."""
     files, out = ledger_files(story), list[Event]()
     for node in story.topology.nodes:
@@ -168,19 +168,19 @@ def _reserved(story: Story) -> tuple[Event, ...] | None:
     return tuple(out)
 
 
-def purse(path: Path, run: str) -> Purse:
+def purse(path: Path, run: str) -> BudgetView:
     """What the ledger says, about this run and in all."""
     with Ledger.open(path, read_only=True) as ledger:
-        said = Balance.of(ledger)
+        said = LedgerSummary.of(ledger)
     own, cap = said.runs.get(run), said.cap
     releases, planned = (own.rounds_spent, own.rounds_planned) if own else (0, 0)
     pair = (cap.epsilon, cap.delta) if cap else None
-    return Purse(pair, said.room, said.lost or 0.0, releases, planned, said.head, said.evaluations)
+    return BudgetView(pair, said.room, said.lost or 0.0, releases, planned, said.head, said.evaluations)
 
 
-def purses(story: Story, files: Mapping[str, Path]) -> dict[str, Purse | str]:
+def purses(story: RunView, files: Mapping[str, Path]) -> dict[str, BudgetView | str]:
     """Every ledger's purse, or the sentence that says why it cannot be read."""
-    out: dict[str, Purse | str] = {}
+    out: dict[str, BudgetView | str] = {}
     for node, file in files.items():
         try:
             out[node] = purse(file, story.run_id)

@@ -15,12 +15,12 @@ from dynadp.privacy.accountant import Total, odds, up
 from dynadp.privacy.events import Event
 from dynadp.report import figures
 from dynadp.report.accuracy import answers
-from dynadp.report.budgets import Figure, Purse, agreed, by_node, ledger_files, over_rounds, purses, worst
+from dynadp.report.budgets import BudgetView, Figure, agreed, by_node, ledger_files, over_rounds, purses, worst
 from dynadp.report.budgets import figures as accountings
 from dynadp.report.charts import require
 from dynadp.report.drawing import NAMED, drawing, in_words
 from dynadp.report.progress import Rounds, thinned
-from dynadp.report.record_view import Story
+from dynadp.report.record_view import RunView
 from dynadp.report.states import LOOKS, states
 
 TEMPLATES, STATIC = Path(__file__).parent / "templates", Path(__file__).parent / "static"
@@ -67,7 +67,7 @@ def environment() -> Any:
     return found
 
 
-def guarantee(story: Story, total: Total | None) -> tuple[str, str]:
+def guarantee(story: RunView, total: Total | None) -> tuple[str, str]:
     """The guarantee in one sentence, and what it means; for a person who has to sign it."""
     if story.plan is None:
         return "Nothing is protected: this run sent exact vectors, which reveal rows.", ""
@@ -90,7 +90,7 @@ def guarantee(story: Story, total: Total | None) -> tuple[str, str]:
     return f"The run “{story.name}” {verb} {pair} {over}.", words
 
 
-def alike(story: Story, events: Sequence[Event]) -> list[Alike]:
+def alike(story: RunView, events: Sequence[Event]) -> list[Alike]:
     """Nodes by what they lose, so that a hundred equal ones take one line."""
     plan = story.plan
     if plan is None:
@@ -113,7 +113,7 @@ def alike(story: Story, events: Sequence[Event]) -> list[Alike]:
 def report(path: str | Path) -> str:
     """The page of a run folder."""
     require()
-    story = Story.read(path)
+    story = RunView.read(path)
     counted = agreed(story)
     lines = Rounds([home / "rounds.jsonl" for home in story.homes], len(story.folders))
     lines.read()
@@ -156,10 +156,10 @@ def residual(lines: Rounds, nodes: int) -> str:
     )
 
 
-def _shown(found: Mapping[str, Purse | str]) -> dict[str, Any]:
+def _shown(found: Mapping[str, BudgetView | str]) -> dict[str, Any]:
     """Ledgers by whether they could be read."""
     return {
-        "read": {node: one for node, one in found.items() if isinstance(one, Purse)},
+        "read": {node: one for node, one in found.items() if isinstance(one, BudgetView)},
         "unread": {node: one for node, one in found.items() if isinstance(one, str)},
     }
 

@@ -14,7 +14,7 @@ from dynadp._files import digest, read_file
 from dynadp.consensus.topology import Topology
 from dynadp.data.schema import Schema
 from dynadp.errors import DynadpError, RecordError
-from dynadp.mechanisms.base import Dual, Perturbation, Primal
+from dynadp.mechanisms.base import Dual, Mechanism, Primal
 from dynadp.planning.planner import planning, spending
 from dynadp.privacy.events import Event
 from dynadp.problem.objective import shares
@@ -62,7 +62,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Story:
+class RunView:
     """What the folder says, apart from what still grows.
 
     Attributes
@@ -95,7 +95,7 @@ class Story:
     record: Mapping[str, Any] = field(repr=False)
 
     @classmethod
-    def read(cls, path: str | Path) -> "Story":
+    def read(cls, path: str | Path) -> "RunView":
         """Read a run folder, or the folder of a network's nodes."""
         path = Path(path)
         homes = run_folders(path)
@@ -255,7 +255,7 @@ def _loss(told: Mapping[str, Any]) -> Any:
     return LossSection.model_validate({k: v for k, v in told.items() if k in ("name", "margin", "width")}).made()
 
 
-def _mechanism(told: Mapping[str, Any]) -> Perturbation:
+def _mechanism(told: Mapping[str, Any]) -> Mechanism:
     kinds: dict[str, Any] = {"primal": Primal, "dual": Dual}
-    chosen: Perturbation = kinds[told["name"]](**{k: v for k, v in told.items() if k != "name"})
+    chosen: Mechanism = kinds[told["name"]](**{k: v for k, v in told.items() if k != "name"})
     return chosen

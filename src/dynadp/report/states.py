@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dynadp._files import read_file
 from dynadp.errors import RecordError
-from dynadp.report.record_view import STATUS, Story
+from dynadp.report.record_view import STATUS, RunView
 
 QUIET = 60.0  # seconds without a line after which a run in one process is no longer called running
 
@@ -31,7 +31,7 @@ LOOKS = {  # shape and colour of each
 }
 
 
-def states(story: Story, reached: int) -> dict[str, State]:
+def states(story: RunView, reached: int) -> dict[str, State]:
     """Every node's state.
 
     Parameters
@@ -56,7 +56,7 @@ def states(story: Story, reached: int) -> dict[str, State]:
     return out
 
 
-def _one(story: Story, reached: int) -> State:
+def _one(story: RunView, reached: int) -> State:
     if story.finished:
         return State("finished", "finished", reached)
     lines = story.home / "rounds.jsonl"
@@ -66,7 +66,7 @@ def _one(story: Story, reached: int) -> State:
     return State("away", f"no news for {_ago(quiet)}: interrupted, or slow", reached)
 
 
-def _told(story: Story, node: str) -> tuple[State, dict[str, str]]:
+def _told(story: RunView, node: str) -> tuple[State, dict[str, str]]:
     """The state, and what it says about its neighbours."""
     try:
         told = read_file(story.folders[node] / "status.json", STATUS)

@@ -17,11 +17,11 @@ from dynadp._intervals import band, standard_error
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import Dataset, adult, census, partition
 from dynadp.data.schema import Shard
-from dynadp.engines.progress import Round
+from dynadp.engines.progress import RoundProgress
 from dynadp.engines.simulation import Run, simulate
 from dynadp.errors import DatasetError
-from dynadp.mechanisms.base import Dual, Perturbation, Primal
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.base import Dual, Mechanism, Primal
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.privacy.accountant import network
 from dynadp.problem.losses import Logistic
 from dynadp.research.recommendation import recommend
@@ -39,7 +39,7 @@ class Algorithm:
     """One curve: a mechanism with the paper's (rho, C) and its stated (c4, c5) of L_acc."""
 
     name: str
-    mechanism: Perturbation | None
+    mechanism: Mechanism | None
     rho: float
     C: float
     stated: tuple[float, float] | None = None
@@ -164,7 +164,7 @@ class Bench:
         losses: list[Array] = []
         last: list[Array] = []
 
-        def note(entry: Round, V: Array) -> None:
+        def note(entry: RoundProgress, V: Array) -> None:
             if every or entry.number == self.rounds:
                 losses.append(self.loss(V))
             if entry.number == self.rounds:
@@ -176,7 +176,7 @@ class Bench:
             mechanism = replace(mechanism, final=alphas[0])
         if mechanism is not None:
             schedule = [alpha for alpha in alphas for _ in range(draws)]
-            more = {"mechanism": mechanism, "schedule": schedule, "draws": Keyed(self.seed), "replicas": len(schedule)}
+            more = {"mechanism": mechanism, "schedule": schedule, "draws": SeededEntropy(self.seed), "replicas": len(schedule)}
         end: Run = simulate(
             self.shards, Topology.family("ring", len(self.shards)), C=algorithm.C, rho=algorithm.rho, eta=ETA,
             rounds=self.rounds, on_round=note, **more,

@@ -12,7 +12,7 @@ from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import Dataset
 from dynadp.data.schema import Shard
 from dynadp.engines.simulation import simulate
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.planning.planner import Plan, plan
 from dynadp.privacy.accountant import network
 from dynadp.privacy.events import Event, L2Laplace
@@ -80,7 +80,7 @@ def _schedule(
     alphas = equal_total(shape, d, epsilon, delta)
     end = simulate(
         shards, topology, loss=planned.loss, C=planned.C, weights=planned.weights, rho=planned.rho, eta=planned.eta,
-        rounds=planned.rounds, replicas=draws, mechanism=planned.mechanism, draws=Keyed(seed),
+        rounds=planned.rounds, replicas=draws, mechanism=planned.mechanism, draws=SeededEntropy(seed),
         schedule=per_node({p: alphas.tolist() for p in topology.nodes}),
     )  # fmt: skip
     row: dict[str, Any] = {"schedule": name, "alphas": alphas.tolist()}

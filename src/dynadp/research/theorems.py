@@ -27,7 +27,7 @@ Terms = dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class TheoremInputs:
     """What a theorem needs to know of the problem; all public.
 
     Attributes
@@ -134,12 +134,12 @@ class Theorem:
     events: int
     statement: str
     needs: tuple[str, ...]
-    expression: Callable[[Problem, float, float], Terms]
-    excess: Callable[[Problem, float, float, float], Terms]
+    expression: Callable[[TheoremInputs, float, float], Terms]
+    excess: Callable[[TheoremInputs, float, float, float], Terms]
     surrogate: bool = False
     parts: tuple["Theorem", ...] = ()
 
-    def printed(self, problem: Problem, accuracy: float, failure: float, beta: float = 1.0) -> Bound:
+    def printed(self, problem: TheoremInputs, accuracy: float, failure: float, beta: float = 1.0) -> Bound:
         """B_p > beta max(terms), as the paper prints it; its beta is not known.
 
         Raises
@@ -152,7 +152,7 @@ class Theorem:
         terms = {name: _positive("beta", beta) * rows for name, rows in terms.items()}
         return self._bound("printed", floor(max(terms.values())) + 1, terms, problem, accuracy, failure)
 
-    def solved(self, problem: Problem, accuracy: float, failure: float) -> Bound:
+    def solved(self, problem: TheoremInputs, accuracy: float, failure: float) -> Bound:
         """The fewest rows for which rho ||f0||^2/2 + Phi ||f0||^2/2 + all terms <= alpha_acc, with explicit constants.
 
         Raises
@@ -180,7 +180,7 @@ class Theorem:
         rows = _fewest(lambda rows: self._holds(problem, rows, accuracy, failure))
         return self._bound("solved", rows, terms, problem, accuracy, failure)
 
-    def accuracy(self, problem: Problem, rows: int, failure: float) -> float:
+    def accuracy(self, problem: TheoremInputs, rows: int, failure: float) -> float:
         """The smallest alpha_acc that these rows guarantee, by the solved form; rho is alpha_acc/||f0||^2 then.
 
         Raises
@@ -192,7 +192,7 @@ class Theorem:
         _whole("rows", rows)
         return _smallest("accuracy", lambda accuracy: self._holds(problem, rows, accuracy, failure))
 
-    def alpha(self, problem: Problem, rows: int, accuracy: float, failure: float) -> float:
+    def alpha(self, problem: TheoremInputs, rows: int, accuracy: float, failure: float) -> float:
         """The smallest alpha with which these rows guarantee this accuracy, by the solved form; the problem's is not used.
 
         Raises
@@ -213,15 +213,15 @@ class Theorem:
             )
         return _smallest("alpha", lambda alpha: self._holds(replace(problem, alpha=alpha), rows, accuracy, failure))
 
-    def _holds(self, problem: Problem, rows: float, accuracy: float, failure: float) -> bool:
+    def _holds(self, problem: TheoremInputs, rows: float, accuracy: float, failure: float) -> bool:
         if self.parts:
             return all(part._holds(problem, rows, accuracy, failure) for part in self.parts)
         return sum(self._terms(problem, rows, accuracy, failure).values()) <= _room(problem, accuracy)
 
-    def _terms(self, problem: Problem, rows: float, accuracy: float, failure: float) -> Terms:
+    def _terms(self, problem: TheoremInputs, rows: float, accuracy: float, failure: float) -> Terms:
         return self.excess(problem, float(rows), accuracy / (problem.norm * problem.norm), failure)
 
-    def _check(self, problem: Problem, failure: float) -> None:
+    def _check(self, problem: TheoremInputs, failure: float) -> None:
         missing = [name for name in self.needs if getattr(problem, name) is None]
         if missing:
             raise DeclarationError(f"{self.name} needs {', '.join(missing)} of the problem; give it a value")
@@ -234,7 +234,13 @@ class Theorem:
             raise DeclarationError(f"Phi is {problem.Phi:g}; it belongs to Algorithm 2, and {self.name} is not about it")
 
     def _bound(
-        self, form: Literal["printed", "solved"], rows: int, terms: Terms, problem: Problem, accuracy: float, failure: float
+        self,
+        form: Literal["printed", "solved"],
+        rows: int,
+        terms: Terms,
+        problem: TheoremInputs,
+        accuracy: float,
+        failure: float,
     ) -> Bound:
         binding = max(terms, key=lambda name: terms[name])
         rho = accuracy / (problem.norm * problem.norm)
@@ -242,7 +248,7 @@ class Theorem:
         return Bound(self.name, form, rows, binding, terms, rho, accuracy, total, self.statement, self.surrogate)
 
 
-def _room(problem: Problem, accuracy: float) -> float:
+def _room(problem: TheoremInputs, accuracy: float) -> float:
     """What rho and Phi leave of alpha_acc: alpha_acc/2 - Phi ||f0||^2/2."""
     return (accuracy - problem.Phi * problem.norm * problem.norm) / 2
 
@@ -290,21 +296,21 @@ def _whole(name: str, value: int) -> int:
     return value
 
 
-def _numbers(problem: Problem) -> tuple[int, float, float, float, int]:
+def _numbers(problem: TheoremInputs) -> tuple[int, float, float, float, int]:
     """d, alpha, c1, eta, N_p; 0 for what a theorem does without."""
     return problem.dimension or 0, problem.least, problem.c1 or 0.0, problem.eta or 0.0, problem.degree or 0
 
 
-def _sampled(p: Problem, accuracy: float, failure: float) -> Terms:
+def _sampled(p: TheoremInputs, accuracy: float, failure: float) -> Terms:
     """C ||f0||^2 ln(1/delta)/alpha_acc^2, in every printed theorem."""
     return {"sampling": p.C * p.norm**2 * log(1 / failure) / accuracy**2}
 
 
-def _sampling(p: Problem, rows: float, rho: float, failure: float) -> Terms:
+def _sampling(p: TheoremInputs, rows: float, rho: float, failure: float) -> Terms:
     return {"sampling": sampling_excess(rows, C=p.C, rho=rho, failure=failure)}
 
 
-def _printed4(p: Problem, accuracy: float, failure: float) -> Terms:
+def _printed4(p: TheoremInputs, accuracy: float, failure: float) -> Terms:
     d, alpha, c1, _, _ = _numbers(p)
     return {
         "noise": p.norm * d * log(d / failure) / (accuracy * alpha),
@@ -313,7 +319,7 @@ def _printed4(p: Problem, accuracy: float, failure: float) -> Terms:
     }
 
 
-def _excess4(p: Problem, rows: float, rho: float, failure: float) -> Terms:
+def _excess4(p: TheoremInputs, rows: float, rho: float, failure: float) -> Terms:
     """2 x Lemma 8 with ah = alpha, what abar adds to that, and sampling; rho + Phi is the strong convexity."""
     d, alpha, c1, eta, N = _numbers(p)
     ridge = rho + p.Phi
@@ -326,7 +332,7 @@ def _excess4(p: Problem, rows: float, rho: float, failure: float) -> Terms:
     return {"noise": plain, "determinant": full - plain if full < inf else inf, **_sampling(p, rows, ridge, failure)}
 
 
-def _printed5(p: Problem, accuracy: float, failure: float) -> Terms:
+def _printed5(p: TheoremInputs, accuracy: float, failure: float) -> Terms:
     d, alpha, _, eta, N = _numbers(p)
     return {
         "neighbours": p.C * p.norm**3 * eta * N * d * log(d / failure) / (accuracy**2 * alpha),
@@ -334,14 +340,14 @@ def _printed5(p: Problem, accuracy: float, failure: float) -> Terms:
     }
 
 
-def _excess5(p: Problem, rows: float, rho: float, failure: float) -> Terms:
+def _excess5(p: TheoremInputs, rows: float, rho: float, failure: float) -> Terms:
     """2 x Lemma 11, and sampling."""
     d, alpha, _, eta, N = _numbers(p)
     excess = neighbours_excess(rows, alpha=alpha, dimension=d, C=p.C, rho=rho, eta=eta, degree=N, failure=failure / p.rounds)
     return {"neighbours": 2 * excess, **_sampling(p, rows, rho, failure)}
 
 
-def _printed6(p: Problem, accuracy: float, failure: float) -> Terms:
+def _printed6(p: TheoremInputs, accuracy: float, failure: float) -> Terms:
     d, alpha, _, eta, N = _numbers(p)
     tail = log(d / failure)
     return {
@@ -352,7 +358,7 @@ def _printed6(p: Problem, accuracy: float, failure: float) -> Terms:
     }
 
 
-def _excess6(p: Problem, rows: float, rho: float, failure: float) -> Terms:
+def _excess6(p: TheoremInputs, rows: float, rho: float, failure: float) -> Terms:
     """2 x (Lemma 11 + Lemma 12 + ||b|| ||e||), and sampling: Z(V) - Z(f) = G(V) - G(f) - b.e for G = Z + b.f."""
     d, alpha, c4, eta, N = _numbers(p)
     noise = failure / p.rounds
@@ -376,7 +382,7 @@ THEOREM_6 = Theorem(
 COROLLARY_6_1 = replace(THEOREM_6, name="Corollary 6.1", statement="C(V_p(t)) <= C0 + accuracy + Delta_primV(t), Algorithm 3")
 
 
-def _printed62(p: Problem, accuracy: float, failure: float) -> Terms:
+def _printed62(p: TheoremInputs, accuracy: float, failure: float) -> Terms:
     parts = {"Theorem 4": _printed4, "Theorem 6": _printed6}
     return {f"{name}, {term}": rows for name, part in parts.items() for term, rows in part(p, accuracy, failure).items()}
 

@@ -12,22 +12,22 @@ import numpy as np
 from dynadp._files import digest
 from dynadp.runs.preparation import part_of
 from dynadp.errors import ConfigError
-from dynadp.runs.local import Job, concluded
+from dynadp.runs.local import LocalRun, concluded
 from dynadp.mechanisms.entropy import Draws, drawn
 from dynadp.planning.planner import Plan
 from dynadp.runs.folder import RunFolder
-from dynadp.engines.ray.actor import Told
-from dynadp.engines.ray.spec import Order
-from dynadp.engines.node import Part
-from dynadp.engines.ray.pool import Company, cluster
+from dynadp.engines.ray.actor import NodeProgress
+from dynadp.engines.ray.spec import ActorSpec
+from dynadp.engines.node import NodeRun
+from dynadp.engines.ray.pool import ActorPool, cluster
 from dynadp.consensus.releases import nowhere
-from dynadp.engines.progress import Round
+from dynadp.engines.progress import RoundProgress
 
 _MESSAGES = "messages-ray"  # of a SIMULATION: a folder for each node
 
 
 @dataclass(frozen=True)
-class ClusterJob(Job):
+class ClusterRun(LocalRun):
     """A checked run file whose nodes are actors of a Ray cluster.
 
     Rows, ledgers and run folder lie on storage that all hosts see at the same paths, with locks that hold between hosts, as
@@ -38,16 +38,16 @@ class ClusterJob(Job):
     address
         ``HOST:PORT`` of the cluster's head, or ``auto``; None for a cluster of this machine alone.
     per_actor
-        How many nodes share an actor; by default as :class:`~dynadp.engines.ray.pool.Company` has it.
+        How many nodes share an actor; by default as :class:`~dynadp.engines.ray.pool.ActorPool` has it.
     """
 
     address: str | None = None
     per_actor: int | None = None
 
     @classmethod
-    def at(cls, path: str | Path, overrides: Mapping[str, Any] | None = None, address: str | None = None) -> "ClusterJob":
+    def at(cls, path: str | Path, overrides: Mapping[str, Any] | None = None, address: str | None = None) -> "ClusterRun":
         """Read the run file and all that it names, for the cluster at this address."""
-        return replace(cast(ClusterJob, cls.load(path, overrides)), address=address)
+        return replace(cast(ClusterRun, cls.load(path, overrides)), address=address)
 
     def run(
         self,
@@ -56,12 +56,12 @@ class ClusterJob(Job):
         resume: bool = False,
         who: str,
         created: str,
-        on_round: Callable[[Round, int], None] | None = None,
+        on_round: Callable[[RoundProgress, int], None] | None = None,
         draws: Draws | None = None,
         at: Callable[[str], None] = nowhere,
-        on_start: Callable[[Company], None] = lambda company: None,
+        on_start: Callable[[ActorPool], None] = lambda company: None,
     ) -> dict[str, Any]:
-        """Train, or go on, as :meth:`~dynadp.runs.local.Job.run` does; either may go on with a private run that the other began.
+        """Train, or go on, as :meth:`~dynadp.runs.local.LocalRun.run` does; either may go on with a private run that the other began.
 
         Parameters
         ----------
@@ -79,7 +79,7 @@ class ClusterJob(Job):
         with cluster(self.address), ExitStack() as stack:
             run_id = self._run_id(stack, out, planned, created, resume)
             orders = self._orders(planned, parts, run_id, out, who, draws, at)
-            company = stack.enter_context(Company(run_id, orders, self.per_actor))
+            company = stack.enter_context(ActorPool(run_id, orders, self.per_actor))
             if not resume:
                 company.check()
             folder, _ = self._reserved(stack, out, planned, run_id, who, created, resume)
@@ -101,7 +101,7 @@ class ClusterJob(Job):
             raise ConfigError("\n".join([f"{self.path}: leave out --runtime ray, or change", *(f"  {p}" for p in problems)]))
         return planned
 
-    def _parts(self, planned: Plan) -> list[Part]:
+    def _parts(self, planned: Plan) -> list[NodeRun]:
         nodes, counts = self.topology.nodes, [self.counts[p] for p in self.topology.nodes]
         first = part_of(nodes[0], self.schema, self.topology, planned, counts)
         return [replace(first, me=me) for me in nodes]  # they share its arrays, which travel once
@@ -109,13 +109,13 @@ class ClusterJob(Job):
     def _orders(
         self,
         planned: Plan,
-        parts: list[Part],
+        parts: list[NodeRun],
         run_id: str,
         out: Path,
         who: str,
         draws: Draws | None,
         at: Callable[[str], None],
-    ) -> list[Order]:
+    ) -> list[ActorSpec]:
         home = self.path.parent.resolve()
         sections = {section.name: section for section in self.file.nodes}
         config = bytes.fromhex(digest(self._said(planned)))
@@ -123,7 +123,7 @@ class ClusterJob(Job):
         for part in parts:
             section = sections[part.me]
             made.append(
-                Order(
+                ActorSpec(
                     part=part,
                     rows=home / str(section.file),
                     separator=self.file.data.separator,
@@ -154,12 +154,12 @@ class Ranks:
     """
 
     def __init__(
-        self, folder: RunFolder, planned: Plan, nodes: tuple[str, ...], on_round: Callable[[Round, int], None] | None
+        self, folder: RunFolder, planned: Plan, nodes: tuple[str, ...], on_round: Callable[[RoundProgress, int], None] | None
     ) -> None:
         self.folder, self.planned, self.nodes, self.on_round = folder, planned, nodes, on_round
-        self._rounds: dict[int, dict[str, Told]] = {}
+        self._rounds: dict[int, dict[str, NodeProgress]] = {}
 
-    def take(self, told: Told) -> None:
+    def take(self, told: NodeProgress) -> None:
         """One node's round; those of a node come in order."""
         n = told.round
         self._rounds.setdefault(n, {})[told.node] = told
@@ -173,4 +173,4 @@ class Ranks:
         )
         if self.on_round:
             apart, change = (np.array([[getattr(t, name)] for t in ranked]) for name in ("disagreement", "change"))
-            self.on_round(Round(n, np.array([self.planned.eta]), apart, change), self.planned.rounds)
+            self.on_round(RoundProgress(n, np.array([self.planned.eta]), apart, change), self.planned.rounds)

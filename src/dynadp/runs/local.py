@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.runs.preparation import Problems, columns_of, ledger_of, plan_of
+from dynadp.runs.preparation import MistakeList, columns_of, ledger_of, plan_of
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
 from dynadp.data.schema import Schema
 from dynadp.errors import CellError, ConfigError, DataError, DynadpError, RecordError
@@ -25,9 +25,9 @@ from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs.folder import Model, RunFolder, load_run
 from dynadp.problem.regularizers import SquaredL2
 from dynadp.consensus.acceleration import Acceleration
-from dynadp.engines.journal import Books, MessageFolder, now
-from dynadp.engines.node import Outcome
-from dynadp.engines.progress import Round
+from dynadp.engines.journal import LedgerJournal, FolderJournal, now
+from dynadp.engines.node import NodeResult
+from dynadp.engines.progress import RoundProgress
 from dynadp.engines.simulation import default_eta, simulate
 from dynadp.data.loading import count, mistakes, split_tables, validate
 from dynadp.data.readers import source
@@ -40,7 +40,7 @@ PLAIN_ROUNDS, PLAIN_GAP = 2000, 1e-8  # of Algorithm 1: at most so many rounds, 
 
 
 @dataclass(frozen=True)
-class Job:
+class LocalRun:
     """A checked run file with what it names.
 
     Attributes
@@ -63,7 +63,7 @@ class Job:
     counts: Mapping[str, int]
 
     @classmethod
-    def load(cls, path: str | Path, overrides: Mapping[str, Any] | None = None, *, spending: bool = True) -> "Job":
+    def load(cls, path: str | Path, overrides: Mapping[str, Any] | None = None, *, spending: bool = True) -> "LocalRun":
         """Read the run file and all that it names; every mistake is reported, together.
 
         Parameters
@@ -77,7 +77,7 @@ class Job:
         file = load_run_file(path, overrides)
         if file.networked:
             raise ConfigError(f"{path} is a network run, whose nodes run apart from each other: start each with `dynadp node`")
-        problems = Problems()
+        problems = MistakeList()
         attempt = problems.attempt
         schema = attempt(lambda: load_schema(path.parent / file.data.schema_file))
         topology = attempt(lambda: file.graph(path.parent))
@@ -137,7 +137,7 @@ class Job:
         return result | {"protected": self.file.run.seed is None, "delta": delta, "plan": planned.to_json()}
 
     def run(
-        self, out: Path, *, resume: bool = False, who: str, created: str, on_round: Callable[[Round, int], None] | None = None
+        self, out: Path, *, resume: bool = False, who: str, created: str, on_round: Callable[[RoundProgress, int], None] | None = None
     ) -> dict[str, Any]:
         """Train, or go on; leaves a run folder with the model.
 
@@ -158,14 +158,14 @@ class Job:
             run_id = self._run_id(stack, out, planned, created, resume)
             folder, books = self._reserved(stack, out, planned, run_id, who, created, resume, self._validate)
 
-            def note(entry: Round, V: Array) -> None:
+            def note(entry: RoundProgress, V: Array) -> None:
                 folder.append(_lines(entry, self.topology.nodes, planned))
                 if on_round:
                     on_round(entry, rounds)
 
             if planned is None:
                 return self._plain(folder, note)
-            outbox = books or MessageFolder(folder.path / "messages", self.topology.nodes)
+            outbox = books or FolderJournal(folder.path / "messages", self.topology.nodes)
             trained = train(
                 self.schema, self.tables, self.topology, epsilon=self.file.totals or planned.total.epsilon,
                 delta=planned.total.delta, chosen=planned, draws=drawn(self.file.run.seed), books=outbox,
@@ -176,7 +176,7 @@ class Job:
         folder.finish(model)
         return self._result(folder, model, len(trained.run.rounds), trained.total, trained.events)
 
-    def _plain(self, folder: RunFolder, note: Callable[[Round, Array], None]) -> dict[str, Any]:
+    def _plain(self, folder: RunFolder, note: Callable[[RoundProgress, Array], None]) -> dict[str, Any]:
         """Algorithm 1: exact vectors are sent."""
         training = self.file.training
         loss = training.loss.made() if training.loss else Logistic()
@@ -233,7 +233,7 @@ class Job:
         created: str,
         resume: bool,
         check: Callable[[], None] = lambda: None,
-    ) -> tuple[RunFolder, Books | None]:
+    ) -> tuple[RunFolder, LedgerJournal | None]:
         """The run folder, and the ledgers of a private run with the whole plan reserved: at all nodes or at none.
 
         Rows are validated when the ledgers are open, and before anything is reserved.
@@ -271,10 +271,10 @@ class Job:
         if problems:
             raise problems[0]
 
-    def _books(self, stack: ExitStack, run_id: str, who: str, resume: bool) -> Books:
+    def _books(self, stack: ExitStack, run_id: str, who: str, resume: bool) -> LedgerJournal:
         paths = {node.name: self.path.parent / str(node.ledger) for node in self.file.nodes}
         ledgers = {p: stack.enter_context(Ledger.open(paths[p])) for p in self.topology.nodes}
-        return Books(ledgers, run_id, dataset=self.file.data.description, who=who, clock=now, resume=resume)
+        return LedgerJournal(ledgers, run_id, dataset=self.file.data.description, who=who, clock=now, resume=resume)
 
     def _result(
         self, folder: RunFolder, model: Model, rounds: int, total: Total | None = None, events: Sequence[Event] = ()
@@ -318,7 +318,7 @@ def stated(model: Model, total: Total) -> Model:
     return replace(model, privacy={**total.to_json(), "statement": statement + total.odds})
 
 
-def concluded(plan: Plan, outcome: Outcome, seeded: bool) -> tuple[Model, Total, list[Event]]:
+def concluded(plan: Plan, outcome: NodeResult, seeded: bool) -> tuple[Model, Total, list[Event]]:
     """The model of nodes that ran apart, its guarantee, and all that was released: the whole plan."""
     events = [replace(event, seeded=seeded) for event in plan.events]
     total = network(events, plan.total.delta)
@@ -378,7 +378,7 @@ def predictions(model: Model, data: Any, size: int = 65536) -> Any:
         yield labels, scores
 
 
-def _tables(file: RunFile, folder: Path, schema: Schema, problems: Problems) -> dict[str, Any]:
+def _tables(file: RunFile, folder: Path, schema: Schema, problems: MistakeList) -> dict[str, Any]:
     """Each node's rows, of those that have any; header and columns are checked, cells are not read yet."""
     names = [node.name for node in file.nodes]
     if file.data.file is not None:
@@ -418,7 +418,7 @@ def _rows_problems(file: RunFile, schema: Schema, counts: Mapping[str, int | Non
     return problems
 
 
-def _lines(entry: Round, nodes: tuple[str, ...], planned: Plan | None) -> list[dict[str, Any]]:
+def _lines(entry: RoundProgress, nodes: tuple[str, ...], planned: Plan | None) -> list[dict[str, Any]]:
     alphas = planned.alphas if planned else (None,) * len(nodes)
     return [
         {"round": entry.number, "node": p, "alpha": a, "disagreement": float(apart), "change": float(change)}

@@ -17,12 +17,12 @@ from dynadp.planning.planner import Plan, doubts, plan, planning, priced, spendi
 from dynadp.privacy.accountant import network
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.problem.regularizers import SquaredL2
-from dynadp.engines.node import Part
+from dynadp.engines.node import NodeRun
 from dynadp.data.readers import Source, source
 from dynadp.consensus.topology import Topology
 
 
-class Problems(list[str]):
+class MistakeList(list[str]):
     """Mistakes, found one after the other."""
 
     def attempt(self, make: Callable[[], Any]) -> Any:
@@ -96,9 +96,9 @@ def _given_plan(file: RunFile, schema: Schema, topology: Topology, counts: Seque
     return priced(found, counts, topology, schema.dimension)
 
 
-def part_of(me: str, schema: Schema, topology: Topology, plan: Plan, counts: Sequence[int | None]) -> Part:
+def part_of(me: str, schema: Schema, topology: Topology, plan: Plan, counts: Sequence[int | None]) -> NodeRun:
     """What is public about a run, from one of its nodes."""
     nodes = topology.nodes
     alpha = plan.schedule(nodes).table(nodes, plan.rounds)
     constants = plan.mechanism, plan.loss, plan.regularizer, plan.C, plan.weights, plan.rho, plan.eta
-    return Part(me, topology, schema, np.array(counts, dtype=float), *constants, alpha, plan.centrings, plan.output)
+    return NodeRun(me, topology, schema, np.array(counts, dtype=float), *constants, alpha, plan.centrings, plan.output)

@@ -16,7 +16,7 @@ from dynadp.errors import ConfigError
 from dynadp.runs.fields import Above0, Address, File, Line, Memory, Name, Section, Share, checked, read_json, read_toml
 from dynadp.problem.losses import HuberHinge, Logistic, Loss, SmoothedHinge
 from dynadp.problem.objective import Weights
-from dynadp.mechanisms.base import Dual, NoPerturbation, Perturbation, Primal
+from dynadp.mechanisms.base import Dual, NoProtection, Mechanism, Primal
 from dynadp.problem.regularizers import Regularizer, SmoothElasticNet, SquaredL2
 from dynadp.consensus.topology import FAMILIES, Topology, is_one
 
@@ -284,10 +284,10 @@ class RunFile(Section):
         return {node.name: node.epsilon or self.privacy.epsilon or 0.0 for node in self.nodes}
 
     @property
-    def mechanism(self) -> Perturbation:
+    def mechanism(self) -> Mechanism:
         """As the privacy section says."""
         if self.privacy.mechanism == "none":
-            return NoPerturbation()
+            return NoProtection()
         return Primal(own=self.privacy.own) if self.privacy.mechanism == "primal" else Dual(split=self.privacy.split)
 
     def graph(self, folder: Path) -> Topology:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dynadp._files import digest
-from dynadp.runs.preparation import Problems, columns_of, ledger_of, part_of, plan_of
+from dynadp.runs.preparation import MistakeList, columns_of, ledger_of, part_of, plan_of
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
 from dynadp.data.schema import Schema
 from dynadp.errors import ConfigError, DynadpError
@@ -25,13 +25,13 @@ from dynadp.planning.planner import Plan
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs.folder import RunFolder, load_run
 from dynadp._files import write_whole
-from dynadp.engines.journal import Books, MessageFolder, now
-from dynadp.consensus.journal import Outbox
+from dynadp.engines.journal import LedgerJournal, FolderJournal, now
+from dynadp.consensus.journal import Journal
 from dynadp.engines.letters import run_id
-from dynadp.engines.inbox import Post, Rules
-from dynadp.engines.node import Outcome, Part, take_part
+from dynadp.engines.inbox import Inbox, AcceptanceRules
+from dynadp.engines.node import NodeResult, NodeRun, node_rounds
 from dynadp.consensus.releases import nowhere
-from dynadp.engines.progress import Round
+from dynadp.engines.progress import RoundProgress
 from dynadp.engines.zenoh.log import LOG
 from dynadp.engines.zenoh.links import Links, Site, Stopped
 from dynadp.data.readers import Source
@@ -47,7 +47,7 @@ _TICK, _HEALTH = 0.5, 10.0  # seconds between two looks at the status, and two h
 
 
 @dataclass(frozen=True)
-class Silo:
+class SiloRun:
     """A checked NODE.toml with what it names.
 
     Attributes
@@ -72,7 +72,7 @@ class Silo:
     identity: Identity
 
     @classmethod
-    def load(cls, path: str | Path) -> "Silo":
+    def load(cls, path: str | Path) -> "SiloRun":
         """Read NODE.toml and all that it names; every mistake is reported, together."""
         path = Path(path)
         node = load_node_file(path)
@@ -82,7 +82,7 @@ class Silo:
                 f"{node.run} is a run in one process: on a network its nodes need key, rows and endpoint. Train it with "
                 "`dynadp train`, or try it as a network with `dynadp launch`"
             )
-        problems = Problems()
+        problems = MistakeList()
         attempt = problems.attempt
         home = (path.parent / node.run).parent
         mine = next((section for section in file.nodes if section.name == node.node), None)
@@ -125,7 +125,7 @@ class Silo:
         return self.path.parent / self.node.out
 
     @property
-    def part(self) -> Part:
+    def part(self) -> NodeRun:
         """What is public about the run, from here."""
         counts = [section.rows for section in self.file.nodes]
         return part_of(self.node.node, self.schema, self.topology, self.plan, counts)
@@ -172,7 +172,7 @@ class Silo:
         who: str,
         draws: Draws | None = None,
         stop: Event | None = None,
-        on_round: Callable[[Round], None] = lambda entry: None,
+        on_round: Callable[[RoundProgress], None] = lambda entry: None,
         at: Callable[[str], None] = nowhere,
     ) -> dict[str, Any]:
         """Take part in the run until it is over, from wherever it stands; leaves model and record in the run folder.
@@ -204,8 +204,8 @@ class Silo:
                 LOG.warning("the certificate ends on %s; renew it: dynadp pki renew", f"{self.identity.expires:%Y-%m-%d}")
             keys = {section.name: public_key(str(section.key)) for section in self.file.nodes}
             ids = run_id(self.file.run.name), bytes.fromhex(name)
-            rules = Rules(self.node.node, frozenset(part.neighbours), *ids, keys, rounds, part.grids())
-            post = Post(self.folder / f"letters-{name[:12]}.sqlite", rules, self.identity.key)
+            rules = AcceptanceRules(self.node.node, frozenset(part.neighbours), *ids, keys, rounds, part.grids())
+            post = Inbox(self.folder / f"letters-{name[:12]}.sqlite", rules, self.identity.key)
             stack.callback(post.close)
             outbox = self._outbox(stack, f"{self.file.run.name} {name[:SHOWN]}", who)
 
@@ -241,16 +241,16 @@ class Silo:
 
     def _rounds(
         self,
-        part: Part,
+        part: NodeRun,
         config: Mapping[str, Any],
-        post: Post,
+        post: Inbox,
         links: Links,
-        outbox: Outbox,
+        outbox: Journal,
         draws: Draws,
         status: "Status",
-        on_round: Callable[[Round], None],
+        on_round: Callable[[RoundProgress], None],
         at: Callable[[str], None],
-    ) -> Outcome:
+    ) -> NodeResult:
         events = [event for event in self.plan.events if event.node == self.node.node]
         if not outbox.begun:
             validate(self.schema, self.rows, self.node.node)  # a bad cell must not be found when part of the budget is spent
@@ -266,7 +266,7 @@ class Silo:
         (self.folder / "rounds.jsonl").write_bytes(b"")  # told again, from what was entered and what was heard
         alpha = self.plan.alphas[part.index]
 
-        def note(entry: Round) -> None:
+        def note(entry: RoundProgress) -> None:
             status.round = entry.number
             line = {"round": entry.number, "node": self.node.node, "alpha": alpha}
             left = {"disagreement": float(entry.disagreement[0, 0]), "change": float(entry.change[0, 0])}
@@ -274,17 +274,17 @@ class Silo:
             on_round(entry)
             at("noted")
 
-        return links.run(take_part(part, self.rows, post, links.publish, outbox, draws, note=note, at=at))
+        return links.run(node_rounds(part, self.rows, post, links.publish, outbox, draws, note=note, at=at))
 
-    def _finish(self, outcome: Outcome) -> None:
+    def _finish(self, outcome: NodeResult) -> None:
         model, _, _ = concluded(self.plan, outcome, self.file.run.seed is not None)
         RunFolder(self.folder).finish(model)
 
-    def _outbox(self, stack: ExitStack, run: str, who: str) -> Outbox:
+    def _outbox(self, stack: ExitStack, run: str, who: str) -> Journal:
         if self.node.ledger is None:
-            return MessageFolder(self.folder / "messages", [self.node.node])
+            return FolderJournal(self.folder / "messages", [self.node.node])
         ledger = stack.enter_context(Ledger.open(self.path.parent / self.node.ledger))
-        return Books({self.node.node: ledger}, run, dataset=self.file.data.description, who=who, resume=True)
+        return LedgerJournal({self.node.node: ledger}, run, dataset=self.file.data.description, who=who, resume=True)
 
     def _known_folder(self, config: Mapping[str, Any]) -> None:
         """Refuse a folder of another run."""
@@ -311,7 +311,7 @@ class Silo:
 class Status:
     """status.json of a running node, written whenever it changed, and a health line now and then."""
 
-    def __init__(self, silo: Silo, links: Links, config: str) -> None:
+    def __init__(self, silo: SiloRun, links: Links, config: str) -> None:
         self.silo, self.links, self.config = silo, links, config
         self.state, self.round = "agreeing", 0
         self.writing, self._over, self._last = Lock(), Event(), ""

@@ -12,15 +12,15 @@ from dynadp._arrays import Array
 from dynadp.mechanisms.centring import Centring, centre_of, private_centre
 from dynadp.data.schema import Schema
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.entropy import Draws, System
+from dynadp.mechanisms.entropy import Draws, SystemEntropy
 from dynadp.problem.objective import Weights
 from dynadp.planning.planner import Plan, check_plan, plan, releases_of
 from dynadp.privacy.accountant import Total, network, totals
 from dynadp.privacy.events import Event
 from dynadp.runs.folder import Model
-from dynadp.consensus.journal import Outbox
+from dynadp.consensus.journal import Journal
 from dynadp.data.seals import same_rows
-from dynadp.engines.progress import Round
+from dynadp.engines.progress import RoundProgress
 from dynadp.engines.simulation import Run, simulate
 from dynadp.data.loading import count, validate
 from dynadp.problem.streamed import local_shard
@@ -79,8 +79,8 @@ def train(
     draws: Draws | None = None,
     chosen: Plan | None = None,
     device: str = "cpu",
-    books: Outbox | None = None,
-    on_round: Callable[[Round, Array], None] | None = None,
+    books: Journal | None = None,
+    on_round: Callable[[RoundProgress, Array], None] | None = None,
 ) -> Trained:
     """Train one classifier that costs nobody with a row at one node more than (epsilon, delta).
 
@@ -111,7 +111,7 @@ def train(
     on_round
         As for :func:`~dynadp.engines.simulation.simulate`.
     """
-    nodes, draws = topology.nodes, draws or System()
+    nodes, draws = topology.nodes, draws or SystemEntropy()
     if set(tables) != set(nodes):
         raise DeclarationError(f"rows are given for nodes {sorted(tables)}, the network has {sorted(nodes)}; expected the same")
     counts = [count(schema, tables[p]) for p in nodes]
@@ -171,7 +171,7 @@ def _centre(
     nodes: Sequence[str],
     alphas: Sequence[float],
     draws: Draws,
-    books: Outbox | None,
+    books: Journal | None,
 ) -> Centring:
     """The centring round, entered before it is used, or as it was entered before."""
     sent = books.sent(0) if books else None

@@ -18,14 +18,14 @@ from time import sleep
 from typing import Any, NamedTuple
 from weakref import finalize
 
-from dynadp.consensus.journal import Outbox
+from dynadp.consensus.journal import Journal
 from dynadp.data.loading import validate
 from dynadp.data.readers import source
-from dynadp.engines.inbox import Post, for_all
+from dynadp.engines.inbox import Inbox, is_broadcast
 from dynadp.engines.letters import Kind
-from dynadp.engines.node import Outcome, Want, take_part
-from dynadp.engines.progress import Round
-from dynadp.engines.ray.spec import Order
+from dynadp.engines.node import Awaiting, NodeResult, node_rounds
+from dynadp.engines.progress import RoundProgress
+from dynadp.engines.ray.spec import ActorSpec
 from dynadp.errors import CellError, ConfigError, DataError, DynadpError, RecordError
 
 NAMESPACE = "dynadp"
@@ -34,7 +34,7 @@ _BATCH = 64  # letters that an actor hands over at once: those of a neighbour th
 _DWELL, _AGAIN, _RARELY = 0.1, 1.0, 10.0  # seconds between two tellings to the driver; before asking, first and later
 
 
-class Handed(NamedTuple):
+class SentLetter(NamedTuple):
     """A letter that a node handed over: whose, of which kind and round."""
 
     via: str
@@ -43,7 +43,7 @@ class Handed(NamedTuple):
     round: int
 
 
-class Told(NamedTuple):
+class NodeProgress(NamedTuple):
     """What a node's round left: its number, disagreement and change."""
 
     node: str
@@ -52,16 +52,16 @@ class Told(NamedTuple):
     change: float
 
 
-class Tidings(NamedTuple):
+class ActorUpdate(NamedTuple):
     """What an actor tells the driver: which incarnation it is, new rounds, and its nodes' outcomes or what went wrong."""
 
     incarnation: str
-    rounds: list[Told]
-    outcomes: dict[str, Outcome] | None
+    rounds: list[NodeProgress]
+    outcomes: dict[str, NodeResult] | None
     failure: DynadpError | None
 
 
-class Crew:
+class NodeActor:
     """Some nodes of a run, in an actor: one thread works for all of them, Ray's threads take and hand over letters.
 
     A letter is pushed to the actors that need it; an actor that was started again, or waits for long, asks for what it misses.
@@ -82,7 +82,7 @@ class Crew:
 
         whole, homes = ray.get(pickle.loads(kept))
         self._name, self._release, self._incarnation = name, release, token_hex(8)
-        self._orders: dict[str, Order] = {node: whole[node] for node in nodes}
+        self._orders: dict[str, ActorSpec] = {node: whole[node] for node in nodes}
         everybody = {j: None for me, order in self._orders.items() for j in (me, *order.part.neighbours)}
         self._near = {
             via: tuple(me for me, order in self._orders.items() if via in order.part.neighbours) for via in everybody
@@ -90,10 +90,10 @@ class Crew:
         self._readers = {
             me: {homes[j] for j in order.part.neighbours} - {name} for me, order in self._orders.items()
         }  # other actors that need a node's letters
-        self._posts: dict[str, Post] = {}
-        self._log: list[Handed] = []
-        self._rounds: list[Told] = []
-        self._outcomes: dict[str, Outcome] = {}
+        self._posts: dict[str, Inbox] = {}
+        self._log: list[SentLetter] = []
+        self._rounds: list[NodeProgress] = []
+        self._outcomes: dict[str, NodeResult] = {}
         self._failure: BaseException | None = None
         self._news, self._came = Condition(), 0
         self._ready = Event()
@@ -131,7 +131,7 @@ class Crew:
             batch = [(h.via, self._posts[h.via].get(h.author, h.kind, h.round)) for h in found[i : i + _BATCH]]
             self._push(asker, [(via, data) for via, data in batch if data is not None])
 
-    def tell(self, incarnation: str, have: int) -> Tidings:
+    def tell(self, incarnation: str, have: int) -> ActorUpdate:
         """For the driver: rounds that are new to it, and how it ended.
 
         Parameters
@@ -146,9 +146,9 @@ class Crew:
         if not self._over:
             sleep(_DWELL)  # several rounds at once: the driver is not to keep a core busy
         if self._failure is not None:
-            return Tidings(self._incarnation, [], None, _tellable(self._failure))
+            return ActorUpdate(self._incarnation, [], None, _tellable(self._failure))
         over = self._over
-        return Tidings(self._incarnation, self._rounds[have:], dict(self._outcomes) if over else None, None)
+        return ActorUpdate(self._incarnation, self._rounds[have:], dict(self._outcomes) if over else None, None)
 
     def whereabouts(self) -> dict[str, Any]:
         """Its process, its host, and its peak memory in bytes."""
@@ -208,12 +208,12 @@ class Crew:
             via = todo.pop()
             for j in self._near[via]:
                 letter = self._posts[j].offer(data, via)
-                if letter is not None and for_all(letter.kind, letter.round):
+                if letter is not None and is_broadcast(letter.kind, letter.round):
                     self._hand_over(j, data, letter.author, letter.kind, letter.round)
                     todo.append(j)
 
     def _hand_over(self, via: str, data: bytes, author: str, kind: Kind, n: int, push: bool = True) -> None:
-        self._log.append(Handed(via, author, kind, n))
+        self._log.append(SentLetter(via, author, kind, n))
         for other in self._readers[via] if push else ():
             self._push(other, [(via, data)])
 
@@ -247,9 +247,9 @@ class Crew:
         except BaseException as error:
             self._fail(error)
 
-    def _work(self, parts: dict[str, Generator[Want, None, Outcome]]) -> None:
+    def _work(self, parts: dict[str, Generator[Awaiting, None, NodeResult]]) -> None:
         """All parts in turn, each as far as its letters let it."""
-        wants: dict[str, Want] = {}
+        wants: dict[str, Awaiting] = {}
         pause = _AGAIN
         while parts and self._failure is None:
             came = self._came
@@ -276,7 +276,7 @@ class Crew:
             if (actor := self._actor(other)) is not None:
                 actor.ask.remote(self._name, n)
 
-    def _part(self, order: Order, post: Post, outbox: Outbox) -> Generator[Want, None, Outcome]:
+    def _part(self, order: ActorSpec, post: Inbox, outbox: Journal) -> Generator[Awaiting, None, NodeResult]:
         me, rows = order.part.me, source(order.rows, separator=order.separator, memory=order.memory)
 
         def publish(data: bytes, kind: Kind, n: int) -> None:
@@ -284,12 +284,12 @@ class Crew:
             self._hand_over(me, data, me, kind, n, push=not heard)
             self._spread(me, data)
 
-        def note(entry: Round) -> None:
-            self._rounds.append(Told(me, entry.number, float(entry.disagreement[0, 0]), float(entry.change[0, 0])))
+        def note(entry: RoundProgress) -> None:
+            self._rounds.append(NodeProgress(me, entry.number, float(entry.disagreement[0, 0]), float(entry.change[0, 0])))
             self._tell_news()
             order.at("noted")
 
-        return take_part(order.part, rows, post, publish, outbox, order.draws, note=note, at=order.at)
+        return node_rounds(order.part, rows, post, publish, outbox, order.draws, note=note, at=order.at)
 
 
 def _tellable(error: BaseException) -> DynadpError:

@@ -19,9 +19,9 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-from dynadp.engines.node import Outcome
-from dynadp.engines.ray.actor import NAMESPACE, SILENT, Crew, Tidings, Told
-from dynadp.engines.ray.spec import Order
+from dynadp.engines.node import NodeResult
+from dynadp.engines.ray.actor import NAMESPACE, SILENT, ActorUpdate, NodeActor, NodeProgress
+from dynadp.engines.ray.spec import ActorSpec
 from dynadp.engines.zenoh.log import LOG
 from dynadp.errors import ConfigError, DynadpError
 
@@ -32,7 +32,7 @@ _SHARE = 0.01  # of a core, as Ray counts: with none it does not spread actors, 
 _CROWD = 4  # actors for each core, at most; further nodes share
 
 
-class Company:
+class ActorPool:
     """All actors of a run, as the driver sees them; a context manager, and they end with it.
 
     Parameters
@@ -45,7 +45,7 @@ class Company:
         How many nodes share an actor; by default one each, and more where there would be over four actors for each core.
     """
 
-    def __init__(self, run: str, orders: Sequence[Order], per_actor: int | None = None) -> None:
+    def __init__(self, run: str, orders: Sequence[ActorSpec], per_actor: int | None = None) -> None:
         import ray
 
         self._ray, self.orders = ray, tuple(orders)
@@ -57,7 +57,7 @@ class Company:
 
     def __enter__(self) -> Self:
         homes = {order.part.me: name for name, orders in self._crews.items() for order in orders}
-        remote, release = self._ray.remote(Crew), version("dynadp")
+        remote, release = self._ray.remote(NodeActor), version("dynadp")
         self._kept = self._ray.put(({order.part.me: order for order in self.orders}, homes))
         reference = self._ray.cloudpickle.dumps(self._kept)  # type: ignore[no-untyped-call]
         for name, orders in self._crews.items():
@@ -85,7 +85,7 @@ class Company:
             if failure is not None:
                 raise failure
 
-    def run(self, note: Callable[[Told], None]) -> dict[str, Outcome]:
+    def run(self, note: Callable[[NodeProgress], None]) -> dict[str, NodeResult]:
         """Drive all nodes to their end.
 
         Parameters
@@ -93,7 +93,7 @@ class Company:
         note
             Called once for each node and round; rounds of a node come in order.
         """
-        outcomes: dict[str, Outcome] = {}
+        outcomes: dict[str, NodeResult] = {}
         last = {order.part.me: 0 for order in self.orders}
         waiting = {self.actors[name].tell.remote("", 0): (name, "", 0) for name in self.actors}
         heard = monotonic()
@@ -105,7 +105,7 @@ class Company:
                 LOG.warning("nothing new for %g seconds; behind: %s. See `ray status`", SILENT, ", ".join(behind))
             for ref in done:
                 name, before, have = waiting.pop(ref)
-                tidings: Tidings = self._answers([ref])[0]
+                tidings: ActorUpdate = self._answers([ref])[0]
                 if tidings.failure is not None:
                     raise tidings.failure
                 have = (have if tidings.incarnation == before else 0) + len(tidings.rounds)

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from dynadp.consensus.journal import Messages, Outbox
+from dynadp.consensus.journal import Journal, Messages
 from dynadp.consensus.releases import nowhere
-from dynadp.engines.inbox import Post, Rules
-from dynadp.engines.journal import Books, MessageFolder
+from dynadp.engines.inbox import AcceptanceRules, Inbox
+from dynadp.engines.journal import FolderJournal, LedgerJournal
 from dynadp.engines.letters import run_id
-from dynadp.engines.node import Part
+from dynadp.engines.node import NodeRun
 from dynadp.errors import BudgetRefused
 from dynadp.mechanisms.entropy import Draws
 from dynadp.privacy.events import Event
@@ -42,7 +42,7 @@ class Checksum:
             raise ValueError("the checksum is another one")
 
 
-class Fenced(Books):
+class Fenced(LedgerJournal):
     """Ledgers that two incarnations of a node may use at once: the second to enter a round gets what the first entered."""
 
     def spend(self, n: int, events: Sequence[Event], messages: Messages) -> Messages:
@@ -65,7 +65,7 @@ class Fenced(Books):
 
 
 @dataclass(frozen=True)
-class Order:
+class ActorSpec:
     """What an actor has to know about one of its nodes: paths, and what is public.
 
     Attributes
@@ -90,7 +90,7 @@ class Order:
         Called at the points of a round, by name.
     """
 
-    part: Part
+    part: NodeRun
     rows: Path
     separator: Any
     memory: int | None
@@ -104,20 +104,20 @@ class Order:
     draws: Draws
     at: Callable[[str], None] = nowhere
 
-    def outbox(self, stack: ExitStack) -> Outbox:
+    def outbox(self, stack: ExitStack) -> Journal:
         """Where the node's messages are entered before they leave."""
         me = self.part.me
         if self.ledger is None:
-            return MessageFolder(self.messages / quote(me, safe=" "), [me])
+            return FolderJournal(self.messages / quote(me, safe=" "), [me])
         ledger = stack.enter_context(Ledger.open(self.ledger))
         books = Fenced({me: ledger}, self.run, dataset=self.dataset, who=self.who, resume=True)
         books.reserve(self.events)
         return books
 
-    def post(self) -> Post:
+    def post(self) -> Inbox:
         """A post office in memory: own letters come from the ledger again, and others from their authors."""
         part = self.part
         keys = dict.fromkeys(part.topology.nodes, Checksum())
         ids = run_id(self.run), self.config
-        rules = Rules(part.me, frozenset(part.neighbours), *ids, keys, part.rounds, part.grids())
-        return Post(":memory:", rules, Checksum())
+        rules = AcceptanceRules(part.me, frozenset(part.neighbours), *ids, keys, part.rounds, part.grids())
+        return Inbox(":memory:", rules, Checksum())

@@ -20,10 +20,10 @@ from urllib.parse import quote, unquote
 
 import zenoh
 
-from dynadp.engines.inbox import Post, for_all
+from dynadp.engines.inbox import Inbox, is_broadcast
 from dynadp.engines.letters import KINDS, Kind, Letter, opened
-from dynadp.engines.node import Outcome, Want, differences
-from dynadp.engines.zenoh.log import LOG, Teller
+from dynadp.engines.node import Awaiting, NodeResult, differences
+from dynadp.engines.zenoh.log import LOG, RateLimitedLog
 from dynadp.errors import ConfigError, DynadpError, LedgerDamaged, NodeLost, RecordError, Rejected
 
 RELAY = "relay"  # the common name of a relay's certificate
@@ -145,7 +145,7 @@ class Links:
     """
 
     site: Site
-    post: Post
+    post: Inbox
     config: Mapping[str, Any] = field(repr=False)
     known: Callable[[int], bytes | None] | None = field(repr=False)
     patience: float
@@ -158,7 +158,7 @@ class Links:
     def __post_init__(self) -> None:
         self.prefix = f"dynadp/{self.post.rules.run.hex()[:32]}"
         self._asked = token_hex(16)  # greetings must answer this: an old one could hide what a neighbour holds
-        self._tell = Teller()
+        self._tell = RateLimitedLog()
 
     def __enter__(self) -> Self:
         config = zenoh.Config.from_json5(json.dumps(settings(self.site, self.prefix)))
@@ -183,16 +183,16 @@ class Links:
         key = self._key(self.site.me, f"letter/{kind}/{n}/{quote(author or self.site.me, safe='')}")
         self._session.put(key, data, congestion_control=zenoh.CongestionControl.BLOCK, express=True)
 
-    def run(self, part: Generator[Want, None, Outcome]) -> Outcome:
+    def run(self, part: Generator[Awaiting, None, NodeResult]) -> NodeResult:
         """Drive a node's part to its end."""
         while True:
             try:
                 want = next(part)
             except StopIteration as end:
-                return cast(Outcome, end.value)
+                return cast(NodeResult, end.value)
             self.wait(want)
 
-    def wait(self, want: Want) -> None:
+    def wait(self, want: Awaiting) -> None:
         """Until the letters are here; asks again for those that are missing, and gives up on neighbours that stay away."""
         if self.stop.is_set():
             raise Stopped
@@ -200,7 +200,7 @@ class Links:
 
         def ask(missing: list[str]) -> None:
             for author in missing:
-                for j in self.site.neighbours if for_all(want.kind, want.round) else (author,):
+                for j in self.site.neighbours if is_broadcast(want.kind, want.round) else (author,):
                     self._ask(j, f"letter/{want.kind}/{want.round}/{quote(author, safe='')}", self._take)
 
         self._until(lambda: self.post.missing(want.kind, want.round, want.authors), ask, f"{what} of")
@@ -309,7 +309,7 @@ class Links:
     def _take(self, key: str, data: bytes) -> None:
         via = self._via(key)
         letter = self.post.offer(data, via)
-        if letter is not None and for_all(letter.kind, letter.round):
+        if letter is not None and is_broadcast(letter.kind, letter.round):
             self.publish(data, letter.kind, letter.round, letter.author)  # hand it on
 
     def _guarded(self, via: str, action: Callable[..., None], *given: Any) -> None:
@@ -367,7 +367,7 @@ class Links:
         elif what == "letter":
             kind, n = next(kind for kind in KINDS if kind == rest[0]), int(rest[1])
             author = unquote(rest[2])
-            data = self.post.get(author, kind, n) if author == self.site.me or for_all(kind, n) else None
+            data = self.post.get(author, kind, n) if author == self.site.me or is_broadcast(kind, n) else None
             if data is not None:
                 query.reply(query.key_expr, data)
 
@@ -428,7 +428,7 @@ def relay(identity: Path, listen: str, stop: Event) -> None:
     config = _links("router", identity, [listen], ())
     with zenoh.open(zenoh.Config.from_json5(json.dumps(config))) as session:
         LOG.info("a relay on %s, for whoever has a certificate of the consortium", listen)
-        tell = Teller()
+        tell = RateLimitedLog()
 
         def on_link(event: zenoh.LinkEvent) -> None:
             up = event.kind == zenoh.SampleKind.PUT

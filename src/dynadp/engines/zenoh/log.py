@@ -45,7 +45,7 @@ _ROOM, _PAUSE = 2**20, 0.1  # bytes in the pipe, where the system grants them; s
 _NOISE = ("Gossip is disabled",)
 
 
-class Teller:
+class RateLimitedLog:
     """Tells the same thing the 1st, 10th, 100th, ... time only: whoever knocks a million times does not fill the disk."""
 
     def __init__(self, limit: int = 10_000) -> None:
@@ -92,7 +92,7 @@ def engine_log() -> Iterator[None]:
     os.dup2(write, 1)
     os.close(write)
     before, sys.stdout = sys.stdout, os.fdopen(os.dup(kept), "w", buffering=1)
-    tell = Teller()
+    tell = RateLimitedLog()
 
     def hear(line: bytes) -> None:
         if b"TRACE" in line[:_LEVEL] and _BLOCKS not in line:

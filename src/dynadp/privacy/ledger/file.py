@@ -19,7 +19,7 @@ from typing import Any, Self
 from dynadp.errors import BudgetRefused, DeclarationError, LedgerDamaged, LedgerError
 from dynadp.privacy.cap import Basis, Cap
 from dynadp.privacy.events import Event, to_json
-from dynadp.privacy.ledger.rules import START, Book, Entry, a_line, a_moment
+from dynadp.privacy.ledger.rules import START, Entry, LedgerState, a_line, a_moment
 
 FORMAT, VERSION, APPLICATION = "dynadp-ledger", 1, 0x44594450
 REASONS = ("finished", "stopped")
@@ -74,7 +74,7 @@ class Ledger:
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None  # that is open
         self._closed = False
-        self._book = Book()
+        self._book = LedgerState()
 
     @classmethod
     def create(cls, path: str | Path, node: str, *, who: str, at: str) -> Self:
@@ -245,7 +245,7 @@ class Ledger:
         """
         plan = list(plan)
 
-        def decide(book: Book) -> dict[str, Any]:
+        def decide(book: LedgerState) -> dict[str, Any]:
             book.plan(run, plan)
             if book.cap is None:
                 raise BudgetRefused(f"the ledger has no cap, so nothing can be reserved; {book.advice()}")
@@ -299,7 +299,7 @@ class Ledger:
         anchor
             An earlier :attr:`head`. Without one, a ledger that was cut at its end, or written anew as a whole, looks sound.
         """
-        book, hashes = Book(), {START}
+        book, hashes = LedgerState(), {START}
         with self._sqlite() as connection:
             try:
                 found = connection.execute("PRAGMA integrity_check(9)").fetchall()
@@ -320,7 +320,7 @@ class Ledger:
             self._book = book
         return problems
 
-    def _append(self, draft: Entry, decide: Callable[[Book], dict[str, Any]]) -> dict[str, Any]:
+    def _append(self, draft: Entry, decide: Callable[[LedgerState], dict[str, Any]]) -> dict[str, Any]:
         """Decide and record under one lock; nothing is believed before COMMIT returned."""
         if self.read_only:
             raise LedgerError(f"{self.path} was opened for reading only; open it for writing")
@@ -339,7 +339,7 @@ class Ledger:
         book.follow(entry)  # it was decided by the book's rules, while nobody else could write
         return details
 
-    def _catch_up(self, connection: sqlite3.Connection) -> Book:
+    def _catch_up(self, connection: sqlite3.Connection) -> LedgerState:
         """What the file says now, with what others have added; the last entry that was known must still be there."""
         new = _entries(connection, self._book.length - 1)
         if getattr(next(new, None), "hash", None) != self._book.head:
@@ -349,7 +349,7 @@ class Ledger:
                 raise LedgerDamaged(f"{self.path} is damaged: {problem}; {_RESTORE}")
         return self._book
 
-    def _read(self) -> Book:
+    def _read(self) -> LedgerState:
         with self._sqlite() as connection:
             return self._catch_up(connection)
 

@@ -70,7 +70,7 @@ class Entry:
 
 
 @dataclass
-class Run:
+class Reservation:
     """A reservation and what became of it."""
 
     plan: list[Event]
@@ -100,12 +100,12 @@ class Run:
 
 
 @dataclass
-class Book:
+class LedgerState:
     """What the entries say, taken one by one, and the rules for the next one."""
 
     node: str = ""
     cap: Cap | None = None
-    runs: dict[str, Run] = field(default_factory=dict)
+    runs: dict[str, Reservation] = field(default_factory=dict)
     head: str = START
     length: int = 0
 
@@ -174,7 +174,7 @@ class Book:
             )
         return {"events": [to_json(event) for event in events]}
 
-    def running(self, run: str) -> Run:
+    def running(self, run: str) -> Reservation:
         """A run that may still spend."""
         if run not in self.runs:
             raise BudgetRefused(f"run {run!r} has no reservation; reserve its plan before its first round")
@@ -201,7 +201,7 @@ class Book:
             self.cap = Cap(**entry.details)
         elif entry.kind == "reserve":
             details = entry.details
-            self.runs[run] = Run([from_json(event) for event in details["plan"]], details["basis"], self.cap)
+            self.runs[run] = Reservation([from_json(event) for event in details["plan"]], details["basis"], self.cap)
         elif entry.kind == "spend":
             self.runs[run].spent[entry.round or 0] = entry.id
         else:

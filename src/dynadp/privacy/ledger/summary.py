@@ -104,7 +104,7 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Balance:
+class LedgerSummary:
     """What a ledger says.
 
     Attributes
@@ -131,7 +131,7 @@ class Balance:
     head: str
 
     @classmethod
-    def of(cls, ledger: Ledger) -> "Balance":
+    def of(cls, ledger: Ledger) -> "LedgerSummary":
         """Read all entries."""
         runs: dict[str, Entered] = {}
         entries, in_force, evaluations = 0, None, []

@@ -18,7 +18,7 @@ from dynadp.errors import DeclarationError, DynadpError
 from dynadp.planning.planner import Plan
 from dynadp.privacy.accountant import odds, up
 from dynadp.report.budgets import over_rounds, worst
-from dynadp.report.explore.setting import Setting
+from dynadp.report.explore.setting import PublicSetting
 from dynadp.report.explore.trials import COMMONER, DRAWS, MOST, SEED, baselines, totals, tried
 from dynadp.research.recommendation import fit_points, recommend
 
@@ -26,7 +26,7 @@ STEPS = 9  # points of the curve over rounds
 
 
 @dataclass
-class Advice:
+class Advisor:
     """What a sweep has found so far, and what follows from it.
 
     Attributes
@@ -47,7 +47,7 @@ class Advice:
         Whether all points are there.
     """
 
-    setting: Setting
+    setting: PublicSetting
     points: list[dict[str, float]] = field(default_factory=list)
     baselines: dict[str, float] = field(default_factory=dict)
     source: str = ""

@@ -29,7 +29,7 @@ from dynadp._files import write_whole
 from dynadp._intervals import SEVERAL
 from dynadp.errors import DynadpError
 from dynadp.report import figures
-from dynadp.report.explore.advice import Advice
+from dynadp.report.explore.advice import Advisor
 from dynadp.report.explore.trials import LEAST, MOST, POINTS
 from dynadp.report.explore.watch import Watch
 from dynadp.report.page import STATIC, environment
@@ -100,7 +100,7 @@ class Explorer:
         What is planned, and the folder that is watched.
     """
 
-    def __init__(self, advice: Advice, watch: Watch) -> None:
+    def __init__(self, advice: Advisor, watch: Watch) -> None:
         self.advice, self.watch = advice, watch
         self.swept, self.over = 0, Event()
         self.worker: Thread | None = None

@@ -24,22 +24,22 @@ def explorer(target: str | None, watch: str | None = None) -> Any:
     watch
         The folder of a run file's run; runs/NAME by default.
     """
-    from dynadp.report.explore.advice import Advice
+    from dynadp.report.explore.advice import Advisor
     from dynadp.report.explore.app import Explorer
-    from dynadp.report.explore.setting import Setting
+    from dynadp.report.explore.setting import PublicSetting
     from dynadp.report.explore.watch import Watch
-    from dynadp.report.record_view import MADE_BY, Story
+    from dynadp.report.record_view import MADE_BY, RunView
 
     if target is None:
-        return Explorer(Advice(Setting.made()), Watch(Path(watch) if watch else None))
+        return Explorer(Advisor(PublicSetting.made()), Watch(Path(watch) if watch else None))
     path = Path(target)
     if path.is_dir():
-        return Explorer(Advice(Setting.of_story(Story.read(path))), Watch(path))
+        return Explorer(Advisor(PublicSetting.of_story(RunView.read(path))), Watch(path))
     if not path.is_file():
         raise DeclarationError(f"{path} is neither a run folder nor a run file; {MADE_BY}, or a run.toml")
-    setting = Setting.of_file(path)
+    setting = PublicSetting.of_file(path)
     name = load_run_file(path).run.name
-    return Explorer(Advice(setting), Watch(Path(watch) if watch else Path("runs") / name))
+    return Explorer(Advisor(setting), Watch(Path(watch) if watch else Path("runs") / name))
 
 
 def token_of(file: str | None) -> str:

@@ -19,8 +19,8 @@ from dynadp.privacy.accountant import network, up
 from dynadp.privacy.events import Event
 from dynadp.privacy.inverse import calibrate
 from dynadp.problem.objective import Weights, shares
-from dynadp.report.record_view import Story
-from dynadp.runs.local import Job
+from dynadp.report.record_view import RunView
+from dynadp.runs.local import LocalRun
 from dynadp.runs.preparation import plan_of
 from dynadp.runs.run_file import load_run_file, load_schema
 
@@ -58,7 +58,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Setting:
+class PublicSetting:
     """What is planned, in public numbers.
 
     Attributes
@@ -98,7 +98,7 @@ class Setting:
     given: Plan | None = field(default=None, repr=False)
 
     @classmethod
-    def made(cls) -> "Setting":
+    def made(cls) -> "PublicSetting":
         """Five silos of census rows on a ring."""
         ring = Topology.family("ring", len(NODES)).named(NODES)
         schema = census(len(NODES), nodes=len(NODES), test_rows=0).schema
@@ -106,14 +106,14 @@ class Setting:
         return cls("census rows made here", ring, (ROWS // len(NODES),) * len(NODES), schema.dimension, features)
 
     @classmethod
-    def of_file(cls, path: Path) -> "Setting":
+    def of_file(cls, path: Path) -> "PublicSetting":
         """Of a run file: numbers of rows, graph, schema and privacy; not one private cell."""
         file = load_run_file(path)
         if file.networked:
             schema, topology = load_schema(path.parent / file.data.schema_file), file.graph(path.parent)
             counts = tuple(int(node.rows or 0) for node in file.nodes)
         else:
-            job = Job.load(path, spending=False)
+            job = LocalRun.load(path, spending=False)
             schema, topology, counts = job.schema, job.topology, tuple(job.counts[p] for p in job.topology.nodes)
         privacy = file.privacy
         if privacy.mechanism == "none":
@@ -130,7 +130,7 @@ class Setting:
         )  # fmt: skip
 
     @classmethod
-    def of_story(cls, story: Story) -> "Setting":
+    def of_story(cls, story: RunView) -> "PublicSetting":
         """Of a run folder: the numbers that its record tells."""
         known = cls.made()
         counts = tuple(story.rows[p] for p in story.topology.nodes)
@@ -241,7 +241,7 @@ def _padded(table: Mapping[str, Any], pick: Any) -> dict[str, Any]:
     return found | {PADDING: np.full(len(next(iter(found.values()))), "none")}
 
 
-def _asked(story: Story) -> float:
+def _asked(story: RunView) -> float:
     """The total that a network run was asked for."""
     config = story.record["config"]
     own = [node["epsilon"] for node in config["nodes"].values() if node["epsilon"]]

@@ -15,7 +15,7 @@ from dynadp.data.schema import Schema
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.centring import private_centre
-from dynadp.mechanisms.entropy import Keyed
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.planning.planner import Plan
 from dynadp.report.explore.setting import Rows
 
@@ -73,11 +73,11 @@ def tried(topology: Topology, rows: Rows, planned: Plan, draws: int = DRAWS, see
     nodes, schema = topology.nodes, rows.schema
     if planned.centrings:
         tables = [rows.tables[p] for p in nodes]
-        schema = private_centre(schema, tables, nodes, planned.centrings, Keyed(seed)).applied(schema)
+        schema = private_centre(schema, tables, nodes, planned.centrings, SeededEntropy(seed)).applied(schema)
     end = simulate(
         [shard(schema, rows.tables[p], p) for p in nodes], topology, loss=planned.loss, regularizer=planned.regularizer,
         C=planned.C, weights=planned.weights, rho=planned.rho, eta=planned.eta, rounds=planned.rounds, replicas=draws,
-        mechanism=planned.mechanism, schedule=planned.schedule(nodes), draws=Keyed(seed),
+        mechanism=planned.mechanism, schedule=planned.schedule(nodes), draws=SeededEntropy(seed),
     )  # fmt: skip
     shares = wrong(schema, rows, end.models(planned.output)[0])
     told = len(next(iter(rows.test.values())))

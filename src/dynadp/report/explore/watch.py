@@ -8,18 +8,18 @@ from dynadp.errors import DynadpError, RecordError
 from dynadp.privacy.accountant import Total
 from dynadp.privacy.events import Event
 from dynadp.report.accuracy import Accuracy, answers
-from dynadp.report.budgets import Purse, agreed, ledger_files, purses
+from dynadp.report.budgets import BudgetView, agreed, ledger_files, purses
 from dynadp.report.drawing import drawing, in_words
 from dynadp.report.page import environment, guarantee
 from dynadp.report.progress import Rounds, Row
-from dynadp.report.record_view import Story, run_folders
+from dynadp.report.record_view import RunView, run_folders
 from dynadp.report.states import LOOKS, State, states
 
 SHOWN = 12  # nodes whose budget is drawn; the rest is in a list that opens
 Signature = tuple[tuple[str, float], ...]
 
 
-class Told(NamedTuple):
+class Snapshot(NamedTuple):
     """What one look found: the number of the state, the state, which run, and its whole rounds."""
 
     version: int
@@ -39,14 +39,14 @@ class Watch:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self.story: Story | None = None
+        self.story: RunView | None = None
         self.rounds = Rounds((), 1)
         self.problem = ""
-        self.told = Told(0, {}, "", [])
+        self.told = Snapshot(0, {}, "", [])
         self._seen: Signature = ()
         self._ledgers: Signature = ()
         self._files: dict[str, Path] = {}
-        self._purses: dict[str, Purse | str] = {}
+        self._purses: dict[str, BudgetView | str] = {}
         self._states: Mapping[str, State] = {}
         self._counted: tuple[tuple[Event, ...], Total] | None = None
         self._accuracy: Accuracy | None = None
@@ -87,7 +87,7 @@ class Watch:
     def _read(self) -> None:
         assert self.path is not None
         before = self.story.key if self.story else ""
-        self.story = story = Story.read(self.path)
+        self.story = story = RunView.read(self.path)
         files = [home / "rounds.jsonl" for home in story.homes]
         if story.key != before or tuple(files) != self.rounds.files:
             self.rounds = Rounds(files, len(story.folders))
@@ -102,7 +102,7 @@ class Watch:
         state, before = self._state(), self.told
         differs = state != before.state
         rows = self.rounds.rows if self.story else []
-        self.told = Told(before.version + differs, state, state["key"], rows)
+        self.told = Snapshot(before.version + differs, state, state["key"], rows)
         return differs
 
     def _state(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from dynadp.errors import DeclarationError, DynadpError, RecordError
 from dynadp.report.record_view import run_folders
-from dynadp.report.tracking.selection import KEY, METRICS, NotYet, Told
+from dynadp.report.tracking.selection import KEY, METRICS, NotYet, TrackedRun
 
 BATCH = 1000  # values that a store takes at once
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
@@ -71,7 +71,7 @@ class Store:
         scheme, _, rest = self.uri.partition("//")
         return f"{scheme}//{rest.rpartition('@')[2].partition('?')[0].partition('#')[0]}" if rest else "of the given address"
 
-    def log(self, told: Told) -> None:
+    def log(self, told: TrackedRun) -> None:
         """Log what the store does not have yet; ``entered`` counts the values of metrics."""
         with self._asked():
             if self._key != told.key:
@@ -82,7 +82,7 @@ class Store:
                 self._enter(told, new[i : i + BATCH])
             self._settle(told)
 
-    def _open(self, told: Told) -> None:
+    def _open(self, told: TrackedRun) -> None:
         """Find the run by its key, and what it has; or begin it."""
         found = self._client.search_runs([self._experiment_id], f"tags.`{KEY}` = '{told.key}'", order_by=["start_time ASC"])
         if found:
@@ -97,7 +97,7 @@ class Store:
     def _history(self, run_id: str, name: str) -> list[tuple[str, int]]:
         return [(name, point.step) for point in self._client.get_metric_history(run_id, name)]
 
-    def _describe(self, told: Told) -> None:
+    def _describe(self, told: TrackedRun) -> None:
         from mlflow.entities import Param, RunTag
 
         params = [Param(name, value) for name, value in told.params.items() if name not in self._params]
@@ -107,7 +107,7 @@ class Store:
             self._params |= told.params.keys()
             self._tags |= told.tags
 
-    def _enter(self, told: Told, points: list[tuple[str, int]]) -> None:
+    def _enter(self, told: TrackedRun, points: list[tuple[str, int]]) -> None:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -115,7 +115,7 @@ class Store:
         self._points |= set(points)
         self.entered += len(points)
 
-    def _settle(self, told: Told) -> None:
+    def _settle(self, told: TrackedRun) -> None:
         """The model, and then the status: a run that is called finished has its model."""
         if told.status == self._status:
             return
@@ -190,7 +190,7 @@ def track(path: str | Path, uri: str | None = None, experiment: str = "dynadp") 
     uri, experiment
         As in :class:`Store`.
     """
-    told = Told.read(path)
+    told = TrackedRun.read(path)
     with alone(Path(path)):
         store = Store(uri, experiment)
         store.log(told)
@@ -229,7 +229,7 @@ def follow(
                     if not locked:
                         held.enter_context(alone(path))
                         locked = True
-                    told = Told.read(path)
+                    told = TrackedRun.read(path)
                     store.log(told)
                     words, wait = f"round {told.rounds}" + (f" of {told.planned}" if told.planned else ""), PAUSE
                     if told.status != "RUNNING":
@@ -244,7 +244,7 @@ def follow(
             pause(min(max(wait, 4 * (time.monotonic() - began)), LONGEST))  # large folders are looked at less often
 
 
-def result(told: Told, store: Store) -> dict[str, Any]:
+def result(told: TrackedRun, store: Store) -> dict[str, Any]:
     """What was logged where, as the command line prints it."""
     return {
         "version": 1,

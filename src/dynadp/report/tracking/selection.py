@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from dynadp._files import canonical_json, digest, read_file
 from dynadp.data.schema import Schema
 from dynadp.errors import RecordError
-from dynadp.report.record_view import Story, run_folders
+from dynadp.report.record_view import RunView, run_folders
 from dynadp.report.states import states
 from dynadp.runs.folder import MODEL_FORMAT, load_model, read_rounds
 
@@ -59,7 +59,7 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Told:
+class TrackedRun:
     """What may be told of a run.
 
     Attributes
@@ -95,7 +95,7 @@ class Told:
     protected: bool
 
     @classmethod
-    def read(cls, path: str | Path) -> "Told":
+    def read(cls, path: str | Path) -> "TrackedRun":
         """Read a run folder, or the folder of all nodes of a network."""
         path = Path(path)
         if path.is_dir() and not any(path.glob("run.json")) and not any(path.glob("*/run.json")):
@@ -103,7 +103,7 @@ class Told:
                 run_folders(path)
             except RecordError as error:
                 raise NotYet(str(error)) from None
-        story = Story.read(path)
+        story = RunView.read(path)
         if not (path / "run.json").exists() and story.kind == "network" and len(story.folders) < len(story.topology):
             raise NotYet(
                 f"{path} has {len(story.folders)} of the {len(story.topology)} nodes of its run; name the folder of one node "
@@ -135,13 +135,13 @@ class Told:
         )
 
 
-def _key(story: Story) -> str:
+def _key(story: RunView) -> str:
     """A network's run is its configuration, whenever a folder was made for it; others differ by when they began."""
     told = sorted(story.folders) if story.kind == "network" else story.created
     return digest([story.kind, story.record["config_hash"], told])
 
 
-def _params(story: Story, privacy: Mapping[str, Any]) -> dict[str, str]:
+def _params(story: RunView, privacy: Mapping[str, Any]) -> dict[str, str]:
     config, plan = story.record["config"], story.plan
     drawn = config["file"]["run"] if "file" in config else config.get("run", config.get("data", {}))
     chosen = plan.settings if plan else config["file"]["training"] if "file" in config else config
@@ -172,7 +172,7 @@ def _params(story: Story, privacy: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _tags(story: Story, protected: bool, privacy: Mapping[str, Any]) -> dict[str, str]:
+def _tags(story: RunView, protected: bool, privacy: Mapping[str, Any]) -> dict[str, str]:
     word = "SIMULATION: noise is seeded or rows are made, so that nobody is protected" if story.simulation else ""
     alone = story.kind == "network" and len(story.folders) == 1
     return {
@@ -185,7 +185,7 @@ def _tags(story: Story, protected: bool, privacy: Mapping[str, Any]) -> dict[str
     }
 
 
-def _points(story: Story) -> tuple[int, dict[tuple[str, int], float]]:
+def _points(story: RunView) -> tuple[int, dict[tuple[str, int], float]]:
     """Whole rounds, in order: how many, and their metrics."""
     seen: dict[int, dict[str, Line]] = {}
     nodes = set(story.topology.nodes)
@@ -212,7 +212,7 @@ def _points(story: Story) -> tuple[int, dict[tuple[str, int], float]]:
     return n, points
 
 
-def _models(story: Story) -> dict[str, dict[str, Any]]:
+def _models(story: RunView) -> dict[str, dict[str, Any]]:
     """The models, checked, by the artifact's name."""
     out = {}
     for node, home in story.folders.items() if len(story.homes) > 1 else [("", story.home)]:
@@ -224,7 +224,7 @@ def _models(story: Story) -> dict[str, dict[str, Any]]:
     return out
 
 
-def _began(story: Story) -> int | None:
+def _began(story: RunView) -> int | None:
     try:
         return int(datetime.fromisoformat(story.created).timestamp() * 1000)
     except ValueError:

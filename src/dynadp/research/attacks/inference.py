@@ -9,7 +9,7 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp.data.schema import Shard
-from dynadp.mechanisms.base import Perturbation
+from dynadp.mechanisms.base import Mechanism
 from dynadp.privacy.accountant import total
 from dynadp.research.attacks.transcript import DELTA, Setting, dense, listen, log_density, to_json
 
@@ -66,7 +66,7 @@ class Membership:
 
 def membership(
     shards: Sequence[Shard],
-    mechanism: Perturbation | None,
+    mechanism: Mechanism | None,
     alpha: float | None = None,
     *,
     setting: Setting | None = None,

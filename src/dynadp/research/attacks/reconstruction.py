@@ -12,7 +12,7 @@ from dynadp.data.columns import Numeric, spelled
 from dynadp.data.datasets import Dataset, RawTable
 from dynadp.data.schema import Schema
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import Perturbation
+from dynadp.mechanisms.base import Mechanism
 from dynadp.privacy.accountant import total
 from dynadp.research.attacks.transcript import DELTA, Setting, Transcript, dense, listen, log_density, others, to_json
 
@@ -65,7 +65,7 @@ class Reconstruction:
 def reconstruct(
     data: Dataset,
     population: RawTable,
-    mechanism: Perturbation | None,
+    mechanism: Mechanism | None,
     alpha: float | None = None,
     *,
     setting: Setting | None = None,
@@ -145,7 +145,7 @@ def unmix(told: Transcript, count: int, seed: int = 0, tries: int = 40) -> Array
 def small_node(
     data: Dataset,
     population: RawTable,
-    mechanism: Perturbation | None,
+    mechanism: Mechanism | None,
     alpha: float | None = None,
     *,
     setting: Setting | None = None,
@@ -187,7 +187,7 @@ def decode(schema: Schema, a: Array) -> dict[str, str]:
 
 
 def _judged(
-    knows: str, told: Transcript, mechanism: Perturbation | None, alpha: float | None, truth: dict[str, Any],
+    knows: str, told: Transcript, mechanism: Mechanism | None, alpha: float | None, truth: dict[str, Any],
     best: list[dict[str, str]], plain: list[dict[str, str]], guess: dict[str, str],
 ) -> Reconstruction:  # fmt: skip
     """What was found beside the truth."""

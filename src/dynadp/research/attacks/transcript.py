@@ -19,8 +19,8 @@ from dynadp.consensus import admm
 from dynadp.consensus.topology import Topology
 from dynadp.data.schema import Shard
 from dynadp.engines.simulation import neighbour_sums, simulate
-from dynadp.mechanisms.base import Calibration, Perturbation
-from dynadp.mechanisms.entropy import InTurn
+from dynadp.mechanisms.base import Mechanism, RoundNoise
+from dynadp.mechanisms.entropy import OrderedDraws
 from dynadp.privacy.events import Event
 from dynadp.problem.losses import Logistic, Loss
 from dynadp.problem.objective import Problem
@@ -64,7 +64,7 @@ class Transcript:
 
     setting: Setting
     messages: tuple[Array, ...] = field(repr=False)
-    calibrations: tuple[Calibration, ...] = field(repr=False)
+    calibrations: tuple[RoundNoise, ...] = field(repr=False)
     events: tuple[Event, ...] = field(repr=False)
 
     def replica(self, k: int) -> "Transcript":
@@ -101,11 +101,11 @@ class Heard:
     V: Array
     q: Array
     b: Array
-    noise: Calibration | None
+    noise: RoundNoise | None
 
 
 def listen(
-    shards: Sequence[Shard], mechanism: Perturbation | None, alpha: float | None, setting: Setting, replicas: int, seed: int
+    shards: Sequence[Shard], mechanism: Mechanism | None, alpha: float | None, setting: Setting, replicas: int, seed: int
 ) -> Transcript:
     """V(1), ..., V(T) of a seeded run of Algorithm 1, 2 or 3, ``replicas`` times."""
     sent: list[Array] = []
@@ -113,7 +113,7 @@ def listen(
         shards, setting.topology, loss=setting.loss, C=setting.C, weights="equal", rho=setting.rho, eta=setting.eta,
         gamma=None if mechanism else setting.gamma, rounds=setting.rounds, replicas=replicas if mechanism else 1,
         mechanism=mechanism, schedule=alpha,
-        draws=InTurn(np.random.default_rng([seed, 0xA77AC]), seeded=True), storage="dense",
+        draws=OrderedDraws(np.random.default_rng([seed, 0xA77AC]), seeded=True), storage="dense",
         on_round=lambda _, V: sent.append(V.copy()),
     )  # fmt: skip
     events = [event for event in run.events() if event.node == setting.topology.nodes[setting.target]]

@@ -1,9 +1,9 @@
 """Where the audit's many draws come from, and whether a source of draws repeats itself."""
 
-from dynadp.mechanisms.entropy import Draws, InTurn, drawn
+from dynadp.mechanisms.entropy import Draws, OrderedDraws, drawn
 
 
-class Stream(InTurn):
+class Stream(OrderedDraws):
     """One generator for a hundred thousand releases, in the order of asking.
 
     Without a seed the generator has its key from the operating system.

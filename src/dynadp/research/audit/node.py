@@ -1,6 +1,6 @@
 """One node in front of an adversary: it holds D or D', hears what the adversary says, and the adversary sees what it sends.
 
-The node is the shipped code: calibrations from a :class:`~dynadp.mechanisms.base.Perturbation`, the two halves of a round from
+The node is the shipped code: calibrations from a :class:`~dynadp.mechanisms.base.Mechanism`, the two halves of a round from
 :mod:`dynadp.consensus.admm`, l2-Laplace noise and the grid. Where densities are known, the exact log-likelihood ratio of what was sent
 can be computed for every draw.
 """
@@ -11,10 +11,10 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp.consensus import admm
-from dynadp.consensus.releases import Releases
+from dynadp.consensus.releases import ReleasePlan
 from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import ARRAYS, Calibration, Perturbation
+from dynadp.mechanisms.base import ARRAYS, Mechanism, RoundNoise
 from dynadp.mechanisms.entropy import Draws
 from dynadp.privacy.events import Event
 from dynadp.problem.objective import Problem, Terms
@@ -39,7 +39,7 @@ class AuditedNode:
         T.
     """
 
-    def __init__(self, case: Case, mechanism: Perturbation, alpha: float, rounds: int = 1) -> None:
+    def __init__(self, case: Case, mechanism: Mechanism, alpha: float, rounds: int = 1) -> None:
         self.case, self.mechanism, self.rounds = case, mechanism, rounds
         self.degrees, self.eta = np.array([float(case.degree)]), np.array([float(case.eta)])
         self.batch = max(1, min(BATCH, NUMBERS // case.rows.size))
@@ -48,7 +48,7 @@ class AuditedNode:
         start = np.zeros((len(star), 1, d))
         start[1:] = case.heard / max(case.degree, 1)  # what neighbours say first is public
         alphas = np.full((len(star), 1, rounds), float(alpha))
-        releases = Releases.plan(terms, star, self.eta, mechanism, alphas, start).some(slice(0, 1))
+        releases = ReleasePlan.plan(terms, star, self.eta, mechanism, alphas, start).some(slice(0, 1))
         self.public, self.calibrations = releases.public, releases.calibrations
         _require_densities(mechanism, self.calibrations)
 
@@ -119,7 +119,7 @@ class AuditedNode:
             state = self._receive(n, state, V, g)
         return ratios
 
-    def _log_density(self, problem: Problem, state: admm.State, c: Calibration, F: Array) -> Array:
+    def _log_density(self, problem: Problem, state: admm.State, c: RoundNoise, F: Array) -> Array:
         assert c.inner is not None
         q = float(self.public.Lam[0, 0] - self.case.rho + c.phi[0, 0])
         b = admm.linear_terms(state, self.eta)[0]
@@ -144,7 +144,7 @@ class AuditedNode:
         return admm.begin(zero, np.broadcast_to(self.case.heard, zero.shape), self._repeated(nodes)), zero
 
     def _solve(
-        self, problem: Problem, state: admm.State, c: Calibration, warm: Array, linear: Array | None, factor: Factor | None
+        self, problem: Problem, state: admm.State, c: RoundNoise, warm: Array, linear: Array | None, factor: Factor | None
     ) -> tuple[Array, Factor | None]:
         gamma = np.repeat(self.public.gamma, len(problem), axis=0)
         found = admm.send(
@@ -161,13 +161,13 @@ class AuditedNode:
         return np.repeat(self.degrees, nodes)
 
 
-def _widened(c: Calibration, count: int) -> Calibration:
+def _widened(c: RoundNoise, count: int) -> RoundNoise:
     """The same public numbers for so many replicas."""
     numbers = {name: getattr(c, name) for name in ARRAYS}
     return c.changed(**{name: np.broadcast_to(v, (1, count)) for name, v in numbers.items() if v is not None})
 
 
-def _require_densities(mechanism: Perturbation, calibrations: Sequence[Calibration]) -> None:
+def _require_densities(mechanism: Mechanism, calibrations: Sequence[RoundNoise]) -> None:
     """Refuse a mechanism whose messages have no density that the audit could compare."""
     for n, c in enumerate(calibrations, 1):
         name = type(mechanism).__name__

@@ -9,7 +9,7 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import NoPerturbation, Perturbation
+from dynadp.mechanisms.base import Mechanism, NoProtection
 from dynadp.mechanisms.entropy import Draws
 from dynadp.privacy.accountant import total
 from dynadp.research.audit.bounds import FEWEST, Bound, Score, check, lower_bound
@@ -127,7 +127,7 @@ def audit(
 
 
 def audit_mechanism(
-    mechanism: Perturbation,
+    mechanism: Mechanism,
     alpha: float,
     dimension: int = 1,
     rounds: int = 1,
@@ -160,7 +160,7 @@ def audit_mechanism(
     """
     _check_draws(draws)
     check(delta, confidence)
-    if isinstance(mechanism, NoPerturbation):
+    if isinstance(mechanism, NoProtection):
         raise DeclarationError("mechanism 'none' claims nothing, so there is nothing to refute; give Dual() or Primal()")
     chosen = source or Stream()
     if cases is None:
