@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.network import ONE_THREAD, WORKER, make
 from benchmarks.network_worker import Pinned
 from dynadp.cli.launch import prepare
-from dynadp.engines.letters import opened
+from dynadp.engines.letters import verify
 from dynadp.errors import LedgerError
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs.folder import load_model
@@ -118,7 +118,7 @@ def _check(files: list[Path], folder: Path, expected: np.ndarray) -> None:
         for author, n, content in sqlite3.connect(path).execute(
             "SELECT author, round, content FROM letter WHERE kind = 'message'"
         ):
-            letters.setdefault((author, n), set()).add(opened(content, _Anybody()).body)
+            letters.setdefault((author, n), set()).add(verify(content, _Anybody()).body)
     for node in files:
         found = load_model(node.with_suffix("")).coef
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())

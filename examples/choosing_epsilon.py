@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from dynadp import SeededEntropy, Topology, census, plan, train
+from dynadp import Topology, census, plan, train
+from dynadp.mechanisms.entropy import SeededEntropy
 
 NODES, ROWS = 5, 2_000  # public numbers of the real network
 data, ring = census(rows=NODES * ROWS, nodes=NODES, heterogeneity=0.5), Topology.family("ring", NODES)

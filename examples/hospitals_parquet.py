@@ -6,8 +6,8 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dynadp import Cap, Ledger, LedgerJournal, Topology, census, train
-from dynadp.engines.journal import now
+from dynadp import Cap, Ledger, Topology, census, train
+from dynadp.engines.journal import LedgerJournal, now
 from dynadp.errors import BudgetRefused
 
 HOSPITALS = ("north", "south", "west")
@@ -23,8 +23,8 @@ with TemporaryDirectory() as place:
         ledgers[name].set_cap(Cap.of(1.0, 1e-5), who="example", at=now())
 
     def run(name: str) -> None:
-        books = LedgerJournal(ledgers, name, dataset="wards 2026", who="example")
-        trained = train(data.schema, files, network, epsilon=1.0, delta=1e-5, books=books)
+        journal = LedgerJournal(ledgers, name, dataset="wards 2026", who="example")
+        trained = train(data.schema, files, network, epsilon=1.0, delta=1e-5, journal=journal)
         print(f"{name}: epsilon = {trained.total.epsilon:.3f}, entered at every hospital")
 
     run("first")

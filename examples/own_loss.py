@@ -2,8 +2,11 @@
 
 import numpy as np
 
-from dynadp import Loss, Primal, SeededEntropy, Topology, census, simulate
+from dynadp import Topology, census, simulate
 from dynadp.errors import LossError
+from dynadp.mechanisms.base import Primal
+from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.problem.losses import Loss
 
 
 class SquareRoot(Loss):

@@ -27,9 +27,9 @@ from dynadp.cli import main
 from dynadp.cli.launch import prepare
 from dynadp.data.datasets import census, census_schema
 from dynadp.data.schema import Schema
-from dynadp.engines.letters import opened
+from dynadp.engines.letters import verify
 from dynadp.engines.zenoh.links import settings
-from dynadp.privacy.accountant import network as accounted
+from dynadp.privacy.accountant import worst_node as accounted
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs import identities as pki
 from dynadp.runs.folder import load_model
@@ -308,7 +308,7 @@ class Network:
         for file in sorted(self.folder(name).glob("letters-*.sqlite")):
             with sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True) as connection:
                 for author, kind, n, content in connection.execute("SELECT author, kind, round, content FROM letter"):
-                    found[author, kind, n] = opened(content, keys).body
+                    found[author, kind, n] = verify(content, keys).body
             connection.close()
         return found
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dynadp.errors import DeclarationError
 from dynadp.privacy import accountant
-from dynadp.privacy.accountant import SLACK, _composed, counted, network, odds, person, total, totals
+from dynadp.privacy.accountant import SLACK, _composed, by_node, counted, for_person, odds, total, worst_node
 from dynadp.privacy.distributions import Pure, ShiftLoss
 from dynadp.privacy.events import DualPerturbation, L2Laplace
 from dynadp.privacy.inverse import dual, primal
@@ -228,7 +228,7 @@ def test_an_unknown_event_costs_everything():
 
 
 def test_nothing_costs_nothing():
-    assert total((), DELTA).epsilon == network((), DELTA).epsilon == 0.0
+    assert total((), DELTA).epsilon == worst_node((), DELTA).epsilon == 0.0
 
 
 def test_seeded_noise_is_priced_and_protects_nobody():
@@ -241,18 +241,18 @@ def test_seeded_noise_is_priced_and_protects_nobody():
 
 def test_nodes_network_and_a_person_at_several():
     events = primal(0.1, 20, 30, "small") + primal(0.4, 20, 30, "large")
-    each = totals(events, DELTA)
-    assert network(events, DELTA) == each["large"]
+    each = by_node(events, DELTA)
+    assert worst_node(events, DELTA) == each["large"]
     assert each["small"].epsilon < each["large"].epsilon
-    both = person(events, {"small", "large"}, DELTA)
+    both = for_person(events, {"small", "large"}, DELTA)
     assert both == total(events, DELTA)
     assert both.epsilon > each["large"].epsilon
-    assert person(events, {"small"}, DELTA) == each["small"]
-    assert person(events, ["large"], DELTA, rows=3) == total(events[30:], DELTA, rows=3)
+    assert for_person(events, {"small"}, DELTA) == each["small"]
+    assert for_person(events, ["large"], DELTA, rows=3) == total(events[30:], DELTA, rows=3)
     for strangers in ({"nobody"}, {"small", "nobody"}, "small"):
         with pytest.raises(DeclarationError, match="expected a collection of names"):
-            person(events, strangers, DELTA)
-    assert person([*events, object()], {"small"}, DELTA).epsilon == inf
+            for_person(events, strangers, DELTA)
+    assert for_person([*events, object()], {"small"}, DELTA).epsilon == inf
 
 
 def test_the_total_of_two_nodes_is_not_the_sum_at_one_delta():

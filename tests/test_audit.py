@@ -255,8 +255,8 @@ def test_the_printed_calibration_is_caught_with_a_few_thousand_draws(printed):
 @pytest.fixture
 def printed():
     class Printed(Dual):
-        def calibrate(self, public, alpha, before=None):
-            c = super().calibrate(public, alpha, before)
+        def noise_for(self, public, alpha, before=None):
+            c = super().noise_for(public, alpha, before)
             return replace(c, inner=2 * c.inner)
 
     return Printed
@@ -393,8 +393,8 @@ class Changed(Primal):
         super().__init__()
         object.__setattr__(self, "change", change)
 
-    def calibrate(self, public, alpha, before):
-        return self.change(super().calibrate(public, alpha, before))
+    def noise_for(self, public, alpha, before):
+        return self.change(super().noise_for(public, alpha, before))
 
 
 def test_a_calibration_of_ones_own_is_audited():
@@ -405,7 +405,7 @@ def test_a_calibration_of_ones_own_is_audited():
     ("change", "message"),
     [
         (lambda c: replace(c, outer=None), "Changed, round 1: its Calibration has neither inner nor outer noise.*audit.audit"),
-        (lambda c: SimpleNamespace(**vars(c)), "Changed, round 1: calibrate gave a SimpleNamespace; expected a Calibration"),
+        (lambda c: SimpleNamespace(**vars(c)), "Changed, round 1: noise_for gave a SimpleNamespace; expected a RoundNoise"),
     ],
 )
 def test_a_mechanism_without_densities_is_refused(change, message):

@@ -56,24 +56,24 @@ class Mutant:
 
 
 class Printed(Dual):
-    def calibrate(self, public, alpha, before=None):
-        c = super().calibrate(public, alpha, before)
+    def noise_for(self, public, alpha, before=None):
+        c = super().noise_for(public, alpha, before)
         return replace(c, inner=2 * c.inner)
 
 
 class WithoutJacobian(Dual):
-    def calibrate(self, public, alpha, before=None):
-        return replace(super().calibrate(public, alpha, before), inner=(1 - self.slack) * alpha / 2)
+    def noise_for(self, public, alpha, before=None):
+        return replace(super().noise_for(public, alpha, before), inner=(1 - self.slack) * alpha / 2)
 
 
 class OwnVectorPublicSensitivity(Primal):
-    def calibrate(self, public, alpha, before=None):
-        return super().calibrate(public, alpha, None)
+    def noise_for(self, public, alpha, before=None):
+        return super().noise_for(public, alpha, None)
 
 
 class WrongDegree(Primal):
-    def calibrate(self, public, alpha, before=None):
-        return super().calibrate(replace(public, degrees=public.degrees + 2), alpha, before)
+    def noise_for(self, public, alpha, before=None):
+        return super().noise_for(replace(public, degrees=public.degrees + 2), alpha, before)
 
 
 class Bare(RoundNoise):
@@ -98,8 +98,8 @@ class PerCoordinate(RoundNoise):
 
 def released_by(kind):
     class Mutated(Primal):
-        def calibrate(self, public, alpha, before=None):
-            return kind(**vars(super().calibrate(public, alpha, before)))
+        def noise_for(self, public, alpha, before=None):
+            return kind(**vars(super().noise_for(public, alpha, before)))
 
     return Mutated()
 

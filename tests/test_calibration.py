@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dynadp.errors import DeclarationError
-from dynadp.privacy.accountant import network, total
+from dynadp.privacy.accountant import total, worst_node
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.inverse import affordable_rounds, calibrate, dual, primal
 from dynadp.privacy.schedules import geometric, linear
@@ -49,7 +49,7 @@ def test_the_worst_node_counts():
         return primal(alpha, 20, 10, "a") + primal(2 * alpha, 20, 10, "b")
 
     alpha = calibrate(plan, 1.0, 1e-5)
-    assert network(plan(alpha), 1e-5).epsilon <= 1.0
+    assert worst_node(plan(alpha), 1e-5).epsilon <= 1.0
     assert calibrate(lambda a: primal(a, 20, 10), 1.0, 1e-5) == pytest.approx(2 * alpha, rel=3e-3)
 
 
@@ -89,7 +89,7 @@ def test_how_many_rounds_fit():
 def test_odd_totals(plan, epsilon, delta):
     """Where the first scales cost nothing at all, and where numbers are huge."""
     alpha = calibrate(plan, epsilon, delta)
-    assert 0.99 * epsilon <= network(plan(alpha), delta).epsilon <= epsilon
+    assert 0.99 * epsilon <= worst_node(plan(alpha), delta).epsilon <= epsilon
 
 
 def test_a_part_that_does_not_scale_is_refused():

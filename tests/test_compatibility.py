@@ -20,7 +20,7 @@ from dynadp._files import digest
 from dynadp.cli import main
 from dynadp.data.loading import table
 from dynadp.engines.inbox import AcceptanceRules, Inbox
-from dynadp.engines.letters import opened, run_id
+from dynadp.engines.letters import run_id, verify
 from dynadp.engines.node import differences
 from dynadp.errors import BudgetRefused, Rejected
 from dynadp.mechanisms.base import Dual, Primal
@@ -408,22 +408,22 @@ def test_letters_are_opened_and_their_signatures_hold(old):
         entered = {entry.round: entry.message for entry in ledger.entries() if entry.kind == "spend"}
     heard = {}
     for author, kind, n, content in letters:
-        letter = opened(content, keys(old))
+        letter = verify(content, keys(old))
         assert (letter.author, letter.kind, letter.round) == (author, kind, n)
         assert (letter.run, letter.config.hex()) == (run_id("network"), CONFIG)
         if (author, kind) == ("west", "message"):
             heard[n] = letter.body
         forged = bytes([*content[:-1], content[-1] ^ 1])
         with pytest.raises(Rejected, match="forged"):
-            opened(forged, keys(old))
+            verify(forged, keys(old))
     assert heard == entered
-    means = [opened(content, keys(old)).values for _, kind, _, content in letters if kind == "mean"]
+    means = [verify(content, keys(old)).values for _, kind, _, content in letters if kind == "mean"]
     model = load_model(old / "network" / "south")
     np.testing.assert_allclose(np.mean(means, axis=0), [*model.coef, model.intercept], rtol=1e-12)
 
 
 def test_greeting_is_opened_and_says_its_configuration(old):
-    letter = opened((old / "network" / "hello.letter").read_bytes(), keys(old))
+    letter = verify((old / "network" / "hello.letter").read_bytes(), keys(old))
     assert (letter.kind, letter.author, letter.round, letter.config.hex()) == ("hello", "north", 0, CONFIG)
     assert json.loads(letter.body)["config"] == load_run(old / "network" / "north")["config"]
 

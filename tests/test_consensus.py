@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dynadp.consensus.admm import State
-from dynadp.consensus.residuals import Residuals, certify, glance
+from dynadp.consensus.residuals import Residuals, certificate_from, certify
 from dynadp.problem.losses import Logistic
 from dynadp.problem.objective import Problem
 from dynadp.problem.regularizers import SmoothElasticNet
@@ -40,17 +40,17 @@ def test_a_mean_of_zero_has_no_relative_distance(problem):
     V = np.zeros((3, 1, 4))
     V[0], V[1] = 1.0, -1.0
     assert np.isinf(certify(problem, V).distance).all()
-    assert not glance(problem, V, np.ones(1), np.ones(1)).within(np.inf, 1e-3)
+    assert not certificate_from(problem, V, np.ones(1), np.ones(1)).within(np.inf, 1e-3)
 
 
 def test_a_glance_is_a_certificate_for_the_numbers_that_it_is_given(problem):
     V = np.random.default_rng(1).normal(size=(3, 2, 4))
     true, mean = certify(problem, V), np.broadcast_to(V.mean(axis=0), V.shape)
     steepness = np.linalg.norm(problem.local_gradient(mean).sum(axis=0), axis=-1)
-    seen = glance(problem, V, steepness, true.value)
+    seen = certificate_from(problem, V, steepness, true.value)
     np.testing.assert_allclose(seen.gap, true.gap)
     np.testing.assert_allclose(seen.distance, true.distance)
-    assert (glance(problem, V, 2 * steepness, true.value).gap > true.gap).all()
+    assert (certificate_from(problem, V, 2 * steepness, true.value).gap > true.gap).all()
     assert true.within(true.gap.max(), true.distance.max())
     assert not true.within(true.gap.min(), true.distance.max())
     assert not true.within(true.gap.max(), true.distance.min())

@@ -298,9 +298,9 @@ def test_rows_that_are_not_written_down_are_summed_in_the_spans_of_all_columns()
 @pytest.mark.parametrize("last", [1, 3])
 def test_a_round_that_fails_is_charged_and_never_drawn_again(ledgers, mechanism, last, monkeypatch):
     def run(**how):
-        books = LedgerJournal(ledgers, "run", dataset="rows", who="test", clock=lambda: AT, resume=True)
+        journal = LedgerJournal(ledgers, "run", dataset="rows", who="test", clock=lambda: AT, resume=True)
         return simulate(
-            shards(20, 3), PAIR, mechanism=mechanism, schedule=0.1, rounds=3, books=books, rho=1e-3, eta=0.01,
+            shards(20, 3), PAIR, mechanism=mechanism, schedule=0.1, rounds=3, journal=journal, rho=1e-3, eta=0.01,
             **how,
         )  # fmt: skip
 

@@ -38,12 +38,12 @@ from dynadp.errors import (
     TopologyError,
 )
 from dynadp.estimators.classifier import NetworkClassifier
-from dynadp.estimators.inputs import bounded
+from dynadp.estimators.inputs import bound_features
 from dynadp.estimators.one_vs_rest import shared, solve
 from dynadp.mechanisms.base import Primal
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.planning.planner import Constants, plan
-from dynadp.privacy.accountant import network
+from dynadp.privacy.accountant import worst_node
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.schedules import linear
@@ -184,7 +184,7 @@ def test_all_problems_are_within_the_one_total(mechanism):
     model = private(mechanism=mechanism, epsilon=8.0, rounds=10).fit(X3, Y3)
     assert 0.99 * 8 < model.privacy_["epsilon"] <= 8
     assert (model.n_iter_, model.plan_.rounds, model.privacy_["problems"]) == (10, 30, 3)
-    assert network(model.plan_.events, 1e-5).epsilon == pytest.approx(model.privacy_["epsilon"])
+    assert worst_node(model.plan_.events, 1e-5).epsilon == pytest.approx(model.privacy_["epsilon"])
     assert model.privacy_["alpha"] == pytest.approx(model.plan_.alpha)
     assert "All 3 problems" in model.privacy_["statement"]
     assert model.score(X3, Y3) > 0.75
@@ -200,7 +200,7 @@ def test_a_shared_plan_pulls_as_a_plan_with_its_share_of_mu():
 
 
 def test_no_two_problems_share_noise():
-    rows, _ = bounded(X2, 5.0, True)
+    rows, _ = bound_features(X2, 5.0, True)
     where = np.arange(200) % 3
     same = np.full(200, 2)  # problems 0 and 1 have the same rows and signs
     how = {
@@ -220,18 +220,18 @@ def test_no_two_problems_share_noise():
 
 def test_rows_within_the_norm_are_not_clipped_and_longer_ones_keep_their_sign():
     X = np.array([[3.0, 4.0], [0.0, 1.0], [300.0, -400.0], [1e200, 1e200]])
-    Z, units = bounded(X, 5.0, True)
+    Z, units = bound_features(X, 5.0, True)
     assert np.linalg.norm(Z, axis=1).max() <= 1 + 1e-15
     f = np.array([0.7, -0.3, 0.4])
     linear_form = np.column_stack([X, np.ones(4)]) @ (f * units)
     assert_allclose((Z @ f)[:2], linear_form[:2])
     assert np.sign(Z[2] @ f) == np.sign(linear_form[2])
     assert_allclose(Z[2], Z[2, 2] / np.sqrt(0.5) * np.array([60.0, -80.0, 1.0]) / np.sqrt(2))
-    S, _ = bounded(csr_array(X), 5.0, True)
+    S, _ = bound_features(csr_array(X), 5.0, True)
     assert_allclose(S.toarray(), Z)
     other = X.copy()
     other[1] = [50.0, -1.0]
-    assert_array_equal(np.delete(bounded(other, 5.0, True)[0], 1, 0), np.delete(Z, 1, 0))
+    assert_array_equal(np.delete(bound_features(other, 5.0, True)[0], 1, 0), np.delete(Z, 1, 0))
 
 
 def test_training_clips_what_the_declared_norm_does_not_cover():
@@ -394,7 +394,7 @@ def test_labels_and_parts_say_where_rows_are():
 
 
 def test_shards_are_taken_as_they_are():
-    rows, _ = bounded(X2, 5.0, True)
+    rows, _ = bound_features(X2, 5.0, True)
     signs = np.where(Y2 == "south", 1, -1)
     where = np.arange(200) % 3
     shards = [Shard.of(rows[where == p], signs[where == p]) for p in range(3)]
@@ -548,7 +548,7 @@ def test_several_classes_are_one_run_in_the_ledger(folder, how):
         runs, events = charged(folder, p)
         assert list(runs.values()) == [list(range(1, 16))]
         assert [e.round for e in events] == list(range(1, 16))
-        assert network(events, 1e-5).epsilon == pytest.approx(model.privacy_["epsilon"])
+        assert worst_node(events, 1e-5).epsilon == pytest.approx(model.privacy_["epsilon"])
 
 
 def test_a_private_centre_is_charged_too(data, folder):
@@ -599,7 +599,7 @@ def test_clone_and_pickle_keep_everything():
 def test_a_start_is_in_the_units_of_the_coefficients():
     start = np.array([0.5, -1.0, 2.0])
     model = private(epsilon=None, alpha=0.3, rounds=2, nodes=2, start=start).fit(X2, Y2)
-    rows, _ = bounded(X2, 4.0, True)
+    rows, _ = bound_features(X2, 4.0, True)
     shards = [Shard.of(rows[p::2], Y2[p::2], classes=("north", "south")) for p in range(2)]
     how = {"mechanism": Primal(), "schedule": 0.3, "rounds": 2, "draws": SeededEntropy(0)}
     V = simulate(shards, Topology.family("ring", 2), start=start * np.sqrt(2) * [4, 4, 1], **how).models()[0, 0]

@@ -6,7 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dynadp import Acceleration, Dual, Primal, SeededEntropy, Topology, census, simulate, train
+from dynadp import Topology, census, simulate, train
+from dynadp.consensus.acceleration import Acceleration
+from dynadp.mechanisms.base import Dual, Primal
+from dynadp.mechanisms.entropy import SeededEntropy
 
 GOLDEN = Path(__file__).parent / "golden" / "runs.json"
 DATA, RING = census(900, seed=11, nodes=3, heterogeneity=0.5), Topology.family("ring", 3)

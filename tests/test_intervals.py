@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dynadp._intervals import Z, band, standard_error, wilson
+from dynadp._intervals import Z, quantile_band, standard_error, wilson
 from dynadp.errors import DeclarationError
 
 
@@ -26,13 +26,13 @@ def test_what_is_no_share_of_rows_is_refused(share, rows):
 
 
 def test_bands_are_quantiles_and_those_of_shares_are_wider():
-    assert band(np.arange(11.0)) == {"median": 5.0, "low": 1.0, "high": 9.0}
+    assert quantile_band(np.arange(11.0)) == {"median": 5.0, "low": 1.0, "high": 9.0}
     shares = np.linspace(0.88, 0.91, 12)
-    plain, honest = band(shares), band(shares, 50)
+    plain, honest = quantile_band(shares), quantile_band(shares, 50)
     assert honest["median"] == plain["median"]
     assert honest["low"] == wilson(plain["low"], 50)[0] < 0.8  # 88 to 91 in 100, on 50 rows
     assert honest["high"] == wilson(plain["high"], 50)[1] > 0.95
-    assert (band([0.9], 50)["low"], band([0.9], 50)["high"]) == wilson(0.9, 50)
+    assert (quantile_band([0.9], 50)["low"], quantile_band([0.9], 50)["high"]) == wilson(0.9, 50)
 
 
 @pytest.mark.parametrize("rows", [30, 50, 300])
@@ -53,7 +53,7 @@ def test_several_draws_on_the_same_rows_cover_8_of_10_further_runs(rows, spread)
         hardness, truths = rng.random(rows), np.clip(rng.normal(0.9, spread, 12), 0, 1)
         shares = (hardness[:, None] < truths).mean(axis=0)
         further = np.clip(rng.normal(0.9, spread, 50), 0, 1)
-        for found, out in ((band(shares, rows), hits), (band(shares), bare)):
+        for found, out in ((quantile_band(shares, rows), hits), (quantile_band(shares), bare)):
             out.append(np.mean((found["low"] <= further) & (further <= found["high"])))
     assert np.mean(hits) >= 0.8
     if rows == 50:

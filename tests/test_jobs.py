@@ -545,13 +545,13 @@ def test_a_folder_of_the_users_is_left_alone(place):
 def test_one_process_at_a_time_works_on_a_run(place):
     from contextlib import ExitStack
 
-    from dynadp.runs.local import hold
+    from dynadp.runs.local import lock
 
     Path("run.toml").write_text(ALPHA.replace("rounds = 60", "rounds = 3"))
     answer("train run.toml --json")
     Path("runs/long/model.json").unlink()
     with ExitStack() as stack:
-        hold(stack, Path("runs/long"))
+        lock(stack, Path("runs/long"))
         busy = dynadp("train run.toml --resume")
         assert busy.exit_code == 1
         assert "another process is at work" in busy.output

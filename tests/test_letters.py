@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynadp.engines.inbox import AcceptanceRules, Grid, Inbox, is_broadcast
-from dynadp.engines.letters import KINDS, Letter, opened, run_id
+from dynadp.engines.letters import KINDS, Letter, run_id, verify
 from dynadp.errors import RecordError, Rejected
 
 NAMES = ("north", "south", "St. Mary's Köln", "west")  # a path: west is no neighbour of north
@@ -56,7 +56,7 @@ IDS = st.binary(min_size=64, max_size=64)
 def test_round_trip_and_the_same_bytes_every_time(kind, author, n, body, ids):
     made = Letter(kind, ids[:32], ids[32:], author, n, body)
     data = made.sealed(KEYS[author])
-    assert opened(data, PUBLIC) == made
+    assert verify(data, PUBLIC) == made
     assert data == made.sealed(KEYS[author])
 
 
@@ -64,25 +64,25 @@ def test_the_layout_is_the_documented_one():
     head = b"DYDP" + bytes([1, KINDS.index("message")]) + RUN + CONFIG + struct.pack("<IIB", 2, 8 * D, 5)
     assert SEALED[:-64] == head + b"south" + struct.pack("<3d", 0.5, -STEP, 3.0)
     KEYS["south"].public_key().verify(SEALED[-64:], SEALED[:-64])
-    np.testing.assert_array_equal(opened(SEALED, PUBLIC).values, [0.5, -STEP, 3.0])
+    np.testing.assert_array_equal(verify(SEALED, PUBLIC).values, [0.5, -STEP, 3.0])
 
 
 def test_the_longest_name_fits():
     key = KEYS["north"]
     made = Letter("done", RUN, CONFIG, "é" * 32, 3, b"")
-    assert opened(made.sealed(key), {"é" * 32: key.public_key()}) == made
+    assert verify(made.sealed(key), {"é" * 32: key.public_key()}) == made
 
 
 @given(st.binary(max_size=400))
 def test_arbitrary_bytes_are_refused(data):
     with pytest.raises(Rejected):
-        opened(data, PUBLIC)
+        verify(data, PUBLIC)
 
 
 @given(st.binary(max_size=200), st.integers(0, 255), st.integers(0, 255))
 def test_a_good_beginning_does_not_help(data, kind, length):
     with pytest.raises(Rejected):
-        opened(b"DYDP" + bytes([1, kind]) + data + bytes([length]), PUBLIC)
+        verify(b"DYDP" + bytes([1, kind]) + data + bytes([length]), PUBLIC)
 
 
 @given(st.integers(0, len(SEALED) - 1), st.integers(1, 255))
@@ -90,7 +90,7 @@ def test_one_changed_byte_is_refused(place, change):
     data = bytearray(SEALED)
     data[place] ^= change
     with pytest.raises(Rejected):
-        opened(bytes(data), PUBLIC)
+        verify(bytes(data), PUBLIC)
 
 
 def test_every_changed_bit_is_refused():
@@ -98,19 +98,19 @@ def test_every_changed_bit_is_refused():
         data = bytearray(SEALED)
         data[place // 8] ^= 1 << place % 8
         with pytest.raises(Rejected):
-            opened(bytes(data), PUBLIC)
+            verify(bytes(data), PUBLIC)
 
 
 @pytest.mark.parametrize("length", range(len(SEALED)))
 def test_a_cut_letter_is_refused(length):
     with pytest.raises(Rejected, match="malformed"):
-        opened(SEALED[:length], PUBLIC)
+        verify(SEALED[:length], PUBLIC)
 
 
 @given(st.binary(min_size=1, max_size=80), st.booleans())
 def test_a_longer_letter_is_refused(more, before):
     with pytest.raises(Rejected, match=r"malformed|version"):
-        opened(more + SEALED if before else SEALED + more, PUBLIC)
+        verify(more + SEALED if before else SEALED + more, PUBLIC)
 
 
 @given(st.lists(st.tuples(st.integers(0, len(SEALED)), st.binary(max_size=9)), min_size=1, max_size=4), st.integers(0, 20))
@@ -120,7 +120,7 @@ def test_spliced_letters_are_refused(splices, cut):
         data = data[:place] + piece + data[place + cut :]
     if data != SEALED:
         with pytest.raises(Rejected):
-            opened(data, PUBLIC)
+            verify(data, PUBLIC)
 
 
 def test_another_signature_of_the_same_bytes_is_refused():
@@ -128,7 +128,7 @@ def test_another_signature_of_the_same_bytes_is_refused():
     order = 2**252 + 27742317777372353535851937790883648493
     S = int.from_bytes(SEALED[-32:], "little") + order
     with pytest.raises(Rejected, match="forged"):
-        opened(SEALED[:-32] + S.to_bytes(32, "little"), PUBLIC)
+        verify(SEALED[:-32] + S.to_bytes(32, "little"), PUBLIC)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_another_signature_of_the_same_bytes_is_refused():
 )
 def test_reasons(data, reason):
     with pytest.raises(Rejected) as caught:
-        opened(data, PUBLIC)
+        verify(data, PUBLIC)
     assert str(caught.value).startswith(reason) or reason in str(caught.value)
 
 
@@ -176,7 +176,7 @@ def test_what_may_be_handed_on():
 )
 def test_believed(post, data, via):
     found = post.offer(data, via)
-    assert found == opened(data, PUBLIC)
+    assert found == verify(data, PUBLIC)
     assert post.get(found.author, found.kind, found.round) == data
     assert post.offer(data, via) is None
     assert post.rejected == Counter()
@@ -321,7 +321,7 @@ def test_a_letter_that_another_wrote_into_the_file_is_here_once_it_is_offered(po
 def test_a_letter_is_checked_when_it_comes_in_and_again_when_it_comes_from_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr("dynadp.engines.inbox._UNREAD", 1)
     path, checked = tmp_path / "letters.sqlite", []
-    monkeypatch.setattr("dynadp.engines.inbox.opened", lambda data, keys: (checked.append(1), opened(data, keys))[1])
+    monkeypatch.setattr("dynadp.engines.inbox.opened", lambda data, keys: (checked.append(1), verify(data, keys))[1])
     office = Inbox(path, rules(), KEYS["north"])
     office.offer(SEALED, "south")
     office.offer(letter(n=1), "south")  # one too many to be held in memory

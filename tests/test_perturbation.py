@@ -42,7 +42,7 @@ def public(B=100, d=2, C=1.0, rho=2.0, eta=2.0, degree=2, loss=None, gamma=1e-10
 
 
 def calibrated(mechanism, numbers, alpha, before=None):
-    return mechanism.calibrate(numbers, np.full((1, 1), alpha), before)
+    return mechanism.noise_for(numbers, np.full((1, 1), alpha), before)
 
 
 # ------------------------------------------------------------------------------------------------- dual: density audit
@@ -230,7 +230,7 @@ def test_noise_has_the_scale_that_the_calibration_audits(mechanism):
     known = PublicNumbers.of(
         np.array([50.0, 500.0]), np.array([1.0, 3.0]), d, 20.0, 0.1, np.full(K, 0.5), np.full((2, 1), 1e-6), Logistic()
     )
-    c = mechanism.calibrate(known, np.full((2, K), 0.8))
+    c = mechanism.noise_for(known, np.full((2, K), 0.8))
     g = np.random.default_rng(0).normal(size=(2, K, d))
     sent = np.linalg.norm(c.release(g, SeededEntropy(4), nodes, 2) - g, axis=-1) * c.outer
     inner = c.inner_noise(known, SeededEntropy(4), nodes, 2)
@@ -248,7 +248,7 @@ def test_noise_has_the_scale_that_the_calibration_audits(mechanism):
 def test_slack_noise_has_its_scale_where_the_grid_does_not_hide_it():
     d, K = 5, 2000
     known = PublicNumbers.of(np.array([50.0]), np.array([2.0]), d, 1.0, 0.1, np.full(K, 0.5), np.full((1, 1), 0.02), Logistic())
-    c = Dual().calibrate(known, np.full((1, K), 0.8))
+    c = Dual().noise_for(known, np.full((1, K), 0.8))
     g = np.zeros((1, K, d))
     sent = np.linalg.norm(c.release(g, SeededEntropy(4), ("a",), 2), axis=-1) * c.outer
     assert stats.kstest(sent[0], stats.gamma(d).cdf).pvalue > 1e-6
@@ -269,8 +269,8 @@ def test_gamma_is_inside_both_calibrations():
 class Halving(Primal):
     """Noise of twice the length in every round: it looks at the round before."""
 
-    def calibrate(self, public, alpha, before=None):
-        made = super().calibrate(public, alpha)
+    def noise_for(self, public, alpha, before=None):
+        made = super().noise_for(public, alpha)
         return made if before is None else replace(made, outer=before.outer / 2)
 
 
@@ -292,7 +292,7 @@ def test_losses_of_the_events_sum_to_alpha():
     )
     alpha = np.array([[0.3, 2.0], [0.1, 1.0]])
     for mechanism, count in ((Dual(), 2), (Dual(split="paper"), 2), (Primal(), 1), (Primal(own="paper"), 1)):
-        c = mechanism.calibrate(numbers, alpha)
+        c = mechanism.noise_for(numbers, alpha)
         for k in range(2):
             events = c.events(nodes, 4, 7, k)
             assert len(events) == 2 * count
@@ -303,7 +303,7 @@ def test_losses_of_the_events_sum_to_alpha():
                 assert total <= alpha[p, k] * (1 + 1e-9)
                 if mechanism != Dual(split="paper"):
                     assert total == pytest.approx(alpha[p, k])
-    assert NoProtection().calibrate(numbers, alpha).events(nodes, 1, 7) == ()
+    assert NoProtection().noise_for(numbers, alpha).events(nodes, 1, 7) == ()
 
 
 def test_calibration_never_sees_rows():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError
 from dynadp.planning.planner import Constants, gaussian_mu, plan
-from dynadp.privacy.accountant import network, totals, up
+from dynadp.privacy.accountant import by_node, up, worst_node
 
 RING = Topology.family("ring", 5)
 
@@ -25,7 +25,7 @@ RING = Topology.family("ring", 5)
 def test_a_plan_costs_at_most_its_total(mechanism, epsilon, delta, d, centring, family):
     counts = [100, 2000, 350, 999, 100]
     found = plan(counts, Topology.family(family, 5), d, epsilon=epsilon, delta=delta, mechanism=mechanism, centring=centring)
-    assert network(found.events, delta) == found.total
+    assert worst_node(found.events, delta) == found.total
     assert 0.99 * epsilon <= found.total.epsilon <= epsilon
     assert (found.centring is not None) == centring
     assert len([e for e in found.events if e.round == 0]) == (5 if centring else 0)
@@ -96,14 +96,14 @@ def test_one_node_alone():
 def test_dual_nodes_that_differ_each_stay_within_the_total():
     found = plan([200, 4000, 900, 900, 50], Topology.family("star", 5), 30, epsilon=1.0, delta=1e-5, mechanism="dual")
     assert len(set(found.alphas)) == 4  # by rows and degree
-    assert all(0.99 <= t.epsilon <= 1 for t in totals(found.events, 1e-5).values())
+    assert all(0.99 <= t.epsilon <= 1 for t in by_node(found.events, 1e-5).values())
 
 
 @pytest.mark.parametrize("mechanism", ["primal", "dual"])
 def test_every_node_may_have_its_own_total(mechanism):
     asked = {"0": 0.5, "1": 1.0, "2": 4.0, "3": 1.0, "4": 1.0}
     found = plan([600] * 5, RING, 20, epsilon=asked, delta=1e-5, mechanism=mechanism)
-    for node, total in totals(found.events, 1e-5).items():
+    for node, total in by_node(found.events, 1e-5).items():
         assert 0.99 * asked[node] <= total.epsilon <= asked[node]
     assert found.total.epsilon == pytest.approx(4.0, rel=0.01)
     assert found.alphas[1] == found.alphas[3]
@@ -167,7 +167,7 @@ def test_mistakes_are_named(changes, wrong):
 def test_dual_nodes_of_a_star_with_equal_rows_differ_by_degree():
     found = plan([500] * 6, Topology.family("star", 6), 30, epsilon=1.0, delta=1e-5, mechanism="dual")
     assert len(set(found.alphas)) == 2
-    assert all(0.99 <= t.epsilon <= 1 for t in totals(found.events, 1e-5).values())
+    assert all(0.99 <= t.epsilon <= 1 for t in by_node(found.events, 1e-5).values())
 
 
 def test_one_column_is_not_centred_away():

@@ -12,7 +12,7 @@ from dynadp.engines.simulation import _alphas, neighbour_sums, simulate
 from dynadp.errors import DeclarationError, NotCertified
 from dynadp.mechanisms.base import Dual, Primal
 from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
-from dynadp.privacy.accountant import network
+from dynadp.privacy.accountant import worst_node
 from dynadp.privacy.schedules import constant, geometric, per_node
 from dynadp.problem.losses import Logistic
 from dynadp.problem.objective import Problem
@@ -119,14 +119,14 @@ def test_every_replica_with_real_noise_is_a_release(shards, mechanism):
     alphas = [0.5, 1.0, 2.0]
     last = mechanism.final or 0.0
     real, _ = transcript(shards, mechanism, replicas=3, schedule=alphas, draws=SystemEntropy())
-    total = network(real.events(), 0.0)
+    total = worst_node(real.events(), 0.0)
     assert total.protected
     assert total.epsilon == pytest.approx(6 * sum(alphas) + 3 * last)
     assert real.events() == (*real.events(0), *real.events(1), *real.events(2))
-    assert network(real.events(2), 0.0).epsilon == pytest.approx(6 * 2.0 + last)
+    assert worst_node(real.events(2), 0.0).epsilon == pytest.approx(6 * 2.0 + last)
     seeded, _ = transcript(shards, mechanism, replicas=3, schedule=alphas)
     assert seeded.events() == seeded.events(0)
-    assert network(seeded.events(), 0.0).epsilon == pytest.approx(6 * 0.5 + last)
+    assert worst_node(seeded.events(), 0.0).epsilon == pytest.approx(6 * 0.5 + last)
     for replica in (-1, 3):
         with pytest.raises(DeclarationError, match=f"replica is {replica}; expected a number from 0 to 2"):
             real.events(replica)

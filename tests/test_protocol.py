@@ -33,7 +33,7 @@ from dynadp.data.loading import count, shard
 from dynadp.data.schema import Schema
 from dynadp.engines.inbox import AcceptanceRules, Inbox, is_broadcast
 from dynadp.engines.journal import FolderJournal, LedgerJournal
-from dynadp.engines.letters import Letter, opened, run_id
+from dynadp.engines.letters import Letter, run_id, verify
 from dynadp.engines.node import NodeRun, differences, node_rounds
 from dynadp.engines.simulation import simulate
 from dynadp.engines.zenoh.links import Links, Site
@@ -156,12 +156,12 @@ class Node:
         self.files.callback(self.post.close)
         self.ledger = self.files.enter_context(Ledger.open(self.ledger_path))
         self.up, self.work = True, None
-        books = LedgerJournal({self.me: self.ledger}, RUN, dataset="rows", who="test", clock=lambda: STAMP["at"], resume=True)
-        books.reserve([event for event in setting.chosen.events if event.node == self.me])
+        journal = LedgerJournal({self.me: self.ledger}, RUN, dataset="rows", who="test", clock=lambda: STAMP["at"], resume=True)
+        journal.reserve([event for event in setting.chosen.events if event.node == self.me])
         self.noted.clear()
         self.want = None
         self.work = node_rounds(
-            setting.part(self.me), setting.tables[self.me], self.post, self.publish, books, Witness(self),
+            setting.part(self.me), setting.tables[self.me], self.post, self.publish, journal, Witness(self),
             note=self.note, at=self.at, storage=setting.storage,
         )  # fmt: skip
 
@@ -183,7 +183,7 @@ class Node:
     def publish(self, data, kind, n):
         """Nothing leaves that was not entered; a mean is one of what was entered."""
         self.events.append(("sent", kind, n))
-        letter = opened(data, self.post.rules.keys)
+        letter = verify(data, self.post.rules.keys)
         assert (letter.author, letter.kind, letter.round) == (self.me, kind, n)
         if kind == "message":
             assert self.ledger.message(RUN, n) == letter.body
@@ -257,7 +257,7 @@ class Network:
 
     def see(self, data):
         """Never two letters of one node, kind and round, anywhere."""
-        letter = opened(data, self.setting.rules[self.setting.topology.nodes[0]].keys)
+        letter = verify(data, self.setting.rules[self.setting.topology.nodes[0]].keys)
         assert self.seen.setdefault((letter.author, letter.kind, letter.round), data) == data
 
     def deliver(self, k):
@@ -763,7 +763,7 @@ class Trouble(RuleBasedStateMachine):
                 assert ledger.spent() == ledger.counted() == [e for e in setting.chosen.events if e.node == p]
                 assert ledger.cap.admits([], ledger.spent()) is not None
         signed = {
-            (p, n): opened(data, setting.rules[p].keys).body for (p, kind, n), data in network.seen.items() if kind == "message"
+            (p, n): verify(data, setting.rules[p].keys).body for (p, kind, n), data in network.seen.items() if kind == "message"
         }
         assert signed == entered
         messages = {key: np.frombuffer(message, "<f8") for key, message in entered.items()}
@@ -811,7 +811,7 @@ def test_means_and_centres_travel_where_their_authors_do_not(build):
     first, *_, last = setting.topology.nodes
     for kind, n in (("message", 0), ("mean", 4)):
         data = network.nodes[first].post.get(last, kind, n)
-        assert opened(data, setting.rules[first].keys).author == last
+        assert verify(data, setting.rules[first].keys).author == last
         assert data == network.nodes[last].post.get(last, kind, n)
     assert network.nodes[first].post.get(last, "message", 1) is None
 
@@ -859,7 +859,7 @@ def links(node, config=None):
 
 
 def last_of(greeting):
-    told = json.loads(opened(greeting, small().rules["a/b"].keys).body)["last"]
+    told = json.loads(verify(greeting, small().rules["a/b"].keys).body)["last"]
     return None if told is None else base64.b64decode(told)
 
 
@@ -890,7 +890,7 @@ def test_a_sound_ledger_is_believed(build):
         assert last_of(links(node)._greeting(None)) is None
         for j in network.neighbours[p]:
             last = last_of(links(network.nodes[j])._greeting(p))
-            assert opened(last, node.post.rules.keys).round == 4
+            assert verify(last, node.post.rules.keys).round == 4
             links(node)._check_last(j, links(node)._own(last))
 
 

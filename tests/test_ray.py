@@ -32,16 +32,16 @@ from dynadp import Topology
 from dynadp.cli import main
 from dynadp.data.datasets import census, census_schema
 from dynadp.data.schema import Schema
-from dynadp.engines.ray.pool import cluster, spread
+from dynadp.engines.ray.pool import cluster, map_on_cluster
 from dynadp.engines.ray.spec import Checksum, Fenced
 from dynadp.errors import BudgetRefused, ConfigError, DataError, DeclarationError, RecordError
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.report.explore.setting import Setting
 from dynadp.report.explore.trials import tried
-from dynadp.research.sweeps import compare_schedules, here
+from dynadp.research.attacks.transcript import Setting
+from dynadp.research.sweeps import compare_schedules, map_serially
 from dynadp.runs.cluster import ClusterRun
 from dynadp.runs.folder import load_model, read_rounds
 from dynadp.runs.local import LocalRun
@@ -688,17 +688,17 @@ def test_trials_are_the_same_on_a_cluster_and_say_why_they_fail(ray_here):
     setting = Setting("small", Topology.family("ring", 3), (30,) * 3, 9, 8)
     shared = {"topology": setting.topology, "rows": setting.rows(), "draws": 3}
     plans = [setting.plan(epsilon) for epsilon in (0.5, 5.0)]
-    apart, together = (how(tried, [{"planned": one} for one in plans], shared) for how in (spread, here))
+    apart, together = (how(tried, [{"planned": one} for one in plans], shared) for how in (map_on_cluster, map_serially))
     assert apart == together
     with pytest.raises(DeclarationError, match="rho is -1"):
-        spread(tried, [{"planned": replace(plans[0], rho=-1.0)}], shared)
+        map_on_cluster(tried, [{"planned": replace(plans[0], rho=-1.0)}], shared)
 
 
 @real
 @pytest.mark.slow
 def test_schedules_are_compared_on_a_cluster(ray_here):
     given = census(600, nodes=3), Topology.family("ring", 3), 1.0, 1e-5, 3, 0
-    assert compare_schedules(*given, spread=spread) == compare_schedules(*given, spread=here)
+    assert compare_schedules(*given, spread=map_on_cluster) == compare_schedules(*given, spread=map_serially)
 
 
 @real

@@ -9,7 +9,7 @@ import pytest
 from dynadp.data.datasets import census
 from dynadp.errors import DeclarationError
 from dynadp.report.explore.advice import Advisor
-from dynadp.report.explore.setting import Setting
+from dynadp.report.explore.setting import PublicSetting
 from dynadp.research.recommendation import fit_points, recommend
 from dynadp.research.tradeoff import PrivacyUtility, design, fit_loss
 from test_jobs import ALPHA, INIT, NODES, dynadp, write_csv
@@ -115,7 +115,7 @@ def test_tradeoff_explore_and_design_agree_on_one_run_file(place, kind):
     typed = dynadp("tradeoff run.toml --out sweep --json")
     assert typed.exit_code == 0, typed.output
     told = json.loads(typed.stdout)
-    page = Advisor(Setting.of_file(file))
+    page = Advisor(PublicSetting.of_file(file))
     page.sweep()
     shown = page.recommended()
     assert shown["alpha"] == told["alpha"]

@@ -16,11 +16,11 @@ from dynadp.data.datasets import census
 from dynadp.engines.journal import now
 from dynadp.errors import RecordError
 from dynadp.planning.planner import plan
-from dynadp.privacy.accountant import network, odds, totals, up
+from dynadp.privacy.accountant import by_node, odds, up, worst_node
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.report.budgets import BudgetView, agreed, figures, ledger_files, over_rounds, purses
 from dynadp.report.drawing import drawing, places
-from dynadp.report.explore.setting import Setting
+from dynadp.report.explore.setting import PublicSetting
 from dynadp.report.page import guarantee, report
 from dynadp.report.progress import Rounds, thinned
 from dynadp.report.record_view import RunView
@@ -174,7 +174,7 @@ def test_the_sentence_is_the_accountants(private):
     words = Parsed(report(private)).words
     story = RunView.read(private)
     events, total = agreed(story)
-    assert total == network(events, 1e-5)
+    assert total == worst_node(events, 1e-5)
     assert f"({up(total.epsilon)}, 1e-05)-differential privacy in total, over all its {total.releases} releases" in words
     assert odds(total.epsilon, 1e-5) in words
     assert "Date and signature" in words
@@ -189,7 +189,7 @@ def test_every_accounting_is_there_and_one_is_in_use(private):
     words = Parsed(report(private)).words
     story = RunView.read(private)
     events, _ = agreed(story)
-    for node, total in totals(events, 1e-5).items():
+    for node, total in by_node(events, 1e-5).items():
         found = figures([event for event in events if event.node == node], 1e-5)
         assert [figure.used for figure in found].count(True) == 1
         used = next(figure for figure in found if figure.used)
@@ -551,8 +551,8 @@ def test_a_page_of_choices_needs_no_ledger(tmp_path):
     job = make_job(tmp_path)
     for node in NODES:
         (tmp_path / f"{node}.sqlite").unlink()
-    assert Setting.of_file(job).counts == (200, 200, 200)
+    assert PublicSetting.of_file(job).counts == (200, 200, 200)
     job.write_text(job.read_text().replace("# epsilon = 0.5", "rows = 250\n# epsilon = 0.5"))
     for node in NODES:
         (tmp_path / f"{node}.csv").unlink()
-    assert Setting.of_file(job).counts == (250, 250, 250)
+    assert PublicSetting.of_file(job).counts == (250, 250, 250)

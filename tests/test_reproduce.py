@@ -15,11 +15,11 @@ from dynadp.engines.simulation import simulate
 from dynadp.errors import DatasetError, RecordError
 from dynadp.mechanisms.base import Primal
 from dynadp.mechanisms.entropy import SeededEntropy
-from dynadp.privacy.accountant import network, total
+from dynadp.privacy.accountant import total, worst_node
 from dynadp.privacy.inverse import primal
 from dynadp.problem.losses import Logistic
 from dynadp.research import reproduction as module
-from dynadp.research.claims import FAILS, HOLDS, claims, judge, page
+from dynadp.research.claims import FAILS, HOLDS, judge, judge_claims, page
 from dynadp.research.reproduction import DVP, FULL, PRINTED, PUBLIC, QUICK, Bench, Settings, load, reproduce
 from dynadp.research.tradeoff import PrivacyUtility
 
@@ -77,7 +77,7 @@ def test_a_trace_is_what_a_plain_simulation_gives(data):
     np.testing.assert_allclose(trace.final, final)
     wrong = [np.mean([np.mean((X @ seen[-1][p, k] > 0) != positive) for p in range(5)]) for k in range(2)]
     np.testing.assert_allclose(trace.error, wrong)
-    assert trace.final_epsilon == network(run.events(0), 1e-5).epsilon
+    assert trace.final_epsilon == worst_node(run.events(0), 1e-5).epsilon
 
 
 def test_rounds_are_priced_without_the_final_release(data, result):
@@ -98,7 +98,7 @@ def test_the_recommended_alpha_is_the_best_measured_one(result):
         assert row["recommended"]["alpha"] == best["alpha"]
         assert row["recommended"]["value"] == float(w(best["alpha"])) - best["median"]
         assert all(point["error"] > 0 for point in row["points"])
-    cells = [line.split(" | ") for line in page(result, claims(result)).splitlines() if line.startswith("| DVP | 2 |")]
+    cells = [line.split(" | ") for line in page(result, judge_claims(result)).splitlines() if line.startswith("| DVP | 2 |")]
     assert cells[0][2].startswith(f"{result['tradeoff'][0]['recommended']['alpha']:g}")
 
 
@@ -139,10 +139,10 @@ def test_every_figure_has_its_numbers(result):
 
 
 def test_adult_is_used_where_it_is_and_census_is_labelled_where_not(monkeypatch, tmp_path):
-    def nowhere(*args, **more):
+    def no_checkpoint(*args, **more):
         raise DatasetError("no file")
 
-    monkeypatch.setattr(module, "adult", nowhere)
+    monkeypatch.setattr(module, "adult", no_checkpoint)
     found, source = load(None, TINY)
     assert found.name == "census"
     assert "synthetic" in source
@@ -163,7 +163,7 @@ def test_judge():
 
 
 def verdict(result, words):
-    return next(claim.verdict for claim in claims(result) if words in claim.claim)
+    return next(claim.verdict for claim in judge_claims(result) if words in claim.claim)
 
 
 def test_larger_alpha_is_judged_by_the_last_round(result):
@@ -236,14 +236,14 @@ def test_small_margins_are_judged_and_large_ones_are_not(result):
 
 
 def test_the_page_says_what_it_stands_on(result):
-    text = page(result, claims(result))
+    text = page(result, judge_claims(result))
     for words in ("SIMULATION", "5 nodes on a ring", "eta = 1", "census rows made here (synthetic)", "3 draws"):
         assert words in text
     tables = [line for line in text.splitlines() if line.startswith("|")]
     assert len(tables) == 8 + (2 + 6) + (2 + 12) + (2 + 4) + (2 + 4)
     made = copy.deepcopy(result)
     made["tradeoff"][0]["recommended"]["fitted"] = None
-    assert "the loss does not fall" in page(made, claims(made))
+    assert "the loss does not fall" in page(made, judge_claims(made))
 
 
 def test_the_command_leaves_numbers_pictures_and_claims(monkeypatch, tmp_path, data, capsys):
@@ -260,7 +260,7 @@ def test_the_command_leaves_numbers_pictures_and_claims(monkeypatch, tmp_path, d
         assert "SIMULATION" in svg
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
     assert numbers["claims"] == answer["claims"]
-    assert (tmp_path / "out" / "claims.md").read_text() == page(numbers, claims(numbers))
+    assert (tmp_path / "out" / "claims.md").read_text() == page(numbers, judge_claims(numbers))
     with pytest.raises(RecordError, match="not an empty folder"):
         run_reproduce(None, True, str(tmp_path / "out"), True, settings=TINY)
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dynadp.engines.zenoh.log import ENGINE, RateLimitedLog, meaning
+from dynadp.engines.zenoh.log import ENGINE, RateLimitedLog, explain
 
 WHEN, WHERE = "2026-11-15T16:33:52.5Z", "acc-0 ThreadId(05) zenoh_link_tls::unicast:"
 HINT = "Hint: increase the system open file limit."
@@ -51,7 +51,7 @@ def test_lines_and_what_they_mean(line, words, coloured):
     if coloured:
         line = "".join(f"\x1b[{i % 7}m\x1b[1;3{i % 8}m{word}\x1b[0m " for i, word in enumerate(line.split(" ")))
         line = " ".join(line.split())
-    assert meaning(line + "\n") == words
+    assert explain(line + "\n") == words
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_lines_and_what_they_mean(line, words, coloured):
     ],
 )
 def test_lines_that_mean_nothing(line):
-    assert meaning(line) is None
+    assert explain(line) is None
 
 
 @pytest.mark.parametrize(
@@ -90,18 +90,18 @@ def test_why_nobody_can_be_dialled(why, words):
     line = (
         f"{WHEN} DEBUG net-0 ThreadId(02) zenoh::net::runtime::orchestrator: Unable to connect to configured peer tls/h:7447!"
     )
-    assert meaning(f"{line} Can not create a new TLS session: {why}. {HINT}") == words
+    assert explain(f"{line} Can not create a new TLS session: {why}. {HINT}") == words
 
 
 def test_names_are_told_as_they_are():
     line = f"{WHEN} {BLOCKED}Put (ingress) on dynadp/x/St.%20Mary/letter/mean/3/a".replace("(b)", "(St. Mary's Köln (2))")
-    assert meaning(line).startswith("blocked St. Mary's Köln (2): it tried to send under dynadp/x/St.%20Mary/letter/mean/3/a")
+    assert explain(line).startswith("blocked St. Mary's Köln (2): it tried to send under dynadp/x/St.%20Mary/letter/mean/3/a")
 
 
 def test_what_a_stranger_writes_into_a_line_cannot_move_a_terminal():
-    words = meaning(f"{WHEN} {BLOCKED}Put (ingress) on dynadp/x/\x1b]0;owned\x07\x1b[2J\u202e/letter/message/3/c")
+    words = explain(f"{WHEN} {BLOCKED}Put (ingress) on dynadp/x/\x1b]0;owned\x07\x1b[2J\u202e/letter/message/3/c")
     assert words.isprintable()
-    assert meaning(f"{WHEN}  WARN {WHERE} \x1b[2J\x9b2Jhello").isprintable()
+    assert explain(f"{WHEN}  WARN {WHERE} \x1b[2J\x9b2Jhello").isprintable()
 
 
 # ------------------------------------------------------------------------------------------------------------ how often

@@ -22,7 +22,7 @@ from dynadp.cli import main
 from dynadp.errors import DeclarationError, RecordError
 from dynadp.report.tracking import mlflow as tracking
 from dynadp.report.tracking.mlflow import Store, StoreAway, StoreRefused, alone, follow, track
-from dynadp.report.tracking.selection import LIBRARIES, METRICS, NotYet, Told
+from dynadp.report.tracking.selection import LIBRARIES, METRICS, NotYet, TrackedRun
 from dynadp.runs.folder import load_model
 from networks import LONG, Network, end_group, ended, ports, typed, until
 from test_report import NODES, make_job, make_network, make_run
@@ -121,7 +121,7 @@ def expected_metrics(folders, model, centring):
 def test_a_seeded_run_protects_nobody_from_its_first_round_on(run, tmp_path):
     folder = Path(shutil.copytree(run, tmp_path / "begun"))
     (folder / "model.json").unlink()
-    told = Told.read(folder)
+    told = TrackedRun.read(folder)
     assert (told.protected, told.tags["dynadp.protected"], told.status) == (False, "false", "RUNNING")
 
 
@@ -173,7 +173,7 @@ def test_everything_that_is_read_back_is_the_record(which, request, tmp_path):
         "delta": 1e-5,
     }
     tags = found["tags"]
-    assert tags.pop("dynadp.key") == Told.read(folder).key
+    assert tags.pop("dynadp.key") == TrackedRun.read(folder).key
     assert tags == {
         "dynadp.protected": "false" if which == "run" else "true",
         "dynadp.simulation": "true" if which == "run" else "false",
@@ -555,7 +555,7 @@ def at_the_worst_moment(do):
     return look
 
 MOMENTS = {"finaliser": Mortal, "callback": callback, "collection": collection, "plain": once}
-owner, name = {"read": (tracking.Told, "read"), "log": (tracking.Store, "log"), "sleep": (tracking.time, "sleep")}[sys.argv[2]]
+owner, name = {"read": (tracking.TrackedRun, "read"), "log": (tracking.Store, "log"), "sleep": (tracking.time, "sleep")}[sys.argv[2]]
 setattr(owner, name, at_the_worst_moment(getattr(owner, name)))
 main(sys.argv[3:])
 """
@@ -632,7 +632,7 @@ def test_nodes_that_have_not_agreed_are_waited_for(tmp_path):
     make_network(tmp_path / "net", finished=False)
     (tmp_path / "net" / "north" / "run.json").unlink()
     with pytest.raises(NotYet, match="have not agreed on a run yet"):
-        Told.read(tmp_path / "net" / "north")
+        TrackedRun.read(tmp_path / "net" / "north")
 
 
 # ---- only when asked, and to nobody else ----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from dynadp.errors import DeclarationError
 from dynadp.privacy.accountant import total, up
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.inverse import dual, primal
-from dynadp.report.explore.setting import Setting
+from dynadp.report.explore.setting import PublicSetting
 from dynadp.research.sweeps import compare_schedules, equal_total, schedule_shapes
 from dynadp.research.tradeoff import (
     AccuracyLoss,
@@ -287,7 +287,7 @@ def test_tradeoff_recommends_from_census_rows_and_from_public_ones(place, capsys
     columns = json.loads(dynadp("check run.toml --json").stdout)["columns"]
     assert made["dimension"] == columns
     assert f"to the run's {columns} columns" in made["source"]
-    planned = Setting.of_file(place / "run.toml").plan(
+    planned = PublicSetting.of_file(place / "run.toml").plan(
         next(p["epsilon"] for p in made["points"] if p["alpha"] == made["alpha"])
     )
     rounds = total(primal(made["alpha"], columns, made["rounds"]), 1e-5).epsilon
@@ -301,7 +301,7 @@ def test_tradeoff_recommends_from_census_rows_and_from_public_ones(place, capsys
         run_tradeoff("run.toml", out, draws=3)
         texts.append(capsys.readouterr().out.replace(f"Picture: {out}", ""))
     assert texts[0] == texts[1]
-    setting = Setting.of_file(place / "run.toml")
+    setting = PublicSetting.of_file(place / "run.toml")
     for public in (setting, replace(setting, public=None)):
         assert public.rows().counts == setting.counts  # as many as the run has, so that noise is the same
     assert "public.csv, which the run file declares public" in texts[0]

@@ -39,7 +39,7 @@ def wilson(share: float, rows: int, z: float = Z) -> tuple[float, float]:
     return max((middle - spread) / scale, 0.0), min((middle + spread) / scale, 1.0)
 
 
-def band(values: ArrayLike, rows: int | None = None) -> dict[str, float]:
+def quantile_band(values: ArrayLike, rows: int | None = None) -> dict[str, float]:
     """Median over draws, and from where to where: the 10% and 90% quantiles, widened where the values are shares of rows.
 
     Parameters

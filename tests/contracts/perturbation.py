@@ -40,7 +40,7 @@ class PerturbationContract:
     def test_a_calibration_is_a_function_of_public_numbers(self, given):
         B, C, rho, eta, alpha, d = given
         known, alphas = public(B, C, rho, eta, d), np.array([[alpha, 2 * alpha], [alpha / 2, alpha]])
-        first, again = (self.mechanism.calibrate(known, alphas) for _ in range(2))
+        first, again = (self.mechanism.noise_for(known, alphas) for _ in range(2))
         for name in ("phi", "outer", "step", "radius", "delta"):
             value = getattr(first, name)
             np.testing.assert_array_equal(value, getattr(again, name))
@@ -53,7 +53,7 @@ class PerturbationContract:
     @given(numbers)
     def test_events_never_lose_more_than_alpha(self, given):
         B, C, rho, eta, alpha, d = given
-        c = self.mechanism.calibrate(public(B, C, rho, eta, d), np.full((2, 2), alpha))
+        c = self.mechanism.noise_for(public(B, C, rho, eta, d), np.full((2, 2), alpha))
         for replica in range(2):
             for node in NODES:
                 events = [event for event in c.events(NODES, 3, d, replica) if event.node == node]
@@ -62,7 +62,7 @@ class PerturbationContract:
 
     def test_what_is_sent_is_on_the_grid_and_is_not_the_minimiser(self):
         known = public(500, 1.0, 0.01, 0.1, 6)
-        c = self.mechanism.calibrate(known, np.ones((2, 2)))
+        c = self.mechanism.noise_for(known, np.ones((2, 2)))
         g = np.random.default_rng(0).normal(size=(2, 2, 6))
         V = c.release(g, SeededEntropy(1), NODES, 1)
         assert (V / c.step[..., None] == np.rint(V / c.step[..., None])).all()

@@ -53,7 +53,7 @@ def run_attacks(out: str | None, seed: int, as_json: bool, runs: int = 1000, row
     from dynadp._files import write_whole
     from dynadp.report import attacks as pictures
     from dynadp.report import charts
-    from dynadp.runs.folder import RunFolder
+    from dynadp.runs import RunFolder
 
     charts.require()
     folder = Path(out or "attacks")
@@ -75,8 +75,8 @@ def run_attacks(out: str | None, seed: int, as_json: bool, runs: int = 1000, row
 
 def gallery(seed: int, runs: int, rows: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Every attack on Algorithm 1 and on private runs, on census rows made here, as JSON."""
-    from dynadp.data.datasets import census
-    from dynadp.mechanisms.base import Dual, Mechanism, Primal
+    from dynadp.data import census
+    from dynadp.mechanisms import Dual, Mechanism, Primal
     from dynadp.research.attacks import membership, reconstruct, small_node
 
     mechanisms: dict[str, Mechanism | None] = {"none": None, "dual": Dual(), "primal": Primal()}

@@ -52,7 +52,7 @@ def audit(
     Draws releases from two made data sets that differ in one row, chosen to be as telling as possible, and tells them apart. No
     data of yours are read. Exit code 1 if the claim is refuted, 0 if the draws are consistent with it; which is no proof.
     """
-    from dynadp.mechanisms.base import Dual, Primal
+    from dynadp.mechanisms import Dual, Primal
     from dynadp.research.audit import Stream, audit_mechanism
 
     chosen = Dual() if mechanism == "dual" else Primal()

@@ -7,9 +7,7 @@ from typing import Any
 import click
 
 from dynadp.errors import DeclarationError
-from dynadp.privacy.accountant import Total, odds, total, totals, up
-from dynadp.privacy.events import Event, from_json
-from dynadp.privacy.inverse import affordable_rounds, calibrate, dual, primal
+from dynadp.privacy import Event, Total, affordable_rounds, by_node, calibrate, dual, from_json, odds, primal, total, up
 
 
 def plan(mechanism: str, dimension: int, alpha: float, rounds: int, jacobian_share: float | None) -> list[Event]:
@@ -35,7 +33,7 @@ def run_account(events: list[Event], delta: float, rows: int, title: str, as_jso
 
 def run_account_file(path: str, delta: float, rows: int, as_json: bool) -> None:
     """Print the total of every node in a file of events, and of the network."""
-    each = totals(_read(path), delta, rows)
+    each = by_node(_read(path), delta, rows)
     if not each:
         raise DeclarationError(f"{path} holds no event; expected one JSON object a line")
     worst = max(each, key=lambda node: each[node].epsilon)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from dynadp.research.sweeps import Spread
+    from dynadp.research import Spread
 
 RUNTIME = click.option(
     "--runtime",
@@ -35,14 +35,14 @@ def address_of(runtime: str, address: str | None) -> str | None:
 def spreading(runtime: str, address: str | None) -> Iterator["Spread"]:
     """What carries out a sweep's tasks."""
     if runtime == "local":
-        from dynadp.research.sweeps import here
+        from dynadp.research import map_serially
 
-        yield here
+        yield map_serially
         return
-    from dynadp.engines.ray.pool import cluster, spread
+    from dynadp.engines import cluster, map_on_cluster
 
     with cluster(address):
-        yield spread
+        yield map_on_cluster
 
 
 _TYPED = click.core.ParameterSource.COMMANDLINE

@@ -14,20 +14,15 @@ from rich.table import Table
 
 from dynadp._arrays import Array
 from dynadp._intervals import wilson
-from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import Dataset, census
-from dynadp.data.schema import Schema
-from dynadp.engines.progress import RoundProgress
-from dynadp.engines.simulation import default_eta, simulate
-from dynadp.mechanisms.base import NoProtection
-from dynadp.mechanisms.entropy import SeededEntropy
-from dynadp.planning.planner import Plan, plan
-from dynadp.privacy.accountant import odds, up
-from dynadp.problem.losses import Logistic
-from dynadp.problem.regularizers import SquaredL2
+from dynadp.consensus import Topology
+from dynadp.data import Dataset, Schema, census
+from dynadp.engines import RoundProgress, default_eta, simulate
+from dynadp.mechanisms import NoProtection, SeededEntropy
+from dynadp.planning import Plan, plan
+from dynadp.privacy import odds, up
+from dynadp.problem import Logistic, SquaredL2
 from dynadp.report import charts
-from dynadp.runs.folder import Model, RunFolder
-from dynadp.runs.training import Trained, train
+from dynadp.runs import Model, RunFolder, Trained, train
 
 SILOS = ("north", "east", "south", "west", "centre")
 ROWS, HETEROGENEITY, C, RHO = 20_000, 0.5, 1.0, 1e-4

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from dynadp.errors import DeclarationError
-from dynadp.runs.run_file import load_run_file, load_schema
+from dynadp.runs import load_run_file, load_schema
 
 
 @dataclass

@@ -16,17 +16,12 @@ from rich.progress import Progress
 from dynadp._intervals import ONE
 from dynadp.cli.codes import INTERRUPTED
 from dynadp.cli.ledger import user
-from dynadp.engines.journal import now
-from dynadp.engines.progress import RoundProgress
+from dynadp.engines import RoundProgress, now
 from dynadp.errors import BudgetRefused, DeclarationError
-from dynadp.mechanisms.entropy import SystemEntropy, l2_laplace
-from dynadp.planning.planner import doubts
-from dynadp.privacy.accountant import odds, up
-from dynadp.privacy.events import L2Laplace
-from dynadp.privacy.ledger.file import Ledger
-from dynadp.privacy.ledger.summary import EVALUATION
-from dynadp.runs.folder import load_model
-from dynadp.runs.local import LocalRun, Tally, drops_rows, evaluate, predictions, tally
+from dynadp.mechanisms import SystemEntropy, l2_laplace
+from dynadp.planning import warnings_about
+from dynadp.privacy import EVALUATION, L2Laplace, Ledger, odds, up
+from dynadp.runs import LocalRun, Tally, drops_rows, evaluate, load_model, predictions, tally
 
 
 def run_check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
@@ -90,7 +85,7 @@ def run_train(
         return
     _warn_seeded(overrides)
     job = _job(path, overrides, runtime, address)
-    for doubt in doubts(job.file.privacy.delta or 0.0, list(job.counts.values())):
+    for doubt in warnings_about(job.file.privacy.delta or 0.0, list(job.counts.values())):
         click.echo(f"dynadp: {doubt}", err=True)
     folder = Path(out) if out else Path("runs") / job.file.run.name
     console = Console(stderr=True)
@@ -135,14 +130,14 @@ def _job(path: str, overrides: dict[str, Any], runtime: str, address: str | None
     """The run file, to be carried out here or on a Ray cluster."""
     if runtime == "local":
         return LocalRun.load(path, overrides)
-    from dynadp.runs.cluster import ClusterRun
+    from dynadp.runs import ClusterRun
 
     return ClusterRun.at(path, overrides, address)
 
 
 def run_predict(model_path: str, data: str, separator: Any) -> None:
     """Write a label and a score for every row to stdout, as CSV."""
-    from dynadp.data.readers import source
+    from dynadp.data import source
 
     found = predictions(load_model(model_path), source(Path(data), separator=separator))
     writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -166,7 +161,7 @@ def run_evaluate(
     as_json: bool,
 ) -> None:
     """Print accuracy on rows that are public, or a noisy one that a ledger is charged for."""
-    from dynadp.data.readers import source
+    from dynadp.data import source
 
     if public and (alpha is not None or rows is not None):
         raise DeclarationError(

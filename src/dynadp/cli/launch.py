@@ -23,13 +23,9 @@ from dynadp._files import read_file
 from dynadp.cli.codes import FAILED, INTERRUPTED, REFUSED
 from dynadp.cli.network import stopping
 from dynadp.errors import ConfigError, DynadpError, RecordError
-from dynadp.privacy.ledger.file import Ledger
-from dynadp.privacy.ledger.summary import LedgerSummary
+from dynadp.privacy import Ledger, LedgerSummary
+from dynadp.runs import STATUS, LocalRun, RunFile, load_model, load_run_file
 from dynadp.runs import identities as pki
-from dynadp.runs.folder import load_model
-from dynadp.runs.local import LocalRun
-from dynadp.runs.run_file import RunFile, load_run_file
-from dynadp.runs.silo import STATUS
 
 _POLL = 0.2  # seconds
 _DAYS = 90  # that certificates of a trial last: a node warns when fewer than 30 are left

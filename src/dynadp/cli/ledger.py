@@ -11,13 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dynadp.data.seals import Seal
-from dynadp.engines.journal import now
+from dynadp.data import Seal
+from dynadp.engines import now
 from dynadp.errors import DeclarationError, LedgerDamaged, LedgerError
-from dynadp.privacy.accountant import up
-from dynadp.privacy.cap import Basis, Cap
-from dynadp.privacy.ledger.file import Ledger
-from dynadp.privacy.ledger.summary import LedgerSummary, Room
+from dynadp.privacy import Basis, Cap, Ledger, LedgerSummary, Room, up
 
 
 def user() -> str:

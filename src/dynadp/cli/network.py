@@ -18,12 +18,9 @@ import click
 from dynadp._files import read_file
 from dynadp.cli.ledger import user
 from dynadp.errors import IdentityError, LedgerDamaged, LedgerError, RecordError
-from dynadp.privacy.accountant import up
-from dynadp.privacy.ledger.file import Ledger
-from dynadp.privacy.ledger.summary import LedgerSummary
-from dynadp.report.states import alive
-from dynadp.runs.identities import Identity
-from dynadp.runs.silo import SHOWN, STATUS, SiloRun
+from dynadp.privacy import Ledger, LedgerSummary, up
+from dynadp.report import alive
+from dynadp.runs import SHOWN, STATUS, Identity, SiloRun
 
 
 @contextmanager
@@ -66,7 +63,7 @@ def logging_to(folder: Path, quiet: bool) -> Iterator[None]:
 
 def run_node(path: str, quiet: bool, as_json: bool) -> None:
     """One silo's process."""
-    from dynadp.engines.zenoh.log import LOG, engine_log
+    from dynadp.engines import LOG, engine_log
 
     silo = SiloRun.load(path)
     with logging_to(silo.folder, quiet), stopping() as (stop, came), engine_log():
@@ -94,8 +91,7 @@ def run_node(path: str, quiet: bool, as_json: bool) -> None:
 
 def run_relay(identity: str, listen: str) -> None:
     """Carry letters until told to stop."""
-    from dynadp.engines.zenoh.links import RELAY, relay
-    from dynadp.engines.zenoh.log import engine_log
+    from dynadp.engines import RELAY, engine_log, relay
 
     found = Identity.load(identity, datetime.now(UTC))
     if found.name != RELAY:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from dynadp.runs.identities import Identity
+    from dynadp.runs import Identity
 
 
 @click.group()

@@ -18,7 +18,7 @@ def report(run: str, out: str | None) -> None:
 
     RUN is the folder of `dynadp train`, of one of a demo's runs, of a node, or of `dynadp launch`.
     """
-    from dynadp.report.page import write_report
+    from dynadp.report import write_report
 
     click.echo(f"Report: {write_report(run, out or Path(run) / 'report.html')}")
 
@@ -44,7 +44,7 @@ def explore(target: str | None, port: int, watch: str | None, token_file: str | 
         import uvicorn  # noqa: F401
     except ModuleNotFoundError as error:
         raise DeclarationError(f"the page needs {error.name}: pip install 'dynadp[explore]'") from error
-    from dynadp.report.explore.serve import explorer, serve, token_of
+    from dynadp.report import explorer, serve, token_of
 
     def ready(address: str) -> None:
         click.echo(address)

@@ -8,9 +8,8 @@ import click
 
 from dynadp._files import write_whole
 from dynadp.report import charts, paper
-from dynadp.research.claims import claims, page
-from dynadp.research.reproduction import FULL, QUICK, Settings, load, reproduce
-from dynadp.runs.folder import RunFolder
+from dynadp.research import FULL, QUICK, Settings, judge_claims, load, page, reproduce
+from dynadp.runs import RunFolder
 
 
 def run_reproduce(
@@ -40,7 +39,7 @@ def run_reproduce(
     rows, source = load(data, chosen)
     click.echo(f"SIMULATION on {source}", err=True)
     result = reproduce(rows, source, chosen, lambda text: click.echo(f"  {text}", err=True))
-    judged = claims(result)
+    judged = judge_claims(result)
     result["claims"] = [claim.to_json() for claim in judged]
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "numbers.json", json.dumps(result, indent=1, allow_nan=False) + "\n")

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from dynadp.research.theorems import THEOREMS, TheoremInputs
+from dynadp.research import THEOREMS, TheoremInputs
 
 _SURROGATE = "It bounds a surrogate: the noise that earlier messages left in lam is not counted (docs/maths.md, section 9)."
 _DELTAS = "Delta is how far round t is from its limit; no bound on it is known, and consensus among unlike nodes is part of it."

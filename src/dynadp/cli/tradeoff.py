@@ -13,13 +13,11 @@ from dynadp._intervals import SEVERAL
 from dynadp.cli.budget import plan
 from dynadp.cli.cluster import spreading
 from dynadp.errors import DeclarationError
-from dynadp.planning.planner import Plan
-from dynadp.privacy.accountant import total, up
-from dynadp.report.explore.setting import PublicSetting
-from dynadp.report.explore.trials import DRAWS, SEED, blind, totals, tried
-from dynadp.research.recommendation import Recommendation, fit_points, recommend
-from dynadp.research.tradeoff import RANGE, AccuracyLoss, PrivacyUtility, design
-from dynadp.runs.folder import RunFolder
+from dynadp.planning import Plan
+from dynadp.privacy import total, up
+from dynadp.report import DRAWS, SEED, PublicSetting, blind, totals, tried
+from dynadp.research import RANGE, AccuracyLoss, PrivacyUtility, Recommendation, design, fit_points, recommend
+from dynadp.runs import RunFolder
 
 Constants = tuple[float, float, float, float]
 

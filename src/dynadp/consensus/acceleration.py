@@ -8,11 +8,10 @@ import numpy as np
 from dynadp._arrays import Array, norm
 from dynadp.consensus import admm
 from dynadp.consensus.anderson import Anderson
-from dynadp.consensus.residuals import Residuals, certify, glance
+from dynadp.consensus.residuals import Residuals, certificate_from, certify
 from dynadp.consensus.steps import LocalSolver
 from dynadp.errors import DeclarationError, NotCertified
-from dynadp.problem.objective import Problem
-from dynadp.problem.solver import Factor
+from dynadp.problem import Factor, Problem
 
 MORE = 1.25  # times the default eta of plain rounds: over 42 networks, rows and rho an eighth fewer rounds, with depth 20
 _SECOND_FACTOR = 5  # the round at which the one-step factor is made anew: the first one belongs to the start
@@ -148,7 +147,7 @@ class Accelerator(LocalSolver):
             return plan.residual is not None
         gap, distance = plan.gap or np.inf, plan.distance or np.inf
         if self._one_step:  # at the points of the last local steps, which stand near V, gradient and value are known
-            likely = glance(self.problem, V, self._steepness, self._value)
+            likely = certificate_from(self.problem, V, self._steepness, self._value)
             if not likely.within(_NEARLY * gap, _NEARLY * distance):
                 return False
         self.certificate = certify(self.problem, V)

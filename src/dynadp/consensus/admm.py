@@ -11,8 +11,7 @@ round, and all that :func:`receive` changes. Arrays have the axes node, replica,
 from dataclasses import dataclass
 
 from dynadp._arrays import Array, namespace, norm
-from dynadp.problem.objective import Problem
-from dynadp.problem.solver import Factor, Solution, solve
+from dynadp.problem import Factor, Problem, Solution, solve
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from dynadp._arrays import Array
-from dynadp.data.seals import Seal
-from dynadp.privacy.events import Event
+from dynadp.data import Seal
+from dynadp.privacy import Event
 
 Messages = dict[str, Array]
 

@@ -12,16 +12,14 @@ from dynadp.consensus.journal import Journal
 from dynadp.consensus.steps import LocalSolver
 from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError, NotCertified
-from dynadp.mechanisms.base import Mechanism, NoProtection, PublicNumbers, RoundNoise
-from dynadp.mechanisms.entropy import Draws
-from dynadp.privacy.events import Event
-from dynadp.problem.objective import Terms
-from dynadp.problem.solver import default_gamma, longest, reachable_gamma, reliable
+from dynadp.mechanisms import Draws, Mechanism, NoProtection, PublicNumbers, RoundNoise
+from dynadp.privacy import Event
+from dynadp.problem import Terms, default_gamma, longest, reachable_gamma, reliable
 
 _NEVER = 64.0  # what has a chance of e^-64 is taken to happen never
 
 
-def nowhere(point: str) -> None:
+def no_checkpoint(point: str) -> None:
     """What happens at a point of a round: nothing."""
 
 
@@ -80,7 +78,7 @@ class ReleasePlan:
         given = None if gamma is None else np.full((P, 1), float(gamma))
         if isinstance(mechanism, NoProtection):
             public = public if given is None else replace(public, gamma=given)
-            calibrations = (mechanism.calibrate(public, alpha[..., 0]),) * rounds
+            calibrations = (mechanism.noise_for(public, alpha[..., 0]),) * rounds
             return cls(topology.nodes, mechanism, public, calibrations, rounds, public.gamma)
         allowed = mechanism.allowance(public) if given is None else np.maximum(mechanism.allowance(public), given)
         wide = _one_ball(mechanism.plan(replace(public, gamma=allowed), alpha))
@@ -148,26 +146,26 @@ class Releaser:
         releases: ReleasePlan,
         steps: LocalSolver,
         draws: Draws,
-        books: Journal | None = None,
+        journal: Journal | None = None,
         linear: Callable[[int], Array] | None = None,
-        at: Callable[[str], None] = nowhere,
+        at: Callable[[str], None] = no_checkpoint,
     ) -> None:
         self.at = at
-        self.releases, self.steps, self.draws, self.books, self.linear = releases, steps, draws, books, linear
+        self.releases, self.steps, self.draws, self.journal, self.linear = releases, steps, draws, journal, linear
         self.seeded = releases.private and draws.seeded
-        if books:
+        if journal:
             if not releases.private or releases.public.eta.size > 1:
                 raise DeclarationError("ledgers are for one private run: give a mechanism, and one replica")
-            if releases.mechanism.own == "paper" and books.sent(1) is not None:
+            if releases.mechanism.own == "paper" and journal.sent(1) is not None:
                 raise DeclarationError(
                     "own = 'paper' needs a private vector that is not kept, so such a run cannot go on; begin anew"
                 )
-            books.reserve(releases.events(seeded=self.seeded))
+            journal.reserve(releases.events(seeded=self.seeded))
 
     def send(self, n: int, state: admm.State) -> tuple[Array, Array]:
         """The certified minimiser g of round n, and the message V made of it, P x K x d."""
         nodes, public = self.releases.nodes, self.releases.public
-        if self.books and (stored := self.books.sent(n)) is not None:
+        if self.journal and (stored := self.journal.sent(n)) is not None:
             V = on(np.array([stored[node] for node in nodes])[:, None], state.W)
             return V, V
         calibration = self.releases.calibrations[n - 1]
@@ -176,18 +174,18 @@ class Releaser:
             noise = self.linear(n) if noise is None else noise + self.linear(n)
         if noise is not None:
             noise = on(noise, state.W)
-        events = calibration.events(nodes, n, public.dimension, seeded=self.seeded) if self.books else ()
+        events = calibration.events(nodes, n, public.dimension, seeded=self.seeded) if self.journal else ()
         try:
             g = self.steps.local_step(n, state, noise, on(calibration.phi, state.W))
         except NotCertified as error:
-            if not self.books:
+            if not self.journal:
                 raise
-            self.books.fail(n, events)  # drawing again would let the certificate choose the noise
+            self.journal.fail(n, events)  # drawing again would let the certificate choose the noise
             raise NotCertified(f"round {n}: {error}. The round is charged and the run is over; begin a new one") from None
         V = calibration.release(g, self.draws, nodes, n)
-        if self.books:
+        if self.journal:
             self.at("computed")
-            sent = self.books.spend(n, events, dict(zip(nodes, host(V)[:, 0], strict=True)))
+            sent = self.journal.spend(n, events, dict(zip(nodes, host(V)[:, 0], strict=True)))
             self.at("spent")
             V = on(np.array([sent[node] for node in nodes])[:, None], state.W)
         return g, V

@@ -6,7 +6,7 @@ import numpy as np
 
 from dynadp._arrays import Array, norm
 from dynadp.consensus.admm import State
-from dynadp.problem.objective import Problem
+from dynadp.problem import Problem
 
 _TINY = float(np.finfo(float).tiny)
 
@@ -81,10 +81,10 @@ def certify(problem: Problem, V: Array) -> Certificate:
     everywhere = np.broadcast_to(V.mean(axis=0), V.shape)
     Z, local = problem.at(everywhere)
     value = problem.local_value(everywhere, Z).sum(axis=0)
-    return glance(problem, V, norm(local.sum(axis=0)), value)
+    return certificate_from(problem, V, norm(local.sum(axis=0)), value)
 
 
-def glance(problem: Problem, V: Array, steepness: Array, value: Array) -> Certificate:
+def certificate_from(problem: Problem, V: Array, steepness: Array, value: Array) -> Certificate:
     """The bounds of :func:`certify` for a given ||grad F(m)|| and F(m), without a pass; as good as these two are.
 
     Parameters

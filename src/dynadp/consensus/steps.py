@@ -8,8 +8,7 @@ import numpy as np
 from dynadp._arrays import Array
 from dynadp.consensus import admm
 from dynadp.consensus.residuals import Certificate, Residuals
-from dynadp.problem.objective import Problem
-from dynadp.problem.solver import PATIENT, Factor
+from dynadp.problem import PATIENT, Factor, Problem
 
 _MANY, _OFTEN = 5, 5  # iterations of a solve; rounds
 

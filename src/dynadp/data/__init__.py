@@ -1,1 +1,5 @@
-"""Data."""
+"""Raw rows to bounded rows: columns, schema, files, one node's shard."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

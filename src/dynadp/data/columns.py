@@ -87,7 +87,7 @@ class Numeric(Declared):
         names: list[str] = []
         for code in self.encode:
             if code == "hats":
-                names += [f"{self.name}~{spelling(knot)}" for knot in self.knots]
+                names += [f"{self.name}~{normalise(knot)}" for knot in self.knots]
             else:
                 names.append(self.name if code == "linear" else f"{self.name}^2")
         return tuple(names)
@@ -197,7 +197,7 @@ class Categorical(Declared):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Categorical":
-        if alike(self.values):
+        if ambiguous(self.values):
             raise ValueError(f"categorical column {self.name!r} lists a value twice")
         if self.missing == "other" and self.other == "refuse":
             raise ValueError(f"categorical column {self.name!r}: missing is 'other', but other is 'refuse'")
@@ -217,7 +217,7 @@ class Categorical(Declared):
     @property
     def _stand_in(self) -> str:
         """The spelling of the value that stands for a missing one."""
-        return spelling(self.missing.get("value")) if isinstance(self.missing, dict) else ""
+        return normalise(self.missing.get("value")) if isinstance(self.missing, dict) else ""
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -226,7 +226,7 @@ class Categorical(Declared):
 
     def block(self, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Block:
         """Feature positions and values of these cells."""
-        index = places(cells, self.values)
+        index = match(cells, self.values)
         listed = (index >= 0) & ~absent
         index = np.where(listed, index, 0)
         if isinstance(self.missing, dict) and absent.any():
@@ -256,7 +256,7 @@ def onto_simplex(v: Array, full: bool) -> Array:
     return np.asarray(np.maximum(v - excess[np.flatnonzero(u > excess)[-1]], 0.0))
 
 
-def places(cells: NDArray[Any], values: Iterable[Value]) -> NDArray[np.int64]:
+def match(cells: NDArray[Any], values: Iterable[Value]) -> NDArray[np.int64]:
     """Where each cell stands among the declared values, each cell by itself; -1 where it does not.
 
     The one rule for labels and categories, in memory, streamed and in all formats. Cells are compared as text without
@@ -264,7 +264,7 @@ def places(cells: NDArray[Any], values: Iterable[Value]) -> NDArray[np.int64]:
     is the declared number 1 and the declared text "1", as programs write whole numbers of a column with gaps. "+1" and "01" are
     the declared number 1, but not the declared text "1", which may be a code.
     """
-    words, order, numbers, wholes = _vocabulary(tuple((spelling(value), isinstance(value, str)) for value in values))
+    words, order, numbers, wholes = _vocabulary(tuple((normalise(value), isinstance(value, str)) for value in values))
     text = spelled(cells)
     near = np.minimum(np.searchsorted(words, text), len(words) - 1)
     found = np.where(words[near] == text, order[near], -1)
@@ -301,9 +301,9 @@ def _decimal(text: str) -> Decimal | None:
         return None
 
 
-def alike(values: Sequence[Any]) -> bool:
+def ambiguous(values: Sequence[Any]) -> bool:
     """Whether a cell could be two of the declared values: spelled alike, or a number and a text that is that number."""
-    words = [spelling(value) for value in values]
+    words = [normalise(value) for value in values]
     texts = [isinstance(value, str | np.str_) for value in values]
     numbers = {_decimal(word) for word, is_text in zip(words, texts, strict=True) if not is_text} - {None}
     return len(set(words)) < len(words) or any(
@@ -312,10 +312,10 @@ def alike(values: Sequence[Any]) -> bool:
 
 
 def _spellings(values: tuple[Value, ...]) -> list[str]:
-    return [spelling(value) for value in values]
+    return [normalise(value) for value in values]
 
 
-def spelling(value: Any) -> str:
+def normalise(value: Any) -> str:
     """One text for a cell or a declared value: blanks cut, whole numbers without a point, so that 1, 1.0 and "1" are alike."""
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
@@ -333,9 +333,9 @@ def spelled(cells: NDArray[Any]) -> NDArray[np.str_]:
     if cells.dtype.kind == "U":
         return np.char.strip(cells)
     if cells.dtype.kind in "OS":
-        return np.array([spelling(cell) for cell in cells], dtype=str)
+        return np.array([normalise(cell) for cell in cells], dtype=str)
     values, inverse = np.unique(cells, return_inverse=True)
-    return np.asarray(np.array([spelling(value) for value in values], dtype=str)[inverse])
+    return np.asarray(np.array([normalise(value) for value in values], dtype=str)[inverse])
 
 
 def _floats(name: str, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Array:

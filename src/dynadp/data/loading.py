@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, hstack, issparse
 
 from dynadp._arrays import Array
-from dynadp.data.columns import Value, spelling
+from dynadp.data.columns import Value, normalise
 from dynadp.data.encoding import Blocks
 from dynadp.data.readers import RawTable, Source, existing, need, source
 from dynadp.data.schema import Schema, Shard
@@ -307,7 +307,7 @@ def _owners(
 ) -> NDArray[Any]:
     """The node of each row, as text."""
     named = [isinstance(cell, str | int) or (isinstance(cell, float) and np.isfinite(cell)) for cell in cells.tolist()]
-    owners = [spelling(cell) if is_named else "" for cell, is_named in zip(cells.tolist(), named, strict=True)]
+    owners = [normalise(cell) if is_named else "" for cell, is_named in zip(cells.tolist(), named, strict=True)]
     for place, owner in zip(places, owners, strict=True):
         if not owner or owner in schema.missing_values:
             raise CellError(f"column {column!r}", int(place), "the row names no node; expected one in every row")

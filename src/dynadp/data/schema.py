@@ -15,7 +15,7 @@ from scipy.sparse import csr_array, issparse
 
 from dynadp._arrays import Array, Rows
 from dynadp._files import digest
-from dynadp.data.columns import Column, Declared, Value, alike, places
+from dynadp.data.columns import Column, Declared, Value, ambiguous, match
 from dynadp.errors import CellError, DataError, DeclarationError
 
 Table = Mapping[str, ArrayLike]
@@ -42,7 +42,7 @@ class Label(Declared):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Label":
-        if alike((self.negative, self.positive)):
+        if ambiguous((self.negative, self.positive)):
             raise ValueError(f"label column {self.name!r}: a cell could be both {self.negative!r} and {self.positive!r}")
         return self
 
@@ -369,7 +369,7 @@ def _array(values: Any, dtype: Any = None) -> NDArray[Any] | None:
 
 
 def _signs(labels: NDArray[Any], negative: Value, positive: Value, name: str) -> Array:
-    found = places(labels, (negative, positive))
+    found = match(labels, (negative, positive))
     if (found < 0).any():
         reason = f"the label is neither {negative!r} nor {positive!r}, the two declared ones"
         raise CellError(name, int(np.argmin(found)), reason)

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynadp._files import write_bytes
-from dynadp.data.columns import Numeric, spelling
+from dynadp.data.columns import Numeric, normalise
 from dynadp.data.readers import Source, source
 from dynadp.data.schema import Schema
 from dynadp.data.streaming import DictionaryColumn, coded_batches, rows_at_once, streams
@@ -153,7 +153,7 @@ class _Texts:
 
     def _each(self, cells: NDArray[Any]) -> list[bytes]:
         absent = self.schema.absent(cells)
-        return [bytes(_WIDTH) if gone else self._one(spelling(c)) for c, gone in zip(cells.tolist(), absent, strict=True)]
+        return [bytes(_WIDTH) if gone else self._one(normalise(c)) for c, gone in zip(cells.tolist(), absent, strict=True)]
 
     def _one(self, text: str) -> bytes:
         if (found := self._known.get(text)) is None:

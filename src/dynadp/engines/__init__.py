@@ -1,1 +1,5 @@
-"""Engines."""
+"""Where rounds happen: in one process, on a network of silos, on a cluster."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

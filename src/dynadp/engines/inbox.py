@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.engines.letters import Kind, Letter, Signer, Verifier, opened
+from dynadp.engines.letters import Kind, Letter, Signer, Verifier, verify
 from dynadp.errors import RecordError, Rejected
 
 _UNREAD = 64  # letters that are held in memory until they are read
@@ -61,7 +61,7 @@ class AcceptanceRules:
 
     def check(self, data: bytes, via: str) -> Letter:
         """The letter that a neighbour handed over, its own or another's that is told to all; raises what is wrong with it."""
-        letter = opened(data, self.keys)
+        letter = verify(data, self.keys)
         if letter.run != self.run:
             raise Rejected("of another run")
         if letter.config != self.config:
@@ -164,7 +164,7 @@ class Inbox:
         data = self.get(author, kind, n)
         if data is None:
             raise RecordError(f"{self.path}: the {kind} of {author}, round {n}, is gone; remove the file, and start again")
-        return opened(data, self.rules.keys).values
+        return verify(data, self.rules.keys).values
 
     def missing(self, kind: Kind, n: int, authors: Iterable[str]) -> list[str]:
         """Whose letters are not here yet."""

@@ -9,11 +9,10 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp._files import write_bytes
-from dynadp.consensus.journal import Journal, Messages
-from dynadp.data.seals import Seal
+from dynadp.consensus import Journal, Messages
+from dynadp.data import Seal
 from dynadp.errors import BudgetRefused, DeclarationError, RecordError
-from dynadp.privacy.events import Event
-from dynadp.privacy.ledger.file import Ledger
+from dynadp.privacy import Event, Ledger
 
 
 def now() -> str:

@@ -76,7 +76,7 @@ class Letter:
         return np.frombuffer(self.body, "<f8").astype(float)
 
 
-def opened(data: bytes, keys: Mapping[str, Verifier]) -> Letter:
+def verify(data: bytes, keys: Mapping[str, Verifier]) -> Letter:
     """The letter, if it is well formed and signed by the author that it names, one of ``keys``."""
     if len(data) < _HEAD.size + _SIGNATURE:
         raise Rejected("malformed: too short")

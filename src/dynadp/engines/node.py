@@ -16,25 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.consensus import admm
-from dynadp.consensus.journal import Journal
-from dynadp.consensus.outputs import Output
-from dynadp.consensus.releases import ReleasePlan, Releaser, nowhere
-from dynadp.consensus.steps import LocalSolver
-from dynadp.consensus.topology import Topology
-from dynadp.data.schema import Schema
-from dynadp.data.seals import same_rows
+from dynadp.consensus import Journal, LocalSolver, Output, ReleasePlan, Releaser, Topology, admm, no_checkpoint
+from dynadp.data import Schema, same_rows
 from dynadp.engines.inbox import Grid, Inbox
 from dynadp.engines.letters import Kind
 from dynadp.engines.progress import RoundProgress
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import Mechanism
-from dynadp.mechanisms.centring import centre_of, centring_grid, private_centre
-from dynadp.mechanisms.entropy import Draws
-from dynadp.problem.losses import Loss
-from dynadp.problem.objective import Terms, Weights, shares
-from dynadp.problem.regularizers import Regularizer
-from dynadp.problem.streamed import local_problem, local_shard
+from dynadp.mechanisms import Draws, Mechanism, centre_of, centring_grid, private_centre
+from dynadp.problem import Loss, Regularizer, Terms, Weights, local_problem, local_shard, shares
 
 Publish = Callable[[bytes, Kind, int], None]
 
@@ -153,7 +142,7 @@ def node_rounds(
     draws: Draws,
     *,
     note: Callable[[RoundProgress], None] = lambda entry: None,
-    at: Callable[[str], None] = nowhere,
+    at: Callable[[str], None] = no_checkpoint,
     storage: Any = "auto",
 ) -> Generator[Awaiting, None, NodeResult]:
     """Algorithms 2 and 3 at one node: yields what it waits for, returns what it takes home.

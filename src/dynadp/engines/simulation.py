@@ -8,25 +8,39 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dynadp._arrays import Array, host, namespace, on, to_device
-from dynadp.consensus import admm
-from dynadp.consensus.acceleration import MORE, Acceleration, Accelerator
-from dynadp.consensus.journal import Journal
-from dynadp.consensus.outputs import Output
-from dynadp.consensus.releases import ReleasePlan, Releaser
-from dynadp.consensus.residuals import Certificate, Residuals
-from dynadp.consensus.steps import LocalSolver
-from dynadp.consensus.topology import Topology
-from dynadp.data.schema import Shard, check_shards
+from dynadp.consensus import (
+    MORE,
+    Acceleration,
+    Accelerator,
+    Certificate,
+    Journal,
+    LocalSolver,
+    Output,
+    ReleasePlan,
+    Releaser,
+    Residuals,
+    Topology,
+    admm,
+)
+from dynadp.data import Shard, check_shards
 from dynadp.engines.progress import RoundProgress
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import Mechanism, NoProtection, RoundNoise
-from dynadp.mechanisms.entropy import Draws, SystemEntropy
-from dynadp.privacy.events import Event
-from dynadp.privacy.schedules import Schedule, constant
-from dynadp.problem.losses import Logistic, Loss, check_loss
-from dynadp.problem.objective import Problem, Storage, Weights, shares
-from dynadp.problem.regularizers import Regularizer, SquaredL2, check_regularizer
-from dynadp.problem.streamed import StreamedShard, local_problem
+from dynadp.mechanisms import Draws, Mechanism, NoProtection, RoundNoise, SystemEntropy
+from dynadp.privacy import Event, Schedule, constant
+from dynadp.problem import (
+    Logistic,
+    Loss,
+    Problem,
+    Regularizer,
+    SquaredL2,
+    Storage,
+    StreamedShard,
+    Weights,
+    check_loss,
+    check_regularizer,
+    local_problem,
+    shares,
+)
 
 
 @dataclass(frozen=True)
@@ -155,7 +169,7 @@ def simulate(
     acceleration: Acceleration | None = None,
     storage: Storage = "auto",
     device: str = "cpu",
-    books: Journal | None = None,
+    journal: Journal | None = None,
     on_round: Callable[[RoundProgress, Array], None] | None = None,
 ) -> Run:
     """Run Algorithm 1, 2 or 3 over the network.
@@ -255,7 +269,7 @@ def simulate(
     work = problem, degrees, eta_, bound, f
     aim = None if device == "cuda" else releases.aim  # on a GPU a solve is as long as its slowest replica
     steps = LocalSolver(*work, aim, releases.private) if acceleration is None else Accelerator(acceleration, *work)
-    return _rounds(alpha, topology, steps, Releaser(releases, steps, draws or SystemEntropy(), books, linear), on_round)
+    return _rounds(alpha, topology, steps, Releaser(releases, steps, draws or SystemEntropy(), journal, linear), on_round)
 
 
 def _dense(shard: Shard | StreamedShard) -> Array:
@@ -310,8 +324,8 @@ def _rounds(
         steps.finish(V)
     if mechanism.final is not None:
         V = sender.send(rounds + 1, state)[1]
-    if sender.books:
-        sender.books.close("finished")
+    if sender.journal:
+        sender.journal.close("finished")
     return Run(
         V=host(V),
         rounds=tuple(log),

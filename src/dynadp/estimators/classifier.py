@@ -21,23 +21,17 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from dynadp._arrays import Array
-from dynadp.consensus.acceleration import Acceleration
-from dynadp.data.readers import no_query
-from dynadp.data.schema import Schema, Shard
-from dynadp.engines.journal import LedgerJournal
+from dynadp.consensus import Acceleration
+from dynadp.data import Schema, Shard, no_query
+from dynadp.engines import LedgerJournal
 from dynadp.errors import DataError, DeclarationError
 from dynadp.estimators import saved
-from dynadp.estimators.inputs import bounded, classified, joined, lengths, placed, taken
+from dynadp.estimators.inputs import assign_nodes, bound_features, concatenate, encode_classes, lengths, take_rows
 from dynadp.estimators.one_vs_rest import shared, solve, spent
-from dynadp.mechanisms.centring import private_centre
-from dynadp.mechanisms.entropy import Draws, SeededEntropy, SystemEntropy
-from dynadp.planning.planner import MECHANISMS, Constants, Plan, plan
-from dynadp.privacy.accountant import check_delta, network
-from dynadp.privacy.events import Event
-from dynadp.privacy.ledger.file import Ledger
-from dynadp.problem.losses import HuberHinge, Logistic, Loss, SmoothedHinge
-from dynadp.problem.objective import Weights
-from dynadp.problem.regularizers import Regularizer
+from dynadp.mechanisms import Draws, SeededEntropy, SystemEntropy, private_centre
+from dynadp.planning import MECHANISMS, Constants, Plan, plan
+from dynadp.privacy import Event, Ledger, check_delta, worst_node
+from dynadp.problem import HuberHinge, Logistic, Loss, Regularizer, SmoothedHinge, Weights
 
 LOSSES: dict[str, Any] = {kind.name: kind for kind in (Logistic, SmoothedHinge, HuberHinge)}
 _PLANNED = {"C": 1.0, "rho": 1e-4, "eta": None, "loss": "logistic"}  # what the planner decides, and how it is left alone
@@ -225,12 +219,12 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shards = parts and isinstance(X[0], Shard)
         self._check_parameters(parts, shards)
         if parts:
-            X, y, nodes = joined(X, self.topology)
+            X, y, nodes = concatenate(X, self.topology)
         X, y, nodes = self._validated(X, y, nodes)
         label = None if self.schema is None else self.schema.label
         declared = self.classes if label is None or self.classes is not None else [label.negative, label.positive]
-        self.classes_, codes = classified(y, declared)
-        self.topology_, owner = placed(self.topology, self.nodes, len(codes), nodes)
+        self.classes_, codes = encode_classes(y, declared)
+        self.topology_, owner = assign_nodes(self.topology, self.nodes, len(codes), nodes)
         problems = 1 if len(self.classes_) == 2 else len(self.classes_)
         intercept = (self.fit_intercept and not shards) if self.schema is None else bool(self.schema.intercept)
         width = self.n_features_in_ + intercept if self.schema is None else self.schema.dimension
@@ -241,18 +235,18 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             events: list[Event] = []
             if self.schema is not None:
                 self.schema.rows(X)  # a bad cell must not be found when part of the budget is spent
-            books = self._books(stack)
-            if books:
-                stack.push(partial(_given_up, books))
-            if books and self.plan_:
-                books.reserve([replace(event, seeded=draws.seeded) for event in self.plan_.events])
+            journal = self._books(stack)
+            if journal:
+                stack.push(partial(_given_up, journal))
+            if journal and self.plan_:
+                journal.reserve([replace(event, seeded=draws.seeded) for event in self.plan_.events])
             if self.schema is not None:
-                events += self._centre(X, owner, draws, books)
+                events += self._centre(X, owner, draws, journal)
                 X = self.schema_.rows(X)
             elif not shards:
                 norm = self.data_norm if self.data_norm is not None else float(lengths(X).max()) or 1.0
-                X, units = bounded(X, norm, intercept)
-            place: dict[str, Any] = {"start": start / units, "draws": draws, "books": books}
+                X, units = bound_features(X, norm, intercept)
+            place: dict[str, Any] = {"start": start / units, "draws": draws, "books": journal}
             runs = solve(X, codes, len(self.classes_), owner, self.topology_, **place, **self._how(problems))
         if self.mechanism is None and not all(run.stopped for run in runs):
             text = f"the optimum is not certified to tol={self.tol:g} within the rounds; raise rounds, tol or rho"
@@ -369,7 +363,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             names = [column.name for column in self.schema.columns]
             self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
             nodes = None if nodes is None else np.asarray(nodes)[kept]
-            X, y = taken({name: X[name] for name in names}, kept), y[kept]
+            X, y = take_rows({name: X[name] for name in names}, kept), y[kept]
         check_classification_targets(y)
         return X, y, nodes
 
@@ -439,7 +433,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return LedgerJournal(ledgers, f"fit-{secrets.token_hex(8)}", dataset=f"rows given to {who}.fit", who=who)
 
     def _centre(
-        self, X: Mapping[str, Any], owner: NDArray[np.intp], draws: Draws, books: LedgerJournal | None
+        self, X: Mapping[str, Any], owner: NDArray[np.intp], draws: Draws, journal: LedgerJournal | None
     ) -> Sequence[Event]:
         """The private centring round, where the plan has one."""
         assert self.schema is not None
@@ -447,10 +441,10 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.plan_ is None or not self.plan_.centrings:
             return ()
         nodes = self.topology_.nodes
-        tables = [taken(X, owner == p) for p in range(len(nodes))]
+        tables = [take_rows(X, owner == p) for p in range(len(nodes))]
         centring = private_centre(self.schema, tables, nodes, self.plan_.centrings, draws)
-        if books:
-            books.spend(0, centring.events, dict(zip(nodes, centring.messages, strict=True)))
+        if journal:
+            journal.spend(0, centring.events, dict(zip(nodes, centring.messages, strict=True)))
         self.schema_ = centring.applied(self.schema)
         return centring.events
 
@@ -466,7 +460,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.mechanism is None:
             words = "No privacy: without a mechanism messages are exact and reveal rows."
             return {"epsilon": None, "delta": None, "alpha": None, "protected": False, "statement": words, **rests}
-        total = network(events, self.delta or 0.0)
+        total = worst_node(events, self.delta or 0.0)
         words = f"In total, over all rounds, at delta = {total.delta:g}: {total.odds}, for one row at one node."
         if problems > 1:
             words += f" All {problems} problems, one class against the rest each, are in this total."
@@ -476,10 +470,10 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return {**figures, "statement": words, **rests}
 
 
-def _given_up(books: LedgerJournal, kind: Any, *_: object) -> None:
+def _given_up(journal: LedgerJournal, kind: Any, *_: object) -> None:
     """A fit that failed cannot go on: what it reserved and did not spend is free again."""
-    if kind is not None and books.begun:
-        books.close("stopped")
+    if kind is not None and journal.begun:
+        journal.close("stopped")
 
 
 def _unquoted(check: Any, *given: Any, **how: Any) -> Any:

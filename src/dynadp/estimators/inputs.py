@@ -10,13 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, diags_array, hstack, issparse, vstack
 
 from dynadp._arrays import Array, Rows
-from dynadp.consensus.topology import Topology
-from dynadp.data.columns import alike, places
-from dynadp.data.schema import Shard
+from dynadp.consensus import Topology
+from dynadp.data import Shard, ambiguous, match
 from dynadp.errors import CellError, DataError, DeclarationError
 
 
-def bounded(X: Rows, norm: float, intercept: bool) -> tuple[Rows, Array]:
+def bound_features(X: Rows, norm: float, intercept: bool) -> tuple[Rows, Array]:
     """z = (x/norm, 1)/sqrt(2), or x/norm without an intercept, divided by max(1, ||z||); and u with f.z = sum f_j u_j x_j.
 
     A row within the norm is not clipped. A longer one is scaled as a whole, so that no sign of f.z changes.
@@ -49,7 +48,7 @@ def lengths(X: Rows) -> Array:
         return np.asarray(np.sqrt(np.asarray(squares, dtype=float).ravel()))
 
 
-def classified(y: NDArray[Any], declared: ArrayLike | None) -> tuple[NDArray[Any], NDArray[np.intp]]:
+def encode_classes(y: NDArray[Any], declared: ArrayLike | None) -> tuple[NDArray[Any], NDArray[np.intp]]:
     """The classes, sorted, and each row's position among them.
 
     Parameters
@@ -63,9 +62,9 @@ def classified(y: NDArray[Any], declared: ArrayLike | None) -> tuple[NDArray[Any
         classes, codes = np.unique(y, return_inverse=True)
     else:
         classes = np.unique(np.asarray(declared))
-        if alike(classes.tolist()):
+        if ambiguous(classes.tolist()):
             raise DeclarationError("classes: a label could be two of them; expected different label values")
-        codes = places(y, classes)
+        codes = match(y, classes)
         if (codes < 0).any():
             raise CellError("y", int(np.argmin(codes)), "the label is none of the declared classes")
     if len(classes) < 2:
@@ -73,7 +72,7 @@ def classified(y: NDArray[Any], declared: ArrayLike | None) -> tuple[NDArray[Any
     return classes, codes
 
 
-def placed(topology: Any, nodes: int, rows: int, labels: ArrayLike | None) -> tuple[Topology, NDArray[np.intp]]:
+def assign_nodes(topology: Any, nodes: int, rows: int, labels: ArrayLike | None) -> tuple[Topology, NDArray[np.intp]]:
     """The network, and the position of each row's node in it; every node has a row.
 
     Parameters
@@ -120,7 +119,7 @@ def graph(topology: Any) -> Topology:
     raise DeclarationError(f"topology is {topology!r}; expected a family's name, a Topology or a networkx graph")
 
 
-def joined(parts: Sequence[Any], topology: Any) -> tuple[Rows, NDArray[Any], NDArray[Any]]:
+def concatenate(parts: Sequence[Any], topology: Any) -> tuple[Rows, NDArray[Any], NDArray[Any]]:
     """X, y and the node of each row, from one (X, y) or Shard for each node, in the network's order.
 
     Parameters
@@ -146,7 +145,7 @@ def joined(parts: Sequence[Any], topology: Any) -> tuple[Rows, NDArray[Any], NDA
     return rows, np.concatenate([np.asarray(y) for _, y in pairs]), owner
 
 
-def taken(table: Mapping[str, Any], which: NDArray[np.bool_]) -> dict[str, Any]:
+def take_rows(table: Mapping[str, Any], which: NDArray[np.bool_]) -> dict[str, Any]:
     """These rows of every column; lists stay lists, so that a missing cell among texts stays missing."""
     where = np.flatnonzero(which)
     return {name: [c[i] for i in where] if isinstance(c, list | tuple) else np.asarray(c)[where] for name, c in table.items()}

@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynadp._arrays import Array, Rows
-from dynadp.consensus.journal import Journal, Messages
-from dynadp.consensus.topology import Topology
-from dynadp.data.schema import Shard
-from dynadp.engines.simulation import Run, simulate
-from dynadp.mechanisms.entropy import Draws
-from dynadp.planning.planner import Constants
-from dynadp.privacy.events import Event
+from dynadp.consensus import Journal, Messages, Topology
+from dynadp.data import Shard
+from dynadp.engines import Run, simulate
+from dynadp.mechanisms import Draws
+from dynadp.planning import Constants
+from dynadp.privacy import Event
 
 
 def shared(constants: Constants, problems: int) -> Constants:
@@ -36,7 +35,7 @@ def solve(
     rounds: int,
     start: Array,
     draws: Draws,
-    books: Journal | None,
+    journal: Journal | None,
     **how: Any,
 ) -> list[Run]:
     """One run for two classes (the second is +1), or one for each of several; problem k's round n is round k T + n of all.
@@ -63,9 +62,9 @@ def solve(
     for k in range(problems):
         signs = np.where(codes == (k if problems > 1 else 1), 1, -1)
         shards = [Shard.of(rows[owner == p], signs[owner == p], name=name) for p, name in enumerate(topology.nodes)]
-        part = None if books is None else _Part(books, k, problems, rounds)
+        part = None if journal is None else _Part(journal, k, problems, rounds)
         later = _Later(draws, k * rounds)
-        runs.append(simulate(shards, topology, rounds=rounds, start=start[k], draws=later, books=part, **how))
+        runs.append(simulate(shards, topology, rounds=rounds, start=start[k], draws=later, journal=part, **how))
     return runs
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from dynadp._files import read_file, write_whole
-from dynadp.data.schema import Schema
+from dynadp.data import Schema
 from dynadp.errors import RecordError
-from dynadp.runs.folder import VERSION
+from dynadp.runs import VERSION
 
 FORMAT = "dynadp-estimator"
 _ARRAYS = ("classes_", "coef_", "intercept_", "node_coef_", "node_intercept_")

@@ -18,8 +18,8 @@ from scipy.optimize import minimize_scalar
 from dynadp._arrays import Array, on
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.entropy import Draws, grid_step, l2_laplace, to_grid
-from dynadp.privacy.events import DualPerturbation, Event, L2Laplace
-from dynadp.problem.losses import Loss
+from dynadp.privacy import DualPerturbation, Event, L2Laplace
+from dynadp.problem import Loss
 
 BALL = 8.0  # times the mean length of noise for the largest gamma, twice the usual one; larger balls cost a larger gamma
 
@@ -189,7 +189,7 @@ class RoundNoise:
 class Mechanism(ABC):
     """How messages are protected.
 
-    ``steady`` says that, with ``own`` = ``public``, :meth:`calibrate` looks at alpha alone and not at the round before, so that
+    ``steady`` says that, with ``own`` = ``public``, :meth:`noise_for` looks at alpha alone and not at the round before, so that
     rounds with one alpha share a calibration. A class that defines its own has to say so itself.
     """
 
@@ -199,7 +199,7 @@ class Mechanism(ABC):
     final: float | None = None
 
     def __init_subclass__(cls) -> None:
-        if "calibrate" in vars(cls) and "steady" not in vars(cls):
+        if "noise_for" in vars(cls) and "steady" not in vars(cls):
             cls.steady = False
 
     def allowance(self, public: PublicNumbers) -> Array:
@@ -211,7 +211,7 @@ class Mechanism(ABC):
         return 1 + public.gamma / self.allowance(public)
 
     @abstractmethod
-    def calibrate(self, public: PublicNumbers, alpha: Array, before: RoundNoise | None = None) -> RoundNoise:
+    def noise_for(self, public: PublicNumbers, alpha: Array, before: RoundNoise | None = None) -> RoundNoise:
         """The numbers of one round whose releases may each lose alpha (P x K), after the round ``before``."""
 
     def plan(self, public: PublicNumbers, alpha: Array) -> tuple[RoundNoise, ...]:
@@ -221,15 +221,15 @@ class Mechanism(ABC):
             if n and self.steady and self.own == "public" and np.array_equal(alpha[..., n], alpha[..., n - 1]):
                 rounds.append(rounds[-1])
             else:
-                made = self.calibrate(public, alpha[..., n], rounds[-1] if rounds else None)
+                made = self.noise_for(public, alpha[..., n], rounds[-1] if rounds else None)
                 if not isinstance(made, RoundNoise):
                     raise DeclarationError(
-                        f"{type(self).__name__}, round {n + 1}: calibrate gave a {type(made).__name__}; expected a Calibration "
+                        f"{type(self).__name__}, round {n + 1}: noise_for gave a {type(made).__name__}; expected a RoundNoise "
                         "of dynadp.mechanisms.base, or of a class of yours that inherits it"
                     )
                 rounds.append(made)
         if self.final is not None:
-            rounds.append(Dual().calibrate(public, np.full(alpha.shape[:2], self.final)))
+            rounds.append(Dual().noise_for(public, np.full(alpha.shape[:2], self.final)))
         return tuple(rounds)
 
     def describe(self) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class NoProtection(Mechanism):
 
     name: ClassVar[str] = "none"
 
-    def calibrate(self, public: PublicNumbers, alpha: Array, before: RoundNoise | None = None) -> RoundNoise:
+    def noise_for(self, public: PublicNumbers, alpha: Array, before: RoundNoise | None = None) -> RoundNoise:
         """No noise, no cost, no protection."""
         zero = np.zeros(alpha.shape)
         return RoundNoise(zero, None, None, zero, zero, zero, {})
@@ -291,7 +291,7 @@ class Dual(Mechanism):
         """sqrt(1 + (gamma/allowance)^2), as z is independent of e."""
         return np.hypot(1, public.gamma / self.allowance(public))
 
-    def calibrate(self, public: PublicNumbers, alpha: Array, before: RoundNoise | None = None) -> RoundNoise:
+    def noise_for(self, public: PublicNumbers, alpha: Array, before: RoundNoise | None = None) -> RoundNoise:
         """Phi, zeta and zeta2 of one round."""
         alpha2 = self.slack * alpha
         rest = alpha - alpha2  # alpha'
@@ -348,7 +348,7 @@ class Primal(Mechanism):
         """C/B_p, as 2 gamma stands beside 2C/B in Delta; less where a final release has its own rule."""
         return public.weight if self.final is None else Dual().allowance(public)
 
-    def calibrate(self, public: PublicNumbers, alpha: Array, before: RoundNoise | None = None) -> RoundNoise:
+    def noise_for(self, public: PublicNumbers, alpha: Array, before: RoundNoise | None = None) -> RoundNoise:
         """Delta and zeta of one round."""
         moved = 2 * public.weight + 2 * public.gamma
         if self.own == "paper" and before is not None:

@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dynadp._arrays import Array
-from dynadp.data.loading import feature_sums
-from dynadp.data.schema import Schema
+from dynadp.data import Schema, feature_sums
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.entropy import Draws, grid_step, l2_laplace, to_grid
-from dynadp.privacy.events import Event, L2Laplace
+from dynadp.privacy import Event, L2Laplace
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ class SeededEntropy:
         return np.random.Generator(np.random.Philox(key=key.astype(np.uint64), counter=counter))
 
 
-def drawn(seed: int | None) -> SystemEntropy | SeededEntropy:
+def entropy_for(seed: int | None) -> SystemEntropy | SeededEntropy:
     """Where noise comes from: the operating system, or a seed, which protects nobody."""
     return SystemEntropy() if seed is None else SeededEntropy(seed)
 

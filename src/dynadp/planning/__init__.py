@@ -1,1 +1,5 @@
-"""Planning."""
+"""From a total (epsilon, delta) and public numbers to everything that a run needs."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -15,18 +15,23 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from dynadp._arrays import Array
-from dynadp.consensus.outputs import Output
-from dynadp.consensus.releases import ReleasePlan
-from dynadp.consensus.topology import Topology
+from dynadp.consensus import Output, ReleasePlan, Topology
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import Dual, Mechanism, Primal, PublicNumbers
-from dynadp.privacy.accountant import Total, check_delta, check_epsilon, network, up
-from dynadp.privacy.events import Event, L2Laplace
-from dynadp.privacy.inverse import calibrate
-from dynadp.privacy.schedules import Schedule, constant, per_node
-from dynadp.problem.losses import Logistic, Loss, check_loss
-from dynadp.problem.objective import Terms, Weights, shares
-from dynadp.problem.regularizers import Regularizer, SquaredL2, check_regularizer
+from dynadp.mechanisms import Dual, Mechanism, Primal, PublicNumbers
+from dynadp.privacy import (
+    Event,
+    L2Laplace,
+    Schedule,
+    Total,
+    calibrate,
+    check_delta,
+    check_epsilon,
+    constant,
+    per_node,
+    up,
+    worst_node,
+)
+from dynadp.problem import Logistic, Loss, Regularizer, SquaredL2, Terms, Weights, check_loss, check_regularizer, shares
 
 MECHANISMS: dict[str, Mechanism] = {"primal": Primal(), "dual": Dual()}
 C = 1.0  # only C/q counts
@@ -186,8 +191,8 @@ def plan(
 
     def events(alphas: Array, which: list[int]) -> list[Event]:
         names, centre = [nodes[p] for p in which], weight * alphas if share else alphas[:0]
-        public = planning(B[which], topology.degrees[which], dimension, shared[which], rho, eta, loss)
-        return spending(chosen, public, T, names, alphas, centre, features)
+        public = public_numbers(B[which], topology.degrees[which], dimension, shared[which], rho, eta, loss)
+        return planned_events(chosen, public, T, names, alphas, centre, features)
 
     kinds: dict[tuple[float, ...], list[int]] = {}  # nodes that are alike spend alike; primal events depend on the total alone
     for p, kind in enumerate(zip(totals, B.tolist(), topology.degrees.tolist(), strict=True)):
@@ -197,7 +202,7 @@ def plan(
         one = alike[:1]
         alphas[alike] = calibrate(lambda scale: events(np.array([scale]), one), most, delta)  # noqa: B023
     everything = tuple(events(alphas, list(range(P))))
-    total = network(everything, delta)
+    total = worst_node(everything, delta)
     asked = f"epsilon = {max(totals):g}" if len(set(totals)) == 1 else f"epsilon between {min(totals):g} and {max(totals):g}"
     reasons = (
         f"{chosen.name} perturbation: {_WHY[mechanism]}",
@@ -211,7 +216,7 @@ def plan(
         else "no centring round: none was asked for, or the schema has a public centre",
         "the model is the mean of all nodes' messages of the last half of the rounds: averaging released vectors is free",
         f"in total epsilon = {up(total.epsilon)} at delta = {delta:g} for anybody with a row at one node",
-        *doubts(delta, counts),
+        *warnings_about(delta, counts),
         *_burdens(nodes, shared, (shared / (B * mus)) ** 2),
     )
     centrings = tuple((weight * alphas).tolist()) if share else ()
@@ -241,7 +246,7 @@ def priced(chosen: Plan, counts: Sequence[float], topology: Topology, dimension:
     return replace(chosen, reasons=(*chosen.reasons, reason))
 
 
-def spending(
+def planned_events(
     mechanism: Mechanism,
     public: PublicNumbers,
     rounds: int,
@@ -289,25 +294,25 @@ def recorded(chosen: Plan, said: Mapping[str, Any], counts: Sequence[float], top
         return chosen
     features = next((event.dimension for event in chosen.events if isinstance(event, L2Laplace) and event.round == 0), 0)
     shared = shares(C, counts, chosen.weights)
-    public = planning(np.array(counts, dtype=float), topology.degrees, dimension, shared, rho, eta, chosen.loss)
-    events = tuple(spending(chosen.mechanism, public, chosen.rounds, topology.nodes, alphas, centrings, features))
+    public = public_numbers(np.array(counts, dtype=float), topology.degrees, dimension, shared, rho, eta, chosen.loss)
+    events = tuple(planned_events(chosen.mechanism, public, chosen.rounds, topology.nodes, alphas, centrings, features))
     given = replace(chosen, C=C, rho=rho, eta=eta, alphas=tuple(alphas), centrings=tuple(centrings), events=events)
-    return replace(given, total=network(events, chosen.total.delta))
+    return replace(given, total=worst_node(events, chosen.total.delta))
 
 
 def check_plan(chosen: Plan, counts: Sequence[float], topology: Topology, dimension: int, features: int) -> None:
     """Refuse a plan whose events are not what a run on this network with these rows will spend."""
     B = check_counts(counts, len(topology.nodes))
     shared = shares(chosen.C, B, chosen.weights)
-    public = planning(B, topology.degrees, dimension, shared, chosen.rho, chosen.eta, chosen.loss)
-    spent = spending(chosen.mechanism, public, chosen.rounds, topology.nodes, chosen.alphas, chosen.centrings, features)
+    public = public_numbers(B, topology.degrees, dimension, shared, chosen.rho, chosen.eta, chosen.loss)
+    spent = planned_events(chosen.mechanism, public, chosen.rounds, topology.nodes, chosen.alphas, chosen.centrings, features)
     if tuple(spent) != chosen.events:
         raise DeclarationError(
             "the plan was made for another network, other numbers of rows or other columns, or was changed; plan again"
         )
 
 
-def doubts(delta: float, counts: Sequence[float]) -> tuple[str, ...]:
+def warnings_about(delta: float, counts: Sequence[float]) -> tuple[str, ...]:
     """What to say of a delta that is not below 1/B_p: giving away one row at random would be within it."""
     least = float(min(counts))
     if delta * least < 1:
@@ -330,7 +335,7 @@ def _burdens(nodes: Sequence[str], signal: Array, noise: Array) -> tuple[str, ..
     return (f"{names} {bring} more noise than signal: the model would be more accurate without, or with more rows there",)
 
 
-def planning(
+def public_numbers(
     counts: Array, degrees: Array, dimension: int, C: float | Array, rho: float, eta: float, loss: Loss
 ) -> PublicNumbers:
     """What calibrations look at, with any gamma: it moves no event."""

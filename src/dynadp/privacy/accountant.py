@@ -129,20 +129,25 @@ def total(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
     return Total(figures[method], delta, method, plain, figures["pure"], largest, len(events), protected)
 
 
-def totals(events: Iterable[Event], delta: float, rows: int = 1) -> dict[str, Total]:
-    """The total of each node, for persons whose rows are at one node."""
-    by_node: dict[str, list[Event]] = {}
+def group_by_node(events: Iterable[Event]) -> dict[str, list[Event]]:
+    """Each node's events."""
+    out: dict[str, list[Event]] = {}
     for event in events:
-        by_node.setdefault(getattr(event, "node", "unknown"), []).append(event)
-    return {node: total(own, delta, rows) for node, own in by_node.items()}
+        out.setdefault(getattr(event, "node", "unknown"), []).append(event)
+    return out
 
 
-def network(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
+def by_node(events: Iterable[Event], delta: float, rows: int = 1) -> dict[str, Total]:
+    """The total of each node, for persons whose rows are at one node."""
+    return {node: total(own, delta, rows) for node, own in group_by_node(events).items()}
+
+
+def worst_node(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
     """The largest node's total: what anybody with rows at one node may lose."""
-    return max(totals(events, delta, rows).values(), key=lambda figure: figure.epsilon, default=total((), delta))
+    return max(by_node(events, delta, rows).values(), key=lambda figure: figure.epsilon, default=total((), delta))
 
 
-def person(events: Iterable[Event], nodes: Collection[str], delta: float, rows: int = 1) -> Total:
+def for_person(events: Iterable[Event], nodes: Collection[str], delta: float, rows: int = 1) -> Total:
     """The total for a person with rows at several nodes: all their events in one account (epsilons at one delta do not add)."""
     events = list(events)
     strangers = set(nodes) - {getattr(event, "node", None) for event in events}
@@ -247,6 +252,3 @@ def check_delta(delta: float) -> None:
     """Refuse a delta that is none."""
     if not (isinstance(delta, int | float | np.number) and 0 <= delta < 1):
         raise DeclarationError(f"delta is {delta!r}; expected a number in [0, 1), well below one over the number of rows")
-
-
-account = total

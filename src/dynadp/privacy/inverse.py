@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from math import exp, inf, log
 
 from dynadp.errors import DeclarationError
-from dynadp.privacy.accountant import check_delta, check_epsilon, network
+from dynadp.privacy.accountant import check_delta, check_epsilon, worst_node
 from dynadp.privacy.events import DualPerturbation, Event, L2Laplace
 
 Plan = Callable[[float], Iterable[Event]]  # scale -> all events of the plan
@@ -27,7 +27,7 @@ def calibrate(plan: Plan, epsilon: float, delta: float, rows: int = 1) -> float:
     check_delta(delta)
 
     def found(scale: float) -> float:
-        return network(plan(scale), delta, rows).epsilon
+        return worst_node(plan(scale), delta, rows).epsilon
 
     low, at_low = epsilon, found(epsilon)
     stuck = 0
@@ -66,7 +66,7 @@ def affordable_rounds(plan: Callable[[int], Iterable[Event]], epsilon: float, de
     check_delta(delta)
 
     def fits(rounds: int) -> bool:
-        return network(plan(rounds), delta).epsilon <= epsilon
+        return worst_node(plan(rounds), delta).epsilon <= epsilon
 
     low, high = 0, 1
     while high <= most and fits(high):

@@ -15,12 +15,7 @@ from typing import Any
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.data.encoding import Blocks
-from dynadp.data.loading import count, shard
-from dynadp.data.readers import source
-from dynadp.data.row_blocks import Block
-from dynadp.data.schema import Schema, Shard
-from dynadp.data.streaming import streams
+from dynadp.data import Block, Blocks, Schema, Shard, count, shard, source, streams
 from dynadp.errors import DataError
 from dynadp.problem.losses import Loss
 from dynadp.problem.objective import WORKERS, Problem, Storage, Terms, faster_storage

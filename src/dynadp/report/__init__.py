@@ -1,1 +1,5 @@
-"""What people look at."""
+"""What people look at: reports, the local page, pictures, tracking."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from dynadp._intervals import ONE
-from dynadp.data.datasets import census
-from dynadp.data.readers import source
+from dynadp.data import census, source
 from dynadp.errors import DynadpError
 from dynadp.report.budgets import BudgetView
 from dynadp.report.record_view import RunView
-from dynadp.runs.folder import load_model
-from dynadp.runs.local import evaluate
+from dynadp.runs import evaluate, load_model
 
 PRIVATE = "accuracy on private rows is private: declare public rows in [evaluation] of the run file to be told one"
 
@@ -49,7 +47,7 @@ class Accuracy:
         return f"{low:.1f} to {high:.1f}: a {ONE}"
 
 
-def answers(story: RunView, purses: Mapping[str, BudgetView | str] | None = None) -> Accuracy:
+def public_accuracy(story: RunView, purses: Mapping[str, BudgetView | str] | None = None) -> Accuracy:
     """Evaluate on public rows, where there are any that can be reached, and list what was charged for."""
     charged = tuple(
         f"{node}: about {found['accuracy']:.1%}, released {found['at']} for alpha = {found['alpha']:g} "

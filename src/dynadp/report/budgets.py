@@ -1,6 +1,6 @@
 """What a run costs each node under every valid accounting, and what its ledger has left."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -8,11 +8,7 @@ from typing import Any
 
 from dynadp._files import read_file
 from dynadp.errors import DynadpError, RecordError
-from dynadp.privacy.accountant import Total, network, total, totals
-from dynadp.privacy.cap import Cap
-from dynadp.privacy.events import Event
-from dynadp.privacy.ledger.file import Ledger
-from dynadp.privacy.ledger.summary import LedgerSummary, Room
+from dynadp.privacy import Cap, Event, Ledger, LedgerSummary, Room, Total, by_node, total, worst_node
 from dynadp.report.record_view import STATUS, RunView
 
 IN_USE = "in use: the smallest"
@@ -79,17 +75,9 @@ def figures(own: Sequence[Event], delta: float) -> list[Figure]:
     return out
 
 
-def by_node(events: Iterable[Event]) -> dict[str, list[Event]]:
-    """Each node's events."""
-    out: dict[str, list[Event]] = {}
-    for event in events:
-        out.setdefault(event.node, []).append(event)
-    return out
-
-
 def worst(events: Sequence[Event], delta: float) -> tuple[str, list[Event]]:
     """The node that loses most, and its events."""
-    found = totals(events, delta)
+    found = by_node(events, delta)
     node = max(found, key=lambda name: found[name].epsilon)
     return node, [event for event in events if event.node == node]
 
@@ -114,7 +102,7 @@ def agreed(story: RunView) -> tuple[tuple[Event, ...], Total] | None:
     events = story.events() or (_reserved(story) if story.plan else None)
     if events is None or story.plan is None:
         return None
-    found = network(events, story.plan.delta)
+    found = worst_node(events, story.plan.delta)
     told = story.plan.total
     if told is not None and told["epsilon"] is not None and abs(told["epsilon"] - found.epsilon) > 1e-6 * found.epsilon:
         raise RecordError(

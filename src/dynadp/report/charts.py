@@ -10,7 +10,7 @@ from typing import Any
 
 import networkx as nx
 
-from dynadp.consensus.topology import Topology
+from dynadp.consensus import Topology
 from dynadp.errors import DeclarationError
 
 Row = Mapping[str, Any]

@@ -6,7 +6,7 @@ from math import cos, pi, sin
 
 import networkx as nx
 
-from dynadp.consensus.topology import Topology
+from dynadp.consensus import Topology
 from dynadp.report.states import LOOKS, State
 
 WIDTH, HEIGHT, MARGIN_X, MARGIN_Y = 420, 340, 75, 60

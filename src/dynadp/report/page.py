@@ -11,11 +11,10 @@ from typing import Any
 
 from dynadp._files import write_whole
 from dynadp.errors import DeclarationError
-from dynadp.privacy.accountant import Total, odds, up
-from dynadp.privacy.events import Event
+from dynadp.privacy import Event, Total, group_by_node, odds, up
 from dynadp.report import figures
-from dynadp.report.accuracy import answers
-from dynadp.report.budgets import BudgetView, Figure, agreed, by_node, ledger_files, over_rounds, purses, worst
+from dynadp.report.accuracy import public_accuracy
+from dynadp.report.budgets import BudgetView, Figure, agreed, ledger_files, over_rounds, purses, worst
 from dynadp.report.budgets import figures as accountings
 from dynadp.report.charts import require
 from dynadp.report.drawing import NAMED, drawing, in_words
@@ -96,7 +95,7 @@ def alike(story: RunView, events: Sequence[Event]) -> list[Alike]:
     if plan is None:
         return []
     groups: dict[tuple[Any, ...], list[str]] = {}
-    own = by_node(events)
+    own = group_by_node(events)
     for node in story.topology.nodes:
         groups.setdefault((plan.alphas[node], plan.centrings.get(node), own[node][0].alpha, own[node][-1].alpha), []).append(
             node
@@ -133,7 +132,7 @@ def report(path: str | Path) -> str:
         story=story, sentence=sentence, words=words, total=counted[1] if counted else None,
         groups=alike(story, counted[0]) if counted else [], loser=loser, pictures=pictures, last=lines.rows[-1:],
         states=where, looks=LOOKS, in_words=in_words(where), named=NAMED, purses=found, shown=_shown(found),
-        missing=[p for p in story.topology.nodes if p not in found], accuracy=answers(story, found),
+        missing=[p for p in story.topology.nodes if p not in found], accuracy=public_accuracy(story, found),
         style=(STATIC / "style.css").read_text(encoding="utf-8"), config=json.dumps(story.record["config"], indent=1),
         residual=residual(lines, len(story.topology)),
         made=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", version=version("dynadp"),

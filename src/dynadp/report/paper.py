@@ -13,7 +13,7 @@ import numpy as np
 
 from dynadp._intervals import SEVERAL
 from dynadp.report.charts import BLUE, GREEN, GREY, ORANGE, PALETTE, PURPLE, require
-from dynadp.research.tradeoff import AccuracyLoss, PrivacyUtility
+from dynadp.research import AccuracyLoss, PrivacyUtility
 
 Numbers = Mapping[str, Any]
 WIDTH, HEIGHT = 190, 150

@@ -11,15 +11,14 @@ from typing import Any, Literal
 import numpy as np
 
 from dynadp._files import digest, read_file
-from dynadp.consensus.topology import Topology
-from dynadp.data.schema import Schema
+from dynadp.consensus import Topology
+from dynadp.data import Schema
 from dynadp.errors import DynadpError, RecordError
-from dynadp.mechanisms.base import Dual, Mechanism, Primal
-from dynadp.planning.planner import planning, spending
-from dynadp.privacy.events import Event
-from dynadp.problem.objective import shares
-from dynadp.runs.folder import load_model, load_run
-from dynadp.runs.run_file import LossSection
+from dynadp.mechanisms import Dual, Mechanism, Primal
+from dynadp.planning import planned_events, public_numbers
+from dynadp.privacy import Event
+from dynadp.problem import shares
+from dynadp.runs import LossSection, load_model, load_run
 
 Kind = Literal["one process", "demo", "network"]
 STATUS = "dynadp-status"
@@ -164,9 +163,11 @@ class RunView:
         C, degrees = shares(told["C"], counts, told.get("weights", "equal")), self.topology.degrees
         if "weights" not in told and len(nodes) == 1:  # version 0.1.0, which knew equal weights alone, and no pull of one node
             degrees = np.zeros(1)
-        public = planning(counts, degrees, self.dimension, C, told["rho"], told["eta"], _loss(told["loss"]))
+        public = public_numbers(counts, degrees, self.dimension, C, told["rho"], told["eta"], _loss(told["loss"]))
         alphas, centrings = [plan.alphas[p] for p in nodes], [plan.centrings[p] for p in nodes if plan.centrings]
-        return tuple(spending(_mechanism(told["mechanism"]), public, plan.rounds, nodes, alphas, centrings, self.features or 0))
+        return tuple(
+            planned_events(_mechanism(told["mechanism"]), public, plan.rounds, nodes, alphas, centrings, self.features or 0)
+        )
 
 
 def run_folders(path: Path) -> list[Path]:

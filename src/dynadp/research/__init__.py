@@ -1,1 +1,5 @@
-"""Research."""
+"""Theorems, trade-offs, the paper's figures, audits and attacks: nothing that a private run needs."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

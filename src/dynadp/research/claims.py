@@ -65,7 +65,7 @@ def _listed(cases: list[str]) -> str:
     return ", ".join(cases[:1] + [case.removeprefix(f"{what} = ") for case in cases[1:]])
 
 
-def claims(result: Numbers) -> list[Claim]:
+def judge_claims(result: Numbers) -> list[Claim]:
     """All of the paper's claims, judged."""
     return [judged(result) for judged in (_larger, _variance, _robust, _final, _exponential, _margins)]
 

@@ -13,17 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynadp._arrays import Array, Rows
-from dynadp._intervals import band, standard_error
-from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import Dataset, adult, census, partition
-from dynadp.data.schema import Shard
-from dynadp.engines.progress import RoundProgress
-from dynadp.engines.simulation import Run, simulate
+from dynadp._intervals import quantile_band, standard_error
+from dynadp.consensus import Topology
+from dynadp.data import Dataset, Shard, adult, census, partition
+from dynadp.engines import RoundProgress, Run, simulate
 from dynadp.errors import DatasetError
-from dynadp.mechanisms.base import Dual, Mechanism, Primal
-from dynadp.mechanisms.entropy import SeededEntropy
-from dynadp.privacy.accountant import network
-from dynadp.problem.losses import Logistic
+from dynadp.mechanisms import Dual, Mechanism, Primal, SeededEntropy
+from dynadp.privacy import worst_node
+from dynadp.problem import Logistic
 from dynadp.research.recommendation import recommend
 from dynadp.research.sweeps import compare_schedules
 from dynadp.research.tradeoff import fit_loss
@@ -188,7 +185,7 @@ class Bench:
             own = slice(i * draws, (i + 1) * draws)
             spent = end.events(own.start) if mechanism else ()
             messages = [event for event in spent if event.round <= self.rounds]
-            costs = [network(events, DELTA).epsilon if mechanism else None for events in (messages, spent)]
+            costs = [worst_node(events, DELTA).epsilon if mechanism else None for events in (messages, spent)]
             traces.append(Trace(every_loss[:, own], wrong[own], agreed[own], outputs[own], *costs))
         return traces
 
@@ -237,7 +234,7 @@ def reproduce(data: Dataset, source: str, settings: Settings, say: Callable[[str
         "majority_error": float(min(np.mean(positive), 1 - np.mean(positive))),
         "plain": {"losses": plain.losses[:, 0].tolist(), "error": float(plain.error[0])},
         "convergence": [
-            {"algorithm": name, "alpha": alpha, "round": n, **band(losses)}
+            {"algorithm": name, "alpha": alpha, "round": n, **quantile_band(losses)}
             for (name, alpha), trace in traces.items()
             if alpha in settings.shown
             for n, losses in enumerate(trace.losses, 1)
@@ -276,7 +273,7 @@ def _against_alpha(algorithm: Algorithm, n: int, traces: dict[tuple[str, float],
 
 def _point(alpha: float, losses: Array) -> dict[str, float]:
     deviation = float(np.std(losses, ddof=1))
-    return {"alpha": alpha, **band(losses), "error": standard_error(losses), "deviation": deviation}
+    return {"alpha": alpha, **quantile_band(losses), "error": standard_error(losses), "deviation": deviation}
 
 
 def _control(bench: Bench, settings: Settings, say: Callable[[str], None]) -> list[dict[str, float]]:
@@ -290,7 +287,7 @@ def _final(name: str, alpha: float, trace: Trace, tested: int) -> dict[str, Any]
     """What the messages cost and give on so many test rows, and what the final output costs and gives."""
     shares = {"error": trace.error, "network_error": trace.network_error}
     costs = {"epsilon": trace.epsilon, "final_epsilon": trace.final_epsilon}
-    told = {"loss": band(trace.final), **{key: band(share, tested) for key, share in shares.items()}}
+    told = {"loss": quantile_band(trace.final), **{key: quantile_band(share, tested) for key, share in shares.items()}}
     return {"algorithm": name, "alpha": alpha, **costs, **told}
 
 
@@ -302,7 +299,7 @@ def _choose_rho(bench: Bench, settings: Settings, say: Callable[[str], None]) ->
         for rho in settings.rhos:
             one, draws = replace(algorithm, rho=rho), settings.rho_draws if algorithm.mechanism else 1
             trace = bench.run(one, (settings.rho_alpha,), draws, every=False, final=False)[0]
-            rows.append({"algorithm": algorithm.name, "rho": rho, **band(trace.losses[-1])})
+            rows.append({"algorithm": algorithm.name, "rho": rho, **quantile_band(trace.losses[-1])})
     return rows
 
 
@@ -319,7 +316,7 @@ def _margins(settings: Settings, say: Callable[[str], None]) -> list[dict[str, A
         bench = Bench(shards, test, label > 0, settings.rounds, settings.seed)
         for algorithm in (*PRIVATE, MATCHED):
             trace = bench.run(algorithm, (settings.rho_alpha,), settings.margin_draws, every=False, final=False)[0]
-            rows.append({"algorithm": algorithm.name, "margin": margin, **band(trace.error, len(label))})
+            rows.append({"algorithm": algorithm.name, "margin": margin, **quantile_band(trace.error, len(label))})
     return rows
 
 

@@ -7,22 +7,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dynadp._arrays import Array
-from dynadp._intervals import band
-from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import Dataset
-from dynadp.data.schema import Shard
-from dynadp.engines.simulation import simulate
-from dynadp.mechanisms.entropy import SeededEntropy
-from dynadp.planning.planner import Plan, plan
-from dynadp.privacy.accountant import network
-from dynadp.privacy.events import Event, L2Laplace
-from dynadp.privacy.inverse import calibrate
-from dynadp.privacy.schedules import per_node
+from dynadp._intervals import quantile_band
+from dynadp.consensus import Topology
+from dynadp.data import Dataset, Shard
+from dynadp.engines import simulate
+from dynadp.mechanisms import SeededEntropy
+from dynadp.planning import Plan, plan
+from dynadp.privacy import Event, L2Laplace, calibrate, per_node, worst_node
 
 Spread = Callable[[Callable[..., Any], Sequence[Mapping[str, Any]], Mapping[str, Any]], list[Any]]
 
 
-def here(work: Callable[..., Any], tasks: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> list[Any]:
+def map_serially(work: Callable[..., Any], tasks: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> list[Any]:
     """``[work(**shared, **task) for task in tasks]``, one after the other."""
     return [work(**shared, **task) for task in tasks]
 
@@ -45,7 +41,7 @@ def _releases(alphas: Array, dimension: int) -> list[Event]:
 
 
 def compare_schedules(
-    data: Dataset, topology: Topology, epsilon: float, delta: float, draws: int, seed: int, spread: Spread = here
+    data: Dataset, topology: Topology, epsilon: float, delta: float, draws: int, seed: int, spread: Spread = map_serially
 ) -> list[dict[str, Any]]:
     """Test error of each of :func:`schedule_shapes` at one total (epsilon, delta), all else as planned: a stacked run each.
 
@@ -84,8 +80,8 @@ def _schedule(
         schedule=per_node({p: alphas.tolist() for p in topology.nodes}),
     )  # fmt: skip
     row: dict[str, Any] = {"schedule": name, "alphas": alphas.tolist()}
-    row["epsilon"] = network(_releases(alphas, d), delta).epsilon
+    row["epsilon"] = worst_node(_releases(alphas, d), delta).epsilon
     for output in ("last", "network"):
         wrong = [np.mean((X @ f.T > 0) != positive[:, None], axis=0) for f in end.models(output)]
-        row[output] = band(np.mean(wrong, axis=0), len(positive))
+        row[output] = quantile_band(np.mean(wrong, axis=0), len(positive))
     return row

@@ -14,7 +14,7 @@ from scipy.optimize import brentq, minimize_scalar
 
 from dynadp._arrays import Array
 from dynadp.errors import DeclarationError
-from dynadp.privacy.schedules import Schedule, per_node
+from dynadp.privacy import Schedule, per_node
 
 RANGE = (0.01, 1.0)  # of alpha: U_priv has no bound below it
 

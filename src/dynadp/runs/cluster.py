@@ -10,18 +10,18 @@ from typing import Any, cast
 import numpy as np
 
 from dynadp._files import digest
-from dynadp.runs.preparation import part_of
+from dynadp.runs.preparation import node_run
 from dynadp.errors import ConfigError
-from dynadp.runs.local import LocalRun, concluded
-from dynadp.mechanisms.entropy import Draws, drawn
-from dynadp.planning.planner import Plan
+from dynadp.runs.local import LocalRun, finished_model
+from dynadp.mechanisms import Draws, entropy_for
+from dynadp.planning import Plan
 from dynadp.runs.folder import RunFolder
-from dynadp.engines.ray.actor import NodeProgress
-from dynadp.engines.ray.spec import ActorSpec
-from dynadp.engines.node import NodeRun
-from dynadp.engines.ray.pool import ActorPool, cluster
-from dynadp.consensus.releases import nowhere
-from dynadp.engines.progress import RoundProgress
+from dynadp.engines import NodeProgress
+from dynadp.engines import ActorSpec
+from dynadp.engines import NodeRun
+from dynadp.engines import ActorPool, cluster
+from dynadp.consensus import no_checkpoint
+from dynadp.engines import RoundProgress
 
 _MESSAGES = "messages-ray"  # of a SIMULATION: a folder for each node
 
@@ -58,7 +58,7 @@ class ClusterRun(LocalRun):
         created: str,
         on_round: Callable[[RoundProgress, int], None] | None = None,
         draws: Draws | None = None,
-        at: Callable[[str], None] = nowhere,
+        at: Callable[[str], None] = no_checkpoint,
         on_start: Callable[[ActorPool], None] = lambda company: None,
     ) -> dict[str, Any]:
         """Train, or go on, as :meth:`~dynadp.runs.local.LocalRun.run` does; either may go on with a private run that the other began.
@@ -85,7 +85,7 @@ class ClusterRun(LocalRun):
             folder, _ = self._reserved(stack, out, planned, run_id, who, created, resume)
             on_start(company)
             outcomes = company.run(Ranks(folder, planned, self.topology.nodes, on_round).take)
-        model, total, events = concluded(planned, outcomes[self.topology.nodes[0]], self.file.run.seed is not None)
+        model, total, events = finished_model(planned, outcomes[self.topology.nodes[0]], self.file.run.seed is not None)
         folder.finish(model)
         rmtree(folder.path / _MESSAGES, ignore_errors=True)
         return self._result(folder, model, planned.rounds, total, events)
@@ -103,7 +103,7 @@ class ClusterRun(LocalRun):
 
     def _parts(self, planned: Plan) -> list[NodeRun]:
         nodes, counts = self.topology.nodes, [self.counts[p] for p in self.topology.nodes]
-        first = part_of(nodes[0], self.schema, self.topology, planned, counts)
+        first = node_run(nodes[0], self.schema, self.topology, planned, counts)
         return [replace(first, me=me) for me in nodes]  # they share its arrays, which travel once
 
     def _orders(
@@ -135,7 +135,7 @@ class ClusterRun(LocalRun):
                     messages=out / _MESSAGES,
                     dataset=self.file.data.description,
                     who=who,
-                    draws=draws or drawn(self.file.run.seed),
+                    draws=draws or entropy_for(self.file.run.seed),
                     at=at,
                 )
             )

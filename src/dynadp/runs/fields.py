@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from dynadp.errors import ConfigError
-from dynadp.data.readers import LEAST_MEMORY
+from dynadp.data import LEAST_MEMORY
 
 Model = TypeVar("Model", bound=BaseModel)
 Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from dynadp._arrays import Array
 from dynadp._files import digest, read_file, write_bytes, write_whole
-from dynadp.data.columns import Value
-from dynadp.data.schema import Schema, Table
+from dynadp.data import Value
+from dynadp.data import Schema, Table
 from dynadp.errors import RecordError
 
 RUN_FORMAT, MODEL_FORMAT, VERSION = "dynadp-run", "dynadp-model", 1

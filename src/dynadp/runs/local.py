@@ -11,28 +11,28 @@ from typing import Any
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.runs.preparation import MistakeList, columns_of, ledger_of, plan_of
+from dynadp.runs.preparation import MistakeList, open_columns, check_ledger, plan_from_file
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
-from dynadp.data.schema import Schema
+from dynadp.data import Schema
 from dynadp.errors import CellError, ConfigError, DataError, DynadpError, RecordError
 from dynadp._intervals import wilson
-from dynadp.problem.losses import Logistic
-from dynadp.mechanisms.entropy import drawn
-from dynadp.planning.planner import Plan, recorded
-from dynadp.privacy.accountant import Total, network, totals, up
-from dynadp.privacy.events import Event
-from dynadp.privacy.ledger.file import Ledger
+from dynadp.problem import Logistic
+from dynadp.mechanisms import entropy_for
+from dynadp.planning import Plan, recorded
+from dynadp.privacy import Total, worst_node, by_node, up
+from dynadp.privacy import Event
+from dynadp.privacy import Ledger
 from dynadp.runs.folder import Model, RunFolder, load_run
-from dynadp.problem.regularizers import SquaredL2
-from dynadp.consensus.acceleration import Acceleration
-from dynadp.engines.journal import LedgerJournal, FolderJournal, now
-from dynadp.engines.node import NodeResult
-from dynadp.engines.progress import RoundProgress
-from dynadp.engines.simulation import default_eta, simulate
-from dynadp.data.loading import count, mistakes, split_tables, validate
-from dynadp.data.readers import source
-from dynadp.problem.streamed import local_shard
-from dynadp.consensus.topology import Topology
+from dynadp.problem import SquaredL2
+from dynadp.consensus import Acceleration
+from dynadp.engines import LedgerJournal, FolderJournal, now
+from dynadp.engines import NodeResult
+from dynadp.engines import RoundProgress
+from dynadp.engines import default_eta, simulate
+from dynadp.data import count, mistakes, split_tables, validate
+from dynadp.data import source
+from dynadp.problem import local_shard
+from dynadp.consensus import Topology
 from dynadp.runs.training import train
 
 _FOLLOWS = ("centrings", "reasons", "total")  # in a plan: from its other numbers
@@ -93,10 +93,10 @@ class LocalRun:
         if schema:
             problems += _rows_problems(file, schema, counts)
         if schema and file.evaluation is not None:
-            attempt(partial(columns_of, path.parent / file.evaluation.file, file.data.separator, schema))
+            attempt(partial(open_columns, path.parent / file.evaluation.file, file.data.separator, schema))
         for node in file.nodes:
             if node.ledger is not None and spending:
-                attempt(partial(ledger_of, path.parent / node.ledger, node.name))
+                attempt(partial(check_ledger, path.parent / node.ledger, node.name))
         if problems:
             raise problems.refusal(path)
         return cls(path, file, schema, topology, tables, counts)
@@ -107,7 +107,7 @@ class LocalRun:
         said = (load_run(begun)["config"].get("plan") or {}) if begun else {}
         if said and "weights" not in said:  # version 0.1.0 knew no others
             file = file.model_copy(update={"training": file.training.model_copy(update={"weights": "equal"})})
-        planned = plan_of(file, self.schema, self.topology, counts)
+        planned = plan_from_file(file, self.schema, self.topology, counts)
         if planned is None or begun is None:
             return planned
         return recorded(planned, said, counts, self.topology, self.schema.dimension)
@@ -123,7 +123,7 @@ class LocalRun:
         if planned is None:
             return result | {"protected": False, "plan": None}
         delta = self.file.privacy.delta or 0.0
-        for node, found in totals(planned.events, delta).items():
+        for node, found in by_node(planned.events, delta).items():
             nodes[node]["epsilon"] = found.epsilon
         for section in self.file.nodes:
             if section.ledger is not None:
@@ -156,7 +156,7 @@ class LocalRun:
         rounds = planned.rounds if planned else PLAIN_ROUNDS
         with ExitStack() as stack:
             run_id = self._run_id(stack, out, planned, created, resume)
-            folder, books = self._reserved(stack, out, planned, run_id, who, created, resume, self._validate)
+            folder, journal = self._reserved(stack, out, planned, run_id, who, created, resume, self._validate)
 
             def note(entry: RoundProgress, V: Array) -> None:
                 folder.append(_lines(entry, self.topology.nodes, planned))
@@ -165,14 +165,14 @@ class LocalRun:
 
             if planned is None:
                 return self._plain(folder, note)
-            outbox = books or FolderJournal(folder.path / "messages", self.topology.nodes)
+            outbox = journal or FolderJournal(folder.path / "messages", self.topology.nodes)
             trained = train(
                 self.schema, self.tables, self.topology, epsilon=self.file.totals or planned.total.epsilon,
-                delta=planned.total.delta, chosen=planned, draws=drawn(self.file.run.seed), books=outbox,
+                delta=planned.total.delta, chosen=planned, draws=entropy_for(self.file.run.seed), journal=outbox,
                 device=self.file.run.device,
                 on_round=note,
             )  # fmt: skip
-        model = stated(trained.model(), trained.total)
+        model = with_statement(trained.model(), trained.total)
         folder.finish(model)
         return self._result(folder, model, len(trained.run.rounds), trained.total, trained.events)
 
@@ -213,7 +213,7 @@ class LocalRun:
             )
         if (out / "model.json").exists():
             raise ConfigError(f"{out} is finished: it has its model; there is nothing to resume")
-        hold(stack, out)
+        lock(stack, out)
         return config
 
     def _run_id(self, stack: ExitStack, out: Path, planned: Plan | None, created: str, resume: bool) -> str:
@@ -238,23 +238,23 @@ class LocalRun:
 
         Rows are validated when the ledgers are open, and before anything is reserved.
         """
-        books = None
+        journal = None
         if planned and self.file.run.seed is None:
-            books = self._books(stack, run_id, who, resume)
+            journal = self._books(stack, run_id, who, resume)
             check()
-            books.reserve(planned.events)  # refused before a folder is made
+            journal.reserve(planned.events)  # refused before a folder is made
         if resume:
             (out / "rounds.jsonl").write_bytes(b"")  # told again, from the messages that were entered
-            return RunFolder(out), books
+            return RunFolder(out), journal
         config = {**self._said(planned), "run_id": run_id}
         try:
             folder = RunFolder.create(out, config, simulation=self.file.run.seed is not None, created=created)
-            hold(stack, out)
+            lock(stack, out)
         except BaseException:
-            if books:
-                books.close("stopped")  # nothing was released, so all of it is given back
+            if journal:
+                journal.close("stopped")  # nothing was released, so all of it is given back
             raise
-        return folder, books
+        return folder, journal
 
     def _validate(self) -> None:
         """Refuse rows that do not fit the schema: the first bad cell of each column, of all nodes together."""
@@ -297,7 +297,7 @@ class LocalRun:
             "epsilon": total.epsilon if total else None,
             "delta": total.delta if total else None,
             "protected": bool(total and total.protected),
-            "nodes": {node: found.epsilon for node, found in totals(events, total.delta).items()} if total else {},
+            "nodes": {node: found.epsilon for node, found in by_node(events, total.delta).items()} if total else {},
         }
 
 
@@ -311,19 +311,19 @@ def _decided(config: Mapping[str, Any]) -> dict[str, Any]:
     return decided
 
 
-def stated(model: Model, total: Total) -> Model:
+def with_statement(model: Model, total: Total) -> Model:
     """The model with its guarantee in one sentence."""
     word = "" if total.protected else "SIMULATION: seeded noise protects nobody; with system entropy this would cost "
     statement = f"{word}epsilon = {up(total.epsilon)} at delta = {total.delta:g} in total, for anybody with a row at one node: "
     return replace(model, privacy={**total.to_json(), "statement": statement + total.odds})
 
 
-def concluded(plan: Plan, outcome: NodeResult, seeded: bool) -> tuple[Model, Total, list[Event]]:
+def finished_model(plan: Plan, outcome: NodeResult, seeded: bool) -> tuple[Model, Total, list[Event]]:
     """The model of nodes that ran apart, its guarantee, and all that was released: the whole plan."""
     events = [replace(event, seeded=seeded) for event in plan.events]
-    total = network(events, plan.total.delta)
+    total = worst_node(events, plan.total.delta)
     said = plan.loss.describe(), plan.mechanism.name, total.to_json()
-    return stated(Model.of(outcome.vector, outcome.schema, *said), total), total, events
+    return with_statement(Model.of(outcome.vector, outcome.schema, *said), total), total, events
 
 
 @dataclass(frozen=True)
@@ -387,7 +387,7 @@ def _tables(file: RunFile, folder: Path, schema: Schema, problems: MistakeList) 
     found = {}
     for node in file.nodes:
         try:
-            found[node.name] = columns_of(folder / str(node.file), file.data.separator, schema, file.data.memory)
+            found[node.name] = open_columns(folder / str(node.file), file.data.separator, schema, file.data.memory)
         except DynadpError as error:
             problems.append(f"node {node.name}: {error}")
     files = [(folder / str(node.file)).resolve() for node in file.nodes]
@@ -426,7 +426,7 @@ def _lines(entry: RoundProgress, nodes: tuple[str, ...], planned: Plan | None) -
     ]
 
 
-def hold(stack: ExitStack, folder: Path, name: str = "run.json") -> None:
+def lock(stack: ExitStack, folder: Path, name: str = "run.json") -> None:
     """Lock a run folder by one of its files for as long as the stack lives; one process at a time works on a run."""
     handle = stack.enter_context(open(folder / name, "rb"))  # noqa: SIM115 (the stack closes it)
     try:

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from dynadp.runs.run_file import RunFile
-from dynadp.data.schema import Schema
+from dynadp.data import Schema
 from dynadp.errors import ConfigError, DataError, DynadpError, LedgerDamaged
-from dynadp.problem.losses import Logistic
-from dynadp.problem.objective import shares
-from dynadp.planning.planner import Plan, doubts, plan, planning, priced, spending
-from dynadp.privacy.accountant import network
-from dynadp.privacy.ledger.file import Ledger
-from dynadp.problem.regularizers import SquaredL2
-from dynadp.engines.node import NodeRun
-from dynadp.data.readers import Source, source
-from dynadp.consensus.topology import Topology
+from dynadp.problem import Logistic
+from dynadp.problem import shares
+from dynadp.planning import Plan, warnings_about, plan, public_numbers, priced, planned_events
+from dynadp.privacy import worst_node
+from dynadp.privacy import Ledger
+from dynadp.problem import SquaredL2
+from dynadp.engines import NodeRun
+from dynadp.data import Source, source
+from dynadp.consensus import Topology
 
 
 class MistakeList(list[str]):
@@ -42,7 +42,7 @@ class MistakeList(list[str]):
         )
 
 
-def columns_of(path: Path, separator: Any, schema: Schema, memory: int | None = None) -> Source:
+def open_columns(path: Path, separator: Any, schema: Schema, memory: int | None = None) -> Source:
     """The file, if it has the schema's columns and the label; rows that need more MiB of ``memory`` will be streamed."""
     given = source(path, separator=separator, memory=None if memory is None else memory << 20)
     wanted = [*(column.name for column in schema.columns), schema.label.name]
@@ -53,7 +53,7 @@ def columns_of(path: Path, separator: Any, schema: Schema, memory: int | None = 
     return given
 
 
-def ledger_of(path: Path, node: str) -> None:
+def check_ledger(path: Path, node: str) -> None:
     """Refuse a ledger that is missing, or of another node."""
     if not path.exists():
         raise ConfigError(
@@ -66,7 +66,7 @@ def ledger_of(path: Path, node: str) -> None:
             raise ConfigError(f"node {node}: {path} is the ledger of {ledger.node!r}")
 
 
-def plan_of(file: RunFile, schema: Schema, topology: Topology, counts: Sequence[int]) -> Plan | None:
+def plan_from_file(file: RunFile, schema: Schema, topology: Topology, counts: Sequence[int]) -> Plan | None:
     """What a run file asks for, from public numbers alone; None where nothing is protected."""
     privacy = file.privacy
     if file.totals is not None and privacy.delta is not None:
@@ -86,17 +86,17 @@ def _given_plan(file: RunFile, schema: Schema, topology: Topology, counts: Seque
     C, rho, eta, rounds = training.C or 1.0, training.rho or 0.0, training.eta or 0.0, training.rounds or 0
     alphas = np.full(len(nodes), privacy.alpha)
     shared = shares(C, counts, training.weights)
-    public = planning(np.array(counts, dtype=float), topology.degrees, schema.dimension, shared, rho, eta, loss)
-    events = tuple(spending(mechanism, public, rounds, nodes, alphas, (), 0))
-    total = network(events, privacy.delta or 0.0)
-    said = ("as the run file says; nothing was planned", *doubts(total.delta, counts))
+    public = public_numbers(np.array(counts, dtype=float), topology.degrees, schema.dimension, shared, rho, eta, loss)
+    events = tuple(planned_events(mechanism, public, rounds, nodes, alphas, (), 0))
+    total = worst_node(events, privacy.delta or 0.0)
+    said = ("as the run file says; nothing was planned", *warnings_about(total.delta, counts))
     regularizer = training.regularizer.made() if training.regularizer else SquaredL2()
     numbers = C, rho, eta, rounds, tuple(alphas.tolist()), ()
     found = Plan(mechanism, loss, *numbers, file.run.output, events, total, said, regularizer, training.weights)
     return priced(found, counts, topology, schema.dimension)
 
 
-def part_of(me: str, schema: Schema, topology: Topology, plan: Plan, counts: Sequence[int | None]) -> NodeRun:
+def node_run(me: str, schema: Schema, topology: Topology, plan: Plan, counts: Sequence[int | None]) -> NodeRun:
     """What is public about a run, from one of its nodes."""
     nodes = topology.nodes
     alpha = plan.schedule(nodes).table(nodes, plan.rounds)

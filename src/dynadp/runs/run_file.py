@@ -11,14 +11,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from dynadp._files import digest
-from dynadp.data.schema import Schema
+from dynadp.data import Schema
 from dynadp.errors import ConfigError
 from dynadp.runs.fields import Above0, Address, File, Line, Memory, Name, Section, Share, checked, read_json, read_toml
-from dynadp.problem.losses import HuberHinge, Logistic, Loss, SmoothedHinge
-from dynadp.problem.objective import Weights
-from dynadp.mechanisms.base import Dual, NoProtection, Mechanism, Primal
-from dynadp.problem.regularizers import Regularizer, SmoothElasticNet, SquaredL2
-from dynadp.consensus.topology import FAMILIES, Topology, is_one
+from dynadp.problem import HuberHinge, Logistic, Loss, SmoothedHinge
+from dynadp.problem import Weights
+from dynadp.mechanisms import Dual, NoProtection, Mechanism, Primal
+from dynadp.problem import Regularizer, SmoothElasticNet, SquaredL2
+from dynadp.consensus import FAMILIES, Topology, is_one
 
 
 class RunSection(Section):

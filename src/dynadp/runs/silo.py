@@ -13,30 +13,30 @@ from typing import Any
 import numpy as np
 
 from dynadp._files import digest
-from dynadp.runs.preparation import MistakeList, columns_of, ledger_of, part_of, plan_of
+from dynadp.runs.preparation import MistakeList, open_columns, check_ledger, node_run, plan_from_file
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
-from dynadp.data.schema import Schema
+from dynadp.data import Schema
 from dynadp.errors import ConfigError, DynadpError
-from dynadp.runs.local import concluded, hold
+from dynadp.runs.local import finished_model, lock
 from dynadp.runs.node_file import NodeFile, load_node_file
-from dynadp.mechanisms.entropy import Draws, drawn
+from dynadp.mechanisms import Draws, entropy_for
 from dynadp.runs.identities import Identity, public_key
-from dynadp.planning.planner import Plan
-from dynadp.privacy.ledger.file import Ledger
+from dynadp.planning import Plan
+from dynadp.privacy import Ledger
 from dynadp.runs.folder import RunFolder, load_run
 from dynadp._files import write_whole
-from dynadp.engines.journal import LedgerJournal, FolderJournal, now
-from dynadp.consensus.journal import Journal
-from dynadp.engines.letters import run_id
-from dynadp.engines.inbox import Inbox, AcceptanceRules
-from dynadp.engines.node import NodeResult, NodeRun, node_rounds
-from dynadp.consensus.releases import nowhere
-from dynadp.engines.progress import RoundProgress
-from dynadp.engines.zenoh.log import LOG
-from dynadp.engines.zenoh.links import Links, Site, Stopped
-from dynadp.data.readers import Source
-from dynadp.data.loading import count, validate
-from dynadp.consensus.topology import Topology
+from dynadp.engines import LedgerJournal, FolderJournal, now
+from dynadp.consensus import Journal
+from dynadp.engines import run_id
+from dynadp.engines import Inbox, AcceptanceRules
+from dynadp.engines import NodeResult, NodeRun, node_rounds
+from dynadp.consensus import no_checkpoint
+from dynadp.engines import RoundProgress
+from dynadp.engines import LOG
+from dynadp.engines import Links, Site, Stopped
+from dynadp.data import Source
+from dynadp.data import count, validate
+from dynadp.consensus import Topology
 
 STATUS, STATUS_VERSION = "dynadp-status", 1
 SHOWN = 16  # letters of the configuration's hash that stand behind a run's name in a ledger
@@ -98,7 +98,7 @@ class SiloRun:
                 f"identity: sign.key is not the key that the run file names for {node.node}: it should name {identity.public}"
             )
         memory = node.memory or file.data.memory
-        rows = attempt(lambda: columns_of(path.parent / node.file, file.data.separator, schema, memory)) if schema else None
+        rows = attempt(lambda: open_columns(path.parent / node.file, file.data.separator, schema, memory)) if schema else None
         if rows and mine and (found := attempt(lambda: count(schema, rows))) not in (None, mine.rows):
             problems.append(
                 f"file: it has {found} rows, the run file declares {mine.rows} for {node.node}; correct one of them"
@@ -110,11 +110,11 @@ class SiloRun:
                 else "ledger: a seeded run is a SIMULATION and enters no ledger: leave it out"
             )
         if node.ledger is not None:
-            attempt(lambda: ledger_of(path.parent / str(node.ledger), node.node))
+            attempt(lambda: check_ledger(path.parent / str(node.ledger), node.node))
         if topology:
             problems += _unreachable(file, topology)
         counts = [section.rows or 0 for section in file.nodes]
-        plan = None if problems else attempt(lambda: plan_of(file, schema, topology, counts))
+        plan = None if problems else attempt(lambda: plan_from_file(file, schema, topology, counts))
         if plan is None or rows is None:
             raise problems.refusal(path)
         return cls(path, node, file, schema, topology, plan, rows, identity)
@@ -128,7 +128,7 @@ class SiloRun:
     def part(self) -> NodeRun:
         """What is public about the run, from here."""
         counts = [section.rows for section in self.file.nodes]
-        return part_of(self.node.node, self.schema, self.topology, self.plan, counts)
+        return node_run(self.node.node, self.schema, self.topology, self.plan, counts)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class SiloRun:
         draws: Draws | None = None,
         stop: Event | None = None,
         on_round: Callable[[RoundProgress], None] = lambda entry: None,
-        at: Callable[[str], None] = nowhere,
+        at: Callable[[str], None] = no_checkpoint,
     ) -> dict[str, Any]:
         """Take part in the run until it is over, from wherever it stands; leaves model and record in the run folder.
 
@@ -195,7 +195,7 @@ class SiloRun:
         self.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             (self.folder / "node.lock").touch()
-            hold(stack, self.folder, "node.lock")
+            lock(stack, self.folder, "node.lock")
             for pattern in _LEFT:
                 for partial in self.folder.glob(pattern):
                     partial.unlink()
@@ -223,7 +223,7 @@ class SiloRun:
                     links.agree()
                     at("agreed")
                     status.state = "running"
-                    outcome = self._rounds(part, config, post, links, outbox, draws or drawn(seed), status, on_round, at)
+                    outcome = self._rounds(part, config, post, links, outbox, draws or entropy_for(seed), status, on_round, at)
                     self._finish(outcome)
                     at("finished")
                 status.state = "finished"
@@ -277,7 +277,7 @@ class SiloRun:
         return links.run(node_rounds(part, self.rows, post, links.publish, outbox, draws, note=note, at=at))
 
     def _finish(self, outcome: NodeResult) -> None:
-        model, _, _ = concluded(self.plan, outcome, self.file.run.seed is not None)
+        model, _, _ = finished_model(self.plan, outcome, self.file.run.seed is not None)
         RunFolder(self.folder).finish(model)
 
     def _outbox(self, stack: ExitStack, run: str, who: str) -> Journal:

@@ -9,22 +9,22 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dynadp._arrays import Array
-from dynadp.mechanisms.centring import Centring, centre_of, private_centre
-from dynadp.data.schema import Schema
+from dynadp.mechanisms import Centring, centre_of, private_centre
+from dynadp.data import Schema
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.entropy import Draws, SystemEntropy
-from dynadp.problem.objective import Weights
-from dynadp.planning.planner import Plan, check_plan, plan, releases_of
-from dynadp.privacy.accountant import Total, network, totals
-from dynadp.privacy.events import Event
+from dynadp.mechanisms import Draws, SystemEntropy
+from dynadp.problem import Weights
+from dynadp.planning import Plan, check_plan, plan, releases_of
+from dynadp.privacy import Total, worst_node, by_node
+from dynadp.privacy import Event
 from dynadp.runs.folder import Model
-from dynadp.consensus.journal import Journal
-from dynadp.data.seals import same_rows
-from dynadp.engines.progress import RoundProgress
-from dynadp.engines.simulation import Run, simulate
-from dynadp.data.loading import count, validate
-from dynadp.problem.streamed import local_shard
-from dynadp.consensus.topology import Topology
+from dynadp.consensus import Journal
+from dynadp.data import same_rows
+from dynadp.engines import RoundProgress
+from dynadp.engines import Run, simulate
+from dynadp.data import count, validate
+from dynadp.problem import local_shard
+from dynadp.consensus import Topology
 
 _LOG = getLogger("dynadp")
 
@@ -58,7 +58,7 @@ class Trained:
     @property
     def total(self) -> Total:
         """What that costs anybody with a row at one node, at the plan's delta."""
-        return network(self.events, self.plan.total.delta)
+        return worst_node(self.events, self.plan.total.delta)
 
     def model(self) -> Model:
         """The classifier, the same at every node."""
@@ -79,7 +79,7 @@ def train(
     draws: Draws | None = None,
     chosen: Plan | None = None,
     device: str = "cpu",
-    books: Journal | None = None,
+    journal: Journal | None = None,
     on_round: Callable[[RoundProgress, Array], None] | None = None,
 ) -> Trained:
     """Train one classifier that costs nobody with a row at one node more than (epsilon, delta).
@@ -123,7 +123,7 @@ def train(
         )  # fmt: skip
     check_plan(chosen, counts, topology, schema.dimension, features)
     releases_of(chosen, counts, topology, schema.dimension, start)  # refused before anything is spent
-    for node, found in totals(chosen.events, delta).items():
+    for node, found in by_node(chosen.events, delta).items():
         most = epsilon[node] if isinstance(epsilon, Mapping) else epsilon
         if found.epsilon > most:
             raise DeclarationError(
@@ -131,15 +131,15 @@ def train(
                 f"{most:g}; plan again with that total"
             )
     _LOG.info("plan: %s", "; ".join(chosen.reasons))
-    if books and not books.begun:
+    if journal and not journal.begun:
         for p in nodes:  # a bad cell must not be found when part of the budget is spent
             validate(schema, tables[p], p)
-    if books:
-        books.reserve([replace(event, seeded=draws.seeded) for event in chosen.events])
-        same_rows({p: books.seal(p) for p in nodes}, schema, tables)
+    if journal:
+        journal.reserve([replace(event, seeded=draws.seeded) for event in chosen.events])
+        same_rows({p: journal.seal(p) for p in nodes}, schema, tables)
     centring = None
     if chosen.centring is not None:
-        centring = _centre(schema, tables, counts, nodes, chosen.centrings, draws, books)
+        centring = _centre(schema, tables, counts, nodes, chosen.centrings, draws, journal)
         schema = centring.applied(schema)
     run = simulate(
         [local_shard(schema, tables[p], p) for p in nodes],
@@ -156,7 +156,7 @@ def train(
         start=start,
         draws=draws,
         device=device,
-        books=books,
+        journal=journal,
         on_round=on_round,
     )
     trained = Trained(chosen, schema, centring, run)
@@ -171,13 +171,13 @@ def _centre(
     nodes: Sequence[str],
     alphas: Sequence[float],
     draws: Draws,
-    books: Journal | None,
+    journal: Journal | None,
 ) -> Centring:
     """The centring round, entered before it is used, or as it was entered before."""
-    sent = books.sent(0) if books else None
+    sent = journal.sent(0) if journal else None
     if sent is None:
         made = private_centre(schema, [tables[p] for p in nodes], nodes, alphas, draws)
-        if books is None:
+        if journal is None:
             return made
-        sent = books.spend(0, made.events, dict(zip(nodes, made.messages, strict=True)))
+        sent = journal.spend(0, made.events, dict(zip(nodes, made.messages, strict=True)))
     return centre_of(schema, counts, np.array([sent[p] for p in nodes]), nodes, alphas, seeded=draws.seeded)

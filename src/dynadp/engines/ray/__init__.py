@@ -1,1 +1,1 @@
-"""Ray."""
+"""Nodes as actors of one trusted Ray cluster."""

@@ -18,9 +18,8 @@ from time import sleep
 from typing import Any, NamedTuple
 from weakref import finalize
 
-from dynadp.consensus.journal import Journal
-from dynadp.data.loading import validate
-from dynadp.data.readers import source
+from dynadp.consensus import Journal
+from dynadp.data import source, validate
 from dynadp.engines.inbox import Inbox, is_broadcast
 from dynadp.engines.letters import Kind
 from dynadp.engines.node import Awaiting, NodeResult, node_rounds

@@ -170,7 +170,7 @@ def cluster(address: str | None = None) -> Iterator[None]:
         ray.shutdown()
 
 
-def spread(work: Callable[..., Any], tasks: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> list[Any]:
+def map_on_cluster(work: Callable[..., Any], tasks: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> list[Any]:
     """``[work(**shared, **task) for task in tasks]``, each a task of the cluster; results in their order.
 
     Parameters

@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from dynadp.consensus.journal import Journal, Messages
-from dynadp.consensus.releases import nowhere
+from dynadp.consensus import Journal, Messages, no_checkpoint
 from dynadp.engines.inbox import AcceptanceRules, Inbox
 from dynadp.engines.journal import FolderJournal, LedgerJournal
 from dynadp.engines.letters import run_id
 from dynadp.engines.node import NodeRun
 from dynadp.errors import BudgetRefused
-from dynadp.mechanisms.entropy import Draws
-from dynadp.privacy.events import Event
-from dynadp.privacy.ledger.file import Ledger
+from dynadp.mechanisms import Draws
+from dynadp.privacy import Event, Ledger
 
 
 class Checksum:
@@ -102,7 +100,7 @@ class ActorSpec:
     dataset: str
     who: str
     draws: Draws
-    at: Callable[[str], None] = nowhere
+    at: Callable[[str], None] = no_checkpoint
 
     def outbox(self, stack: ExitStack) -> Journal:
         """Where the node's messages are entered before they leave."""
@@ -110,9 +108,9 @@ class ActorSpec:
         if self.ledger is None:
             return FolderJournal(self.messages / quote(me, safe=" "), [me])
         ledger = stack.enter_context(Ledger.open(self.ledger))
-        books = Fenced({me: ledger}, self.run, dataset=self.dataset, who=self.who, resume=True)
-        books.reserve(self.events)
-        return books
+        journal = Fenced({me: ledger}, self.run, dataset=self.dataset, who=self.who, resume=True)
+        journal.reserve(self.events)
+        return journal
 
     def post(self) -> Inbox:
         """A post office in memory: own letters come from the ledger again, and others from their authors."""

@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 import zenoh
 
 from dynadp.engines.inbox import Inbox, is_broadcast
-from dynadp.engines.letters import KINDS, Kind, Letter, opened
+from dynadp.engines.letters import KINDS, Kind, Letter, verify
 from dynadp.engines.node import Awaiting, NodeResult, differences
 from dynadp.engines.zenoh.log import LOG, RateLimitedLog
 from dynadp.errors import ConfigError, DynadpError, LedgerDamaged, NodeLost, RecordError, Rejected
@@ -210,7 +210,7 @@ class Links:
         agreed: dict[str, Letter | None] = {}
 
         def greeted(j: str, data: bytes) -> None:
-            letter = opened(data, self.post.rules.keys)
+            letter = verify(data, self.post.rules.keys)
             if letter.kind != "hello" or letter.author != j:
                 raise Rejected(f"a greeting under the name of {j} that is not its own")
             body = json.loads(letter.body)
@@ -354,13 +354,13 @@ class Links:
         _, _, _, what, *rest = str(query.key_expr).split("/")
         payload = None if query.payload is None else bytes(query.payload)
         if what == "hello" and payload is not None:
-            letter = opened(payload, self.post.rules.keys)
+            letter = verify(payload, self.post.rules.keys)
             if letter.kind == "hello" and letter.author in self.site.neighbours:
                 body = json.loads(letter.body)
                 query.reply(query.key_expr, self._greeting(letter.author, body["asks"]))  # first: both sides see a difference
                 self._compare(letter.author, letter, body["config"])
         elif what == "done" and payload is not None:
-            letter = opened(payload, self.post.rules.keys)
+            letter = verify(payload, self.post.rules.keys)
             self.post.offer(payload, letter.author)
             if (mine := self.post.get(self.site.me, "done", self.post.rules.rounds)) is not None:
                 query.reply(query.key_expr, mine)
@@ -393,7 +393,7 @@ class Links:
     def _own(self, data: bytes) -> Letter:
         """A message that this node once sent in this run."""
         rules = self.post.rules
-        letter = opened(data, {rules.me: rules.keys[rules.me]})
+        letter = verify(data, {rules.me: rules.keys[rules.me]})
         if (letter.kind, letter.run, letter.config) != ("message", rules.run, rules.config):
             raise Rejected("a greeting that shows no message of this run")
         return letter

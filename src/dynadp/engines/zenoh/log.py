@@ -62,7 +62,7 @@ class RateLimitedLog:
             LOG.log(level, "%s%s", text, f" ({count} times)" if count > 1 else "")
 
 
-def meaning(line: str) -> str | None:
+def explain(line: str) -> str | None:
     """What a line of Zenoh's log means; None where it means nothing to anybody."""
     line = "".join(letter for letter in _COLOUR.sub("", line) if letter.isprintable()).strip()  # strangers write part of it
     if found := _BLOCKED.search(line):
@@ -97,7 +97,7 @@ def engine_log() -> Iterator[None]:
     def hear(line: bytes) -> None:
         if b"TRACE" in line[:_LEVEL] and _BLOCKS not in line:
             return  # what is allowed is told with every letter; a quick look will do
-        if (words := meaning(line.decode(errors="replace"))) is not None:
+        if (words := explain(line.decode(errors="replace"))) is not None:
             tell(words, WARNING if words.startswith(("refused", "blocked")) else INFO)
 
     def listen() -> None:

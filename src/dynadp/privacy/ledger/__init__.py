@@ -1,1 +1,1 @@
-"""Ledger."""
+"""A node's ledger: its rules, its file, what it says."""

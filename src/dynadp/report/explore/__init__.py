@@ -1,1 +1,1 @@
-"""Explore."""
+"""The local page: measure, compare, decide."""

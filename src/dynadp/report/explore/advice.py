@@ -15,12 +15,12 @@ import numpy as np
 
 from dynadp._intervals import SEVERAL
 from dynadp.errors import DeclarationError, DynadpError
-from dynadp.planning.planner import Plan
-from dynadp.privacy.accountant import odds, up
+from dynadp.planning import Plan
+from dynadp.privacy import odds, up
 from dynadp.report.budgets import over_rounds, worst
 from dynadp.report.explore.setting import PublicSetting
 from dynadp.report.explore.trials import COMMONER, DRAWS, MOST, SEED, baselines, totals, tried
-from dynadp.research.recommendation import fit_points, recommend
+from dynadp.research import fit_points, recommend
 
 STEPS = 9  # points of the curve over rounds
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from dynadp.errors import DeclarationError
 from dynadp.report.charts import require
-from dynadp.runs.run_file import load_run_file
+from dynadp.runs import load_run_file
 
 PORT = 8317
 

@@ -7,22 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from dynadp.consensus.outputs import Output
-from dynadp.consensus.topology import Topology
-from dynadp.data.columns import Categorical, Column, Numeric
-from dynadp.data.datasets import census
-from dynadp.data.readers import source
-from dynadp.data.schema import Schema
+from dynadp.consensus import Output, Topology
+from dynadp.data import Categorical, Column, Numeric, Schema, census, source
 from dynadp.errors import ConfigError, DeclarationError
-from dynadp.planning.planner import Plan, plan, planning, spending
-from dynadp.privacy.accountant import network, up
-from dynadp.privacy.events import Event
-from dynadp.privacy.inverse import calibrate
-from dynadp.problem.objective import Weights, shares
+from dynadp.planning import Plan, plan, planned_events, public_numbers
+from dynadp.privacy import Event, calibrate, up, worst_node
+from dynadp.problem import Weights, shares
 from dynadp.report.record_view import RunView
-from dynadp.runs.local import LocalRun
-from dynadp.runs.preparation import plan_of
-from dynadp.runs.run_file import load_run_file, load_schema
+from dynadp.runs import LocalRun, load_run_file, load_schema, plan_from_file
 
 ROWS, NODES, DELTA, EPSILON = 20_000, ("north", "east", "south", "west", "centre"), 1e-5, 1.0
 TOLD = 20_000  # made rows that accuracy is told on: they cost nothing, and few of them would blur it
@@ -119,7 +111,7 @@ class PublicSetting:
         if privacy.mechanism == "none":
             raise DeclarationError(f"{path} protects nothing, so there is no alpha to choose; set privacy.mechanism")
         totals, public = file.totals, None
-        given = None if totals else plan_of(file, schema, topology, counts)
+        given = None if totals else plan_from_file(file, schema, topology, counts)
         if file.evaluation is not None:  # config admits only public = true
             public = (path.parent / file.evaluation.file, schema, file.data.separator)
         return cls(
@@ -163,14 +155,14 @@ class PublicSetting:
             return replace(found, output=self.output)
         nodes, sizes = self.topology.nodes, np.array(counts, dtype=float)
         C = shares(fixed.C, sizes, fixed.weights)
-        public = planning(sizes, self.topology.degrees, self.dimension, C, fixed.rho, fixed.eta, fixed.loss)
+        public = public_numbers(sizes, self.topology.degrees, self.dimension, C, fixed.rho, fixed.eta, fixed.loss)
 
         def events(alpha: float) -> list[Event]:
-            return spending(fixed.mechanism, public, fixed.rounds, nodes, np.full(len(nodes), alpha), (), 0)
+            return planned_events(fixed.mechanism, public, fixed.rounds, nodes, np.full(len(nodes), alpha), (), 0)
 
         alpha = calibrate(events, epsilon, delta)
         spent = tuple(events(alpha))
-        return replace(fixed, alphas=(alpha,) * len(nodes), events=spent, total=network(spent, delta))
+        return replace(fixed, alphas=(alpha,) * len(nodes), events=spent, total=worst_node(spent, delta))
 
     def rows(self, seed: int = 0) -> Rows:
         """Public rows of the nodes' sizes, in the run's dimension: the declared ones, drawn again and again, or census rows."""

@@ -8,15 +8,13 @@ import numpy as np
 from scipy.optimize import brentq
 
 from dynadp._arrays import Array
-from dynadp._intervals import band, standard_error
-from dynadp.consensus.topology import Topology
-from dynadp.data.loading import shard
-from dynadp.data.schema import Schema
-from dynadp.engines.simulation import simulate
+from dynadp._intervals import quantile_band, standard_error
+from dynadp.consensus import Topology
+from dynadp.data import Schema, shard
+from dynadp.engines import simulate
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.centring import private_centre
-from dynadp.mechanisms.entropy import SeededEntropy
-from dynadp.planning.planner import Plan
+from dynadp.mechanisms import SeededEntropy, private_centre
+from dynadp.planning import Plan
 from dynadp.report.explore.setting import Rows
 
 LEAST, MOST, POINTS = 0.05, 10.0, 9  # totals that are tried, and how many
@@ -81,7 +79,7 @@ def tried(topology: Topology, rows: Rows, planned: Plan, draws: int = DRAWS, see
     )  # fmt: skip
     shares = wrong(schema, rows, end.models(planned.output)[0])
     told = len(next(iter(rows.test.values())))
-    return {**band(shares, told), "error": standard_error(shares, told)}
+    return {**quantile_band(shares, told), "error": standard_error(shares, told)}
 
 
 def wrong(schema: Schema, rows: Rows, vectors: Array) -> Array:

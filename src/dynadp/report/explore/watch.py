@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dynadp.errors import DynadpError, RecordError
-from dynadp.privacy.accountant import Total
-from dynadp.privacy.events import Event
-from dynadp.report.accuracy import Accuracy, answers
+from dynadp.privacy import Event, Total
+from dynadp.report.accuracy import Accuracy, public_accuracy
 from dynadp.report.budgets import BudgetView, agreed, ledger_files, purses
 from dynadp.report.drawing import drawing, in_words
 from dynadp.report.page import environment, guarantee
@@ -94,7 +93,7 @@ class Watch:
         self._counted = agreed(story)
         self._files, self._ledgers = ledger_files(story), ()
         self._purses = {}
-        self._accuracy = answers(story) if story.finished else None
+        self._accuracy = public_accuracy(story) if story.finished else None
 
     def _tell(self, problem: str) -> bool:
         """Put what there is to tell in place, all at once; whether the state differs from before."""

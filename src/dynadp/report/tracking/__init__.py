@@ -1,1 +1,1 @@
-"""Tracking."""
+"""What may be said of a run outside, and MLflow, which is told."""

@@ -14,11 +14,11 @@ from statistics import median
 from typing import Any, Literal, NamedTuple
 
 from dynadp._files import canonical_json, digest, read_file
-from dynadp.data.schema import Schema
+from dynadp.data import Schema
 from dynadp.errors import RecordError
 from dynadp.report.record_view import RunView, run_folders
 from dynadp.report.states import states
-from dynadp.runs.folder import MODEL_FORMAT, load_model, read_rounds
+from dynadp.runs import MODEL_FORMAT, load_model, read_rounds
 
 SPREAD: dict[str, Callable[[list[float]], float]] = {"median": median, "min": min, "max": max}
 METRICS = (

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.data.schema import Shard
-from dynadp.mechanisms.base import Mechanism
-from dynadp.privacy.accountant import total
+from dynadp.data import Shard
+from dynadp.mechanisms import Mechanism
+from dynadp.privacy import total
 from dynadp.research.attacks.transcript import DELTA, Setting, dense, listen, log_density, to_json
 
 View = Literal["neighbour", "transcript"]

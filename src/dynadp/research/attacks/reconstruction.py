@@ -8,12 +8,10 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from dynadp._arrays import Array
-from dynadp.data.columns import Numeric, spelled
-from dynadp.data.datasets import Dataset, RawTable
-from dynadp.data.schema import Schema
+from dynadp.data import Dataset, Numeric, RawTable, Schema, spelled
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import Mechanism
-from dynadp.privacy.accountant import total
+from dynadp.mechanisms import Mechanism
+from dynadp.privacy import total
 from dynadp.research.attacks.transcript import DELTA, Setting, Transcript, dense, listen, log_density, others, to_json
 
 

@@ -15,17 +15,12 @@ from typing import Any
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.consensus import admm
-from dynadp.consensus.topology import Topology
-from dynadp.data.schema import Shard
-from dynadp.engines.simulation import neighbour_sums, simulate
-from dynadp.mechanisms.base import Mechanism, RoundNoise
-from dynadp.mechanisms.entropy import OrderedDraws
-from dynadp.privacy.events import Event
-from dynadp.problem.losses import Logistic, Loss
-from dynadp.problem.objective import Problem
-from dynadp.problem.regularizers import SquaredL2
-from dynadp.problem.solver import solve
+from dynadp.consensus import Topology, admm
+from dynadp.data import Shard
+from dynadp.engines import neighbour_sums, simulate
+from dynadp.mechanisms import Mechanism, OrderedDraws, RoundNoise
+from dynadp.privacy import Event
+from dynadp.problem import Logistic, Loss, Problem, SquaredL2, solve
 
 DELTA = 1e-5
 

@@ -6,8 +6,7 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp.errors import DeclarationError
-from dynadp.problem.losses import HuberHinge, Logistic, Loss
-from dynadp.problem.regularizers import Regularizer, SquaredL2
+from dynadp.problem import HuberHinge, Logistic, Loss, Regularizer, SquaredL2
 
 
 @dataclass(frozen=True)

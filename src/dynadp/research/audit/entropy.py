@@ -1,6 +1,6 @@
 """Where the audit's many draws come from, and whether a source of draws repeats itself."""
 
-from dynadp.mechanisms.entropy import Draws, OrderedDraws, drawn
+from dynadp.mechanisms import Draws, OrderedDraws, entropy_for
 
 
 class Stream(OrderedDraws):
@@ -10,7 +10,7 @@ class Stream(OrderedDraws):
     """
 
     def __init__(self, seed: int | None = None) -> None:
-        super().__init__(drawn(seed).generator("audit", "", 0), seed is not None)
+        super().__init__(entropy_for(seed).generator("audit", "", 0), seed is not None)
 
 
 def repeats_itself(draws: Draws, generators: int = 2**18) -> bool:

@@ -10,15 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.consensus import admm
-from dynadp.consensus.releases import ReleasePlan
-from dynadp.consensus.topology import Topology
+from dynadp.consensus import ReleasePlan, Topology, admm
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import ARRAYS, Mechanism, RoundNoise
-from dynadp.mechanisms.entropy import Draws
-from dynadp.privacy.events import Event
-from dynadp.problem.objective import Problem, Terms
-from dynadp.problem.solver import Factor
+from dynadp.mechanisms import ARRAYS, Draws, Mechanism, RoundNoise
+from dynadp.privacy import Event
+from dynadp.problem import Factor, Problem, Terms
 from dynadp.research.audit.cases import Case
 
 BATCH, NUMBERS = 50_000, 10**7  # replicas that are solved at once, and how many numbers their rows may make

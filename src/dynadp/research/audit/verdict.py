@@ -9,9 +9,8 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import Mechanism, NoProtection
-from dynadp.mechanisms.entropy import Draws
-from dynadp.privacy.accountant import total
+from dynadp.mechanisms import Draws, Mechanism, NoProtection
+from dynadp.privacy import total
 from dynadp.research.audit.bounds import FEWEST, Bound, Score, check, lower_bound
 from dynadp.research.audit.cases import Case, random_cases, worst_cases
 from dynadp.research.audit.entropy import Stream

@@ -1,0 +1,16 @@
+from . import admm as admm
+from .acceleration import MORE as MORE
+from .acceleration import Acceleration as Acceleration
+from .acceleration import Accelerator as Accelerator
+from .journal import Journal as Journal
+from .journal import Messages as Messages
+from .outputs import Output as Output
+from .releases import ReleasePlan as ReleasePlan
+from .releases import Releaser as Releaser
+from .releases import no_checkpoint as no_checkpoint
+from .residuals import Certificate as Certificate
+from .residuals import Residuals as Residuals
+from .steps import LocalSolver as LocalSolver
+from .topology import FAMILIES as FAMILIES
+from .topology import Topology as Topology
+from .topology import is_one as is_one

@@ -1,0 +1,17 @@
+from .base import ARRAYS as ARRAYS
+from .base import Dual as Dual
+from .base import Mechanism as Mechanism
+from .base import NoProtection as NoProtection
+from .base import Primal as Primal
+from .base import PublicNumbers as PublicNumbers
+from .base import RoundNoise as RoundNoise
+from .centring import Centring as Centring
+from .centring import centre_of as centre_of
+from .centring import centring_grid as centring_grid
+from .centring import private_centre as private_centre
+from .entropy import Draws as Draws
+from .entropy import OrderedDraws as OrderedDraws
+from .entropy import SeededEntropy as SeededEntropy
+from .entropy import SystemEntropy as SystemEntropy
+from .entropy import entropy_for as entropy_for
+from .entropy import l2_laplace as l2_laplace

@@ -1,0 +1,11 @@
+from .planner import MECHANISMS as MECHANISMS
+from .planner import Constants as Constants
+from .planner import Plan as Plan
+from .planner import check_plan as check_plan
+from .planner import plan as plan
+from .planner import planned_events as planned_events
+from .planner import priced as priced
+from .planner import public_numbers as public_numbers
+from .planner import recorded as recorded
+from .planner import releases_of as releases_of
+from .planner import warnings_about as warnings_about
