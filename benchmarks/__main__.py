@@ -19,7 +19,20 @@ from benchmarks import (
 from benchmarks.measure import arguments, figures_table, perform
 from dynadp.errors import DatasetError
 
-ALL = (consensus, dask_glm_admm, sweep, private, storage, penalty, outputs, network, page, streamed, growth, ray_rounds)
+ALL = (
+    consensus,
+    dask_glm_admm,
+    sweep,
+    private,
+    storage,
+    penalty,
+    outputs,
+    network,
+    page,
+    streamed,
+    growth,
+    ray_rounds,
+)
 
 
 def main() -> None:
@@ -27,9 +40,13 @@ def main() -> None:
     for module in ALL:
         try:
             figures += perform(module.run, day).figures
-        except DatasetError as error:  # Adult is not here and cannot be fetched: the others need none
+        except (
+            DatasetError
+        ) as error:  # Adult is not here and cannot be fetched: the others need none
             print(f"\n## {module.__name__}\n\nleft out: {error}", flush=True)
-    print(f"\n## All\n\n{figures_table(figures)}\n\n{(time.perf_counter() - start) / 60:.1f} minutes.")
+    print(
+        f"\n## All\n\n{figures_table(figures)}\n\n{(time.perf_counter() - start) / 60:.1f} minutes."
+    )
 
 
 if __name__ == "__main__":

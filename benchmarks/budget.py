@@ -1,8 +1,10 @@
-"""Test error on Adult at a total (epsilon, delta): the planner's defaults, the paper's algorithms, diffprivlib in one place.
+"""Test error on Adult at a total (epsilon, delta): the planner's defaults, the paper's algorithms,
+diffprivlib in one place.
 
-Every draw splits the rows anew. The paper's algorithms get alpha = epsilon/T, as their guarantees add up; their number
-of rounds, and diffprivlib's C, are the best of a few on the *test* rows, which favours them. diffprivlib gets an environment of
-its own; ``DYNADP_DIFFPRIVLIB_PYTHON`` names another interpreter that has it.
+Every draw splits the rows anew. The paper's algorithms get alpha = epsilon/T, as their guarantees
+add up; their number of rounds, and diffprivlib's C, are the best of a few on the *test* rows, which
+favours them. diffprivlib gets an environment of its own; ``DYNADP_DIFFPRIVLIB_PYTHON`` names
+another interpreter that has it.
 """
 
 import json
@@ -38,38 +40,64 @@ PICTURE = Path(__file__).parent.parent / "docs" / "budget.png"
 def run() -> Report:
     """Median test error of each way to spend a total."""
     rich, plain = adult(columns="rich"), adult()
-    found = {(nodes, epsilon): planned(rich, nodes, epsilon) for nodes in (5, 50) for epsilon in TOTALS}
-    rows = [(f"dynadp, {n}-node ring, planner", *(100 * np.median(found[n, e]) for e in TOTALS)) for n in (5, 50)]
+    found = {
+        (nodes, epsilon): planned(rich, nodes, epsilon) for nodes in (5, 50) for epsilon in TOTALS
+    }
+    rows = [
+        (f"dynadp, {n}-node ring, planner", *(100 * np.median(found[n, e]) for e in TOTALS))
+        for n in (5, 50)
+    ]
     for name in PAPER:
         rows.append((f"{name}, 5-node ring", *(100 * as_printed(plain, name, e) for e in TOTALS)))
     text = ""
     python = interpreter("diffprivlib", DIFFPRIVLIB, "DYNADP_DIFFPRIVLIB_PYTHON")
     if isinstance(python, Path):
-        rows += [(f"diffprivlib, all rows in one place, {name} columns", *(100 * e for e in centralised(python, data)))
-                 for name, data in (("paper's", plain), ("rich", rich))]  # fmt: skip
+        rows += [
+            (
+                f"diffprivlib, all rows in one place, {name} columns",
+                *(100 * e for e in centralised(python, data)),
+            )
+            for name, data in (("paper's", plain), ("rich", rich))
+        ]
     else:
         text = python + "\n\n"
-    draw([(name, errors) for name, *errors in rows if "paper's columns" not in name], TOTALS, PICTURE)
+    draw(
+        [(name, errors) for name, *errors in rows if "paper's columns" not in name], TOTALS, PICTURE
+    )
     rows = [(name, *(f"{error:.1f}%" for error in errors)) for name, *errors in rows]
-    text += f"Adult, delta = {DELTA:g}, medians of {DRAWS} draws.\n\n" + table(("", *(f"epsilon {e:g}" for e in TOTALS)), rows)
+    text += f"Adult, delta = {DELTA:g}, medians of {DRAWS} draws.\n\n" + table(
+        ("", *(f"epsilon {e:g}" for e in TOTALS)), rows
+    )
     figures = [
-        Figure(f"{nodes}-node ring, epsilon = {epsilon:g}: median test error", 100 * float(np.median(found[nodes, epsilon])),
-               "%", below=most + 1e-9)
+        Figure(
+            f"{nodes}-node ring, epsilon = {epsilon:g}: median test error",
+            100 * float(np.median(found[nodes, epsilon])),
+            "%",
+            below=most + 1e-9,
+        )
         for (nodes, epsilon), most in TARGETS.items()
-    ]  # fmt: skip
-    details = {"draws": [{"nodes": n, "epsilon": e, "errors": errors} for (n, e), errors in found.items()], "table": rows}
+    ]
+    details = {
+        "draws": [{"nodes": n, "epsilon": e, "errors": errors} for (n, e), errors in found.items()],
+        "table": rows,
+    }
     return Report("budget", figures, text, details)
 
 
-def planned(data: Dataset, nodes: int, epsilon: float, draws: Sequence[int] = range(DRAWS)) -> list[float]:
+def planned(
+    data: Dataset, nodes: int, epsilon: float, draws: Sequence[int] = range(DRAWS)
+) -> list[float]:
     """Test error of each draw, with nothing given but the total."""
     ring, errors = Topology.family("ring", nodes), []
     for seed in draws:
         parts = partition(len(data.train["age"]), nodes, seed=seed)
         tables = {
-            p: {name: cells[part] for name, cells in data.train.items()} for p, part in zip(ring.nodes, parts, strict=True)
+            p: {name: cells[part] for name, cells in data.train.items()}
+            for p, part in zip(ring.nodes, parts, strict=True)
         }
-        trained = train(data.schema, tables, ring, epsilon=epsilon, delta=DELTA, draws=SeededEntropy(seed))
+        trained = train(
+            data.schema, tables, ring, epsilon=epsilon, delta=DELTA, draws=SeededEntropy(seed)
+        )
         errors.append(float(np.mean(trained.model().predict(data.test) != data.test["income"])))
     return errors
 
@@ -82,23 +110,48 @@ def as_printed(data: Dataset, name: str, epsilon: float) -> float:
     errors = []
     for rounds in PAPER_ROUNDS:
         end = simulate(
-            shards, ring, C=C, rho=rho, eta=1.0, rounds=rounds, replicas=DRAWS, mechanism=mechanism,
-            schedule=epsilon / rounds, draws=SeededEntropy(0),
-        )  # fmt: skip
+            shards,
+            ring,
+            C=C,
+            rho=rho,
+            eta=1.0,
+            rounds=rounds,
+            replicas=DRAWS,
+            mechanism=mechanism,
+            schedule=epsilon / rounds,
+            draws=SeededEntropy(0),
+        )
         F = end.models("last").reshape(-1, X.shape[1])
         errors.append(float(np.median(np.mean((X @ F.T > 0) != positive[:, None], axis=0))))
     return min(errors)
 
 
 def centralised(python: Path, data: Dataset) -> list[float]:
-    """Median test error for each total, of diffprivlib's logistic regression on all rows, clipped to a public norm."""
-    train_rows, test_rows = (data.schema.model_copy(update={"intercept": 0.0}).rows(rows) for rows in (data.train, data.test))
-    labels = {name: data.schema.labels(rows) > 0 for name, rows in (("y", data.train), ("test_y", data.test))}
+    """Median test error for each total, of diffprivlib's logistic regression on all rows, clipped
+    to a public norm.
+    """
+    train_rows, test_rows = (
+        data.schema.model_copy(update={"intercept": 0.0}).rows(rows)
+        for rows in (data.train, data.test)
+    )
+    labels = {
+        name: data.schema.labels(rows) > 0
+        for name, rows in (("y", data.train), ("test_y", data.test))
+    }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.npz"
-        np.savez(path, X=_dense(train_rows), test_X=_dense(test_rows), totals=TOTALS, draws=DRAWS, **labels)
+        np.savez(
+            path,
+            X=_dense(train_rows),
+            test_X=_dense(test_rows),
+            totals=TOTALS,
+            draws=DRAWS,
+            **labels,
+        )
         command = [str(python), str(Path(__file__).with_name("diffprivlib_worker.py")), str(path)]
-        answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=2 * PATIENCE, text=True)
+        answer = subprocess.run(
+            command, check=True, stdout=subprocess.PIPE, timeout=2 * PATIENCE, text=True
+        )
     return [float(error) for error in json.loads(answer.stdout.splitlines()[-1])]
 
 

@@ -1,4 +1,6 @@
-"""Algorithm 1 with acceleration over five nodes of Adult, against scikit-learn on the pooled rows, to one objective gap."""
+"""Algorithm 1 with acceleration over five nodes of Adult, against scikit-learn on the pooled rows,
+to one objective gap.
+"""
 
 from collections.abc import Callable
 from itertools import product
@@ -23,7 +25,9 @@ def network(shards: list, topology: Topology) -> Run:
     return simulate(shards, topology, C=C, rho=RHO, rounds=400, acceleration=Acceleration(gap=GAP))
 
 
-def sklearn_fit(pooled: Pooled, X: Array | csr_matrix, solver: str, tol: float) -> Callable[[], LogisticRegression]:
+def sklearn_fit(
+    pooled: Pooled, X: Array | csr_matrix, solver: str, tol: float
+) -> Callable[[], LogisticRegression]:
     """The same objective over P rho, on rows that are already pooled."""
     weights = pooled.sample_weight()
     model = LogisticRegression(C=1.0, fit_intercept=False, solver=solver, tol=tol, max_iter=10_000)
@@ -31,7 +35,9 @@ def sklearn_fit(pooled: Pooled, X: Array | csr_matrix, solver: str, tol: float) 
 
 
 def run() -> Report:
-    """Time to a relative objective gap of 1e-6: dynadp over a network against scikit-learn on pooled rows."""
+    """Time to a relative objective gap of 1e-6: dynadp over a network against scikit-learn on
+    pooled rows.
+    """
     shards, topology = adult_shards(), Topology.family("ring", NODES)
     pooled = Pooled.of(shards, C, RHO)
     best, slack = pooled.optimum()
@@ -44,10 +50,16 @@ def run() -> Report:
     settings: dict[str, tuple[str, str, float]] = {}
     rows_as = {"CSR": pooled.X, "dense": pooled.X.toarray()}
     for solver in TARGETS:
-        reaches = (tol for tol in TOLERANCES if gap(sklearn_fit(pooled, pooled.X, solver, tol)().coef_[0]) <= GAP)
+        reaches = (
+            tol
+            for tol in TOLERANCES
+            if gap(sklearn_fit(pooled, pooled.X, solver, tol)().coef_[0]) <= GAP
+        )
         loosest = next(reaches)
         for (storage, X), tol in product(rows_as.items(), (loosest, 1e-6)):
-            name = f"{solver}, {storage} rows, tol {tol:.2g}{' (loosest)' if tol == loosest else ''}"
+            name = (
+                f"{solver}, {storage} rows, tol {tol:.2g}{' (loosest)' if tol == loosest else ''}"
+            )
             settings[name] = solver, storage, tol
             contestants[name] = sklearn_fit(pooled, X, solver, tol)
     times = compare(contestants)
@@ -62,18 +74,35 @@ def run() -> Report:
         rows.append((name, ratio, reached, f"{iterations} iterations", times[name].threads))
         figures.append(Figure(f"faster than {name}", ratio, at_least=TARGETS[solver]))
         details.append(
-            {"solver": solver, "rows": storage, "tol": tol, "gap": reached, "iterations": iterations}
+            {
+                "solver": solver,
+                "rows": storage,
+                "tol": tol,
+                "gap": reached,
+                "iterations": iterations,
+            }
             | times[name].describe()
             | {"time_over_dynadp": ratio}
         )
     text = (
-        f"Adult, {len(pooled.y)} rows, {NODES} nodes on a ring, C = {C:g}, rho = {RHO:g}; times over dynadp's, which begins\n"
-        f"at the nodes' shards, while scikit-learn is given pooled rows; each with the best number of threads of {THREADS}.\n"
+        f"Adult, {len(pooled.y)} rows, {NODES} nodes on a ring, C = {C:g}, rho = {RHO:g}; times "
+        f"over dynadp's, which begins\n"
+        f"at the nodes' shards, while scikit-learn is given pooled rows; each with the best "
+        f"number of threads of {THREADS}.\n"
         f"Reference optimum to {slack:.0e}.\n\n"
         + table(("contestant", "time over dynadp's", "true relative gap", "work", "threads"), rows)
     )
-    mine = {"gap": own_gap, "certified": float(end.certificate.gap[0]), "rounds": len(end.rounds)} | ours.describe()
-    return Report("consensus", figures, text, {"dynadp": mine, "scikit-learn": details, "reference_gap": slack})
+    mine = {
+        "gap": own_gap,
+        "certified": float(end.certificate.gap[0]),
+        "rounds": len(end.rounds),
+    } | ours.describe()
+    return Report(
+        "consensus",
+        figures,
+        text,
+        {"dynadp": mine, "scikit-learn": details, "reference_gap": slack},
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Run by benchmarks/dask_glm_admm.py with the interpreter that has dask-glm: ADMM over row blocks, timed.
+"""Run by benchmarks/dask_glm_admm.py with the interpreter that has dask-glm: ADMM over row blocks,
+timed.
 
-    python dask_glm_worker.py ROWS.npz curve SCHEDULER PENALTY SECONDS    gap after each iteration, until 1e-6 or time is up
-    python dask_glm_worker.py ROWS.npz clock SCHEDULER PENALTY ITERATIONS    one warm run of exactly so many, timed
+    python dask_glm_worker.py ROWS.npz curve SCHEDULER PENALTY SECONDS    gap after each iteration,
+    until 1e-6 or time is up python dask_glm_worker.py ROWS.npz clock SCHEDULER PENALTY ITERATIONS
+    one warm run of exactly so many, timed
 
 Prints one line of JSON. Needs dask-glm and nothing of dynadp.
 """
@@ -19,7 +21,9 @@ from dask_glm.regularizers import L2
 
 
 class Watched(L2):
-    """The squared norm, whose proximal step (one an iteration, of 106 numbers) looks at the gap and at the clock."""
+    """The squared norm, whose proximal step (one an iteration, of 106 numbers) looks at the gap and
+    at the clock.
+    """
 
     def __init__(self, gap, target, seconds):
         self.gap, self.target, self.seconds, self.own, self.curve = gap, target, seconds, 0.0, []
@@ -46,8 +50,15 @@ def main(path, mode, scheduler, penalty, amount):
         return float((np.logaddexp(0, -(signed @ z)).sum() + 0.5 * ridge * z @ z - least) / least)
 
     def solve(regularizer, iterations):
-        # lamduh multiplies ||z||^2/2 next to the sum of the row losses; no tolerance ends the run early; no standardising.
-        settings = {"lamduh": ridge, "rho": penalty, "abstol": 0.0, "reltol": 0.0, "normalize": False}
+        # lamduh multiplies ||z||^2/2 next to the sum of the row losses; no tolerance ends the run
+        # early; no standardising.
+        settings = {
+            "lamduh": ridge,
+            "rho": penalty,
+            "abstol": 0.0,
+            "reltol": 0.0,
+            "normalize": False,
+        }
         return admm(dX, dy, regularizer=regularizer, max_iter=iterations, **settings)
 
     dask.config.set(scheduler=scheduler)

@@ -1,9 +1,10 @@
-"""Run by benchmarks/budget.py with the interpreter that has diffprivlib: logistic regression on all rows in one place.
+"""Run by benchmarks/budget.py with the interpreter that has diffprivlib: logistic regression on all
+rows in one place.
 
     python diffprivlib_worker.py ROWS.npz
 
-Prints a line of JSON: for each total the median test error over draws, with the C that is best on the test rows. Needs
-diffprivlib and a scikit-learn that it supports, and nothing of dynadp.
+Prints a line of JSON: for each total the median test error over draws, with the C that is best on
+the test rows. Needs diffprivlib and a scikit-learn that it supports, and nothing of dynadp.
 """
 
 import json
@@ -23,7 +24,9 @@ def main(path):
     def error(epsilon, C, draws):
         errors = []
         for seed in range(draws):
-            model = LogisticRegression(epsilon=float(epsilon), data_norm=1.0, C=C, random_state=seed, max_iter=200)
+            model = LogisticRegression(
+                epsilon=float(epsilon), data_norm=1.0, C=C, random_state=seed, max_iter=200
+            )
             model.fit(data["X"], data["y"])
             errors.append(np.mean(model.predict(data["test_X"]) != data["test_y"]))
         return np.median(errors)

@@ -28,7 +28,12 @@ def interpreter(module: str, packages: tuple[str, ...], variable: str) -> Path |
     try:
         if not (given or python.exists()):
             subprocess.run([sys.executable, "-m", "venv", home], check=True, capture_output=True)
-        there = subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
+        there = (
+            subprocess.run(
+                [python, "-c", f"import {module}"], capture_output=True, check=False
+            ).returncode
+            == 0
+        )
         if not (there or given):
             install = [python, "-m", "pip", "install", "--quiet", *packages]
             subprocess.run(install, check=True, capture_output=True, timeout=PATIENCE)

@@ -1,6 +1,8 @@
-"""A sweep of Algorithms 2 and 3 on Adult, many alphas and draws at once, on a GPU beside the machine's cores.
+"""A sweep of Algorithms 2 and 3 on Adult, many alphas and draws at once, on a GPU beside the
+machine's cores.
 
-``python -m benchmarks.gpu [--alphas 20] [--draws 50] [--rounds 100] [--cpu-rounds 3]`` on a machine with CuPy.
+``python -m benchmarks.gpu [--alphas 20] [--draws 50] [--rounds 100] [--cpu-rounds 3]`` on a machine
+with CuPy.
 """
 
 import argparse
@@ -20,13 +22,25 @@ from dynadp.mechanisms.entropy import BatchedDraws
 NODES, C, RHO, ETA = 5, 1.0, 10**-2.5, 0.02
 
 
-def sweep(shards: Any, mechanism: Mechanism, alphas: np.ndarray, draws: int, rounds: int, device: str) -> Any:
+def sweep(
+    shards: Any, mechanism: Mechanism, alphas: np.ndarray, draws: int, rounds: int, device: str
+) -> Any:
     """All replicas in one stacked simulation; every message certified."""
     each = np.repeat(alphas, draws).tolist()
     return simulate(
-        shards, Topology.family("ring", NODES), C=C, rho=RHO, eta=ETA, rounds=rounds, replicas=len(each), mechanism=mechanism,
-        schedule=each, draws=BatchedDraws(1, device), device=device, storage="dense" if device == "cuda" else "auto",
-    )  # fmt: skip
+        shards,
+        Topology.family("ring", NODES),
+        C=C,
+        rho=RHO,
+        eta=ETA,
+        rounds=rounds,
+        replicas=len(each),
+        mechanism=mechanism,
+        schedule=each,
+        draws=BatchedDraws(1, device),
+        device=device,
+        storage="dense" if device == "cuda" else "auto",
+    )
 
 
 def timed(work: Callable[[], Any], device: str) -> tuple[float, Any]:
@@ -41,7 +55,9 @@ def timed(work: Callable[[], Any], device: str) -> tuple[float, Any]:
 
 
 def ceilings() -> dict[str, float]:
-    """What the machine does at best: a copy in bytes a second, a float64 matrix product in operations a second."""
+    """What the machine does at best: a copy in bytes a second, a float64 matrix product in
+    operations a second.
+    """
     import cupy
 
     a = cupy.random.standard_normal((6032, 105))
@@ -68,8 +84,12 @@ def ceilings() -> dict[str, float]:
     }
 
 
-def count(shards: Any, mechanism: Mechanism, alphas: np.ndarray, draws: int, rounds: int) -> dict[str, float]:
-    """Operations of matrix products, and the fewest bytes that passes over the margins move: counted while a sweep runs."""
+def count(
+    shards: Any, mechanism: Mechanism, alphas: np.ndarray, draws: int, rounds: int
+) -> dict[str, float]:
+    """Operations of matrix products, and the fewest bytes that passes over the margins move:
+    counted while a sweep runs.
+    """
     import cupy
 
     from dynadp.problem import objective
@@ -82,7 +102,9 @@ def count(shards: Any, mechanism: Mechanism, alphas: np.ndarray, draws: int, rou
             n, d = self.matrix.shape
             k = replicas(given)
             seen["operations"] += 2 * n * d * k
-            seen["bytes"] += 3 * 8 * n * k / 2  # margins written and read, slopes written and read by the product, over both
+            seen["bytes"] += (
+                3 * 8 * n * k / 2
+            )  # margins written and read, slopes written and read by the product, over both
             seen["passes"] += 1
             start, end = cupy.cuda.Event(), cupy.cuda.Event()
             start.record()
@@ -112,18 +134,37 @@ def main() -> None:
     given = parser.parse_args()
     shards = adult_shards()
     alphas = np.geomspace(0.05, 10, given.alphas)
-    out: dict[str, Any] = {"replicas": given.alphas * given.draws, "rounds": given.rounds, "ceilings": ceilings()}
+    out: dict[str, Any] = {
+        "replicas": given.alphas * given.draws,
+        "rounds": given.rounds,
+        "ceilings": ceilings(),
+    }
     for mechanism in (Primal(), Dual()):
         sweep(shards, mechanism, alphas, given.draws, 12, "cuda")  # compiles kernels
         runs = [
-            timed(lambda m=mechanism: sweep(shards, m, alphas, given.draws, given.rounds, "cuda"), "cuda") for _ in range(3)
+            timed(
+                lambda m=mechanism: sweep(shards, m, alphas, given.draws, given.rounds, "cuda"),
+                "cuda",
+            )
+            for _ in range(3)
         ]
         counted = count(shards, mechanism, alphas, given.draws, given.rounds)
         seconds = float(np.median([elapsed for elapsed, _ in runs]))
-        limit = max(counted["operations"] / out["ceilings"]["our_product"], counted["bytes"] / out["ceilings"]["copy_bytes"])
-        out[mechanism.name] = {"gpu_seconds": seconds, **counted, "limit_seconds": limit, "share_of_limit": limit / seconds}
+        limit = max(
+            counted["operations"] / out["ceilings"]["our_product"],
+            counted["bytes"] / out["ceilings"]["copy_bytes"],
+        )
+        out[mechanism.name] = {
+            "gpu_seconds": seconds,
+            **counted,
+            "limit_seconds": limit,
+            "share_of_limit": limit / seconds,
+        }
         if given.cpu_rounds:
-            seconds, _ = timed(lambda m=mechanism: sweep(shards, m, alphas, given.draws, given.cpu_rounds, "cpu"), "cpu")
+            seconds, _ = timed(
+                lambda m=mechanism: sweep(shards, m, alphas, given.draws, given.cpu_rounds, "cpu"),
+                "cpu",
+            )
             out[mechanism.name]["cpu_seconds_a_round"] = seconds / given.cpu_rounds
     print(json.dumps(out, indent=1))
 

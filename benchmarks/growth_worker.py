@@ -1,4 +1,5 @@
-"""Run by benchmarks/growth.py in a process of its own: one large network, its time and its peak memory.
+"""Run by benchmarks/growth.py in a process of its own: one large network, its time and its peak
+memory.
 
 python -m benchmarks.growth_worker NODES ROWS COLUMNS ROUNDS    prints one line of JSON
 """
@@ -17,7 +18,9 @@ from dynadp.engines.simulation import Run, simulate
 
 
 def rows(nodes: int, count: int, columns: int, seed: int = 0) -> list[Shard]:
-    """Standard normal rows scaled to norm 1, labels from one random truth: P(y = 1 | x) = sigmoid(4 truth.x sqrt(d))."""
+    """Standard normal rows scaled to norm 1, labels from one random truth: P(y = 1 | x) = sigmoid(4
+    truth.x sqrt(d)).
+    """
     rng = np.random.default_rng(seed)
     truth = rng.standard_normal(columns)
     truth *= 4 * np.sqrt(columns) / np.linalg.norm(truth)
@@ -44,19 +47,29 @@ def peak() -> float:
         status = Path("/proc/self/status").read_text().splitlines()
         return int(next(line.split()[1] for line in status if line.startswith("VmHWM"))) / 2**20
     except (OSError, StopIteration):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+            2**30 if sys.platform == "darwin" else 2**20
+        )
 
 
 def main(nodes: int, count: int, columns: int, rounds: int) -> None:
     shards, topology, ends = rows(nodes, count, columns), network(nodes), []
     before, start = peak(), time.perf_counter()
-    run: Run = simulate(shards, topology, rounds=rounds, on_round=lambda *_: ends.append(time.perf_counter()))
+    run: Run = simulate(
+        shards, topology, rounds=rounds, on_round=lambda *_: ends.append(time.perf_counter())
+    )
     facts = {
-        "nodes": nodes, "rows": count, "columns": columns, "rounds": len(run.rounds),
-        "seconds": ends[-1] - start, "first_round_seconds": ends[0] - start,
+        "nodes": nodes,
+        "rows": count,
+        "columns": columns,
+        "rounds": len(run.rounds),
+        "seconds": ends[-1] - start,
+        "first_round_seconds": ends[0] - start,
         "rest_seconds_a_round": (ends[-1] - ends[0]) / max(rounds - 1, 1),
-        "peak_GiB": peak(), "peak_GiB_before": before, "consensus_gap": float(run.consensus_gap[0]),
-    }  # fmt: skip
+        "peak_GiB": peak(),
+        "peak_GiB_before": before,
+        "consensus_gap": float(run.consensus_gap[0]),
+    }
     print(json.dumps(facts))
 
 

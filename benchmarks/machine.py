@@ -16,11 +16,19 @@ def machine(day: str) -> dict[str, Any]:
     model = platform.processor()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
+        model = next(
+            (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+            model,
+        )
     except OSError:
         pass
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    facts: dict[str, Any] = {"date": day, "cpu": model, "cores": os.cpu_count(), "memory_GiB": round(memory, 1)}
+    facts: dict[str, Any] = {
+        "date": day,
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "memory_GiB": round(memory, 1),
+    }
     facts["python"] = platform.python_version()
     for package in ("dynadp", "numpy", "scipy", "scikit-learn"):
         try:

@@ -1,4 +1,5 @@
-"""Run by benchmarks/memory.py: train on one Parquet file and print peak memory above that after imports, as JSON.
+"""Run by benchmarks/memory.py: train on one Parquet file and print peak memory above that after
+imports, as JSON.
 
 python memory_worker.py FILE ROWS
 """
@@ -21,7 +22,11 @@ from dynadp.runs.training import train
 
 def memory(field: str) -> int:
     """VmRSS (now) or VmHWM (the peak) of this process; a rusage would count the parent's peak."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith(field)
+    )
     return int(line.split()[1]) * 1024
 
 
@@ -30,7 +35,15 @@ def main(path: str, rows: int) -> None:
     plan([rows], alone, schema.dimension, epsilon=1.0, delta=1e-5)  # fills the accounting's caches
     before, start = memory("VmRSS"), time.perf_counter()
     train(schema, {"0": source(path)}, alone, epsilon=1.0, delta=1e-5, draws=SeededEntropy(0))
-    print(json.dumps({"above": memory("VmHWM") - before, "seconds": time.perf_counter() - start, "columns": schema.dimension}))
+    print(
+        json.dumps(
+            {
+                "above": memory("VmHWM") - before,
+                "seconds": time.perf_counter() - start,
+                "columns": schema.dimension,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

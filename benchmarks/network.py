@@ -1,4 +1,6 @@
-"""Five silos as processes with real links and durable ledgers: time of a round beyond its solve, memory, time to resume."""
+"""Five silos as processes with real links and durable ledgers: time of a round beyond its solve,
+memory, time to resume.
+"""
 
 import csv
 import json
@@ -27,13 +29,22 @@ WORKER = Path(__file__).with_name("network_worker.py")
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
-def make(folder: Path, d: int, *, nodes: int = NODES, rows: int = ROWS, rounds: int = ROUNDS, family: str = "ring") -> Path:
+def make(
+    folder: Path,
+    d: int,
+    *,
+    nodes: int = NODES,
+    rows: int = ROWS,
+    rounds: int = ROUNDS,
+    family: str = "ring",
+) -> Path:
     """A run file with rows of d - 1 numbers and a ledger for each node."""
     rng = np.random.default_rng(0)
     columns = [f"x{i}" for i in range(d - 1)]
     lines = [
         '[run]\nname = "bench"\n[data]\nschema = "schema.json"\ndescription = "made for measuring"',
-        f'[privacy]\nmechanism = "primal"\nalpha = 0.1\ndelta = 1e-5\n[topology]\nfamily = "{family}"',
+        f'[privacy]\nmechanism = "primal"\nalpha = 0.1\ndelta = 1e-5\n[topology]\nfamily = '
+        f'"{family}"',
         f"[training]\nrounds = {rounds}\nrho = 1e-3\neta = 0.05",
     ]
     schema = {
@@ -47,7 +58,10 @@ def make(folder: Path, d: int, *, nodes: int = NODES, rows: int = ROWS, rounds: 
         with open(folder / f"n{p}.csv", "w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow([*columns, "y"])
-            writer.writerows([*(f"{x:.4f}" for x in row), label] for row, label in zip(values, labels, strict=True))
+            writer.writerows(
+                [*(f"{x:.4f}" for x in row), label]
+                for row, label in zip(values, labels, strict=True)
+            )
         with Ledger.create(folder / f"n{p}.sqlite", f"n{p}", who="benchmark", at=now()) as ledger:
             ledger.set_cap(Cap.of(1000.0, 1e-5), who="benchmark", at=now())
         lines.append(f'[[nodes]]\nname = "n{p}"\nfile = "n{p}.csv"\nledger = "n{p}.sqlite"')
@@ -75,7 +89,10 @@ def rounds_of(found: dict[str, Any]) -> list[dict[str, float]]:
     out: list[dict[str, float]] = []
     before, spans = None, dict[str, float]()
     for point, at in found["points"]:
-        if point in ("computed", "spent", "kept", "published", "received", "noted") and before is not None:
+        if (
+            point in ("computed", "spent", "kept", "published", "received", "noted")
+            and before is not None
+        ):
             spans[point] = spans.get(point, 0.0) + at - before
         if point == "noted":
             out.append(spans)
@@ -85,7 +102,9 @@ def rounds_of(found: dict[str, Any]) -> list[dict[str, float]]:
 
 
 def resume_seconds(nodes: list[Path]) -> dict[str, float]:
-    """A node is killed and started again at once: seconds to its next message, and to links that are up."""
+    """A node is killed and started again at once: seconds to its next message, and to links that
+    are up.
+    """
     outs = [node.with_suffix(".json") for node in nodes]
     running = [start(node, out) for node, out in zip(nodes, outs, strict=True)]
     letters = nodes[0].with_suffix("") / "rounds.jsonl"
@@ -99,7 +118,11 @@ def resume_seconds(nodes: list[Path]) -> dict[str, float]:
         process.wait(timeout=600)
     found = json.loads(outs[0].read_text())
     first = dict(reversed(found["points"]))
-    return {"agreed": first["agreed"] - began, "next message": first["published"] - began, "program": found["start"] - began}
+    return {
+        "agreed": first["agreed"] - began,
+        "next message": first["published"] - began,
+        "program": found["start"] - began,
+    }
 
 
 def run() -> Report:
@@ -112,21 +135,42 @@ def run() -> Report:
         lines.append((d, *(one[name] for name in columns)))
         details[str(d)] = one | {"beyond_of_all_runs": [run["beyond"] for run in runs]}
         if d == DIMENSIONS[0]:
-            figures.append(Figure("a round beyond its solve, d = 105, 5 nodes, durable", one["beyond"], "ms", below=10))
+            figures.append(
+                Figure(
+                    "a round beyond its solve, d = 105, 5 nodes, durable",
+                    one["beyond"],
+                    "ms",
+                    below=10,
+                )
+            )
             others = ", ".join(f"{run['beyond']:.1f}" for run in runs)
         if d == DIMENSIONS[0]:
             with tempfile.TemporaryDirectory() as name:
                 file = make(Path(name), d, rounds=400)
                 again = resume_seconds(prepare(str(file), Path(name) / "net", 60.0))
                 details["resume"] = again
-    header = ("d", "round", "own solve", "spend", "beyond own solve", "all solves / 2 cores", "simulated round", "peak MiB")
+    header = (
+        "d",
+        "round",
+        "own solve",
+        "spend",
+        "beyond own solve",
+        "all solves / 2 cores",
+        "simulated round",
+        "peak MiB",
+    )
     text = (
-        f"Ring of {NODES} processes on one machine, {ROWS} rows each, primal perturbation, {ROUNDS} rounds, mutual TLS, signed "
-        f"letters, every release in a ledger (SQLite, fsync) before it is sent. Medians over rounds and nodes, milliseconds "
-        f"(d = 105: the least of {RUNS} runs, {others} beyond); 'beyond own solve' includes waiting for neighbours that share "
+        f"Ring of {NODES} processes on one machine, {ROWS} rows each, primal perturbation, "
+        f"{ROUNDS} rounds, mutual TLS, signed "
+        f"letters, every release in a ledger (SQLite, fsync) before it is sent. Medians over "
+        f"rounds and nodes, milliseconds "
+        f"(d = 105: the least of {RUNS} runs, {others} beyond); 'beyond own solve' includes "
+        f"waiting for neighbours that share "
         f"the cores.\n\n{table(header, lines)}\n\n"
-        f"Killed and started again: {again['agreed']:.2f} s until its neighbours have greeted it, {again['next message']:.2f} s"
-        f" until its next message, of which {again['program']:.2f} s pass before the program's first line."
+        f"Killed and started again: {again['agreed']:.2f} s until its neighbours have greeted it, "
+        f"{again['next message']:.2f} s"
+        f" until its next message, of which {again['program']:.2f} s pass before the program's "
+        f"first line."
     )
     return Report("network", figures, text, details)
 
@@ -139,13 +183,19 @@ def _measured(d: int) -> dict[str, Any]:
         found = together(prepare(str(file), folder / "net", 60.0))
         simulated = _simulated(file)
     parts = [spans for one in found for spans in rounds_of(one)]
-    median = {key: 1e3 * statistics.median(spans.get(key, 0.0) for spans in parts) for key in parts[0]}
+    median = {
+        key: 1e3 * statistics.median(spans.get(key, 0.0) for spans in parts) for key in parts[0]
+    }
     return {
         "round": 1e3 * statistics.median(sum(spans.values()) for spans in parts),
         "own solve": median["computed"],
         "spend": median["spent"],
-        "beyond": 1e3 * statistics.median(sum(spans.values()) - spans["computed"] for spans in parts),
-        "solves": sum(1e3 * statistics.median(spans["computed"] for spans in rounds_of(one)) for one in found) / 2,
+        "beyond": 1e3
+        * statistics.median(sum(spans.values()) - spans["computed"] for spans in parts),
+        "solves": sum(
+            1e3 * statistics.median(spans["computed"] for spans in rounds_of(one)) for one in found
+        )
+        / 2,
         "simulated": simulated,
         "peak_MiB": max(one["peak"] for one in found) / 2**20,
         "median_ms": median,
@@ -161,9 +211,15 @@ def _simulated(file: Path) -> float:
     assert planned is not None
     marks: list[float] = []
     train(
-        job.schema, job.tables, job.topology, epsilon=planned.total.epsilon, delta=planned.total.delta, chosen=planned,
-        draws=SeededEntropy(0), on_round=lambda entry, V: marks.append(time.perf_counter()),
-    )  # fmt: skip
+        job.schema,
+        job.tables,
+        job.topology,
+        epsilon=planned.total.epsilon,
+        delta=planned.total.delta,
+        chosen=planned,
+        draws=SeededEntropy(0),
+        on_round=lambda entry, V: marks.append(time.perf_counter()),
+    )
     return 1e3 * statistics.median(np.diff(marks)[5:])
 
 

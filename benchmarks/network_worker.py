@@ -1,4 +1,6 @@
-"""One node of benchmarks/network.py or soak.py: python network_worker.py NODE.toml TIMES.json [SEED]."""
+"""One node of benchmarks/network.py or soak.py: python network_worker.py NODE.toml TIMES.json
+[SEED].
+"""
 
 import json
 import logging
@@ -19,7 +21,11 @@ class Pinned(SeededEntropy):
 
 
 def main() -> None:
-    node, out, seed = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None
+    node, out, seed = (
+        sys.argv[1],
+        Path(sys.argv[2]),
+        int(sys.argv[3]) if len(sys.argv) > 3 else None,
+    )
     start = time.perf_counter()
     silo = SiloRun.load(node)
     loaded = time.perf_counter() - start

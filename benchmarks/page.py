@@ -53,14 +53,25 @@ def large_run(folder: Path) -> Path:
         writer = csv.writer(file)
         writer.writerow([*COLUMNS, "income", "site"])
         for i in range(ROWS):
-            writer.writerow([*(made.train[name][i] for name in (*COLUMNS, "income")), f"node-{made.node[i]:03d}"])
+            writer.writerow(
+                [
+                    *(made.train[name][i] for name in (*COLUMNS, "income")),
+                    f"node-{made.node[i]:03d}",
+                ]
+            )
     (folder / "schema.toml").write_text(SCHEMA)
     nodes = "".join(f'[[nodes]]\nname = "node-{p:03d}"\n' for p in range(NODES))
     (folder / "run.toml").write_text(
-        f'[run]\nname = "large"\nseed = 1\n[data]\nschema = "schema.toml"\nfile = "all.csv"\nnode_column = "site"\n{nodes}'
-        f"[privacy]\nalpha = 0.05\ndelta = 1e-5\n[training]\nrounds = {ROUNDS}\nrho = 1e-3\neta = 0.05\n"
+        f'[run]\nname = "large"\nseed = 1\n[data]\nschema = "schema.toml"\nfile = '
+        f'"all.csv"\nnode_column = "site"\n{nodes}'
+        f"[privacy]\nalpha = 0.05\ndelta = 1e-5\n[training]\nrounds = {ROUNDS}\nrho = 1e-3\neta = "
+        f"0.05\n"
     )
-    subprocess.run([DYNADP, "train", folder / "run.toml", "--out", folder / "run"], check=True, capture_output=True)
+    subprocess.run(
+        [DYNADP, "train", folder / "run.toml", "--out", folder / "run"],
+        check=True,
+        capture_output=True,
+    )
     return folder / "run"
 
 
@@ -69,7 +80,9 @@ def served(*given: str) -> Iterator[str]:
     """The address of a page; its sweep has had no time to end."""
     line = [DYNADP, "explore", *given, "--port", "0", "--no-browser"]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment) as process:
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as process:
         assert process.stdout is not None
         try:
             yield process.stdout.readline().strip()
@@ -78,11 +91,15 @@ def served(*given: str) -> Iterator[str]:
 
 
 def opened(browser: Any, address: str, chart: str) -> dict[str, float]:
-    """Milliseconds from the request to the first paint, to a drawn chart, and the longest time that the page did not answer."""
+    """Milliseconds from the request to the first paint, to a drawn chart, and the longest time that
+    the page did not answer.
+    """
     page = browser.new_page()
     page.add_init_script(
-        "window.longest = 0; new PerformanceObserver((list) => { for (const task of list.getEntries()) "
-        "window.longest = Math.max(window.longest, task.duration); }).observe({ type: 'longtask', buffered: true });"
+        "window.longest = 0; new PerformanceObserver((list) => { for (const task of "
+        "list.getEntries()) "
+        "window.longest = Math.max(window.longest, task.duration); }).observe({ type: 'longtask', "
+        "buffered: true });"
     )
     page.goto(address)
     page.locator(f"#chart-{chart} svg").wait_for(timeout=120_000)
@@ -105,7 +122,10 @@ def run() -> Report:
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         large = large_run(Path(name))
-        for what, given, chart in (("census rows", (), "totals"), ("1,000 rounds, 100 nodes", (str(large),), "disagreement")):
+        for what, given, chart in (
+            ("census rows", (), "totals"),
+            ("1,000 rounds, 100 nodes", (str(large),), "disagreement"),
+        ):
             with served(*given) as address:
                 found[what] = [opened(browser, address, chart) for _ in range(REPEATS + 1)]
         browser.close()
@@ -114,10 +134,21 @@ def run() -> Report:
         for what, times in found.items()
     }
     rows = [
-        (what, *(times[0][name] / 1000 for name in ("first paint", "chart")), *medians[what].values())
+        (
+            what,
+            *(times[0][name] / 1000 for name in ("first paint", "chart")),
+            *medians[what].values(),
+        )
         for what, times in found.items()
     ]
-    header = ("page", "first opening: paint", "chart (s)", "later: paint", "chart", "longest task (s)")
+    header = (
+        "page",
+        "first opening: paint",
+        "chart (s)",
+        "later: paint",
+        "chart",
+        "longest task (s)",
+    )
     figures = [
         figure
         for what in found

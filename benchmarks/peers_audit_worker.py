@@ -1,9 +1,10 @@
-"""Run by benchmarks/peers_audit.py with the interpreter that has diffprivlib: many fits of one data set.
+"""Run by benchmarks/peers_audit.py with the interpreter that has diffprivlib: many fits of one data
+set.
 
     python peers_audit_worker.py DATA.npz FITS.npy
 
-Writes one row for each fit: the coefficients, and the intercept where one is fitted. Needs diffprivlib and a scikit-learn that
-it supports, and nothing of dynadp.
+Writes one row for each fit: the coefficients, and the intercept where one is fitted. Needs
+diffprivlib and a scikit-learn that it supports, and nothing of dynadp.
 """
 
 import sys

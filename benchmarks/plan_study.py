@@ -1,6 +1,8 @@
-"""The planner's constants, found again on census rows: test error of each candidate over networks and totals.
+"""The planner's constants, found again on census rows: test error of each candidate over networks
+and totals.
 
-The rows are made here and have nothing to do with anybody's; their test rows may therefore be looked at freely.
+The rows are made here and have nothing to do with anybody's; their test rows may therefore be
+looked at freely.
 """
 
 from dataclasses import replace
@@ -39,21 +41,40 @@ def run() -> Report:
     """Mean test error over networks and totals, of the planner's constants and of others."""
     chosen = Constants()
     joint = {(k, m): _errors(replace(chosen, pull=k, margin=m)) for k, m in product(PULLS, MARGINS)}
-    alone = {(name, value): _errors(replace(chosen, **{name: value})) for name in CANDIDATES for value in CANDIDATES[name]}
+    alone = {
+        (name, value): _errors(replace(chosen, **{name: value}))
+        for name in CANDIDATES
+        for value in CANDIDATES[name]
+    }
     ours = joint[chosen.pull, chosen.margin]
     every = np.array([*joint.values(), *alone.values()])
     regret = 100 * (ours - every.min(axis=0))
     rows = [(f"pull {k:g}", *(100 * joint[k, m].mean() for m in MARGINS)) for k in PULLS]
-    text = "Mean test error in percent.\n\n" + table(("", *(f"margin {m:g}" for m in MARGINS)), _rounded(rows))
+    text = "Mean test error in percent.\n\n" + table(
+        ("", *(f"margin {m:g}" for m in MARGINS)), _rounded(rows)
+    )
     rows = [(name, f"{value:g}", 100 * error.mean()) for (name, value), error in alone.items()]
     text += "\n\n" + table(("constant", "value", "mean error"), _rounded(rows))
-    cells = [(f"{n} {g}", rows, e, 100 * error, r) for (n, rows, g, *_), e, error, r in _cells(ours, regret)]
-    text += "\n\n" + table(("network", "rows", "epsilon", "planner's error", "regret"), _rounded(cells))
+    cells = [
+        (f"{n} {g}", rows, e, 100 * error, r)
+        for (n, rows, g, *_), e, error, r in _cells(ours, regret)
+    ]
+    text += "\n\n" + table(
+        ("network", "rows", "epsilon", "planner's error", "regret"), _rounded(cells)
+    )
     best = min(joint, key=lambda key: joint[key].mean())
     figures = [
-        Figure("median regret against the best candidate of each cell", float(np.median(regret)), "points"),
+        Figure(
+            "median regret against the best candidate of each cell",
+            float(np.median(regret)),
+            "points",
+        ),
         Figure("largest regret", float(regret.max()), "points"),
-        Figure(f"mean error: planner's (best pair is pull {best[0]:g}, margin {best[1]:g})", 100 * float(ours.mean()), "%"),
+        Figure(
+            f"mean error: planner's (best pair is pull {best[0]:g}, margin {best[1]:g})",
+            100 * float(ours.mean()),
+            "%",
+        ),
         Figure("mean error: best pair", 100 * float(joint[best].mean()), "%"),
     ]
     details = {
@@ -64,25 +85,40 @@ def run() -> Report:
 
 
 def _cells(*columns):
-    return ((network, epsilon, *row) for (network, epsilon), *row in zip(product(NETWORKS, TOTALS), *columns, strict=True))
+    return (
+        (network, epsilon, *row)
+        for (network, epsilon), *row in zip(product(NETWORKS, TOTALS), *columns, strict=True)
+    )
 
 
 def _rounded(rows):
-    return [tuple(f"{cell:.2f}" if isinstance(cell, float) and i else cell for i, cell in enumerate(row)) for row in rows]
+    return [
+        tuple(
+            f"{cell:.2f}" if isinstance(cell, float) and i else cell for i, cell in enumerate(row)
+        )
+        for row in rows
+    ]
 
 
 @lru_cache
-def _data(nodes: int, rows: int, heterogeneity: float, unequal: bool) -> tuple[Dataset, tuple[np.ndarray, ...]]:
+def _data(
+    nodes: int, rows: int, heterogeneity: float, unequal: bool
+) -> tuple[Dataset, tuple[np.ndarray, ...]]:
     data = census(rows, seed=7, nodes=nodes, heterogeneity=heterogeneity, test_rows=20_000)
     parts = [np.flatnonzero(data.node == p) for p in range(nodes)]
     if unequal:  # from all rows of the first to a tenth of those of the last
-        parts = [part[: round(len(part) * share)] for part, share in zip(parts, np.geomspace(1, 0.1, nodes), strict=True)]
+        parts = [
+            part[: round(len(part) * share)]
+            for part, share in zip(parts, np.geomspace(1, 0.1, nodes), strict=True)
+        ]
     return data, tuple(parts)
 
 
 def _errors(constants: Constants) -> np.ndarray:
     """Median error over draws, for each network and total."""
-    return np.array([_error(constants, network, epsilon) for network, epsilon in product(NETWORKS, TOTALS)])
+    return np.array(
+        [_error(constants, network, epsilon) for network, epsilon in product(NETWORKS, TOTALS)]
+    )
 
 
 @cache
@@ -93,18 +129,37 @@ def _error(constants: Constants, network: tuple, epsilon: float) -> float:
     tables = [{name: cells[part] for name, cells in data.train.items()} for part in parts]
     counts = [len(part) for part in parts]
     chosen = plan(
-        counts, topology, schema.dimension, epsilon=epsilon, delta=DELTA, centring=constants.centring > 0, constants=constants
+        counts,
+        topology,
+        schema.dimension,
+        epsilon=epsilon,
+        delta=DELTA,
+        centring=constants.centring > 0,
+        constants=constants,
     )
     errors = []
     for seed in range(CENTRINGS):
         applied = schema.model_copy(update={"scaling": "unit"})
         if chosen.centring is not None:
-            applied = private_centre(schema, tables, topology.nodes, chosen.centring, SeededEntropy(seed)).applied(schema)
-        shards = [applied.shard(rows, name) for rows, name in zip(tables, topology.nodes, strict=True)]
+            applied = private_centre(
+                schema, tables, topology.nodes, chosen.centring, SeededEntropy(seed)
+            ).applied(schema)
+        shards = [
+            applied.shard(rows, name) for rows, name in zip(tables, topology.nodes, strict=True)
+        ]
         end = simulate(
-            shards, topology, loss=chosen.loss, C=chosen.C, rho=chosen.rho, eta=chosen.eta, rounds=chosen.rounds,
-            replicas=DRAWS, mechanism=chosen.mechanism, schedule=chosen.alpha, draws=SeededEntropy(seed),
-        )  # fmt: skip
+            shards,
+            topology,
+            loss=chosen.loss,
+            C=chosen.C,
+            rho=chosen.rho,
+            eta=chosen.eta,
+            rounds=chosen.rounds,
+            replicas=DRAWS,
+            mechanism=chosen.mechanism,
+            schedule=chosen.alpha,
+            draws=SeededEntropy(seed),
+        )
         F = end.models(chosen.output)[0]
         positive = applied.labels(data.test) > 0
         errors += np.mean((applied.rows(data.test) @ F.T > 0) != positive[:, None], axis=0).tolist()

@@ -1,4 +1,6 @@
-"""Adult over five nodes, and the pooled problem that the network solves: rows, weights and a reference optimum."""
+"""Adult over five nodes, and the pooled problem that the network solves: rows, weights and a
+reference optimum.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +19,9 @@ NODES = 5
 
 
 def adult_shards(nodes: int = NODES, *, equal: bool = False) -> list[Shard]:
-    """Adult's training rows, shuffled and spread evenly; ``equal`` leaves out the rows that do not divide by the nodes."""
+    """Adult's training rows, shuffled and spread evenly; ``equal`` leaves out the rows that do not
+    divide by the nodes.
+    """
     data = adult()
     parts = partition(len(data.train["age"]), nodes)
     least = min(map(len, parts))
@@ -26,7 +30,9 @@ def adult_shards(nodes: int = NODES, *, equal: bool = False) -> list[Shard]:
 
 @dataclass(frozen=True, eq=False)
 class Pooled:
-    """F(f) = sum_p Z_p(f) = sum_i w_i L(y_i x_i.f) + (P rho/2) ||f||^2 with w_i = C/B_p (maths.md 2), logistic loss."""
+    """F(f) = sum_p Z_p(f) = sum_i w_i L(y_i x_i.f) + (P rho/2) ||f||^2 with w_i = C/B_p (maths.md
+    2), logistic loss.
+    """
 
     X: csr_matrix
     y: Array
@@ -44,10 +50,14 @@ class Pooled:
     def value(self, f: Array) -> float:
         """F(f), summed in extended precision so that gaps of 1e-12 can be seen."""
         losses = np.logaddexp(0.0, -self.y * (self.X @ f)).astype(np.longdouble)
-        return float(losses @ self.weights.astype(np.longdouble) + 0.5 * self.ridge * np.sum(np.square(f, dtype=np.longdouble)))
+        return float(
+            losses @ self.weights.astype(np.longdouble)
+            + 0.5 * self.ridge * np.sum(np.square(f, dtype=np.longdouble))
+        )
 
     def optimum(self) -> tuple[Array, float]:
-        """argmin F by plain Newton steps on dense rows, and a bound on its relative gap: ||g||^2/(2 P rho F).
+        """argmin F by plain Newton steps on dense rows, and a bound on its relative gap: ||g||^2/(2
+        P rho F).
 
         Shares no code with what is measured.
         """
@@ -63,7 +73,11 @@ class Pooled:
             hessian[np.diag_indices_from(hessian)] += self.ridge
             step = cho_solve(cho_factor(hessian), gradient)
             t = 1.0
-            while self.value(f - t * step) > self.value(f) - 0.25 * t * float(gradient @ step) and t > 1e-3 and gap > 1e-12:
+            while (
+                self.value(f - t * step) > self.value(f) - 0.25 * t * float(gradient @ step)
+                and t > 1e-3
+                and gap > 1e-12
+            ):
                 t /= 2
             f = f - t * step
         return f, gap

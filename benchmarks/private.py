@@ -1,4 +1,6 @@
-"""What a mechanism costs in time: private rounds against plain rounds of Algorithm 1 with the same constants."""
+"""What a mechanism costs in time: private rounds against plain rounds of Algorithm 1 with the same
+constants.
+"""
 
 from benchmarks.measure import Figure, Report, compare, main, table
 from benchmarks.pooled import NODES, adult_shards
@@ -8,7 +10,10 @@ from dynadp.mechanisms.base import Dual, Primal
 from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
 
 ROUNDS = 30
-SETTINGS = {"dual": (Dual(), 1750.0, 10**-2.5), "primal": (Primal(), 146.0, 0.1)}  # the paper's (C, rho) for each
+SETTINGS = {
+    "dual": (Dual(), 1750.0, 10**-2.5),
+    "primal": (Primal(), 146.0, 0.1),
+}  # the paper's (C, rho) for each
 
 
 def run() -> Report:
@@ -31,8 +36,12 @@ def run() -> Report:
         for source in ("seeded", "system"):
             ratio = times[source].median / times["plain"].median
             rows.append((name, source, ratio))
-            figures.append(Figure(f"{name}, {source} draws, against a plain round", ratio, below=1.2))
-            details.append({"mechanism": name, "draws": source, "ratio": ratio, **times[source].describe()})
+            figures.append(
+                Figure(f"{name}, {source} draws, against a plain round", ratio, below=1.2)
+            )
+            details.append(
+                {"mechanism": name, "draws": source, "ratio": ratio, **times[source].describe()}
+            )
     text = f"{ROUNDS} rounds, one replica, C and rho as in the paper.\n\n" + table(
         ("mechanism", "draws", "time over plain"), rows
     )

@@ -1,4 +1,6 @@
-"""Five nodes as actors of a Ray cluster, with durable ledgers: time of a round beyond its solve, memory, time to recover."""
+"""Five nodes as actors of a Ray cluster, with durable ledgers: time of a round beyond its solve,
+memory, time to recover.
+"""
 
 import json
 import os
@@ -23,7 +25,9 @@ REPEATS = 5  # at the first dimension: other work on the cores only adds, so the
 
 
 class Trail:
-    """When a node passes the points of a round: kept in its actor, written once the run is closed there."""
+    """When a node passes the points of a round: kept in its actor, written once the run is closed
+    there.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.points = folder, list[tuple[str, float]]()
@@ -50,13 +54,24 @@ def trained(file: Path) -> dict[str, Any]:
             found["peak"] = max(one["peak"] for one in here) / 2**20
 
     job.run(
-        file.parent / "out", who="benchmark", created=now(), at=Trail(trails), on_start=kept.append, on_round=last,
-    )  # fmt: skip
-    parts = [spans for one in trails.glob("*.json") for spans in rounds_of(json.loads(one.read_text()))]
+        file.parent / "out",
+        who="benchmark",
+        created=now(),
+        at=Trail(trails),
+        on_start=kept.append,
+        on_round=last,
+    )
+    parts = [
+        spans for one in trails.glob("*.json") for spans in rounds_of(json.loads(one.read_text()))
+    ]
     assert len(parts) == NODES * (ROUNDS - 5)
-    found["median"] = {key: 1e3 * statistics.median(spans.get(key, 0.0) for spans in parts) for key in parts[0]}
+    found["median"] = {
+        key: 1e3 * statistics.median(spans.get(key, 0.0) for spans in parts) for key in parts[0]
+    }
     found["round"] = 1e3 * statistics.median(sum(spans.values()) for spans in parts)
-    found["beyond"] = 1e3 * statistics.median(sum(spans.values()) - spans["computed"] for spans in parts)
+    found["beyond"] = 1e3 * statistics.median(
+        sum(spans.values()) - spans["computed"] for spans in parts
+    )
     return found
 
 
@@ -106,24 +121,44 @@ def run() -> Report:
     lines, figures, details = [], [], {}
     with cluster():
         for d in DIMENSIONS:
-            found = min((repeated(d) for _ in range(REPEATS if d == DIMENSIONS[0] else 1)), key=lambda one: one["beyond"])
+            found = min(
+                (repeated(d) for _ in range(REPEATS if d == DIMENSIONS[0] else 1)),
+                key=lambda one: one["beyond"],
+            )
             median = found["median"]
             lines.append(
-                (d, found["round"], median["computed"], median["spent"], median["received"], found["beyond"], found["peak"])
+                (
+                    d,
+                    found["round"],
+                    median["computed"],
+                    median["spent"],
+                    median["received"],
+                    found["beyond"],
+                    found["peak"],
+                )
             )
             details[str(d)] = found
         figures.append(
-            Figure("a round beyond its solve, Ray, d = 105, 5 nodes, durable", details["105"]["beyond"], "ms", below=15)
+            Figure(
+                "a round beyond its solve, Ray, d = 105, 5 nodes, durable",
+                details["105"]["beyond"],
+                "ms",
+                below=15,
+            )
         )
         with tempfile.TemporaryDirectory() as name:
             details["recovery"] = again = recovery(make(Path(name), DIMENSIONS[0], rounds=1500))
     header = ("d", "round", "own solve", "spend", "wait", "beyond own solve", "peak MiB")
     text = (
-        f"Ring of {NODES} actors of a Ray cluster on one machine, {ROWS} rows each, primal perturbation, {ROUNDS} rounds, token"
-        " authentication, every release in a ledger (SQLite, fsync) before it is sent. Medians over rounds and nodes "
-        f"(d = {DIMENSIONS[0]}: the least of {REPEATS} runs), milliseconds; 'beyond own solve' includes waiting for neighbours "
+        f"Ring of {NODES} actors of a Ray cluster on one machine, {ROWS} rows each, primal "
+        f"perturbation, {ROUNDS} rounds, token"
+        " authentication, every release in a ledger (SQLite, fsync) before it is sent. Medians "
+        "over rounds and nodes "
+        f"(d = {DIMENSIONS[0]}: the least of {REPEATS} runs), milliseconds; 'beyond own solve' "
+        f"includes waiting for neighbours "
         f"that share the cores.\n\n{table(header, lines)}\n\n"
-        f"An actor's process killed: the run went on after {', '.join(f'{s:.1f}' for s in again)} s."
+        f"An actor's process killed: the run went on after {', '.join(f'{s:.1f}' for s in again)} "
+        f"s."
     )
     return Report("ray_rounds", figures, text, details)
 

@@ -1,6 +1,8 @@
-"""Ten silos, a thousand rounds, random faults: killed, frozen, all at once. In the end one model; ledgers match letters.
+"""Ten silos, a thousand rounds, random faults: killed, frozen, all at once. In the end one model;
+ledgers match letters.
 
-``make soak`` (some minutes). Noise is keyed, so that the model can be compared with that of an undisturbed run in one process.
+``make soak`` (some minutes). Noise is keyed, so that the model can be compared with that of an
+undisturbed run in one process.
 """
 
 import argparse
@@ -47,7 +49,9 @@ def soak(nodes: int, rounds: int, seed: int, limit: float) -> dict[str, int]:
                 time.sleep(rng.uniform(0.05, 0.3))
                 for node, process in running.items():
                     if process.poll() not in (None, 0):
-                        raise RuntimeError(f"{node.stem} ended with code {process.returncode}: {_tail(node)}")
+                        raise RuntimeError(
+                            f"{node.stem} ended with code {process.returncode}: {_tail(node)}"
+                        )
                 if max(_rounds(node) for node in files) >= due:
                     _disturb(running, rng, faults)
                     due += rng.randint(1, max(1, rounds // 25))
@@ -59,7 +63,9 @@ def soak(nodes: int, rounds: int, seed: int, limit: float) -> dict[str, int]:
     return faults
 
 
-def _disturb(running: dict[Path, "subprocess.Popen[bytes]"], rng: random.Random, faults: dict[str, int]) -> None:
+def _disturb(
+    running: dict[Path, "subprocess.Popen[bytes]"], rng: random.Random, faults: dict[str, int]
+) -> None:
     alive = [node for node, process in running.items() if process.poll() is None]
     what = rng.choices(list(faults), (6, 3, 1))[0] if alive else ""
     if what == "killed":
@@ -107,7 +113,11 @@ def _undisturbed(file: Path) -> np.ndarray:
     planned = job.plan()
     assert planned is not None
     total = {"epsilon": planned.total.epsilon, "delta": planned.total.delta}
-    return train(job.schema, job.tables, job.topology, **total, chosen=planned, draws=Pinned(SEED)).model().coef
+    return (
+        train(job.schema, job.tables, job.topology, **total, chosen=planned, draws=Pinned(SEED))
+        .model()
+        .coef
+    )
 
 
 def _check(files: list[Path], folder: Path, expected: np.ndarray) -> None:
@@ -125,7 +135,9 @@ def _check(files: list[Path], folder: Path, expected: np.ndarray) -> None:
         with Ledger.open(folder / f"{node.stem}.sqlite", read_only=True) as ledger:
             assert not ledger.verify(), node
             spends = [entry for entry in ledger.entries() if entry.kind == "spend"]
-        assert {entry.round for entry in spends} == {n for author, n in letters if author == node.stem}
+        assert {entry.round for entry in spends} == {
+            n for author, n in letters if author == node.stem
+        }
         for entry in spends:
             assert letters[node.stem, int(entry.round or 0)] == {entry.message}, (node, entry.round)
 
@@ -154,7 +166,8 @@ def main() -> None:
     faults = soak(given.nodes, given.rounds, given.seed, given.limit)
     told = ", ".join(f"{count} {what}" for what, count in faults.items())
     print(
-        f"{given.nodes} nodes, {given.rounds} rounds, {time.monotonic() - began:.0f} s; {told}: one model, ledgers as letters"
+        f"{given.nodes} nodes, {given.rounds} rounds, {time.monotonic() - began:.0f} s; {told}: "
+        f"one model, ledgers as letters"
     )
     print(json.dumps(faults))
 

@@ -19,12 +19,20 @@ CONTESTANTS = {
 def run() -> Report:
     """Seconds of each, over those of a bare interpreter."""
     times = compare(
-        {name: lambda line=line: subprocess.run(line, check=True, capture_output=True) for name, line in CONTESTANTS.items()}
+        {
+            name: lambda line=line: subprocess.run(line, check=True, capture_output=True)
+            for name, line in CONTESTANTS.items()
+        }
     )
     bare = times["python -c pass"].median
     rows = [(name, time.median / bare) for name, time in times.items()]
     figures = [Figure(f"{name} over a bare interpreter", ratio) for name, ratio in rows[1:3]]
-    return Report("startup", figures, table(("command", "time over a bare interpreter"), rows), {"ratios": rows})
+    return Report(
+        "startup",
+        figures,
+        table(("command", "time over a bare interpreter"), rows),
+        {"ratios": rows},
+    )
 
 
 if __name__ == "__main__":

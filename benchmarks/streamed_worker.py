@@ -1,7 +1,9 @@
-"""Run by benchmarks/streamed.py and tests/test_streamed.py: work on one streamed Parquet file and print what it took, as JSON.
+"""Run by benchmarks/streamed.py and tests/test_streamed.py: work on one streamed Parquet file and
+print what it took, as JSON.
 
-python streamed_worker.py train FILE BYTES ROUNDS    a private run with a centring round; peak memory of the whole process
-python streamed_worker.py pass FILE BYTES REPEATS    seconds to read the file, of a gradient and of Hessians, in turn
+python streamed_worker.py train FILE BYTES ROUNDS    a private run with a centring round; peak
+memory of the whole process python streamed_worker.py pass FILE BYTES REPEATS    seconds to read the
+file, of a gradient and of Hessians, in turn
 """
 
 import json
@@ -38,12 +40,18 @@ def wide_schema() -> Schema:
 
 def memory(field: str) -> int:
     """VmRSS (now) or VmHWM (the peak) of this process; a rusage would count the parent's peak."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith(field)
+    )
     return int(line.split()[1]) * 1024
 
 
 def train(path: str, limit: int, rounds: int) -> dict[str, Any]:
-    """All that a private run does with rows: count, validate, centre, and rounds; a pass is a pass over the file."""
+    """All that a private run does with rows: count, validate, centre, and rounds; a pass is a pass
+    over the file.
+    """
     alone, schema, given = Topology.family("ring", 1), wide_schema(), source(path, memory=limit)
     imported, start = memory("VmRSS"), time.perf_counter()
     rows = count(schema, given)
@@ -58,7 +66,15 @@ def train(path: str, limit: int, rounds: int) -> dict[str, Any]:
         seen.append(getattr(held, "passes", 0))
 
     simulate(
-        [held], alone, rho=1e-3, eta=1e-2, rounds=rounds, mechanism=Dual(), schedule=0.1, draws=SeededEntropy(0), on_round=note
+        [held],
+        alone,
+        rho=1e-3,
+        eta=1e-2,
+        rounds=rounds,
+        mechanism=Dual(),
+        schedule=0.1,
+        draws=SeededEntropy(0),
+        on_round=note,
     )
     return {
         "rows": rows,
@@ -75,9 +91,13 @@ def train(path: str, limit: int, rounds: int) -> dict[str, Any]:
 
 
 def passes(path: str, limit: int, repeats: int) -> dict[str, Any]:
-    """Seconds to read and decode the same columns, of a gradient, and of a Hessian from every fourth and from every row."""
+    """Seconds to read and decode the same columns, of a gradient, and of a Hessian from every
+    fourth and from every row.
+    """
     schema = wide_schema()
-    centred = schema.model_copy(update={"centre": (0.1,) * (schema.dimension - 1), "scaling": "unit"})
+    centred = schema.model_copy(
+        update={"centre": (0.1,) * (schema.dimension - 1), "scaling": "unit"}
+    )
     there = StreamedShard.of(centred, source(path, memory=limit))
     problem = StreamedProblem(there, Logistic(), SquaredL2(), 1.0, 1e-3)
     names = [*(column.name for column in schema.columns), schema.label.name]
@@ -105,8 +125,19 @@ def passes(path: str, limit: int, repeats: int) -> dict[str, Any]:
             start = time.perf_counter()
             job()
             seconds[name].append(time.perf_counter() - start)
-    return {"rows": there.rows, "block": there.blocks.size, "seconds": seconds, "peak": memory("VmHWM")}
+    return {
+        "rows": there.rows,
+        "block": there.blocks.size,
+        "seconds": seconds,
+        "peak": memory("VmHWM"),
+    }
 
 
 if __name__ == "__main__":
-    print(json.dumps({"train": train, "pass": passes}[sys.argv[1]](sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))
+    print(
+        json.dumps(
+            {"train": train, "pass": passes}[sys.argv[1]](
+                sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+            )
+        )
+    )

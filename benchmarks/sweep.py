@@ -1,4 +1,6 @@
-"""64 noisy replicas of a five-node network on Adult in one stack, against one L-BFGS-B solve a node, round and replica."""
+"""64 noisy replicas of a five-node network on Adult in one stack, against one L-BFGS-B solve a
+node, round and replica.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,12 +21,16 @@ from dynadp.problem.losses import Logistic
 
 REPLICAS, ROUNDS, ZETA = 64, 10, 0.5
 TIMED = 4  # replicas that scipy runs; its time is scaled to all 64
-ROOM = 3  # L-BFGS-B looks at the largest component: gtol is this many times gamma/sqrt(d), the loosest that misses almost none
+# L-BFGS-B looks at the largest component: gtol is this many times gamma/sqrt(d), the loosest that
+# misses almost none
+ROOM = 3
 
 
 @dataclass(frozen=True)
 class Setting:
-    """C, rho, eta (None: the default) and the ||gradient||/C that both sides must reach at every node, round and replica."""
+    """C, rho, eta (None: the default) and the ||gradient||/C that both sides must reach at every
+    node, round and replica.
+    """
 
     name: str
     C: float
@@ -41,7 +47,9 @@ SETTINGS = (
 
 
 def draws(shards: list[Shard], C: float) -> list[Array]:
-    """(C/B_p) e for every round, P x K x d: e has a Gamma(d, 1/zeta) radius and a uniform direction (maths.md 3)."""
+    """(C/B_p) e for every round, P x K x d: e has a Gamma(d, 1/zeta) radius and a uniform direction
+    (maths.md 3).
+    """
     keyed, d = SeededEntropy(0), shards[0].dimension
 
     def draw(p: int, n: int, k: int) -> Array:
@@ -49,16 +57,27 @@ def draws(shards: list[Shard], C: float) -> list[Array]:
         direction = rng.standard_normal(d)
         return C / shards[p].rows * rng.gamma(d, 1 / ZETA) * direction / np.linalg.norm(direction)
 
-    return [np.array([[draw(p, n, k) for k in range(REPLICAS)] for p in range(len(shards))]) for n in range(1, ROUNDS + 1)]
+    return [
+        np.array([[draw(p, n, k) for k in range(REPLICAS)] for p in range(len(shards))])
+        for n in range(1, ROUNDS + 1)
+    ]
 
 
-def one_by_one(rows: list, noise: list[Array], replicas: range, setting: Setting, eta: float) -> tuple[Array, list[float]]:
-    """The last messages of some replicas (P x K x d), one after the other, and ||gradient||/C at the end of every solve."""
+def one_by_one(
+    rows: list, noise: list[Array], replicas: range, setting: Setting, eta: float
+) -> tuple[Array, list[float]]:
+    """The last messages of some replicas (P x K x d), one after the other, and ||gradient||/C at
+    the end of every solve.
+    """
     ends = [one_replica(rows, [round_[:, k] for round_ in noise], setting, eta) for k in replicas]
-    return np.stack([V for V, _ in ends], axis=1), [relative for _, reached in ends for relative in reached]
+    return np.stack([V for V, _ in ends], axis=1), [
+        relative for _, reached in ends for relative in reached
+    ]
 
 
-def one_replica(rows: list, noise: list[Array], setting: Setting, eta: float) -> tuple[Array, list[float]]:
+def one_replica(
+    rows: list, noise: list[Array], setting: Setting, eta: float
+) -> tuple[Array, list[float]]:
     """Algorithm 1 with linear terms on a ring, each argmin by scipy's L-BFGS-B from the one before."""
     d, degree, reached = rows[0].shape[1], 2.0, []
     V, lam = np.zeros((len(rows), d)), np.zeros((len(rows), d))
@@ -87,14 +106,28 @@ def _objective(A: Any, weight: float, q: float, b: Array) -> Callable[[Array], t
     return objective
 
 
-def measure(setting: Setting, shards: list[Shard], topology: Topology) -> tuple[list[Figure], list[tuple], dict[str, Any]]:
+def measure(
+    setting: Setting, shards: list[Shard], topology: Topology
+) -> tuple[list[Figure], list[tuple], dict[str, Any]]:
     """Both sides on one setting, in turn."""
     eta = setting.eta or default_eta(topology, Logistic(), setting.C, setting.rho)
     noise = draws(shards, setting.C)
-    problem = {"C": setting.C, "rho": setting.rho, "eta": eta, "gamma": setting.relative * setting.C}
+    problem = {
+        "C": setting.C,
+        "rho": setting.rho,
+        "eta": eta,
+        "gamma": setting.relative * setting.C,
+    }
 
     def stacked() -> Run:
-        return simulate(shards, topology, **problem, rounds=ROUNDS, replicas=REPLICAS, linear=lambda n: noise[n - 1])
+        return simulate(
+            shards,
+            topology,
+            **problem,
+            rounds=ROUNDS,
+            replicas=REPLICAS,
+            linear=lambda n: noise[n - 1],
+        )
 
     rows = {"CSR": [s.signed for s in shards], "dense": [s.signed.toarray() for s in shards]}
     contestants: dict[str, Callable] = {"dynadp": stacked}
@@ -110,9 +143,25 @@ def measure(setting: Setting, shards: list[Shard], topology: Topology) -> tuple[
         apart = np.linalg.norm(V - ours.V[:, :TIMED], axis=-1) / np.linalg.norm(V, axis=-1)
         ratio = times[storage].median * REPLICAS / TIMED / times["dynadp"].median
         missed = sum(relative > setting.relative for relative in reached)
-        figures.append(Figure(f"faster than L-BFGS-B on {storage} rows, {setting.name}", ratio, at_least=15))
-        lines.append((setting.name, storage, ratio, max(reached), f"{missed} of {len(reached)}", float(apart.max())))
-        summary = {"ratio": ratio, "worst_gradient": max(reached), "missed": missed, "solves": len(reached)}
+        figures.append(
+            Figure(f"faster than L-BFGS-B on {storage} rows, {setting.name}", ratio, at_least=15)
+        )
+        lines.append(
+            (
+                setting.name,
+                storage,
+                ratio,
+                max(reached),
+                f"{missed} of {len(reached)}",
+                float(apart.max()),
+            )
+        )
+        summary = {
+            "ratio": ratio,
+            "worst_gradient": max(reached),
+            "missed": missed,
+            "solves": len(reached),
+        }
         details[storage] = times[storage].describe() | summary | {"difference": float(apart.max())}
     return figures, lines, {setting.name: details}
 
@@ -124,10 +173,19 @@ def run() -> Report:
     for setting in SETTINGS:
         some, rows, found = measure(setting, shards, topology)
         figures, lines, details = figures + some, lines + rows, details | found
-    header = ("setting", "scipy's rows", "its time over dynadp's", "its worst gradient", "missed", "vectors apart by")
+    header = (
+        "setting",
+        "scipy's rows",
+        "its time over dynadp's",
+        "its worst gradient",
+        "missed",
+        "vectors apart by",
+    )
     text = (
-        f"Adult, {NODES} nodes on a ring, {ROUNDS} rounds, {REPLICAS} replicas with noise of their own, drawn beforehand.\n"
-        f"scipy is timed on {TIMED} replicas and scaled to {REPLICAS}; dynadp certifies every solve. Gradients are over C.\n\n"
+        f"Adult, {NODES} nodes on a ring, {ROUNDS} rounds, {REPLICAS} replicas with noise of "
+        f"their own, drawn beforehand.\n"
+        f"scipy is timed on {TIMED} replicas and scaled to {REPLICAS}; dynadp certifies every "
+        f"solve. Gradients are over C.\n\n"
     )
     return Report("sweep", figures, text + table(header, lines), details)
 

@@ -1,6 +1,8 @@
-"""What nodes of unequal sizes cost in accuracy: python -m benchmarks.unequal (on Adult where its files are, else census rows).
+"""What nodes of unequal sizes cost in accuracy: python -m benchmarks.unequal (on Adult where its
+files are, else census rows).
 
-Planned runs without a centring round, epsilon = 1 and 0.3 at delta = 1e-5, 40 draws of the noise; mean test error in percent.
+Planned runs without a centring round, epsilon = 1 and 0.3 at delta = 1e-5, 40 draws of the noise;
+mean test error in percent.
 """
 
 from collections.abc import Sequence
@@ -22,11 +24,29 @@ def error(data: Dataset, sizes: Sequence[int], epsilon: float, weights: Weights)
     ring = Topology.family("ring", len(sizes))
     parts = np.split(np.random.default_rng(0).permutation(sum(sizes)), np.cumsum(sizes)[:-1])
     shards = data.shards(parts, names=ring.nodes)
-    p = plan(list(sizes), ring, data.schema.dimension, epsilon=epsilon, delta=1e-5, centring=False, weights=weights)
+    p = plan(
+        list(sizes),
+        ring,
+        data.schema.dimension,
+        epsilon=epsilon,
+        delta=1e-5,
+        centring=False,
+        weights=weights,
+    )
     run = simulate(
-        shards, ring, loss=p.loss, C=p.C, weights=p.weights, rho=p.rho, eta=p.eta, rounds=p.rounds, mechanism=p.mechanism,
-        schedule=p.schedule(ring.nodes), draws=BatchedDraws(1), replicas=DRAWS,
-    )  # fmt: skip
+        shards,
+        ring,
+        loss=p.loss,
+        C=p.C,
+        weights=p.weights,
+        rho=p.rho,
+        eta=p.eta,
+        rounds=p.rounds,
+        mechanism=p.mechanism,
+        schedule=p.schedule(ring.nodes),
+        draws=BatchedDraws(1),
+        replicas=DRAWS,
+    )
     X, y = data.schema.rows(data.test), data.schema.labels(data.test)
     return 100 * float(np.mean(np.where(X @ run.models()[0].T > 0, 1, -1) != y[:, None]))
 

@@ -1,4 +1,6 @@
-"""The site: ``make docs`` builds it from these pages, files at the root and docstrings, without a network."""
+"""The site: ``make docs`` builds it from these pages, files at the root and docstrings, without a
+network.
+"""
 
 import inspect
 import os
@@ -13,7 +15,12 @@ from dynadp.cli import main
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-AT_ROOT = {"README": "index", "CHANGELOG": "changelog", "CONTRIBUTING": "contributing", "SECURITY": "security"}
+AT_ROOT = {
+    "README": "index",
+    "CHANGELOG": "changelog",
+    "CONTRIBUTING": "contributing",
+    "SECURITY": "security",
+}
 
 project = "dynadp"
 release = metadata.version("dynadp")
@@ -30,7 +37,10 @@ extensions = [
 exclude_patterns = ["_build"]
 nitpicky = True
 nitpick_ignore_regex = [
-    ("py:(class|data|obj)", r"(?!dynadp\.)\w+\..*"),  # types of other packages: nothing is fetched, so nothing can be linked
+    (
+        "py:(class|data|obj)",
+        r"(?!dynadp\.)\w+\..*",
+    ),  # types of other packages: nothing is fetched, so nothing can be linked
     ("py:class", r"dynadp\.(audit\.verdict\.Data|fields\.Model|objective\.T)"),  # type variables
 ]
 
@@ -57,7 +67,8 @@ html_js_files = ["site.js"]
 def site_links(text: str, folder: Path) -> str:
     """Links as a code host follows them, in a file in ``folder``, as links of the site.
 
-    A file at the root that is a page here becomes that page, a folder becomes text, any other file a download.
+    A file at the root that is a page here becomes that page, a folder becomes text, any other file
+    a download.
     """
 
     def link(found: re.Match[str]) -> str:
@@ -74,15 +85,21 @@ def site_links(text: str, folder: Path) -> str:
         return f"{words}({os.path.relpath(path, DOCS)}{anchor or ''})"
 
     parts = re.split(r"(^ *```.*?^ *```$)", text, flags=re.DOTALL | re.MULTILINE)
-    parts[::2] = [re.sub(r"(\[[^][]*\])\(([^)#\s]*)(#[^)\s]*)?\)", link, part) for part in parts[::2]]
+    parts[::2] = [
+        re.sub(r"(\[[^][]*\])\(([^)#\s]*)(#[^)\s]*)?\)", link, part) for part in parts[::2]
+    ]
     return "".join(parts)
 
 
 def write_generated(app):
-    """A page for every module, a table of them, and one of environment variables, in ``docs/generated``."""
+    """A page for every module, a table of them, and one of environment variables, in
+    ``docs/generated``.
+    """
     (folder := DOCS / "generated").mkdir(exist_ok=True)
     found = pkgutil.walk_packages(dynadp.__path__, "dynadp.")
-    names = sorted(module.name for module in found if not re.search(r"\.cli\b|__main__", module.name))
+    names = sorted(
+        module.name for module in found if not re.search(r"\.cli\b|__main__", module.name)
+    )
     pages = {f"{name}.md": f"# {name}\n\n{module_page(name)}" for name in names}
     pages |= {"modules.txt": table(names), "variables.txt": variables(main)}
     for old in folder.iterdir():
@@ -100,7 +117,10 @@ def variables(commands):
         for option in command.params:
             if option.envvar:
                 found.setdefault((option.envvar, option.opts[0]), []).append(f"`{command.name}`")
-    rows = [f"| `{variable}` | `{option}` of {', '.join(names)} |\n" for (variable, option), names in sorted(found.items())]
+    rows = [
+        f"| `{variable}` | `{option}` of {', '.join(names)} |\n"
+        for (variable, option), names in sorted(found.items())
+    ]
     return "| variable | instead of |\n|---|---|\n" + "".join(rows)
 
 
@@ -131,23 +151,33 @@ def find_home(app, env, node, content):
     for module in (place, node.get("py:module"), node["refdoc"].removeprefix("generated/")):
         there = home(getattr(sys.modules.get(module), name, None))
         if there and there != node["reftarget"]:
-            return env.get_domain("py").resolve_xref(env, node["refdoc"], app.builder, "obj", there, node, content)
+            return env.get_domain("py").resolve_xref(
+                env, node["refdoc"], app.builder, "obj", there, node, content
+            )
     return None
 
 
 def shorter_signatures(app, what, name, thing, options, signature, returns):
     """Arrays by the name that people use; sections of files by the names of their fields."""
     if what == "class" and hasattr(thing, "model_fields"):
-        fields = [field.replace(annotation=field.empty) for field in inspect.signature(thing).parameters.values()]
+        fields = [
+            field.replace(annotation=field.empty)
+            for field in inspect.signature(thing).parameters.values()
+        ]
         return str(inspect.Signature(fields)), None
     array = r"~numpy\.ndarray\[tuple\[[^][]*\], ~numpy\.dtype\[[^][]*\]\]"
-    texts = (text and re.sub(array, "~numpy.ndarray", re.sub(r"= <[^<>]*>", "= ...", text)) for text in (signature, returns))
+    texts = (
+        text and re.sub(array, "~numpy.ndarray", re.sub(r"= <[^<>]*>", "= ...", text))
+        for text in (signature, returns)
+    )
     return tuple(texts)
 
 
 def skip_others(app, what, name, thing, skip, options):
     """What other packages bring in."""
-    others = (getattr(thing, "__module__", None) or "").startswith("sklearn") or inspect.isbuiltin(thing)
+    others = (getattr(thing, "__module__", None) or "").startswith("sklearn") or inspect.isbuiltin(
+        thing
+    )
     return True if others or name == "model_config" else None
 
 
@@ -157,5 +187,9 @@ def setup(app):
     app.connect("autodoc-skip-member", skip_others)
     app.connect("missing-reference", find_home)
     app.connect("builder-inited", write_generated)
-    app.connect("source-read", lambda app, name, text: text.__setitem__(0, site_links(text[0], DOCS)))
-    app.connect("include-read", lambda app, path, name, text: text.__setitem__(0, site_links(text[0], ROOT)))
+    app.connect(
+        "source-read", lambda app, name, text: text.__setitem__(0, site_links(text[0], DOCS))
+    )
+    app.connect(
+        "include-read", lambda app, path, name, text: text.__setitem__(0, site_links(text[0], ROOT))
+    )

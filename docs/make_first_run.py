@@ -1,6 +1,7 @@
 """Make docs/first-run.md by typing its commands: python docs/make_first_run.py
 
-What stands in the page is what the commands printed, in a folder of their own, with the rows that the first of them makes.
+What stands in the page is what the commands printed, in a folder of their own, with the rows that
+the first of them makes.
 """
 
 import os
@@ -88,8 +89,20 @@ write("new.csv", data.test, slice(None))  # published rows, to try the model on
 
 def typed(command: str, folder: Path) -> str:
     """What a command prints, and its exit code where it is not 0."""
-    where = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "120", "NO_COLOR": "1"}
-    done = subprocess.run(command, shell=True, cwd=folder, env=os.environ | where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
+    where = {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "COLUMNS": "120",
+        "NO_COLOR": "1",
+    }
+    done = subprocess.run(
+        command,
+        shell=True,
+        cwd=folder,
+        env=os.environ | where,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     return done.stdout + (f"[exit code {done.returncode}]\n" if done.returncode else "")
 
 
@@ -100,7 +113,10 @@ def page(folder: Path) -> str:
     for line in TEXT.splitlines():
         out.append(line)
         if line.startswith("$ ") and not line.startswith("$ pip"):
-            out += [shown.rstrip() for shown in typed(line[2:].partition("   #")[0], folder).splitlines()]
+            out += [
+                shown.rstrip()
+                for shown in typed(line[2:].partition("   #")[0], folder).splitlines()
+            ]
         if line == "$ python clinics.py":
             out[-1:] = ["$ cat clinics.py", *CLINICS.splitlines(), line]
     return re.sub(r"[ \t]+\n", "\n", "\n".join(out) + "\n")

@@ -1,4 +1,6 @@
-"""Three hospitals with Parquet files and ledgers: messages are entered before they are sent, and a second run is refused."""
+"""Three hospitals with Parquet files and ledgers: messages are entered before they are sent, and a
+second run is refused.
+"""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +20,10 @@ with TemporaryDirectory() as place:
     files, ledgers = {}, {}
     for i, name in enumerate(HOSPITALS):
         files[name] = Path(place, f"{name}.parquet")
-        pq.write_table(pa.table({column: cells[data.node == i] for column, cells in data.train.items()}), files[name])
+        pq.write_table(
+            pa.table({column: cells[data.node == i] for column, cells in data.train.items()}),
+            files[name],
+        )
         ledgers[name] = Ledger.create(Path(place, f"{name}.sqlite"), name, who="example", at=now())
         ledgers[name].set_cap(Cap.of(1.0, 1e-5), who="example", at=now())
 
@@ -33,5 +38,8 @@ with TemporaryDirectory() as place:
     except BudgetRefused as refusal:
         print(f"second: refused before anything was computed from rows ({refusal})")
     for ledger in ledgers.values():
-        print(f"{ledger.node}: {len(ledger.rounds('first'))} messages entered, head {ledger.head[:16]}...")
+        print(
+            f"{ledger.node}: {len(ledger.rounds('first'))} messages entered, head "
+            f"{ledger.head[:16]}..."
+        )
         ledger.close()

@@ -1,4 +1,6 @@
-"""A loss of one's own: its constants are declared, and refused where a grid of margins refutes them."""
+"""A loss of one's own: its constants are declared, and refused where a grid of margins refutes
+them.
+"""
 
 import numpy as np
 
@@ -10,7 +12,9 @@ from dynadp.problem.losses import Loss
 
 
 class SquareRoot(Loss):
-    """L(z) = sqrt(1 + (1 - z)^2) - (z - 1): |L'| <= 2, so it is halved; L'' = (1 + (1 - z)^2)^(-3/2) <= 1, halved too."""
+    """L(z) = sqrt(1 + (1 - z)^2) - (z - 1): |L'| <= 2, so it is halved; L'' = (1 + (1 -
+    z)^2)^(-3/2) <= 1, halved too.
+    """
 
     name = "square_root"
     c1 = 0.5
@@ -35,10 +39,20 @@ class Boastful(SquareRoot):
 
 
 data, ring = census(rows=5_000, nodes=5), Topology.family("ring", 5)
-common = {"rho": 1e-4, "eta": 5e-3, "rounds": 20, "mechanism": Primal(), "schedule": 1.0, "draws": SeededEntropy(1)}
+common = {
+    "rho": 1e-4,
+    "eta": 5e-3,
+    "rounds": 20,
+    "mechanism": Primal(),
+    "schedule": 1.0,
+    "draws": SeededEntropy(1),
+}
 end = simulate(data.shards(), ring, loss=SquareRoot(), **common)
 score = data.schema.rows(data.test) @ end.models("network")[0, 0]
-print(f"{np.mean((score > 0) == (data.schema.labels(data.test) > 0)):.1%} right (seeded: a SIMULATION)")
+print(
+    f"{np.mean((score > 0) == (data.schema.labels(data.test) > 0)):.1%} right (seeded: a "
+    f"SIMULATION)"
+)
 try:
     simulate(data.shards(), ring, loss=Boastful(), **common)
 except LossError as refusal:

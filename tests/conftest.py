@@ -13,13 +13,21 @@ pytest.register_assert_rewrite("networks")  # its assertions explain themselves 
 
 # Contract classes are inherited, so that one property runs for several classes: that is meant.
 settings.register_profile(
-    "tests", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.differing_executors]
+    "tests",
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.differing_executors],
 )
-settings.register_profile("fuzz", settings.get_profile("tests"), derandomize=False, max_examples=5_000)
+settings.register_profile(
+    "fuzz", settings.get_profile("tests"), derandomize=False, max_examples=5_000
+)
 settings.load_profile("tests")
 
 _ALLOWED = {
-    line.strip() for line in (Path(__file__).parent / "allowed_skips.txt").read_text().splitlines() if not line.startswith("#")
+    line.strip()
+    for line in (Path(__file__).parent / "allowed_skips.txt").read_text().splitlines()
+    if not line.startswith("#")
 }
 _unknown_skips = []
 

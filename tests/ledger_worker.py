@@ -1,4 +1,5 @@
-"""What tests/test_ledger.py does to a ledger in other processes: ``python ledger_worker.py NAME ARGUMENT...``, answer in JSON.
+"""What tests/test_ledger.py does to a ledger in other processes: ``python ledger_worker.py NAME
+ARGUMENT...``, answer in JSON.
 
 Children are forks, so that a hundred of them cost no more than a hundred spends.
 """
@@ -52,7 +53,9 @@ def fork(action):
 
 
 def kill(template, folder, name, where, step=1):
-    """SIGKILL an action at its k-th SQL statement or system call, for every k or some: which, and whether it had returned."""
+    """SIGKILL an action at its k-th SQL statement or system call, for every k or some: which, and
+    whether it had returned.
+    """
     out = []
     while not out or out[-1]["killed"]:
         k = len(out) * int(step)
@@ -70,7 +73,9 @@ def kill(template, folder, name, where, step=1):
             if os.WIFSTOPPED(status):
                 os.kill(pid, signal.SIGKILL)
                 _, status = os.waitpid(pid, 0)
-        out.append({"k": k, "killed": os.WIFSIGNALED(status), "returned": pipe.read() == '"returned"'})
+        out.append(
+            {"k": k, "killed": os.WIFSIGNALED(status), "returned": pipe.read() == '"returned"'}
+        )
         pipe.close()
     return out
 
@@ -175,7 +180,12 @@ def unwritable(path):
     for read_only in (True, False):
         with Ledger.open(path, read_only=read_only) as ledger:
             out.append(
-                [attempt(ledger, 0, message(0)), ledger.rounds("a"), ledger.message("a", 7) == message(7), ledger.verify()]
+                [
+                    attempt(ledger, 0, message(0)),
+                    ledger.rounds("a"),
+                    ledger.message("a", 7) == message(7),
+                    ledger.verify(),
+                ]
             )
     return out
 

@@ -1,4 +1,6 @@
-"""Networks of real processes on this machine, for tests: made like ``dynadp launch`` makes them, started one by one."""
+"""Networks of real processes on this machine, for tests: made like ``dynadp launch`` makes them,
+started one by one.
+"""
 
 import contextlib
 import csv
@@ -39,7 +41,10 @@ WORKER = Path(__file__).with_name("silo_worker.py")
 DYNADP = Path(sys.executable).with_name("dynadp")
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 NAMES = ("north", "south", "west", "east", "centre")
-SEED, LONG = 7, 120  # of pinned draws; seconds after which something that should have happened has not
+SEED, LONG = (
+    7,
+    120,
+)  # of pinned draws; seconds after which something that should have happened has not
 ALPHA = {"mechanism": "dual", "alpha": 0.5, "delta": 1e-5}
 TRAINING = {"rounds": 6, "rho": 1e-3, "eta": 0.05}
 EPSILON = {"mechanism": "dual", "epsilon": 4.0, "delta": 1e-5}
@@ -181,7 +186,12 @@ class Network:
             write_csv(home / f"{name}.csv", table(i, own) if table else own)
         privacy = privacy or ALPHA
         sections = [
-            {"name": name, "file": f"{name}.csv", **({"ledger": f"{name}.sqlite"} if seed is None else {})} for name in names
+            {
+                "name": name,
+                "file": f"{name}.csv",
+                **({"ledger": f"{name}.sqlite"} if seed is None else {}),
+            }
+            for name in names
         ]
         said = {
             "run": {"name": "trial", "output": output, **({} if seed is None else {"seed": seed})},
@@ -195,7 +205,17 @@ class Network:
         if seed is None:
             for name in names:
                 limit = cap or 10 * privacy.get("epsilon", 10.0)
-                done = dynadp("ledger", "cap", home / f"{name}.sqlite", "--node", name, "--epsilon", limit, "--delta", 1e-5)
+                done = dynadp(
+                    "ledger",
+                    "cap",
+                    home / f"{name}.sqlite",
+                    "--node",
+                    name,
+                    "--epsilon",
+                    limit,
+                    "--delta",
+                    1e-5,
+                )
                 assert done.exit_code == 0, done.output
         prepare(str(home / "train.toml"), home / "net", patience)
         made = cls(home, nursery)
@@ -203,7 +223,9 @@ class Network:
         return made
 
     def _move(self, hosts, relay):
-        """Give nodes their addresses: ports that stay free, other hosts, or a relay in place of endpoints."""
+        """Give nodes their addresses: ports that stay free, other hosts, or a relay in place of
+        endpoints.
+        """
         for section, port in zip(self.run["nodes"], ports(len(self.names)), strict=True):
             name = section["name"]
             if relay is not None:
@@ -214,7 +236,9 @@ class Network:
                 folder = self.identity(name)
                 shutil.rmtree(folder)
                 (self.out / "authority" / "issued" / f"{name}.pem").unlink()
-                made = pki.make_node(self.out / "authority", name, [hosts[name]], folder, datetime.now(UTC), 30)
+                made = pki.make_node(
+                    self.out / "authority", name, [hosts[name]], folder, datetime.now(UTC), 30
+                )
                 section["key"] = made.public
         if relay is not None:
             self.run["network"] = {"relay": relay}
@@ -224,7 +248,9 @@ class Network:
         (path or self.out / "run.toml").write_text(tomli_w.dumps(self.run))
 
     def copy(self, home):
-        """The same network with the same keys and ports, in another place; its ledgers are as they are now."""
+        """The same network with the same keys and ports, in another place; its ledgers are as they
+        are now.
+        """
         shutil.copytree(self.home, home)
         for file in [*(home / "net").glob("*.toml"), home / "train.toml"]:
             file.write_text(file.read_text().replace(str(self.home), str(home)))
@@ -251,7 +277,9 @@ class Network:
 
     def start(self, name, *options, pinned=SEED, netns=None):
         seed = [] if pinned is None or "seed" in self.run["run"] else ["--pinned", pinned]
-        return self.nursery.start(self.file(name), *seed, *options, out=self.out / f"{name}.out", netns=netns)
+        return self.nursery.start(
+            self.file(name), *seed, *options, out=self.out / f"{name}.out", netns=netns
+        )
 
     def start_all(self, *options, **given):
         return {name: self.start(name, *options, **given) for name in self.names}
@@ -268,7 +296,9 @@ class Network:
     def said(self, name):
         """The last that a node said, for a test that fails."""
         files = (self.out / f"{name}.out", self.folder(name) / "node.log")
-        return "\n".join(file.read_text(errors="replace")[-1500:] for file in files if file.exists())
+        return "\n".join(
+            file.read_text(errors="replace")[-1500:] for file in files if file.exists()
+        )
 
     def log(self, name):
         file = self.folder(name) / "node.log"
@@ -276,7 +306,11 @@ class Network:
 
     def status(self, name):
         file = self.folder(name) / "status.json"
-        return json.loads(file.read_text()) if file.exists() else {"round": -1, "state": "", "rejected": {}, "neighbours": {}}
+        return (
+            json.loads(file.read_text())
+            if file.exists()
+            else {"round": -1, "state": "", "rejected": {}, "neighbours": {}}
+        )
 
     def vector(self, name):
         model = load_model(self.folder(name))
@@ -290,7 +324,9 @@ class Network:
         """The same models, and the same bytes spent, as if nothing had happened."""
         assert self.models() == self.calm.models()
         self.sound()
-        assert [self.spends(name) for name in self.names] == [self.calm.spends(name) for name in self.names]
+        assert [self.spends(name) for name in self.names] == [
+            self.calm.spends(name) for name in self.names
+        ]
 
     def model(self, name):
         return (self.folder(name) / "model.json").read_bytes()
@@ -307,7 +343,9 @@ class Network:
         found = {}
         for file in sorted(self.folder(name).glob("letters-*.sqlite")):
             with sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True) as connection:
-                for author, kind, n, content in connection.execute("SELECT author, kind, round, content FROM letter"):
+                for author, kind, n, content in connection.execute(
+                    "SELECT author, kind, round, content FROM letter"
+                ):
                     found[author, kind, n] = verify(content, keys).body
             connection.close()
         return found
@@ -332,7 +370,11 @@ class Network:
             assert sorted(spent) == planned
             near = self.silo(name).part.neighbours
             for other in self.names:
-                sent = {n: body for (author, kind, n), body in heard[other].items() if (author, kind) == (name, "message")}
+                sent = {
+                    n: body
+                    for (author, kind, n), body in heard[other].items()
+                    if (author, kind) == (name, "message")
+                }
                 if other == name or other in near:
                     assert sent == spent, (name, other)
                 else:
@@ -384,10 +426,14 @@ def write_csv(path, table):
 
 @contextlib.contextmanager
 def session(site, prefix, **tls):
-    """A Zenoh session that obeys no access control of its own; other TLS settings where they are given."""
+    """A Zenoh session that obeys no access control of its own; other TLS settings where they are
+    given.
+    """
     config = {**settings(site, prefix), "access_control": {"enabled": False}}
     link = config["transport"]["link"]["tls"]
     link.update(tls)
-    config["transport"]["link"]["tls"] = {name: value for name, value in link.items() if value is not None}
+    config["transport"]["link"]["tls"] = {
+        name: value for name, value in link.items() if value is not None
+    }
     with zenoh.open(zenoh.Config.from_json5(json.dumps(config))) as opened_session:
         yield opened_session

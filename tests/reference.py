@@ -28,9 +28,13 @@ def losses(name, **parameters):
     assert name == "huber_hinge"
     return (
         lambda z: np.piecewise(
-            z, [m - z > h, np.abs(m - z) <= h], [lambda t: m - t, lambda t: (m + h - t) ** 2 / (4 * h), 0.0]
+            z,
+            [m - z > h, np.abs(m - z) <= h],
+            [lambda t: m - t, lambda t: (m + h - t) ** 2 / (4 * h), 0.0],
         ),
-        lambda z: np.piecewise(z, [m - z > h, np.abs(m - z) <= h], [-1.0, lambda t: -(m + h - t) / (2 * h), 0.0]),
+        lambda z: np.piecewise(
+            z, [m - z > h, np.abs(m - z) <= h], [-1.0, lambda t: -(m + h - t) / (2 * h), 0.0]
+        ),
         lambda z: np.where(np.abs(m - z) <= h, 1 / (2 * h), 0.0),
     )
 
@@ -53,13 +57,16 @@ def dense_rows(shard):
 
 
 def centralised_optimum(shards, loss, regularizer, C, rho, weights="rows"):
-    """argmin_f sum_p [ w_p sum_i L(y_i f.x_i) + rho R(f) ], with the distance to it proven below 1e-8.
+    """argmin_f sum_p [ w_p sum_i L(y_i f.x_i) + rho R(f) ], with the distance to it proven below
+    1e-8.
 
     w_p is C over the mean number of rows, or, with weights = "equal", C over the node's own.
     """
     A = np.concatenate([dense_rows(s) for s in shards])
     mean = len(A) / len(shards)
-    weight = np.concatenate([np.full(s.rows, C / (mean if weights == "rows" else s.rows)) for s in shards])
+    weight = np.concatenate(
+        [np.full(s.rows, C / (mean if weights == "rows" else s.rows)) for s in shards]
+    )
     L, dL, ddL = losses(**{k: v for k, v in loss.describe().items() if k != "c1"})
     R, dR, ddR = regularizers(**regularizer.describe())
     P = len(shards)
@@ -73,7 +80,13 @@ def centralised_optimum(shards, loss, regularizer, C, rho, weights="rows"):
     def hessian(f):
         return (A.T * (weight * ddL(A @ f))) @ A + P * rho * np.diag(ddR(f))
 
-    f = minimize(value, np.zeros(A.shape[1]), jac=gradient, method="L-BFGS-B", options={"gtol": 1e-10, "maxiter": 5000}).x
+    f = minimize(
+        value,
+        np.zeros(A.shape[1]),
+        jac=gradient,
+        method="L-BFGS-B",
+        options={"gtol": 1e-10, "maxiter": 5000},
+    ).x
     for _ in range(50):  # Newton from there
         step = np.linalg.solve(hessian(f), gradient(f))
         f = f - step

@@ -1,14 +1,16 @@
-"""A silo's process as tests start it: ``dynadp node`` with pinned draws, and a plug that is pulled at a point of a round.
+"""A silo's process as tests start it: ``dynadp node`` with pinned draws, and a plug that is pulled
+at a point of a round.
 
-``python silo_worker.py NODE.toml [--pinned SEED] [--kill POINT:K] [--delay POINT:SECONDS] [--halt POINT:K] [--trail FILE]``
+``python silo_worker.py NODE.toml [--pinned SEED] [--kill POINT:K] [--delay POINT:SECONDS] [--halt
+POINT:K] [--trail FILE]``
 
-``--kill`` ends the process with SIGKILL at the K-th passing of a point, ``--halt`` stays there for ever, ``--delay`` sleeps at
-every passing, ``--trail`` writes down every passing. ``--unlocked`` sends letters over bare TCP, so that a test can see what
-it looks for on the wire.
+``--kill`` ends the process with SIGKILL at the K-th passing of a point, ``--halt`` stays there for
+ever, ``--delay`` sleeps at every passing, ``--trail`` writes down every passing. ``--unlocked``
+sends letters over bare TCP, so that a test can see what it looks for on the wire.
 
-``python silo_worker.py --nursery`` has everything imported and forks a process for each line of JSON on standard input, so that
-a hundred starts cost little; it tells pids and exit codes on standard output, and ends its children when its input ends.
-"""
+``python silo_worker.py --nursery`` has everything imported and forks a process for each line of
+JSON on standard input, so that a hundred starts cost little; it tells pids and exit codes on
+standard output, and ends its children when its input ends."""
 
 import argparse
 import ctypes
@@ -32,7 +34,9 @@ NEW_NETWORK = 0x40000000  # CLONE_NEWNET of setns(2)
 
 
 class Pinned(SeededEntropy):
-    """Draws that can be had again, for ledgers that refuse seeded ones: a private run that a test can repeat."""
+    """Draws that can be had again, for ledgers that refuse seeded ones: a private run that a test
+    can repeat.
+    """
 
     seeded = False
 
@@ -41,8 +45,14 @@ class Plug:
     """What happens at the points of a round."""
 
     def __init__(self, kill, halt, delay, trail):
-        self.kill, self.halt, self.delay = pair(kill, int), pair(halt, int), dict(pair(one, float) for one in delay)
-        self.trail = None if trail is None else os.open(trail, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self.kill, self.halt, self.delay = (
+            pair(kill, int),
+            pair(halt, int),
+            dict(pair(one, float) for one in delay),
+        )
+        self.trail = (
+            None if trail is None else os.open(trail, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        )
         self.passed = Counter()
 
     def __call__(self, point):
@@ -64,7 +74,9 @@ def pair(text, kind):
 
 
 def unlocked(settings):
-    """Zenoh's configuration with TCP in place of TLS, and without the access control that goes by certificates."""
+    """Zenoh's configuration with TCP in place of TLS, and without the access control that goes by
+    certificates.
+    """
 
     def changed(site, prefix):
         config = json.loads(json.dumps(settings(site, prefix)).replace("tls/", "tcp/"))
@@ -85,7 +97,9 @@ def node(arguments):
     parser.add_argument("--unlocked", action="store_true")
     given = parser.parse_args(arguments)
     draws = None if given.pinned is None else Pinned(given.pinned)
-    SiloRun.run = partialmethod(SiloRun.run, draws=draws, at=Plug(given.kill, given.halt, given.delay, given.trail))
+    SiloRun.run = partialmethod(
+        SiloRun.run, draws=draws, at=Plug(given.kill, given.halt, given.delay, given.trail)
+    )
     if given.unlocked:
         dynadp.engines.zenoh.links.settings = unlocked(dynadp.engines.zenoh.links.settings)
     main(["node", given.file, "--quiet"])
@@ -150,7 +164,10 @@ def nursery():
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
                 alive.discard(pid)
-                print(json.dumps({"ended": pid, "code": os.waitstatus_to_exitcode(status)}), flush=True)
+                print(
+                    json.dumps({"ended": pid, "code": os.waitstatus_to_exitcode(status)}),
+                    flush=True,
+                )
     for pid in alive:
         os.kill(pid, signal.SIGKILL)
 

@@ -17,11 +17,15 @@ from reference import dense_rows, losses
 
 
 def sums(topology, V):
-    return np.array([sum(V[j] for j in topology.neighbours(p)) + np.zeros_like(V[p]) for p in range(len(V))])
+    return np.array(
+        [sum(V[j] for j in topology.neighbours(p)) + np.zeros_like(V[p]) for p in range(len(V))]
+    )
 
 
 class EdgeByEdge:
-    """Consensus ADMM with its own variable w_pj and multiplier for every edge end (Boyd et al. 2011, 3.4.3 and 7.1)."""
+    """Consensus ADMM with its own variable w_pj and multiplier for every edge end (Boyd et al.
+    2011, 3.4.3 and 7.1).
+    """
 
     def __init__(self, topology, dimension, eta, relaxation):
         self.topology, self.eta, self.r = topology, eta, relaxation
@@ -60,16 +64,22 @@ def test_receive_is_the_sum_over_edges(family, nodes, relaxation, eta, seed):
     state = admm.begin(zero, zero, topology.degrees)
     for _ in range(4):
         V = rng.normal(size=(nodes, 1, 4))
-        state = admm.receive(state, V, sums(topology, V), topology.degrees, penalty, relaxation=relaxation)
+        state = admm.receive(
+            state, V, sums(topology, V), topology.degrees, penalty, relaxation=relaxation
+        )
         reference.receive(V[:, 0])
         for p in range(nodes):
             np.testing.assert_allclose(state.W[p, 0], reference.W(p), atol=1e-12)
             np.testing.assert_allclose(state.lam[p, 0], reference.lam(p), atol=1e-12 * (1 + eta))
-    np.testing.assert_allclose(state.lam.sum(axis=0), 0, atol=1e-11 * (1 + eta))  # sum of duals stays zero
+    np.testing.assert_allclose(
+        state.lam.sum(axis=0), 0, atol=1e-11 * (1 + eta)
+    )  # sum of duals stays zero
 
 
 def paper_round(shard, f_own, f_neighbours, lam, C, rho, eta):
-    """argmin_f Z_p(f) + 2 lam.f + eta sum_j || f - (f_p + f_j)/2 ||^2, as printed (with maths.md's correction of (1))."""
+    """argmin_f Z_p(f) + 2 lam.f + eta sum_j || f - (f_p + f_j)/2 ||^2, as printed (with maths.md's
+    correction of (1)).
+    """
     A = dense_rows(shard)
     L, dL, _ = losses("logistic")
 
@@ -81,7 +91,13 @@ def paper_round(shard, f_own, f_neighbours, lam, C, rho, eta):
         pulls = sum(2 * (f - (f_own + other) / 2) for other in f_neighbours)
         return C / len(A) * A.T @ dL(A @ f) + rho * f + 2 * lam + eta * pulls
 
-    return minimize(value, f_own, jac=gradient, method="L-BFGS-B", options={"gtol": 1e-12, "ftol": 0, "maxiter": 2000}).x
+    return minimize(
+        value,
+        f_own,
+        jac=gradient,
+        method="L-BFGS-B",
+        options={"gtol": 1e-12, "ftol": 0, "maxiter": 2000},
+    ).x
 
 
 @pytest.mark.parametrize("family", ["ring", "star", "path"])
@@ -93,13 +109,27 @@ def test_simulation_is_algorithm_1_as_printed(census5, family):
     seen = []
     for _ in range(T):
         neighbours = [[f[j] for j in topology.neighbours(p)] for p in range(5)]
-        f = np.array([paper_round(shards[p], f[p], neighbours[p], lam[p], C, rho, eta) for p in range(5)])
-        lam = lam + eta / 2 * np.array([sum(f[p] - f[j] for j in topology.neighbours(p)) for p in range(5)])
+        f = np.array(
+            [paper_round(shards[p], f[p], neighbours[p], lam[p], C, rho, eta) for p in range(5)]
+        )
+        lam = lam + eta / 2 * np.array(
+            [sum(f[p] - f[j] for j in topology.neighbours(p)) for p in range(5)]
+        )
         seen.append(f)
     messages = []
-    simulate(shards, topology, C=C, rho=rho, eta=eta, rounds=T, on_round=lambda _, V: messages.append(V[:, 0].copy()))
+    simulate(
+        shards,
+        topology,
+        C=C,
+        rho=rho,
+        eta=eta,
+        rounds=T,
+        on_round=lambda _, V: messages.append(V[:, 0].copy()),
+    )
     for ours, theirs in zip(messages, seen, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=2e-5 * np.abs(theirs).max())  # L-BFGS-B is the rougher of the two
+        np.testing.assert_allclose(
+            ours, theirs, atol=2e-5 * np.abs(theirs).max()
+        )  # L-BFGS-B is the rougher of the two
 
 
 def test_send_adds_the_linear_term(census5):
@@ -109,7 +139,9 @@ def test_send_adds_the_linear_term(census5):
     V = np.random.default_rng(0).normal(size=(5, 1, problem.dimension))
     state = admm.State(V, 0.1 * V)
     linear = np.random.default_rng(1).normal(size=V.shape)
-    g = admm.send(problem, state, degrees, eta, default_gamma(problem), np.zeros_like(V), linear=linear).point
+    g = admm.send(
+        problem, state, degrees, eta, default_gamma(problem), np.zeros_like(V), linear=linear
+    ).point
     gradient = problem.local_gradient(g) + 2 * state.lam + 2 * eta * (2 * g - state.W) + linear
     assert np.linalg.norm(gradient, axis=-1).max() < 1e-9
 
@@ -124,11 +156,17 @@ def test_one_node_alone_minimises_its_own_objective(census5):
 @pytest.mark.parametrize("storage", ["dense", "csr"])
 def test_stacked_nodes_send_what_each_would_send_alone(census5, storage):
     shards = census5.shards()
-    degrees, eta, gamma = np.array([1.0, 2.0, 3.0, 2.0, 4.0]), np.array([0.3]), np.full((1, 1), 1e-9)
+    degrees, eta, gamma = (
+        np.array([1.0, 2.0, 3.0, 2.0, 4.0]),
+        np.array([0.3]),
+        np.full((1, 1), 1e-9),
+    )
     rng = np.random.default_rng(0)
     V, lam = rng.normal(size=(2, 5, 1, shards[0].dimension))
     state = admm.State(V, lam)
-    stacked = Problem([s.signed for s in shards], Logistic(), SquaredL2(), 1.0, 0.1, storage=storage)
+    stacked = Problem(
+        [s.signed for s in shards], Logistic(), SquaredL2(), 1.0, 0.1, storage=storage
+    )
     together = admm.send(stacked, state, degrees, eta, gamma, np.zeros_like(V)).point
     for p, shard in enumerate(shards):
         alone = Problem([shard.signed], Logistic(), SquaredL2(), 1.0, 0.1)

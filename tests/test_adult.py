@@ -29,7 +29,9 @@ def error_of(adult_data):
 def test_a_ring_of_five_learns_what_one_place_would(ring, error_of):
     shards, topology = ring
     optimum = error_of(centralised_optimum(shards, Logistic(), SquaredL2(), 1.0, 1e-4))
-    run = simulate(shards, topology, C=1.0, rho=1e-4, rounds=400, acceleration=Acceleration(gap=1e-6))
+    run = simulate(
+        shards, topology, C=1.0, rho=1e-4, rounds=400, acceleration=Acceleration(gap=1e-6)
+    )
     assert run.stopped
     for f in run.V[:, 0]:
         assert abs(error_of(f) - optimum) <= 0.001  # a tenth of a point
@@ -40,7 +42,9 @@ def test_a_ring_of_five_learns_what_one_place_would(ring, error_of):
 
 @pytest.mark.slow
 def test_the_papers_constants(ring, error_of):
-    """(rho, C) = (1e-10, 1750), eta = 1: 16.2% after 30 rounds; a better eta comes near the limit of 15.2%."""
+    """(rho, C) = (1e-10, 1750), eta = 1: 16.2% after 30 rounds; a better eta comes near the limit
+    of 15.2%.
+    """
     shards, topology = ring
     thirty = simulate(shards, topology, C=1750.0, rho=1e-10, eta=1.0, rounds=30)
     assert np.mean([error_of(f) for f in thirty.V[:, 0]]) == pytest.approx(0.162, abs=0.001)
@@ -49,14 +53,23 @@ def test_the_papers_constants(ring, error_of):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("nodes", "epsilon", "most"), [(5, 1.0, 0.155), (5, 0.1, 0.172), (50, 1.0, 0.165)])
+@pytest.mark.parametrize(
+    ("nodes", "epsilon", "most"), [(5, 1.0, 0.155), (5, 0.1, 0.172), (50, 1.0, 0.165)]
+)
 def test_error_at_a_total_that_the_planner_spends(adult_data, nodes, epsilon, most):
     """Nothing is given but (epsilon, delta); benchmarks/budget.py has more draws and totals."""
     ring, schema, errors = Topology.family("ring", nodes), adult_schema("rich"), []
     for seed in range(7):
         parts = partition(len(adult_data.train["age"]), nodes, seed=seed)
-        tables = {p: {k: v[part] for k, v in adult_data.train.items()} for p, part in zip(ring.nodes, parts, strict=True)}
-        trained = train(schema, tables, ring, epsilon=epsilon, delta=1e-5, draws=SeededEntropy(seed))
+        tables = {
+            p: {k: v[part] for k, v in adult_data.train.items()}
+            for p, part in zip(ring.nodes, parts, strict=True)
+        }
+        trained = train(
+            schema, tables, ring, epsilon=epsilon, delta=1e-5, draws=SeededEntropy(seed)
+        )
         assert trained.total.epsilon <= epsilon
-        errors.append(np.mean(trained.model().predict(adult_data.test) != adult_data.test["income"]))
+        errors.append(
+            np.mean(trained.model().predict(adult_data.test) != adult_data.test["income"])
+        )
     assert np.median(errors) <= most

@@ -30,7 +30,10 @@ def test_replicas_do_not_influence_each_other():
     def run(chosen):
         x, mixer = np.zeros((len(chosen), 5)), Anderson(4)
         for _ in range(6):
-            x, _ = mixer.step(x, np.array([maps[i][0] @ v + maps[i][1] for i, v in zip(chosen, x, strict=True)]) - x)
+            x, _ = mixer.step(
+                x,
+                np.array([maps[i][0] @ v + maps[i][1] for i, v in zip(chosen, x, strict=True)]) - x,
+            )
         return x
 
     np.testing.assert_allclose(run([0, 1])[1], run([1])[0], rtol=1e-9)

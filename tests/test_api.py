@@ -8,55 +8,23 @@ import pytest
 import dynadp
 
 NAMES = [
-    "Acceleration",
-    "Books",
     "Cap",
     "Categorical",
-    "Dataset",
-    "Dual",
-    "DualPerturbation",
     "DynadpError",
-    "HuberHinge",
-    "Job",
-    "Keyed",
-    "L2Laplace",
     "Label",
     "Ledger",
-    "Logistic",
-    "Loss",
     "Model",
     "NetworkClassifier",
-    "NoPerturbation",
     "Numeric",
-    "Perturbation",
     "Plan",
-    "Primal",
-    "Regularizer",
-    "Run",
-    "Schedule",
     "Schema",
-    "Shard",
-    "SmoothElasticNet",
-    "SmoothedHinge",
-    "SquaredL2",
-    "System",
     "Topology",
-    "Total",
-    "Trained",
     "__version__",
-    "account",
     "adult",
-    "adult_schema",
-    "affordable_rounds",
-    "calibrate",
     "census",
     "load_model",
-    "network",
-    "partition",
-    "person",
     "plan",
     "simulate",
-    "totals",
     "train",
 ]
 
@@ -66,18 +34,14 @@ def test_public_names():
     for name in NAMES:
         assert getattr(dynadp, name) is not None
     assert set(NAMES) <= set(dir(dynadp))
-    with pytest.raises(AttributeError, match="no attribute 'magic'"):
+    with pytest.raises(AttributeError, match="attribute magic"):
         _ = dynadp.magic
 
 
-def test_account_is_the_accountants_total():
-    from dynadp.privacy.accountant import total
-
-    assert dynadp.account is total
-
-
 def fresh(code):
-    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout
 
 
 def test_importing_the_package_or_the_command_line_is_light():
@@ -91,11 +55,14 @@ def test_the_log_tells_public_numbers_and_is_silent_unless_asked(caplog):
     code = (
         "from dynadp import *; import numpy as np\n"
         "d = census(300, nodes=3); ring = Topology.family('ring', 3)\n"
-        "t = {p: {k: v[d.node == i] for k, v in d.train.items()} for i, p in enumerate(ring.nodes)}\n"
+        "t = {p: {k: v[d.node == i] for k, v in d.train.items()} for i, p in "
+        "enumerate(ring.nodes)}\n"
         "train(d.schema, t, ring, epsilon=1.0, delta=1e-5)"
     )
     assert fresh(code) == ""
-    loud = fresh("import logging, sys; logging.basicConfig(level='INFO', stream=sys.stdout)\n" + code)
+    loud = fresh(
+        "import logging, sys; logging.basicConfig(level='INFO', stream=sys.stdout)\n" + code
+    )
     assert "INFO:dynadp:plan: primal perturbation" in loud
     assert "INFO:dynadp:trained in 20 rounds: epsilon = 0.99" in loud
 

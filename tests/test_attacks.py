@@ -1,4 +1,6 @@
-"""The attack gallery: what succeeds must succeed, what must fail fails, and the tests notice noise that is left out."""
+"""The attack gallery: what succeeds must succeed, what must fail fails, and the tests notice noise
+that is left out.
+"""
 
 import json
 from pathlib import Path
@@ -42,7 +44,8 @@ def no_noise(monkeypatch):
     monkeypatch.setattr(dynadp.mechanisms.base, "l2_laplace", silent)
 
 
-# ------------------------------------------------------------------------------------------------------- reconstruction
+# -------------------------------------------------------------------------------------------------------
+# reconstruction
 
 
 def test_algorithm_1_gives_every_attribute_of_every_row_away(made):
@@ -63,7 +66,8 @@ def test_one_round_of_algorithm_1_is_enough(made):
 @pytest.mark.parametrize(("mechanism", "alpha"), PRIVATE)
 def test_private_runs_give_no_more_than_guessing(made, mechanism, alpha):
     found = reconstruct(*made, mechanism, alpha, setting=Setting(rounds=10), rows=30)
-    # a row's count has a standard deviation of about 1.5, that of its difference from guessing is smaller: 0.8 is three
+    # a row's count has a standard deviation of about 1.5, that of its difference from guessing is
+    # smaller: 0.8 is three
     # standard errors of the mean of 30 rows
     assert found.recovered <= found.guessing + 0.8
     assert found.algebra < found.guessing
@@ -90,7 +94,9 @@ def test_rows_of_a_small_node_come_from_its_messages_alone():
         assert small_node(few, population, mechanism, 1.0).recovered < found.guessing
 
 
-@pytest.mark.parametrize("update", [{}, {"centre": tuple(np.linspace(-0.3, 0.3, 50))}, {"scaling": "unit"}])
+@pytest.mark.parametrize(
+    "update", [{}, {"centre": tuple(np.linspace(-0.3, 0.3, 50))}, {"scaling": "unit"}]
+)
 def test_decoding_inverts_the_schema(made, update):
     data = made[0]
     schema = data.schema.model_copy(update=update)
@@ -113,7 +119,8 @@ def test_decoding_knows_its_limits():
         decode(Schema(columns=(square,), label=label), np.ones(2))
 
 
-# ----------------------------------------------------------------------------------------------------------- likelihood
+# -----------------------------------------------------------------------------------------------------------
+# likelihood
 
 
 @pytest.mark.parametrize("mechanism", [Dual(), Primal()])
@@ -139,7 +146,9 @@ def test_the_likelihood_is_that_of_the_whole_problem(made, mechanism, replicas):
                     H = problem.hessians(V, problem.rows.margins(V))[0] + heard.q[0, 0] * np.eye(51)
                     e = np.linalg.norm(problem.gradient(V, heard.q, b)) * 100
                     exact[k, j, n] = -heard.noise.inner[1, 0] * e + np.linalg.slogdet(H)[1]
-    differences = (found - found[:, :1]) - (exact - exact[:, :1])  # up to what the candidate leaves alone
+    differences = (found - found[:, :1]) - (
+        exact - exact[:, :1]
+    )  # up to what the candidate leaves alone
     np.testing.assert_allclose(differences, 0, atol=2e-4)
     assert np.abs(exact - exact[:, :1]).max() > 0.05
 
@@ -157,7 +166,8 @@ def test_a_likelihood_ratio_averages_to_one(made):
         assert ratio.std() > 0.1
 
 
-# ----------------------------------------------------------------------------------------------------------- membership
+# -----------------------------------------------------------------------------------------------------------
+# membership
 
 
 def test_algorithm_1_tells_everybody_who_is_in(made):
@@ -192,7 +202,9 @@ def test_noise_that_is_forgotten_breaks_the_bound(made, mechanism):
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", [Dual(), Primal()])
 def test_the_whole_transcript_is_nearly_as_telling_as_it_may_be(made, mechanism):
-    """Gaussian with mu = sqrt(T alpha^2/d): the attack must come near it, or a bound above it means nothing."""
+    """Gaussian with mu = sqrt(T alpha^2/d): the attack must come near it, or a bound above it means
+    nothing.
+    """
     found = membership(made[0].shards(), mechanism, 1.0, runs=4000)
     best = norm.cdf(np.sqrt(20 / 51 / 2))
     assert best - 0.06 < found["transcript"].auc < best + 0.02
@@ -203,20 +215,25 @@ def test_what_epsilon_and_delta_allow():
     f = np.array([0.0, 0.01, 0.5, 1.0])
     np.testing.assert_allclose(allowed([(0.0, 0.0)], f), f)
     np.testing.assert_allclose(allowed([], f), 1)
-    np.testing.assert_allclose(allowed([(1.0, 0.1)], f), [0.1, np.e * 0.01 + 0.1, 1 - 0.4 / np.e, 1])
+    np.testing.assert_allclose(
+        allowed([(1.0, 0.1)], f), [0.1, np.e * 0.01 + 0.1, 1 - 0.4 / np.e, 1]
+    )
     np.testing.assert_allclose(allowed([(1e4, 0.0)], f), [0, 1, 1, 1])
 
 
 def test_the_curve_counts():
     held, not_held = np.array([3.0, 1.0, 2.5, 0.0]), np.array([2.0, 1.0, 0.5, -1.0])
-    np.testing.assert_allclose(_curve(held, not_held, np.array([0.0, 0.25, 0.5, 0.75, 1.0])), [0.5, 0.5, 0.75, 1.0, 1.0])
+    np.testing.assert_allclose(
+        _curve(held, not_held, np.array([0.0, 0.25, 0.5, 0.75, 1.0])), [0.5, 0.5, 0.75, 1.0, 1.0]
+    )
     same = np.zeros(4)  # ties must not look like success
     assert (_curve(same, same, np.array([0.0, 0.5])) == 0).all()
     assert FALSE_POSITIVES[0] == 0
     assert FALSE_POSITIVES[-1] == 1
 
 
-# -------------------------------------------------------------------------------------------------------------- command
+# --------------------------------------------------------------------------------------------------------------
+# command
 
 
 def test_the_command_leaves_numbers_and_pictures(tmp_path, capsys):
@@ -224,13 +241,26 @@ def test_the_command_leaves_numbers_and_pictures(tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)
     kept = json.loads((tmp_path / "out" / "attacks.json").read_text())
     assert {key: told[key] for key in kept} == kept
-    assert set(kept) >= {"version", "simulation", "source", "seed", "reconstruction", "small_node", "membership"}
+    assert set(kept) >= {
+        "version",
+        "simulation",
+        "source",
+        "seed",
+        "reconstruction",
+        "small_node",
+        "membership",
+    }
     assert kept["simulation"] is True
     assert "synthetic" in kept["source"]
     assert [len(kept[key]) for key in ("reconstruction", "small_node", "membership")] == [5, 5, 10]
     assert kept["reconstruction"][0]["recovered"] == 11
     names = {Path(path).name for path in told["pictures"]}
-    assert names == {"reconstruction.png", "small-node.png", "membership-neighbour.png", "membership-transcript.png"}
+    assert names == {
+        "reconstruction.png",
+        "small-node.png",
+        "membership-neighbour.png",
+        "membership-transcript.png",
+    }
     for path in told["pictures"]:
         content = Path(path).read_bytes()
         assert content.startswith(b"\x89PNG")
@@ -246,7 +276,10 @@ def test_the_command_leaves_numbers_and_pictures(tmp_path, capsys):
 def test_what_is_printed_of_algorithm_1_is_what_the_attack_found(tmp_path, capsys):
     run_attacks(str(tmp_path / "out"), seed=1, as_json=True, runs=20, rows=2)
     told = json.loads(capsys.readouterr().out)
-    failed = [{**case, "right": 0.5, "odds": 1.0} if case["mechanism"] == "none" else case for case in told["membership"]]
+    failed = [
+        {**case, "right": 0.5, "odds": 1.0} if case["mechanism"] == "none" else case
+        for case in told["membership"]
+    ]
     said = "\n".join(words({**told, "membership": failed}))
     assert "Algorithm 1: 1 of 2 answers right" in said
     assert "odds from 1:1 to 1.00:1." in said

@@ -1,4 +1,6 @@
-"""The audit: its bounds are as sure as they say, it comes near to true losses, and it passes what is sound."""
+"""The audit: its bounds are as sure as they say, it comes near to true losses, and it passes what
+is sound.
+"""
 
 import json
 import re
@@ -22,15 +24,33 @@ from dynadp.mechanisms.base import Dual, NoProtection, Primal, RoundNoise
 from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
 from dynadp.privacy.accountant import total
 from dynadp.problem.losses import HuberHinge, Logistic
-from dynadp.research.audit import AuditedNode, Bound, Stream, audit, audit_mechanism, lower_bound, random_cases, worst_cases
+from dynadp.research.audit import (
+    AuditedNode,
+    Bound,
+    Stream,
+    audit,
+    audit_mechanism,
+    lower_bound,
+    random_cases,
+    worst_cases,
+)
 
 PAGE = (Path(__file__).parent.parent / "docs" / "audit.md").read_text(encoding="utf-8")
-MECHANISMS = [Primal(), Primal(own="paper"), Primal(own="paper", final=0.5), Dual(), Dual(split="paper")]
+MECHANISMS = [
+    Primal(),
+    Primal(own="paper"),
+    Primal(own="paper", final=0.5),
+    Dual(),
+    Dual(split="paper"),
+]
 SURE = 0.999
-FALSE_ALARMS = int(stats.binom.ppf(0.999, 1000, 1 - SURE))  # 5 of 1,000, where 1 is expected at worst
+FALSE_ALARMS = int(
+    stats.binom.ppf(0.999, 1000, 1 - SURE)
+)  # 5 of 1,000, where 1 is expected at worst
 
 
-# ---------------------------------------------------------------------------------------------------------- the bound
+# ----------------------------------------------------------------------------------------------------------
+# the bound
 
 
 def test_the_bound_is_as_sure_as_it_says_and_a_naive_one_is_not():
@@ -41,13 +61,17 @@ def test_the_bound_is_as_sure_as_it_says_and_a_naive_one_is_not():
         alarms += lower_bound(x, y, confidence=SURE).epsilon > 1
         threshold = np.sort(np.concatenate([x, y]))
         above = [len(s) - np.searchsorted(np.sort(s), threshold) for s in (x, y)]
-        naive += np.log((above[0] + 1) / (above[1] + 1)).max() > 1  # the best threshold on the very draws that are counted
+        naive += (
+            np.log((above[0] + 1) / (above[1] + 1)).max() > 1
+        )  # the best threshold on the very draws that are counted
     assert alarms <= FALSE_ALARMS
     assert naive > 500
 
 
 def test_a_bound_of_half_the_confidence_fails_as_often_as_it_may():
-    """The limits are not so loose that they could not fail: at 50% confidence, false alarms do happen."""
+    """The limits are not so loose that they could not fail: at 50% confidence, false alarms do
+    happen.
+    """
     rng = np.random.default_rng(1)
     draws = rng.laplace(size=(300, 2, 2000)) + np.array([[0.5], [-0.5]])
     alarms = sum(lower_bound(x, y, confidence=0.5).epsilon > 1 for x, y in draws)
@@ -61,18 +85,25 @@ def test_it_comes_near_the_truth_with_many_draws():
 
 
 def test_both_directions_and_both_tails_are_tried():
-    """Of two binary outputs, one is rare under D' alone: ln(0.1/0.001) one way, ln(0.999/0.9) the other."""
+    """Of two binary outputs, one is rare under D' alone: ln(0.1/0.001) one way, ln(0.999/0.9) the
+    other.
+    """
     rng = np.random.default_rng(3)
     often, seldom = (rng.random(20_000) < p for p in (0.1, 0.001))
     for sign in (1.0, -1.0):
-        there, back = lower_bound(sign * often, sign * seldom), lower_bound(sign * seldom, sign * often)
+        there, back = (
+            lower_bound(sign * often, sign * seldom),
+            lower_bound(sign * seldom, sign * often),
+        )
         assert 3 < there.epsilon <= np.log(100)
         assert 3 < back.epsilon <= np.log(100)
         assert (there.direction, back.direction) == ("D against D'", "D' against D")
 
 
 def test_delta_is_taken_off():
-    """A release that tells everything with probability 0.05 and nothing else: (0, 0.05)-private, and not (epsilon, 0)."""
+    """A release that tells everything with probability 0.05 and nothing else: (0, 0.05)-private,
+    and not (epsilon, 0).
+    """
     rng = np.random.default_rng(4)
     x, y = np.zeros((2, 20_000))
     x[rng.random(20_000) < 0.05] = 1.0
@@ -95,13 +126,20 @@ def rotated(rng, n, width, shift):
 
 def peaked(rng, n):
     direction = rng.normal(size=(n, 3))
-    return direction / np.linalg.norm(direction, axis=1, keepdims=True) * rng.standard_exponential((n, 1))
+    return (
+        direction
+        / np.linalg.norm(direction, axis=1, keepdims=True)
+        * rng.standard_exponential((n, 1))
+    )
 
 
 @pytest.mark.parametrize(
     ("make", "statistics"),
     [
-        (lambda rng: (rotated(rng, 9000, 30, 1), rotated(rng, 9000, 30, -1)), {"linear", "quadratic"}),
+        (
+            lambda rng: (rotated(rng, 9000, 30, 1), rotated(rng, 9000, 30, -1)),
+            {"linear", "quadratic"},
+        ),
         (lambda rng: (rotated(rng, 9000, 1, 0), rotated(rng, 9000, 3, 0) / 2), {"quadratic"}),
         (lambda rng: (peaked(rng, 9000), peaked(rng, 9000) + 0.5), {"near D", "near D'"}),
     ],
@@ -118,7 +156,10 @@ def test_a_bound_tells_what_it_counted():
     bound = lower_bound(x, y, confidence=0.95)
     assert isinstance(bound, Bound)
     assert (bound.hits, bound.misses, bound.draws) == (100, 0, 400)
-    low, high = stats.beta.ppf(0.025, 100, 101), stats.beta.ppf(0.975, 1, 200)  # Clopper and Pearson
+    low, high = (
+        stats.beta.ppf(0.025, 100, 101),
+        stats.beta.ppf(0.975, 1, 200),
+    )  # Clopper and Pearson
     assert bound.epsilon == pytest.approx(np.log(low / high))
 
 
@@ -128,8 +169,14 @@ def test_a_bound_tells_what_it_counted():
         (lambda: lower_bound(np.ones(50), np.ones(500)), r"shape \(50,\); expected at least 100"),
         (lambda: lower_bound(np.ones((200, 2)), np.ones((200, 3))), "2 and 3 numbers"),
         (lambda: lower_bound(np.full(200, np.nan), np.ones(200)), "NaN or infinite"),
-        (lambda: lower_bound(np.ones(200), np.ones(200), delta=1.0), r"delta is 1.0; expected a number in \[0, 1\)"),
-        (lambda: lower_bound(np.ones(200), np.ones(200), confidence=0.0), r"confidence is 0.0; expected a number in \(0, 1\)"),
+        (
+            lambda: lower_bound(np.ones(200), np.ones(200), delta=1.0),
+            r"delta is 1.0; expected a number in \[0, 1\)",
+        ),
+        (
+            lambda: lower_bound(np.ones(200), np.ones(200), confidence=0.0),
+            r"confidence is 0.0; expected a number in \(0, 1\)",
+        ),
         (lambda: audit(lambda data, n: np.ones(n), (0, 1), -1.0), "the claimed loss is -1.0"),
         (lambda: audit(lambda data, n: np.ones(n), (0, 1), 1.0, draws=10), "draws is 10"),
         (lambda: audit(lambda data, n: np.ones(n), {}, 1.0), "no pair of data sets"),
@@ -146,19 +193,32 @@ def test_mistakes_are_named(call, match):
         call()
 
 
-# ------------------------------------------------------------------------------------------------------ the exact ratio
+# ------------------------------------------------------------------------------------------------------
+# the exact ratio
 
 
 @pytest.mark.parametrize("mechanism", [Primal(), Primal(own="paper"), Dual()], ids=str)
 def test_the_audited_node_sends_what_the_shipped_one_sends(mechanism):
-    """Two equal nodes hear each other in a simulation; one that is told the other's messages sends the same."""
+    """Two equal nodes hear each other in a simulation; one that is told the other's messages sends
+    the same.
+    """
     shards, sent = [Shard.of(CURVED.rows, np.ones(4))] * 2, []
     alone = AuditedNode(replace(CURVED, degree=1, heard=np.zeros(2)), mechanism, 1.0, 1)
     run = simulate(
-        shards, Topology(nx.Graph([("node", "other")])), loss=CURVED.loss, C=2.0, rho=1.0, eta=1.0, rounds=1, replicas=50,
-        mechanism=mechanism, schedule=1.0, draws=SeededEntropy(5), gamma=float(alone.public.gamma[0, 0]),
+        shards,
+        Topology(nx.Graph([("node", "other")])),
+        loss=CURVED.loss,
+        C=2.0,
+        rho=1.0,
+        eta=1.0,
+        rounds=1,
+        replicas=50,
+        mechanism=mechanism,
+        schedule=1.0,
+        draws=SeededEntropy(5),
+        gamma=float(alone.public.gamma[0, 0]),
         on_round=lambda entry, V: sent.append(V[0]),
-    )  # fmt: skip
+    )
     np.testing.assert_array_equal(alone.release(CURVED.rows, 50, SeededEntropy(5)), sent[0])
     assert [e.alpha for e in run.events() if e.node == "node"] == [e.alpha for e in alone.events]
 
@@ -170,7 +230,9 @@ CURVED = replace(worst_cases(2)[0], loss=HuberHinge(0.2, 0.1), heard=np.array([0
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_the_exact_ratio_is_a_ratio_of_densities(mechanism, rounds):
-    """E p_D/p_D' = 1 under D', and E p_D'/p_D = 1 under D: a wrong noise, shift, Jacobian or state would break it."""
+    """E p_D/p_D' = 1 under D', and E p_D'/p_D = 1 under D: a wrong noise, shift, Jacobian or state
+    would break it.
+    """
     node, source, n = AuditedNode(CURVED, mechanism, 1.0, rounds), Stream(8), 10_000
     for rows, sign in ((CURVED.rows, -1), (CURVED.other, 1)):
         ratio = np.exp(sign * node.log_ratio(*node.transcript(rows, n, source)))
@@ -208,7 +270,8 @@ def test_some_draw_comes_within_two_percent_of_the_bound(mechanism, dimension):
         assert np.abs(ratios).max() > 0.98 * alpha
 
 
-# -------------------------------------------------------------------------------------------------------- our mechanisms
+# --------------------------------------------------------------------------------------------------------
+# our mechanisms
 
 
 @pytest.mark.parametrize("mechanism", [Primal(), Dual()], ids=str)
@@ -222,14 +285,20 @@ def test_one_round_reaches_most_of_the_claim_and_never_more(mechanism, dimension
 
 
 def test_the_plain_logistic_loss_in_one_dimension_shows_half():
-    """Opposite rows move the noise by s(z) + s(-z) = 1, not by 2: why the default pair is saturated."""
-    found = audit_mechanism(Dual(), 1.0, cases=(replace(CASE, loss=Logistic()),), draws=40_000, source=Stream(1))
+    """Opposite rows move the noise by s(z) + s(-z) = 1, not by 2: why the default pair is
+    saturated.
+    """
+    found = audit_mechanism(
+        Dual(), 1.0, cases=(replace(CASE, loss=Logistic()),), draws=40_000, source=Stream(1)
+    )
     assert 0.4 < found.epsilon_lower < found.largest_log_ratio < 0.55
 
 
 @pytest.mark.parametrize("mechanism", [Primal(), Dual()], ids=str)
 def test_a_whole_run_stays_below_the_accountants_total(mechanism):
-    found = audit_mechanism(mechanism, 0.5, 1, 4, delta=1e-3, draws=20_000, source=Stream(1), cases=(CASE,))
+    found = audit_mechanism(
+        mechanism, 0.5, 1, 4, delta=1e-3, draws=20_000, source=Stream(1), cases=(CASE,)
+    )
     node = AuditedNode(CASE, mechanism, 0.5, 4)
     assert found.alpha_claimed == total(node.events, 1e-3).epsilon < 2.0
     assert 0.6 < found.epsilon_lower / found.alpha_claimed <= 1.0
@@ -246,7 +315,14 @@ def test_it_sees_through_any_source_of_draws():
 
 def test_the_printed_calibration_is_caught_with_a_few_thousand_draws(printed):
     for dimension in (1, 2):
-        found = audit_mechanism(printed(), 1.0, dimension, draws=2_000, source=Stream(1), cases=worst_cases(dimension)[:1])
+        found = audit_mechanism(
+            printed(),
+            1.0,
+            dimension,
+            draws=2_000,
+            source=Stream(1),
+            cases=worst_cases(dimension)[:1],
+        )
         assert found.epsilon_lower > 1.0
         assert found.refuted_exactly
         assert found.verdict == "claim refuted"
@@ -265,18 +341,27 @@ def printed():
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", [Primal(), Dual()], ids=str)
 @pytest.mark.parametrize("dimension", [1, 2])
-def test_a_thousand_audits_of_what_is_sound_raise_no_more_alarms_than_they_may(mechanism, dimension):
+def test_a_thousand_audits_of_what_is_sound_raise_no_more_alarms_than_they_may(
+    mechanism, dimension
+):
     source, cases = Stream(10 + dimension), worst_cases(dimension)[:1]
     found = [
-        audit_mechanism(mechanism, 1.0, dimension, draws=1000, confidence=SURE, source=source, cases=cases) for _ in range(1000)
+        audit_mechanism(
+            mechanism, 1.0, dimension, draws=1000, confidence=SURE, source=source, cases=cases
+        )
+        for _ in range(1000)
     ]
     alarms = sum(one.refuted for one in found)
-    print(f"{mechanism.name}, d = {dimension}: {alarms} alarms, largest {max(one.epsilon_lower for one in found):.3f}")
+    print(
+        f"{mechanism.name}, d = {dimension}: {alarms} alarms, largest "
+        f"{max(one.epsilon_lower for one in found):.3f}"
+    )
     assert alarms <= FALSE_ALARMS
     assert np.median([one.epsilon_lower for one in found]) > 0.3
 
 
-# ----------------------------------------------------------------------------------------------------------- any release
+# -----------------------------------------------------------------------------------------------------------
+# any release
 
 
 def test_a_simulated_network_is_a_release_like_any_other():
@@ -287,10 +372,19 @@ def test_a_simulated_network_is_a_release_like_any_other():
     def release(x, count, alpha=1.0):
         sent = []
         simulate(
-            [Shard.of([[x], [0.0], [0.0], [0.0]], [1, 1, 1, 1]), quiet], pair, loss=CASE.loss, C=0.4, rho=1.0, eta=1.0,
-            rounds=2, replicas=count, mechanism=Primal(), schedule=alpha, draws=SeededEntropy(int(x) + 1),
+            [Shard.of([[x], [0.0], [0.0], [0.0]], [1, 1, 1, 1]), quiet],
+            pair,
+            loss=CASE.loss,
+            C=0.4,
+            rho=1.0,
+            eta=1.0,
+            rounds=2,
+            replicas=count,
+            mechanism=Primal(),
+            schedule=alpha,
+            draws=SeededEntropy(int(x) + 1),
             on_round=lambda entry, V: sent.append(V.transpose(1, 0, 2).reshape(count, -1)),
-        )  # fmt: skip
+        )
         return np.hstack(sent)
 
     found = audit(release, (1.0, -1.0), 2.0, draws=4000)
@@ -328,7 +422,8 @@ def test_what_the_page_shows_runs(capsys):
     assert "consistent with the claim" in capsys.readouterr().out
 
 
-# ------------------------------------------------------------------------------------------------------ the command line
+# ------------------------------------------------------------------------------------------------------
+# the command line
 
 
 @pytest.fixture
@@ -352,16 +447,35 @@ def test_command_line_json(quick):
     assert found["confidence"] == 0.999
     assert found["verdict"] == "consistent with the claim"
     assert found["seeded"] is True
-    assert (found["mechanism"], found["dimension"], found["rounds"], found["draws"]) == ("dual", 1, 1, 4000)
+    assert (found["mechanism"], found["dimension"], found["rounds"], found["draws"]) == (
+        "dual",
+        1,
+        1,
+        4000,
+    )
     assert run(*flags).output == result.output
 
 
 def test_command_line_in_words(quick):
-    result = run("--mechanism", "primal", "--alpha", "0.5", "--rounds", "2", "--delta", "0.001", "--draws", "2000")
+    result = run(
+        "--mechanism",
+        "primal",
+        "--alpha",
+        "0.5",
+        "--rounds",
+        "2",
+        "--delta",
+        "0.001",
+        "--draws",
+        "2000",
+    )
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
     assert len(lines) == 5
-    assert lines[0] == "Primal perturbation in dimension 1, 2 rounds together: consistent with the claim."
+    assert (
+        lines[0]
+        == "Primal perturbation in dimension 1, 2 rounds together: consistent with the claim."
+    )
     assert "at delta = 0.001" in lines[1]
     assert "99.9% confidence" in lines[2]
     assert "not prove" in lines[4]
@@ -374,7 +488,9 @@ def test_a_refuted_claim_exits_with_1(quick, monkeypatch, printed):
     assert "claim refuted" in result.output
 
 
-@pytest.mark.parametrize("flags", [[], ["--mechanism", "none"], ["--mechanism", "dual", "--alpha", "-1"]])
+@pytest.mark.parametrize(
+    "flags", [[], ["--mechanism", "none"], ["--mechanism", "dual", "--alpha", "-1"]]
+)
 def test_command_line_mistakes(flags):
     assert run(*flags).exit_code == 2
 
@@ -404,8 +520,14 @@ def test_a_calibration_of_ones_own_is_audited():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: replace(c, outer=None), "Changed, round 1: its Calibration has neither inner nor outer noise.*audit.audit"),
-        (lambda c: SimpleNamespace(**vars(c)), "Changed, round 1: noise_for gave a SimpleNamespace; expected a RoundNoise"),
+        (
+            lambda c: replace(c, outer=None),
+            "Changed, round 1: its Calibration has neither inner nor outer noise.*audit.audit",
+        ),
+        (
+            lambda c: SimpleNamespace(**vars(c)),
+            "Changed, round 1: noise_for gave a SimpleNamespace; expected a RoundNoise",
+        ),
     ],
 )
 def test_a_mechanism_without_densities_is_refused(change, message):

@@ -1,4 +1,5 @@
-"""Mistakes that careful implementers make, each planted on purpose and each caught; docs/audit.md shows the table.
+"""Mistakes that careful implementers make, each planted on purpose and each caught; docs/audit.md
+shows the table.
 
 python tests/test_audit_mutants.py        writes the table anew
 """
@@ -24,7 +25,15 @@ from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy, to_grid
 from dynadp.problem.losses import Logistic
 from dynadp.problem.regularizers import SquaredL2
 from dynadp.problem.solver import Solution, solve
-from dynadp.research.audit import AuditedNode, Case, Stream, audit, audit_mechanism, repeats_itself, worst_cases
+from dynadp.research.audit import (
+    AuditedNode,
+    Case,
+    Stream,
+    audit,
+    audit_mechanism,
+    repeats_itself,
+    worst_cases,
+)
 
 PAGE = Path(__file__).parent.parent / "docs" / "audit.md"
 DRAWS = 8_000
@@ -52,7 +61,8 @@ class Mutant:
     sound: Callable[[], bool]
 
 
-# ------------------------------------------------------------------------------------------------------- how to plant
+# -------------------------------------------------------------------------------------------------------
+# how to plant
 
 
 class Printed(Dual):
@@ -114,16 +124,30 @@ class FreeIntercept(SquaredL2):
 
 def one_newton_step(problem, q, b, gamma, start, **rest):
     G = problem.gradient(start, q, b)
-    H = problem.hessians(start, problem.rows.margins(start)) + q[..., None] * np.eye(problem.dimension)
-    return Solution(start - np.linalg.solve(H, G.transpose(0, 2, 1)).transpose(0, 2, 1), np.zeros(start.shape[:2]), None, 1)
+    H = problem.hessians(start, problem.rows.margins(start)) + q[..., None] * np.eye(
+        problem.dimension
+    )
+    return Solution(
+        start - np.linalg.solve(H, G.transpose(0, 2, 1)).transpose(0, 2, 1),
+        np.zeros(start.shape[:2]),
+        None,
+        1,
+    )
 
 
-# ------------------------------------------------------------------------------------------------------- how to catch
+# -------------------------------------------------------------------------------------------------------
+# how to catch
 
 
 def look(mechanism, dimension=1, rounds=1, cases=None, draws=DRAWS):
     return audit_mechanism(
-        mechanism, 1.0, dimension, rounds, draws=draws, source=Stream(7), cases=cases or worst_cases(dimension)[:2]
+        mechanism,
+        1.0,
+        dimension,
+        rounds,
+        draws=draws,
+        source=Stream(7),
+        cases=cases or worst_cases(dimension)[:2],
     )
 
 
@@ -149,34 +173,61 @@ def intercept(regularizer):
     return (replace(worst_cases(2)[0], rows=rows, other=-rows, regularizer=regularizer, eta=0.1),)
 
 
-FAR_OUT = Case("a row or none, f pushed far out", np.eye(4)[:, :1], np.zeros((4, 1)), Logistic(), np.array([200.0]), 0.4)
+FAR_OUT = Case(
+    "a row or none, f pushed far out",
+    np.eye(4)[:, :1],
+    np.zeros((4, 1)),
+    Logistic(),
+    np.array([200.0]),
+    0.4,
+)
 
 
 def stops_early():
     with pytest.raises(NotCertified):  # what the code does about it
         solve(
-            AuditedNode(FAR_OUT, Primal(), 1.0)._problem(FAR_OUT.rows), np.full((1, 1), 4.0), np.full((1, 1, 1), -200.0),
-            np.full((1, 1), 1e-10), np.zeros((1, 1, 1)), max_iterations=1,
-        )  # fmt: skip
-    wide = patch.object(perturbation, "BALL", 1000.0)  # f is pushed far out, where a smaller ball would clip it
+            AuditedNode(FAR_OUT, Primal(), 1.0)._problem(FAR_OUT.rows),
+            np.full((1, 1), 4.0),
+            np.full((1, 1, 1), -200.0),
+            np.full((1, 1), 1e-10),
+            np.zeros((1, 1, 1)),
+            max_iterations=1,
+        )
+    wide = patch.object(
+        perturbation, "BALL", 1000.0
+    )  # f is pushed far out, where a smaller ball would clip it
     with wide, patch.object(admm, "solve", one_newton_step):  # and what it would lose if it did not
         return beyond(Primal(), cases=(FAR_OUT,))
 
 
 def scaled(by):
-    """Rows of norm 1, 1/10, 1/10, 1/10 or all of them 1/10, divided by ``by(rows)`` before training."""
+    """Rows of norm 1, 1/10, 1/10, 1/10 or all of them 1/10, divided by ``by(rows)`` before
+    training.
+    """
     rows = np.full((4, 1), 0.1)
     first = np.concatenate([np.ones((1, 1)), rows[1:]])
     node, source = AuditedNode(worst_cases(1)[0], Primal(), 1.0), Stream(7)
-    found = audit(lambda data, count: node.release(data / by(data), count, source), (first, rows), 1.0, draws=DRAWS)
+    found = audit(
+        lambda data, count: node.release(data / by(data), count, source),
+        (first, rows),
+        1.0,
+        draws=DRAWS,
+    )
     return found.refuted
 
 
 def restarted(again):
-    """A round begun twice, since other messages came in: V(1) for each, from ``again(call)`` as source of draws."""
+    """A round begun twice, since other messages came in: V(1) for each, from ``again(call)`` as
+    source of draws.
+    """
     case = worst_cases(1)[0]
-    with patch.object(perturbation, "BALL", 1000.0):  # f is pushed far out, where a smaller ball would clip it
-        nodes = [AuditedNode(replace(case, heard=np.array([heard])), Primal(), 1.0) for heard in (0.0, 250.0)]
+    with patch.object(
+        perturbation, "BALL", 1000.0
+    ):  # f is pushed far out, where a smaller ball would clip it
+        nodes = [
+            AuditedNode(replace(case, heard=np.array([heard])), Primal(), 1.0)
+            for heard in (0.0, 250.0)
+        ]
     calls = iter(range(100))
 
     def release(rows, count):
@@ -187,7 +238,9 @@ def restarted(again):
 
 
 def stopped(stop):
-    """Two rounds, the second only where ``stop(rows, V(1))`` says no; a message that is not sent is 0."""
+    """Two rounds, the second only where ``stop(rows, V(1))`` says no; a message that is not sent is
+    0.
+    """
     case = worst_cases(1)[0]
     node, source = AuditedNode(case, Primal(), 1.0, rounds=2), Stream(7)
 
@@ -209,14 +262,18 @@ def refuses_to_stop():
 
     with pytest.raises(DeclarationError, match="Algorithm 1 only"):
         simulate(
-            [Shard.of(np.eye(2), [1, -1])] * 2, Topology.family("complete", 2), mechanism=Primal(), schedule=1.0,
+            [Shard.of(np.eye(2), [1, -1])] * 2,
+            Topology.family("complete", 2),
+            mechanism=Primal(),
+            schedule=1.0,
             acceleration=Acceleration(residual=1e-3),
-        )  # fmt: skip
+        )
     return stopped(training_error_fell)
 
 
 def short_keys():
-    with patch.object(secrets, "randbits", lambda bits, random=Random(5): random.getrandbits(min(bits, 32))):  # noqa: B008
+    random = Random(5)
+    with patch.object(secrets, "randbits", lambda bits: random.getrandbits(min(bits, 32))):
         return repeats_itself(SystemEntropy())
 
 
@@ -234,7 +291,8 @@ MUTANTS = {
         lambda: holds(Dual(), cases=worst_cases(1)[1:2], draws=20_000),
     ),
     "own unperturbed vector": Mutant(
-        "Algorithm 3 goes on from its own unperturbed vector, with the sensitivity that only public vectors allow",
+        "Algorithm 3 goes on from its own unperturbed vector, with the sensitivity that only "
+        "public vectors allow",
         f"{STATISTICAL} of two rounds, {EXACT}",
         lambda: exactly(OwnVectorPublicSensitivity(own="paper"), rounds=2),
         lambda: holds(Primal(own="paper"), rounds=2),
@@ -314,7 +372,9 @@ def test_system_entropy_does_not_repeat_itself_where_32_bits_would():
 
 
 def table():
-    lines = [f"| {name} | {mutant.planted} | {mutant.catcher} |" for name, mutant in MUTANTS.items()]
+    lines = [
+        f"| {name} | {mutant.planted} | {mutant.catcher} |" for name, mutant in MUTANTS.items()
+    ]
     return "\n".join(["| mutant | planted | caught by |", "|---|---|---|", *lines]) + "\n"
 
 
@@ -325,4 +385,6 @@ def test_the_page_shows_this_table():
 if __name__ == "__main__":
     text = PAGE.read_text(encoding="utf-8")
     start = text.index("| mutant |")
-    PAGE.write_text(text[:start] + table() + text[text.index("\n\n", start) + 1 :], encoding="utf-8")
+    PAGE.write_text(
+        text[:start] + table() + text[text.index("\n\n", start) + 1 :], encoding="utf-8"
+    )

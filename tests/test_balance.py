@@ -40,9 +40,18 @@ def test_a_fixed_plan_takes_the_whole_cap_from_its_reservation_on(path):
         before = purse(path, "a")
         ledger.spend("a", 1, WHOLE[:1], b"", **STAMP)
     room = before.room
-    assert (room.share(room.spent), room.share(room.counted), before.releases, before.planned) == (0.0, 1.0, 0, len(WHOLE))
+    assert (room.share(room.spent), room.share(room.counted), before.releases, before.planned) == (
+        0.0,
+        1.0,
+        0,
+        len(WHOLE),
+    )
     room = purse(path, "a").room
-    assert (room.share(room.spent), room.left, room.left_words) == (1.0, 0.0, "nothing left: one plan took the whole cap")
+    assert (room.share(room.spent), room.left, room.left_words) == (
+        1.0,
+        0.0,
+        "nothing left: one plan took the whole cap",
+    )
     assert room.counted == total(WHOLE, CAP.delta).epsilon
     assert said(path).to_json()["cap"]["taken_by"] == "a"
 
@@ -114,7 +123,10 @@ def test_a_fixed_plan_that_has_begun_loses_what_the_odometer_says_so_far(path):
 
 def test_runs_that_fit_the_filter_lose_at_most_the_cap(path):
     fits = max(n for n in range(2, 999) if CAP.admits([], plan(n)) == "renyi")
-    first, second = plan(fits - 20), [L2Laplace("north", n, "primal", 0.05, 3) for n in range(1, 21)]
+    first, second = (
+        plan(fits - 20),
+        [L2Laplace("north", n, "primal", 0.05, 3) for n in range(1, 21)],
+    )
     assert released(path, first, second) == ["renyi", "renyi"]
     assert CAP.odometer([*first, *second]) > CAP.epsilon
     assert said(path).lost == CAP.epsilon

@@ -23,7 +23,11 @@ pytestmark = pytest.mark.slow
 DYNADP = Path(sys.executable).with_name("dynadp")
 CHROMIUM = os.environ.get("DYNADP_CHROMIUM") or shutil.which("chromium")
 WAIT = 120_000  # milliseconds, at most: other tests may need the machine too
-VIEWS = {"desktop": (1280, 900, "light"), "dark": (1280, 900, "dark"), "narrow": (390, 844, "light")}
+VIEWS = {
+    "desktop": (1280, 900, "light"),
+    "dark": (1280, 900, "dark"),
+    "narrow": (390, 844, "light"),
+}
 WATCHED = """
 window.broken = [];
 document.addEventListener("securitypolicyviolation", (event) => window.broken.push(event.violatedDirective));
@@ -47,7 +51,9 @@ class Opened:
 
     def __init__(self, browser, view="desktop", **given):
         width, height, scheme = VIEWS[view]
-        self.context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, **given)
+        self.context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme, **given
+        )
         self.page = self.context.new_page()
         self.page.set_default_timeout(WAIT)
         self.asked, self.errors = [], []
@@ -60,12 +66,17 @@ class Opened:
         return self.page.locator(selector).inner_text()
 
     def until(self, expression, argument=None):
-        """Wait until a JavaScript expression holds; the page's policy forbids to do that on the page itself."""
+        """Wait until a JavaScript expression holds; the page's policy forbids to do that on the
+        page itself.
+        """
         for _ in range(WAIT // 50):
             if self.page.evaluate(expression, argument):
                 return
             self.page.wait_for_timeout(50)
-        raise AssertionError(f"never came: {expression}; {self.errors}; {self.page.evaluate('document.body.innerText')}")
+        raise AssertionError(
+            f"never came: {expression}; {self.errors}; "
+            f"{self.page.evaluate('document.body.innerText')}"
+        )
 
     def __enter__(self):
         return self
@@ -77,12 +88,25 @@ class Opened:
 @contextmanager
 def served(*arguments, token, port=0, folder=None):
     """`dynadp explore` as a process, and the address that it printed."""
-    line = [DYNADP, "explore", *arguments, "--port", str(port), "--token-file", str(token), "--no-browser"]
+    line = [
+        DYNADP,
+        "explore",
+        *arguments,
+        "--port",
+        str(port),
+        "--token-file",
+        str(token),
+        "--no-browser",
+    ]
     one_thread = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        [str(part) for part in line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
+        [str(part) for part in line],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
         env={**os.environ, **one_thread},
-    )  # fmt: skip
+    )
     try:
         address = process.stdout.readline().strip()
         assert address.startswith("http://127.0.0.1:"), process.communicate()
@@ -108,7 +132,10 @@ def address(run, tmp_path_factory):
 def ready(opened, address):
     opened.page.goto(address)
     opened.until("document.querySelector('#chart-totals svg')")
-    opened.until("document.querySelector('#chart-accuracy svg') && document.querySelector('#take, #why:not([hidden])')")
+    opened.until(
+        "document.querySelector('#chart-accuracy svg') && document.querySelector('#take, "
+        "#why:not([hidden])')"
+    )
     opened.until("!document.querySelector('#why').hidden")  # the sweep is over
     opened.until("document.querySelector('#chart-disagreement svg')")
 
@@ -131,7 +158,12 @@ def test_sliders_are_moved_by_keys_and_follow_each_other(browser, address):
     with Opened(browser) as opened:
         ready(opened, address)
         page = opened.page
-        before = opened.text("#sentence"), opened.text("#numbers"), opened.text("#epsilon-out"), opened.text("#accuracy-out")
+        before = (
+            opened.text("#sentence"),
+            opened.text("#numbers"),
+            opened.text("#epsilon-out"),
+            opened.text("#accuracy-out"),
+        )
         assert "in 100 people would get the right answer" in before[0]
         assert page.locator("#dots .gain").count() > 10
         page.locator("#epsilon").focus()
@@ -148,7 +180,9 @@ def test_sliders_are_moved_by_keys_and_follow_each_other(browser, address):
         page.keyboard.press("End")
         opened.until("old => document.querySelector('#epsilon-out').value !== old", after[2])
         assert float(opened.text("#epsilon-out").removeprefix("epsilon ")) > less
-        assert page.locator("#epsilon").get_attribute("aria-valuetext") == opened.text("#epsilon-out")
+        assert page.locator("#epsilon").get_attribute("aria-valuetext") == opened.text(
+            "#epsilon-out"
+        )
         assert opened.errors == []
 
 
@@ -160,7 +194,8 @@ def test_the_recommendation_can_be_taken(browser, address):
             opened.page.locator("#take").press("Enter")
             epsilon = re.search(r"epsilon = ([\d.]+)", opened.text("#recommended"))[1]
             opened.until(
-                "wanted => document.querySelector('#numbers').innerText.includes(wanted)", f"privacy.epsilon = {epsilon}"
+                "wanted => document.querySelector('#numbers').innerText.includes(wanted)",
+                f"privacy.epsilon = {epsilon}",
             )
 
 
@@ -184,12 +219,18 @@ def test_the_page_is_accessible_and_fits(browser, address, view):
         assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert faults(opened.page) == []
         ink, paper = opened.page.evaluate(
-            "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
+            "[getComputedStyle(document.body).color, "
+            "getComputedStyle(document.body).backgroundColor]"
         )
-        assert (sum(map(int, re.findall(r"\d+", ink)[:3])) > sum(map(int, re.findall(r"\d+", paper)[:3]))) == (view == "dark")
+        assert (
+            sum(map(int, re.findall(r"\d+", ink)[:3]))
+            > sum(map(int, re.findall(r"\d+", paper)[:3]))
+        ) == (view == "dark")
         keep(opened.page, f"explore-{view}")
         if view == "desktop":
-            keep(opened.page, "explore", clip={"x": 0, "y": 0, "width": 1280, "height": 1460})  # down to the charts
+            keep(
+                opened.page, "explore", clip={"x": 0, "y": 0, "width": 1280, "height": 1460}
+            )  # down to the charts
 
 
 def test_colours_follow_the_system_while_the_page_is_open(browser, address):
@@ -206,19 +247,31 @@ def test_a_run_is_followed_while_it_goes_on(browser, tmp_path):
     job = make_job(tmp_path, seed=2)
     text = re.sub(r"epsilon = 2\.0.*", "alpha = 0.05", job.read_text())
     job.write_text(text + "\n[training]\nrounds = 1500\nrho = 1e-3\neta = 0.05\n")
-    with served(job, token=tmp_path / "token", folder=tmp_path) as (address, _), Opened(browser) as opened:
+    with (
+        served(job, token=tmp_path / "token", folder=tmp_path) as (address, _),
+        Opened(browser) as opened,
+    ):
         opened.page.goto(address)
-        opened.until("document.querySelector('#run-state').innerText.includes('Nothing runs in runs/first yet')")
+        opened.until(
+            "document.querySelector('#run-state').innerText.includes('Nothing runs in runs/first "
+            "yet')"
+        )
         out = tmp_path / "runs" / "first"
         with subprocess.Popen(
-            [DYNADP, "train", job, "--out", out], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            [DYNADP, "train", job, "--out", out],
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
         ) as train:
             opened.until("Number(document.body.dataset.round) > 0")
-            assert opened.page.evaluate("Number(document.body.dataset.round)") < 1500  # it was seen under way
+            assert (
+                opened.page.evaluate("Number(document.body.dataset.round)") < 1500
+            )  # it was seen under way
             assert opened.page.locator("#simulation").is_visible()
             assert train.wait() == 0
         opened.until("Number(document.body.dataset.round) === 1500")
-        opened.until("document.querySelector('#run-state').innerText.includes('finished after 1500 rounds')")
+        opened.until(
+            "document.querySelector('#run-state').innerText.includes('finished after 1500 rounds')"
+        )
         opened.until("document.querySelector('#network').innerText.includes('finished')")
         assert opened.page.locator("#chart-disagreement svg").is_visible()
         assert opened.errors == []
@@ -226,11 +279,16 @@ def test_a_run_is_followed_while_it_goes_on(browser, tmp_path):
 
 def test_a_server_that_is_started_again_goes_on_without_gaps(browser, run, tmp_path):
     config = json.loads((run / "run.json").read_text())["config"]
-    live = RunFolder.create(tmp_path / "live", config, simulation=False, created="2026-01-01T00:00:00+00:00")
+    live = RunFolder.create(
+        tmp_path / "live", config, simulation=False, created="2026-01-01T00:00:00+00:00"
+    )
 
     def grow(first, last):
         for n in range(first, last + 1):
-            live.append({"round": n, "node": p, "alpha": 0.1, "disagreement": 1.0 + n, "change": 1.0} for p in NODES)
+            live.append(
+                {"round": n, "node": p, "alpha": 0.1, "disagreement": 1.0 + n, "change": 1.0}
+                for p in NODES
+            )
 
     grow(1, 5)
     with Opened(browser) as opened:
@@ -243,11 +301,16 @@ def test_a_server_that_is_started_again_goes_on_without_gaps(browser, run, tmp_p
         with served(live.path, token=tmp_path / "token", port=port) as (again, _):
             assert again == address
             opened.until("Number(document.body.dataset.round) === 9")
-            opened.until("document.querySelector('#chart-disagreement').dataset.shown === '9'")  # each round once
+            opened.until(
+                "document.querySelector('#chart-disagreement').dataset.shown === '9'"
+            )  # each round once
             opened.until("document.querySelector('#link').innerText === ''")
         other = tmp_path / "other"
         with served(live.path, token=other, port=port):
-            opened.until("document.querySelector('#link').innerText.includes('open the address that it printed')")
+            opened.until(
+                "document.querySelector('#link').innerText.includes('open the address that it "
+                "printed')"
+            )
 
 
 @pytest.mark.parametrize("view", list(VIEWS))
@@ -269,8 +332,12 @@ def test_the_report_prints_whole_charts(browser, tmp_path):
     with Opened(browser) as opened:
         opened.page.goto(file.as_uri())
         opened.page.emulate_media(media="print")
-        opened.page.set_viewport_size({"width": 690, "height": 1000})  # what A4 leaves between its margins
-        for box in opened.page.locator("figure svg").evaluate_all("all => all.map((one) => one.getBoundingClientRect().right)"):
+        opened.page.set_viewport_size(
+            {"width": 690, "height": 1000}
+        )  # what A4 leaves between its margins
+        for box in opened.page.locator("figure svg").evaluate_all(
+            "all => all.map((one) => one.getBoundingClientRect().right)"
+        ):
             assert box <= 690
         uncut = "all => all.every((one) => getComputedStyle(one).breakInside === 'avoid')"
         assert opened.page.locator("figure").evaluate_all(uncut)

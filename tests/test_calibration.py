@@ -71,7 +71,11 @@ def test_a_bad_epsilon_is_refused(epsilon):
 
 def test_how_many_rounds_fit():
     rounds = affordable_rounds(lambda n: primal(0.1, 105, n), 1.0, 1e-5)
-    assert total(primal(0.1, 105, rounds), 1e-5).epsilon <= 1.0 < total(primal(0.1, 105, rounds + 1), 1e-5).epsilon
+    assert (
+        total(primal(0.1, 105, rounds), 1e-5).epsilon
+        <= 1.0
+        < total(primal(0.1, 105, rounds + 1), 1e-5).epsilon
+    )
     assert affordable_rounds(lambda n: primal(3.0, 1, n), 1.0, 1e-5) == 0
     assert affordable_rounds(lambda n: primal(1e-6, 1, n), 1.0, 1e-5, most=50) == 50
     assert affordable_rounds(lambda n: primal(0.25, 1, n), 1.0, 0.0) == 4
@@ -94,4 +98,6 @@ def test_odd_totals(plan, epsilon, delta):
 
 def test_a_part_that_does_not_scale_is_refused():
     with pytest.raises(DeclarationError, match="no scale"):
-        calibrate(lambda a: [L2Laplace("node", 0, "centring", 5.0, 1), *primal(a, 1, 10)], 1.0, 1e-5)
+        calibrate(
+            lambda a: [L2Laplace("node", 0, "centring", 5.0, 1), *primal(a, 1, 10)], 1.0, 1e-5
+        )

@@ -12,14 +12,21 @@ from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.schema import Label, Schema
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
 
 
 def test_spelling():
-    assert canonical_json({"ß": (1, 0.1), "a": [None, True, "x y"]}) == '{"a":[null,true,"x y"],"ß":[1,0.1]}'
+    assert (
+        canonical_json({"ß": (1, 0.1), "a": [None, True, "x y"]})
+        == '{"a":[null,true,"x y"],"ß":[1,0.1]}'
+    )
 
 
 @given(st.dictionaries(st.text(), VALUES, max_size=6), st.randoms(use_true_random=False))
@@ -52,13 +59,15 @@ def test_digest_is_sha256_of_the_spelling():
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [(1, 1.0), ("1", 1), ([1, 2], [2, 1]), (None, False), ({}, []), ({"a": 1}, {"a": 2})]
+    ("one", "other"),
+    [(1, 1.0), ("1", 1), ([1, 2], [2, 1]), (None, False), ({}, []), ({"a": 1}, {"a": 2})],
 )
 def test_digest_tells_values_apart(one, other):
     assert digest(one) != digest(other)
 
 
-# -------------------------------------------------------------------------------------------------------------- schemas
+# --------------------------------------------------------------------------------------------------------------
+# schemas
 
 AGE = Numeric(name="age", low=0, high=100, signed=False)
 HATS = Numeric(name="age", low=0, high=100, encode=("hats",), knots=(0, 50))
@@ -67,12 +76,31 @@ LABEL = Label(name="ill", negative="no", positive="yes")
 PLAIN = Schema(columns=(AGE, TRADE), label=LABEL)
 
 CHANGES = {
-    PLAIN: {"columns": (TRADE, AGE), "label": Label(name="ill", negative="yes", positive="no"), "norm": 2.0, "intercept": 0.5}
+    PLAIN: {
+        "columns": (TRADE, AGE),
+        "label": Label(name="ill", negative="yes", positive="no"),
+        "norm": 2.0,
+        "intercept": 0.5,
+    }
     | {"scaling": "unit", "centre": (0.0, 0.0, 0.0), "missing_values": ("", "?")},
-    AGE: {"name": "years", "low": -1, "high": 99, "transform": "log1p", "encode": ("square",), "signed": True, "weight": 2.0}
+    AGE: {
+        "name": "years",
+        "low": -1,
+        "high": 99,
+        "transform": "log1p",
+        "encode": ("square",),
+        "signed": True,
+        "weight": 2.0,
+    }
     | {"missing": 0.0},
     HATS: {"knots": (0, 60)},
-    TRADE: {"name": "job", "values": (1, 2.5), "other": "column", "weight": 2.0, "missing": {"value": "care"}},
+    TRADE: {
+        "name": "job",
+        "values": (1, 2.5),
+        "other": "column",
+        "weight": 2.0,
+        "missing": {"value": "care"},
+    },
     LABEL: {"name": "sick", "negative": 0, "positive": 1},
 }
 
@@ -86,14 +114,28 @@ def changed(part, field):
     return Schema(columns=(new, TRADE if part is not TRADE else AGE), label=LABEL)
 
 
-VARIANTS = {f"{type(part).__name__}.{field}": changed(part, field) for part in CHANGES for field in CHANGES[part]}
+VARIANTS = {
+    f"{type(part).__name__}.{field}": changed(part, field)
+    for part in CHANGES
+    for field in CHANGES[part]
+}
 
 
 def test_digest_changes_with_every_field():
-    fields = {f"{kind.__name__}.{field}" for kind in (Schema, Numeric, Categorical, Label) for field in kind.model_fields}
+    fields = {
+        f"{kind.__name__}.{field}"
+        for kind in (Schema, Numeric, Categorical, Label)
+        for field in kind.model_fields
+    }
     assert fields - set(VARIANTS) == {"Numeric.kind", "Categorical.kind"}
-    bare = [PLAIN, Schema(columns=(HATS, TRADE), label=LABEL), Schema(columns=(TRADE, AGE), label=LABEL)]
-    digests = [made.digest() for made in (*bare, *VARIANTS.values()) if made != bare[2]] + [bare[2].digest()]
+    bare = [
+        PLAIN,
+        Schema(columns=(HATS, TRADE), label=LABEL),
+        Schema(columns=(TRADE, AGE), label=LABEL),
+    ]
+    digests = [made.digest() for made in (*bare, *VARIANTS.values()) if made != bare[2]] + [
+        bare[2].digest()
+    ]
     assert len(set(digests)) == len(digests) == len(VARIANTS) + 2
 
 

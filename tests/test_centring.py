@@ -50,18 +50,28 @@ def test_means_project_to_themselves_and_others_to_the_nearest_point():
 
 def table(rows, seed):
     rng = np.random.default_rng(seed)
-    cells = {c.name: np.array([random_cell(c, rng) for _ in range(rows)], dtype=object) for c in COLUMNS}
+    cells = {
+        c.name: np.array([random_cell(c, rng) for _ in range(rows)], dtype=object) for c in COLUMNS
+    }
     return {**cells, "y": rng.integers(0, 2, rows)}
 
 
 def test_a_replaced_row_moves_the_message_by_no_more_than_what_the_noise_covers():
-    """Same draws, one row replaced: alpha times the shift over Delta is at most alpha, and the noise is l2-Laplace in it."""
+    """Same draws, one row replaced: alpha times the shift over Delta is at most alpha, and the
+    noise is l2-Laplace in it.
+    """
     B, alpha = 20, 0.7
     first = table(B, 0)
     worst = 0.0
     for seed in range(30):
-        other = {name: np.concatenate([table(1, 100 + seed)[name], cells[1:]]) for name, cells in first.items()}
-        a, b = (private_centre(SCHEMA, [rows], ["n"], alpha, SeededEntropy(5)).messages[0] for rows in (first, other))
+        other = {
+            name: np.concatenate([table(1, 100 + seed)[name], cells[1:]])
+            for name, cells in first.items()
+        }
+        a, b = (
+            private_centre(SCHEMA, [rows], ["n"], alpha, SeededEntropy(5)).messages[0]
+            for rows in (first, other)
+        )
         worst = max(worst, np.linalg.norm(a - b))
     D = np.sqrt(sum(c.diameter2 for c in COLUMNS))
     assert 0.5 * D / B < worst <= D / B * 1.01  # the grid rounds by a thousandth of the noise
@@ -72,17 +82,29 @@ def test_noise_covers_the_whole_diameter():
     rows, alpha = table(20, 0), 0.7
     raw = SCHEMA.model_copy(update={"scaling": "none", "intercept": 0.0}).rows(rows)
     mean, D = np.asarray(raw.mean(axis=0)).ravel(), np.sqrt(sum(c.diameter2 for c in COLUMNS))
-    found = [private_centre(SCHEMA, [rows], ["n"], alpha, SeededEntropy(seed)).messages[0] - mean for seed in range(400)]
-    assert stats.kstest(np.linalg.norm(found, axis=1) * alpha * 20 / D, stats.gamma(len(mean)).cdf).pvalue > 1e-6
+    found = [
+        private_centre(SCHEMA, [rows], ["n"], alpha, SeededEntropy(seed)).messages[0] - mean
+        for seed in range(400)
+    ]
+    assert (
+        stats.kstest(
+            np.linalg.norm(found, axis=1) * alpha * 20 / D, stats.gamma(len(mean)).cdf
+        ).pvalue
+        > 1e-6
+    )
 
 
 def test_many_rows_and_a_large_alpha_give_the_mean():
     data = census(20_000, nodes=4, heterogeneity=0.5)
     tables = [{name: cells[data.node == p] for name, cells in data.train.items()} for p in range(4)]
     found = private_centre(data.schema, tables, list("abcd"), 50.0, SystemEntropy())
-    raw = data.schema.model_copy(update={"norm": 1.0, "scaling": "none", "intercept": 0.0}).rows(data.train)
+    raw = data.schema.model_copy(update={"norm": 1.0, "scaling": "none", "intercept": 0.0}).rows(
+        data.train
+    )
     np.testing.assert_allclose(found.centre, np.asarray(raw.mean(axis=0)).ravel(), atol=0.01)
-    assert [(e.node, e.round, e.purpose, e.alpha) for e in found.events] == [(n, 0, "centring", 50.0) for n in "abcd"]
+    assert [(e.node, e.round, e.purpose, e.alpha) for e in found.events] == [
+        (n, 0, "centring", 50.0) for n in "abcd"
+    ]
     assert not found.seeded
     centred = found.applied(data.schema)
     rows = centred.rows(tables[0])
@@ -93,15 +115,25 @@ def test_many_rows_and_a_large_alpha_give_the_mean():
 def test_a_centre_without_noise_would_be_the_mean_and_is_never_sent():
     data = census(500, nodes=1)
     found = private_centre(data.schema, [data.train], ["n"], 1.0, SeededEntropy(0))
-    raw = data.schema.model_copy(update={"norm": 1.0, "scaling": "none", "intercept": 0.0}).rows(data.train)
-    assert not np.isclose(found.messages[0], np.asarray(raw.mean(axis=0)).ravel(), rtol=0, atol=1e-12).any()
+    raw = data.schema.model_copy(update={"norm": 1.0, "scaling": "none", "intercept": 0.0}).rows(
+        data.train
+    )
+    assert not np.isclose(
+        found.messages[0], np.asarray(raw.mean(axis=0)).ravel(), rtol=0, atol=1e-12
+    ).any()
     assert found.seeded
 
 
 def test_rows_that_are_dropped_do_not_count():
-    plan = Schema(columns=(Numeric(name="x", low=0, high=1, missing="drop"),), label=Label(name="y", negative=0, positive=1))
+    plan = Schema(
+        columns=(Numeric(name="x", low=0, high=1, missing="drop"),),
+        label=Label(name="y", negative=0, positive=1),
+    )
     whole, gaps = {"x": [1.0] * 4, "y": [0] * 4}, {"x": [1.0, np.nan, 1.0, 1.0, 1.0], "y": [0] * 5}
-    a, b = (private_centre(plan, [rows], ["n"], 1.0, SeededEntropy(0)).messages for rows in (whole, gaps))
+    a, b = (
+        private_centre(plan, [rows], ["n"], 1.0, SeededEntropy(0)).messages
+        for rows in (whole, gaps)
+    )
     np.testing.assert_array_equal(a, b)
 
 

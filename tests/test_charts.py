@@ -28,7 +28,9 @@ class Outside(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
-        self.addresses += [value for name, value in attributes if name in ("src", "href", "srcset", "data")]
+        self.addresses += [
+            value for name, value in attributes if name in ("src", "href", "srcset", "data")
+        ]
 
     def handle_data(self, data):
         self.script += len(data) if self.tags and self.tags[-1] == "script" else 0
@@ -43,7 +45,9 @@ def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("charts")
     made = {
         "convergence": charts.convergence(ROWS, REFERENCES, SOURCE),
-        "network": charts.network(Topology.family("star", 6), [f"{p} rows" for p in range(6)], SOURCE),
+        "network": charts.network(
+            Topology.family("star", 6), [f"{p} rows" for p in range(6)], SOURCE
+        ),
     }
     return folder, made, {name: charts.save(chart, folder / name) for name, chart in made.items()}
 
@@ -76,7 +80,13 @@ def test_dot_in_a_name_stays(saved, tmp_path):
 
 def test_convergence_shows_every_point_and_reference(saved):
     text = text_of(saved[1]["convergence"])
-    for part in ("north", "south", "centralised optimum", SOURCE, *(str(row["disagreement"]) for row in ROWS)):
+    for part in (
+        "north",
+        "south",
+        "centralised optimum",
+        SOURCE,
+        *(str(row["disagreement"]) for row in ROWS),
+    ):
         assert part in text
 
 
@@ -92,28 +102,38 @@ def test_convergence_axes_hold_all_points(saved):
 
 def test_series_have_their_own_colours_and_many_are_no_problem():
     rows = [row | {"series": f"node {i}"} for i, row in enumerate(ROWS)]
-    scale = charts.convergence(rows, [], SOURCE).to_dict()["vconcat"][1]["encoding"]["color"]["scale"]
+    scale = charts.convergence(rows, [], SOURCE).to_dict()["vconcat"][1]["encoding"]["color"][
+        "scale"
+    ]
     assert scale["domain"] == [f"node {i}" for i in range(10)]
     assert len(set(scale["range"][:7])) == 7
     assert len(scale["range"]) == 10
 
 
-@pytest.mark.parametrize(("family", "nodes"), [("ring", 5), ("complete", 4), ("grid", 6), ("path", 2), ("star", 1)])
+@pytest.mark.parametrize(
+    ("family", "nodes"), [("ring", 5), ("complete", 4), ("grid", 6), ("path", 2), ("star", 1)]
+)
 def test_network_draws_every_node_and_edge_once(family, nodes):
     topology = Topology.family(family, nodes)
     found = charts.network(topology, [f"label {p}" for p in range(nodes)], SOURCE).to_dict()
     wires, circles = (layer["data"]["values"] for layer in found["layer"][:2])
     assert len(wires) == len(topology.edges)
-    assert [(c["name"], c["label"]) for c in circles] == [(str(p), f"label {p}") for p in range(nodes)]
+    assert [(c["name"], c["label"]) for c in circles] == [
+        (str(p), f"label {p}") for p in range(nodes)
+    ]
     at = [(c["x"], c["y"]) for c in circles]
     assert len(set(at)) == nodes
-    assert [((w["x"], w["y"]), (w["x2"], w["y2"])) for w in wires] == [(at[a], at[b]) for a, b in topology.edges]
+    assert [((w["x"], w["y"]), (w["x2"], w["y2"])) for w in wires] == [
+        (at[a], at[b]) for a, b in topology.edges
+    ]
     assert max(abs(v) for place in at for v in place) <= 1.5
     assert found["title"]["text"] == f"{family}: {nodes} nodes, {len(topology.edges)} edges"
 
 
 def test_network_picture_is_the_same_every_time():
-    draw = [text_of(charts.network(Topology.family("grid", 6), ["x"] * 6, SOURCE)) for _ in range(2)]
+    draw = [
+        text_of(charts.network(Topology.family("grid", 6), ["x"] * 6, SOURCE)) for _ in range(2)
+    ]
     assert json.loads(draw[0])["layer"][1]["data"] == json.loads(draw[1])["layer"][1]["data"]
 
 
@@ -124,5 +144,7 @@ def test_missing_extra_says_what_to_install(monkeypatch, absent):
         lambda: charts.convergence(ROWS, [], SOURCE),
         lambda: charts.network(Topology.family("ring", 3), "abc", SOURCE),
     ):
-        with pytest.raises(DeclarationError, match=rf"pictures need {absent}: install dynadp\[report\]"):
+        with pytest.raises(
+            DeclarationError, match=rf"pictures need {absent}: install dynadp\[report\]"
+        ):
             draw()

@@ -22,14 +22,28 @@ from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs.folder import load_model, load_run, read_rounds
 
 DYNADP = Path(sys.executable).parent / "dynadp"
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("PYTHONUNBUFFERED", "FORCE_COLOR")}
-FILES = ["convergence.html", "convergence.png", "dual", "network.html", "network.png", "none", "primal"]
+ENVIRONMENT = {
+    name: value
+    for name, value in os.environ.items()
+    if name not in ("PYTHONUNBUFFERED", "FORCE_COLOR")
+}
+FILES = [
+    "convergence.html",
+    "convergence.png",
+    "dual",
+    "network.html",
+    "network.png",
+    "none",
+    "primal",
+]
 
 
 def dynadp(*arguments, cwd, **more):
     """A real process; wide enough for one line a row."""
     environment = ENVIRONMENT | {"COLUMNS": "200"}
-    return subprocess.run([DYNADP, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, **more)
+    return subprocess.run(
+        [DYNADP, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, **more
+    )
 
 
 @pytest.fixture(scope="module")
@@ -54,17 +68,25 @@ def test_demo_leaves_a_run_with_pictures_and_a_table(shown, answered):
     (run,) = (folder / "runs").iterdir()
     assert run.name.startswith("demo-")
     assert sorted(p.name for p in run.iterdir()) == FILES
-    assert sorted(p.name for p in (run / "dual").iterdir()) == ["model.json", "rounds.jsonl", "run.json"]
+    assert sorted(p.name for p in (run / "dual").iterdir()) == [
+        "model.json",
+        "rounds.jsonl",
+        "run.json",
+    ]
     assert (run / "network.png").read_bytes().startswith(b"\x89PNG")
     assert "SIMULATION" in process.stdout
     assert f"Folder:  runs/{run.name}" in process.stdout
     for entry in json.loads(answered[1].stdout)["runs"]:
-        row = next(line for line in process.stdout.splitlines() if f" {entry['mechanism']} " in line)
+        row = next(
+            line for line in process.stdout.splitlines() if f" {entry['mechanism']} " in line
+        )
         right = 1 - np.mean(entry["node_errors"])
         for cell in (f"{right:.1%} ±1.", f"{entry['consensus_gap']:.1e}", str(entry["rounds"])):
             assert cell in row
         picture = (run / "convergence.html").read_text(encoding="utf-8")
-        drawn = re.search(rf'"series": "{entry["mechanism"]}"[^}}]*"label": "model ([\d.]+)%"', picture)
+        drawn = re.search(
+            rf'"series": "{entry["mechanism"]}"[^}}]*"label": "model ([\d.]+)%"', picture
+        )
         assert drawn, "the picture shows the model that the table tells of"
         assert float(drawn[1]) == pytest.approx(100 * (1 - right), abs=0.051)
         assert "lines: messages of one round; diamonds: the model taken home" in picture
@@ -101,12 +123,18 @@ def test_record_of_the_demo_tells_what_was_run(answered, mechanism, rounds):
     folder = folder / mechanism
     config = load_run(folder)["config"]
     assert load_run(folder)["simulation"] is True
-    assert (config["data"]["synthetic"], config["data"]["seed"], config["mechanism"]["name"]) == (True, 0, mechanism)
+    assert (config["data"]["synthetic"], config["data"]["seed"], config["mechanism"]["name"]) == (
+        True,
+        0,
+        mechanism,
+    )
     assert config["schedule"] == (None if alpha is None else {"name": "constant", "alpha": alpha})
     assert config["entropy"] == (None if alpha is None else {"seed": 0})
     assert [node["name"] for node in config["nodes"]] == list(SILOS)
     lines = list(read_rounds(folder))
-    assert [(line["round"], line["node"]) for line in lines] == [(n, p) for n in range(1, rounds + 1) for p in SILOS]
+    assert [(line["round"], line["node"]) for line in lines] == [
+        (n, p) for n in range(1, rounds + 1) for p in SILOS
+    ]
     assert {line["alpha"] for line in lines} == {alpha}
     data = census(ROWS, seed=0, nodes=5, heterogeneity=HETEROGENEITY)
     model = load_model(folder)
@@ -122,7 +150,9 @@ def test_another_seed_makes_other_rows_and_the_same_kind_of_table(answered, tmp_
     )
     assert result.exit_code == 0
     assert load_run(tmp_path / "dual")["config"]["data"]["seed"] == 1
-    assert not np.array_equal(load_model(tmp_path / "dual").coef, load_model(answered[0] / "dual").coef)
+    assert not np.array_equal(
+        load_model(tmp_path / "dual").coef, load_model(answered[0] / "dual").coef
+    )
     assert not (tmp_path / "none").exists()
     for part in (
         " gap ",
@@ -139,7 +169,10 @@ def test_folder_that_holds_anything_is_refused_and_left_alone(tmp_path):
     process = dynadp("demo", "--json", "--out", ".", cwd=tmp_path)
     assert process.returncode == 2
     assert process.stdout == ""
-    assert process.stderr == "dynadp: . exists and is not an empty folder; choose another, nothing is overwritten\n"
+    assert (
+        process.stderr
+        == "dynadp: . exists and is not an empty folder; choose another, nothing is overwritten\n"
+    )
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("thesis.tex", "mine")]
 
 
@@ -196,7 +229,9 @@ def test_version(tmp_path):
 
 def test_command_line_starts_without_heavy_imports():
     code = "import sys, dynadp.cli; print(*({'numpy', 'scipy', 'altair', 'networkx', 'pydantic', 'rich'} & set(sys.modules)))"
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert process.stdout.split() == []
 
 
@@ -224,8 +259,14 @@ main()
 
 
 def test_ctrl_c_is_exit_130_and_leaves_whole_files(tmp_path):
-    process = subprocess.run([sys.executable, "-c", PRESS, "demo", "--out", tmp_path], capture_output=True, text=True)
-    assert (process.returncode, process.stdout, process.stderr) == (130, "", "dynadp: interrupted\n")
+    process = subprocess.run(
+        [sys.executable, "-c", PRESS, "demo", "--out", tmp_path], capture_output=True, text=True
+    )
+    assert (process.returncode, process.stdout, process.stderr) == (
+        130,
+        "",
+        "dynadp: interrupted\n",
+    )
     assert [p.name for p in tmp_path.iterdir()] == ["none"]
     assert sorted(p.name for p in (tmp_path / "none").iterdir()) == ["rounds.jsonl", "run.json"]
     assert load_run(tmp_path / "none")["config"]["rounds"] == 60
@@ -237,7 +278,9 @@ def test_closed_pipe_is_quiet_and_no_success(tmp_path):
     os.close(reader)
     command = [DYNADP, "demo", "--json", "--out", "run"]
     with os.fdopen(writer, "wb") as closed:
-        process = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, stdout=closed, stderr=subprocess.PIPE, text=True)
+        process = subprocess.run(
+            command, cwd=tmp_path, env=ENVIRONMENT, stdout=closed, stderr=subprocess.PIPE, text=True
+        )
     assert process.returncode == 1
     assert process.stderr == ""
 
@@ -373,10 +416,16 @@ def test_a_locked_ledger_exits_with_1(tmp_path, monkeypatch):
     path = tmp_path / "north.sqlite"
     Ledger.create(path, "north", who="ada", at="2026-03-01T12:00:00+00:00").close()
     opened = Ledger.open.__func__
-    monkeypatch.setattr(Ledger, "open", classmethod(lambda cls, path, **given: opened(cls, path, **{**given, "wait": 0.0})))
+    monkeypatch.setattr(
+        Ledger,
+        "open",
+        classmethod(lambda cls, path, **given: opened(cls, path, **{**given, "wait": 0.0})),
+    )
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        result = CliRunner().invoke(main, ["ledger", "cap", str(path), "--epsilon", "1", "--delta", "1e-5"])
+        result = CliRunner().invoke(
+            main, ["ledger", "cap", str(path), "--epsilon", "1", "--delta", "1e-5"]
+        )
     assert result.exit_code == 1, result.output
     assert "another process kept it locked" in result.output
 

@@ -29,24 +29,33 @@ def answer(line):
 
 
 def test_account_primal():
-    found = answer("account --mechanism primal --dimension 105 --alpha 0.5 --rounds 100 --delta 1e-5 --json")
+    found = answer(
+        "account --mechanism primal --dimension 105 --alpha 0.5 --rounds 100 --delta 1e-5 --json"
+    )
     exact = total(primal(0.5, 105, 100), 1e-5)
     assert {"epsilon", "epsilon_sum", "epsilon_pure", "method"} <= set(found)
-    assert (found["epsilon"], found["epsilon_sum"], found["method"]) == (exact.epsilon, 50.0, "loss distribution")
+    assert (found["epsilon"], found["epsilon_sum"], found["method"]) == (
+        exact.epsilon,
+        50.0,
+        "loss distribution",
+    )
     assert 1.93 <= found["epsilon"] <= 1.95
     assert "protected" not in found  # nothing was released
 
 
 def test_account_dual():
     found = answer(
-        "account --mechanism dual --dimension 105 --alpha 0.5 --jacobian-share 0.01 --rounds 100 --delta 1e-5 --json"
+        "account --mechanism dual --dimension 105 --alpha 0.5 --jacobian-share 0.01 --rounds 100 "
+        "--delta 1e-5 --json"
     )
     assert found["epsilon"] == total(dual(0.5, 105, 100, 0.01), 1e-5).epsilon
     assert found["epsilon"] == pytest.approx(3.55, rel=0.01)
 
 
 def test_account_in_words():
-    result = dynadp("account --mechanism primal --dimension 105 --alpha 0.1 --rounds 100 --delta 1e-5 --rows 2")
+    result = dynadp(
+        "account --mechanism primal --dimension 105 --alpha 0.1 --rounds 100 --delta 1e-5 --rows 2"
+    )
     for part in (
         "100 rounds of primal",
         "epsilon = 0.7077",
@@ -58,15 +67,21 @@ def test_account_in_words():
 
 
 def test_calibrate_gives_alpha():
-    found = answer("calibrate --mechanism primal --dimension 105 --rounds 100 --epsilon 1 --delta 1e-5 --json")
+    found = answer(
+        "calibrate --mechanism primal --dimension 105 --rounds 100 --epsilon 1 --delta 1e-5 --json"
+    )
     assert 0.995 <= total(primal(found["alpha"], 105, 100), 1e-5).epsilon == found["epsilon"] <= 1
     assert found["alpha"] == pytest.approx(0.274, rel=0.01)
 
 
 def test_calibrate_gives_rounds():
-    found = answer("calibrate --mechanism primal --dimension 105 --alpha 0.1 --epsilon 1 --delta 1e-5 --json")
+    found = answer(
+        "calibrate --mechanism primal --dimension 105 --alpha 0.1 --epsilon 1 --delta 1e-5 --json"
+    )
     assert found["epsilon"] <= 1 < total(primal(0.1, 105, found["rounds"] + 1), 1e-5).epsilon
-    words = dynadp("calibrate --mechanism primal --dimension 105 --alpha 0.1 --epsilon 1 --delta 1e-5").output
+    words = dynadp(
+        "calibrate --mechanism primal --dimension 105 --alpha 0.1 --epsilon 1 --delta 1e-5"
+    ).output
     assert words.startswith(f"{found['rounds']} rounds of primal perturbation")
     none = dynadp("calibrate --mechanism primal --dimension 1 --alpha 9 --epsilon 1 --delta 1e-5")
     assert (none.exit_code, none.output.startswith("Not even one round")) == (0, True)
@@ -74,14 +89,19 @@ def test_calibrate_gives_rounds():
 
 def test_account_of_a_file_of_events(tmp_path):
     events = (
-        primal(0.1, 20, 5, "north") + primal(0.3, 20, 5, "south") + [L2Laplace("south", 0, "centring", 0.2, 19, seeded=True)]
+        primal(0.1, 20, 5, "north")
+        + primal(0.3, 20, 5, "south")
+        + [L2Laplace("south", 0, "centring", 0.2, 19, seeded=True)]
     )
     path = tmp_path / "events.jsonl"
     path.write_text("\n".join(json.dumps(to_json(event)) for event in events))
     found = answer(f"account --events {path} --delta 1e-5 --json")
     assert found["node"] == "south"
     assert found["epsilon"] == found["nodes"]["south"]["epsilon"] == total(events[5:], 1e-5).epsilon
-    assert (found["nodes"]["north"]["protected"], found["nodes"]["south"]["protected"]) == (True, False)
+    assert (found["nodes"]["north"]["protected"], found["nodes"]["south"]["protected"]) == (
+        True,
+        False,
+    )
     assert "SIMULATION" in dynadp(f"account --events {path} --delta 1e-5").output
 
 
@@ -104,8 +124,15 @@ def test_a_bad_file_of_events(tmp_path, content, wrong):
 @pytest.mark.parametrize(
     ("line", "wrong"),
     [
-        ("account --mechanism dual --dimension 9 --alpha 1 --rounds 2 --delta 1e-5", "needs --jacobian-share"),
-        ("account --mechanism primal --dimension 9 --alpha 1 --rounds 2 --jacobian-share .1 --delta 0", "has none"),
+        (
+            "account --mechanism dual --dimension 9 --alpha 1 --rounds 2 --delta 1e-5",
+            "needs --jacobian-share",
+        ),
+        (
+            "account --mechanism primal --dimension 9 --alpha 1 --rounds 2 --jacobian-share .1 "
+            "--delta 0",
+            "has none",
+        ),
         ("account --dimension 9 --rounds 2 --delta 1e-5", "missing --mechanism, --alpha"),
         ("account --events x --rounds 2 --delta 1e-5", "leave out"),
         ("account --events nowhere --delta 1e-5", "cannot read nowhere"),
@@ -113,10 +140,23 @@ def test_a_bad_file_of_events(tmp_path, content, wrong):
             "account --mechanism primal --dimension 9 --alpha nan --rounds 2 --delta 1e-5",
             "'nan' is not a finite number above 0",
         ),
-        ("account --mechanism primal --dimension 9 --alpha x --rounds 2 --delta 1e-5", "'x' is not a finite number above 0"),
-        ("account --mechanism primal --dimension 9 --alpha 1 --rounds 2 --delta 1", "is not in the range"),
-        ("calibrate --mechanism primal --dimension 9 --epsilon 1 --delta 1e-5", "one of them, not both"),
-        ("calibrate --mechanism primal --dimension 9 --alpha 1 --rounds 2 --epsilon 1 --delta 1e-5", "one of them, not both"),
+        (
+            "account --mechanism primal --dimension 9 --alpha x --rounds 2 --delta 1e-5",
+            "'x' is not a finite number above 0",
+        ),
+        (
+            "account --mechanism primal --dimension 9 --alpha 1 --rounds 2 --delta 1",
+            "is not in the range",
+        ),
+        (
+            "calibrate --mechanism primal --dimension 9 --epsilon 1 --delta 1e-5",
+            "one of them, not both",
+        ),
+        (
+            "calibrate --mechanism primal --dimension 9 --alpha 1 --rounds 2 --epsilon 1 --delta "
+            "1e-5",
+            "one of them, not both",
+        ),
         ("calibrate --rounds 2 --epsilon 1 --delta 1e-5", "missing --mechanism or --dimension"),
         ("ledger cap nowhere/x --epsilon 1 --delta 1e-5", "name its node with --node"),
         ("ledger cap x --epsilon -1 --delta 1e-5", "is not a finite number above 0"),
@@ -145,31 +185,58 @@ def test_ledger_shows_runs_cap_and_head(book):
         head = ledger.head
     shown = answer(f"ledger show {book} --json")
     (run,) = shown["runs"]
-    assert (run["run"], run["dataset"], run["who"], run["state"], run["basis"]) == ("first", "wards", "ada", "open", "renyi")
-    assert (run["rounds_spent"], run["rounds_planned"], run["alpha_spent"]) == (3, 12, pytest.approx(0.6))
+    assert (run["run"], run["dataset"], run["who"], run["state"], run["basis"]) == (
+        "first",
+        "wards",
+        "ada",
+        "open",
+        "renyi",
+    )
+    assert (run["rounds_spent"], run["rounds_planned"], run["alpha_spent"]) == (
+        3,
+        12,
+        pytest.approx(0.6),
+    )
     assert shown["head"] == head
     assert shown["cap"]["sum"] == pytest.approx(2.4)  # an open run counts whole
     words = dynadp(f"ledger show {book}").output
-    for part in ("Ledger of node north", "first", "3 of 12", head, "epsilon = 2", "in 100 would guess right"):
+    for part in (
+        "Ledger of node north",
+        "first",
+        "3 of 12",
+        head,
+        "epsilon = 2",
+        "in 100 would guess right",
+    ):
         assert part in words
     room = shown["cap"]["room"]
     assert f"{up(room['counted'])} of {room['limit']:.4g}; {room['left']:.1%} left." in words
     assert room["left"] == pytest.approx(1 - room["counted"] / room["limit"], abs=1e-3)
-    assert "sum of alpha: 2.4 of 2. A new run is allowed if either measure stays under its limit." in words
+    assert (
+        "sum of alpha: 2.4 of 2. A new run is allowed if either measure stays under its limit."
+        in words
+    )
     closed = dynadp(f"ledger close {book} first --who ada")
     assert (closed.exit_code, "after 3 rounds" in closed.output) == (0, True)
     shown = answer(f"ledger show {book} --json")
     assert shown["runs"][0]["state"] == "stopped"
     assert shown["cap"]["sum"] == pytest.approx(0.6)
     again, mistyped = dynadp(f"ledger close {book} first"), dynadp(f"ledger close {book} frist")
-    assert (again.exit_code, "its run 'first' is closed already; open runs" in again.output) == (2, True)
-    assert (mistyped.exit_code, "it has no run 'frist'; open runs, by their whole names: none" in mistyped.output) == (2, True)
+    assert (again.exit_code, "its run 'first' is closed already; open runs" in again.output) == (
+        2,
+        True,
+    )
+    assert (
+        mistyped.exit_code,
+        "it has no run 'frist'; open runs, by their whole names: none" in mistyped.output,
+    ) == (2, True)
 
 
 def test_a_ledger_that_was_being_written_when_its_process_was_killed_can_be_shown(book):
     before = answer(f"ledger show {book} --json")
     dies = (
-        "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('PRAGMA cache_size=1'); "
+        "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); "
+        "c.execute('PRAGMA cache_size=1'); "
         "c.execute('BEGIN IMMEDIATE'); c.execute('CREATE TABLE junk (x)'); "
         "c.executemany('INSERT INTO junk VALUES (?)', [(bytes(4000),)] * 200); os._exit(9)"
     )
@@ -217,14 +284,19 @@ def test_ledger_verify_finds_a_flipped_bit_and_a_cut(book, tmp_path):
 
 
 def test_a_cap_that_is_changed_after_releases_says_what_that_means(book):
-    assert "The cap was" not in dynadp(f"ledger cap {book} --epsilon 3 --delta 1e-5").output  # nothing was released
+    assert (
+        "The cap was" not in dynadp(f"ledger cap {book} --epsilon 3 --delta 1e-5").output
+    )  # nothing was released
     plan = primal(0.2, 50, 12, "north")
     with Ledger.open(book) as ledger:
         ledger.reserve("first", plan, dataset="wards", who="ada", at=AT)
         ledger.spend("first", 1, plan[:1], b"message", who="ada", at=AT)
     printed = dynadp(f"ledger cap {book} --epsilon 7 --delta 1e-5").output
     assert "The cap was epsilon = 3 at delta = 1e-05, and 1 releases" in printed
-    assert "releases are entered. A cap that is changed because of what they showed is outside the guarantee." in printed
+    assert (
+        "releases are entered. A cap that is changed because of what they showed is outside the "
+        "guarantee." in printed
+    )
 
 
 def test_a_cap_below_what_was_lost_promises_nothing_that_is_false(book):
@@ -238,7 +310,10 @@ def test_a_cap_below_what_was_lost_promises_nothing_that_is_false(book):
     most = answer(f"ledger show {book} --json")["cap"]["promised"]
     assert most > 0.1
     assert odds(0.1, 1e-5) not in printed
-    assert f"More than that is lost already, at most epsilon = {up(most)} at delta = 1e-05: {odds(most, 1e-5)}." in printed
+    assert (
+        f"More than that is lost already, at most epsilon = {up(most)} at delta = 1e-05: "
+        f"{odds(most, 1e-5)}." in printed
+    )
     assert odds(0.1, 1e-5) not in dynadp(f"ledger show {book}").output
 
 

@@ -28,7 +28,11 @@ def test_design_solves_the_papers_examples(fit, alpha):
         own = json.loads(dynadp(f"account {line} --alpha {found['alpha']!r} --json").stdout)
         assert priced["epsilon"] == own["epsilon"]  # by the mechanism's own events
         assert f"100 rounds of {mechanism} perturbation cost epsilon" in words
-    for part in ("--rounds 100", "--rounds 100 --dimension 105 --delta 1e-5", "--jacobian-share 0.01"):
+    for part in (
+        "--rounds 100",
+        "--rounds 100 --dimension 105 --delta 1e-5",
+        "--jacobian-share 0.01",
+    ):
         assert dynadp(f"design --loss-fit {fit} {part}").exit_code == 2
 
 
@@ -37,7 +41,11 @@ def test_tradeoff_recommends_an_alpha_and_tells_its_total(tmp_path, monkeypatch)
     data = census(600, seed=1, nodes=2)
     for i, node in enumerate(("a", "b")):
         rows = [",".join(data.train)]
-        rows += [",".join(str(data.train[c][j]) for c in data.train) for j in range(600) if data.node[j] == i]
+        rows += [
+            ",".join(str(data.train[c][j]) for c in data.train)
+            for j in range(600)
+            if data.node[j] == i
+        ]
         Path(f"{node}.csv").write_text("\n".join(rows) + "\n")
     line = "init . --node a=a.csv --node b=b.csv --label income --negative low --positive high --numeric age:17:90"
     assert dynadp(line).exit_code == 0  # without ledgers: nothing is spent

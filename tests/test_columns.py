@@ -19,7 +19,11 @@ SECRET = "Maria-Sklodowska-1867"
 
 def features(column, cells):
     """The column's own features, unscaled and dense."""
-    return Schema(columns=(column,), label=LABEL, intercept=0, scaling="none").rows({column.name: cells}).toarray()
+    return (
+        Schema(columns=(column,), label=LABEL, intercept=0, scaling="none")
+        .rows({column.name: cells})
+        .toarray()
+    )
 
 
 def age(**more):
@@ -30,7 +34,8 @@ def trade(**more):
     return Categorical(**({"name": "trade", "values": ("craft", "sales", "care")} | more))
 
 
-# -------------------------------------------------------------------------------------------------------------- numeric
+# --------------------------------------------------------------------------------------------------------------
+# numeric
 
 
 @pytest.mark.parametrize(
@@ -53,16 +58,22 @@ def test_number_is_clipped_transformed_and_weighted(more, cells, expected):
 
 @pytest.mark.parametrize("kind", [int, np.int8, np.uint16, np.float32, object])
 def test_number_of_any_type_is_the_same_feature(kind):
-    np.testing.assert_array_equal(features(age(), np.array([20, 60, 100], dtype=kind)), [[-1], [0], [1]])
+    np.testing.assert_array_equal(
+        features(age(), np.array([20, 60, 100], dtype=kind)), [[-1], [0], [1]]
+    )
 
 
-@pytest.mark.parametrize("cells", [["20", " 60", "1e2"], ["20", 60, "100"], np.array(["20", "60", "100"], dtype=object)])
+@pytest.mark.parametrize(
+    "cells", [["20", " 60", "1e2"], ["20", 60, "100"], np.array(["20", "60", "100"], dtype=object)]
+)
 def test_number_written_as_text_is_read(cells):
     np.testing.assert_array_equal(features(age(), cells), [[-1], [0], [1]])
 
 
 def test_truth_values_count_as_0_and_1():
-    np.testing.assert_array_equal(features(Numeric(name="b", low=0, high=1), [True, False]), [[1], [-1]])
+    np.testing.assert_array_equal(
+        features(Numeric(name="b", low=0, high=1), [True, False]), [[1], [-1]]
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,11 +90,16 @@ def test_truth_values_count_as_0_and_1():
     ],
 )
 def test_hats_at_and_between_knots(cell, expected):
-    np.testing.assert_allclose(features(age(encode=("hats",), knots=(30, 50, 80)), [cell])[0], expected, atol=1e-15)
+    np.testing.assert_allclose(
+        features(age(encode=("hats",), knots=(30, 50, 80)), [cell])[0], expected, atol=1e-15
+    )
 
 
 def test_hats_are_linear_in_the_transformed_number():
-    hats = features(Numeric(name="v", low=0, high=99, transform="log1p", encode=("hats",), knots=(0, 99)), [0, 9, 99])
+    hats = features(
+        Numeric(name="v", low=0, high=99, transform="log1p", encode=("hats",), knots=(0, 99)),
+        [0, 9, 99],
+    )
     np.testing.assert_allclose(hats, [[1, 0], [0.5, 0.5], [0, 1]], atol=1e-15)
 
 
@@ -96,14 +112,26 @@ def test_hats_are_linear_in_the_transformed_number():
 def test_hats_are_a_partition_of_the_weight(knots, cells, transform, weight):
     if min(b - a for a, b in itertools.pairwise(knots)) < 1e-3:
         knots = [-50.0, 50.0]
-    column = Numeric(name="v", low=-50, high=50, transform=transform, encode=("hats",), knots=tuple(knots), weight=weight)
+    column = Numeric(
+        name="v",
+        low=-50,
+        high=50,
+        transform=transform,
+        encode=("hats",),
+        knots=tuple(knots),
+        weight=weight,
+    )
     hats = features(column, cells)
     assert hats.min() >= 0
     assert (hats > 0).sum(axis=1).max() <= 2
     np.testing.assert_allclose(hats.sum(axis=1), weight, rtol=1e-14)
 
 
-@given(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9), st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+@given(
+    st.floats(-1e9, 1e9),
+    st.floats(1e-3, 1e9),
+    st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1),
+)
 def test_number_never_leaves_its_range(low, width, cells):
     for signed, least in ((True, -1), (False, 0)):
         found = features(Numeric(name="v", low=low, high=low + width, signed=signed), cells)
@@ -120,10 +148,13 @@ def test_encodings_stand_in_the_order_asked():
 @pytest.mark.parametrize(("missing", "expected"), [(60.0, 0), (20, -1), (1e6, 1)])
 def test_missing_number_takes_the_declared_value(missing, expected):
     np.testing.assert_array_equal(features(age(missing=missing), [NAN, 100]), [[expected], [1]])
-    np.testing.assert_array_equal(features(age(missing=missing), np.array([None, 100])), [[expected], [1]])
+    np.testing.assert_array_equal(
+        features(age(missing=missing), np.array([None, 100])), [[expected], [1]]
+    )
 
 
-# ---------------------------------------------------------------------------------------------------------- categorical
+# ----------------------------------------------------------------------------------------------------------
+# categorical
 
 
 @pytest.mark.parametrize(
@@ -142,21 +173,29 @@ def test_unlisted_value_is_what_was_declared(other, expected, names):
 
 
 def test_bytes_match_the_text_they_spell():
-    np.testing.assert_array_equal(features(trade(other="refuse"), np.array([b"sales", b"craft"])), [[0, 1, 0], [1, 0, 0]])
+    np.testing.assert_array_equal(
+        features(trade(other="refuse"), np.array([b"sales", b"craft"])), [[0, 1, 0], [1, 0, 0]]
+    )
 
 
 def test_category_has_its_weight():
-    np.testing.assert_array_equal(features(trade(weight=0.5), ["sales", "?"]), [[0, 0.5, 0], [0, 0, 0]])
+    np.testing.assert_array_equal(
+        features(trade(weight=0.5), ["sales", "?"]), [[0, 0.5, 0], [0, 0, 0]]
+    )
 
 
-@pytest.mark.parametrize("cells", [[3, 1, 2, 9], np.array([3.0, 1.0, 2.0, 9.0]), np.array([3, 1, 2, 9], dtype=object)])
+@pytest.mark.parametrize(
+    "cells", [[3, 1, 2, 9], np.array([3.0, 1.0, 2.0, 9.0]), np.array([3, 1, 2, 9], dtype=object)]
+)
 def test_numbers_match_a_vocabulary_of_numbers(cells):
     found = features(Categorical(name="code", values=(1, 3, 2), other="column"), cells)
     np.testing.assert_array_equal(found, np.eye(4)[[1, 0, 2, 3]])
 
 
 def test_codes_written_as_text_match_a_vocabulary_of_numbers():
-    np.testing.assert_array_equal(features(Categorical(name="code", values=(1, 2)), ["2", "1"]), [[0, 1], [1, 0]])
+    np.testing.assert_array_equal(
+        features(Categorical(name="code", values=(1, 2)), ["2", "1"]), [[0, 1], [1, 0]]
+    )
 
 
 def test_texts_match_a_vocabulary_of_numbers_by_value_and_one_of_texts_by_text():
@@ -168,11 +207,16 @@ def test_texts_match_a_vocabulary_of_numbers_by_value_and_one_of_texts_by_text()
 
 
 def test_unlisted_text_in_a_vocabulary_of_numbers_is_other():
-    found = features(Categorical(name="code", values=(1, 2), other="column"), np.array([2, "unheard-of"], dtype=object))
+    found = features(
+        Categorical(name="code", values=(1, 2), other="column"),
+        np.array([2, "unheard-of"], dtype=object),
+    )
     np.testing.assert_array_equal(found, [[0, 1, 0], [0, 0, 1]])
 
 
-@pytest.mark.parametrize(("values", "first"), [(("1", "2"), [1, 2]), ((1, 2), [1, 2]), ((1, 2), [True, 2])])
+@pytest.mark.parametrize(
+    ("values", "first"), [(("1", "2"), [1, 2]), ((1, 2), [1, 2]), ((1, 2), [True, 2])]
+)
 def test_a_missing_code_does_not_change_the_others(values, first):
     column = Categorical(name="code", values=values, missing="other")
     whole = features(column, np.array([*first, 1]))
@@ -200,13 +244,16 @@ def test_missing_value_in_a_list_of_texts_is_seen():
         features(trade(), ["craft", NAN])
 
 
-# ------------------------------------------------------------------------------------------------------------- refusals
+# -------------------------------------------------------------------------------------------------------------
+# refusals
 
 
 @pytest.mark.parametrize("rule", ["refuse", "drop"])
 @pytest.mark.parametrize(("make", "good"), [(age, 30), (trade, "craft")])
 def test_missing_cell_is_refused_by_position(rule, make, good):
-    with pytest.raises(DataError, match=rf"row 2: the value is missing and the schema says missing = '{rule}'"):
+    with pytest.raises(
+        DataError, match=rf"row 2: the value is missing and the schema says missing = '{rule}'"
+    ):
         features(make(missing=rule), np.array([good, good, None], dtype=object))
 
 
@@ -214,9 +261,17 @@ def test_missing_cell_is_refused_by_position(rule, make, good):
     ("column", "cells", "message"),
     [
         (age(), [30, 40, SECRET], "column 'age', row 2: the value is not a number"),
-        (age(missing=30), np.array([None, SECRET, 30], dtype=object), "column 'age', row 1: the value is not a number"),
+        (
+            age(missing=30),
+            np.array([None, SECRET, 30], dtype=object),
+            "column 'age', row 1: the value is not a number",
+        ),
         (age(), ["30", "nan"], "column 'age', row 1: the value is "),
-        (age(), np.array(["1867-11-07"], dtype="datetime64[D]"), "column 'age', row 0: the value is "),
+        (
+            age(),
+            np.array(["1867-11-07"], dtype="datetime64[D]"),
+            "column 'age', row 0: the value is ",
+        ),
         (age(), [30.0, -np.inf], "column 'age', row 1: the value is infinite"),
         (age(), np.array([30, 1867 * 10**400], dtype=object), "column 'age', row 1: "),
         (
@@ -261,8 +316,16 @@ def test_refusal_names_the_cell_and_never_shows_it(column, cells, message):
         (trade, {"values": ("a", "b", "a")}, "lists a value twice"),
         (trade, {"values": ("a", "a ")}, "lists a value twice"),
         (trade, {"values": (1, "1")}, "lists a value twice"),
-        (trade, {"values": (1, "1.0")}, "lists a value twice"),  # a cell 1.0 of a file would be the one or the other
-        (trade, {"other": "refuse", "missing": "other"}, "missing is 'other', but other is 'refuse'"),
+        (
+            trade,
+            {"values": (1, "1.0")},
+            "lists a value twice",
+        ),  # a cell 1.0 of a file would be the one or the other
+        (
+            trade,
+            {"other": "refuse", "missing": "other"},
+            "missing is 'other', but other is 'refuse'",
+        ),
         (trade, {"missing": {"value": "unheard-of"}}, "is not in its vocabulary"),
         (trade, {"missing": {}}, "is not in its vocabulary"),
     ],
@@ -293,7 +356,9 @@ def test_neighbouring_knots_have_names_of_their_own():
 
 def test_a_stand_in_for_missing_cells_may_be_spelled_otherwise():
     column = Categorical(name="code", values=("1", "2"), missing={"value": 2.0})
-    np.testing.assert_array_equal(features(column, np.array([1, None], dtype=object)), [[1, 0], [0, 1]])
+    np.testing.assert_array_equal(
+        features(column, np.array([1, None], dtype=object)), [[1, 0], [0, 1]]
+    )
 
 
 @pytest.mark.parametrize("more", [{"low": -1e308, "high": 1e308}, {"weight": 1e200}])

@@ -62,7 +62,9 @@ def old(tmp_path):
     home = shutil.copytree(FIXTURES / "v0.1.0", tmp_path / "v0.1.0")
     for file in (*home.glob("network/identities/*/*.key"), *home.rglob("*.sqlite")):
         file.chmod(0o600)
-    for file in home.glob("network/*/status.json"):  # it tells where the ledger was, and a process that is over
+    for file in home.glob(
+        "network/*/status.json"
+    ):  # it tells where the ledger was, and a process that is over
         told = json.loads(file.read_text())
         told |= {"ledger": str(home / "network" / f"{told['node']}.sqlite"), "pid": 2**22 + 1}
         file.write_text(json.dumps(told))
@@ -79,7 +81,8 @@ def read(*words):
     return json.loads(dynadp(*words, "--json"))
 
 
-# ------------------------------------------------------------------------------------------------ run files and schemas
+# ------------------------------------------------------------------------------------------------
+# run files and schemas
 
 
 def test_schema_says_what_it_said(old):
@@ -96,14 +99,21 @@ def test_run_file_says_what_its_run_recorded(old, name):
     said = file.model_dump(mode="json", by_alias=True)
     del said["training"]["weights"]  # added since
     assert differences({**said, "nodes": None}, {**recorded, "nodes": None}) == []
-    assert [{**new, **then} for new, then in zip(said["nodes"], recorded["nodes"], strict=True)] == said["nodes"]
+    assert [
+        {**new, **then} for new, then in zip(said["nodes"], recorded["nodes"], strict=True)
+    ] == said["nodes"]
 
 
 def test_run_file_is_understood_as_it_was(old):
     primal, dual = load_run_file(old / "primal.toml"), load_run_file(old / "dual.toml")
     assert primal.totals == {"north": 4.0, "south": 4.0, "west": 6.0}
     assert (primal.run.seed, primal.privacy.delta, primal.mechanism) == (7, 1e-5, Primal())
-    assert (dual.totals, dual.privacy.alpha, dual.mechanism, dual.run.output) == (None, 0.5, Dual(), "tail")
+    assert (dual.totals, dual.privacy.alpha, dual.mechanism, dual.run.output) == (
+        None,
+        0.5,
+        Dual(),
+        "tail",
+    )
     assert dual.training.loss.made() == HuberHinge(width=0.5)
     assert dual.training.regularizer.made() == SmoothElasticNet(0.5, 0.1)
     assert dual.graph(old).edges == ((0, 1), (1, 2))
@@ -115,7 +125,8 @@ def test_checked_run_counts_the_same_rows(old):
     assert (result["columns"], result["simulation"]) == (5, True)
 
 
-# ---------------------------------------------------------------------------------------------------- runs and models
+# ----------------------------------------------------------------------------------------------------
+# runs and models
 
 
 def test_first_run_folder_stays_readable():
@@ -126,7 +137,9 @@ def test_first_run_folder_stays_readable():
     assert [(line["round"], line["node"]) for line in lines] == [
         (n, p) for n in range(1, 5) for p in ("north", "east", "south")
     ]
-    assert all(line["alpha"] is None and line["disagreement"] > 0 and line["change"] > 0 for line in lines)
+    assert all(
+        line["alpha"] is None and line["disagreement"] > 0 and line["change"] > 0 for line in lines
+    )
 
 
 def test_first_model_answers_as_it_did():
@@ -135,7 +148,11 @@ def test_first_model_answers_as_it_did():
         expected = [-1.4077351722090432, -1.138169763843144, 2.0833351126022235, 1.9873879786052588]
         np.testing.assert_allclose(found.decision(ROWS), expected, rtol=1e-12)
         assert found.predict(ROWS).tolist() == ["low", "low", "high", "high"]
-        assert (found.classes, found.mechanism, found.loss["name"]) == (("low", "high"), "none", "logistic")
+        assert (found.classes, found.mechanism, found.loss["name"]) == (
+            ("low", "high"),
+            "none",
+            "logistic",
+        )
         assert found.privacy["protected"] is False
 
 
@@ -144,15 +161,28 @@ def test_first_model_answers_as_it_did():
     [
         ("primal", True, 20, NODES, 0.4535785767262615, (4.715244936684334, 0.4812542565440563)),
         ("dual", True, 5, NODES, 0.5, (3.077999654628593, 0.6429314979153657)),
-        ("private", False, 20, NODES[:2], 0.24452287674372505, (3.674546848307322, 0.9671176002414607)),
+        (
+            "private",
+            False,
+            20,
+            NODES[:2],
+            0.24452287674372505,
+            (3.674546848307322, 0.9671176002414607),
+        ),
     ],
 )
 def test_run_folder_stays_readable(old, name, simulation, rounds, nodes, alpha, last):
     run, lines = load_run(old / "trained" / name), list(read_rounds(old / "trained" / name))
-    assert (run["version"], run["simulation"], run["libraries"]["dynadp"]) == (1, simulation, "0.1.0")
+    assert (run["version"], run["simulation"], run["libraries"]["dynadp"]) == (
+        1,
+        simulation,
+        "0.1.0",
+    )
     assert (run["config"]["schema_hash"], run["config"]["plan"]["rounds"]) == (SCHEMA, rounds)
     assert run["config"]["counts"] == dict.fromkeys(nodes, 24)
-    assert [(line["round"], line["node"]) for line in lines] == [(n, p) for n in range(1, rounds + 1) for p in nodes]
+    assert [(line["round"], line["node"]) for line in lines] == [
+        (n, p) for n in range(1, rounds + 1) for p in nodes
+    ]
     assert (lines[0]["alpha"], (lines[-1]["disagreement"], lines[-1]["change"])) == (alpha, last)
 
 
@@ -160,36 +190,73 @@ def test_run_folder_stays_readable(old, name, simulation, rounds, nodes, alpha, 
     ("name", "coef", "intercept", "epsilon", "protected", "scores", "accuracy"),
     [
         (
-            "trained/primal", [8.660074869791666, 5.108186848958333, -5.096875, -2.3990885416666665], -0.990966796875,
-            5.996460061967379, False, [-4.86968, 3.11809, -6.20659], 10 / 12,
+            "trained/primal",
+            [8.660074869791666, 5.108186848958333, -5.096875, -2.3990885416666665],
+            -0.990966796875,
+            5.996460061967379,
+            False,
+            [-4.86968, 3.11809, -6.20659],
+            10 / 12,
         ),
         (
-            "trained/dual", [-0.2001953125, 0.2685546875, 1.4391276041666667, 1.3360188802083333], 2.2672526041666665,
-            2.307913137967296, False, [2.3234, 1.63299, 2.38353], 3 / 12,
+            "trained/dual",
+            [-0.2001953125, 0.2685546875, 1.4391276041666667, 1.3360188802083333],
+            2.2672526041666665,
+            2.307913137967296,
+            False,
+            [2.3234, 1.63299, 2.38353],
+            3 / 12,
         ),
         (
-            "trained/private", [3.1681640625, -0.556103515625, 2.861767578125, -0.291796875], 0.621435546875,
-            1.9992470714962456, True, [2.45661, 0.0804351, 0.260352], 4 / 12,
+            "trained/private",
+            [3.1681640625, -0.556103515625, 2.861767578125, -0.291796875],
+            0.621435546875,
+            1.9992470714962456,
+            True,
+            [2.45661, 0.0804351, 0.260352],
+            4 / 12,
         ),
     ],
-)  # fmt: skip
+)
 def test_model_answers_as_it_did(old, name, coef, intercept, epsilon, protected, scores, accuracy):
     model = load_model(old / name)
     assert (model.coef.tolist(), model.intercept, model.classes) == (coef, intercept, ("no", "yes"))
-    assert (model.privacy["epsilon"], model.privacy["delta"], model.privacy["protected"]) == (epsilon, 1e-5, protected)
+    assert (model.privacy["epsilon"], model.privacy["delta"], model.privacy["protected"]) == (
+        epsilon,
+        1e-5,
+        protected,
+    )
     answers = list(csv.DictReader(io.StringIO(dynadp("predict", old / name, old / "public.csv"))))
     assert len(answers) == 12
     np.testing.assert_allclose([float(row["score"]) for row in answers[:3]], scores, rtol=1e-5)
-    assert [row["prediction"] for row in answers[:3]] == ["yes" if score > 0 else "no" for score in scores]
+    assert [row["prediction"] for row in answers[:3]] == [
+        "yes" if score > 0 else "no" for score in scores
+    ]
     found = read("evaluate", old / name, old / "public.csv", "--public")
-    assert (found["rows"], found["accuracy"], found["majority"]) == (12, pytest.approx(accuracy), 0.75)
+    assert (found["rows"], found["accuracy"], found["majority"]) == (
+        12,
+        pytest.approx(accuracy),
+        0.75,
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
-        ("trained/primal", ["SIMULATION", "(5.997, 1e-05)", "21 releases", "north, south: 48 rows", "west: 24 rows"]),
-        ("trained/dual", ["SIMULATION", "(2.308, 1e-05)", "10 releases", "north, south, west: 72 rows"]),
+        (
+            "trained/primal",
+            [
+                "SIMULATION",
+                "(5.997, 1e-05)",
+                "21 releases",
+                "north, south: 48 rows",
+                "west: 24 rows",
+            ],
+        ),
+        (
+            "trained/dual",
+            ["SIMULATION", "(2.308, 1e-05)", "10 releases", "north, south, west: 72 rows"],
+        ),
         ("trained/private", ["(2, 1e-05)", "21 releases", "made rows of two clinics", "21 of 21"]),
         ("trained/interrupted", ["not finished", "(2, 1e-05)", "4 of 21"]),
         ("network", ["(2.998, 1e-05)", "21 releases", "north, south, west: 72 rows", "21 of 21"]),
@@ -204,12 +271,17 @@ def test_report_tells_the_same_figures(old, name, parts):
     assert ("SIMULATION" in words) == ("SIMULATION" in parts)
 
 
-# ------------------------------------------------------------------------------------------------------ saved estimators
+# ------------------------------------------------------------------------------------------------------
+# saved estimators
 
 
 def test_estimator_of_three_classes_answers_as_it_did(old):
     model = NetworkClassifier.load(old / "three-classes.json")
-    assert (model.classes_.tolist(), model.n_iter_, model.n_features_in_) == (["blue", "green", "red"], 4, 3)
+    assert (model.classes_.tolist(), model.n_iter_, model.n_features_in_) == (
+        ["blue", "green", "red"],
+        4,
+        3,
+    )
     scores = [[-0.19285079150525042, -0.7809683402167394, -0.003049858349844392]]
     np.testing.assert_allclose(model.decision_function([[0.5, -0.25, 1]]), scores, rtol=1e-9)
     assert model.predict(np.eye(3)).tolist() == ["blue", "green", "red"]
@@ -223,11 +295,30 @@ def test_estimator_of_raw_columns_answers_as_it_did(old):
     X = {name: rows[name] for name in ("age", "dose", "ward")}
     scores = [-0.49355958861139615, 0.4337087672833546, -5.706423330132596, 5.229031828872187]
     np.testing.assert_allclose(model.decision_function(X)[:4], scores, rtol=1e-12)
-    assert model.predict(X).tolist() == ["no", "yes", "no", "yes", "no", "no", "yes", "yes", "no", "yes", "yes", "yes"]
-    assert model.schema_.centre == (-0.12711588541666666, 0.3585611979166667, 0.205810546875, 0.6525065104166666)
+    assert model.predict(X).tolist() == [
+        "no",
+        "yes",
+        "no",
+        "yes",
+        "no",
+        "no",
+        "yes",
+        "yes",
+        "no",
+        "yes",
+        "yes",
+        "yes",
+    ]
+    assert model.schema_.centre == (
+        -0.12711588541666666,
+        0.3585611979166667,
+        0.205810546875,
+        0.6525065104166666,
+    )
 
 
-# -------------------------------------------------------------------------------------------------------------- ledgers
+# --------------------------------------------------------------------------------------------------------------
+# ledgers
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -239,9 +330,20 @@ def test_ledger_is_sound_and_has_the_head_that_was_kept(old, name):
 def test_ledger_with_closed_runs_says_what_was_spent(old):
     shown = read("ledger", "show", old / "ledgers" / "north.sqlite")
     cap = shown["cap"]
-    assert (shown["node"], shown["entries"], cap["epsilon"], cap["delta"]) == ("north", 28, 10.0, 1e-5)
-    assert (cap["sum"], cap["lost"]) == (pytest.approx(5.7164880371994675), pytest.approx(5.534949569273142))
-    runs = [(run["run"].split()[0], run["rounds_spent"], run["rounds_planned"], run["state"]) for run in shown["runs"]]
+    assert (shown["node"], shown["entries"], cap["epsilon"], cap["delta"]) == (
+        "north",
+        28,
+        10.0,
+        1e-5,
+    )
+    assert (cap["sum"], cap["lost"]) == (
+        pytest.approx(5.7164880371994675),
+        pytest.approx(5.534949569273142),
+    )
+    runs = [
+        (run["run"].split()[0], run["rounds_spent"], run["rounds_planned"], run["state"])
+        for run in shown["runs"]
+    ]
     assert runs == [("private", 21, 21, "finished"), ("evaluation", 1, 1, "finished")]
     with Ledger.open(old / "ledgers" / "north.sqlite", read_only=True) as ledger:
         spent = ledger.spent()
@@ -258,17 +360,29 @@ def test_ledger_of_an_interrupted_run_keeps_its_plan_reserved(old):
     assert run["alpha_spent"] == pytest.approx(1.059599132556142)
     with Ledger.open(path) as ledger:
         assert ledger.rounds(run["run"]) == [0, 1, 2, 3]
-        assert sum(event.alpha for event in ledger.reserved(run["run"])) == pytest.approx(5.2164880371994675)
-        with pytest.raises(BudgetRefused):  # the cap is 3: beside the reserved plan there is no room
-            ledger.reserve("more", [L2Laplace("north", 0, "evaluation", 2.9, 1)], dataset="rows", **STAMP)
+        assert sum(event.alpha for event in ledger.reserved(run["run"])) == pytest.approx(
+            5.2164880371994675
+        )
+        with pytest.raises(
+            BudgetRefused
+        ):  # the cap is 3: beside the reserved plan there is no room
+            ledger.reserve(
+                "more", [L2Laplace("north", 0, "evaluation", 2.9, 1)], dataset="rows", **STAMP
+            )
     dynadp("ledger", "close", path, run["run"])
     with Ledger.open(path) as ledger:
         assert len(ledger.counted()) == 4
-        assert ledger.reserve("more", [L2Laplace("north", 0, "evaluation", 0.5, 1)], dataset="rows", **STAMP) == "sum"
+        assert (
+            ledger.reserve(
+                "more", [L2Laplace("north", 0, "evaluation", 0.5, 1)], dataset="rows", **STAMP
+            )
+            == "sum"
+        )
         assert ledger.verify(HEADS["ledgers/interrupted-north"]) == []
 
 
-# ------------------------------------------------------------------------------------------------------ interrupted runs
+# ------------------------------------------------------------------------------------------------------
+# interrupted runs
 
 
 def test_interrupted_simulation_goes_on_to_the_same_model(old):
@@ -285,7 +399,9 @@ def test_interrupted_simulation_goes_on_to_the_same_model(old):
 def test_plan_is_the_recorded_one_where_libraries_round_otherwise(old, name, monkeypatch):
     folder = old / "trained" / name
     said = load_run(folder)["config"]["plan"]
-    monkeypatch.setattr("dynadp.planning.planner.calibrate", lambda *given: calibrate(*given) * (1 - 1e-13))
+    monkeypatch.setattr(
+        "dynadp.planning.planner.calibrate", lambda *given: calibrate(*given) * (1 - 1e-13)
+    )
     job = LocalRun.load(old / f"{name}.toml")
     assert list(job.plan().alphas) != said["alphas"]
     plan = job.plan(folder)
@@ -310,8 +426,12 @@ def test_plan_of_another_run_is_not_taken(old, monkeypatch):
 
 
 def test_interrupted_run_goes_on_where_libraries_round_otherwise(old, monkeypatch):
-    monkeypatch.setattr("dynadp.planning.planner.calibrate", lambda *given: calibrate(*given) * (1 - 1e-13))
-    result = read("train", old / "interrupted.toml", "--out", old / "trained" / "interrupted", "--resume")
+    monkeypatch.setattr(
+        "dynadp.planning.planner.calibrate", lambda *given: calibrate(*given) * (1 - 1e-13)
+    )
+    result = read(
+        "train", old / "interrupted.toml", "--out", old / "trained" / "interrupted", "--resume"
+    )
     assert (result["rounds"], result["protected"]) == (20, True)
 
 
@@ -319,7 +439,10 @@ def test_interrupted_run_goes_on_whatever_words_its_plan_was_explained_in(old):
     folder = old / "trained" / "interrupted-dual"
     run = json.loads((folder / "run.json").read_text())
     run["config"]["plan"]["reasons"] = ["said otherwise"]
-    del run["config"]["file"]["network"], run["config"]["file"]["data"]["memory"]  # as if they had been added since
+    del (
+        run["config"]["file"]["network"],
+        run["config"]["file"]["data"]["memory"],
+    )  # as if they had been added since
     (folder / "run.json").write_text(json.dumps({**run, "config_hash": digest(run["config"])}))
     assert read("train", old / "dual.toml", "--out", folder, "--resume")["rounds"] == 5
 
@@ -340,18 +463,27 @@ def test_interrupted_run_does_not_go_on_as_another(old, change):
     run = json.loads((folder / "run.json").read_text())
     change(run["config"])
     (folder / "run.json").write_text(json.dumps({**run, "config_hash": digest(run["config"])}))
-    done = CliRunner().invoke(main, ["train", str(old / "dual.toml"), "--out", str(folder), "--resume"])
+    done = CliRunner().invoke(
+        main, ["train", str(old / "dual.toml"), "--out", str(folder), "--resume"]
+    )
     assert (done.exit_code, (folder / "model.json").exists()) == (2, False)
     assert "begun with another run file" in done.stderr
 
 
 def test_interrupted_private_run_goes_on_and_spends_what_it_had_reserved(old):
-    folder, paths = old / "trained" / "interrupted", [old / "ledgers" / f"interrupted-{node}.sqlite" for node in NODES[:2]]
+    folder, paths = (
+        old / "trained" / "interrupted",
+        [old / "ledgers" / f"interrupted-{node}.sqlite" for node in NODES[:2]],
+    )
     begun, name = list(read_rounds(folder)), load_run(folder)["config"]["run_id"]
     with Ledger.open(paths[0], read_only=True) as ledger:
         sent, plan = [ledger.message(name, n) for n in range(4)], ledger.reserved(name)
     result = read("train", old / "interrupted.toml", "--out", folder, "--resume")
-    assert (result["rounds"], result["protected"], result["epsilon"]) == (20, True, pytest.approx(1.9992470714962456))
+    assert (result["rounds"], result["protected"], result["epsilon"]) == (
+        20,
+        True,
+        pytest.approx(1.9992470714962456),
+    )
     assert list(read_rounds(folder))[: len(begun)] == begun
     for path in paths:
         assert [run["state"] for run in read("ledger", "show", path)["runs"]] == ["finished"]
@@ -360,22 +492,48 @@ def test_interrupted_private_run_goes_on_and_spends_what_it_had_reserved(old):
         assert ledger.spent() == plan
 
 
-# -------------------------------------------------------------------------------------------------------------- networks
+# --------------------------------------------------------------------------------------------------------------
+# networks
 
 
 def keys(old):
-    return {node.name: public_key(node.key) for node in load_run_file(old / "network" / "run.toml").nodes}
+    return {
+        node.name: public_key(node.key)
+        for node in load_run_file(old / "network" / "run.toml").nodes
+    }
 
 
 def test_network_files_are_understood_as_they_were(old):
-    node, run = load_node_file(old / "network" / "north.toml"), load_run_file(old / "network" / "run.toml")
-    assert (node.node, node.file, node.ledger, node.patience) == ("north", "../north.csv", "north.sqlite", 60.0)
-    assert (run.networked, [one.rows for one in run.nodes], run.privacy.epsilon) == (True, [24, 24, 24], 3.0)
-    assert [one.endpoint for one in run.nodes] == ["127.0.0.1:27441", "127.0.0.1:27442", "127.0.0.1:27443"]
-    identity = Identity.load(old / "network" / "identities" / "north", datetime(2027, 1, 1, tzinfo=UTC))
+    node, run = (
+        load_node_file(old / "network" / "north.toml"),
+        load_run_file(old / "network" / "run.toml"),
+    )
+    assert (node.node, node.file, node.ledger, node.patience) == (
+        "north",
+        "../north.csv",
+        "north.sqlite",
+        60.0,
+    )
+    assert (run.networked, [one.rows for one in run.nodes], run.privacy.epsilon) == (
+        True,
+        [24, 24, 24],
+        3.0,
+    )
+    assert [one.endpoint for one in run.nodes] == [
+        "127.0.0.1:27441",
+        "127.0.0.1:27442",
+        "127.0.0.1:27443",
+    ]
+    identity = Identity.load(
+        old / "network" / "identities" / "north", datetime(2027, 1, 1, tzinfo=UTC)
+    )
     assert (identity.name, identity.public) == ("north", run.nodes[0].key)
     silo = SiloRun.load(old / "network" / "south.toml")
-    assert (silo.part.neighbours, silo.topology.edges, silo.schema.digest()) == (("north", "west"), ((0, 1), (1, 2)), SCHEMA)
+    assert (silo.part.neighbours, silo.topology.edges, silo.schema.digest()) == (
+        ("north", "west"),
+        ((0, 1), (1, 2)),
+        SCHEMA,
+    )
 
 
 @pytest.mark.parametrize("name", NODES)
@@ -386,15 +544,26 @@ def test_node_folder_stays_readable(old, name):
         (n, name, pytest.approx(0.35141842, rel=1e-6)) for n in range(1, 21)
     ]
     model = load_model(old / "network" / name)
-    assert model.coef.tolist() == [1.1469889322916667, 3.8798014322916665, -1.938671875, 2.5461751302083333]
+    assert model.coef.tolist() == [
+        1.1469889322916667,
+        3.8798014322916665,
+        -1.938671875,
+        2.5461751302083333,
+    ]
     assert (model.intercept, model.privacy["epsilon"]) == (1.5260579427083332, 2.997477418524142)
 
 
 def test_status_of_old_nodes_is_told(old):
     nodes = read("status", old / "network")["nodes"]
-    assert [(one["node"], one["state"], one["round"], one["rounds"]) for one in nodes] == [(p, "parted", 20, 20) for p in NODES]
+    assert [(one["node"], one["state"], one["round"], one["rounds"]) for one in nodes] == [
+        (p, "parted", 20, 20) for p in NODES
+    ]
     for one in nodes:
-        assert (one["spent"]["rounds_spent"], one["spent"]["rounds_planned"], one["spent"]["cap"]) == (21, 21, 4.0)
+        assert (
+            one["spent"]["rounds_spent"],
+            one["spent"]["rounds_planned"],
+            one["spent"]["cap"],
+        ) == (21, 21, 4.0)
         assert one["spent"]["lost"] == pytest.approx(3.83715, rel=1e-4)
 
 
@@ -405,7 +574,9 @@ def test_letters_are_opened_and_their_signatures_hold(old):
     connection.close()
     assert len(letters) == 3 * 21 + 3 + 3
     with Ledger.open(old / "network" / "west.sqlite", read_only=True) as ledger:
-        entered = {entry.round: entry.message for entry in ledger.entries() if entry.kind == "spend"}
+        entered = {
+            entry.round: entry.message for entry in ledger.entries() if entry.kind == "spend"
+        }
     heard = {}
     for author, kind, n, content in letters:
         letter = verify(content, keys(old))
@@ -424,22 +595,35 @@ def test_letters_are_opened_and_their_signatures_hold(old):
 
 def test_greeting_is_opened_and_says_its_configuration(old):
     letter = verify((old / "network" / "hello.letter").read_bytes(), keys(old))
-    assert (letter.kind, letter.author, letter.round, letter.config.hex()) == ("hello", "north", 0, CONFIG)
+    assert (letter.kind, letter.author, letter.round, letter.config.hex()) == (
+        "hello",
+        "north",
+        0,
+        CONFIG,
+    )
     assert json.loads(letter.body)["config"] == load_run(old / "network" / "north")["config"]
 
 
 def test_post_office_knows_its_letters(old):
     (file,) = (old / "network" / "north").glob("letters-*.sqlite")
-    identity = Identity.load(old / "network" / "identities" / "north", datetime(2027, 1, 1, tzinfo=UTC))
-    rules = AcceptanceRules("north", frozenset({"south"}), run_id("network"), bytes.fromhex(CONFIG), keys(old), 20, {})
+    identity = Identity.load(
+        old / "network" / "identities" / "north", datetime(2027, 1, 1, tzinfo=UTC)
+    )
+    rules = AcceptanceRules(
+        "north", frozenset({"south"}), run_id("network"), bytes.fromhex(CONFIG), keys(old), 20, {}
+    )
     post = Inbox(file, rules, identity.key)
     try:
         assert post.missing("message", 20, NODES) == ["west"]  # no neighbour of north
         assert post.missing("mean", 20, NODES) == []
         assert post.last("south") == post.get("south", "message", 20)
         with Ledger.open(old / "network" / "south.sqlite", read_only=True) as ledger:
-            entered = {entry.round: entry.message for entry in ledger.entries() if entry.kind == "spend"}
+            entered = {
+                entry.round: entry.message for entry in ledger.entries() if entry.kind == "spend"
+            }
         assert post.values("south", "message", 7).tobytes() == entered[7]
-        assert post.letter("done", 20) == post.get("north", "done", 20)  # signed again, the same bytes
+        assert post.letter("done", 20) == post.get(
+            "north", "done", 20
+        )  # signed again, the same bytes
     finally:
         post.close()

@@ -50,31 +50,73 @@ def test_a_good_file(load, tmp_path):
     assert run.mechanism == Primal()
     ring = run.graph(tmp_path)
     assert (ring.nodes, ring.edges) == (("north", "south"), ((0, 1),))
-    assert run.digest() == load(GOOD.replace("1e-5", "0.00001")).digest() != load(GOOD.replace("1e-5", "1e-6")).digest()
+    assert (
+        run.digest()
+        == load(GOOD.replace("1e-5", "0.00001")).digest()
+        != load(GOOD.replace("1e-5", "1e-6")).digest()
+    )
 
 
 def test_flags_beat_the_file(load):
-    run = load(GOOD, overrides={"privacy.epsilon": 2.0, "run.seed": 9, "privacy.delta": None, "topology.family": "path"})
-    assert (run.totals["north"], run.run.seed, run.privacy.delta, run.topology.family) == (2.0, 9, 1e-5, "path")
+    run = load(
+        GOOD,
+        overrides={
+            "privacy.epsilon": 2.0,
+            "run.seed": 9,
+            "privacy.delta": None,
+            "topology.family": "path",
+        },
+    )
+    assert (run.totals["north"], run.run.seed, run.privacy.delta, run.topology.family) == (
+        2.0,
+        9,
+        1e-5,
+        "path",
+    )
 
 
 def test_five_mistakes_are_all_reported_and_nothing_is_echoed(load):
-    text = GOOD.replace("seed = 3", 'seed = -1\npasword = "hunter2"').replace("epsilon = 0.5", "epsilon = -7.125")
-    text = text.replace('schema = "schema.toml"', "").replace("delta = 1e-5", "delta = 1.5\nmechanism = 'magic'")
+    text = GOOD.replace("seed = 3", 'seed = -1\npasword = "hunter2"').replace(
+        "epsilon = 0.5", "epsilon = -7.125"
+    )
+    text = text.replace('schema = "schema.toml"', "").replace(
+        "delta = 1e-5", "delta = 1.5\nmechanism = 'magic'"
+    )
     found = mistakes(load, text)
     places = [line.partition(":")[0] for line in found]
-    assert places == ["run.seed", "run.pasword", "data.schema", "nodes.1.epsilon", "privacy.mechanism", "privacy.delta"]
+    assert places == [
+        "run.seed",
+        "run.pasword",
+        "data.schema",
+        "nodes.1.epsilon",
+        "privacy.mechanism",
+        "privacy.delta",
+    ]
     assert "data.schema: is missing" in found
     for secret in ("hunter2", "-7.125", "magic", "1.5"):
         assert secret not in "\n".join(found)
 
 
 def test_mistakes_between_parts_are_all_reported(load):
-    text = GOOD.replace('file = "north.csv"', 'ledger = "n.sqlite"').replace('name = "south"', 'name = "north"')
+    text = GOOD.replace('file = "north.csv"', 'ledger = "n.sqlite"').replace(
+        'name = "south"', 'name = "north"'
+    )
     text += "own = 'paper'\n[training]\nrounds = 5\nC = 2.0\n"
     found = mistakes(load, text)
-    assert [line.partition(":")[0] for line in found] == ["nodes", "nodes", "training", "privacy", "nodes"]
-    for part in ("same name", "no file for north", "planner chooses rounds, C", "own and split", "enters no ledger"):
+    assert [line.partition(":")[0] for line in found] == [
+        "nodes",
+        "nodes",
+        "training",
+        "privacy",
+        "nodes",
+    ]
+    for part in (
+        "same name",
+        "no file for north",
+        "planner chooses rounds, C",
+        "own and split",
+        "enters no ledger",
+    ):
         assert any(part in line for line in found)
 
 
@@ -89,15 +131,27 @@ def test_mistakes_between_parts_are_all_reported(load):
         (("epsilon = 1.0", "alpha = 0.1"), "rounds, rho, eta must be given"),
         (("seed = 3", ""), "no ledger for north, south"),
         (("[privacy]", "[topology]\nfamily = 'web'\n[privacy]"), "family must be one of ring"),
-        (("[privacy]", "[topology]\nedges = [['north', 'south']]\ngraphml = 'x'\n[privacy]"), "not both"),
-        (("[privacy]", "[topology]\nedges = [['north', 'south', 2]]\n[privacy]"), "edges have no weights here"),
-        (("[privacy]", "[topology]\nedges = [['north', 'south', 'x']]\n[privacy]"), "edges have no weights here"),
-        (("[privacy]", "[training.loss]\nname = 'huber_hinge'\nmargin = -0.5\n[privacy]"), "margin must be above -width"),
+        (
+            ("[privacy]", "[topology]\nedges = [['north', 'south']]\ngraphml = 'x'\n[privacy]"),
+            "not both",
+        ),
+        (
+            ("[privacy]", "[topology]\nedges = [['north', 'south', 2]]\n[privacy]"),
+            "edges have no weights here",
+        ),
+        (
+            ("[privacy]", "[topology]\nedges = [['north', 'south', 'x']]\n[privacy]"),
+            "edges have no weights here",
+        ),
+        (
+            ("[privacy]", "[training.loss]\nname = 'huber_hinge'\nmargin = -0.5\n[privacy]"),
+            "margin must be above -width",
+        ),
         (('schema = "schema.toml"', 'schema = "s"\nfile = "all.csv"'), "name its node_column"),
         (("[privacy]", "[evaluation]\nfile = 'x'\npublic = false\n[privacy]"), "evaluation.public"),
-        (("name = \"north\"", 'name = "no\\u0007rth"'), "nodes.0.name"),
+        (('name = "north"', 'name = "no\\u0007rth"'), "nodes.0.name"),
     ],
-)  # fmt: skip
+)
 def test_single_mistakes(load, change, wrong):
     assert any(wrong in line for line in mistakes(load, GOOD.replace(*change)))
 
@@ -115,7 +169,9 @@ def test_not_toml_and_not_there(load, tmp_path):
 
 
 def test_alpha_gives_the_papers_constants(load):
-    text = GOOD.replace("epsilon = 0.5", "").replace("epsilon = 1.0", "alpha = 0.2\nmechanism = 'dual'\nsplit = 'paper'")
+    text = GOOD.replace("epsilon = 0.5", "").replace(
+        "epsilon = 1.0", "alpha = 0.2\nmechanism = 'dual'\nsplit = 'paper'"
+    )
     run = load(text + "[training]\nrounds = 5\nrho = 1e-3\neta = 0.1\n")
     assert run.totals is None
     assert run.mechanism == Dual(split="paper")
@@ -131,13 +187,19 @@ def test_alpha_gives_the_papers_constants(load):
     ],
 )
 def test_losses(load, text, loss):
-    run = load(GOOD.replace("epsilon = 0.5", "").replace("epsilon = 1.0", "mechanism = 'none'") + f"[training]\n{text}\n")
+    run = load(
+        GOOD.replace("epsilon = 0.5", "").replace("epsilon = 1.0", "mechanism = 'none'")
+        + f"[training]\n{text}\n"
+    )
     assert (run.training.loss.made() if run.training.loss else None) == loss
     assert run.mechanism == NoProtection()
 
 
 def test_regularizers(load):
-    text = GOOD.replace("epsilon = 0.5", "").replace("epsilon = 1.0", "mechanism = 'none'") + "[training.regularizer]\n"
+    text = (
+        GOOD.replace("epsilon = 0.5", "").replace("epsilon = 1.0", "mechanism = 'none'")
+        + "[training.regularizer]\n"
+    )
     assert load(text).training.regularizer.made() == SquaredL2()
     elastic = load(text + "name = 'smooth_elastic_net'\nl1 = 2\n").training.regularizer.made()
     assert elastic == SmoothElasticNet(2.0, 0.1)
@@ -146,14 +208,20 @@ def test_regularizers(load):
 def test_graphs_of_edges_and_files(load, tmp_path):
     import networkx as nx
 
-    run = load(GOOD.replace("[privacy]", "[topology]\nedges = [['south', 'north', 1.0]]\n[privacy]"))
+    run = load(
+        GOOD.replace("[privacy]", "[topology]\nedges = [['south', 'north', 1.0]]\n[privacy]")
+    )
     assert run.graph(tmp_path).edges == ((0, 1),)
     run = load(GOOD.replace("[privacy]", "[topology]\nedges = [['south', 'north']]\n[privacy]"))
     assert run.graph(tmp_path).nodes == ("north", "south")
     nx.write_graphml(nx.Graph([("south", "north")]), tmp_path / "g.graphml")
     run = load(GOOD.replace("[privacy]", "[topology]\ngraphml = 'g.graphml'\n[privacy]"))
     assert run.graph(tmp_path).nodes == ("north", "south")
-    run = load(GOOD.replace("[privacy]", "[topology]\nedges = [['south', 'north'], ['south', 'west']]\n[privacy]"))
+    run = load(
+        GOOD.replace(
+            "[privacy]", "[topology]\nedges = [['south', 'north'], ['south', 'west']]\n[privacy]"
+        )
+    )
     with pytest.raises(ConfigError, match="an edge names west"):
         run.graph(tmp_path)
     with pytest.raises(TopologyError):
@@ -178,7 +246,9 @@ def test_schema_files(tmp_path):
     schema = load_schema(tmp_path / "s.toml")
     (tmp_path / "s.json").write_text(schema.model_dump_json())
     assert load_schema(tmp_path / "s.json") == schema
-    (tmp_path / "bad.toml").write_text(SCHEMA.replace("high = 99", 'hihg = "abc"').replace("positive = 1", "posit = 1"))
+    (tmp_path / "bad.toml").write_text(
+        SCHEMA.replace("high = 99", 'hihg = "abc"').replace("positive = 1", "posit = 1")
+    )
     with pytest.raises(DeclarationError) as caught:
         load_schema(tmp_path / "bad.toml")
     assert "no public bounds" in str(caught.value)
@@ -191,7 +261,8 @@ def test_schema_files(tmp_path):
         load_schema(tmp_path / "none.json")
 
 
-# ------------------------------------------------------------------------------------------------------------ networks
+# ------------------------------------------------------------------------------------------------------------
+# networks
 
 
 def key(i):
@@ -224,13 +295,17 @@ def test_a_good_network_file(load):
     assert not load(GOOD).networked
     assert run.totals == {"north": 1.0, "south": 0.5}
     assert [node.key for node in run.nodes] == [key(0), key(1)]
-    assert load(NETWORK.replace("[data]", "[run]\nseed = 3\n[data]")).run.seed == 3  # a SIMULATION; no ledger is asked for
+    assert (
+        load(NETWORK.replace("[data]", "[run]\nseed = 3\n[data]")).run.seed == 3
+    )  # a SIMULATION; no ledger is asked for
 
 
 def test_any_of_three_makes_a_network(load):
     for more in ("[network]\nrelay = 'relay.example.org:7447'\n", ""):
         text = GOOD.replace('file = "north.csv"\n', "").replace('file = "south.csv"\n', "") + more
-        assert any(("no key for north, south" in line) == bool(more) for line in mistakes(load, text))
+        assert any(
+            ("no key for north, south" in line) == bool(more) for line in mistakes(load, text)
+        )
     for one in ('endpoint = "a:1"', f'key = "{key(0)}"'):
         found = mistakes(load, GOOD.replace('file = "north.csv"', one))
         assert any("no rows for north, south" in line for line in found)
@@ -238,12 +313,19 @@ def test_any_of_three_makes_a_network(load):
 
 def test_behind_a_relay_nodes_need_no_endpoint(load):
     text = "\n".join(line for line in NETWORK.splitlines() if not line.startswith("endpoint"))
-    assert load(text + "\n[network]\nrelay = 'relay.example.org:7447'\n").network.relay == "relay.example.org:7447"
+    assert (
+        load(text + "\n[network]\nrelay = 'relay.example.org:7447'\n").network.relay
+        == "relay.example.org:7447"
+    )
 
 
 def test_all_mistakes_of_a_network_file_are_reported_at_once(load):
-    text = NETWORK.replace('name = "south"', 'name = "relay"').replace("rows = 100\n", 'file = "north.csv"\n')
-    text = text.replace(f'key = "{key(1)}"\n', "").replace("epsilon = 1.0\n", "alpha = 0.1\nown = 'paper'\n")
+    text = NETWORK.replace('name = "south"', 'name = "relay"').replace(
+        "rows = 100\n", 'file = "north.csv"\n'
+    )
+    text = text.replace(f'key = "{key(1)}"\n', "").replace(
+        "epsilon = 1.0\n", "alpha = 0.1\nown = 'paper'\n"
+    )
     found = mistakes(load, text)
     parts = (
         "no key for relay: every node of a network needs a public signing key",
@@ -269,14 +351,20 @@ def test_all_mistakes_of_a_network_file_are_reported_at_once(load):
         (('north"\nrows', 'south"\nrows'), "two have the same name"),
         (("rows = 100", "rows = 100\nfile = 'n.csv'"), "belong into each NODE.toml"),
         (("rows = 100", "rows = 100\nledger = 'n.sqlite'"), "belong into each NODE.toml"),
-        (('schema = "schema.toml"', 'schema = "s"\nfile = "all.csv"\nnode_column = "site"'), "belong into each NODE.toml"),
+        (
+            ('schema = "schema.toml"', 'schema = "s"\nfile = "all.csv"\nnode_column = "site"'),
+            "belong into each NODE.toml",
+        ),
         (('"north"', '"relay"'), "is not 'relay'"),
         (('"north"', f'"{"n" * 65}"'), "at most 64 letters"),
         (('"north"', f'"{"é" * 33}"'), "at most 64 letters"),
         (("epsilon = 1.0\n", "mechanism = 'none'\n"), "a network run needs a mechanism"),
         (("epsilon = 1.0\n", "epsilon = 1.0\nown = 'paper'\n"), "networks run own = 'public'"),
         (("epsilon = 1.0\n", ""), "epsilon is missing"),
-        (("rows = 100", "rows = 100\nprivate_key = 'x'"), "nodes.0.private_key: there is no such key"),
+        (
+            ("rows = 100", "rows = 100\nprivate_key = 'x'"),
+            "nodes.0.private_key: there is no such key",
+        ),
     ],
 )
 def test_single_mistakes_of_a_network_file(load, change, wrong):
@@ -309,12 +397,14 @@ def test_endpoints_that_nobody_can_dial(load, endpoint):
     found = mistakes(load, NETWORK.replace("north.example.org:7447", endpoint))
     assert found == ["nodes.0.endpoint: must be HOST:PORT, such as silo.example.org:7447"]
     assert any(
-        "network.relay: must be HOST:PORT" in line for line in mistakes(load, NETWORK + f"[network]\nrelay = '{endpoint}'")
+        "network.relay: must be HOST:PORT" in line
+        for line in mistakes(load, NETWORK + f"[network]\nrelay = '{endpoint}'")
     )
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", "abc", key(0)[8:], key(0)[:-1], key(0) + "A", "rsa" + key(0), key(0).replace("A", "!", 1)]
+    "wrong",
+    ["", "abc", key(0)[8:], key(0)[:-1], key(0) + "A", "rsa" + key(0), key(0).replace("A", "!", 1)],
 )
 def test_keys_that_are_none(load, wrong):
     (line,) = mistakes(load, NETWORK.replace(key(0), wrong))
@@ -343,15 +433,24 @@ def load_node(tmp_path):
 
 def test_a_good_node_file(load_node):
     node = load_node(NODE)
-    assert (node.node, node.ledger, node.listen, node.patience) == ("north", "north.ledger", None, 600.0)
+    assert (node.node, node.ledger, node.listen, node.patience) == (
+        "north",
+        "north.ledger",
+        None,
+        600.0,
+    )
     node = load_node(NODE + "listen = '0.0.0.0:7447'\npatience = 5\n")
     assert (node.listen, node.patience) == ("0.0.0.0:7447", 5.0)
     assert load_node(NODE.replace('ledger = "north.ledger"', "")).ledger is None
 
 
 def test_all_mistakes_of_a_node_file_are_reported_at_once_and_nothing_is_echoed(load_node):
-    text = NODE.replace('node = "north"', "").replace('"identity"', "7").replace('"runs/north"', '""')
-    found = mistakes(load_node, text + "listen = 'hunter2'\npatience = -7.125\npasword = 'secret'\n")
+    text = (
+        NODE.replace('node = "north"', "").replace('"identity"', "7").replace('"runs/north"', '""')
+    )
+    found = mistakes(
+        load_node, text + "listen = 'hunter2'\npatience = -7.125\npasword = 'secret'\n"
+    )
     places = [line.partition(":")[0] for line in found]
     assert sorted(places) == ["identity", "listen", "node", "out", "pasword", "patience"]
     assert "node: is missing" in found
@@ -361,12 +460,17 @@ def test_all_mistakes_of_a_node_file_are_reported_at_once_and_nothing_is_echoed(
 
 @pytest.mark.parametrize("patience", ["0", "nan", "inf", "'x'", "-1"])
 def test_patience_is_a_number_of_seconds(load_node, patience):
-    assert [line.partition(":")[0] for line in mistakes(load_node, NODE + f"patience = {patience}\n")] == ["patience"]
+    assert [
+        line.partition(":")[0] for line in mistakes(load_node, NODE + f"patience = {patience}\n")
+    ] == ["patience"]
 
 
 @pytest.mark.parametrize("place", ["run", "identity", "file", "ledger", "out"])
 def test_paths_are_lines_of_text(load_node, place):
-    lines = [f'{place} = "a\\u0000b"' if line.startswith(f"{place} =") else line for line in NODE.splitlines()]
+    lines = [
+        f'{place} = "a\\u0000b"' if line.startswith(f"{place} =") else line
+        for line in NODE.splitlines()
+    ]
     assert mistakes(load_node, "\n".join(lines)) == [f"{place}: must be a line of printable text"]
 
 

@@ -30,7 +30,9 @@ def test_certificate_is_its_formula(problem, spread):
     strong, lipschitz = 3 * 0.1, 3 * (2.0 * 0.25 + 0.1 * (1 + 1 / 0.1))
     first = g**2 / (2 * strong)
     least = F - first
-    expected = np.where(least > 0, (first + g * u + lipschitz * u**2 / 2) / np.where(least > 0, least, 1), np.inf)
+    expected = np.where(
+        least > 0, (first + g * u + lipschitz * u**2 / 2) / np.where(least > 0, least, 1), np.inf
+    )
     np.testing.assert_allclose(found.gap, expected)
     np.testing.assert_allclose(found.distance, (u + g / strong) / np.linalg.norm(mean, axis=-1))
     np.testing.assert_allclose(found.value, F)
@@ -65,14 +67,17 @@ def test_residuals_are_sums_over_edges():
     r = Residuals.of(V, neighbours, State(W0, lam), State(W1, lam), degrees, eta)
     for k in range(2):
         ends = [(p, j) for a, b in edges for p, j in ((a, b), (b, a))]
-        assert r.primal[k] ** 2 == pytest.approx(sum(np.sum((V[p, k] - (V[p, k] + V[j, k]) / 2) ** 2) for p, j in ends))
+        assert r.primal[k] ** 2 == pytest.approx(
+            sum(np.sum((V[p, k] - (V[p, k] + V[j, k]) / 2) ** 2) for p, j in ends)
+        )
         assert r.primal_size[k] ** 2 == pytest.approx(sum(np.sum(V[p, k] ** 2) for p, _ in ends))
         assert r.dual[k] == pytest.approx(np.linalg.norm(2 * eta[k] * (W1 - W0)[:, k]))
         assert r.dual_size[k] == pytest.approx(np.linalg.norm(2 * lam[:, k]))
 
 
 @pytest.mark.parametrize(
-    ("primal", "dual", "below"), [([1e-4, 1e-4], [1e-4, 1e-4], True), ([1e-4, 1], [1e-4, 1e-4], False), ([0, 0], [1, 0], False)]
+    ("primal", "dual", "below"),
+    [([1e-4, 1e-4], [1e-4, 1e-4], True), ([1e-4, 1], [1e-4, 1e-4], False), ([0, 0], [1, 0], False)],
 )
 def test_both_residuals_of_every_replica_must_be_small(primal, dual, below):
     r = Residuals(np.array(primal), np.ones(2), np.array(dual), np.ones(2))

@@ -1,4 +1,6 @@
-"""Stopping tells nothing: gamma covers whatever neighbours may send, or the run is refused before round 1 (maths.md 6)."""
+"""Stopping tells nothing: gamma covers whatever neighbours may send, or the run is refused before
+round 1 (maths.md 6).
+"""
 
 from itertools import pairwise
 from typing import ClassVar
@@ -39,26 +41,54 @@ def unit_rows(B, d, seed=0):
 
 
 def shards(B, d, nodes=2):
-    return [Shard.of(unit_rows(B, d, p), np.where(np.arange(B) % 2, 1, -1), name=str(p)) for p in range(nodes)]
+    return [
+        Shard.of(unit_rows(B, d, p), np.where(np.arange(B) % 2, 1, -1), name=str(p))
+        for p in range(nodes)
+    ]
 
 
-def planned(rows, mechanism, alpha, rounds, *, C=1.0, rho=1e-2, eta=0.1, loss=None, regularizer=None, other=None):
+def planned(
+    rows,
+    mechanism,
+    alpha,
+    rounds,
+    *,
+    C=1.0,
+    rho=1e-2,
+    eta=0.1,
+    loss=None,
+    regularizer=None,
+    other=None,
+):
     counts = np.array([len(rows), other or len(rows)], dtype=float)
     terms = Terms(counts, rows.shape[1], loss or Logistic(), regularizer or SquaredL2(), C, rho)
     alphas = np.full((2, 1, rounds), float(alpha))
-    return ReleasePlan.plan(terms, PAIR, np.array([eta]), mechanism, alphas, np.zeros((2, 1, rows.shape[1])))
+    return ReleasePlan.plan(
+        terms, PAIR, np.array([eta]), mechanism, alphas, np.zeros((2, 1, rows.shape[1]))
+    )
 
 
-def attacked(rows, releases, direction, *, C=1.0, rho=1e-2, eta=0.1, loss=None, regularizer=None, seed=0):
-    """A node whose neighbour sends, in every round, the longest vector of the grid that it believes."""
+def attacked(
+    rows, releases, direction, *, C=1.0, rho=1e-2, eta=0.1, loss=None, regularizer=None, seed=0
+):
+    """A node whose neighbour sends, in every round, the longest vector of the grid that it
+    believes.
+    """
     problem = Problem([rows], loss or Logistic(), regularizer or SquaredL2(), C, rho)
-    mine, V, degrees, penalty = releases.some(slice(0, 1)), np.zeros((1, 1, rows.shape[1])), np.ones(1), np.array([eta])
+    mine, V, degrees, penalty = (
+        releases.some(slice(0, 1)),
+        np.zeros((1, 1, rows.shape[1])),
+        np.ones(1),
+        np.array([eta]),
+    )
     steps = LocalSolver(problem, degrees, penalty, mine.public.gamma, V, mine.aim)
     sender, state = Releaser(mine, steps, SeededEntropy(seed)), admm.begin(V, V, degrees)
     for n, c in enumerate(releases.calibrations, 1):
         g, V = sender.send(n, state)
         far = np.trunc(direction * c.radius[1, 0] / c.step[1, 0]) * c.step[1, 0]
-        state = steps.next_state(state, admm.receive(state, V, far[None, None], degrees, penalty), g)
+        state = steps.next_state(
+            state, admm.receive(state, V, far[None, None], degrees, penalty), g
+        )
 
 
 MECHANISMS = [Primal(), Dual(), Dual(split="paper"), Primal(final=0.3)]
@@ -73,8 +103,12 @@ MECHANISMS = [Primal(), Dual(), Dual(split="paper"), Primal(final=0.3)]
     kind=st.sampled_from(["spread", "alike", "none"]),
     seed=st.integers(0, 99),
 )
-@example(Primal(), (10, 600), (0.0, -2.5, -6.5, 0.0), 2, "spread", 0)  # where slopes made of margins' differences are noise
-def test_no_believed_letter_stops_a_node_or_the_run_is_refused(mechanism, size, powers, rounds, kind, seed):
+@example(
+    Primal(), (10, 600), (0.0, -2.5, -6.5, 0.0), 2, "spread", 0
+)  # where slopes made of margins' differences are noise
+def test_no_believed_letter_stops_a_node_or_the_run_is_refused(
+    mechanism, size, powers, rounds, kind, seed
+):
     rows = unit_rows(*size, seed)
     if kind == "alike":
         rows[:] = rows[0]
@@ -93,13 +127,20 @@ def test_no_believed_letter_stops_a_node_or_the_run_is_refused(mechanism, size, 
 @pytest.mark.parametrize("regularizer", [SquaredL2(), SmoothElasticNet()], ids=str)
 @pytest.mark.parametrize("loss", [HuberHinge(), HuberHinge(0.01), SmoothedHinge(0.05)], ids=str)
 def test_sharp_losses_are_covered_too(loss, regularizer, mechanism):
-    for seed, (C, rho, eta) in enumerate([(0.1, 1e-6, 1e-3), (30.0, 1e-3, 1e-2), (1000.0, 1e-2, 1.0)]):
-        rows, numbers = unit_rows(7, 9, seed), {"C": C, "rho": rho, "eta": eta, "loss": loss, "regularizer": regularizer}
+    for seed, (C, rho, eta) in enumerate(
+        [(0.1, 1e-6, 1e-3), (30.0, 1e-3, 1e-2), (1000.0, 1e-2, 1.0)]
+    ):
+        rows, numbers = (
+            unit_rows(7, 9, seed),
+            {"C": C, "rho": rho, "eta": eta, "loss": loss, "regularizer": regularizer},
+        )
         attacked(rows, planned(rows, mechanism, 0.5, 10, **numbers), -rows[0], **numbers, seed=seed)
 
 
 def chain(B, d):
-    """Rows that say how neighbouring columns differ: their curvature has as many scales as there are columns."""
+    """Rows that say how neighbouring columns differ: their curvature has as many scales as there
+    are columns.
+    """
     rows = np.zeros((B, d))
     rows[np.arange(B), np.arange(B) % d] = 0.7
     rows[np.arange(B), (np.arange(B) + 1) % d] = -0.7
@@ -107,7 +148,9 @@ def chain(B, d):
 
 
 def falling(rows, k):
-    """Rows whose lengths fall by 10^k over their directions, which is hard for a solver that has no factor."""
+    """Rows whose lengths fall by 10^k over their directions, which is hard for a solver that has no
+    factor.
+    """
     d = rows.shape[1]
     Q, _ = np.linalg.qr(unit_rows(d, d, 1))
     found = rows * np.logspace(0, -k, d) @ Q
@@ -117,14 +160,31 @@ def falling(rows, k):
 @pytest.mark.parametrize(
     ("rows", "how"),
     [
-        (unit_rows(200, 100), {"loss": HuberHinge(0.0013), "C": 1.89, "rho": 4.21e-6, "eta": 2.28e-6, "schedule": 1.37}),
-        (falling(unit_rows(700, 520), 3), {"loss": Logistic(3.0), "C": 2910.0, "rho": 3e-6, "eta": 3e-6, "schedule": 30.0}),
-        (chain(1000, 520), {"loss": HuberHinge(), "C": 21.2, "rho": 6.42e-8, "eta": 1.97e-6, "schedule": 6.77}),
+        (
+            unit_rows(200, 100),
+            {
+                "loss": HuberHinge(0.0013),
+                "C": 1.89,
+                "rho": 4.21e-6,
+                "eta": 2.28e-6,
+                "schedule": 1.37,
+            },
+        ),
+        (
+            falling(unit_rows(700, 520), 3),
+            {"loss": Logistic(3.0), "C": 2910.0, "rho": 3e-6, "eta": 3e-6, "schedule": 30.0},
+        ),
+        (
+            chain(1000, 520),
+            {"loss": HuberHinge(), "C": 21.2, "rho": 6.42e-8, "eta": 1.97e-6, "schedule": 6.77},
+        ),
     ],
     ids=["a sharp loss", "many columns", "a chain"],
 )
 def test_rows_that_take_many_iterations_do_not_stop_a_run(rows, how):
-    """A limit of 500 iterations stopped these in round 1, and released with row 6 negated, or with rows of zeros."""
+    """A limit of 500 iterations stopped these in round 1, and released with row 6 negated, or with
+    rows of zeros.
+    """
     other = rows.copy()
     other[6] = -other[6]
     for mine in (rows, other, 0 * rows):
@@ -134,25 +194,53 @@ def test_rows_that_take_many_iterations_do_not_stop_a_run(rows, how):
 
 
 def test_a_gamma_without_its_ball_is_refused_before_round_1():
-    """Here a ball for a small gamma would ask for a larger gamma, whose noise would ask for a larger ball, and so on."""
+    """Here a ball for a small gamma would ask for a larger gamma, whose noise would ask for a
+    larger ball, and so on.
+    """
     sent = []
     with pytest.raises(DeclarationError, match="node '0': no gamma fits"):
         simulate(
-            shards(50, 105), PAIR, C=1750.0, rho=1e-10, eta=1e-8, mechanism=Primal(), schedule=1e-3, rounds=2, draws=SeededEntropy(0),
+            shards(50, 105),
+            PAIR,
+            C=1750.0,
+            rho=1e-10,
+            eta=1e-8,
+            mechanism=Primal(),
+            schedule=1e-3,
+            rounds=2,
+            draws=SeededEntropy(0),
             on_round=lambda entry, V: sent.append(V),
-        )  # fmt: skip
+        )
     assert not sent
 
 
 def test_a_given_gamma_must_cover_as_much():
     with pytest.raises(DeclarationError, match=r"gamma is 1e-12; node '0' needs 1\..*e-10 or more"):
-        simulate(shards(10, 3), PAIR, mechanism=Primal(), schedule=1.0, rounds=2, gamma=1e-12, draws=SeededEntropy(0))
-    run = simulate(shards(10, 3), PAIR, mechanism=Primal(), schedule=1.0, rounds=2, gamma=0.3, draws=SeededEntropy(0))
+        simulate(
+            shards(10, 3),
+            PAIR,
+            mechanism=Primal(),
+            schedule=1.0,
+            rounds=2,
+            gamma=1e-12,
+            draws=SeededEntropy(0),
+        )
+    run = simulate(
+        shards(10, 3),
+        PAIR,
+        mechanism=Primal(),
+        schedule=1.0,
+        rounds=2,
+        gamma=0.3,
+        draws=SeededEntropy(0),
+    )
     assert run.releases.inflation == pytest.approx(1 + 0.3 * 10)
 
 
 def test_a_longer_letter_of_a_small_neighbour_is_covered():
-    """With equal weights a node of one row sends far longer vectors than one of a thousand, and these are believed."""
+    """With equal weights a node of one row sends far longer vectors than one of a thousand, and
+    these are believed.
+    """
     rows = unit_rows(1000, 3)
     releases = planned(rows, Primal(), 0.01, 5, other=1)
     alone = planned(rows, Primal(), 0.01, 5)
@@ -165,31 +253,89 @@ def test_a_longer_letter_of_a_small_neighbour_is_covered():
     ("size", "how"),
     [
         ((2, 200), {"mechanism": Dual(), "schedule": 0.002, "rounds": 4}),
-        ((2, 200), {"mechanism": Dual(), "schedule": 0.002, "rounds": 4, "C": 1750.0, "rho": 1e-10}),
-        ((50, 20), {"mechanism": Dual(split="paper"), "schedule": geometric(0.01, 1.6), "rounds": 12, "C": 100.0, "rho": 1e-3}),
-        ((50, 40), {"mechanism": Primal(own="paper"), "schedule": 1.0, "rounds": 50, "C": 1750.0, "rho": 1e-10, "eta": 1.0}),
-        ((20, 60), {"mechanism": Primal(own="paper"), "schedule": 0.02, "rounds": 6, "C": 1e4, "rho": 1e-9, "eta": 1e-3}),
+        (
+            (2, 200),
+            {"mechanism": Dual(), "schedule": 0.002, "rounds": 4, "C": 1750.0, "rho": 1e-10},
+        ),
+        (
+            (50, 20),
+            {
+                "mechanism": Dual(split="paper"),
+                "schedule": geometric(0.01, 1.6),
+                "rounds": 12,
+                "C": 100.0,
+                "rho": 1e-3,
+            },
+        ),
+        (
+            (50, 40),
+            {
+                "mechanism": Primal(own="paper"),
+                "schedule": 1.0,
+                "rounds": 50,
+                "C": 1750.0,
+                "rho": 1e-10,
+                "eta": 1.0,
+            },
+        ),
+        (
+            (20, 60),
+            {
+                "mechanism": Primal(own="paper"),
+                "schedule": 0.02,
+                "rounds": 6,
+                "C": 1e4,
+                "rho": 1e-9,
+                "eta": 1e-3,
+            },
+        ),
         ((2, 20), {"mechanism": Primal(final=1e-5), "schedule": 1.0, "rounds": 3, "rho": 1e-3}),
     ],
-    ids=["dual, few rows", "dual, the paper's rho", "the paper's split", "as printed", "as printed, long", "final"],
+    ids=[
+        "dual, few rows",
+        "dual, the paper's rho",
+        "the paper's split",
+        "as printed",
+        "as printed, long",
+        "final",
+    ],
 )
 def test_honest_runs_are_certified_and_not_clipped(size, how):
     for seed in range(4):
         longest_sent = []
         run = simulate(
-            shards(*size), PAIR, draws=SeededEntropy(seed), **how,
+            shards(*size),
+            PAIR,
+            draws=SeededEntropy(seed),
+            **how,
             on_round=lambda entry, V, kept=longest_sent: kept.append(np.linalg.norm(V, axis=-1)),
-        )  # fmt: skip
-        for sent, c in zip([*longest_sent, np.linalg.norm(run.V, axis=-1)], run.calibrations, strict=False):
+        )
+        for sent, c in zip(
+            [*longest_sent, np.linalg.norm(run.V, axis=-1)], run.calibrations, strict=False
+        ):
             assert (sent < 0.6 * c.radius).all()
 
 
 @pytest.mark.parametrize(
     ("counts", "how"),
     [
-        ((500, 500, 500), {"schedule": geometric(0.002, 1.8), "rho": 1e-4, "eta": 0.01, "rounds": 14}),
-        ((500, 500, 500), {"schedule": per_node({"0": 0.002, "1": 1.0, "2": 1.0}), "rho": 1e-4, "eta": 0.01, "rounds": 20}),
-        ((1, 300, 300), {"schedule": 0.01, "weights": "equal", "rho": 1e-4, "eta": 0.01, "rounds": 20}),
+        (
+            (500, 500, 500),
+            {"schedule": geometric(0.002, 1.8), "rho": 1e-4, "eta": 0.01, "rounds": 14},
+        ),
+        (
+            (500, 500, 500),
+            {
+                "schedule": per_node({"0": 0.002, "1": 1.0, "2": 1.0}),
+                "rho": 1e-4,
+                "eta": 0.01,
+                "rounds": 20,
+            },
+        ),
+        (
+            (1, 300, 300),
+            {"schedule": 0.01, "weights": "equal", "rho": 1e-4, "eta": 0.01, "rounds": 20},
+        ),
     ],
     ids=["growing alphas", "one small alpha", "a tiny node"],
 )
@@ -198,9 +344,14 @@ def test_noise_of_earlier_rounds_and_of_neighbours_is_not_clipped(counts, how):
     names, sent = Topology.family("ring", 3), []
     held = [Shard.of(unit_rows(B, 20, p), np.ones(B), name=str(p)) for p, B in enumerate(counts)]
     run = simulate(
-        held, names, mechanism=Primal(), draws=SeededEntropy(0), replicas=4, **how,
+        held,
+        names,
+        mechanism=Primal(),
+        draws=SeededEntropy(0),
+        replicas=4,
+        **how,
         on_round=lambda entry, V: sent.append(np.linalg.norm(V, axis=-1)),
-    )  # fmt: skip
+    )
     for lengths, c in zip(sent, run.calibrations, strict=True):
         assert (lengths < 0.6 * c.radius).all()
 
@@ -220,7 +371,14 @@ def test_the_certificate_costs_at_most_a_twentieth_of_the_noise(nodes, d, B):
 
 def test_a_plan_that_no_gamma_covers_is_no_plan():
     with pytest.raises(DeclarationError, match=r"no gamma fits|cannot be relied on"):
-        plan([10**9] * 50, Topology.family("ring", 50), 10**6, epsilon=1.0, delta=1e-10, centring=False)
+        plan(
+            [10**9] * 50,
+            Topology.family("ring", 50),
+            10**6,
+            epsilon=1.0,
+            delta=1e-10,
+            centring=False,
+        )
 
 
 @settings(max_examples=40, deadline=None)
@@ -235,14 +393,22 @@ def test_no_minimiser_is_longer_than_said(seed, size, powers, loss, regularizer)
     rows, (C, Lam, b) = unit_rows(*size, seed), (10.0**power for power in powers)
     problem = Problem([rows], loss, regularizer, C, Lam / 2)
     push = b * -rows[0][None, None]
-    found = solve(problem, np.full((1, 1), Lam / 2), push, np.full((1, 1), 1e-6 * (C + b)), np.zeros_like(push)).point
+    found = solve(
+        problem,
+        np.full((1, 1), Lam / 2),
+        push,
+        np.full((1, 1), 1e-6 * (C + b)),
+        np.zeros_like(push),
+    ).point
     size_of_b = np.linalg.norm(push, axis=-1)
     bound = longest(problem, np.full((1, 1), Lam), size_of_b) + 1e-6 * (C + b) / Lam
     assert np.linalg.norm(found) <= bound[0, 0] * (1 + 1e-12)
 
 
 def test_long_margins_are_summed_in_spans():
-    """Beside a large entry small ones are lost one by one, and kept where they are summed among themselves first."""
+    """Beside a large entry small ones are lost one by one, and kept where they are summed among
+    themselves first.
+    """
     d = 2**18
     spans = column_spans(d)
     assert [spans[0].start, spans[-1].stop] == [0, d]
@@ -282,10 +448,15 @@ class Watched(np.ndarray):
 
 
 def test_rows_that_are_not_written_down_are_summed_in_the_spans_of_all_columns():
-    """512 numbers in one go and then 250 looked-up columns would be more roundings than are allowed for."""
+    """512 numbers in one go and then 250 looked-up columns would be more roundings than are allowed
+    for.
+    """
     rng, n, m, columns = np.random.default_rng(0), 5, 512, 250
     numbers, codes = rng.normal(size=(m, n)), [rng.integers(0, 2, n) for _ in range(columns)]
-    groups = [Group([Features(rng.normal(size=(2, 2)), slice(m + 2 * c, m + 2 * c + 2))]) for c in range(columns)]
+    groups = [
+        Group([Features(rng.normal(size=(2, 2)), slice(m + 2 * c, m + 2 * c + 2))])
+        for c in range(columns)
+    ]
     d, coded = m + 2 * columns, list(zip(groups, codes, strict=True))
     Watched.widths.clear()
     block = CodedBlock(np.ones(n), numbers.view(Watched), np.arange(m), coded, 0.0, d)
@@ -298,11 +469,20 @@ def test_rows_that_are_not_written_down_are_summed_in_the_spans_of_all_columns()
 @pytest.mark.parametrize("last", [1, 3])
 def test_a_round_that_fails_is_charged_and_never_drawn_again(ledgers, mechanism, last, monkeypatch):
     def run(**how):
-        journal = LedgerJournal(ledgers, "run", dataset="rows", who="test", clock=lambda: AT, resume=True)
+        journal = LedgerJournal(
+            ledgers, "run", dataset="rows", who="test", clock=lambda: AT, resume=True
+        )
         return simulate(
-            shards(20, 3), PAIR, mechanism=mechanism, schedule=0.1, rounds=3, journal=journal, rho=1e-3, eta=0.01,
+            shards(20, 3),
+            PAIR,
+            mechanism=mechanism,
+            schedule=0.1,
+            rounds=3,
+            journal=journal,
+            rho=1e-3,
+            eta=0.01,
             **how,
-        )  # fmt: skip
+        )
 
     solved = []
 
@@ -331,7 +511,9 @@ def test_where_no_solver_can_be_relied_on_the_run_is_refused():
         terms = Terms(np.full(2, 10.0), d, Logistic(), SquaredL2(), 1.0, 1e-9)
         given = PAIR, np.array([eta]), Primal(), np.full((2, 1, 1), 1e3), np.zeros((2, 1, d))
         if refused:
-            with pytest.raises(DeclarationError, match="4,097 columns the solver cannot be relied on"):
+            with pytest.raises(
+                DeclarationError, match="4,097 columns the solver cannot be relied on"
+            ):
                 ReleasePlan.plan(terms, *given)
         else:
             assert ReleasePlan.plan(terms, *given).inflation < 2
@@ -339,4 +521,11 @@ def test_where_no_solver_can_be_relied_on_the_run_is_refused():
 
 def test_a_linear_term_is_for_algorithm_1_alone():
     with pytest.raises(DeclarationError, match="linear is for Algorithm 1 only"):
-        simulate(shards(5, 2), PAIR, mechanism=Primal(), schedule=1.0, rounds=1, linear=lambda n: np.zeros((2, 1, 2)))
+        simulate(
+            shards(5, 2),
+            PAIR,
+            mechanism=Primal(),
+            schedule=1.0,
+            rounds=1,
+            linear=lambda n: np.zeros((2, 1, 2)),
+        )

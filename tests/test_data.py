@@ -41,25 +41,40 @@ def true_square(row):
     return sum(Fraction(float(v)) ** 2 for v in row)
 
 
-# --------------------------------------------------------------------------------------------------------------- schema
+# ---------------------------------------------------------------------------------------------------------------
+# schema
 
 
 def test_intercept_counts_in_the_norm():
     found = dense(schema(intercept=2.0).rows(TABLE))
     whole = np.array([[0.5, 1, 0, 2], [1, 0, 1, 2]])
-    np.testing.assert_allclose(found, whole / np.linalg.norm(whole, axis=1, keepdims=True), rtol=1e-15)
+    np.testing.assert_allclose(
+        found, whole / np.linalg.norm(whole, axis=1, keepdims=True), rtol=1e-15
+    )
 
 
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        ({"norm": 3.0}, [[0.5 / 3, 1 / 3, 0, 1 / 3], [1 / 3, 0, 1 / 3, 1 / 3]]),  # short enough: divided, not clipped
-        ({"norm": 1.6}, [[0.3125, 0.625, 0, 0.625], [3**-0.5, 0, 3**-0.5, 3**-0.5]]),  # clipped where too long
-        ({"norm": 3.0, "scaling": "unit"}, [[1 / 3, 2 / 3, 0, 2 / 3], [3**-0.5, 0, 3**-0.5, 3**-0.5]]),
+        (
+            {"norm": 3.0},
+            [[0.5 / 3, 1 / 3, 0, 1 / 3], [1 / 3, 0, 1 / 3, 1 / 3]],
+        ),  # short enough: divided, not clipped
+        (
+            {"norm": 1.6},
+            [[0.3125, 0.625, 0, 0.625], [3**-0.5, 0, 3**-0.5, 3**-0.5]],
+        ),  # clipped where too long
+        (
+            {"norm": 3.0, "scaling": "unit"},
+            [[1 / 3, 2 / 3, 0, 2 / 3], [3**-0.5, 0, 3**-0.5, 3**-0.5]],
+        ),
         ({"norm": 0.5, "scaling": "none"}, [[1, 2, 0, 2], [2, 0, 2, 2]]),
         ({"norm": 2.0, "intercept": 0}, [[0.25, 0.5, 0], [0.5, 0, 0.5]]),
         ({"norm": 2.0, "centre": (0.5, 1, 0.5)}, [[0, 0, -0.25, 0.5], [0.25, -0.5, 0.25, 0.5]]),
-        ({"intercept": 0, "centre": (0.5, 1, 0), "scaling": "unit"}, [[0, 0, 0], [1 / 3, -2 / 3, 2 / 3]]),
+        (
+            {"intercept": 0, "centre": (0.5, 1, 0), "scaling": "unit"},
+            [[0, 0, 0], [1 / 3, -2 / 3, 2 / 3]],
+        ),
     ],
 )
 def test_rows_are_centred_divided_and_scaled(more, expected):
@@ -69,7 +84,17 @@ def test_rows_are_centred_divided_and_scaled(more, expected):
 
 
 def test_names_and_dimension_with_and_without_intercept():
-    names = ("age", "age^2", "age~20", "age~50", "age~80", "gain", "trade=craft", "trade=care", "trade=(other)")
+    names = (
+        "age",
+        "age^2",
+        "age~20",
+        "age~50",
+        "age~80",
+        "gain",
+        "trade=craft",
+        "trade=care",
+        "trade=(other)",
+    )
     names += ("code=3", "code=1", "code=2")
     assert schema(*WIDE).features == (*names, "(intercept)")
     assert schema(*WIDE).dimension == 13
@@ -159,24 +184,40 @@ def test_other_labels_are_refused_without_showing_them(label, cell):
 
 
 def test_rows_with_missing_cells_are_dropped_before_they_are_counted():
-    plan = schema(AGE, Categorical(name="trade", values=("craft",), missing="drop"), missing_values=("", "?"))
-    table = {"age": [1, 2, 3, 4], "trade": ["craft", " ? ", "", "care"], "ill": ["yes", "no", "no", "no"]}
+    plan = schema(
+        AGE, Categorical(name="trade", values=("craft",), missing="drop"), missing_values=("", "?")
+    )
+    table = {
+        "age": [1, 2, 3, 4],
+        "trade": ["craft", " ? ", "", "care"],
+        "ill": ["yes", "no", "no", "no"],
+    }
     np.testing.assert_array_equal(plan.kept(table), [True, False, False, True])
     shard = plan.shard(table, "north", rows=2)
     assert (shard.rows, shard.name, shard.dimension) == (2, "north", 3)
     np.testing.assert_array_equal(shard.y, [1, -1])
-    with pytest.raises(DataError, match=r"column 'trade', row 1: .* missing = 'drop'; drop such rows first with kept\(\)"):
+    with pytest.raises(
+        DataError,
+        match=r"column 'trade', row 1: .* missing = 'drop'; drop such rows first with kept\(\)",
+    ):
         plan.rows(table)
 
 
 def test_a_refusal_counts_rows_as_they_were_given():
     plan = schema(Numeric(name="w", low=0, high=1, missing="drop"), AGE)
-    table = {"w": [NAN, 0.5, 0.5], "age": np.array([1, 2, SECRET], dtype=object), "ill": ["no", "no", "yes"]}
+    table = {
+        "w": [NAN, 0.5, 0.5],
+        "age": np.array([1, 2, SECRET], dtype=object),
+        "ill": ["no", "no", "yes"],
+    }
     with pytest.raises(DataError, match="column 'age', row 2"):
         plan.shard(table)
 
 
-DROP = schema(Numeric(name="age", low=0, high=1, missing="drop"), Numeric(name="w", low=0, high=1, missing="drop"))
+DROP = schema(
+    Numeric(name="age", low=0, high=1, missing="drop"),
+    Numeric(name="w", low=0, high=1, missing="drop"),
+)
 
 
 @pytest.mark.parametrize(
@@ -185,9 +226,21 @@ DROP = schema(Numeric(name="age", low=0, high=1, missing="drop"), Numeric(name="
         (schema(), {"trade": None}, "column 'trade' of the schema is not in the rows"),
         (schema(), {"ill": None}, "column 'ill' of the schema is not in the rows"),
         (schema(), {"trade": ["care"] * 3}, "column 'trade' has 3 rows, 'age' has 2"),
-        (schema(), {"age": [[1.0], [2.0]]}, "column 'age' has 2 dimensions; expected one value a row"),
-        (schema(), {"ill": ["no"] * 3}, "2 rows but labels of shape (3,); expected one label a row"),
-        (schema(), {"ill": ["no", SECRET]}, "ill, row 1: the label is neither 'no' nor 'yes', the two declared ones"),
+        (
+            schema(),
+            {"age": [[1.0], [2.0]]},
+            "column 'age' has 2 dimensions; expected one value a row",
+        ),
+        (
+            schema(),
+            {"ill": ["no"] * 3},
+            "2 rows but labels of shape (3,); expected one label a row",
+        ),
+        (
+            schema(),
+            {"ill": ["no", SECRET]},
+            "ill, row 1: the label is neither 'no' nor 'yes', the two declared ones",
+        ),
         (schema(), {"ill": np.array(["no", None])}, "ill, row 1: the label is neither"),
         (schema(), {"age": [SECRET, 2]}, "column 'age', row 0: the value is not a number"),
         (schema(scaling="none"), {}, "node 'node', row 1: its norm with the intercept is above 1"),
@@ -212,7 +265,10 @@ def test_rows_that_break_the_schema_are_refused(plan, change, message):
         ({"label": {"name": "ill", "negative": 1, "positive": 1.0}}, "could be both 1 and 1.0"),
         ({"label": {"name": "ill", "negative": 1, "positive": "1"}}, "could be both 1 and '1'"),
         ({"label": {"name": "ill", "negative": 1, "positive": "01"}}, "could be both 1 and '01'"),
-        ({"label": {"name": "age", "negative": 0, "positive": 1}}, "the label 'age' is declared as a column too"),
+        (
+            {"label": {"name": "age", "negative": 0, "positive": 1}},
+            "the label 'age' is declared as a column too",
+        ),
         ({"columns": ()}, "declare at least one column"),
         ({"columns": (AGE, TRADE, AGE)}, r"columns \['age'\] are declared twice"),
         ({"centre": (0.0,)}, "centre has 1 numbers; expected one for each of the 3 features"),
@@ -232,11 +288,19 @@ def test_all_mistakes_are_reported_at_once():
     columns = [{"kind": "numeric", "name": "age"}, {"kind": "categorical", "name": "trade"}]
     with pytest.raises(ValueError, match="no public bounds") as refusal:
         Schema.model_validate({"columns": columns, "label": {"name": "ill"}, "norm": -1})
-    for part in ("columns.0", "columns.1", "no public vocabulary", "declare both values", "norm", "greater than 0"):
+    for part in (
+        "columns.0",
+        "columns.1",
+        "no public vocabulary",
+        "declare both values",
+        "norm",
+        "greater than 0",
+    ):
         assert part in str(refusal.value)
 
 
-# ---------------------------------------------------------------------------------------------------------------- shard
+# ----------------------------------------------------------------------------------------------------------------
+# shard
 
 KINDS = pytest.mark.parametrize("kind", [np.array, csr_array, csc_array])
 
@@ -255,7 +319,11 @@ def test_rows_are_recovered_from_signed_rows(kind):
 def test_shard_is_a_read_only_copy(kind):
     X = kind(np.array([[0.6, 0.0], [0.1, 0.2]]))
     shard = Shard.of(X, [1, -1])
-    parts = [shard.signed.data, shard.signed.indices, shard.signed.indptr] if issparse(shard.signed) else [shard.signed]
+    parts = (
+        [shard.signed.data, shard.signed.indices, shard.signed.indptr]
+        if issparse(shard.signed)
+        else [shard.signed]
+    )
     for array in (*parts, shard.y):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
@@ -275,7 +343,9 @@ def test_duplicate_entries_of_a_sparse_row_add_up():
 
 @KINDS
 @given(
-    st.lists(st.lists(st.floats(-1, 1), min_size=7, max_size=7).filter(any), min_size=1, max_size=5),
+    st.lists(
+        st.lists(st.floats(-1, 1), min_size=7, max_size=7).filter(any), min_size=1, max_size=5
+    ),
     st.sampled_from([1 - 2**-40, 1.0, 1 + 2**-52, 1 + 1e-12, 1 + 9e-10]),
 )
 def test_row_near_the_bound_has_true_norm_at_most_1(kind, X, size):
@@ -290,14 +360,19 @@ def test_row_near_the_bound_has_true_norm_at_most_1(kind, X, size):
 @KINDS
 @pytest.mark.parametrize("long", [1 + 2e-9, 1.5, 1e200])
 def test_longer_row_is_refused(kind, long):
-    with pytest.raises(DataError, match="node 'north', row 2: its norm with the intercept is above 1; scale rows by a public"):
+    with pytest.raises(
+        DataError,
+        match="node 'north', row 2: its norm with the intercept is above 1; scale rows by a public",
+    ):
         Shard.of(kind([[0.5, 0], [0, 1.0], [0, long]]), [1, 1, -1], name="north")
 
 
 @KINDS
 @pytest.mark.parametrize("bad", [NAN, np.inf, -np.inf])
 def test_value_that_is_no_number_is_refused_by_position(kind, bad):
-    with pytest.raises(DataError, match="node 'north', row 1, column 2: the value is NaN or infinite"):
+    with pytest.raises(
+        DataError, match="node 'north', row 1, column 2: the value is NaN or infinite"
+    ):
         Shard.of(kind([[0.1, 0.2, 0.3], [0, 0, bad]]), [1, -1], name="north")
 
 
@@ -309,14 +384,29 @@ def test_value_that_is_no_number_is_refused_by_position(kind, bad):
         (np.zeros((2, 0)), [1, 1], {}, "node 'n' is empty (2 rows, 0 columns)"),
         (np.zeros((0, 3)), [], {"rows": 0}, "node 'n' is empty"),
         ([[0.1]], [1], {"rows": 0}, "node 'n' holds 1 rows but declared B_p = 0"),
-        ([[0.1], [0.2]], [1, 1], {"rows": 3}, "node 'n' holds 2 rows but declared B_p = 3; B_p is public"),
+        (
+            [[0.1], [0.2]],
+            [1, 1],
+            {"rows": 3},
+            "node 'n' holds 2 rows but declared B_p = 3; B_p is public",
+        ),
         ([0.1, 0.2], [1, 1], {}, "node 'n': rows have 1 dimensions; expected a B x d matrix"),
         (np.zeros((1, 1, 1)), [1], {}, "rows have 3 dimensions"),
-        ([[0.1], [0.2]], [1], {}, "node 'n': 2 rows but labels of shape (1,); expected one label a row"),
+        (
+            [[0.1], [0.2]],
+            [1],
+            {},
+            "node 'n': 2 rows but labels of shape (1,); expected one label a row",
+        ),
         ([[0.1], [0.2]], [[1], [1]], {}, "labels of shape (2, 1)"),
         ([[0.1], [0.2]], [1, 1867], {}, "label of node n, row 1: the label is neither -1 nor 1"),
         ([[0.1], [0.2]], [1, NAN], {}, "row 1: the label is neither -1 nor 1"),
-        ([[0.1], [0.2]], ["no", SECRET], {"classes": ("no", "yes")}, "row 1: the label is neither 'no' nor 'yes'"),
+        (
+            [[0.1], [0.2]],
+            ["no", SECRET],
+            {"classes": ("no", "yes")},
+            "row 1: the label is neither 'no' nor 'yes'",
+        ),
         ([["0.1", SECRET]], [1], {}, "node 'n'"),
         ([[0.1], [0.1, 0.2]], [1, 1], {}, "node 'n'"),
     ],
@@ -331,9 +421,13 @@ def test_shard_is_refused_without_showing_a_value(X, y, more, message):
 def test_shards_must_fit_the_network_and_each_other():
     one, two = Shard.of([[0.1]], [1], name="a"), Shard.of([[0.1, 0.2]], [1], name="b")
     assert check_shards([one, one], ("a", "b")) == 1
-    with pytest.raises(DeclarationError, match="2 nodes but 1 shards were given; expected one each"):
+    with pytest.raises(
+        DeclarationError, match="2 nodes but 1 shards were given; expected one each"
+    ):
         check_shards([one], ("a", "b"))
-    with pytest.raises(DataError, match="node 'b' has 2 columns, node 'a' has 1; all nodes must use one schema"):
+    with pytest.raises(
+        DataError, match="node 'b' has 2 columns, node 'a' has 1; all nodes must use one schema"
+    ):
         check_shards([one, two], ("a", "b"))
 
 
@@ -354,7 +448,10 @@ def test_a_huge_whole_number_does_not_change_its_neighbours():
     plan = schema(Categorical(name="code", values=(9007199254740993, 1), missing="refuse"))
     for last in (1, 2**63, 2**70):
         rows = plan.rows({"code": [9007199254740993, 1, last]})
-        assert rows.toarray()[0].tolist() == plan.rows({"code": [9007199254740993]}).toarray()[0].tolist()
+        assert (
+            rows.toarray()[0].tolist()
+            == plan.rows({"code": [9007199254740993]}).toarray()[0].tolist()
+        )
 
 
 class Unsure:

@@ -17,7 +17,8 @@ from dynadp.data import datasets
 from dynadp.data.datasets import adult, adult_schema, census, census_schema, partition
 from dynadp.errors import DatasetError, DeclarationError, DynadpError
 
-# ---------------------------------------------------------------------------------------------------------------- Adult
+# ----------------------------------------------------------------------------------------------------------------
+# Adult
 
 
 def test_adult_has_the_published_rows_and_columns(adult_data):
@@ -27,11 +28,20 @@ def test_adult_has_the_published_rows_and_columns(adult_data):
     assert schema.features[-1] == "(intercept)"
     seen = sum(abs(r).sum(axis=0) for r in rows) > 0
     assert np.flatnonzero(~seen).tolist() == [schema.features.index("workclass=Never-worked")]
-    assert [int((schema.labels(t) > 0).sum()) for t in (adult_data.train, adult_data.test)] == [7_508, 3_700]
+    assert [int((schema.labels(t) > 0).sum()) for t in (adult_data.train, adult_data.test)] == [
+        7_508,
+        3_700,
+    ]
 
 
 def test_adult_first_row_is_read_right(adult_data):
-    row = dict(zip(adult_data.schema.features, adult_data.schema.rows(adult_data.train).toarray()[0], strict=True))
+    row = dict(
+        zip(
+            adult_data.schema.features,
+            adult_data.schema.rows(adult_data.train).toarray()[0],
+            strict=True,
+        )
+    )
     scale = row["(intercept)"]
     assert row["age"] / scale == pytest.approx((39 - 17) / 73)
     assert row["capital_gain"] / scale == pytest.approx(2174 / 99_999)
@@ -42,7 +52,9 @@ def test_adult_first_row_is_read_right(adult_data):
 
 
 def test_adult_shards_need_parts(adult_data):
-    with pytest.raises(DeclarationError, match="adult does not say which node holds which row; give parts"):
+    with pytest.raises(
+        DeclarationError, match="adult does not say which node holds which row; give parts"
+    ):
         adult_data.shards()
     shards = adult_data.shards([[0, 1, 2], [5]], names=["north", "south"])
     assert [(s.name, s.rows, s.dimension) for s in shards] == [("north", 3, 106), ("south", 1, 106)]
@@ -57,8 +69,12 @@ FILES = {
 
 @pytest.fixture
 def small(monkeypatch, tmp_path):
-    """A published Adult of three rows and no place to find it yet: no variable, an empty cache, no server."""
-    monkeypatch.setattr(datasets, "ADULT_SHA256", {name: hashlib.sha256(c).hexdigest() for name, c in FILES.items()})
+    """A published Adult of three rows and no place to find it yet: no variable, an empty cache, no
+    server.
+    """
+    monkeypatch.setattr(
+        datasets, "ADULT_SHA256", {name: hashlib.sha256(c).hexdigest() for name, c in FILES.items()}
+    )
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.delenv("DYNADP_DATA", raising=False)
@@ -93,7 +109,11 @@ def serve(small, monkeypatch):
 
 
 def is_small(data):
-    return (len(data.train["age"]), len(data.test["age"]), data.train["native_country"][-1]) == (2, 1, "Cuba")
+    return (len(data.train["age"]), len(data.test["age"]), data.train["native_country"][-1]) == (
+        2,
+        1,
+        "Cuba",
+    )
 
 
 @pytest.mark.parametrize("inner", ["", "adult"])
@@ -102,7 +122,9 @@ def test_given_folder_comes_first(small, monkeypatch, inner):
     monkeypatch.setenv("DYNADP_DATA", str(put(small / "named", b"damaged")))
     put(small / "given" / inner)
     assert is_small(adult(small / "given"))
-    with pytest.raises(DatasetError, match=r"named/adult.data is not the published adult.data: its SHA-256 is"):
+    with pytest.raises(
+        DatasetError, match=r"named/adult.data is not the published adult.data: its SHA-256 is"
+    ):
         adult()
 
 
@@ -111,7 +133,10 @@ def test_variable_comes_before_cache_and_cache_before_download(small, monkeypatc
     put(small / "cache/dynadp/adult")
     assert is_small(adult())
     monkeypatch.setenv("DYNADP_DATA", str(small / "nowhere"))
-    with pytest.raises(DatasetError, match=r"no file adult.data in \S*nowhere and \S*nowhere/adult; put the UCI Adult files"):
+    with pytest.raises(
+        DatasetError,
+        match=r"no file adult.data in \S*nowhere and \S*nowhere/adult; put the UCI Adult files",
+    ):
         adult()
 
 
@@ -143,7 +168,8 @@ def test_failed_download_says_what_to_do(small, serve, handler):
     if handler:
         serve(small, handler)
     with pytest.raises(
-        DatasetError, match=r"no file adult.data in .* could not be downloaded .* with --data or DYNADP_DATA"
+        DatasetError,
+        match=r"no file adult.data in .* could not be downloaded .* with --data or DYNADP_DATA",
     ) as refusal:
         adult()
     assert getattr(refusal.value.__cause__, "closed", True)  # the server's answer, where it came
@@ -153,7 +179,9 @@ def test_failed_download_says_what_to_do(small, serve, handler):
 def test_download_is_checked_and_can_be_forbidden(small, serve):
     serve(put(small / "server", b"damaged"))
     with pytest.raises(
-        DatasetError, match=r"^http://127\S+/adult.data is not the published adult.data: its SHA-256 is \w{64}, expected \w{64}"
+        DatasetError,
+        match=r"^http://127\S+/adult.data is not the published adult.data: its SHA-256 is \w{64}, "
+        r"expected \w{64}",
     ):
         adult()
     with pytest.raises(DatasetError, match=r"no file adult.data in \S*cache/dynadp/adult; put"):
@@ -161,7 +189,8 @@ def test_download_is_checked_and_can_be_forbidden(small, serve):
     assert not (small / "cache").exists()
 
 
-# --------------------------------------------------------------------------------------------------------------- census
+# ---------------------------------------------------------------------------------------------------------------
+# census
 
 
 def same(one, other):
@@ -203,7 +232,9 @@ def test_census_is_a_function_of_its_arguments():
 def unlikeness(data, name="trade"):
     """Largest distance in total variation between a node's shares and everybody's."""
     values, codes = np.unique(data.train[name], return_inverse=True)
-    shares = np.array([np.bincount(codes[data.node == p], minlength=len(values)) for p in range(5)], dtype=float)
+    shares = np.array(
+        [np.bincount(codes[data.node == p], minlength=len(values)) for p in range(5)], dtype=float
+    )
     shares /= shares.sum(axis=1, keepdims=True)
     return np.abs(shares - shares.mean(axis=0)).sum(axis=1).max() / 2
 
@@ -226,7 +257,9 @@ def test_truth_made_the_labels():
     assert 0.14 < wrong < 0.18
 
     def distance(rows):
-        fit = LogisticRegression(C=100, fit_intercept=False, max_iter=2000).fit(X[:rows], high[:rows])
+        fit = LogisticRegression(C=100, fit_intercept=False, max_iter=2000).fit(
+            X[:rows], high[:rows]
+        )
         return np.abs(fit.predict_proba(Z)[:, 1] - chance).mean()
 
     assert distance(40_000) < distance(2_000) / 2
@@ -247,16 +280,28 @@ def test_census_refusals(more, message):
         census(**more)
 
 
-# ------------------------------------------------------------------------------------------------------------ partition
+# ------------------------------------------------------------------------------------------------------------
+# partition
 
 SPLITS = st.integers(1, 8).flatmap(lambda nodes: st.tuples(st.integers(nodes, 60), st.just(nodes)))
 
 
-@given(SPLITS, st.sampled_from(["even", "sized", "column", "label_skew"]), st.integers(0, 9), st.floats(1e-3, 1e3))
+@given(
+    SPLITS,
+    st.sampled_from(["even", "sized", "column", "label_skew"]),
+    st.integers(0, 9),
+    st.floats(1e-3, 1e3),
+)
 def test_every_split_is_disjoint_complete_and_leaves_nobody_empty(shape, how, seed, number):
     rows, nodes = shape
     values = np.random.default_rng(seed).integers(3, size=rows)
-    more = {"sizes": number ** np.arange(nodes), "column": values, "labels": values, "concentration": number, "seed": seed}
+    more = {
+        "sizes": number ** np.arange(nodes),
+        "column": values,
+        "labels": values,
+        "concentration": number,
+        "seed": seed,
+    }
     parts = partition(rows, nodes, how, **more)
     assert len(parts) == nodes
     assert all(len(part) and (np.diff(part) > 0).all() for part in parts)
@@ -279,8 +324,15 @@ def test_column_split_cuts_the_sorted_column():
 
 def test_label_skew_follows_its_concentration():
     labels = np.repeat([0, 1], 1000)
-    spread = [np.ptp([labels[p].mean() for p in partition(2000, 4, "label_skew", labels=labels, concentration=c)])
-              for c in (0.1, 1e6)]  # fmt: skip
+    spread = [
+        np.ptp(
+            [
+                labels[p].mean()
+                for p in partition(2000, 4, "label_skew", labels=labels, concentration=c)
+            ]
+        )
+        for c in (0.1, 1e6)
+    ]
     assert spread[0] > 0.5
     assert spread[1] < 0.01
 
@@ -304,8 +356,14 @@ def test_label_skew_loses_no_row_whose_label_is_missing():
         ({"how": "sized", "sizes": [1, 0, 2]}, "'sized' needs sizes"),
         ({"how": "sized", "sizes": [1, float("inf"), 2]}, "'sized' needs sizes"),
         ({"how": "column"}, "this split needs column: one value for each of the 9 rows"),
-        ({"how": "label_skew", "labels": [1, 2]}, "this split needs labels: one value for each of the 9 rows"),
-        ({"how": "label_skew", "labels": [1] * 9, "concentration": 0}, "concentration is 0; expected a number above 0"),
+        (
+            {"how": "label_skew", "labels": [1, 2]},
+            "this split needs labels: one value for each of the 9 rows",
+        ),
+        (
+            {"how": "label_skew", "labels": [1] * 9, "concentration": 0},
+            "concentration is 0; expected a number above 0",
+        ),
     ],
 )
 def test_partition_refusals(arguments, message):
@@ -333,6 +391,12 @@ def test_rich_columns_of_adult_come_from_the_same_description():
     paper, rich = adult_schema("paper"), adult_schema("rich")
     assert (paper.dimension, rich.dimension) == (106, 117)
     assert [column.name for column in rich.columns] == [column.name for column in paper.columns]
-    assert {"age^2", "hours_per_week^2", "capital_gain~0", "capital_gain~99999", "capital_loss~5000"} <= set(rich.features)
+    assert {
+        "age^2",
+        "hours_per_week^2",
+        "capital_gain~0",
+        "capital_gain~99999",
+        "capital_loss~5000",
+    } <= set(rich.features)
     with pytest.raises(DeclarationError, match="columns is 'wide'"):
         adult_schema("wide")

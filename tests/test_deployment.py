@@ -33,7 +33,10 @@ positive = "high"
 def write_rows(folder):
     data = census(800, seed=4, nodes=2)
     for i, node in enumerate(("north", "south")):
-        write_csv(folder / f"{node}.csv", {name: cells[data.node == i] for name, cells in data.train.items()})
+        write_csv(
+            folder / f"{node}.csv",
+            {name: cells[data.node == i] for name, cells in data.train.items()},
+        )
     (folder / "schema.toml").write_text(SCHEMA)
 
 
@@ -48,15 +51,21 @@ def test_the_steps_lead_to_one_model(tmp_path):
             if words[0] == "node":
                 text = run_file
                 for node, port, shown in zip(keys, free, ("7447", "7448"), strict=True):
-                    text = text.replace("ed25519:...", keys[node], 1).replace(f":{shown}", f":{port}")
+                    text = text.replace("ed25519:...", keys[node], 1).replace(
+                        f":{shown}", f":{port}"
+                    )
                 if not (tmp_path / "run.toml").exists():
                     (tmp_path / "run.toml").write_text(text)
                     (tmp_path / "north.toml").write_text(node_file)
                     (tmp_path / "south.toml").write_text(node_file.replace("north", "south"))
             if words[-1] == "&":
-                background.append(subprocess.Popen([DYNADP, *words[:-1]], cwd=tmp_path, stdout=subprocess.DEVNULL))
+                background.append(
+                    subprocess.Popen([DYNADP, *words[:-1]], cwd=tmp_path, stdout=subprocess.DEVNULL)
+                )
                 continue
-            done = subprocess.run([DYNADP, *words], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+            done = subprocess.run(
+                [DYNADP, *words], cwd=tmp_path, capture_output=True, text=True, timeout=300
+            )
             assert done.returncode == 0, (line, done.stderr)
             if words[:2] == ["pki", "request"]:
                 keys[words[2]] = re.search(r'key = "(ed25519:.*)"', done.stdout)[1]

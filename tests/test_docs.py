@@ -8,8 +8,13 @@ import pytest
 from pages import PAGES, ROOT, Runner, blocks, commands, matches
 
 TEXT = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
-ELSEWHERE = {"docs/first-run.md": "test_docs.py", "docs/deployment.md": "test_deployment.py"}  # pages with a test of their own
-SLOW = {f"docs/tutorial-{whose}.md" for whose in ("data-scientist", "researcher", "silo-engineer")}  # more than 15 seconds
+ELSEWHERE = {
+    "docs/first-run.md": "test_docs.py",
+    "docs/deployment.md": "test_deployment.py",
+}  # pages with a test of their own
+SLOW = {
+    f"docs/tutorial-{whose}.md" for whose in ("data-scientist", "researcher", "silo-engineer")
+}  # more than 15 seconds
 PRINTS = {"README.md": "would guess right"}  # somewhere in what Python blocks print
 NOT_RUN = {
     "README.md": ["both make an environment of their own"],
@@ -23,7 +28,9 @@ NOT_RUN = {
 HERE = [page for page in PAGES if page not in ELSEWHERE]
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] * (page in SLOW)) for page in HERE])
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in SLOW)) for page in HERE]
+)
 def test_page(page, tmp_path):
     (folder := tmp_path / "page").mkdir()
     runner = Runner(folder, page)
@@ -53,7 +60,9 @@ def test_links_lead_somewhere_on_a_code_host():
         for target, place in re.findall(r"\]\((?!\w+:)([^)#\s]*)#?([^)\s]*)\)", prose):
             path = (ROOT / page).parent / target if target else ROOT / page
             assert path.exists(), f"{page}: {target}"
-            assert path.stem not in {"changelog", "contributing", "security"}, f"{page}: link to the file at the root"
+            assert path.stem not in {"changelog", "contributing", "security"}, (
+                f"{page}: link to the file at the root"
+            )
             assert not place or place in places(path), f"{page}: {target}#{place}"
 
 
@@ -64,7 +73,9 @@ def places(path):
 
 
 def test_every_make_target_that_is_named_exists():
-    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    targets = set(
+        re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    )
     for page, text in TEXT.items():
         named = re.findall(r"(?:`|^\$ )make ([a-z-]+)", text, re.MULTILINE)
         assert set(named) <= targets, page
@@ -80,14 +91,18 @@ def test_every_test_that_is_named_exists():
                 assert (ROOT / "tests" / file).exists(), f"{page}: {file}"
                 source = (ROOT / "tests" / file).read_text(encoding="utf-8")
             if test:
-                assert re.search(rf"^ *(def|class) {test}\b", source, re.MULTILINE), f"{page}: {test}"
+                assert re.search(rf"^ *(def|class) {test}\b", source, re.MULTILINE), (
+                    f"{page}: {test}"
+                )
                 named += 1
     assert named > 50
 
 
 @pytest.mark.slow
 def test_the_first_run_is_still_as_the_page_shows(tmp_path):
-    """first-run.md: same commands, same exit codes, and the same sentences but for times, hashes and noise."""
+    """first-run.md: same commands, same exit codes, and the same sentences but for times, hashes
+    and noise.
+    """
     import make_first_run
 
     made, shown = make_first_run.page(tmp_path), make_first_run.PAGE.read_text(encoding="utf-8")
@@ -97,7 +112,9 @@ def test_the_first_run_is_still_as_the_page_shows(tmp_path):
         assert "[exit code 1]" not in text
 
     def essence(text):
-        text = re.sub(r"[0-9a-f]{64}|\d{4}-\d\d-\d\dT[^ ]*|demo-\d{8}-\d{6}|[0-9a-f]{8}(?= )", "X", text)
+        text = re.sub(
+            r"[0-9a-f]{64}|\d{4}-\d\d-\d\dT[^ ]*|demo-\d{8}-\d{6}|[0-9a-f]{8}(?= )", "X", text
+        )
         return re.sub(r"[\d.]+%|-?\d+\.\d+|[━┏┓┃┡┩╇┳│└┘┴─]|\s+", " ", text).split()
 
     lines = [line for line in shown.splitlines() if line.startswith("$ ")]

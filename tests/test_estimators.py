@@ -1,4 +1,6 @@
-"""scikit-learn's manners: its own checks, its own optimum, its searches, and what a fit says about privacy."""
+"""scikit-learn's manners: its own checks, its own optimum, its searches, and what a fit says about
+privacy.
+"""
 
 import json
 import pickle
@@ -95,8 +97,11 @@ def test_without_noise_the_optimum_is_that_of_scikit_learn(rows, intercept):
     X, y = rows()
     C, rho, P, D = 2.0, 1e-3, 4, np.linalg.norm(X, axis=1).max()
     Z = np.column_stack([X / D, np.ones(len(y))]) / np.sqrt(2) if intercept else X / D
-    # (C P/B) sum L + P rho |f|^2/2, B all rows: divided by P rho it is scikit-learn's, with weights C/(rho B).
-    reference = LogisticRegression(C=1.0, fit_intercept=False, solver="newton-cholesky", tol=1e-12, max_iter=1000)
+    # (C P/B) sum L + P rho |f|^2/2, B all rows: divided by P rho it is scikit-learn's, with weights
+    # C/(rho B).
+    reference = LogisticRegression(
+        C=1.0, fit_intercept=False, solver="newton-cholesky", tol=1e-12, max_iter=1000
+    )
     f = reference.fit(Z, y, sample_weight=np.full(len(y), C / (rho * len(y)))).coef_[0]
     model = exact(nodes=P, C=C, rho=rho, fit_intercept=intercept).fit(X, y)
     if intercept:
@@ -133,7 +138,9 @@ def test_a_total_is_enough(mechanism):
 def test_noise_from_the_system_protects_and_never_comes_again():
     first, second = (private(random_state=None).fit(X2, Y2) for _ in range(2))
     assert first.privacy_["protected"]
-    assert first.privacy_["statement"].startswith("In total, over all rounds, at delta = 1e-05: at most ")
+    assert first.privacy_["statement"].startswith(
+        "In total, over all rounds, at delta = 1e-05: at most "
+    )
     assert first.privacy_["classes"].startswith("read off y and treated as public")
     assert not np.array_equal(first.coef_, second.coef_)
     assert first.__sklearn_tags__().non_deterministic
@@ -156,7 +163,9 @@ def test_a_loss_for_each_round_is_summed_or_composed():
     assert falling.privacy_["alpha"] == pytest.approx(0.2)
     assert falling.privacy_["epsilon"] < 1.65  # composed at delta = 1e-5
     assert not hasattr(falling, "predict_log_proba")
-    assert hasattr(falling, "predict_proba")  # the logistic loss itself, without the planner's margin
+    assert hasattr(
+        falling, "predict_proba"
+    )  # the logistic loss itself, without the planner's margin
 
 
 # --- more than two classes
@@ -192,7 +201,9 @@ def test_all_problems_are_within_the_one_total(mechanism):
 
 def test_a_shared_plan_pulls_as_a_plan_with_its_share_of_mu():
     ring, usual = Topology.family("ring", 3), Constants()
-    whole = plan([100] * 3, ring, 5, epsilon=1.0, delta=1e-5, centring=False, constants=shared(usual, 4))
+    whole = plan(
+        [100] * 3, ring, 5, epsilon=1.0, delta=1e-5, centring=False, constants=shared(usual, 4)
+    )
     alone = plan([100] * 3, ring, 5, epsilon=1.0, delta=1e-5, centring=False)
     assert whole.rho == pytest.approx(2 * alone.rho)
     assert whole.rounds == 4 * alone.rounds
@@ -240,7 +251,10 @@ def test_training_clips_what_the_declared_norm_does_not_cover():
     y = np.append(Y2, "south")
     pulled, same = (private(data_norm=5.0, fit_intercept=False).fit(X, y) for X in (far, near))
     assert_allclose(pulled.coef_, same.coef_, rtol=1e-12)  # both rows are (4, 3) there
-    assert np.abs(private(data_norm=200.0, fit_intercept=False).fit(far, y).coef_ - same.coef_).max() > 1e-3
+    assert (
+        np.abs(private(data_norm=200.0, fit_intercept=False).fit(far, y).coef_ - same.coef_).max()
+        > 1e-3
+    )
 
 
 def test_private_fits_do_not_guess_a_bound():
@@ -262,10 +276,19 @@ def test_private_fits_do_not_guess_a_bound():
         ({"loss": HuberHinge()}, "loss is given beside epsilon"),
         ({"data_norm": 0.0}, "data_norm is 0.0"),
         ({"data_norm": "5"}, "data_norm is '5'"),
-        ({"epsilon": None, "mechanism": None, "loss": "squared"}, "expected a Loss or one of logistic"),
-        ({"epsilon": None, "mechanism": None, "loss": Logistic(), "margin": 1.0}, "margin is given beside a Loss"),
+        (
+            {"epsilon": None, "mechanism": None, "loss": "squared"},
+            "expected a Loss or one of logistic",
+        ),
+        (
+            {"epsilon": None, "mechanism": None, "loss": Logistic(), "margin": 1.0},
+            "margin is given beside a Loss",
+        ),
         ({"topology": 5}, "expected a family's name"),
-        ({"start": [1.0, 2.0]}, r"start has shape \(2,\), or is not finite; expected 3 finite numbers"),
+        (
+            {"start": [1.0, 2.0]},
+            r"start has shape \(2,\), or is not finite; expected 3 finite numbers",
+        ),
         ({"start": [1.0, 2.0, np.inf]}, "not finite"),
         ({"random_state": -1}, "the seed is -1"),
         ({"epsilon": None, "alpha": 0.1, "rounds": 3, "delta": 2.0}, "delta is 2.0"),
@@ -356,9 +379,14 @@ def test_only_log_odds_become_probabilities(model, has):
     model.fit(X2, Y2)
     if has:
         scores = model.decision_function(X2)
-        assert_allclose(model.predict_proba(X2), np.column_stack([1 - expit(scores), expit(scores)]), atol=1e-12)
+        assert_allclose(
+            model.predict_proba(X2), np.column_stack([1 - expit(scores), expit(scores)]), atol=1e-12
+        )
     else:
-        with pytest.raises(AttributeError, match=r"predict_proba: scores .* no log-odds.*decision_function.*margin=0\.0"):
+        with pytest.raises(
+            AttributeError,
+            match=r"predict_proba: scores .* no log-odds.*decision_function.*margin=0\.0",
+        ):
             model.predict_proba(X2)
 
 
@@ -388,7 +416,9 @@ def test_labels_and_parts_say_where_rows_are():
     assert named.topology_.nodes == ("c", "a", "b")
     parts = [(X2[where == p], Y2[where == p]) for p in "cab"]
     assert_array_equal(private(topology=Topology(graph)).fit(parts).coef_, named.coef_)
-    assert_array_equal(private(topology="path").fit(X2, Y2, nodes=where).topology_.nodes, ["a", "b", "c"])
+    assert_array_equal(
+        private(topology="path").fit(X2, Y2, nodes=where).topology_.nodes, ["a", "b", "c"]
+    )
     sparse = private(topology=graph).fit([(csr_matrix(X), y) for X, y in parts])
     assert_allclose(sparse.coef_, named.coef_)
 
@@ -399,7 +429,14 @@ def test_shards_are_taken_as_they_are():
     where = np.arange(200) % 3
     shards = [Shard.of(rows[where == p], signs[where == p]) for p in range(3)]
     model = private(epsilon=None, alpha=0.3, rounds=4, data_norm=None).fit(shards)
-    run = simulate(shards, Topology.family("ring", 3), mechanism=Primal(), schedule=0.3, rounds=4, draws=SeededEntropy(0))
+    run = simulate(
+        shards,
+        Topology.family("ring", 3),
+        mechanism=Primal(),
+        schedule=0.3,
+        rounds=4,
+        draws=SeededEntropy(0),
+    )
     assert_allclose(model.coef_[0], run.models("network")[0, 0])
     assert_array_equal(model.classes_, [-1, 1])
     assert np.mean(model.predict(rows) == signs) == model.score(rows, signs)
@@ -409,8 +446,18 @@ def test_shards_are_taken_as_they_are():
     ("X", "more", "topology", "message"),
     [
         (X2, {"nodes": np.zeros(3)}, "ring", r"nodes has shape \(3,\) for 200 rows"),
-        (X2, {"nodes": np.arange(200) % 4}, nx.path_graph(3), "names one that the network does not have"),
-        (X2, {"nodes": np.arange(200) % 2}, nx.path_graph(3), "node '2' has no row: n_samples=200 for 3 nodes"),
+        (
+            X2,
+            {"nodes": np.arange(200) % 4},
+            nx.path_graph(3),
+            "names one that the network does not have",
+        ),
+        (
+            X2,
+            {"nodes": np.arange(200) % 2},
+            nx.path_graph(3),
+            "node '2' has no row: n_samples=200 for 3 nodes",
+        ),
         (X2[98:102], {}, "ring", "node '4' has no row"),
         ([(X2, Y2), Shard.of(np.eye(2), [1, -1])], {}, "ring", "a list of different things"),
         ([(X2, Y2), (X2[:, :1], Y2)], {}, "ring", "nodes differ in their number of columns"),
@@ -435,7 +482,9 @@ def test_sparse_rows_give_the_same_model():
 @pytest.fixture(scope="module")
 def data():
     found = census(3000, seed=2, nodes=3, heterogeneity=0.5)
-    label = Label(name="income", negative="high", positive="low")  # in sorted order, as classes_ are
+    label = Label(
+        name="income", negative="high", positive="low"
+    )  # in sorted order, as classes_ are
     return found, found.schema.model_copy(update={"label": label})
 
 
@@ -447,7 +496,10 @@ def _raw(found):
 def test_with_a_schema_a_fit_is_what_train_does(data, tmp_path):
     found, schema = data
     ring = Topology.family("ring", 3)
-    tables = {p: {name: cells[found.node == i] for name, cells in found.train.items()} for i, p in enumerate(ring.nodes)}
+    tables = {
+        p: {name: cells[found.node == i] for name, cells in found.train.items()}
+        for i, p in enumerate(ring.nodes)
+    }
     trained = train(schema, tables, ring, epsilon=2.0, delta=1e-5, draws=SeededEntropy(3))
     X, test = _raw(found)
     model = NetworkClassifier(epsilon=2.0, delta=1e-5, schema=schema, random_state=3)
@@ -459,7 +511,9 @@ def test_with_a_schema_a_fit_is_what_train_does(data, tmp_path):
     assert_array_equal(model.predict(test), trained.model().predict(found.test))
     assert list(model.feature_names_in_) == list(X)
     model.save(tmp_path / "model.json")
-    assert_array_equal(NetworkClassifier.load(tmp_path / "model.json").predict(test), model.predict(test))
+    assert_array_equal(
+        NetworkClassifier.load(tmp_path / "model.json").predict(test), model.predict(test)
+    )
 
 
 def test_a_frame_does_as_well(data):
@@ -468,7 +522,12 @@ def test_a_frame_does_as_well(data):
     X, test = _raw(found)
     model = NetworkClassifier(epsilon=2.0, delta=1e-5, schema=schema, random_state=3)
     same = clone(model).fit(X, found.train["income"]).decision_function(test)
-    assert_allclose(model.fit(pandas.DataFrame(X), found.train["income"]).decision_function(pandas.DataFrame(test)), same)
+    assert_allclose(
+        model.fit(pandas.DataFrame(X), found.train["income"]).decision_function(
+            pandas.DataFrame(test)
+        ),
+        same,
+    )
 
 
 def test_rows_that_a_schema_drops_go_with_their_label_and_node():
@@ -479,7 +538,9 @@ def test_rows_that_a_schema_drops_go_with_their_label_and_node():
     X = {"a": [None if g else float(v) for g, v in zip(gone, X2[:, 0], strict=True)], "b": X2[:, 1]}
     model = exact(schema=schema).fit(X, Y2, nodes=where)
     kept = {name: X2[~gone, i] for i, name in enumerate("ab")}
-    assert_allclose(model.coef_, exact(schema=schema).fit(kept, Y2[~gone], nodes=where[~gone]).coef_)
+    assert_allclose(
+        model.coef_, exact(schema=schema).fit(kept, Y2[~gone], nodes=where[~gone]).coef_
+    )
     assert model.score(kept, Y2[~gone]) > 0.9
     with pytest.raises(DataError, match="y has length 3, X has 200 rows"):
         exact(schema=schema).fit(X, Y2[:3])
@@ -505,13 +566,18 @@ def folder(tmp_path):
 def charged(folder, node="0"):
     with Ledger.open(folder / f"{node}.sqlite", read_only=True) as ledger:
         assert ledger.verify() == []
-        return {run: ledger.rounds(run) for run in dict.fromkeys(e.run for e in ledger.entries() if e.run)}, ledger.spent()
+        return {
+            run: ledger.rounds(run)
+            for run in dict.fromkeys(e.run for e in ledger.entries() if e.run)
+        }, ledger.spent()
 
 
 def test_every_fit_of_a_search_is_charged_until_the_cap_refuses(folder):
     model = private(epsilon=0.4, nodes=3, random_state=None, ledger=folder)
     assert clone(model).ledger == folder
-    search = GridSearchCV(model, {"mechanism": ["primal", "dual"]}, cv=2, refit=False, error_score="raise")
+    search = GridSearchCV(
+        model, {"mechanism": ["primal", "dual"]}, cv=2, refit=False, error_score="raise"
+    )
     search.fit(X2, Y2)
     for node in "012":
         runs, events = charged(folder, node)
@@ -539,7 +605,9 @@ def test_every_node_may_have_its_own_total():
     assert len(set(model.plan_.alphas)) == 3
 
 
-@pytest.mark.parametrize("how", [{"epsilon": 3.0, "rounds": 5}, {"epsilon": None, "alpha": 0.2, "rounds": 5}])
+@pytest.mark.parametrize(
+    "how", [{"epsilon": 3.0, "rounds": 5}, {"epsilon": None, "alpha": 0.2, "rounds": 5}]
+)
 def test_several_classes_are_one_run_in_the_ledger(folder, how):
     paths = {str(p): folder / f"{p}.sqlite" for p in range(3)}
     model = private(**how, nodes=3, random_state=None, ledger=paths).fit(X3, Y3)
@@ -560,7 +628,10 @@ def test_a_private_centre_is_charged_too(data, folder):
 
 
 def test_a_ledger_that_is_not_there_is_made_by_a_command(tmp_path):
-    with pytest.raises(LedgerError, match=r"make it: dynadp ledger cap .*nowhere.0\.sqlite --node NODE --epsilon E --delta D"):
+    with pytest.raises(
+        LedgerError,
+        match=r"make it: dynadp ledger cap .*nowhere.0\.sqlite --node NODE --epsilon E --delta D",
+    ):
         private(nodes=3, random_state=None, ledger=tmp_path / "nowhere").fit(X2, Y2)
 
 
@@ -586,7 +657,9 @@ def test_in_a_pipeline_and_a_search_with_nodes():
 
 
 def test_clone_and_pickle_keep_everything():
-    model = private(regularizer=SmoothElasticNet(), start=[0.1, 0.2, 0.3], classes=["north", "south"])
+    model = private(
+        regularizer=SmoothElasticNet(), start=[0.1, 0.2, 0.3], classes=["north", "south"]
+    )
     copy = clone(model)
     assert copy.get_params() | {"regularizer": None} == model.get_params() | {"regularizer": None}
     again = pickle.loads(pickle.dumps(model.fit(X2, Y2)))
@@ -602,7 +675,9 @@ def test_a_start_is_in_the_units_of_the_coefficients():
     rows, _ = bound_features(X2, 4.0, True)
     shards = [Shard.of(rows[p::2], Y2[p::2], classes=("north", "south")) for p in range(2)]
     how = {"mechanism": Primal(), "schedule": 0.3, "rounds": 2, "draws": SeededEntropy(0)}
-    V = simulate(shards, Topology.family("ring", 2), start=start * np.sqrt(2) * [4, 4, 1], **how).models()[0, 0]
+    V = simulate(
+        shards, Topology.family("ring", 2), start=start * np.sqrt(2) * [4, 4, 1], **how
+    ).models()[0, 0]
     assert_allclose([*model.coef_[0], *model.intercept_], V / np.sqrt(2) / [4, 4, 1])
 
 
@@ -641,8 +716,14 @@ def test_a_saved_model_predicts_the_same(model, classes, tmp_path):
     assert again.n_iter_ == model.n_iter_
     with pytest.raises(ValueError, match="X has 1 features, but NetworkClassifier is expecting 2"):
         again.predict(X[:, :1])
-    if model.regularizer is not None or not isinstance(model.topology, str) or model.alpha is not None:
-        with pytest.raises((DeclarationError, TopologyError)):  # never something else than was meant
+    if (
+        model.regularizer is not None
+        or not isinstance(model.topology, str)
+        or model.alpha is not None
+    ):
+        with pytest.raises(
+            (DeclarationError, TopologyError)
+        ):  # never something else than was meant
             again.fit(X, y)
 
 
@@ -672,7 +753,9 @@ def test_damaged_files_are_refused(tmp_path, change, message):
     path = tmp_path / "model.json"
     private().fit(X2, Y2).save(path)
     content = json.loads(path.read_text()) | change
-    path.write_text(json.dumps({name: value for name, value in content.items() if value is not ...}))
+    path.write_text(
+        json.dumps({name: value for name, value in content.items() if value is not ...})
+    )
     with pytest.raises(RecordError, match=message):
         NetworkClassifier.load(path)
 
@@ -690,7 +773,9 @@ def test_no_file_and_no_json(tmp_path):
 def test_only_the_estimator_needs_scikit_learn():
     root = Path(dynadp.__file__).parent
     needs = re.compile(r"^(from|import) sklearn", re.MULTILINE)
-    assert {str(path.relative_to(root)) for path in root.rglob("*.py") if needs.search(path.read_text())} == {"estimators.py"}
+    assert {
+        str(path.relative_to(root)) for path in root.rglob("*.py") if needs.search(path.read_text())
+    } == {"estimators/classifier.py"}
 
 
 def test_a_fit_that_fails_gives_back_what_it_reserved(tmp_path, monkeypatch):
@@ -705,8 +790,13 @@ def test_a_fit_that_fails_gives_back_what_it_reserved(tmp_path, monkeypatch):
     bad = {**X, "age": np.where(np.arange(300) == 299, "old", X["age"].astype(str))}
     with pytest.raises(CellError, match="row 299: the value is not a number"):
         model.fit(bad, y)
-    with monkeypatch.context() as broken:  # a failure after the reservation, before anything is released
-        broken.setattr("dynadp.estimators.classifier.solve", lambda *_, **__: (_ for _ in ()).throw(NotCertified("not today")))
+    with (
+        monkeypatch.context() as broken
+    ):  # a failure after the reservation, before anything is released
+        broken.setattr(
+            "dynadp.estimators.classifier.solve",
+            lambda *_, **__: (_ for _ in ()).throw(NotCertified("not today")),
+        )
         broken.setattr(
             "dynadp.estimators.classifier.NetworkClassifier._centre",
             lambda self, *_: setattr(self, "schema_", self.schema) or (),
@@ -729,7 +819,9 @@ def test_every_kind_of_input_gives_the_same_model(mechanism):
     y = np.where(X[:, 0] + 0.3 * rng.normal(size=240) > 0, "yes", "no")
     columns = {name: X[:, i] for i, name in enumerate("abcd")}
     private = {} if mechanism is None else {"epsilon": 3.0, "delta": 1e-5, "random_state": 1}
-    model = NetworkClassifier(mechanism=mechanism, data_norm=2.0, nodes=3, classes=["no", "yes"], **private)
+    model = NetworkClassifier(
+        mechanism=mechanism, data_norm=2.0, nodes=3, classes=["no", "yes"], **private
+    )
     expected = model.fit(X, y).coef_
     for given in (csr_array(X), pd.DataFrame(columns), pl.DataFrame(columns), pa.table(columns)):
         found = clone(model).fit(given, y).coef_
@@ -743,7 +835,9 @@ def test_every_kind_of_input_gives_the_same_model(mechanism):
 def test_a_lazy_frame_has_no_rows_yet(declared):
     import polars as pl
 
-    schema = Schema(columns=(Numeric(name="a", low=-1, high=1),), label=Label(name="y", negative=0, positive=1))
+    schema = Schema(
+        columns=(Numeric(name="a", low=-1, high=1),), label=Label(name="y", negative=0, positive=1)
+    )
     rows, y = pl.DataFrame({"a": np.linspace(-1, 1, 40)}), np.arange(40) // 20
     bounds = {"schema": schema} if declared else {"data_norm": 1.0}
     model = NetworkClassifier(mechanism=None, nodes=2, classes=[0, 1], **bounds)

@@ -52,13 +52,19 @@ def run(tmp_path_factory):
 def small(**given):
     """Three nodes of census rows: a sweep of them is quick."""
     made = PublicSetting.made()
-    return PublicSetting("small", Topology.family("ring", 3), (200,) * 3, made.dimension, made.features, **given)
+    return PublicSetting(
+        "small", Topology.family("ring", 3), (200,) * 3, made.dimension, made.features, **given
+    )
 
 
 @pytest.fixture
 def swept():
     found = Advisor(small())
-    found.points, found.baselines, found.done = CURVE, {"without privacy": 84.5, "always the commoner answer": 76.0}, True
+    found.points, found.baselines, found.done = (
+        CURVE,
+        {"without privacy": 84.5, "always the commoner answer": 76.0},
+        True,
+    )
     found.source, found.rows = "census rows made here (synthetic)", 250
     return found
 
@@ -86,10 +92,17 @@ class Client:
         path, _, query = path.partition("?")
         given = {"Host": HOST, **(headers or {})}
         scope = {
-            "type": "http", "http_version": "1.1", "method": method, "path": path, "raw_path": path.encode(), "root_path": "",
-            "query_string": (query or urlencode(params or {})).encode(), "scheme": "http", "server": ("127.0.0.1", 8317),
+            "type": "http",
+            "http_version": "1.1",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "root_path": "",
+            "query_string": (query or urlencode(params or {})).encode(),
+            "scheme": "http",
+            "server": ("127.0.0.1", 8317),
             "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
-        }  # fmt: skip
+        }
         messages, asked = [], []
 
         async def receive():
@@ -110,11 +123,20 @@ def page(swept):
     return Client(Explorer(swept, Watch(None)))
 
 
-# ---- who may ask ----------------------------------------------------------------------------------------------------------
+# ---- who may ask
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/wrong/", "/wrong/api/start", "/wrong/events", "/wrong/static/explore.js", f"/x{TOKEN}/"]
+    "path",
+    [
+        "/",
+        "/wrong/",
+        "/wrong/api/start",
+        "/wrong/events",
+        "/wrong/static/explore.js",
+        f"/x{TOKEN}/",
+    ],
 )
 def test_without_the_token_there_is_nothing(page, path):
     reply = page.get(path)
@@ -123,19 +145,24 @@ def test_without_the_token_there_is_nothing(page, path):
     assert "epsilon" not in reply.text
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8317", "127.0.0.1", "127.0.0.1:80", "0.0.0.0:8317", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8317", "127.0.0.1", "127.0.0.1:80", "0.0.0.0:8317", ""]
+)
 def test_a_name_that_was_made_to_point_here_gets_nothing(page, host):
     assert page.get(f"/{TOKEN}/", headers={"Host": host}).status_code == 421
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9999", f"https://{HOST}"])
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://127.0.0.1:9999", f"https://{HOST}"]
+)
 def test_another_page_gets_nothing(page, origin):
     assert page.get(f"/{TOKEN}/api/start", headers={"Origin": origin}).status_code == 403
     assert page.get(f"/{TOKEN}/api/start", headers={"Origin": f"http://{HOST}"}).status_code == 200
 
 
 @pytest.mark.parametrize(
-    "path", [f"/{TOKEN}/", f"/{TOKEN}/api/start", f"/{TOKEN}/static/explore.js", f"/{TOKEN}/no", "/wrong/"]
+    "path",
+    [f"/{TOKEN}/", f"/{TOKEN}/api/start", f"/{TOKEN}/static/explore.js", f"/{TOKEN}/no", "/wrong/"],
 )
 def test_every_answer_has_the_headers(page, path):
     reply = page.get(path)
@@ -172,8 +199,14 @@ def test_vega_is_put_together_once(tmp_path, monkeypatch):
     import vl_convert
 
     made = []
-    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: (made.append(snippet), "a script")[1])
-    for home in (tmp_path / "new", tmp_path / "new", "/proc/1/nowhere"):  # nothing can be kept in the last
+    monkeypatch.setattr(
+        vl_convert, "javascript_bundle", lambda snippet: (made.append(snippet), "a script")[1]
+    )
+    for home in (
+        tmp_path / "new",
+        tmp_path / "new",
+        "/proc/1/nowhere",
+    ):  # nothing can be kept in the last
         monkeypatch.setenv("XDG_CACHE_HOME", str(home))
         assert server_module.bundle.__wrapped__() == "a script"
     assert len(made) == 2
@@ -181,20 +214,27 @@ def test_vega_is_put_together_once(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
     assert server_module.bundle.__wrapped__() == "a script"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr("pathlib.Path.home", lambda: (_ for _ in ()).throw(RuntimeError("nobody's")))
+    monkeypatch.setattr(
+        "pathlib.Path.home", lambda: (_ for _ in ()).throw(RuntimeError("nobody's"))
+    )
     assert server_module.bundle.__wrapped__() == "a script"
     assert len(made) == 4
-    assert [file.name for file in tmp_path.glob("*/dynadp/*")] == [f"vega-{version('vl-convert-python')}.js"]
+    assert [file.name for file in tmp_path.glob("*/dynadp/*")] == [
+        f"vega-{version('vl-convert-python')}.js"
+    ]
 
 
-# ---- the two sliders ------------------------------------------------------------------------------------------------------
+# ---- the two sliders
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0, 4.0])
 def test_from_a_total_to_alpha_as_the_planner_says(page, swept, epsilon):
     got = page.get(f"/{TOKEN}/api/recommend", params={"epsilon": epsilon}).json()
     s = swept.setting
-    planned = plan(s.counts, s.topology, s.dimension, epsilon=epsilon, delta=1e-5, features=s.features)
+    planned = plan(
+        s.counts, s.topology, s.dimension, epsilon=epsilon, delta=1e-5, features=s.features
+    )
     assert got["alpha"] == planned.alpha
     assert got["centring"] == planned.centring
     assert got["rounds"] == planned.rounds
@@ -204,7 +244,9 @@ def test_from_a_total_to_alpha_as_the_planner_says(page, swept, epsilon):
     curve = page.get(f"/{TOKEN}/api/totals", params={"epsilon": epsilon}).json()
     assert curve[-1]["epsilon"] == planned.total.epsilon
     assert {row["round"] for row in curve} >= {0, 20}
-    found = np.interp(np.log(epsilon), np.log([p["epsilon"] for p in CURVE]), [p["median"] for p in CURVE])
+    found = np.interp(
+        np.log(epsilon), np.log([p["epsilon"] for p in CURVE]), [p["median"] for p in CURVE]
+    )
     assert got["accuracy"]["median"] == pytest.approx(found)
     assert "in 100 people would get the right answer" in got["words"]
     assert "Without privacy it would be 84 in 100 there" in got["words"]
@@ -222,7 +264,9 @@ def test_from_a_total_to_alpha_as_the_planner_says(page, swept, epsilon):
 
 def test_from_an_accuracy_to_the_smallest_total(page):
     got = page.get(f"/{TOKEN}/api/recommend", params={"accuracy": 79.0}).json()
-    assert got["epsilon"] == pytest.approx(np.sqrt(0.2 * 1.0), rel=1e-3)  # half way between two points, in ln epsilon
+    assert got["epsilon"] == pytest.approx(
+        np.sqrt(0.2 * 1.0), rel=1e-3
+    )  # half way between two points, in ln epsilon
     assert got["accuracy"]["median"] == pytest.approx(79.0, abs=0.01)
     assert page.get(f"/{TOKEN}/api/recommend", params={"accuracy": 60.0}).json()["epsilon"] == 0.05
     far = page.get(f"/{TOKEN}/api/recommend", params={"accuracy": 99.0}).json()
@@ -231,7 +275,17 @@ def test_from_an_accuracy_to_the_smallest_total(page):
 
 
 @pytest.mark.parametrize(
-    "query", ["", "epsilon=", "epsilon=much", "epsilon=0", "epsilon=-1", "epsilon=nan", "epsilon=1e9", "x=1"]
+    "query",
+    [
+        "",
+        "epsilon=",
+        "epsilon=much",
+        "epsilon=0",
+        "epsilon=-1",
+        "epsilon=nan",
+        "epsilon=1e9",
+        "x=1",
+    ],
 )
 def test_questions_that_make_no_sense(page, query):
     reply = page.get(f"/{TOKEN}/api/recommend?{query}")
@@ -262,7 +316,12 @@ def test_the_recommendation_is_the_best_measured_point(swept):
 def test_the_accuracy_chart_has_bands_baselines_and_their_names(swept):
     told = Explorer(swept, Watch(None))._swept()
     chart = json.dumps(told["chart"])
-    for word in ("without privacy", "always the commoner answer", "right answers in 100", "alpha, the loss of one round"):
+    for word in (
+        "without privacy",
+        "always the commoner answer",
+        "right answers in 100",
+        "alpha, the loss of one round",
+    ):
         assert word in chart
     assert told["chart"]["datasets"]["points"] == CURVE
     assert told["chart"]["width"] == "container"
@@ -280,12 +339,15 @@ def test_what_is_said_of_a_recommendation_or_of_none(swept):
     assert got["alpha"] == CURVE[0]["alpha"]
     assert "no curve" in got["reasons"][-1].lower()
     swept.points = [{**p, "median": 80.0 + 0.001 * i} for i, p in enumerate(CURVE)]
-    assert any("smallest alpha that was measured" in reason for reason in swept.recommended()["reasons"])
+    assert any(
+        "smallest alpha that was measured" in reason for reason in swept.recommended()["reasons"]
+    )
     swept.problem = "no rows"
     assert swept.recommended()["reasons"] == ["no rows"]
 
 
-# ---- the sweep ------------------------------------------------------------------------------------------------------------
+# ---- the sweep
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_sweep_on_made_rows(monkeypatch):
@@ -302,7 +364,11 @@ def test_a_sweep_on_made_rows(monkeypatch):
     for point in found.points:
         assert point["low"] <= point["median"] <= point["high"]
         assert point["alpha"] == found.planned(point["epsilon"]).alpha
-    assert found.points[0]["median"] < found.points[-1]["median"] <= found.baselines["without privacy"] + 2
+    assert (
+        found.points[0]["median"]
+        < found.points[-1]["median"]
+        <= found.baselines["without privacy"] + 2
+    )
     again = Advisor(small())
     again.sweep(stopped=lambda: len(again.points) == 1)
     assert again.points == found.points[:1]  # seeded
@@ -340,7 +406,9 @@ def test_a_sweep_on_declared_public_rows(tmp_path, monkeypatch):
     found.sweep()
     assert found.problem == ""
     assert len(found.points) == 2
-    (tmp_path / "public.csv").write_text("\n".join((tmp_path / "public.csv").read_text().splitlines()[:5]) + "\n")
+    (tmp_path / "public.csv").write_text(
+        "\n".join((tmp_path / "public.csv").read_text().splitlines()[:5]) + "\n"
+    )
     few = Advisor(found.setting)
     few.sweep()
     assert "needs at least 20" in few.problem
@@ -354,7 +422,9 @@ def test_more_rows_than_a_sweep_can_bear_are_said_so():
     assert "cut to the run's 20 columns" in rows.source
 
 
-@pytest.mark.parametrize(("dimension", "features"), [(2, 1), (3, 2), (9, 8), (9, 9), (20, 19), (51, 50), (60, 59)])
+@pytest.mark.parametrize(
+    ("dimension", "features"), [(2, 1), (3, 2), (9, 8), (9, 9), (20, 19), (51, 50), (60, 59)]
+)
 def test_made_rows_have_the_runs_own_dimension(dimension, features):
     """The noise of the trial is drawn in as many dimensions as the run is priced for."""
     setting = PublicSetting("any", Topology.family("ring", 2), (30, 20), dimension, features)
@@ -390,25 +460,34 @@ def test_settings_of_run_files_and_folders(tmp_path, run):
     assert PublicSetting.of_story(RunView.read(net)).epsilon == 1.0
     shared = tmp_path / "shared.toml"
     keys = [f"ed25519:{letter * 43}=" for letter in "abc"]
-    sections = "".join(f'[[nodes]]\nname = "{p}"\nrows = 300\nkey = "{key}"\n' for p, key in zip(NODES, keys, strict=True))
+    sections = "".join(
+        f'[[nodes]]\nname = "{p}"\nrows = 300\nkey = "{key}"\n'
+        for p, key in zip(NODES, keys, strict=True)
+    )
     (tmp_path / "job").mkdir()
     make_job(tmp_path / "job", seed=1)
     shared.write_text(
-        f'[data]\nschema = "job/schema.toml"\n{sections}[network]\nrelay = "relay.example.org:7447"\n'
+        f'[data]\nschema = "job/schema.toml"\n{sections}[network]\nrelay = '
+        f'"relay.example.org:7447"\n'
         "[privacy]\nepsilon = 0.5\ndelta = 1e-6\n"
     )
     told = PublicSetting.of_file(shared)
     assert (told.counts, told.epsilon, told.delta, told.public) == ((300,) * 3, 0.5, 1e-6, None)
     (tmp_path / "two").mkdir()
     job = make_job(tmp_path / "two", seed=1)
-    text = job.read_text().replace("epsilon = 2.0", "").replace('mechanism = "primal"', 'mechanism = "none"')
+    text = (
+        job.read_text()
+        .replace("epsilon = 2.0", "")
+        .replace('mechanism = "primal"', 'mechanism = "none"')
+    )
     job.write_text(text)
     assert load_run_file(job).privacy.mechanism == "none"
     with pytest.raises(DeclarationError, match="protects nothing"):
         PublicSetting.of_file(job)
 
 
-# ---- the stream -----------------------------------------------------------------------------------------------------------
+# ---- the stream
+# -----------------------------------------------------------------------------------------------------------
 
 
 def take(shown, last="", until=lambda events: False, most=200):
@@ -452,7 +531,10 @@ class Growing:
 
     def grow(self, *rounds):
         for n in rounds:
-            self.folder.append({"round": n, "node": p, "alpha": 0.1, "disagreement": 1.0, "change": 1.0} for p in NODES)
+            self.folder.append(
+                {"round": n, "node": p, "alpha": 0.1, "disagreement": 1.0, "change": 1.0}
+                for p in NODES
+            )
         self.watch.look()
 
 
@@ -467,7 +549,9 @@ def test_rounds_come_with_ids_and_resume_without_gaps(run, tmp_path, quick):
     assert rounds_of(first) + rounds_of(second) == [1, 2, 3, 4, 5]
     assert "anew" not in [name for name, *_ in second]
     growing.grow(6)
-    restarted = Explorer(Advisor(small()), Watch(tmp_path / "live"))  # a new server in the same place
+    restarted = Explorer(
+        Advisor(small()), Watch(tmp_path / "live")
+    )  # a new server in the same place
     restarted.watch.look()
     third = take(restarted, second[-1][1], lambda events: rounds_of(events)[-1:] == [6])
     assert rounds_of(third) == [6]
@@ -555,7 +639,12 @@ def test_the_state_of_a_run_that_ends(run, tmp_path):
     growing = Growing(run, tmp_path / "live")
     growing.grow(1)
     state = growing.watch.told.state
-    assert (state["finished"], state["round"], state["rounds"], state["simulation"]) == (False, 1, 20, True)
+    assert (state["finished"], state["round"], state["rounds"], state["simulation"]) == (
+        False,
+        1,
+        20,
+        True,
+    )
     assert state["accuracy"] is None
     assert "running, round 1" in state["network"]
     version = growing.watch.told.version
@@ -579,8 +668,18 @@ def test_budgets_follow_the_ledgers(tmp_path):
     assert watch.told.state["budgets"].count('role="img"') == 3
     before = watch.told.state["budgets"]
     room = purse(tmp_path / "north.sqlite", "").room
-    assert f"<td>{room.words}</td><td>{room.left_words}</td></tr>" in before.replace("\n", "")  # one unit a row
-    result = dynadp("evaluate", run, tmp_path / "north.csv", "--ledger", tmp_path / "north.sqlite", "--alpha", 0.1)
+    assert f"<td>{room.words}</td><td>{room.left_words}</td></tr>" in before.replace(
+        "\n", ""
+    )  # one unit a row
+    result = dynadp(
+        "evaluate",
+        run,
+        tmp_path / "north.csv",
+        "--ledger",
+        tmp_path / "north.sqlite",
+        "--alpha",
+        0.1,
+    )
     assert result.exit_code == 0, result.output
     watch.look()
     assert watch.told.state["budgets"] != before
@@ -592,17 +691,22 @@ def test_a_network_is_followed_node_by_node(tmp_path, quick):
     watch.look()
     assert [row["round"] for row in watch.told.rows] == [1, 2, 3, 4]
     assert watch.told.rows[0]["disagreement"] == [2.0, 1.0, 3.0]
-    RunFolder(folder / "north").append([{"round": 5, "node": "north", "disagreement": 1.0, "change": 1.0}])
+    RunFolder(folder / "north").append(
+        [{"round": 5, "node": "north", "disagreement": 1.0, "change": 1.0}]
+    )
     watch.look()
     assert len(watch.told.rows) == 4  # two nodes have not told round 5
     for node in ("south", "west"):
-        RunFolder(folder / node).append([{"round": 5, "node": node, "disagreement": 1.0, "change": 1.0}])
+        RunFolder(folder / node).append(
+            [{"round": 5, "node": node, "disagreement": 1.0, "change": 1.0}]
+        )
     watch.look()
     assert len(watch.told.rows) == 5
     assert "No ledger of this run can be reached" in watch.told.state["budgets"]
 
 
-# ---- the command ----------------------------------------------------------------------------------------------------------
+# ---- the command
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_token_that_is_kept(tmp_path):
@@ -697,5 +801,8 @@ def test_a_missing_extra_is_named(monkeypatch):
 def test_a_port_that_is_taken(run):
     import socket
 
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(DeclarationError, match="cannot be had"):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(DeclarationError, match="cannot be had"),
+    ):
         serve(explorer(str(run)), TOKEN, taken.getsockname()[1], lambda address: None)

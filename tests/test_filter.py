@@ -30,7 +30,9 @@ def test_the_order_leaves_most_room():
 
 
 def test_its_budget_is_the_accountants_conversion():
-    """At the filter's order the accountant's Rényi figure is at most epsilon if and only if the budget is kept."""
+    """At the filter's order the accountant's Rényi figure is at most epsilon if and only if the
+    budget is kept.
+    """
     cap = Cap.of(2.0, 1e-5)
     alpha = calibrate(lambda a: dual(a, 105, 100, 0.01), 2.0, 1e-5)
     assert cap.spent(dual(alpha, 105, 100, 0.01))[1] == pytest.approx(cap.budget, rel=0.05)
@@ -42,7 +44,9 @@ def test_what_is_admitted_and_why():
     assert cap.admits([], primal(0.1, 105, 200)) == "renyi"
     tight = primal(calibrate(lambda a: primal(a, 105, 100), 1.0, 1e-5), 105, 100)
     assert cap.admits([], tight) == "plan"
-    assert cap.admits(primal(1e-3, 105, 1), tight) is None  # something came before: its discretised total is no longer enough
+    assert (
+        cap.admits(primal(1e-3, 105, 1), tight) is None
+    )  # something came before: its discretised total is no longer enough
     assert cap.admits([], primal(2.0, 105, 100)) is None
     assert cap.admits(primal(0.1, 105, 200), primal(0.1, 105, 10_000)) is None
     assert cap.admits([object()], primal(0.01, 105, 1)) is None
@@ -57,7 +61,12 @@ def test_without_delta_only_the_sum_counts():
 
 
 @settings(max_examples=30)
-@given(st.floats(0.05, 10), st.sampled_from([1e-9, 1e-5, 1e-2]), st.floats(0.01, 2), st.integers(1, 300))
+@given(
+    st.floats(0.05, 10),
+    st.sampled_from([1e-9, 1e-5, 1e-2]),
+    st.floats(0.01, 2),
+    st.integers(1, 300),
+)
 def test_never_more_generous_than_the_exact_total(epsilon, delta, alpha, rounds):
     """What is admitted costs at most epsilon by the accountant too, which knows the whole plan."""
     cap, plan = Cap.of(epsilon, delta), primal(alpha, 30, rounds)
@@ -67,12 +76,19 @@ def test_never_more_generous_than_the_exact_total(epsilon, delta, alpha, rounds)
 
 
 def test_alphas_chosen_from_the_transcript_stay_within_the_cap():
-    """A gambler doubles alpha after a loss that went its way and stops late; the filter alone decides when it is over."""
+    """A gambler doubles alpha after a loss that went its way and stops late; the filter alone
+    decides when it is over.
+    """
     rng, d, size, delta = np.random.default_rng(4), 8, 20_000, 0.02
     cap = Cap.of(2.0, delta)
     ladder = 0.15 * 2.0 ** np.arange(4)
     costs = np.array([cap.spent([L2Laplace("p", 1, "primal", float(a), d)])[1] for a in ladder])
-    L, spent, level, going = np.zeros(size), np.zeros(size), np.zeros(size, int), np.ones(size, bool)
+    L, spent, level, going = (
+        np.zeros(size),
+        np.zeros(size),
+        np.zeros(size, int),
+        np.ones(size, bool),
+    )
     for _ in range(400):
         going &= spent + costs[level] <= cap.budget
         if not going.any():
@@ -89,8 +105,8 @@ def test_alphas_chosen_from_the_transcript_stay_within_the_cap():
 def test_the_odometer_holds_at_all_moments_where_fixed_time_totals_do_not():
     """An adversary stops at the first moment at which the loss is past what the odometer shows.
 
-    Each fixed-time total is right for its own time; watched all the time they are passed far more often than delta allows.
-    """
+    Each fixed-time total is right for its own time; watched all the time they are passed far more
+    often than delta allows."""
     rng, alpha, d, rounds, size, delta = np.random.default_rng(6), 0.4, 6, 150, 4_000, 0.05
     cap = Cap.of(4.0, delta)
     one = cap.spent(primal(alpha, d, 1))[1]
@@ -123,7 +139,11 @@ def test_how_many_more_fit():
     n = cap.affordable(before, one)
     assert cap.admits(before, one * n) == "renyi"
     assert cap.admits(before, one * (n + 1)) is None
-    assert cap.affordable([], primal(0.25, 1, 1)) == 4 == Cap.of(1.0, 0.0).affordable([], primal(0.25, 1, 1))
+    assert (
+        cap.affordable([], primal(0.25, 1, 1))
+        == 4
+        == Cap.of(1.0, 0.0).affordable([], primal(0.25, 1, 1))
+    )
     assert cap.affordable([], primal(3.0, 2, 1)) == 0
     assert cap.affordable([object()], one) == 0
 
@@ -147,7 +167,9 @@ def test_large_vectors_do_not_break_the_filter():
 
 
 def test_a_lost_run_is_made_good_by_lowering_epsilon_and_delta():
-    """Two releases by Laplace noise; the first is missing in the ledger. Epsilons at one delta do not add, deltas add too."""
+    """Two releases by Laplace noise; the first is missing in the ledger. Epsilons at one delta do
+    not add, deltas add too.
+    """
     lost, later, delta = primal(1.0, 1, 1), primal(1.0, 1, 1), 0.3
 
     def left(epsilon, d):

@@ -1,4 +1,5 @@
-"""Bytes and tables from anywhere: readers answer with an error of their own, never with another one, and never with a value.
+"""Bytes and tables from anywhere: readers answer with an error of their own, never with another
+one, and never with a value.
 
 The first tier tries a few hundred of each; ``make fuzz`` tries very many.
 """
@@ -39,10 +40,20 @@ SCHEMA = {
     "label": {"name": "y", "negative": 0, "positive": 1},
 }
 LEAVES = st.one_of(
-    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=20), st.just(SECRET), st.just("")
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(max_size=20),
+    st.just(SECRET),
+    st.just(""),
 )
 VALUES = st.recursive(
-    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3), max_leaves=6
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=6,
 )
 
 
@@ -103,7 +114,10 @@ def test_schemas(tmp_path, given_):
 
 
 @MANY
-@given(content=st.binary(max_size=300) | st.text(max_size=300).map(lambda text: text.encode(errors="replace")))
+@given(
+    content=st.binary(max_size=300)
+    | st.text(max_size=300).map(lambda text: text.encode(errors="replace"))
+)
 def test_bytes_that_are_no_file_of_ours(tmp_path, content):
     path = tmp_path / "file"
     path.write_bytes(content)
@@ -122,7 +136,10 @@ def test_bytes_that_are_no_file_of_ours(tmp_path, content):
 
 
 @MANY
-@given(content=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode(errors="replace")))
+@given(
+    content=st.binary(max_size=200)
+    | st.text(max_size=200).map(lambda text: text.encode(errors="replace"))
+)
 def test_tables_that_are_none(tmp_path, content):
     for name in ("rows.csv", "rows.parquet"):
         path = tmp_path / name
@@ -149,7 +166,10 @@ def ledger(tmp_path_factory):
 
 
 @MANY
-@given(flips=st.lists(st.tuples(st.integers(0, 10**9), st.integers(1, 255)), min_size=1, max_size=4), cut=st.integers(0, 10**9))
+@given(
+    flips=st.lists(st.tuples(st.integers(0, 10**9), st.integers(1, 255)), min_size=1, max_size=4),
+    cut=st.integers(0, 10**9),
+)
 def test_ledgers_with_changed_bytes(tmp_path, ledger, flips, cut):
     """Never more budget than before: what is read either is what was written, or is refused."""
     path = tmp_path / "l.sqlite"

@@ -1,4 +1,6 @@
-"""Seeded results that must not change unnoticed. Remake on purpose with: python tests/test_golden.py"""
+"""Seeded results that must not change unnoticed. Remake on purpose with: python
+tests/test_golden.py
+"""
 
 import json
 from pathlib import Path
@@ -13,12 +15,27 @@ from dynadp.mechanisms.entropy import SeededEntropy
 
 GOLDEN = Path(__file__).parent / "golden" / "runs.json"
 DATA, RING = census(900, seed=11, nodes=3, heterogeneity=0.5), Topology.family("ring", 3)
-TABLES = {p: {name: cells[DATA.node == i] for name, cells in DATA.train.items()} for i, p in enumerate(RING.nodes)}
+TABLES = {
+    p: {name: cells[DATA.node == i] for name, cells in DATA.train.items()}
+    for i, p in enumerate(RING.nodes)
+}
 
 
 def planned(mechanism):
-    trained = train(DATA.schema, TABLES, RING, epsilon=2.0, delta=1e-5, mechanism=mechanism, draws=SeededEntropy(7))
-    return {"epsilon": trained.total.epsilon, "alpha": trained.plan.alpha, "V": trained.run.V[:, 0, :6].tolist()}
+    trained = train(
+        DATA.schema,
+        TABLES,
+        RING,
+        epsilon=2.0,
+        delta=1e-5,
+        mechanism=mechanism,
+        draws=SeededEntropy(7),
+    )
+    return {
+        "epsilon": trained.total.epsilon,
+        "alpha": trained.plan.alpha,
+        "V": trained.run.V[:, 0, :6].tolist(),
+    }
 
 
 def given(mechanism):
@@ -27,7 +44,9 @@ def given(mechanism):
 
 
 def exact():
-    end = simulate(DATA.shards(), RING, rho=1e-3, rounds=500, acceleration=Acceleration(distance=1e-8))
+    end = simulate(
+        DATA.shards(), RING, rho=1e-3, rounds=500, acceleration=Acceleration(distance=1e-8)
+    )
     return {"V": end.V[:, 0, :6].tolist()}
 
 
@@ -45,7 +64,8 @@ def test_seeded_results_stay(name):
     expected, found = json.loads(GOLDEN.read_text())[name], RUNS[name]()
     assert set(found) == set(expected)
     for key, value in found.items():
-        # messages lie on a grid, so they agree to the bit; without a mechanism they are certified to 1e-8
+        # messages lie on a grid, so they agree to the bit; without a mechanism they are certified
+        # to 1e-8
         tolerance = 1e-7 if name == "no privacy" else 1e-9
         np.testing.assert_allclose(value, expected[key], rtol=tolerance, atol=tolerance)
 

@@ -39,9 +39,19 @@ def test_messages_are_those_of_the_cpu(shards, mechanism, loss):
     sent = {}
     for device in ("cpu", "cuda"):
         run = simulate(
-            shards, RING, loss=loss, regularizer=SmoothElasticNet(), rho=0.01, eta=0.05, rounds=6, replicas=3,
-            mechanism=mechanism, schedule=[0.2, 1.0, 5.0] if mechanism else None, draws=SeededEntropy(1), device=device,
-        )  # fmt: skip
+            shards,
+            RING,
+            loss=loss,
+            regularizer=SmoothElasticNet(),
+            rho=0.01,
+            eta=0.05,
+            rounds=6,
+            replicas=3,
+            mechanism=mechanism,
+            schedule=[0.2, 1.0, 5.0] if mechanism else None,
+            draws=SeededEntropy(1),
+            device=device,
+        )
         sent[device] = run.V
         assert isinstance(run.V, np.ndarray)
         assert run.rounds[-1].disagreement.shape == (5, 3)
@@ -54,13 +64,26 @@ def test_a_sweep_in_chunks_is_certified(shards):
     alphas = np.repeat([0.1, 1.0, 10.0, 100.0], 50).tolist()
     runs = [
         simulate(
-            shards, RING, rho=0.01, eta=0.05, rounds=12, replicas=200, mechanism=Primal(), schedule=alphas,
-            draws=BatchedDraws(1, device), device=device,
+            shards,
+            RING,
+            rho=0.01,
+            eta=0.05,
+            rounds=12,
+            replicas=200,
+            mechanism=Primal(),
+            schedule=alphas,
+            draws=BatchedDraws(1, device),
+            device=device,
         )
         for device in ("cpu", "cuda")
-    ]  # fmt: skip
-    far, near = (np.linalg.norm(run.V - run.V[:, -50:].mean(axis=1, keepdims=True), axis=-1).mean(axis=0) for run in runs)
-    np.testing.assert_allclose(far.reshape(4, 50).mean(axis=1), near.reshape(4, 50).mean(axis=1), rtol=0.2)
+    ]
+    far, near = (
+        np.linalg.norm(run.V - run.V[:, -50:].mean(axis=1, keepdims=True), axis=-1).mean(axis=0)
+        for run in runs
+    )
+    np.testing.assert_allclose(
+        far.reshape(4, 50).mean(axis=1), near.reshape(4, 50).mean(axis=1), rtol=0.2
+    )
 
 
 def test_sweep_draws_have_the_law_of_l2_laplace_vectors():
@@ -72,7 +95,9 @@ def test_sweep_draws_have_the_law_of_l2_laplace_vectors():
     again = l2_laplace(BatchedDraws(3), "primal", ["a", "b"], 1, 20_000, 4)
     assert (found == again).all()
     for other in (("slack", 1), ("primal", 2)):
-        assert (found != l2_laplace(BatchedDraws(3), other[0], ["a", "b"], other[1], 20_000, 4)).all()
+        assert (
+            found != l2_laplace(BatchedDraws(3), other[0], ["a", "b"], other[1], 20_000, 4)
+        ).all()
 
 
 def test_what_a_gpu_cannot_do_is_refused(shards):

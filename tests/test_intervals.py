@@ -10,7 +10,9 @@ from dynadp.errors import DeclarationError
 
 
 def test_wilson_solves_its_equation():
-    """Both ends are the shares t whose normal test at 95% just admits p: |p - t| = z sqrt(t (1 - t)/n)."""
+    """Both ends are the shares t whose normal test at 95% just admits p: |p - t| = z sqrt(t (1 -
+    t)/n).
+    """
     for p, n in ((0.9, 50), (0.5, 7), (0.03, 400)):
         for end in wilson(p, n):
             assert abs(p - end) == pytest.approx(Z * math.sqrt(end * (1 - end) / n))
@@ -46,7 +48,9 @@ def test_one_share_is_covered_95_times_in_100(rows):
 
 @pytest.mark.parametrize(("rows", "spread"), [(50, 0.02), (50, 0.0), (1000, 0.02)])
 def test_several_draws_on_the_same_rows_cover_8_of_10_further_runs(rows, spread):
-    """Runs err on the same hard rows: row i is right where its hardness is below the run's true accuracy."""
+    """Runs err on the same hard rows: row i is right where its hardness is below the run's true
+    accuracy.
+    """
     rng = np.random.default_rng(6)
     hits, bare = [], []
     for _ in range(400):

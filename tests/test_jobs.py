@@ -25,8 +25,10 @@ from dynadp.runs.run_file import load_schema
 NODES = ("north", "south", "west")
 DYNADP = Path(sys.executable).with_name("dynadp")
 INIT = (
-    "init . --node north=north.csv --node south=south.csv --node west=west.csv --label income --negative low --positive high "
-    "--numeric age:17:90 --numeric schooling:0:20 --numeric hours:0:99 --categorical sex=female,male "
+    "init . --node north=north.csv --node south=south.csv --node west=west.csv --label income "
+    "--negative low --positive high "
+    "--numeric age:17:90 --numeric schooling:0:20 --numeric hours:0:99 --categorical "
+    "sex=female,male "
     "--categorical status=married,never-married,divorced,widowed,separated --epsilon 2"
 )
 ALPHA = """
@@ -62,7 +64,9 @@ def write_csv(path, table, rows=slice(None), extra=None):
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
-        writer.writerows(zip(*(table[c][rows] for c in table), *((extra or {}).values()), strict=True))
+        writer.writerows(
+            zip(*(table[c][rows] for c in table), *((extra or {}).values()), strict=True)
+        )
 
 
 @pytest.fixture
@@ -89,7 +93,12 @@ def answer(line, **environment):
 
 def caps(epsilon=2):
     for node in NODES:
-        assert dynadp(f"ledger cap {node}.sqlite --node {node} --epsilon {epsilon} --delta 1e-5").exit_code == 0
+        assert (
+            dynadp(
+                f"ledger cap {node}.sqlite --node {node} --epsilon {epsilon} --delta 1e-5"
+            ).exit_code
+            == 0
+        )
 
 
 def test_from_nothing_to_predictions(place, data):
@@ -97,7 +106,9 @@ def test_from_nothing_to_predictions(place, data):
     with open("run.toml", "a") as file:
         file.write('[evaluation]\nfile = "public.csv"\npublic = true\n')
     checked = answer("check run.toml --json")
-    assert {node: facts["rows"] for node, facts in checked["nodes"].items()} == dict.fromkeys(NODES, 500)
+    assert {node: facts["rows"] for node, facts in checked["nodes"].items()} == dict.fromkeys(
+        NODES, 500
+    )
     assert all(facts["ledger"]["admitted"] for facts in checked["nodes"].values())
     assert 1.99 <= checked["plan"]["total"]["epsilon"] <= 2
     trained = answer("train run.toml --json")
@@ -112,7 +123,9 @@ def test_from_nothing_to_predictions(place, data):
     assert [(run["rounds_spent"], run["state"]) for run in shown["runs"]] == [(21, "finished")]
     result = dynadp("predict runs/first public.csv")
     rows = list(csv.DictReader(result.stdout.splitlines()))
-    right = np.mean([row["prediction"] == label for row, label in zip(rows, data.test["income"], strict=True)])
+    right = np.mean(
+        [row["prediction"] == label for row, label in zip(rows, data.test["income"], strict=True)]
+    )
     assert right == pytest.approx(trained["evaluation"]["accuracy"])
     assert load_model("runs/first").privacy["statement"].startswith("epsilon = ")
     again = dynadp("train run.toml")
@@ -135,15 +148,21 @@ def test_check_in_words(place):
     ):
         assert part in words
     assert "SIMULATION" not in words
-    Path("run.toml").write_text(Path("run.toml").read_text().replace('mechanism = "primal"', 'mechanism = "dual"'))
+    Path("run.toml").write_text(
+        Path("run.toml").read_text().replace('mechanism = "primal"', 'mechanism = "dual"')
+    )
     assert "dual perturbation" in dynadp("check run.toml").output
 
 
 def test_a_ledger_in_a_folder_that_cannot_be_written_is_refused(place, monkeypatch):
-    """SQLite writes its journal there. Root may write everything, so the answer of the system is made up."""
+    """SQLite writes its journal there. Root may write everything, so the answer of the system is
+    made up.
+    """
     caps()
     real = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: not Path(path).is_dir() and real(path, mode))
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: not Path(path).is_dir() and real(path, mode)
+    )
     result = dynadp("check run.toml")
     assert result.exit_code == 2
     assert result.output.count("or its folder cannot be written by this user") == 3
@@ -152,7 +171,9 @@ def test_a_ledger_in_a_folder_that_cannot_be_written_is_refused(place, monkeypat
 def test_a_large_delta_is_called_so(place):
     caps()
     for command in ("check", "train"):
-        assert "DELTA IS LARGE" in dynadp(f"{command} run.toml --delta 0.1").output  # said first; the ledgers refuse it anyway
+        assert (
+            "DELTA IS LARGE" in dynadp(f"{command} run.toml --delta 0.1").output
+        )  # said first; the ledgers refuse it anyway
         assert "DELTA IS LARGE" not in dynadp(f"{command} run.toml").output
 
 
@@ -165,7 +186,9 @@ def test_a_refused_budget_leaves_everything_as_it_was(place):
         assert result.exit_code == 3
         assert not Path("runs/first").exists()
     assert {node: Path(f"{node}.sqlite").read_bytes() for node in NODES} == before
-    assert answer("train run.toml --dry-run --epsilon 0.4 --json")["plan"]["total"]["epsilon"] <= 0.4
+    assert (
+        answer("train run.toml --dry-run --epsilon 0.4 --json")["plan"]["total"]["epsilon"] <= 0.4
+    )
 
 
 def test_a_damaged_ledger_has_its_own_code(place):
@@ -180,41 +203,60 @@ def test_a_damaged_ledger_has_its_own_code(place):
 
 def test_flags_beat_the_environment_which_beats_the_file(place):
     caps()
-    assert answer("check run.toml --json", DYNADP_EPSILON="1.5")["plan"]["total"]["epsilon"] == pytest.approx(1.5, rel=0.01)
+    assert answer("check run.toml --json", DYNADP_EPSILON="1.5")["plan"]["total"][
+        "epsilon"
+    ] == pytest.approx(1.5, rel=0.01)
     both = answer("check run.toml --epsilon 1 --json", DYNADP_EPSILON="1.5")
     assert both["plan"]["total"]["epsilon"] == pytest.approx(1.0, rel=0.01)
-    assert answer("check run.toml --json")["plan"]["total"]["epsilon"] == pytest.approx(2.0, rel=0.01)
+    assert answer("check run.toml --json")["plan"]["total"]["epsilon"] == pytest.approx(
+        2.0, rel=0.01
+    )
 
 
 def test_all_problems_of_a_run_at_once(place):
-    text = Path("run.toml").read_text().replace("north.csv", "nowhere.csv").replace('"ring"', '"grid"')
+    text = (
+        Path("run.toml").read_text().replace("north.csv", "nowhere.csv").replace('"ring"', '"grid"')
+    )
     Path("run.toml").write_text(text)
     Path("south.csv").write_text("age,income\n30,low\n")
     result = dynadp("check run.toml")
     assert result.exit_code == 2
     for part in ("node north", "nowhere.csv", "node south", "'hours'", "no ledger north.sqlite"):
         assert part in result.output
-    Path("schema.toml").write_text(Path("schema.toml").read_text().replace("low = 17.0", "").replace("[label]", "[lable]"))
+    Path("schema.toml").write_text(
+        Path("schema.toml").read_text().replace("low = 17.0", "").replace("[label]", "[lable]")
+    )
     assert "label: is missing" in dynadp("check run.toml").output
 
 
 def test_problems_are_counted_one_by_one(place):
     caps()
-    Path("run.toml").write_text(Path("run.toml").read_text().replace("north.csv", "a.csv").replace("west.csv", "b.csv"))
-    assert dynadp("check run.toml").output.startswith("dynadp: run.toml: 2 problems\n  node north: ")
+    Path("run.toml").write_text(
+        Path("run.toml").read_text().replace("north.csv", "a.csv").replace("west.csv", "b.csv")
+    )
+    assert dynadp("check run.toml").output.startswith(
+        "dynadp: run.toml: 2 problems\n  node north: "
+    )
 
 
 @pytest.mark.parametrize("command", ["check", "train"])
 def test_rows_that_do_not_fit_are_told_for_all_nodes_without_a_cell(place, command):
     caps()
-    for node, line, column in (("north", 3, "age"), ("west", 7, "age"), ("west", 9, "age"), ("west", 5, "income")):
+    for node, line, column in (
+        ("north", 3, "age"),
+        ("west", 7, "age"),
+        ("west", 9, "age"),
+        ("west", 5, "income"),
+    ):
         lines = Path(f"{node}.csv").read_text().splitlines()
         index, cells = lines[0].split(",").index(column), lines[line].split(",")
         lines[line] = ",".join([*cells[:index], "secretword", *cells[index + 1 :]])
         Path(f"{node}.csv").write_text("\n".join(lines) + "\n")
     result = dynadp(f"{command} run.toml")
     assert result.exit_code == 2
-    assert result.output.startswith("dynadp: run.toml: 3 problems\n  node 'north', column 'age', row 2")
+    assert result.output.startswith(
+        "dynadp: run.toml: 3 problems\n  node 'north', column 'age', row 2"
+    )
     assert "\n  node 'west', column 'age', row 6" in result.output
     assert "row 8" not in result.output
     assert "\n  node 'west', income, row 4" in result.output
@@ -230,10 +272,14 @@ def test_one_file_with_a_node_column(place, data):
     text = Path("run.toml").read_text()
     for node in NODES:
         text = text.replace(f'file = "{node}.csv"\n', "")
-    text = text.replace('schema = "schema.toml"', 'schema = "schema.toml"\nfile = "all.csv"\nnode_column = "site"')
+    text = text.replace(
+        'schema = "schema.toml"', 'schema = "schema.toml"\nfile = "all.csv"\nnode_column = "site"'
+    )
     text = "\n".join(line for line in text.splitlines() if not line.startswith("ledger"))
     Path("one.toml").write_text(text)
-    many = "\n".join(line for line in Path("run.toml").read_text().splitlines() if not line.startswith("ledger"))
+    many = "\n".join(
+        line for line in Path("run.toml").read_text().splitlines() if not line.startswith("ledger")
+    )
     Path("many.toml").write_text(many)
     one = answer("train one.toml --seed 3 --out one --json")
     answer("train many.toml --seed 3 --out many --json")
@@ -250,17 +296,24 @@ def test_a_seed_makes_a_simulation_of_any_run_file_and_touches_no_ledger(place):
     for node in NODES:
         Path(f"{node}.sqlite").write_bytes(b"no ledger at all: whoever opens it is told so")
     assert dynadp("check run.toml").exit_code == 5
-    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in Path().glob("*.sqlite*")}
+    before = {
+        path: (path.read_bytes(), path.stat().st_mtime_ns) for path in Path().glob("*.sqlite*")
+    }
     assert answer("check run.toml --seed 1 --json")["simulation"]
     trained = dynadp("train run.toml --seed 1 --json")
     assert trained.exit_code == 0, trained.output
-    assert "SIMULATION, because of seed 1: it protects nobody, and no ledger is opened or charged" in trained.stderr
+    assert (
+        "SIMULATION, because of seed 1: it protects nobody, and no ledger is opened or charged"
+        in trained.stderr
+    )
     assert json.loads(trained.stdout)["simulation"]
     assert not json.loads(trained.stdout)["protected"]
     assert load_run("runs/first")["simulation"]
     answer("train run.toml --out environment --json", DYNADP_SEED="1")
     assert Path("environment/model.json").read_bytes() == Path("runs/first/model.json").read_bytes()
-    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in Path().glob("*.sqlite*")} == before
+    assert {
+        path: (path.read_bytes(), path.stat().st_mtime_ns) for path in Path().glob("*.sqlite*")
+    } == before
 
 
 def test_a_seed_in_the_file_contradicts_ledgers(place):
@@ -274,7 +327,9 @@ def test_every_format_gives_the_same_model(place, data):
     import polars
 
     frame = polars.DataFrame({name: cells.tolist() for name, cells in data.train.items()})
-    base = "\n".join(line for line in Path("run.toml").read_text().splitlines() if not line.startswith("ledger"))
+    base = "\n".join(
+        line for line in Path("run.toml").read_text().splitlines() if not line.startswith("ledger")
+    )
     Path("csv.toml").write_text(base)
     for i, node in enumerate(NODES):
         part = frame.filter(polars.Series(data.node == i))
@@ -291,8 +346,12 @@ def test_every_format_gives_the_same_model(place, data):
 
 
 def test_unequal_totals(place):
-    text = "\n".join(line for line in Path("run.toml").read_text().splitlines() if not line.startswith("ledger"))
-    Path("run.toml").write_text(text.replace("# epsilon = 0.5   # a total of its own", "epsilon = 0.5", 1))
+    text = "\n".join(
+        line for line in Path("run.toml").read_text().splitlines() if not line.startswith("ledger")
+    )
+    Path("run.toml").write_text(
+        text.replace("# epsilon = 0.5   # a total of its own", "epsilon = 0.5", 1)
+    )
     nodes = answer("train run.toml --seed 1 --json")["nodes"]
     assert nodes["north"] == pytest.approx(0.5, rel=0.01)
     assert nodes["south"] == pytest.approx(2.0, rel=0.01)
@@ -303,13 +362,17 @@ def test_alpha_in_each_round_and_no_mechanism(place):
     words = dynadp("train alpha.toml --out words").output
     assert "Trained in 4 rounds. SIMULATION" in words
     assert "No accuracy is shown" in words
-    Path("told.toml").write_text(Path("alpha.toml").read_text() + '[evaluation]\nfile = "public.csv"\npublic = true\n')
+    Path("told.toml").write_text(
+        Path("alpha.toml").read_text() + '[evaluation]\nfile = "public.csv"\npublic = true\n'
+    )
     assert "which the run file declares public" in dynadp("train told.toml --out told").output
     found = answer("train alpha.toml --json")
     assert found["rounds"] == 4
     assert load_run("runs/long")["config"]["plan"]["alpha"] == 0.5
     assert found["epsilon"] <= 2.0
-    plain = ALPHA.replace('mechanism = "dual"\nalpha = 0.5\ndelta = 1e-5', 'mechanism = "none"').replace("rounds = 60\n", "")
+    plain = ALPHA.replace(
+        'mechanism = "dual"\nalpha = 0.5\ndelta = 1e-5', 'mechanism = "none"'
+    ).replace("rounds = 60\n", "")
     plain = plain.replace("eta = 0.05\n", "").replace('name = "long"', 'name = "plain"')
     Path("plain.toml").write_text(plain)
     assert "Nothing is protected" in dynadp("check plain.toml").output
@@ -329,7 +392,9 @@ def test_interrupted_and_resumed_equals_undisturbed(place, mechanism):
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # in the background shells ignore it
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        ),  # in the background shells ignore it
     )
     first = process.stderr.readline()
     assert first.startswith("round 10 of")
@@ -399,7 +464,9 @@ def test_accuracy_on_private_rows_is_charged_or_refused(place):
     most = np.log(20) / (0.01 * public["rows"])  # P(|noise| > t) = e^(-t/scale)
     assert f"of {public['rows']:,} rows (noise: at most {most:.2%} in 95 of 100 draws)" in said
     said = dynadp("evaluate runs/first public.csv --public").output
-    assert f"({public['low']:.2%} to {public['high']:.2%}) on {public['rows']:,} public rows" in said
+    assert (
+        f"({public['low']:.2%} to {public['high']:.2%}) on {public['rows']:,} public rows" in said
+    )
     assert (public["low"], public["high"]) == wilson(public["accuracy"], public["rows"])
     assert "95% interval for the sampling error of the rows" in said
     assert not {"low", "high"} & set(charged)  # they would tell the accuracy without its noise
@@ -407,7 +474,9 @@ def test_accuracy_on_private_rows_is_charged_or_refused(place):
 
 def test_rows_that_the_schema_drops_have_no_prediction(place, data):
     Path("run.toml").write_text(ALPHA.replace("rounds = 60", "rounds = 3"))
-    Path("schema.toml").write_text(Path("schema.toml").read_text().replace("missing = 53.5", 'missing = "drop"'))
+    Path("schema.toml").write_text(
+        Path("schema.toml").read_text().replace("missing = 53.5", 'missing = "drop"')
+    )
     answer("train run.toml --json")
     table = {name: cells[:3].astype(object) for name, cells in data.test.items()}
     table["age"][1] = "?"
@@ -420,9 +489,13 @@ def test_rows_that_the_schema_drops_have_no_prediction(place, data):
 
 
 def test_a_charged_evaluation_shows_no_number_that_depends_on_dropped_rows(place, data):
-    """How many rows stay is private: neither shown nor used, so a row may also be replaced by one that is dropped."""
+    """How many rows stay is private: neither shown nor used, so a row may also be replaced by one
+    that is dropped.
+    """
     Path("run.toml").write_text(ALPHA.replace("rounds = 60", "rounds = 3"))
-    Path("schema.toml").write_text(Path("schema.toml").read_text().replace("missing = 53.5", 'missing = "drop"'))
+    Path("schema.toml").write_text(
+        Path("schema.toml").read_text().replace("missing = 53.5", 'missing = "drop"')
+    )
     answer("train run.toml --json")
     caps(5000)
     table = {name: cells[:400].astype(object) for name, cells in data.test.items()}
@@ -430,7 +503,11 @@ def test_a_charged_evaluation_shows_no_number_that_depends_on_dropped_rows(place
     for missing in (0, 1, 150, 400):
         table["age"][:missing] = "?"
         write_csv("some.csv", table)
-        shown.append(answer("evaluate runs/long some.csv --ledger north.sqlite --alpha 1000 --rows 390 --json"))
+        shown.append(
+            answer(
+                "evaluate runs/long some.csv --ledger north.sqlite --alpha 1000 --rows 390 --json"
+            )
+        )
         if missing < 400:
             public = answer("evaluate runs/long some.csv --public --json")
             assert public["rows"] == 400 - missing
@@ -447,7 +524,12 @@ def test_rows_of_an_evaluation_are_declared_only_where_they_are_not_known(place)
     caps()
     answer("train run.toml --epsilon 0.5 --json")
     rows = len(Path("public.csv").read_text().splitlines()) - 1
-    assert answer(f"evaluate runs/first public.csv --ledger north.sqlite --alpha 0.1 --rows {rows} --json")["rows"] == rows
+    assert (
+        answer(
+            f"evaluate runs/first public.csv --ledger north.sqlite --alpha 0.1 --rows {rows} --json"
+        )["rows"]
+        == rows
+    )
     wrong = dynadp("evaluate runs/first public.csv --ledger north.sqlite --alpha 0.1 --rows 7")
     assert wrong.exit_code == 2
     assert f"--rows is 7, but public.csv has {rows} rows and none are dropped" in wrong.output
@@ -459,14 +541,20 @@ def test_init_asks_when_it_can_and_says_what_is_missing(tmp_path, monkeypatch):
     result = dynadp("init . --node a=a.csv")
     assert result.exit_code == 2
     assert "missing --label, --negative, --positive, --numeric or --categorical" in result.output
-    for flag, wrong in (("--node a", "NAME=FILE"), ("--numeric age:0", "NAME:LOW:HIGH"), ("--categorical sex=", "NAME=A,B,C")):
+    for flag, wrong in (
+        ("--node a", "NAME=FILE"),
+        ("--numeric age:0", "NAME:LOW:HIGH"),
+        ("--categorical sex=", "NAME=A,B,C"),
+    ):
         line = f"init . --node a=b --label y --negative 0 --positive 1 --numeric age:0:9 {flag}"
         assert wrong in dynadp(line).output
     from dynadp.cli.init import run_init
 
     answers = iter(["a=a.csv b=b.csv", "y", "no", "yes", "age:0:99", "sex=f,m"])
     monkeypatch.setattr("click.prompt", lambda *_, **__: next(answers))
-    flags = dict.fromkeys(("node", "numeric", "categorical"), ()) | dict.fromkeys(("label", "negative", "positive"))
+    flags = dict.fromkeys(("node", "numeric", "categorical"), ()) | dict.fromkeys(
+        ("label", "negative", "positive")
+    )
     run_init("asked", flags | {"epsilon": 1.0, "delta": 1e-5, "seed": 3}, True)
     assert load_schema("asked/schema.toml").features == ("age", "sex=f", "sex=m", "(intercept)")
     assert "nothing is overwritten" in dynadp(f"{INIT.replace('init .', 'init asked')}").output
@@ -480,21 +568,35 @@ def test_what_init_comments_out_is_toml(tmp_path, seed):
     for file in sorted((tmp_path / "study").iterdir()):
         lines = file.read_text().splitlines()
         tomllib.loads("\n".join(lines))
-        offered = [i for i, line in enumerate(lines) if line.startswith("# ") and ("=" in line or line.startswith("# ["))]
+        offered = [
+            i
+            for i, line in enumerate(lines)
+            if line.startswith("# ") and ("=" in line or line.startswith("# ["))
+        ]
         for which in [[i] for i in offered] + [offered]:
-            text = "\n".join(line.removeprefix("# ") if i in which else line for i, line in enumerate(lines))
+            text = "\n".join(
+                line.removeprefix("# ") if i in which else line for i, line in enumerate(lines)
+            )
             tomllib.loads(text)
         found += [lines[i] for i in offered]
         found += [line for line in lines if line.startswith("# [")]
     told = "\n".join(found)
-    for part in ('# file = "all.csv"', '# node_column = "site"', "# epsilon = 0.5", "# [evaluation]", "# transform"):
+    for part in (
+        '# file = "all.csv"',
+        '# node_column = "site"',
+        "# epsilon = 0.5",
+        "# [evaluation]",
+        "# transform",
+    ):
         assert part in told
 
 
 def test_a_wrong_separator_is_told_with_the_right_one(place):
     caps()
     Path("north.csv").write_text(Path("north.csv").read_text().replace(",", ";"))
-    Path("run.toml").write_text(Path("run.toml").read_text().replace("[data]\n", '[data]\nseparator = ","\n'))
+    Path("run.toml").write_text(
+        Path("run.toml").read_text().replace("[data]\n", '[data]\nseparator = ","\n')
+    )
     result = dynadp("check run.toml")
     assert result.exit_code == 2
     assert "the header was read as one column 'age;" in result.output
@@ -504,7 +606,9 @@ def test_a_wrong_separator_is_told_with_the_right_one(place):
 def test_what_dropped_rows_leave_must_be_declared(place):
     """The number of rows is public; where it depends on cells, it is not read off them."""
     caps()
-    Path("schema.toml").write_text(Path("schema.toml").read_text().replace("missing = 53.5", 'missing = "drop"'))
+    Path("schema.toml").write_text(
+        Path("schema.toml").read_text().replace("missing = 53.5", 'missing = "drop"')
+    )
     result = dynadp("check run.toml")
     assert result.exit_code == 2
     assert result.output.count("rows = N, as public") == 3
@@ -518,10 +622,13 @@ def test_what_dropped_rows_leave_must_be_declared(place):
 
 
 def test_a_failure_after_the_last_round_is_resumed(place, monkeypatch):
-    """Everything is entered and closed, but the model could not be written: it is made again from the ledgers."""
+    """Everything is entered and closed, but the model could not be written: it is made again from
+    the ledgers.
+    """
     caps()
     monkeypatch.setattr(
-        "dynadp.runs.folder.RunFolder.finish", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left", "model"))
+        "dynadp.runs.folder.RunFolder.finish",
+        lambda *_: (_ for _ in ()).throw(OSError(28, "No space left", "model")),
     )
     failed = dynadp("train run.toml")
     assert failed.exit_code == 1
@@ -561,12 +668,16 @@ def test_one_process_at_a_time_works_on_a_run(place):
 def test_settings_count(place):
     base = ALPHA.replace("rounds = 60", "rounds = 3")
     Path("a.toml").write_text(base)
-    Path("b.toml").write_text(base + "[training.regularizer]\nname = 'smooth_elastic_net'\nl1 = 500\n")
+    Path("b.toml").write_text(
+        base + "[training.regularizer]\nname = 'smooth_elastic_net'\nl1 = 500\n"
+    )
     Path("c.toml").write_text(base.replace('name = "long"', 'name = "long"\noutput = "last"'))
     for name in "abc":
         answer(f"train {name}.toml --out out-{name} --json")
     assert len({Path(f"out-{name}/model.json").read_bytes() for name in "abc"}) == 3
-    base = "\n".join(line for line in Path("run.toml").read_text().splitlines() if not line.startswith("ledger"))
+    base = "\n".join(
+        line for line in Path("run.toml").read_text().splitlines() if not line.startswith("ledger")
+    )
     Path("d.toml").write_text(base.replace('output = "network"', 'output = "last"'))
     Path("e.toml").write_text(base)
     Path("schema.toml").write_text("intercept = 0.0\n" + Path("schema.toml").read_text())
@@ -580,11 +691,18 @@ def test_what_can_be_known_before_training_is(place):
     with open("run.toml", "a") as file:
         file.write('[evaluation]\nfile = "nowhere.csv"\npublic = true\n')
     assert "nowhere.csv" in dynadp("check run.toml").output
-    text = Path("run.toml").read_text().replace("nowhere.csv", "public.csv").replace('"south.csv"', '"north.csv"')
+    text = (
+        Path("run.toml")
+        .read_text()
+        .replace("nowhere.csv", "public.csv")
+        .replace('"south.csv"', '"north.csv"')
+    )
     Path("run.toml").write_text(text)
     assert "two have the same file" in dynadp("check run.toml").output
     Path("empty.csv").write_text(Path("west.csv").read_text().splitlines()[0] + "\n")
-    Path("run.toml").write_text(text.replace('file = "north.csv"\nledger = "south', 'file = "empty.csv"\nledger = "south'))
+    Path("run.toml").write_text(
+        text.replace('file = "north.csv"\nledger = "south', 'file = "empty.csv"\nledger = "south')
+    )
     assert "node south has no rows" in dynadp("check run.toml").output
 
 
@@ -624,7 +742,9 @@ def test_a_folder_that_cannot_be_made_costs_nothing(place):
 
 def test_a_ledger_of_another_node_is_refused(place):
     caps()
-    Path("run.toml").write_text(Path("run.toml").read_text().replace('"south.sqlite"', '"north.sqlite"'))
+    Path("run.toml").write_text(
+        Path("run.toml").read_text().replace('"south.sqlite"', '"north.sqlite"')
+    )
     result = dynadp("check run.toml")
     assert result.exit_code == 2
     assert "node south: north.sqlite is the ledger of 'north'" in result.output
@@ -633,6 +753,9 @@ def test_a_ledger_of_another_node_is_refused(place):
 def test_names_that_would_leave_their_folder_are_refused(place):
     text = Path("run.toml").read_text()
     Path("run.toml").write_text(text.replace('name = "first"', 'name = "../first"'))
-    assert "run.name: must be a line of printable text without slashes" in dynadp("check run.toml").output
+    assert (
+        "run.name: must be a line of printable text without slashes"
+        in dynadp("check run.toml").output
+    )
     Path("run.toml").write_text(text.replace('schema = "schema.toml"', 'schema = "a\\u0000b"'))
     assert "data.schema" in dynadp("check run.toml").output

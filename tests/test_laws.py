@@ -1,4 +1,6 @@
-"""How one release's privacy loss is distributed: exact where it is claimed to be exact, never below the truth."""
+"""How one release's privacy loss is distributed: exact where it is claimed to be exact, never below
+the truth.
+"""
 
 from decimal import MAX_EMAX, MIN_EMIN, Decimal, localcontext
 
@@ -67,7 +69,9 @@ def test_the_renyi_curve_of_a_shift_is_the_exact_one_from_above(d, alpha):
 
 
 def log_integral(log_of, d, most, nodes=200):
-    """ln of the integral of e^log_of over radii and angles: Gauss rules where it is not negligible, all in logarithms."""
+    """ln of the integral of e^log_of over radii and angles: Gauss rules where it is not negligible,
+    all in logarithms.
+    """
     x, w = np.polynomial.legendre.leggauss(nodes)
     box = [(max(d - 60 * np.sqrt(d), 1e-9), d + 60 * np.sqrt(d) + 800), (0.0, most)]
     for _ in range(40):  # there is one peak; boxes shrink until they hold it and little more
@@ -77,7 +81,12 @@ def log_integral(log_of, d, most, nodes=200):
         new = []
         for axis, at_nodes, (low, high) in ((1, r, box[0]), (0, angle, box[1])):
             at = np.flatnonzero(kept.any(axis=axis))
-            new.append((at_nodes[at[0] - 1] if at[0] else low, at_nodes[at[-1] + 1] if at[-1] + 1 < nodes else high))
+            new.append(
+                (
+                    at_nodes[at[0] - 1] if at[0] else low,
+                    at_nodes[at[-1] + 1] if at[-1] + 1 < nodes else high,
+                )
+            )
         if all(b - a > 0.7 * (high - low) for (a, b), (low, high) in zip(new, box, strict=True)):
             break
         box = new
@@ -95,7 +104,11 @@ def divergence(order, alpha, d):
     """(1/(A-1)) ln E e^((A-1) loss) of a shift."""
     norm = 0.5 * np.log(np.pi) + gammaln((d - 1) / 2) - gammaln(d / 2)
     found = log_integral(
-        lambda r, angle: (order - 1) * grown(r, alpha, -np.cos(angle)) + (d - 2) * np.log(np.sin(angle)), d, np.pi
+        lambda r, angle: (
+            (order - 1) * grown(r, alpha, -np.cos(angle)) + (d - 2) * np.log(np.sin(angle))
+        ),
+        d,
+        np.pi,
     )
     return (found - norm) / (order - 1)
 
@@ -107,7 +120,9 @@ def jacobian_divergence(order, law):
     def log_of(r, angle):
         M = law.abar + grown(r, law.ah, np.sin(angle))
         large = np.maximum(a * M, 1)
-        bracket = large + np.log(np.exp(a * M - large) - (1 - a * np.expm1(-M)) * np.exp(-large) + np.exp(-large))
+        bracket = large + np.log(
+            np.exp(a * M - large) - (1 - a * np.expm1(-M)) * np.exp(-large) + np.exp(-large)
+        )
         return bracket + (2 * m - 1) * np.log(np.sin(angle)) + (2 * k - 1) * np.log(np.cos(angle))
 
     return (log_integral(log_of, d, np.pi / 2) - betaln(m, k) + np.log(2)) / a
@@ -116,16 +131,24 @@ def jacobian_divergence(order, law):
 @pytest.mark.parametrize("d", [2, 3, 105, 10_000, 100_000, 1_000_000])
 @pytest.mark.parametrize("alpha", [1.0, 10.0, 47.0, 290.0])
 def test_the_renyi_curve_of_a_shift_stays_exact_however_large_order_times_alpha(d, alpha):
-    """It was lost once order x alpha passed about 130: what was charged for far radii grew like e^(order alpha)."""
+    """It was lost once order x alpha passed about 130: what was charged for far radii grew like
+    e^(order alpha).
+    """
     orders = (1.5, 4.0, 12.0, 40.0, 150.0, 1000.0)
     for order, bound in zip(orders, ShiftLoss(alpha, d).renyi(orders), strict=True):
         exact = divergence(order, alpha, d)
-        noise = 1e-15 * d * (1 + np.log(d)) / (order - 1)  # what logarithms of factorials leave of digits
-        kink = 1e-5 if d <= 3 else 0.0  # of the loss at r = alpha, where Gauss rules converge slowly
+        noise = (
+            1e-15 * d * (1 + np.log(d)) / (order - 1)
+        )  # what logarithms of factorials leave of digits
+        kink = (
+            1e-5 if d <= 3 else 0.0
+        )  # of the loss at r = alpha, where Gauss rules converge slowly
         assert exact * (1 - kink) - noise <= bound <= exact * (1 + kink + 1e-6) + noise
 
 
-@pytest.mark.parametrize(("d", "rows"), [(105, 1), (105, 4), (10_000, 1), (100_000, 1), (100_000, 3), (1_000_000, 1)])
+@pytest.mark.parametrize(
+    ("d", "rows"), [(105, 1), (105, 4), (10_000, 1), (100_000, 1), (100_000, 3), (1_000_000, 1)]
+)
 @pytest.mark.parametrize("alpha", [4.0, 47.0, 290.0])
 def test_the_bound_on_a_jacobian_loss_does_not_collapse_at_large_orders(d, rows, alpha):
     law = JacobianLoss(1e-4 * alpha, alpha - 1e-4 * alpha, d, rows)
@@ -164,7 +187,9 @@ def test_ratios_of_bessel_functions_are_bounded_from_above_and_closely(d):
 @pytest.mark.parametrize("d", [2, 3, 10, 105, 10_000])
 @pytest.mark.parametrize("alpha", [0.1, 1.0, 5.0])
 def test_the_curve_of_a_shift_is_that_of_real_noise(d, alpha):
-    """Noise vectors as they are drawn, shifted along one axis: P(S) - e^s Q(S) = E(1 - e^(s - loss))+."""
+    """Noise vectors as they are drawn, shifted along one axis: P(S) - e^s Q(S) = E(1 - e^(s -
+    loss))+.
+    """
     rng = np.random.default_rng(d)
     x = rng.standard_normal((20_000, d)) if d < 1000 else rng.standard_normal((2_000, d))
     x *= (rng.gamma(d, size=len(x)) / np.linalg.norm(x, axis=1))[:, None]
@@ -176,28 +201,40 @@ def test_the_curve_of_a_shift_is_that_of_real_noise(d, alpha):
     values = np.maximum(-np.expm1(s[:, None] - loss), 0)
     error = values.std(axis=1) / np.sqrt(len(x))
     assert np.abs(values.mean(axis=1) - law.hockey_stick(s)).max() < 5 * error.max()
-    assert np.abs(values.mean(axis=1) - 1.1 * law.hockey_stick(s)).max() > 5 * error.max() or d == 10_000  # it can tell
+    assert (
+        np.abs(values.mean(axis=1) - 1.1 * law.hockey_stick(s)).max() > 5 * error.max()
+        or d == 10_000
+    )  # it can tell
 
 
 def test_one_dimension_is_the_laplace_mechanism():
     from dp_accounting.pld import privacy_loss_distribution
 
-    theirs = privacy_loss_distribution.from_laplace_mechanism(1 / 0.7, value_discretization_interval=1e-4)
+    theirs = privacy_loss_distribution.from_laplace_mechanism(
+        1 / 0.7, value_discretization_interval=1e-4
+    )
     s = np.linspace(0, 0.69, 20)
-    assert ShiftLoss(0.7, 1).hockey_stick(s) == pytest.approx(np.array(theirs.get_delta_for_epsilon(s)), abs=1e-5)
+    assert ShiftLoss(0.7, 1).hockey_stick(s) == pytest.approx(
+        np.array(theirs.get_delta_for_epsilon(s)), abs=1e-5
+    )
 
 
 def test_quadrature_errs_by_less_than_is_charged(monkeypatch):
     rng = np.random.default_rng(0)
     cases = [(2, 1e-4), (2, 1e-2), (2, 1.0), (3, 0.1), (197, 44.0)]
-    cases += [(int(d), float(a)) for d, a in zip(np.exp(rng.uniform(1, 14, 25)), np.exp(rng.uniform(-9, 4, 25)), strict=True)]
+    cases += [
+        (int(d), float(a))
+        for d, a in zip(np.exp(rng.uniform(1, 14, 25)), np.exp(rng.uniform(-9, 4, 25)), strict=True)
+    ]
     for d, alpha in cases:
         law = ShiftLoss(alpha, d)
         s = np.linspace(0, min(alpha, 12 * law.spread), 20)[:-1]
         found = law._probability(s, 1), law._probability(-s, -1)
         with monkeypatch.context() as finer:
             finer.setattr(laws, "NODES", np.polynomial.legendre.leggauss(400))
-            for coarse, fine in zip(found, (law._probability(s, 1), law._probability(-s, -1)), strict=True):
+            for coarse, fine in zip(
+                found, (law._probability(s, 1), law._probability(-s, -1)), strict=True
+            ):
                 assert np.abs(coarse / fine - 1).max() < ERROR
 
 
@@ -208,7 +245,9 @@ def test_the_bound_on_a_jacobian_loss_is_the_stated_one_from_above(d, rows):
     abar, ah, n = 0.02, 0.9, 400_000
     r, b = rng.gamma(d, size=n), rng.beta(rows, (d - 2 * rows) / 2, n)
     M = abar + np.sqrt(r * r + 2 * r * np.sqrt(b) * ah + ah * ah) - r
-    for order, bound in zip((1.5, 3.0, 8.0), JacobianLoss(abar, ah, d, rows).renyi((1.5, 3.0, 8.0)), strict=True):
+    for order, bound in zip(
+        (1.5, 3.0, 8.0), JacobianLoss(abar, ah, d, rows).renyi((1.5, 3.0, 8.0)), strict=True
+    ):
         a = order - 1
         values = np.maximum(np.exp(a * M) + a * np.expm1(-M), np.exp(-a * M) + a * np.expm1(M))
         drawn, error = values.mean() - 1, values.std() / np.sqrt(n)
@@ -219,8 +258,12 @@ def test_few_dimensions_have_no_plane_to_hide_in():
     """d <= 2: the shift may lie along the noise, so only the pure bound is left."""
     law = JacobianLoss(0.1, 0.5, 2)
     a, M = 4.0, 0.6
-    assert law.renyi((5.0,))[0] == pytest.approx(np.log(np.exp(a * M) + a * np.expm1(-M)) / a, rel=1e-6)
-    assert JacobianLoss(0.1, 0.5, 6, rows=3).renyi((5.0,))[0] == pytest.approx(law.renyi((5.0,))[0], rel=1e-9)
+    assert law.renyi((5.0,))[0] == pytest.approx(
+        np.log(np.exp(a * M) + a * np.expm1(-M)) / a, rel=1e-6
+    )
+    assert JacobianLoss(0.1, 0.5, 6, rows=3).renyi((5.0,))[0] == pytest.approx(
+        law.renyi((5.0,))[0], rel=1e-9
+    )
 
 
 def test_errors_of_quadrature_are_charged(monkeypatch):
@@ -243,7 +286,9 @@ def test_rounding_up_is_up_and_by_little(alpha):
 def test_a_person_with_several_rows():
     assert law_of(L2Laplace("p", 1, "primal", 0.5, 7), 3) == ShiftLoss(1.5, 7)
     assert law_of(L2Laplace("p", 0, "centring", 0.5, 7), 3) == ShiftLoss(1.5, 7)
-    assert law_of(L2Laplace("p", 1, "slack", 0.5, 7), 3) == ShiftLoss(0.5, 7)  # covers the solver, not a row
+    assert law_of(L2Laplace("p", 1, "slack", 0.5, 7), 3) == ShiftLoss(
+        0.5, 7
+    )  # covers the solver, not a row
     assert law_of(DualPerturbation("p", 1, 0.25, 0.5, 7), 3) == JacobianLoss(0.75, 1.5, 7, 3)
 
 

@@ -1,4 +1,5 @@
-"""The ledger: never an unrecorded release, never twice, never past the cap; and what was done to the file shows.
+"""The ledger: never an unrecorded release, never twice, never past the cap; and what was done to
+the file shows.
 
 Real files and real processes: see ledger_worker.py.
 """
@@ -51,7 +52,9 @@ def namespace(script):
 @functools.cache
 def can_mount():
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(OSError):
-        return not subprocess.run([*namespace(f"mount -t tmpfs none {folder}"), "true"], capture_output=True).returncode
+        return not subprocess.run(
+            [*namespace(f"mount -t tmpfs none {folder}"), "true"], capture_output=True
+        ).returncode
     return False
 
 
@@ -76,7 +79,9 @@ def spend(ledger, n, run="a"):
 
 
 def by_hand(path, *statements, triggers=True):
-    """Change the file as an attacker with the sqlite3 tool would; where triggers are in the way, drop them and restore them."""
+    """Change the file as an attacker with the sqlite3 tool would; where triggers are in the way,
+    drop them and restore them.
+    """
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         dropped = [sql for sql in _SCHEMA if sql.startswith("CREATE TRIGGER")] if triggers else []
         for sql in dropped:
@@ -88,10 +93,18 @@ def by_hand(path, *statements, triggers=True):
 
 
 def everything(ledger):
-    return ledger.node, ledger.head, ledger.cap, ledger.counted(), list(ledger.entries()), ledger.notes()
+    return (
+        ledger.node,
+        ledger.head,
+        ledger.cap,
+        ledger.counted(),
+        list(ledger.entries()),
+        ledger.notes(),
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------ what it does
+# ------------------------------------------------------------------------------------------------------------
+# what it does
 
 
 def test_what_is_written_comes_back(path, ledger):
@@ -126,7 +139,10 @@ def test_only_the_owner_may_read(path):
 
 
 def test_durability_is_asked_for(ledger):
-    asked = {name: ledger._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")}
+    asked = {
+        name: ledger._connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("journal_mode", "synchronous")
+    }
     assert asked == {"journal_mode": "persist", "synchronous": 3}
 
 
@@ -135,7 +151,9 @@ def test_nothing_is_overwritten(path, tmp_path):
     with pytest.raises(LedgerError, match="nothing is overwritten"):
         Ledger.create(path, "north", **STAMP)
     assert path.read_bytes() == before
-    (tmp_path / "new.ledger-journal").write_bytes(b"pages")  # SQLite would play it into the new ledger
+    (tmp_path / "new.ledger-journal").write_bytes(
+        b"pages"
+    )  # SQLite would play it into the new ledger
     with pytest.raises(LedgerError, match=r"new\.ledger-journal exists"):
         Ledger.create(tmp_path / "new.ledger", "north", **STAMP)
 
@@ -162,7 +180,12 @@ def test_other_databases_are_no_ledgers(tmp_path):
     by_hand(tmp_path / "db", "CREATE TABLE entry (id)", triggers=False)
     with pytest.raises(LedgerError, match="is not a ledger"):
         Ledger.open(tmp_path / "db")
-    by_hand(tmp_path / "db", f"PRAGMA application_id={APPLICATION}", "PRAGMA user_version=1", triggers=False)
+    by_hand(
+        tmp_path / "db",
+        f"PRAGMA application_id={APPLICATION}",
+        "PRAGMA user_version=1",
+        triggers=False,
+    )
     with pytest.raises(LedgerDamaged, match="tables, indexes, triggers and views"):
         Ledger.open(tmp_path / "db")
 
@@ -191,13 +214,16 @@ def test_the_sqlite3_tool_reads_it(path, ledger):
 
 def test_a_clock_that_goes_backwards_is_noted(ledger):
     ledger.spend("a", 0, plan([0]), b"", who="worker", at="2026-03-01T10:59:59+00:00")
-    ledger.spend("a", 1, plan([1]), b"", who="worker", at="2026-03-01T10:30:00-01:00")  # later, though it looks earlier
+    ledger.spend(
+        "a", 1, plan([1]), b"", who="worker", at="2026-03-01T10:30:00-01:00"
+    )  # later, though it looks earlier
     (note,) = ledger.notes()
     assert note.startswith("entry 4 tells 2026-03-01T10:59:59+00:00")
     assert ledger.verify() == []
 
 
-# ---------------------------------------------------------------------------------------------------------------- refusals
+# ----------------------------------------------------------------------------------------------------------------
+# refusals
 
 
 def refused(ledger, match, action, error=BudgetRefused):
@@ -211,7 +237,11 @@ def refused(ledger, match, action, error=BudgetRefused):
 def test_nothing_without_a_cap(tmp_path):
     with Ledger.create(tmp_path / "ledger", "north", **STAMP) as ledger:
         assert ledger.cap is None
-        refused(ledger, "set one with `dynadp ledger cap`", lambda: ledger.reserve("a", plan([1]), dataset="rows", **STAMP))
+        refused(
+            ledger,
+            "set one with `dynadp ledger cap`",
+            lambda: ledger.reserve("a", plan([1]), dataset="rows", **STAMP),
+        )
 
 
 @pytest.mark.parametrize(
@@ -257,13 +287,27 @@ EVENT = L2Laplace("north", 1, "primal", 0.125, 3)
 @pytest.mark.parametrize(
     ("event", "match", "error"),
     [
-        (replace(EVENT, seeded=True), "protects nobody; release with the system's noise", SeededRefused),
-        (replace(EVENT, node="south"), "of another node; this is the ledger of 'north'", BudgetRefused),
+        (
+            replace(EVENT, seeded=True),
+            "protects nobody; release with the system's noise",
+            SeededRefused,
+        ),
+        (
+            replace(EVENT, node="south"),
+            "of another node; this is the ledger of 'north'",
+            BudgetRefused,
+        ),
         (Novel(), "has no known cost", BudgetRefused),
         (Cheaper("north", 1, "primal", 0.125, 3), "has no known cost", BudgetRefused),
         (None, "has no known cost", BudgetRefused),
-        *[(replace(EVENT, alpha=x), "has no known cost", BudgetRefused) for x in (0.0, -1.0, float("inf"), float("nan"), "1")],
-        *[(replace(EVENT, round=x), "has no known cost", BudgetRefused) for x in (-1, 1.0, True, 2**63)],
+        *[
+            (replace(EVENT, alpha=x), "has no known cost", BudgetRefused)
+            for x in (0.0, -1.0, float("inf"), float("nan"), "1")
+        ],
+        *[
+            (replace(EVENT, round=x), "has no known cost", BudgetRefused)
+            for x in (-1, 1.0, True, 2**63)
+        ],
         *[(replace(EVENT, dimension=x), "has no known cost", BudgetRefused) for x in (0, 2.5)],
         (DualPerturbation("north", 1, -0.1, 0.2, 3), "has no known cost", BudgetRefused),
         (DualPerturbation("north", 1, 0.2, 0.0, 3), "has no known cost", BudgetRefused),
@@ -275,26 +319,46 @@ def test_events_that_no_ledger_takes(ledger, event, match, error):
 
 
 def test_runs_are_reserved_and_closed_once(ledger):
-    refused(ledger, "reserved once, choose another id", lambda: ledger.reserve("a", plan([1]), dataset="rows", **STAMP))
-    refused(ledger, "plan of run 'b' is empty", lambda: ledger.reserve("b", [], dataset="rows", **STAMP))
-    refused(ledger, "run 'b' has no reservation", lambda: ledger.close_run("b", "finished", **STAMP))
+    refused(
+        ledger,
+        "reserved once, choose another id",
+        lambda: ledger.reserve("a", plan([1]), dataset="rows", **STAMP),
+    )
+    refused(
+        ledger, "plan of run 'b' is empty", lambda: ledger.reserve("b", [], dataset="rows", **STAMP)
+    )
+    refused(
+        ledger, "run 'b' has no reservation", lambda: ledger.close_run("b", "finished", **STAMP)
+    )
     ledger.close_run("a", "finished", **STAMP)
     refused(ledger, "run 'a' is closed", lambda: ledger.close_run("a", "finished", **STAMP))
-    refused(ledger, "reserved once", lambda: ledger.reserve("a", plan([1]), dataset="rows", **STAMP))
+    refused(
+        ledger, "reserved once", lambda: ledger.reserve("a", plan([1]), dataset="rows", **STAMP)
+    )
 
 
 def test_arguments_that_make_no_sense(ledger):
     late = {"who": "me", "at": "2026-03-01T12:00:00"}
     for match, action in {
-        "at is '2026-03-01T12:00:00'; expected a time like": lambda: ledger.set_cap(Cap(1.0, 0.0, 2.0), **late),
+        "at is '2026-03-01T12:00:00'; expected a time like": lambda: ledger.set_cap(
+            Cap(1.0, 0.0, 2.0), **late
+        ),
         "at is 7; expected": lambda: ledger.close_run("a", "finished", who="me", at=7),
         "at is 'noon'; expected": lambda: ledger.spend("a", 1, plan([1]), b"", who="me", at="noon"),
-        "who is ''; expected a line": lambda: ledger.spend("a", 1, plan([1]), b"", who="", at=STAMP["at"]),
-        r"run is 'b\\n'; expected": lambda: ledger.reserve("b\n", plan([1]), dataset="rows", **STAMP),
+        "who is ''; expected a line": lambda: ledger.spend(
+            "a", 1, plan([1]), b"", who="", at=STAMP["at"]
+        ),
+        r"run is 'b\\n'; expected": lambda: ledger.reserve(
+            "b\n", plan([1]), dataset="rows", **STAMP
+        ),
         "dataset is None; expected": lambda: ledger.reserve("b", plan([1]), dataset=None, **STAMP),
-        "bool and bytes; expected a whole": lambda: ledger.spend("a", True, plan([1]), b"", **STAMP),
+        "bool and bytes; expected a whole": lambda: ledger.spend(
+            "a", True, plan([1]), b"", **STAMP
+        ),
         "int and str; expected a whole": lambda: ledger.spend("a", 1, plan([1]), "secret", **STAMP),
-        "reason is 'bored'; expected one of finished, stopped": lambda: ledger.close_run("a", "bored", **STAMP),
+        "reason is 'bored'; expected one of finished, stopped": lambda: ledger.close_run(
+            "a", "bored", **STAMP
+        ),
     }.items():
         refused(ledger, match, action, DeclarationError)
     spend(ledger, 1)
@@ -308,18 +372,27 @@ def test_errors_do_not_show_messages(ledger):
     assert "message 1" not in repr(list(ledger.entries()))
 
 
-# ----------------------------------------------------------------------------------------------------------------- the cap
+# -----------------------------------------------------------------------------------------------------------------
+# the cap
 
 
 def test_what_counts(ledger):
     ledger.reserve("b", plan(range(8)), dataset="others", **STAMP)  # 1 + 1 = 2: exactly the cap
-    refused(ledger, "do not fit under the cap", lambda: ledger.reserve("c", plan([0]), dataset="rows", **STAMP))
+    refused(
+        ledger,
+        "do not fit under the cap",
+        lambda: ledger.reserve("c", plan([0]), dataset="rows", **STAMP),
+    )
     spend(ledger, 5)
     assert ledger.counted() == plan([*range(8), *range(8)])
     ledger.close_run("a", "stopped", **STAMP)
     assert ledger.counted() == plan([5, *range(8)])
     ledger.reserve("c", plan(range(7)), dataset="rows", **STAMP)
-    refused(ledger, "beside the 16 that count", lambda: ledger.reserve("d", plan([0]), dataset="rows", **STAMP))
+    refused(
+        ledger,
+        "beside the 16 that count",
+        lambda: ledger.reserve("d", plan([0]), dataset="rows", **STAMP),
+    )
 
 
 def test_a_cap_may_be_lowered_and_raised(ledger):
@@ -328,7 +401,11 @@ def test_a_cap_may_be_lowered_and_raised(ledger):
     spend(ledger, 0)  # was reserved
     ledger.set_cap(Cap(3.0, 0.0, 2.0), **STAMP)
     assert ledger.reserve("b", plan(range(16)), dataset="rows", **STAMP) == "sum"
-    assert [entry.details["epsilon"] for entry in ledger.entries() if entry.kind == "cap"] == [2.0, 0.5, 3.0]
+    assert [entry.details["epsilon"] for entry in ledger.entries() if entry.kind == "cap"] == [
+        2.0,
+        0.5,
+        3.0,
+    ]
 
 
 def test_a_refusal_advises_what_would_help(ledger):
@@ -358,9 +435,17 @@ def test_a_plan_that_took_the_whole_cap_can_be_given_up_before_its_first_release
         assert ledger.advice() == "set one with `dynadp ledger cap`"
         ledger.set_cap(cap, **STAMP)
         ledger.reserve("a", whole, dataset="rows", **STAMP)
-        refused(ledger, "did not spend; open: 'a'; or set a larger", lambda: ledger.reserve("b", many, dataset="d", **STAMP))
+        refused(
+            ledger,
+            "did not spend; open: 'a'; or set a larger",
+            lambda: ledger.reserve("b", many, dataset="d", **STAMP),
+        )
         ledger.spend("a", 1, [event for event in whole if event.round == 1], b"", **STAMP)
-        refused(ledger, "may follow it; set a larger cap", lambda: ledger.reserve("b", many, dataset="d", **STAMP))
+        refused(
+            ledger,
+            "may follow it; set a larger cap",
+            lambda: ledger.reserve("b", many, dataset="d", **STAMP),
+        )
 
 
 def test_bases(tmp_path):
@@ -378,25 +463,36 @@ def test_bases(tmp_path):
     with Ledger.create(tmp_path / "whole", "north", **STAMP) as ledger:
         ledger.set_cap(cap, **STAMP)
         assert ledger.reserve("given up", whole, dataset="rows", **STAMP) == "plan"
-        refused(ledger, "took the whole cap", lambda: ledger.reserve("b", many, dataset="rows", **STAMP))
+        refused(
+            ledger, "took the whole cap", lambda: ledger.reserve("b", many, dataset="rows", **STAMP)
+        )
         ledger.close_run("given up", "stopped", **STAMP)
         assert ledger.counted() == []  # nothing was released
         assert ledger.reserve("a", whole, dataset="rows", **STAMP) == "plan"
         ledger.spend("a", 1, [event for event in whole if event.round == 1], b"", **STAMP)
         ledger.close_run("a", "stopped", **STAMP)
         assert ledger.counted() == whole  # for ever
-        refused(ledger, "run 'a' took the whole cap", lambda: ledger.reserve("b", many, dataset="rows", **STAMP))
-        ledger.set_cap(Cap.of(1.001, 1e-5), **STAMP)  # all of the first plan counts under a larger cap
+        refused(
+            ledger,
+            "run 'a' took the whole cap",
+            lambda: ledger.reserve("b", many, dataset="rows", **STAMP),
+        )
+        ledger.set_cap(
+            Cap.of(1.001, 1e-5), **STAMP
+        )  # all of the first plan counts under a larger cap
         refused(ledger, "do not fit", lambda: ledger.reserve("b", many, dataset="rows", **STAMP))
         ledger.set_cap(Cap.of(9.0, 1e-5), **STAMP)
         assert ledger.reserve("b", many, dataset="rows", **STAMP) == "renyi"
 
 
-# ----------------------------------------------------------------------------------------------------------------- crashes
+# -----------------------------------------------------------------------------------------------------------------
+# crashes
 
 
 def check_survivor(path, template, name, outcome):
-    """The action left all of its entry or nothing; it can be repeated exactly where it left nothing."""
+    """The action left all of its entry or nothing; it can be repeated exactly where it left
+    nothing.
+    """
     with Ledger.open(template, read_only=True) as ledger:
         before = list(ledger.entries())
     with Ledger.open(path) as ledger:
@@ -421,22 +517,33 @@ def check_survivor(path, template, name, outcome):
 @pytest.mark.parametrize("name", ACTIONS)
 def test_killed_at_every_statement(path, tmp_path, name):
     outcomes = work("kill", path, tmp_path, name, "statements")
-    done = [check_survivor(tmp_path / f"{outcome['k']}.ledger", path, name, outcome) for outcome in outcomes]
+    done = [
+        check_survivor(tmp_path / f"{outcome['k']}.ledger", path, name, outcome)
+        for outcome in outcomes
+    ]
     assert len(done) >= 5  # BEGIN, SELECTs, INSERT, COMMIT and the end
     assert done[-1]
     assert not any(done[:-1])  # COMMIT is the last statement, and was not begun
 
 
-@pytest.mark.parametrize(("name", "step"), [("spend", 1), ("reserve", 4), pytest.param("reserve", 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [("spend", 1), ("reserve", 4), pytest.param("reserve", 1, marks=pytest.mark.slow)],
+)
 def test_killed_at_system_calls(path, tmp_path, name, step):
     outcomes = work("kill", path, tmp_path, name, "calls", step)
     if not outcomes[0]["killed"]:
         outcomes = work("kill", path, tmp_path, name, "statements")  # nobody may trace here
-    done = [check_survivor(tmp_path / f"{outcome['k']}.ledger", path, name, outcome) for outcome in outcomes]
+    done = [
+        check_survivor(tmp_path / f"{outcome['k']}.ledger", path, name, outcome)
+        for outcome in outcomes
+    ]
     assert done[-1]
     assert not done[0]
     first_done, last_undone = done.index(True), len(done) - 1 - done[::-1].index(False)
-    assert last_undone - first_done < 20 / step  # one moment, though a process asks for memory a few times more or less
+    assert (
+        last_undone - first_done < 20 / step
+    )  # one moment, though a process asks for memory a few times more or less
 
 
 @pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
@@ -445,7 +552,9 @@ def test_creation_killed_at_system_calls(path, tmp_path, step):
     for outcome in outcomes:
         made = tmp_path / f"{outcome['k']}.ledger"
         assert made.exists() or not outcome["returned"]
-        with Ledger.open(made) if made.exists() else Ledger.create(made, "north", **STAMP) as ledger:
+        with (
+            Ledger.open(made) if made.exists() else Ledger.create(made, "north", **STAMP) as ledger
+        ):
             assert len(list(ledger.entries())) == 1
 
 
@@ -455,7 +564,9 @@ def test_killed_at_any_time_while_spending(tmp_path):
         ledger.set_cap(Cap(2.0, 0.0, 2.0), **STAMP)
         ledger.reserve("a", plan(range(2000), 1e-6), dataset="rows", **STAMP)
     for _ in range(4):
-        with subprocess.Popen([sys.executable, WORKER, "loop", str(path)], stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            [sys.executable, WORKER, "loop", str(path)], stdout=subprocess.PIPE, text=True
+        ) as process:
             told = int(process.stdout.readline())
             timer = threading.Timer(rng.uniform(0, 0.05), process.send_signal, [signal.SIGKILL])
             timer.start()
@@ -464,11 +575,15 @@ def test_killed_at_any_time_while_spending(tmp_path):
             timer.join()
         with Ledger.open(path) as ledger:
             rounds = ledger.rounds("a")
-            assert rounds in ([*range(told + 1)], [*range(told + 2)])  # the last may be recorded and not yet told
+            assert rounds in (
+                [*range(told + 1)],
+                [*range(told + 2)],
+            )  # the last may be recorded and not yet told
             assert all(ledger.message("a", n) == message(n) for n in rounds)
 
 
-# ------------------------------------------------------------------------------------------------------------ full and shut
+# ------------------------------------------------------------------------------------------------------------
+# full and shut
 
 
 def check_full(answer, cause):
@@ -476,11 +591,17 @@ def check_full(answer, cause):
     assert (kind, rounds, problems) == ("LedgerError", [7], [])
     assert cause in text
     assert "nothing may be sent that was not recorded" in text
-    assert (then, later, sound) == ("returned", [0, 7], [])  # the same object goes on once there is room
+    assert (then, later, sound) == (
+        "returned",
+        [0, 7],
+        [],
+    )  # the same object goes on once there is room
 
 
 def test_files_that_may_not_grow(path):
-    with Ledger.open(path) as ledger:  # larger than the journal will be, so that it is COMMIT that fails
+    with Ledger.open(
+        path
+    ) as ledger:  # larger than the journal will be, so that it is COMMIT that fails
         ledger.spend("a", 7, plan([7]), bytes(40_000), **STAMP)
     check_full(work("limited", path), "check its room, limits and health")
     with Ledger.open(path) as ledger:
@@ -526,13 +647,19 @@ def test_where_nothing_can_be_written(path, how):
         shut = Path(shutil.copy(path, folder))
         under = ()
         if how == "mount" and can_mount():
-            under = namespace(f"mount --bind '{folder}' '{folder}'; mount -o remount,bind,ro '{folder}'")
+            under = namespace(
+                f"mount --bind '{folder}' '{folder}'; mount -o remount,bind,ro '{folder}'"
+            )
         else:
             shut.chmod(0o444)
             Path(folder).chmod(0o555)
-        for (kind, text), rounds, message_is_there, problems in work("unwritable", shut, under=under):
+        for (kind, text), rounds, message_is_there, problems in work(
+            "unwritable", shut, under=under
+        ):
             assert kind == "LedgerError"
-            assert "reading only" in text or "cannot be written" in text or "cannot be opened" in text
+            assert (
+                "reading only" in text or "cannot be written" in text or "cannot be opened" in text
+            )
             assert (rounds, message_is_there, problems) == ([7], True, [])
         Path(folder).chmod(0o700)
         with Ledger.open(shut, read_only=True) as ledger:
@@ -561,7 +688,8 @@ def test_a_write_cut_short_is_undone_or_said(path, tmp_path):
     assert said or not left
 
 
-# ------------------------------------------------------------------------------------------------------- several at a time
+# -------------------------------------------------------------------------------------------------------
+# several at a time
 
 
 def test_processes_race_to_spend(path):
@@ -629,11 +757,15 @@ def test_closed_and_foreign_objects(path, ledger):
     ledger.close()
     with pytest.raises(LedgerError, match="was closed; open it again"):
         ledger.rounds("a")
-    with Ledger.open(path, read_only=True) as reader, pytest.raises(LedgerError, match="reading only"):
+    with (
+        Ledger.open(path, read_only=True) as reader,
+        pytest.raises(LedgerError, match="reading only"),
+    ):
         spend(reader, 0)
 
 
-# --------------------------------------------------------------------------------------------------- damage and tampering
+# ---------------------------------------------------------------------------------------------------
+# damage and tampering
 
 
 def check_flips(path, tmp_path, flips):
@@ -678,7 +810,9 @@ def test_flipped_bytes(path, tmp_path):
 
 @pytest.mark.slow
 def test_every_flipped_byte(path, tmp_path):
-    assert check_flips(path, tmp_path, lambda size: [(n, mask) for n in range(size) for mask in (255, 1 << n % 8)])
+    assert check_flips(
+        path, tmp_path, lambda size: [(n, mask) for n in range(size) for mask in (255, 1 << n % 8)]
+    )
 
 
 @pytest.mark.parametrize("keep", [100, 4096, 9000, -1])
@@ -694,7 +828,8 @@ def test_truncated_files(path, keep):
     [
         "UPDATE entry SET who = 'nobody' WHERE id = 2",
         "DELETE FROM entry WHERE id = 3",
-        "INSERT INTO entry SELECT id + 3, at, who, kind, run, round, content, message, previous, hash FROM entry WHERE id = 2",
+        "INSERT INTO entry SELECT id + 3, at, who, kind, run, round, content, message, previous, "
+        "hash FROM entry WHERE id = 2",
     ],
 )
 def test_triggers_refuse_hands(path, statement):
@@ -720,12 +855,21 @@ def test_missing_triggers_are_found(path):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ("UPDATE entry SET content = replace(content, '2.0', '9.0') WHERE id = 2", "entry 2 was changed"),
+        (
+            "UPDATE entry SET content = replace(content, '2.0', '9.0') WHERE id = 2",
+            "entry 2 was changed",
+        ),
         ("UPDATE entry SET message = x'00' WHERE id = 4", "entry 4 was changed"),
         ("UPDATE entry SET at = '2030-01-01T00:00:00+00:00' WHERE id = 1", "entry 1 was changed"),
-        ("UPDATE entry SET who = CAST(x'ff41' AS TEXT) WHERE id = 3", "entry 3 was changed"),  # not even text
+        (
+            "UPDATE entry SET who = CAST(x'ff41' AS TEXT) WHERE id = 3",
+            "entry 3 was changed",
+        ),  # not even text
         ("DELETE FROM entry WHERE id = 3", "entry 4 comes after entry 2: some are missing"),
-        (f"UPDATE entry SET previous = '{'0' * 64}' WHERE id = 3", "entry 3 is not chained to entry 2"),
+        (
+            f"UPDATE entry SET previous = '{'0' * 64}' WHERE id = 3",
+            "entry 3 is not chained to entry 2",
+        ),
         ("DELETE FROM entry", "cut, rolled back or replaced"),
     ],
 )
@@ -792,17 +936,39 @@ def test_a_rewritten_chain_needs_the_anchor(path, ledger):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (lambda e: [*e, e[3]], "SQLite says|indexes"),  # a second spend of a round breaks the index or has none
+        (
+            lambda e: [*e, e[3]],
+            "SQLite says|indexes",
+        ),  # a second spend of a round breaks the index or has none
         (lambda e: [*e, replace(e[3], round=9)], "entry 5 does not follow .*would spend"),
         (lambda e: [e[0], e[1], e[3]], "entry 3 does not follow .*no reservation"),
-        (lambda e: [*e, Entry(0, STAMP["at"], "me", "close", "a", content="{}"), replace(e[3], round=1)], "entry 6 .*closed"),
+        (
+            lambda e: [
+                *e,
+                Entry(0, STAMP["at"], "me", "close", "a", content="{}"),
+                replace(e[3], round=1),
+            ],
+            "entry 6 .*closed",
+        ),
         (lambda e: [*e[1:]], "entry 1 is out of place"),
         (lambda e: [*e, e[0]], "entry 5 is out of place"),
-        (lambda e: [e[0], replace(e[1], content='{"epsilon":-1.0,"delta":0.0,"order":2.0}')], "entry 2 does not follow"),
+        (
+            lambda e: [e[0], replace(e[1], content='{"epsilon":-1.0,"delta":0.0,"order":2.0}')],
+            "entry 2 does not follow",
+        ),
         (lambda e: [e[0], replace(e[1], content="[]")], "entry 2 does not follow"),
-        (lambda e: [*e[:2], replace(e[2], content=e[2].content.replace("false", "true"))], "entry 3 .*seeded"),
-        (lambda e: [*e[:2], replace(e[2], content=e[2].content.replace("l2-laplace", "free"))], "entry 3 .*unknown kind"),
-        (lambda e: [*e[:2], replace(e[2], content=e[2].content.replace('"plan"', '"plans"'))], "entry 3 does not follow"),
+        (
+            lambda e: [*e[:2], replace(e[2], content=e[2].content.replace("false", "true"))],
+            "entry 3 .*seeded",
+        ),
+        (
+            lambda e: [*e[:2], replace(e[2], content=e[2].content.replace("l2-laplace", "free"))],
+            "entry 3 .*unknown kind",
+        ),
+        (
+            lambda e: [*e[:2], replace(e[2], content=e[2].content.replace('"plan"', '"plans"'))],
+            "entry 3 does not follow",
+        ),
     ],
 )
 def test_entries_that_make_no_sense_are_found(path, ledger, change, match):
@@ -814,7 +980,9 @@ def test_entries_that_make_no_sense_are_found(path, ledger, change, match):
 
 def test_what_another_process_adds_is_checked(path, ledger):
     last = list(ledger.entries())[-1]
-    forged = replace(last, id=4, kind="spend", round=0, message=b"", previous=last.hash, hash="f" * 64)
+    forged = replace(
+        last, id=4, kind="spend", round=0, message=b"", previous=last.hash, hash="f" * 64
+    )
     values = tuple(getattr(forged, name) for name in Entry.__dataclass_fields__)
     by_hand(path, (f"INSERT INTO entry VALUES ({', '.join('?' * 10)})", values), triggers=False)
     for _ in range(2):
@@ -826,14 +994,18 @@ def test_a_ledger_that_was_moved_away_records_nothing(path, ledger, tmp_path):
     away = path.rename(tmp_path / "away")
     with pytest.raises(LedgerError, match="was moved"):
         spend(ledger, 0)
-    shutil.copy(away, path)  # a copy took its place: it holds all that was known, and is used from now on
+    shutil.copy(
+        away, path
+    )  # a copy took its place: it holds all that was known, and is used from now on
     spend(ledger, 0)
     with Ledger.open(path) as other:
         assert other.rounds("a") == [0]
 
 
 def test_a_journal_stays_only_where_nobody_else_uses_the_ledger(path):
-    """It has its maker's group: whoever shares the ledger could not open it, and would be locked out."""
+    """It has its maker's group: whoever shares the ledger could not open it, and would be locked
+    out.
+    """
     for mode, kept in ((0o600, True), (0o640, False), (0o660, False)):
         path.chmod(mode)
         with Ledger.open(path) as ledger:
@@ -860,11 +1032,14 @@ def test_a_journal_with_nothing_to_undo_is_in_nobodys_way(tmp_path):
             assert ledger.verify() == []
 
 
-# ------------------------------------------------------------------------------------------------------- against a model
+# -------------------------------------------------------------------------------------------------------
+# against a model
 
 
 class Against(RuleBasedStateMachine):
-    """Two objects on one file against a dictionary; caps are sums, so that the model needs no accountant."""
+    """Two objects on one file against a dictionary; caps are sums, so that the model needs no
+    accountant.
+    """
 
     @initialize()
     def start(self):
@@ -880,7 +1055,12 @@ class Against(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def counted(self):
-        return [event for events, spent, closed in self.runs.values() for event in events if not closed or event.round in spent]
+        return [
+            event
+            for events, spent, closed in self.runs.values()
+            for event in events
+            if not closed or event.round in spent
+        ]
 
     def expect(self, allowed, action):
         if allowed:
@@ -898,18 +1078,30 @@ class Against(RuleBasedStateMachine):
         self.expect(True, lambda: self.ledgers[which].set_cap(Cap(cap, 0.0, 2.0), **STAMP))
         self.cap = cap
 
-    @rule(which=which, run=name, rounds=st.lists(st.integers(0, 3), max_size=5), alpha=st.sampled_from([0.125, 0.25]))
+    @rule(
+        which=which,
+        run=name,
+        rounds=st.lists(st.integers(0, 3), max_size=5),
+        alpha=st.sampled_from([0.125, 0.25]),
+    )
     def reserve(self, which, run, rounds, alpha):
         events = plan(rounds, alpha)
         fits = sum(event.alpha for event in [*self.counted(), *events]) <= self.cap
         allowed = bool(fits and events and run not in self.runs)
-        basis = self.expect(allowed, lambda: self.ledgers[which].reserve(run, events, dataset="rows", **STAMP))
+        basis = self.expect(
+            allowed, lambda: self.ledgers[which].reserve(run, events, dataset="rows", **STAMP)
+        )
         if allowed:
             assert basis == "sum"
             self.runs[run] = [events, {}, False]
             assert sum(event.alpha for event in self.ledgers[1 - which].counted()) <= self.cap
 
-    @rule(which=which, run=name, round=st.integers(0, 4), spoil=st.sampled_from([False, False, False, True]))
+    @rule(
+        which=which,
+        run=name,
+        round=st.integers(0, 4),
+        spoil=st.sampled_from([False, False, False, True]),
+    )
     def spend(self, which, run, round, spoil):
         events, spent, closed = self.runs.get(run, ([], {}, True))
         events = [event for event in events if event.round == round]

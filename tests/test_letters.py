@@ -22,7 +22,11 @@ PUBLIC = {name: key.public_key() for name, key in KEYS.items()}
 RUN, CONFIG, ROUNDS = run_id("run"), run_id("configuration"), 3
 STEP, RADIUS, D = 2.0**-4, 8.0, 3
 GRIDS = {
-    **{(name, "message", n): Grid(D, STEP, RADIUS) for name in NAMES[:3] for n in range(1, ROUNDS + 1)},
+    **{
+        (name, "message", n): Grid(D, STEP, RADIUS)
+        for name in NAMES[:3]
+        for n in range(1, ROUNDS + 1)
+    },
     **{(name, "message", 0): Grid(D - 1, STEP, RADIUS) for name in NAMES},
     **{(name, "mean", ROUNDS): Grid(D, 0.0, RADIUS) for name in NAMES},
 }
@@ -46,13 +50,20 @@ def letter(author="south", n=2, values=(0.5, -STEP, 3.0), kind="message", key=No
     return replace(made, **changes).sealed(KEYS[key or author])
 
 
-# ------------------------------------------------------------------------------------------------------------ letters
+# ------------------------------------------------------------------------------------------------------------
+# letters
 
 
 IDS = st.binary(min_size=64, max_size=64)
 
 
-@given(st.sampled_from(KINDS), st.sampled_from(NAMES), st.integers(0, 2**32 - 1), st.binary(max_size=60), IDS)
+@given(
+    st.sampled_from(KINDS),
+    st.sampled_from(NAMES),
+    st.integers(0, 2**32 - 1),
+    st.binary(max_size=60),
+    IDS,
+)
 def test_round_trip_and_the_same_bytes_every_time(kind, author, n, body, ids):
     made = Letter(kind, ids[:32], ids[32:], author, n, body)
     data = made.sealed(KEYS[author])
@@ -61,7 +72,13 @@ def test_round_trip_and_the_same_bytes_every_time(kind, author, n, body, ids):
 
 
 def test_the_layout_is_the_documented_one():
-    head = b"DYDP" + bytes([1, KINDS.index("message")]) + RUN + CONFIG + struct.pack("<IIB", 2, 8 * D, 5)
+    head = (
+        b"DYDP"
+        + bytes([1, KINDS.index("message")])
+        + RUN
+        + CONFIG
+        + struct.pack("<IIB", 2, 8 * D, 5)
+    )
     assert SEALED[:-64] == head + b"south" + struct.pack("<3d", 0.5, -STEP, 3.0)
     KEYS["south"].public_key().verify(SEALED[-64:], SEALED[:-64])
     np.testing.assert_array_equal(verify(SEALED, PUBLIC).values, [0.5, -STEP, 3.0])
@@ -113,7 +130,10 @@ def test_a_longer_letter_is_refused(more, before):
         verify(more + SEALED if before else SEALED + more, PUBLIC)
 
 
-@given(st.lists(st.tuples(st.integers(0, len(SEALED)), st.binary(max_size=9)), min_size=1, max_size=4), st.integers(0, 20))
+@given(
+    st.lists(st.tuples(st.integers(0, len(SEALED)), st.binary(max_size=9)), min_size=1, max_size=4),
+    st.integers(0, 20),
+)
 def test_spliced_letters_are_refused(splices, cut):
     data = SEALED
     for place, piece in splices:
@@ -140,7 +160,10 @@ def test_another_signature_of_the_same_bytes_is_refused():
         (SEALED[:5] + b"\x63" + SEALED[6:], "malformed: lengths"),
         (SEALED.replace(b"south", b"s\xffuth"), "not UTF-8"),
         (SEALED.replace(b"south", b"North"), "from a node that is not in the run"),
-        (SEALED.replace(b"south", b"north"), "forged: not signed with the key that the run file names for north"),
+        (
+            SEALED.replace(b"south", b"north"),
+            "forged: not signed with the key that the run file names for north",
+        ),
         (letter(key="north"), "forged: not signed with the key that the run file names for south"),
     ],
 )
@@ -150,7 +173,8 @@ def test_reasons(data, reason):
     assert str(caught.value).startswith(reason) or reason in str(caught.value)
 
 
-# ------------------------------------------------------------------------------------------------------------ what is believed
+# ------------------------------------------------------------------------------------------------------------
+# what is believed
 
 
 def test_what_may_be_handed_on():
@@ -183,47 +207,121 @@ def test_believed(post, data, via):
 
 
 REFUSED = [
-    ("forged", letter(key="west"), "south", "forged: not signed with the key that the run file names for south"),
+    (
+        "forged",
+        letter(key="west"),
+        "south",
+        "forged: not signed with the key that the run file names for south",
+    ),
     ("garbage", b"\x00" * 300, "south", "malformed: not a message of dynadp"),
     ("another run", letter(run=run_id("other")), "south", "of another run"),
     ("another configuration", letter(config=run_id("other")), "south", "of another configuration"),
     ("no neighbour", letter(author="west", n=1), "west", "from a node that is no neighbour"),
-    ("no neighbour, to all", letter(author="west", n=0, values=(1, 2)), "west", "from a node that is no neighbour"),
-    ("a stranger", letter(), "nobody", "under the name of nobody, but signed by south"),
-    ("handed on by no neighbour", letter(n=0, values=(1, 2)), "west", "under the name of west, but signed by south"),
-    ("from myself", letter(author="north", n=1), "north", "from a node that is no neighbour"),
-    ("another's name", letter(), "St. Mary's Köln", "under the name of St. Mary's Köln, but signed by south"),
-    ("my own message, back", letter(author="north", n=1), "south", "under the name of south, but signed by north"),
     (
-        "a farewell, handed on", letter(n=ROUNDS, kind="done", values=()), "St. Mary's Köln",
+        "no neighbour, to all",
+        letter(author="west", n=0, values=(1, 2)),
+        "west",
+        "from a node that is no neighbour",
+    ),
+    ("a stranger", letter(), "nobody", "under the name of nobody, but signed by south"),
+    (
+        "handed on by no neighbour",
+        letter(n=0, values=(1, 2)),
+        "west",
+        "under the name of west, but signed by south",
+    ),
+    ("from myself", letter(author="north", n=1), "north", "from a node that is no neighbour"),
+    (
+        "another's name",
+        letter(),
+        "St. Mary's Köln",
         "under the name of St. Mary's Köln, but signed by south",
     ),
-    ("a round past the last", letter(n=ROUNDS + 1), "south", "of a round that the run does not have"),
+    (
+        "my own message, back",
+        letter(author="north", n=1),
+        "south",
+        "under the name of south, but signed by north",
+    ),
+    (
+        "a farewell, handed on",
+        letter(n=ROUNDS, kind="done", values=()),
+        "St. Mary's Köln",
+        "under the name of St. Mary's Köln, but signed by south",
+    ),
+    (
+        "a round past the last",
+        letter(n=ROUNDS + 1),
+        "south",
+        "of a round that the run does not have",
+    ),
     ("a round far away", letter(n=2**32 - 1), "south", "of a round that the run does not have"),
-    ("a mean of another round", letter(n=1, kind="mean"), "south", "of a round that the run does not have"),
+    (
+        "a mean of another round",
+        letter(n=1, kind="mean"),
+        "south",
+        "of a round that the run does not have",
+    ),
     ("a greeting", letter(n=0, kind="hello"), "south", "of a round that the run does not have"),
     ("too short", letter(values=(0.5, 0.5)), "south", "of the wrong dimension: expected 3 values"),
     ("too long", letter(values=(0.5,) * 4), "south", "of the wrong dimension: expected 3 values"),
     ("nothing", letter(values=()), "south", "of the wrong dimension: expected 3 values"),
-    ("half a number", letter(body=GOOD.body[:-4]), "south", "of the wrong dimension: expected 3 values"),
+    (
+        "half a number",
+        letter(body=GOOD.body[:-4]),
+        "south",
+        "of the wrong dimension: expected 3 values",
+    ),
     ("training in round 0", letter(n=0), "south", "of the wrong dimension: expected 2 values"),
     ("NaN", letter(values=(np.nan, 0, 0)), "south", "not finite"),
     ("inf", letter(values=(0, np.inf, 0)), "south", "not finite"),
     ("-inf", letter(values=(0, 0, -np.inf)), "south", "not finite"),
     ("huge", letter(values=(1e300, 0, 0)), "south", "outside the declared ball"),
-    ("so huge that squares overflow", letter(values=(1.7e308,) * 3), "south", "outside the declared ball"),
+    (
+        "so huge that squares overflow",
+        letter(values=(1.7e308,) * 3),
+        "south",
+        "outside the declared ball",
+    ),
     ("outside", letter(values=(RADIUS, RADIUS, 0)), "south", "outside the declared ball"),
-    ("just outside", letter(values=(RADIUS + 2 * STEP, 0, 0)), "south", "outside the declared ball"),
+    (
+        "just outside",
+        letter(values=(RADIUS + 2 * STEP, 0, 0)),
+        "south",
+        "outside the declared ball",
+    ),
     ("off the grid", letter(values=(0.5 + STEP / 2, 0, 0)), "south", "off the public grid"),
-    ("just off the grid", letter(values=(np.nextafter(0.5, 1), 0, 0)), "south", "off the public grid"),
+    (
+        "just off the grid",
+        letter(values=(np.nextafter(0.5, 1), 0, 0)),
+        "south",
+        "off the public grid",
+    ),
     ("the smallest number", letter(values=(5e-324, 0, 0)), "south", "off the public grid"),
-    ("a mean outside", letter(n=ROUNDS, kind="mean", values=(9, 0, 0)), "south", "outside the declared ball"),
-    ("a talkative farewell", letter(n=ROUNDS, kind="done"), "south", "malformed: a farewell says nothing but itself"),
-    ("an early farewell", letter(n=1, kind="done", values=()), "south", "malformed: a farewell says nothing but itself"),
-]  # fmt: skip
+    (
+        "a mean outside",
+        letter(n=ROUNDS, kind="mean", values=(9, 0, 0)),
+        "south",
+        "outside the declared ball",
+    ),
+    (
+        "a talkative farewell",
+        letter(n=ROUNDS, kind="done"),
+        "south",
+        "malformed: a farewell says nothing but itself",
+    ),
+    (
+        "an early farewell",
+        letter(n=1, kind="done", values=()),
+        "south",
+        "malformed: a farewell says nothing but itself",
+    ),
+]
 
 
-@pytest.mark.parametrize(("data", "via", "reason"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+@pytest.mark.parametrize(
+    ("data", "via", "reason"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
+)
 def test_refused_counted_and_forgotten(post, data, via, reason):
     for times in (1, 2):
         with pytest.raises(Rejected) as caught:
@@ -235,12 +333,16 @@ def test_refused_counted_and_forgotten(post, data, via, reason):
 
 def test_a_second_letter_with_other_content_is_refused_and_the_first_stays(post):
     post.offer(SEALED, "south")
-    with pytest.raises(Rejected, match="a second letter of south for the same round, with other content"):
+    with pytest.raises(
+        Rejected, match="a second letter of south for the same round, with other content"
+    ):
         post.offer(letter(values=(0, 0, 0)), "south")
     assert post.get("south", "message", 2) == SEALED
     for _ in ("from memory", "from the file"):
         np.testing.assert_array_equal(post.values("south", "message", 2), GOOD.values)
-    assert post.rejected == {"south: a second letter of south for the same round, with other content": 1}
+    assert post.rejected == {
+        "south: a second letter of south for the same round, with other content": 1
+    }
 
 
 def test_a_node_never_makes_two_letters_for_a_round(post):
@@ -252,7 +354,10 @@ def test_a_node_never_makes_two_letters_for_a_round(post):
 
 
 def test_reasons_are_counted_apart(post):
-    for data, via in [(letter(values=(np.nan, 0, 0)), "south")] * 3 + [(letter(n=9), "south"), (letter(n=9), "west")]:
+    for data, via in [(letter(values=(np.nan, 0, 0)), "south")] * 3 + [
+        (letter(n=9), "south"),
+        (letter(n=9), "west"),
+    ]:
         with pytest.raises(Rejected):
             post.offer(data, via)
     assert post.rejected == {
@@ -278,7 +383,8 @@ def test_the_grid_and_the_ball_decide(steps, off):
             belief.check(letter(values=moved), "south")
 
 
-# ------------------------------------------------------------------------------------------------------------ the office
+# ------------------------------------------------------------------------------------------------------------
+# the office
 
 
 def test_letters_outlive_the_process(tmp_path):
@@ -318,10 +424,14 @@ def test_a_letter_that_another_wrote_into_the_file_is_here_once_it_is_offered(po
     np.testing.assert_array_equal(post.values("south", "message", 2), GOOD.values)
 
 
-def test_a_letter_is_checked_when_it_comes_in_and_again_when_it_comes_from_the_file(tmp_path, monkeypatch):
+def test_a_letter_is_checked_when_it_comes_in_and_again_when_it_comes_from_the_file(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr("dynadp.engines.inbox._UNREAD", 1)
     path, checked = tmp_path / "letters.sqlite", []
-    monkeypatch.setattr("dynadp.engines.inbox.opened", lambda data, keys: (checked.append(1), verify(data, keys))[1])
+    monkeypatch.setattr(
+        "dynadp.engines.inbox.opened", lambda data, keys: (checked.append(1), verify(data, keys))[1]
+    )
     office = Inbox(path, rules(), KEYS["north"])
     office.offer(SEALED, "south")
     office.offer(letter(n=1), "south")  # one too many to be held in memory
@@ -340,7 +450,9 @@ def test_a_file_that_is_no_post_office(tmp_path):
     with pytest.raises(RecordError, match="remove it, and messages are asked for again") as refusal:
         Inbox(tmp_path / "x", rules(), KEYS["north"])
     assert refusal.tb  # keeps all that was being made: the file is let go nevertheless
-    assert str(tmp_path / "x") not in [os.path.realpath(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd")]
+    assert str(tmp_path / "x") not in [
+        os.path.realpath(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd")
+    ]
     with pytest.raises(RecordError, match="cannot use"):
         Inbox(tmp_path / "none" / "x", rules(), KEYS["north"])
 
@@ -360,9 +472,11 @@ def test_a_file_that_is_damaged_or_closed_while_it_is_used(post):
     post.offer(SEALED, "south")
     post._connection.execute("DROP TABLE letter")
     for use in (
-        lambda: post.get("south", "message", 2), lambda: post.offer(SEALED, "south"), lambda: post.last("south"),
+        lambda: post.get("south", "message", 2),
+        lambda: post.offer(SEALED, "south"),
+        lambda: post.last("south"),
         lambda: post.letter("message", 2, GOOD.body),
-    ):  # fmt: skip
+    ):
         with pytest.raises(RecordError, match="remove it, and messages are asked for again"):
             use()
     post.close()
@@ -371,8 +485,12 @@ def test_a_file_that_is_damaged_or_closed_while_it_is_used(post):
 
 
 def test_many_threads_at_once(post):
-    """Each letter is new for one of them alone; equivocations never win; nothing that is refused is lost from the count."""
-    letters = [letter(n=n) for n in range(1, ROUNDS + 1)] + [letter(author=a, n=0, values=(1, 2)) for a in NAMES]
+    """Each letter is new for one of them alone; equivocations never win; nothing that is refused is
+    lost from the count.
+    """
+    letters = [letter(n=n) for n in range(1, ROUNDS + 1)] + [
+        letter(author=a, n=0, values=(1, 2)) for a in NAMES
+    ]
     others = [letter(n=n, values=(0, 0, 0)) for n in range(1, ROUNDS + 1)]
     bad = letter(values=(np.nan, 0, 0))
     for data in letters[:ROUNDS]:  # so that the others come second

@@ -30,7 +30,9 @@ class TestSmoothedHinge(LossContract):
     loss = SmoothedHinge(width=0.1)
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Logistic(3.0), HuberHinge(0.3), SmoothedHinge(0.2, 2.0)])
+@pytest.mark.parametrize(
+    "loss", [Logistic(), Logistic(3.0), HuberHinge(0.3), SmoothedHinge(0.2, 2.0)]
+)
 def test_agrees_with_formulas_written_again(loss):
     z = np.concatenate([np.linspace(-40, 40, 4001), [-1e6, 1e6]])
     expected = reference_losses(**{k: v for k, v in loss.describe().items() if k != "c1"})
@@ -67,7 +69,9 @@ def test_margin_must_be_finite():
 @pytest.mark.parametrize(("width", "margin"), [(0.5, -0.5), (0.5, -3.0), (2.0, -2.0)])
 def test_a_hinge_that_is_flat_at_zero_is_refused(width, margin):
     """L(0) = 0: the zero vector is optimal whatever the rows say."""
-    with pytest.raises(DeclarationError, match=r"margin is -.*L\(0\) = 0.*expected a margin above -width"):
+    with pytest.raises(
+        DeclarationError, match=r"margin is -.*L\(0\) = 0.*expected a margin above -width"
+    ):
         HuberHinge(width, margin)
     check_loss(HuberHinge(width, -0.9 * width))
 
@@ -168,7 +172,10 @@ class Sharp(Own):
         (Hidden(declared=0.2), r"L'' <= c1 = 0.2 \(slope of its slope\)"),
         (Sharp(), r"L'' <= c1 = 0.25 at"),
         (Negative(), r"L'' >= 0"),
-        (Flat(declared=1.0), r"L\(0\) > 0 \(else the zero vector is optimal and nothing can be learnt\) at z = 0"),
+        (
+            Flat(declared=1.0),
+            r"L\(0\) > 0 \(else the zero vector is optimal and nothing can be learnt\) at z = 0",
+        ),
         (Raised(declared=1.0), r"L'\(0\) < 0 \(else the zero vector is optimal"),
         (SmoothedHinge(0.5, -30.0), r"L'\(0\) < 0 \(else the zero vector is optimal"),
         (Concave(), "convex"),

@@ -1,4 +1,6 @@
-"""Silos as real processes: launched, stopped, started again, and refused, as typed on the command line."""
+"""Silos as real processes: launched, stopped, started again, and refused, as typed on the command
+line.
+"""
 
 import json
 import os
@@ -34,7 +36,13 @@ def test_launch_stops_and_goes_on(tmp_path, nursery):
     try:
         until(lambda: (out / "run.toml").exists(), "the shared run file")
         network = Network(home, nursery, "launched")
-        until(lambda: all(network.status(name)["round"] > 0 for name in network.names) or first.poll() is not None, "rounds")
+        until(
+            lambda: (
+                all(network.status(name)["round"] > 0 for name in network.names)
+                or first.poll() is not None
+            ),
+            "rounds",
+        )
         first.send_signal(signal.SIGTERM)
         code, _, told = ended(first)
     finally:
@@ -44,15 +52,17 @@ def test_launch_stops_and_goes_on(tmp_path, nursery):
     entered = {name: len(network.spends(name)) for name in network.names}
     assert all(0 < n < ROUNDS for n in entered.values())
     assert {network.status(name)["state"] for name in network.names} == {"stopped"}
-    code, answer, told = ended(typed("launch", home / "train.toml", "--out", out, "--resume", "--json"))
+    code, answer, told = ended(
+        typed("launch", home / "train.toml", "--out", out, "--resume", "--json")
+    )
     assert code == 0, told
     assert json.loads(answer)["largest_difference"] == 0
     network.sound()
     assert len(set(network.models().values())) == 1
     shown = json.loads(dynadp("status", out, "--json").stdout)["nodes"]
-    assert [(one["node"], one["state"], one["round"], one["rejected"], one["alive"]) for one in shown] == [
-        (name, "parted", ROUNDS, {}, False) for name in sorted(network.names)
-    ]
+    assert [
+        (one["node"], one["state"], one["round"], one["rejected"], one["alive"]) for one in shown
+    ] == [(name, "parted", ROUNDS, {}, False) for name in sorted(network.names)]
     words = dynadp("status", out).output
     for name in network.names:
         assert f"{name}: parted, round {ROUNDS} of {ROUNDS}" in words
@@ -64,16 +74,28 @@ def test_launch_stops_and_goes_on(tmp_path, nursery):
 def test_a_launch_that_a_ledger_refuses_says_how_to_make_room(tmp_path, nursery):
     home = tmp_path / "home"
     network = Network.make(home, nursery, rounds=4, cap=1000)
-    assert dynadp("ledger", "cap", network.ledger("west"), "--epsilon", 0.01, "--delta", 1e-5).exit_code == 0
+    assert (
+        dynadp(
+            "ledger", "cap", network.ledger("west"), "--epsilon", 0.01, "--delta", 1e-5
+        ).exit_code
+        == 0
+    )
     line = "launch", home / "train.toml", "--out", home / "launched"
     code, _, told = ended(typed(*line))
     assert code == 3, told
     assert "the ledger of west refused the run, so it cannot go on as it is" in told
     assert "stopped; go on with" not in told
     assert f"room in the ledger, make it, and then: dynadp launch {home / 'train.toml'}" in told
-    for command in (words.strip() for words in told.splitlines() if words.startswith("    dynadp ledger close")):
+    for command in (
+        words.strip() for words in told.splitlines() if words.startswith("    dynadp ledger close")
+    ):
         assert str(network.ledger("west")) not in command  # which has reserved nothing
-    assert dynadp("ledger", "cap", network.ledger("west"), "--epsilon", 1000, "--delta", 1e-5).exit_code == 0
+    assert (
+        dynadp(
+            "ledger", "cap", network.ledger("west"), "--epsilon", 1000, "--delta", 1e-5
+        ).exit_code
+        == 0
+    )
     code, _, told = ended(typed(*line, "--resume", "--json"))
     assert code == 0, told
 
@@ -82,7 +104,9 @@ def test_a_launch_that_fails_tells_the_code_of_the_node_that_failed(network):
     network.run["training"]["eta"] = 0.07
     network.write_run(network.out / "other.toml.txt")
     network.change("west", run="other.toml.txt", file="nowhere.csv")
-    code, _, told = ended(typed("launch", network.home / "train.toml", "--out", network.out, "--resume"))
+    code, _, told = ended(
+        typed("launch", network.home / "train.toml", "--out", network.out, "--resume")
+    )
     assert code == 2, told
     assert "west: " in told
     assert "nowhere.csv" in told
@@ -100,13 +124,22 @@ def test_a_launch_whose_node_is_killed_says_so(tmp_path, nursery):
     finally:
         end_group(first)
     assert code == 1
-    assert words.startswith("north was killed by signal 9\ndynadp: stopped; go on with: dynadp launch home/train.toml")
+    assert words.startswith(
+        "north was killed by signal 9\ndynadp: stopped; go on with: dynadp launch home/train.toml"
+    )
     assert "the certificate ends" not in (told.parent / "node.log").read_text()
 
 
 def test_a_network_equals_the_simulation(tmp_path, nursery):
-    network = Network.make(tmp_path / "home", nursery, seed=3, privacy={"mechanism": "primal", "epsilon": 4.0, "delta": 1e-5})
-    trained = dynadp("train", network.home / "train.toml", "--out", network.home / "trained", "--json")
+    network = Network.make(
+        tmp_path / "home",
+        nursery,
+        seed=3,
+        privacy={"mechanism": "primal", "epsilon": 4.0, "delta": 1e-5},
+    )
+    trained = dynadp(
+        "train", network.home / "train.toml", "--out", network.home / "trained", "--json"
+    )
     assert trained.exit_code == 0, trained.output
     network.go()
     expected = json.loads((network.home / "trained" / "model.json").read_text())
@@ -125,7 +158,10 @@ def test_stopped_and_started_again(network):
     assert children["west"].wait() == 128 + signal.SIGTERM
     assert network.status("west")["state"] == "stopped"
     assert "nothing is lost" in network.said("west")
-    until(lambda: network.status("north")["neighbours"] == {"south": "up", "west": "away"}, "its going to be noticed")
+    until(
+        lambda: network.status("north")["neighbours"] == {"south": "up", "west": "away"},
+        "its going to be noticed",
+    )
     children["west"] = network.start("west")
     network.finish(children)
     assert network.models() == network.calm.models()
@@ -145,7 +181,9 @@ def test_a_node_does_not_go_on_with_other_rows(network):
     assert network.start("west").wait() == 2
     assert "node 'west': its rows changed since the run began" in network.said("west")
     assert network.spends("west") == entered
-    assert not list(network.out.rglob("*-rows-*"))  # nothing of it in a folder that is shown to others
+    assert not list(
+        network.out.rglob("*-rows-*")
+    )  # nothing of it in a folder that is shown to others
     rows.write_text(before)
     children["west"] = network.start("west")
     network.finish(children)
@@ -172,13 +210,19 @@ def test_other_configurations_are_named_at_both_sides(network):
 
 def test_a_lost_node_ends_the_wait_and_nothing_else(network):
     for name in ("north", "south"):
-        network.change(name, patience=6)  # enough to find each other, for processes that are there already
+        network.change(
+            name, patience=6
+        )  # enough to find each other, for processes that are there already
     children = {"west": network.start("west", "--delay", "noted:0.2")}
     until(lambda: network.status("west")["state"] == "agreeing", "west to be up")
     children |= {name: network.start(name) for name in ("north", "south")}
     network.in_round("west", 2)
     children["west"].kill()
-    assert {name: child.wait() for name, child in children.items()} == {"north": 4, "south": 4, "west": -signal.SIGKILL}
+    assert {name: child.wait() for name, child in children.items()} == {
+        "north": 4,
+        "south": 4,
+        "west": -signal.SIGKILL,
+    }
     assert "waited 6 seconds for" in network.said("north")
     assert "away: west" in network.said("north")
     assert 0 < len(network.spends("north")) < 6
@@ -194,12 +238,17 @@ def test_a_finished_node_can_be_started_again(network):
     before = {name: network.ledger(name).read_bytes() for name in network.names}
     again = network.start("west")  # all others have left for good
     assert again.wait() == 0, network.said("west")
-    assert (network.status("west")["state"], network.status("west")["round"]) == ("parted", network.status("north")["round"])
+    assert (network.status("west")["state"], network.status("west")["round"]) == (
+        "parted",
+        network.status("north")["round"],
+    )
     assert {name: network.ledger(name).read_bytes() for name in network.names} == before
 
 
 def test_killed_in_the_middle_of_an_entry(network):
-    """The ledger's file is half changed, and its journal says how to undo that: any start does, and reading alone cannot."""
+    """The ledger's file is half changed, and its journal says how to undo that: any start does, and
+    reading alone cannot.
+    """
     code = """if True:
         import os, signal, sqlite3, sys
         connection = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -245,21 +294,38 @@ def test_status_of_nothing(network):
     ids=["newest", "older", "not told", "not entered yet"],
 )
 def test_status_tells_of_the_run_of_its_configuration(tmp_path, config, spent):
-    """A ledger keeps runs of the same name, in one process and on a network, and of names that begin alike."""
+    """A ledger keeps runs of the same name, in one process and on a network, and of names that
+    begin alike.
+    """
     stamp = {"who": "me", "at": "2026-03-01T12:00:00+00:00"}
     with Ledger.create(tmp_path / "north.sqlite", "north", **stamp) as ledger:
         ledger.set_cap(Cap.of(100.0, 1e-5), **stamp)
-        runs = {"a" * 16: (2, 2), "b" * 16: (1, 3), "2026-03-01T12:00:00+00:00 0123abcd": (4, 4), f"two {'c' * 16}": (4, 4)}
+        runs = {
+            "a" * 16: (2, 2),
+            "b" * 16: (1, 3),
+            "2026-03-01T12:00:00+00:00 0123abcd": (4, 4),
+            f"two {'c' * 16}": (4, 4),
+        }
         for which, (done, planned) in runs.items():
             plan = [L2Laplace("north", n, "primal", 0.5, 3) for n in range(1, planned + 1)]
             ledger.reserve(f"trial {which}", plan, dataset="rows", **stamp)
             for event in plan[:done]:
                 ledger.spend(f"trial {which}", event.round, [event], b"", **stamp)
     told = {
-        "format": "dynadp-status", "version": 1, "run": "trial", "node": "north", "state": "parted", "round": 3, "rounds": 3,
-        "neighbours": {}, "rejected": {}, "waiting": None, "ledger": str(tmp_path / "north.sqlite"), "pid": 2**22 + 1,
+        "format": "dynadp-status",
+        "version": 1,
+        "run": "trial",
+        "node": "north",
+        "state": "parted",
+        "round": 3,
+        "rounds": 3,
+        "neighbours": {},
+        "rejected": {},
+        "waiting": None,
+        "ledger": str(tmp_path / "north.sqlite"),
+        "pid": 2**22 + 1,
         **({} if config is None else {"config": config}),
-    }  # fmt: skip
+    }
     (tmp_path / "status.json").write_text(json.dumps(told))
     shown = dynadp("status", tmp_path, "--json")
     found = json.loads(shown.stdout)["nodes"][0]["spent"]
@@ -269,10 +335,17 @@ def test_status_tells_of_the_run_of_its_configuration(tmp_path, config, spent):
         assert "spent" not in words
         return
     which = config or "b" * 16
-    assert (found["rounds_spent"], found["rounds_planned"], found["config"], found["others"]) == (*spent, which, 1)
+    assert (found["rounds_spent"], found["rounds_planned"], found["config"], found["others"]) == (
+        *spent,
+        which,
+        1,
+    )
     assert f"spent with configuration {which[:8]}: {spent[0]} of {spent[1]} releases\n" in words
     assert found["lost"] == pytest.approx(5.5)
-    assert "  lost so far, by all runs in its ledger: at most epsilon = 5.5 of its cap 100 at delta 1e-05\n" in words
+    assert (
+        "  lost so far, by all runs in its ledger: at most epsilon = 5.5 of its cap 100 at delta "
+        "1e-05\n" in words
+    )
 
 
 def test_one_node_alone(tmp_path, nursery):

@@ -1,8 +1,8 @@
-"""What must be shown, with real processes: after every disturbance the run ends as if there had been none.
+"""What must be shown, with real processes: after every disturbance the run ends as if there had
+been none.
 
-Same model as the undisturbed run with the same pinned draws, no round spent twice or missed, no budget exceeded, and no row or
-secret in any log or letter.
-"""
+Same model as the undisturbed run with the same pinned draws, no round spent twice or missed, no
+budget exceeded, and no row or secret in any log or letter."""
 
 import base64
 import contextlib
@@ -49,11 +49,16 @@ WIDE = tuple(column.name for column in census_schema().columns)
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory, one_nursery):
-    """Three nodes in a ring with ledgers and a centring round, and what a run that nobody disturbed left."""
+    """Three nodes in a ring with ledgers and a centring round, and what a run that nobody disturbed
+    left.
+    """
     network = Network.make(tmp_path_factory.mktemp("base") / "home", one_nursery, privacy=EPSILON)
     network.calm = network.copy(network.home.with_name("undisturbed"))
     network.calm.finish(
-        {name: network.calm.start(name, "--trail", network.calm.out / f"{name}.trail") for name in network.names}
+        {
+            name: network.calm.start(name, "--trail", network.calm.out / f"{name}.trail")
+            for name in network.names
+        }
     )
     network.calm.sound()
     return network
@@ -90,9 +95,14 @@ def storage(network):
 @pytest.mark.parametrize("columns", [None, WIDE], ids=["dense", "csr"])
 @pytest.mark.parametrize("family", ["ring", "star", "erdos_renyi"])
 def test_five_nodes_equal_the_simulation(tmp_path, nursery, family, columns, mechanism):
-    topology = {"family": family, **({"probability": 0.5, "seed": 1} if family == "erdos_renyi" else {})}
+    topology = {
+        "family": family,
+        **({"probability": 0.5, "seed": 1} if family == "erdos_renyi" else {}),
+    }
     given = {} if columns is None else {"columns": columns}
-    network = Network.make(tmp_path / "home", nursery, nodes=5, topology=topology, privacy=mechanism, seed=11, **given)
+    network = Network.make(
+        tmp_path / "home", nursery, nodes=5, topology=topology, privacy=mechanism, seed=11, **given
+    )
     assert storage(network) == ("DenseRows" if columns is None else "SparseRows")
     equal_to_the_simulation(network)
 
@@ -103,15 +113,29 @@ def test_five_nodes_equal_the_simulation(tmp_path, nursery, family, columns, mec
     ids=["ring", "star", "erdos_renyi"],
 )
 def test_twenty_nodes_equal_the_simulation(tmp_path, nursery, family, columns, privacy):
-    topology = {"family": family, **({"probability": 0.2, "seed": 1} if family == "erdos_renyi" else {})}
+    topology = {
+        "family": family,
+        **({"probability": 0.2, "seed": 1} if family == "erdos_renyi" else {}),
+    }
     given = {} if columns is None else {"columns": columns}
-    network = Network.make(tmp_path / "home", nursery, nodes=20, rows=60, topology=topology, privacy=privacy, seed=5, **given)
+    network = Network.make(
+        tmp_path / "home",
+        nursery,
+        nodes=20,
+        rows=60,
+        topology=topology,
+        privacy=privacy,
+        seed=5,
+        **given,
+    )
     equal_to_the_simulation(network)
 
 
 @pytest.mark.parametrize("output", ["last", "tail", "neighbours"])
 def test_other_outputs_equal_the_simulation(tmp_path, nursery, output):
-    network = Network.make(tmp_path / "home", nursery, nodes=4, topology={"family": "star"}, seed=2, output=output)
+    network = Network.make(
+        tmp_path / "home", nursery, nodes=4, topology={"family": "star"}, seed=2, output=output
+    )
     equal_to_the_simulation(network)
     assert len(set(network.models().values())) > 1  # every node has its own
 
@@ -120,7 +144,19 @@ def test_other_outputs_equal_the_simulation(tmp_path, nursery, output):
 
 
 @pytest.mark.parametrize(
-    "point", ["agreed", "reserved", "computed", "spent", "kept", "published", "received", "noted", "closed", "finished"]
+    "point",
+    [
+        "agreed",
+        "reserved",
+        "computed",
+        "spent",
+        "kept",
+        "published",
+        "received",
+        "noted",
+        "closed",
+        "finished",
+    ],
 )
 def test_killed_at_a_point_for_the_first_a_middle_and_the_last_time(network, point):
     counts = {name: passings(network.calm, name).count(point) for name in network.names}
@@ -130,7 +166,10 @@ def test_killed_at_a_point_for_the_first_a_middle_and_the_last_time(network, poi
     doomed = {name: network.start(name, "--kill", f"{point}:{k}") for name, k in passing.items()}
     children = {}
     while doomed:
-        until(lambda: any(child.code is not None for child in doomed.values()), f"a node to be killed at {point}")
+        until(
+            lambda: any(child.code is not None for child in doomed.values()),
+            f"a node to be killed at {point}",
+        )
         for name in [name for name, child in doomed.items() if child.code is not None]:
             assert doomed.pop(name).code == -signal.SIGKILL, network.said(name)
             children[name] = network.start(name)
@@ -143,7 +182,12 @@ def test_a_simulation_goes_on_too(tmp_path, nursery, point):
     network = Network.make(tmp_path / "home", nursery, seed=8)
     calm = network.copy(tmp_path / "calm").go()
     children = {name: network.start(name) for name in ("north", "south")}
-    assert network.start("west", "--kill", f"{point}:{1 if point in ('closed', 'finished') else 3}").wait() == -signal.SIGKILL
+    assert (
+        network.start(
+            "west", "--kill", f"{point}:{1 if point in ('closed', 'finished') else 3}"
+        ).wait()
+        == -signal.SIGKILL
+    )
     network.finish({**children, "west": network.start("west")})
     assert network.models() == calm.models()
 
@@ -178,7 +222,9 @@ def test_a_hundred_restarts(tmp_path, nursery):
     children = {name: network.start(name) for name in ("north", "south")}
     for life in range(100):  # and no ledger is opened in between, which would mend it
         before = network.status("north")["round"]
-        child = network.start("west", "--halt", rng.choice(("computed:2", "spent:2", "published:2")))
+        child = network.start(
+            "west", "--halt", rng.choice(("computed:2", "spent:2", "published:2"))
+        )
         if life % 10 == 0:
             until(lambda n=before: network.status("north")["round"] > n, "a new round")
         time.sleep(rng.uniform(0.0, 1.0))
@@ -227,7 +273,10 @@ def test_an_old_copy_of_a_ledger_is_refused_before_any_draw(network, tmp_path, a
     shutil.rmtree(network.folder("west"))  # nothing here remembers
     refused = network.start("west", "--trail", network.out / "west.trail", pinned=None)
     assert refused.wait() == 5, network.said("west")
-    assert re.search(r"(north|south) holds a message of round \d+ with this node's signature", network.said("west"))
+    assert re.search(
+        r"(north|south) holds a message of round \d+ with this node's signature",
+        network.said("west"),
+    )
     assert passings(network, "west") == []
     assert ledger.read_bytes() == old.read_bytes()
     shutil.copy(newest, ledger)
@@ -237,7 +286,9 @@ def test_an_old_copy_of_a_ledger_is_refused_before_any_draw(network, tmp_path, a
 
 
 def test_the_run_folder_remembers_what_an_old_ledger_forgot(network, tmp_path):
-    """Killed before the letter went out: no neighbour has it, yet it may not be drawn again while it can still go out."""
+    """Killed before the letter went out: no neighbour has it, yet it may not be drawn again while
+    it can still go out.
+    """
     children = doomed_to_forget(network, "noted:2")
     old, ledger = tmp_path / "old", network.ledger("west")
     shutil.copy(ledger, old)
@@ -260,36 +311,61 @@ def test_the_run_folder_remembers_what_an_old_ledger_forgot(network, tmp_path):
 
 
 def test_a_ledger_in_two_run_folders_sends_one_letter_a_round(network):
-    """Two processes of one node, with system entropy, each in a folder of its own: whatever they draw, one letter goes out."""
+    """Two processes of one node, with system entropy, each in a folder of its own: whatever they
+    draw, one letter goes out.
+    """
     twin = network.file("west").with_name("twin.toml")
     shutil.copy(network.file("west"), twin)
     network.change("twin", out="twin", listen=f"127.0.0.1:{ports(1)[0]}")
     for name in ("west", "twin"):
         network.change(name, patience=8)  # the slower one is left alone in the end
     children = {name: network.start(name, pinned=None) for name in ("west", "twin")}
-    children |= {name: network.start(name, "--delay", "reserved:2", pinned=None) for name in ("north", "south")}
+    children |= {
+        name: network.start(name, "--delay", "reserved:2", pinned=None)
+        for name in ("north", "south")
+    }
     codes = {name: child.wait() for name, child in children.items()}
     assert codes["north"] == codes["south"] == 0, codes
     assert {codes["west"], codes["twin"]} <= {0, 3, 4}, (network.said("west"), network.said("twin"))
     assert 0 in (codes["west"], codes["twin"])
     spent = network.spends("west")
     for name in ("north", "south", "west", "twin"):
-        heard = {n: body for (author, kind, n), body in network.letters(name).items() if (author, kind) == ("west", "message")}
+        heard = {
+            n: body
+            for (author, kind, n), body in network.letters(name).items()
+            if (author, kind) == ("west", "message")
+        }
         assert heard.items() <= spent.items(), name
-        assert not [reason for reason in network.status(name)["rejected"] if "second letter" in reason]
+        assert not [
+            reason for reason in network.status(name)["rejected"] if "second letter" in reason
+        ]
     assert network.model("north") == network.model("south")
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not here")
 def test_the_ledger_is_on_the_disk_before_a_letter_is_on_the_wire(network):
-    """System calls of a node that sends in the open: every message is written to the ledger, synced, and only then sent."""
+    """System calls of a node that sends in the open: every message is written to the ledger,
+    synced, and only then sent.
+    """
     trace = network.out / "west.strace"
     children = {name: network.start(name, "--unlocked") for name in ("north", "south")}
     calls = "pwrite64,fsync,fdatasync,write,writev,sendto,sendmsg"
     words = [sys.executable, WORKER, network.file("west"), "--pinned", SEED, "--unlocked"]
     with open(network.out / "west.out", "ab") as out:
         traced = subprocess.Popen(
-            ["strace", "-f", "-y", "-xx", "-s", "100000", "-e", f"trace={calls}", "-o", trace, *map(str, words)],
+            [
+                "strace",
+                "-f",
+                "-y",
+                "-xx",
+                "-s",
+                "100000",
+                "-e",
+                f"trace={calls}",
+                "-o",
+                trace,
+                *map(str, words),
+            ],
             stdout=out,
             stderr=out,
             env={**os.environ, **ONE_THREAD},
@@ -318,14 +394,20 @@ def hexed(data):
 
 
 def traced_calls(text, ledger):
-    """What strace saw: bytes that enter the ledger when the call begins, a sync when it has returned, a send when it begins."""
+    """What strace saw: bytes that enter the ledger when the call begins, a sync when it has
+    returned, a send when it begins.
+    """
     syncing = set()
     for line in text.splitlines():
         found = re.match(r"(\d+) +(?:<\.\.\. )?(\w+)(?:\(\d+<([^>]*)>)?", line)
         if not found:
             continue
         thread, call, path = found.groups()
-        path = bytes.fromhex((path or "").replace("\\x", "")).decode() if (path or "").startswith("\\x") else path
+        path = (
+            bytes.fromhex((path or "").replace("\\x", "")).decode()
+            if (path or "").startswith("\\x")
+            else path
+        )
         if call in ("fsync", "fdatasync"):
             if path == ledger:
                 syncing.add(thread)
@@ -343,7 +425,9 @@ def traced_calls(text, ledger):
 
 
 class Liar:
-    """Holds a genuine neighbour's certificate and key, greets as it should, and then says what it likes."""
+    """Holds a genuine neighbour's certificate and key, greets as it should, and then says what it
+    likes.
+    """
 
     def __init__(self, network, name, last=lambda author: None, stale=False):
         self.silo, self.last, self.stale = network.silo(name), last, stale
@@ -369,7 +453,12 @@ class Liar:
             self.greeted.append(data)
             asks = re.search(rb'"asks": "([0-9a-f]+)"', data)[1].decode()
             answers = "0" * 32 if self.stale else asks
-            body = {"config": self.silo.config, "last": self.last(data), "asks": "anything", "answers": answers}
+            body = {
+                "config": self.silo.config,
+                "last": self.last(data),
+                "asks": "anything",
+                "answers": answers,
+            }
             query.reply(query.key_expr, self.letter("hello", 0, json.dumps(body).encode()))
 
     def letter(self, kind, n, body, *, run=None, config=None, author=None, key=None):
@@ -387,10 +476,15 @@ def test_a_liar_is_refused_counted_and_told(network):
     grid = network.silo("north").part.grids()["west", "message", 1]
     zeros = np.zeros(d)
     children = {name: network.start(name) for name in ("north", "south")}
-    assert network.start("west", "--kill", "received:1").wait() == -signal.SIGKILL  # its letter of round 0 is out
+    assert (
+        network.start("west", "--kill", "received:1").wait() == -signal.SIGKILL
+    )  # its letter of round 0 is out
     with Liar(network, "west").up() as liar:
         for name in ("north", "south"):
-            until(lambda name=name: network.log(name).count("west is up") == 2, "the liar to be taken for west")
+            until(
+                lambda name=name: network.log(name).count("west is up") == 2,
+                "the liar to be taken for west",
+            )
 
         def vector(values):
             return np.asarray(values, "<f8").tobytes()
@@ -399,7 +493,9 @@ def test_a_liar_is_refused_counted_and_told(network):
         other[0] += network.silo("north").part.grids()["west", "message", 0].step
         far = grid.step * np.floor(10 * (grid.radius + 1) / grid.step)
         lies = {
-            "forged: not signed": liar.letter("message", 1, vector(zeros), key=Ed25519PrivateKey.generate()),
+            "forged: not signed": liar.letter(
+                "message", 1, vector(zeros), key=Ed25519PrivateKey.generate()
+            ),
             "not finite": liar.letter("message", 1, vector(zeros * np.nan)),
             "outside the declared ball": liar.letter("message", 1, vector([far, *zeros[1:]])),
             "outside the declared ball ": liar.letter("message", 1, vector([1e300, *zeros[1:]])),
@@ -409,7 +505,9 @@ def test_a_liar_is_refused_counted_and_told(network):
             "of another run": liar.letter("message", 1, vector(zeros), run=run_id("other")),
             "of another configuration": liar.letter("message", 1, vector(zeros), config=bytes(32)),
             "under the name of west, but signed by north": None,
-            "from a node that is not in the run": liar.letter("message", 1, vector(zeros), author="nobody"),
+            "from a node that is not in the run": liar.letter(
+                "message", 1, vector(zeros), author="nobody"
+            ),
             "malformed: too short": b"DYDP",
             "malformed: not a message of dynadp": b"\0" * 400,
             "malformed: lengths do not add up": liar.letter("message", 1, vector(zeros)) + b"\0",
@@ -425,18 +523,25 @@ def test_a_liar_is_refused_counted_and_told(network):
         for name in ("north", "south"):
             for reason in lies:
                 until(
-                    lambda name=name, reason=reason: any(reason.strip() in why for why in network.status(name)["rejected"]),
+                    lambda name=name, reason=reason: any(
+                        reason.strip() in why for why in network.status(name)["rejected"]
+                    ),
                     f"{name} to count: {reason}",
                 )
                 until(
                     lambda name=name, reason=reason: (
-                        f"refused a letter of west: {reason.strip()}" in network.log(name) or reason == "with other content"
+                        f"refused a letter of west: {reason.strip()}" in network.log(name)
+                        or reason == "with other content"
                     ),
                     f"{name} to tell: {reason}",
                 )
             assert sum(network.status(name)["rejected"].values()) == len(lies)
-            assert {kept for kept in network.letters(name) if kept[0] == "west"} == {("west", "message", 0)}
-            assert "a second letter of west for the same round, with other content" in network.log(name)
+            assert {kept for kept in network.letters(name) if kept[0] == "west"} == {
+                ("west", "message", 0)
+            }
+            assert "a second letter of west for the same round, with other content" in network.log(
+                name
+            )
             assert "refused letters: 17" in dynadp("status", network.folder(name)).output
         assert all(child.code is None for child in children.values())
     children["west"] = network.start("west")  # the honest one takes over
@@ -445,7 +550,9 @@ def test_a_liar_is_refused_counted_and_told(network):
 
 
 def test_whoever_else_sent_under_a_nodes_name_is_found_out(network):
-    """A stolen key sent a perfect letter: the node that knows nothing of it does not go on, and draws nothing."""
+    """A stolen key sent a perfect letter: the node that knows nothing of it does not go on, and
+    draws nothing.
+    """
     children = {name: network.start(name) for name in ("north", "south")}
     with Liar(network, "west").up() as liar:
         until(lambda: len(liar.greeted) >= 2, "both to agree")
@@ -466,7 +573,9 @@ def test_whoever_else_sent_under_a_nodes_name_is_found_out(network):
 
 @pytest.mark.parametrize("proof", ["my greeting", "forged", "of another run", "rubbish"])
 def test_a_liar_cannot_make_a_node_doubt_its_ledger(network, proof):
-    """A neighbour proves a lost ledger by a message that the node signed in this run, and by nothing else."""
+    """A neighbour proves a lost ledger by a message that the node signed in this run, and by
+    nothing else.
+    """
     stranger = Ed25519PrivateKey.generate()
 
     def last(greeting):
@@ -485,7 +594,10 @@ def test_a_liar_cannot_make_a_node_doubt_its_ledger(network, proof):
     with Liar(network, "west", last).up() as liar:
         children = {name: network.start(name) for name in ("north", "south")}
         for name in ("north", "south"):
-            until(lambda name=name: "refused a letter of west: " in network.log(name), "the proof to be refused")
+            until(
+                lambda name=name: "refused a letter of west: " in network.log(name),
+                "the proof to be refused",
+            )
         assert all(child.code is None for child in children.values()), network.said("north")
     children["west"] = network.start("west")
     network.finish(children)
@@ -497,7 +609,10 @@ def test_an_old_greeting_is_not_believed(network):
     with Liar(network, "west", stale=True).up():
         children = {name: network.start(name) for name in ("north", "south")}
         for name in ("north", "south"):
-            until(lambda name=name: "an old one, sent again" in network.log(name), "the greeting to be refused")
+            until(
+                lambda name=name: "an old one, sent again" in network.log(name),
+                "the greeting to be refused",
+            )
         assert network.spends("north") == {}
     children["west"] = network.start("west")
     network.finish(children)
@@ -536,12 +651,23 @@ def test_no_row_and_no_secret_anywhere(tmp_path, nursery):
     keys = sorted(network.out.glob("**/*.key"))
     secrets = {"TELLTALE": b"TELLTALE", "other": b"UNHEARDOF"}
     for mark in marks:
-        secrets[f"text {mark}"], secrets[f"bytes {mark}"] = str(mark).encode(), struct.pack("<d", mark)
+        secrets[f"text {mark}"], secrets[f"bytes {mark}"] = (
+            str(mark).encode(),
+            struct.pack("<d", mark),
+        )
     for key in keys:
-        secrets |= {f"{key} {i}": line for i, line in enumerate(key.read_bytes().splitlines()[1:-1])}
-        secrets[f"raw {key}"] = base64.b64decode(b"".join(key.read_bytes().splitlines()[1:-1]))[-32:]
+        secrets |= {
+            f"{key} {i}": line for i, line in enumerate(key.read_bytes().splitlines()[1:-1])
+        }
+        secrets[f"raw {key}"] = base64.b64decode(b"".join(key.read_bytes().splitlines()[1:-1]))[
+            -32:
+        ]
     assert len(keys) == 7
-    seen = [file for file in network.home.rglob("*") if file.is_file() and file.suffix not in (".csv", ".key")]
+    seen = [
+        file
+        for file in network.home.rglob("*")
+        if file.is_file() and file.suffix not in (".csv", ".key")
+    ]
     assert {".out", ".log", ".json", ".sqlite", ".toml", ".jsonl"} <= {file.suffix for file in seen}
     for file in seen:
         content = file.read_bytes()

@@ -1,4 +1,6 @@
-"""Links: outsiders stay out and are told of, nothing is read on the wire, and cut links and relays come back."""
+"""Links: outsiders stay out and are told of, nothing is read on the wire, and cut links and relays
+come back.
+"""
 
 import contextlib
 import json
@@ -36,7 +38,9 @@ NO_NAMESPACES = "network namespaces and raw sockets need root"
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory, one_nursery):
-    """Three nodes in a ring with ledgers and a centring round, and what a run that nobody disturbed left."""
+    """Three nodes in a ring with ledgers and a centring round, and what a run that nobody disturbed
+    left.
+    """
     network = Network.make(tmp_path_factory.mktemp("base") / "home", one_nursery, privacy=EPSILON)
     network.calm = network.copy(network.home.with_name("undisturbed")).go()
     return network
@@ -67,8 +71,12 @@ def asked(here, key, payload=None):
 
 def hello(network, name):
     silo = network.silo(name)
-    body = json.dumps({"config": silo.config, "last": None, "asks": "anything", "answers": None}).encode()
-    return Letter("hello", run_id("trial"), bytes.fromhex(digest(silo.config)), name, 0, body).sealed(silo.identity.key)
+    body = json.dumps(
+        {"config": silo.config, "last": None, "asks": "anything", "answers": None}
+    ).encode()
+    return Letter(
+        "hello", run_id("trial"), bytes.fromhex(digest(silo.config)), name, 0, body
+    ).sealed(silo.identity.key)
 
 
 # Who gets in.
@@ -77,7 +85,9 @@ def hello(network, name):
 def expired(network, folder):
     made = pki.request("south", ["127.0.0.1"], folder)
     again(network, "south")
-    pki.sign_request(network.out / "authority", made, folder, datetime.now(UTC) - timedelta(days=40), 30)
+    pki.sign_request(
+        network.out / "authority", made, folder, datetime.now(UTC) - timedelta(days=40), 30
+    )
     return {}
 
 
@@ -96,7 +106,11 @@ def of_another_authority(network, folder):
 def without_certificate(network, folder):
     folder.mkdir()
     shutil.copy(network.out / "authority" / "ca.pem", folder / "ca.pem")
-    names = [f"{side}_{what}" for side in ("listen", "connect") for what in ("certificate", "private_key")]
+    names = [
+        f"{side}_{what}"
+        for side in ("listen", "connect")
+        for what in ("certificate", "private_key")
+    ]
     return {**dict.fromkeys(names), "enable_mtls": False}
 
 
@@ -105,7 +119,10 @@ def without_certificate(network, folder):
     [
         (without_certificate, "refused a link: it showed no certificate"),
         (expired, "refused a link: its certificate has expired"),
-        (of_another_authority, "refused a link: its certificate was not signed by this consortium's authority"),
+        (
+            of_another_authority,
+            "refused a link: its certificate was not signed by this consortium's authority",
+        ),
     ],
 )
 def test_an_outsider_gets_no_link(network, tmp_path, kind, words):
@@ -113,9 +130,13 @@ def test_an_outsider_gets_no_link(network, tmp_path, kind, words):
     child = waiting(network)
     with intruder(network, tmp_path / "intruder", **tls) as here:
         heard = []
-        subscriber = here.declare_subscriber("**", heard.append, allowed_origin=zenoh.Locality.REMOTE)
+        subscriber = here.declare_subscriber(
+            "**", heard.append, allowed_origin=zenoh.Locality.REMOTE
+        )
         told(network, words)
-        assert not asked(here, f"{PREFIX}/north/hello", hello(network, "south"))  # with a genuine neighbour's signature
+        assert not asked(
+            here, f"{PREFIX}/north/hello", hello(network, "south")
+        )  # with a genuine neighbour's signature
         here.put(f"{PREFIX}/south/letter/message/0/south", b"x")
         others = {name: network.start(name) for name in ("south", "west")}
         network.finish({"north": child, **others})
@@ -127,15 +148,28 @@ def test_an_outsider_gets_no_link(network, tmp_path, kind, words):
 
 def test_a_member_that_is_no_neighbour_gets_nothing(network, tmp_path):
     stranger = tmp_path / "stranger"
-    pki.make_node(network.out / "authority", "stranger", ["127.0.0.1"], stranger, datetime.now(UTC), 30)
+    pki.make_node(
+        network.out / "authority", "stranger", ["127.0.0.1"], stranger, datetime.now(UTC), 30
+    )
     child = waiting(network)
-    with intruder(network, network.identity("south")) as here:  # what a neighbour gets, for comparison
-        until(lambda: asked(here, f"{PREFIX}/north/hello", hello(network, "south")), "north to greet a neighbour")
+    with intruder(
+        network, network.identity("south")
+    ) as here:  # what a neighbour gets, for comparison
+        until(
+            lambda: asked(here, f"{PREFIX}/north/hello", hello(network, "south")),
+            "north to greet a neighbour",
+        )
     with intruder(network, stranger) as here:
         heard = []
-        subscriber = here.declare_subscriber("**", heard.append, allowed_origin=zenoh.Locality.REMOTE)
+        subscriber = here.declare_subscriber(
+            "**", heard.append, allowed_origin=zenoh.Locality.REMOTE
+        )
         token = here.liveliness().declare_subscriber("**", heard.append, history=True)
-        told(network, "a link with stranger, which has a certificate of the consortium but is no neighbour: it gets nothing")
+        told(
+            network,
+            "a link with stranger, which has a certificate of the consortium but is no neighbour: "
+            "it gets nothing",
+        )
         for _ in range(3):
             assert not asked(here, f"{PREFIX}/north/hello", hello(network, "south"))
             assert not asked(here, f"{PREFIX}/north/**")
@@ -150,11 +184,15 @@ def test_a_member_that_is_no_neighbour_gets_nothing(network, tmp_path):
 
 def sealed(network, name, n, body):
     silo = network.silo(name)
-    return Letter("message", run_id("trial"), bytes.fromhex(digest(silo.config)), name, n, body).sealed(silo.identity.key)
+    return Letter(
+        "message", run_id("trial"), bytes.fromhex(digest(silo.config)), name, n, body
+    ).sealed(silo.identity.key)
 
 
 def test_a_neighbour_cannot_speak_for_another(network):
-    """South holds genuine letters of west and hands them over as if it were west: blocked by name, told, and not taken."""
+    """South holds genuine letters of west and hands them over as if it were west: blocked by name,
+    told, and not taken.
+    """
     child = waiting(network)
     with intruder(network, network.identity("south")) as here:
         until(lambda: asked(here, f"{PREFIX}/north/hello", hello(network, "south")), "a link")
@@ -170,7 +208,11 @@ def test_a_neighbour_cannot_speak_for_another(network):
             time.sleep(0.1)
             if "blocked south" in network.log("north"):
                 break
-        told(network, f"blocked south: it tried to send under {PREFIX}/west/letter/message/0/west, a name that is not its own")
+        told(
+            network,
+            f"blocked south: it tried to send under {PREFIX}/west/letter/message/0/west, a name "
+            f"that is not its own",
+        )
         until(lambda: "west" in network.status("north")["waiting"], "north to wait for west")
         time.sleep(3)  # it asks west every second
         assert network.status("north")["neighbours"]["west"] == "away"
@@ -186,11 +228,15 @@ def test_a_node_that_shows_another_name_is_not_dialled(network, tmp_path):
     """Who listens on north's address with a genuine certificate for another host gets no letter."""
     impostor = tmp_path / "impostor"
     again(network, "north")
-    pki.make_node(network.out / "authority", "north", ["other.example.org"], impostor, datetime.now(UTC), 30)
+    pki.make_node(
+        network.out / "authority", "north", ["other.example.org"], impostor, datetime.now(UTC), 30
+    )
     address = network.run["nodes"][0]["endpoint"]
     with session(Site("north", (), impostor, (address,)), PREFIX) as here:
         heard = []
-        subscriber = here.declare_subscriber("**", heard.append, allowed_origin=zenoh.Locality.REMOTE)
+        subscriber = here.declare_subscriber(
+            "**", heard.append, allowed_origin=zenoh.Locality.REMOTE
+        )
         children = {name: network.start(name) for name in ("south", "west")}
         told(network, f"refused a link with {address}: its certificate names another host", "west")
         assert not asked(here, f"{PREFIX}/west/hello", hello(network, "north"))
@@ -253,7 +299,16 @@ def test_nothing_can_be_read_on_the_wire(network, open_wire):
         time.sleep(0.5)
     seen = tap.content(those)
     assert len(seen) > 50_000
-    words = [b"DYDP", PREFIX.encode(), b"/message/", b"north", b"south", b"west", b"schooling", run_id("trial")]
+    words = [
+        b"DYDP",
+        PREFIX.encode(),
+        b"/message/",
+        b"north",
+        b"south",
+        b"west",
+        b"schooling",
+        run_id("trial"),
+    ]
     floats = [
         message[k : k + 16]
         for name in network.names
@@ -281,7 +336,9 @@ def ip(*words):
 
 
 class Bridge:
-    """A switch and a network namespace for each node, on it by a cable that can be cut; nothing of it leaves them."""
+    """A switch and a network namespace for each node, on it by a cable that can be cut; nothing of
+    it leaves them.
+    """
 
     def __init__(self, names):
         self.hub = f"dynadp-{os.getpid()}-hub"
@@ -301,7 +358,20 @@ class Bridge:
             for i, (name, space) in enumerate(self.spaces.items()):
                 ip("netns", "add", space)
                 ip("-n", space, "link", "set", "lo", "up")
-                ip("-n", self.hub, "link", "add", f"port{i}", "type", "veth", "peer", "name", "eth0", "netns", space)
+                ip(
+                    "-n",
+                    self.hub,
+                    "link",
+                    "add",
+                    f"port{i}",
+                    "type",
+                    "veth",
+                    "peer",
+                    "name",
+                    "eth0",
+                    "netns",
+                    space,
+                )
                 ip("-n", self.hub, "link", "set", f"port{i}", "master", "switch", "up")
                 ip("-n", space, "address", "add", f"{self.hosts[name]}/24", "dev", "eth0")
                 ip("-n", space, "link", "set", "eth0", "up")
@@ -330,7 +400,10 @@ def test_a_cut_cable(tmp_path, bridge, nursery):
     network = Network.make(tmp_path / "home", nursery, nodes=5, hosts=bridge.hosts)
     calm = network.copy(tmp_path / "calm")
     calm.finish({name: calm.start(name, netns=space) for name, space in bridge.spaces.items()})
-    children = {name: network.start(name, "--delay", "noted:0.3", netns=space) for name, space in bridge.spaces.items()}
+    children = {
+        name: network.start(name, "--delay", "noted:0.3", netns=space)
+        for name, space in bridge.spaces.items()
+    }
     until(lambda: network.status("west")["round"] >= 1, "a round")
     bridge.cable("west", "down")
     cut = network.status("west")["round"]
@@ -351,7 +424,10 @@ def test_a_network_in_two_halves(tmp_path, bridge, nursery):
     network = Network.make(tmp_path / "home", nursery, nodes=5, hosts=bridge.hosts, rounds=8)
     calm = network.copy(tmp_path / "calm")
     calm.finish({name: calm.start(name, netns=space) for name, space in bridge.spaces.items()})
-    children = {name: network.start(name, "--delay", "noted:0.3", netns=space) for name, space in bridge.spaces.items()}
+    children = {
+        name: network.start(name, "--delay", "noted:0.3", netns=space)
+        for name, space in bridge.spaces.items()
+    }
     until(lambda: network.status("west")["round"] >= 2, "two rounds")
     for name in bridge.spaces:
         bridge.cable(name, "down")
@@ -382,13 +458,20 @@ def relayed(home, nursery, **given):
     address = f"127.0.0.1:{ports(1)[0]}"
     network = Network.make(home, nursery, relay=address, **given)
     pki.make_node(
-        network.out / "authority", "relay", ["127.0.0.1"], network.out / "identities" / "relay", datetime.now(UTC), 30
+        network.out / "authority",
+        "relay",
+        ["127.0.0.1"],
+        network.out / "identities" / "relay",
+        datetime.now(UTC),
+        30,
     )
     return network, address
 
 
 def test_nodes_without_addresses_run_through_a_relay_that_comes_and_goes(tmp_path, nursery):
-    network, address = relayed(tmp_path / "home", nursery, nodes=5, privacy=EPSILON, topology={"family": "star"})
+    network, address = relayed(
+        tmp_path / "home", nursery, nodes=5, privacy=EPSILON, topology={"family": "star"}
+    )
     calm = network.copy(tmp_path / "calm")
     with relaying(calm, address):
         calm.go()
@@ -408,7 +491,10 @@ def test_nodes_without_addresses_run_through_a_relay_that_comes_and_goes(tmp_pat
 
 def test_a_relay_needs_a_relays_certificate(network):
     done = subprocess.run(
-        [DYNADP, "relay", network.identity("north"), "--listen", "127.0.0.1:1"], capture_output=True, text=True, check=False
+        [DYNADP, "relay", network.identity("north"), "--listen", "127.0.0.1:1"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 2
     assert "a relay's is of 'relay'" in done.stderr
@@ -419,38 +505,64 @@ def test_a_member_behind_a_relay_cannot_lie_for_another(tmp_path, nursery):
     network, address = relayed(tmp_path / "home", nursery)
     with relaying(network, address):
         child = waiting(network)
-        with session(Site("west", ("north",), network.identity("west"), relay=address), PREFIX) as here:
-            until(lambda: asked(here, f"{PREFIX}/north/hello", hello(network, "west")), "a way to north")
+        with session(
+            Site("west", ("north",), network.identity("west"), relay=address), PREFIX
+        ) as here:
+            until(
+                lambda: asked(here, f"{PREFIX}/north/hello", hello(network, "west")),
+                "a way to north",
+            )
             silo = network.silo("west")
             grid = silo.part.grids()["south", "message", 1]
             body = np.zeros(grid.dimension).tobytes()
-            forged = Letter("message", run_id("trial"), bytes.fromhex(digest(silo.config)), "south", 1, body)
+            forged = Letter(
+                "message", run_id("trial"), bytes.fromhex(digest(silo.config)), "south", 1, body
+            )
             for _ in range(50):
                 here.put(f"{PREFIX}/south/letter/message/1/south", forged.sealed(silo.identity.key))
                 time.sleep(0.1)
                 if network.status("north")["rejected"]:
                     break
-        told(network, "refused a letter of south: forged: not signed with the key that the run file names for south")
+        told(
+            network,
+            "refused a letter of south: forged: not signed with the key that the run file names "
+            "for south",
+        )
         assert any("forged" in reason for reason in network.status("north")["rejected"])
-        network.finish({"north": child, **{name: network.start(name) for name in ("south", "west")}})
+        network.finish(
+            {"north": child, **{name: network.start(name) for name in ("south", "west")}}
+        )
     network.sound()
 
 
 def test_a_relay_and_every_member_behind_it_can_read_letters(tmp_path, nursery):
-    """TLS ends at the relay, and it hands letters on to every member that asks: what the threat model says of it."""
+    """TLS ends at the relay, and it hands letters on to every member that asks: what the threat
+    model says of it.
+    """
     network, address = relayed(tmp_path / "home", nursery)
     stranger = tmp_path / "stranger"
-    pki.make_node(network.out / "authority", "stranger", ["127.0.0.1"], stranger, datetime.now(UTC), 30)
+    pki.make_node(
+        network.out / "authority", "stranger", ["127.0.0.1"], stranger, datetime.now(UTC), 30
+    )
     heard = []
     with relaying(network, address):
         child = waiting(network)
         with session(Site("stranger", network.names, stranger, relay=address), PREFIX) as here:
-            subscriber = here.declare_subscriber(f"{PREFIX}/**", lambda sample: heard.append(bytes(sample.payload)))
-            until(lambda: asked(here, f"{PREFIX}/north/hello", hello(network, "south")), "a way to north")
-            network.finish({"north": child, **{name: network.start(name) for name in ("south", "west")}})
+            subscriber = here.declare_subscriber(
+                f"{PREFIX}/**", lambda sample: heard.append(bytes(sample.payload))
+            )
+            until(
+                lambda: asked(here, f"{PREFIX}/north/hello", hello(network, "south")),
+                "a way to north",
+            )
+            network.finish(
+                {"north": child, **{name: network.start(name) for name in ("south", "west")}}
+            )
             del subscriber
     network.sound()
     assert "reads every letter" in relay.__doc__
     for name in network.names:
         messages = [message for n, message in network.spends(name).items() if n > 0]
-        assert sum(any(message in data for data in heard) for message in messages) > len(messages) / 2
+        assert (
+            sum(any(message in data for data in heard) for message in messages) > len(messages) / 2
+        )

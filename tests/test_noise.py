@@ -10,9 +10,23 @@ from randomgen.wrapper import UserBitGenerator
 from scipy import stats
 
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.entropy import BatchedDraws, OrderedDraws, SeededEntropy, SystemEntropy, grid_step, l2_laplace, to_grid
+from dynadp.mechanisms.entropy import (
+    BatchedDraws,
+    OrderedDraws,
+    SeededEntropy,
+    SystemEntropy,
+    grid_step,
+    l2_laplace,
+    to_grid,
+)
 
-KEYS = st.tuples(st.integers(0, 2**70), st.text(max_size=5), st.text(max_size=5), st.integers(0, 2**32), st.integers(0, 2**32))
+KEYS = st.tuples(
+    st.integers(0, 2**70),
+    st.text(max_size=5),
+    st.text(max_size=5),
+    st.integers(0, 2**32),
+    st.integers(0, 2**32),
+)
 KEY = (7, "dual", "north", 3, 2)
 
 
@@ -38,7 +52,11 @@ def test_order_of_asking_does_not_matter_and_no_two_keys_agree(keys, random):
 
 
 def test_known_draws_stay_as_they_are():
-    assert blocks(KEY, 3).tolist() == [4447511611304981513, 9011264724363198653, 12939377256001164817]
+    assert blocks(KEY, 3).tolist() == [
+        4447511611304981513,
+        9011264724363198653,
+        12939377256001164817,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +77,9 @@ def test_every_part_of_the_key_counts(other):
 
 
 def test_streams_do_not_overlap():
-    streams = [blocks((1, "dual", node, n, k), 2000) for node in "ab" for n in range(5) for k in range(5)]
+    streams = [
+        blocks((1, "dual", node, n, k), 2000) for node in "ab" for n in range(5) for k in range(5)
+    ]
     assert len(np.unique(np.concatenate(streams))) == 50 * 2000
 
 
@@ -75,23 +95,33 @@ def test_stacked_vectors_are_the_single_ones():
     stacked = l2_laplace(SeededEntropy(7), "dual", nodes, 3, 4, 5)
     assert stacked.shape == (3, 4, 5)
     for p, node in enumerate(nodes):
-        np.testing.assert_array_equal(l2_laplace(SeededEntropy(7), "dual", (node,), 3, 4, 5)[0], stacked[p])
-        np.testing.assert_array_equal(l2_laplace(SeededEntropy(7), "dual", (node,), 3, 2, 5)[0], stacked[p, :2])
+        np.testing.assert_array_equal(
+            l2_laplace(SeededEntropy(7), "dual", (node,), 3, 4, 5)[0], stacked[p]
+        )
+        np.testing.assert_array_equal(
+            l2_laplace(SeededEntropy(7), "dual", (node,), 3, 2, 5)[0], stacked[p, :2]
+        )
 
 
 @pytest.mark.parametrize("seed", [-1, 1.0, "1", True, None])
 def test_seed_must_be_a_whole_number(seed):
-    with pytest.raises(DeclarationError, match=r"the seed is .*; expected a whole number, 0 or above"):
+    with pytest.raises(
+        DeclarationError, match=r"the seed is .*; expected a whole number, 0 or above"
+    ):
         SeededEntropy(seed)
 
 
 @pytest.mark.parametrize(("round_", "replica"), [(-1, 0), (0, -1)])
 def test_round_and_replica_are_not_negative(round_, replica):
-    with pytest.raises(DeclarationError, match=f"round is {round_} and replica is {replica}; expected numbers from 0"):
+    with pytest.raises(
+        DeclarationError,
+        match=f"round is {round_} and replica is {replica}; expected numbers from 0",
+    ):
         SeededEntropy(1).generator("dual", "north", round_, replica)
 
 
-# --------------------------------------------------------------------------------------------------- l2-Laplace vectors
+# ---------------------------------------------------------------------------------------------------
+# l2-Laplace vectors
 
 SOURCES = [SeededEntropy(11), SystemEntropy()]
 EVERY_SOURCE = {
@@ -100,7 +130,9 @@ EVERY_SOURCE = {
     "in turn": OrderedDraws(np.random.default_rng(2), True),
     "sweep": BatchedDraws(4),
 }
-SURE = 1e-6  # a true law fails a test at this level once in a million; system draws differ every time
+SURE = (
+    1e-6  # a true law fails a test at this level once in a million; system draws differ every time
+)
 
 
 @pytest.mark.parametrize("draws", SOURCES, ids=["keyed", "system"])
@@ -112,7 +144,9 @@ def test_radius_is_gamma_and_direction_uniform(draws, d):
     if d > 1:
         assert stats.kstest(radius, stats.expon.cdf).pvalue < 1e-9  # the naive radius
         cosine = e[:, 0] / radius
-        assert stats.kstest((1 + cosine) / 2, stats.beta((d - 1) / 2, (d - 1) / 2).cdf).pvalue > SURE
+        assert (
+            stats.kstest((1 + cosine) / 2, stats.beta((d - 1) / 2, (d - 1) / 2).cdf).pvalue > SURE
+        )
     else:
         assert stats.kstest(e[:, 0], stats.laplace.cdf).pvalue > SURE
     assert abs(stats.spearmanr(radius, e[:, 0]).statistic) < 6 / np.sqrt(len(e))
@@ -126,11 +160,12 @@ def test_one_dimension_is_laplace_noise_from_every_source(draws):
 
 
 class Extreme:
-    """A source whose bits are the rarest: the normal draw inside a Gamma is as large, or as small, as it can be.
+    """A source whose bits are the rarest: the normal draw inside a Gamma is as large, or as small,
+    as it can be.
 
-    NumPy's ziggurat has its tail in box 0, r + x with x = -ln(1 - U)/r, accepted where 2 ln(1/(1 - U')) > x^2; U' at most
-    1 - 2^-53 leaves r + sqrt(106 ln 2) = 12.22. Then U = 0 accepts any candidate (Marsaglia, Tsang 2000).
-    """
+    NumPy's ziggurat has its tail in box 0, r + x with x = -ln(1 - U)/r, accepted where 2 ln(1/(1 -
+    U')) > x^2; U' at most 1 - 2^-53 leaves r + sqrt(106 ln 2) = 12.22. Then U = 0 accepts any
+    candidate (Marsaglia, Tsang 2000)."""
 
     seeded = True
 
@@ -146,12 +181,21 @@ class Extreme:
         return np.random.Generator(UserBitGenerator(lambda state: next(words), 64))
 
 
-LARGEST = {1: 119.66, 2: 119.66, 3: 113.87, 10: 119.24, 105: 286.15, 10_000: 11_272.5}  # as maths.md 7 has them
+LARGEST = {
+    1: 119.66,
+    2: 119.66,
+    3: 113.87,
+    10: 119.24,
+    105: 286.15,
+    10_000: 11_272.5,
+}  # as maths.md 7 has them
 
 
 @pytest.mark.parametrize("d", LARGEST)
 def test_the_largest_radius_is_far_out(d):
-    """Drawn by NumPy itself from extreme bits; in one dimension its exponential law would end at 44.4."""
+    """Drawn by NumPy itself from extreme bits; in one dimension its exponential law would end at
+    44.4.
+    """
     found = np.linalg.norm(l2_laplace(Extreme(d), "primal", ("a",), 1, 1, d))
     assert found == pytest.approx(LARGEST[d], rel=1e-4)
     assert stats.gamma(d).sf(found) < 1.2e-34
@@ -168,7 +212,9 @@ def test_the_smallest_radius_is_as_rare(d, least):
 
 @pytest.mark.parametrize("draws", SOURCES, ids=["keyed", "system"])
 def test_likelihood_ratio_of_a_shift_has_the_predicted_law(draws):
-    """maths.md 5: loss = sqrt(r^2 - 2 r alpha w + alpha^2) - r, r ~ Gamma(d), (1 + w)/2 ~ Beta((d-1)/2, (d-1)/2)."""
+    """maths.md 5: loss = sqrt(r^2 - 2 r alpha w + alpha^2) - r, r ~ Gamma(d), (1 + w)/2 ~
+    Beta((d-1)/2, (d-1)/2).
+    """
     d, alpha = 5, 0.8
     e = l2_laplace(draws, "primal", ("a",), 1, 6000, d)[0]
     shift = alpha * np.eye(d)[2]
@@ -183,7 +229,9 @@ def test_likelihood_ratio_of_a_shift_has_the_predicted_law(draws):
 @pytest.mark.parametrize("draws", SOURCES, ids=["keyed", "system"])
 def test_rounds_nodes_replicas_and_purposes_are_independent(draws):
     vectors = [
-        l2_laplace(draws, purpose, ("a", "b"), n, 2, 2000).reshape(4, -1) for purpose in ("dual", "slack") for n in (1, 2)
+        l2_laplace(draws, purpose, ("a", "b"), n, 2, 2000).reshape(4, -1)
+        for purpose in ("dual", "slack")
+        for n in (1, 2)
     ]
     together = np.concatenate(vectors)
     np.testing.assert_allclose(np.corrcoef(together), np.eye(16), atol=0.15)
@@ -196,7 +244,8 @@ def test_system_draws_never_come_twice():
     assert SeededEntropy.seeded
 
 
-# ------------------------------------------------------------------------------------------------------ the public grid
+# ------------------------------------------------------------------------------------------------------
+# the public grid
 
 
 def test_step_is_a_power_of_two_just_below_a_thousandth():
@@ -218,13 +267,17 @@ def test_messages_lie_on_the_grid_and_in_the_ball(values, exponent):
 
 
 def low_bits(x, noise, step):
-    """Does the message have bits that only one of the inputs can have? (The low-order-bit attack of Mironov, 2012.)"""
+    """Does the message have bits that only one of the inputs can have? (The low-order-bit attack of
+    Mironov, 2012.)
+    """
     y = x + noise
     return to_grid(y[:, None], np.full(len(y), step), np.full(len(y), 1e6))[:, 0] if step else y
 
 
 def test_low_order_bits_tell_neighbours_apart_without_the_grid_and_not_with_it():
-    """x = 0 leaves the noise's full mantissa; x = 1 leaves multiples of 2^-53 at least wherever the sum stays below 2."""
+    """x = 0 leaves the noise's full mantissa; x = 1 leaves multiples of 2^-53 at least wherever the
+    sum stays below 2.
+    """
     rng = np.random.default_rng(3)
     noise = rng.laplace(size=4000) * 1e-3
     shares = {}

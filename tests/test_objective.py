@@ -27,18 +27,28 @@ def test_stacked_products_are_the_nodes_products(counts, make, as_sparse, replic
     parts = blocks(counts, 6)
     rows = make([csr_array(part) for part in parts] if as_sparse else parts)
     F, S = rng.normal(size=(len(counts), replicas, 6)), rng.normal(size=(sum(counts), replicas))
-    np.testing.assert_allclose(rows.margins(F), np.concatenate([a @ f.T for a, f in zip(parts, F, strict=True)]), atol=1e-14)
+    np.testing.assert_allclose(
+        rows.margins(F),
+        np.concatenate([a @ f.T for a, f in zip(parts, F, strict=True)]),
+        atol=1e-14,
+    )
     pieces = np.split(S, np.cumsum(counts)[:-1])
-    np.testing.assert_allclose(rows.adjoint(S), [s.T @ a for a, s in zip(parts, pieces, strict=True)], atol=1e-14)
+    np.testing.assert_allclose(
+        rows.adjoint(S), [s.T @ a for a, s in zip(parts, pieces, strict=True)], atol=1e-14
+    )
     squared = [s[:, 0] @ a**2 for a, s in zip(parts, pieces, strict=True)]
     np.testing.assert_allclose(rows.squared_adjoint(S[:, 0]), squared, atol=1e-14)
     for p, a in enumerate(parts):
         weights = rng.random(len(a[::2]))
-        np.testing.assert_allclose(rows.gram(p, weights, 2), (a[::2].T * weights) @ a[::2], atol=1e-14)
+        np.testing.assert_allclose(
+            rows.gram(p, weights, 2), (a[::2].T * weights) @ a[::2], atol=1e-14
+        )
 
 
 @pytest.mark.parametrize("storage", ["dense", "csr"])
-@pytest.mark.parametrize(("loss", "R"), [(Logistic(3.0), SquaredL2()), (HuberHinge(1.0), SmoothElasticNet())])
+@pytest.mark.parametrize(
+    ("loss", "R"), [(Logistic(3.0), SquaredL2()), (HuberHinge(1.0), SmoothElasticNet())]
+)
 def test_derivatives_by_differences(storage, loss, R):
     rng = np.random.default_rng(2)
     problem = Problem(blocks((30, 50), 5), loss, R, C=3.0, rho=0.1, storage=storage)
@@ -57,9 +67,15 @@ def test_derivatives_by_differences(storage, loss, R):
         np.testing.assert_allclose(problem.gradient(F, q, b)[..., j], slope, rtol=1e-7, atol=1e-8)
         if isinstance(loss, Logistic):
             Z = problem.rows.margins(F)
-            column = (problem.local_gradient(F + step) - problem.local_gradient(F - step))[:, 0] / (2 * h)
-            np.testing.assert_allclose(problem.hessians(F, Z)[:, :, j], column, rtol=1e-6, atol=1e-8)
-            np.testing.assert_allclose(problem.hessian_diagonals(F, Z)[:, j], column[:, j], rtol=1e-6)
+            column = (problem.local_gradient(F + step) - problem.local_gradient(F - step))[:, 0] / (
+                2 * h
+            )
+            np.testing.assert_allclose(
+                problem.hessians(F, Z)[:, :, j], column, rtol=1e-6, atol=1e-8
+            )
+            np.testing.assert_allclose(
+                problem.hessian_diagonals(F, Z)[:, j], column[:, j], rtol=1e-6
+            )
 
 
 def test_value_weighs_rows_by_C_over_B():
@@ -69,7 +85,11 @@ def test_value_weighs_rows_by_C_over_B():
 
 @pytest.mark.parametrize(
     ("rows", "dimension", "filled", "replicas", "expected"),
-    [(30_000, 106, 450_000, 1, "csr"), (20_000, 2_000, 400_000, 1, "csr"), (1_000, 50, 50_000, 1, "dense")],
+    [
+        (30_000, 106, 450_000, 1, "csr"),
+        (20_000, 2_000, 400_000, 1, "csr"),
+        (1_000, 50, 50_000, 1, "dense"),
+    ],
 )
 def test_storage_is_chosen_by_density(rows, dimension, filled, replicas, expected):
     assert faster_storage(rows, dimension, filled, replicas) == expected
@@ -77,13 +97,19 @@ def test_storage_is_chosen_by_density(rows, dimension, filled, replicas, expecte
 
 @given(st.integers(1, 10_000), st.integers(1, 500), st.floats(0, 1), st.integers(1, 256))
 def test_denser_rows_never_turn_sparse(rows, dimension, density, replicas):
-    picks = [faster_storage(rows, dimension, int(share * rows * dimension), replicas) for share in (density, 1.0)]
+    picks = [
+        faster_storage(rows, dimension, int(share * rows * dimension), replicas)
+        for share in (density, 1.0)
+    ]
     assert picks[1] == "dense" or picks[0] == "csr"
 
 
 @pytest.mark.parametrize("storage", ["dense", "csr"])
 def test_asked_storage_is_used(storage):
-    assert type(stack_rows(blocks((3, 3), 4), storage=storage)) is {"dense": DenseRows, "csr": SparseRows}[storage]
+    assert (
+        type(stack_rows(blocks((3, 3), 4), storage=storage))
+        is {"dense": DenseRows, "csr": SparseRows}[storage]
+    )
 
 
 def test_unknown_storage_is_refused():
@@ -100,7 +126,9 @@ def test_a_majorant_exceeds_every_hessian():
         gap = problem.hessians(F, Z, majorant=True) - problem.hessians(F, Z)
         assert np.linalg.eigvalsh(gap).min() >= -1e-12
         over = problem.hessian_diagonals(F, Z, majorant=True)
-        np.testing.assert_allclose(over, np.diagonal(problem.hessians(F, Z, majorant=True), axis1=1, axis2=2))
+        np.testing.assert_allclose(
+            over, np.diagonal(problem.hessians(F, Z, majorant=True), axis1=1, axis2=2)
+        )
 
 
 def test_a_thinned_hessian_has_the_weight_of_a_whole_one():
@@ -120,16 +148,31 @@ def test_auto_storage_counts_entries_of_both_kinds():
 
 @pytest.mark.parametrize("storage", ["dense", "csr"])
 def test_threads_change_no_bit(monkeypatch, storage):
-    """A node's rows stay with one worker, so results are the same with one worker, with several, and in threads."""
+    """A node's rows stay with one worker, so results are the same with one worker, with several,
+    and in threads.
+    """
     parts, F = blocks((30, 1, 50, 20, 7), 6), np.random.default_rng(0).normal(size=(5, 3, 6))
     found = []
-    for workers, threshold, threads in ((1, 10**9, True), (3, 10**9, True), (3, 10**9, False), (3, 0, True)):
+    for workers, threshold, threads in (
+        (1, 10**9, True),
+        (3, 10**9, True),
+        (3, 10**9, False),
+        (3, 0, True),
+    ):
         monkeypatch.setattr(objective, "WORKERS", workers)
         monkeypatch.setattr(objective, "WORTH_SHARING", threshold)
         monkeypatch.setattr(objective, "_WORTH_A_PASS", threshold if threads else 0)
         problem = Problem(parts, Logistic(), SquaredL2(), 1.0, 0.1, storage=storage)
         Z = problem.rows.margins(F)
-        found.append([Z, problem.local_gradient(F), problem.hessians(F, Z), problem.hessian_diagonals(F, Z), *problem.at(F)])
+        found.append(
+            [
+                Z,
+                problem.local_gradient(F),
+                problem.hessians(F, Z),
+                problem.hessian_diagonals(F, Z),
+                *problem.at(F),
+            ]
+        )
         np.testing.assert_array_equal(found[-1][0], found[-1][4])
         np.testing.assert_array_equal(found[-1][1], found[-1][5])
     for other in found[1:]:
@@ -149,4 +192,6 @@ def test_an_error_in_a_thread_is_not_lost(broken):
 
     with pytest.raises(ValueError, match=str(broken)):
         objective.share_out(work, [0, 1, 2], threads=True)
-    assert sorted(done) == [i for i in range(3) if i != broken]  # nothing goes on behind the caller's back
+    assert sorted(done) == [
+        i for i in range(3) if i != broken
+    ]  # nothing goes on behind the caller's back

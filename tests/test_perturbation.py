@@ -37,7 +37,15 @@ class TestPrimalAsPrinted(PerturbationContract):
 
 
 def public(B=100, d=2, C=1.0, rho=2.0, eta=2.0, degree=2, loss=None, gamma=1e-10):
-    one = np.array([float(B)]), np.array([float(degree)]), d, C, rho, np.array([eta]), np.full((1, 1), gamma)
+    one = (
+        np.array([float(B)]),
+        np.array([float(degree)]),
+        d,
+        C,
+        rho,
+        np.array([eta]),
+        np.full((1, 1), gamma),
+    )
     return PublicNumbers.of(*one, loss or Logistic())
 
 
@@ -45,20 +53,29 @@ def calibrated(mechanism, numbers, alpha, before=None):
     return mechanism.noise_for(numbers, np.full((1, 1), alpha), before)
 
 
-# ------------------------------------------------------------------------------------------------- dual: density audit
+# -------------------------------------------------------------------------------------------------
+# dual: density audit
 
 
 def log_density(A, f, shift, zeta, Lam_without_rho, C, rho, loss, R):
-    """ln of the density at f of argmin Z(f) + (C/B) e.f + (q/2)||f||^2 + shift.f, e ~ exp(-zeta ||e||), up to a constant."""
+    """ln of the density at f of argmin Z(f) + (C/B) e.f + (q/2)||f||^2 + shift.f, e ~ exp(-zeta
+    ||e||), up to a constant.
+    """
     B = len(A)
     z = A @ f
     e = -(B / C) * (C / B * A.T @ loss.slope(z) + rho * R.gradient(f) + Lam_without_rho * f + shift)
-    H = (A.T * (C / B * loss.curvature(z))) @ A + np.diag(rho * R.curvature(f)) + Lam_without_rho * np.eye(len(f))
+    H = (
+        (A.T * (C / B * loss.curvature(z))) @ A
+        + np.diag(rho * R.curvature(f))
+        + Lam_without_rho * np.eye(len(f))
+    )
     return -zeta * np.linalg.norm(e) + np.linalg.slogdet(H)[1]
 
 
 def audit(mechanism, rows, other, f, alpha, loss, R, noise, zeta_factor=1.0, **numbers):
-    """ln p(f | D) - ln p(f | D') where the first rows differ, the state such that D needs this noise to give f."""
+    """ln p(f | D) - ln p(f | D') where the first rows differ, the state such that D needs this
+    noise to give f.
+    """
     numbers = {"B": 100, "C": 1.0, "rho": 2.0, "eta": 2.0, "degree": 2, **numbers}
     B, C, rho = numbers["B"], numbers["C"], numbers["rho"]
     known = public(d=len(f), loss=loss, **numbers)
@@ -69,7 +86,9 @@ def audit(mechanism, rows, other, f, alpha, loss, R, noise, zeta_factor=1.0, **n
     clean = C / B * D.T @ loss.slope(D @ f) + rho * R.gradient(f) + q * f
     shift = -clean - C / B * noise
     zeta = float(c.inner[0, 0]) * zeta_factor
-    ratio = log_density(D, f, shift, zeta, q, C, rho, loss, R) - log_density(D2, f, shift, zeta, q, C, rho, loss, R)
+    ratio = log_density(D, f, shift, zeta, q, C, rho, loss, R) - log_density(
+        D2, f, shift, zeta, q, C, rho, loss, R
+    )
     return ratio, sum(float(loss[0, 0]) for loss in c.losses.values())
 
 
@@ -109,7 +128,9 @@ def test_no_pair_of_rows_exceeds_alpha(d, loss, R, split, alpha, B, C, rho, eta,
     f = rng.normal(size=d) * 10 ** rng.uniform(-1, 2)
     noise = rng.normal(size=d) * 10 ** rng.uniform(-3, 2) * (seed % 5 != 0)
     for rows, other in ((u, v), (v, u)):
-        ratio, total = audit(Dual(split=split), rows, other, f, alpha, loss, R, noise, B=B, C=C, rho=rho, eta=eta)
+        ratio, total = audit(
+            Dual(split=split), rows, other, f, alpha, loss, R, noise, B=B, C=C, rho=rho, eta=eta
+        )
         assert total <= alpha * (1 + 1e-9)
         assert ratio <= 0.99 * alpha * (1 + 1e-9)
 
@@ -120,13 +141,21 @@ def test_the_tight_determinant_with_the_papers_halving_can_be_worse_than_either(
     optimal, paper = (calibrated(Dual(split=split), numbers, 0.5) for split in ("optimal", "paper"))
 
     def bound(c):
-        return c.phi * numbers.reach**2 / 2 + 2 * numbers.weight**2 * 30 / ((2 * c.inner) ** 2 * (numbers.rho + c.phi))
+        return c.phi * numbers.reach**2 / 2 + 2 * numbers.weight**2 * 30 / (
+            (2 * c.inner) ** 2 * (numbers.rho + c.phi)
+        )
 
     assert bound(optimal)[0, 0] <= bound(paper)[0, 0]
 
 
 @settings(max_examples=200)
-@given(st.floats(1e-3, 10), st.integers(1, 10**5), st.floats(0.01, 5000), st.floats(1e-6, 10), st.floats(1e-6, 10))
+@given(
+    st.floats(1e-3, 10),
+    st.integers(1, 10**5),
+    st.floats(0.01, 5000),
+    st.floats(1e-6, 10),
+    st.floats(1e-6, 10),
+)
 def test_phi_is_admissible_and_no_neighbour_is_better(alpha, B, C, rho, eta):
     numbers = public(B=B, C=C, rho=rho, eta=eta, d=20)
     c = calibrated(Dual(), numbers, alpha)
@@ -136,7 +165,11 @@ def test_phi_is_admissible_and_no_neighbour_is_better(alpha, B, C, rho, eta):
 
     def bound(phi):
         left = rest - np.log1p(0.25 / (a * (numbers.Lam[0, 0] + phi)))
-        return phi * numbers.reach**2 / 2 + 2 * 20 * 21 / (a * left) ** 2 / (rho + phi) if left > 0 else np.inf
+        return (
+            phi * numbers.reach**2 / 2 + 2 * 20 * 21 / (a * left) ** 2 / (rho + phi)
+            if left > 0
+            else np.inf
+        )
 
     best = bound(c.phi[0, 0])
     for factor in (0.5, 0.9, 0.99, 1.01, 1.1, 2.0):
@@ -144,7 +177,8 @@ def test_phi_is_admissible_and_no_neighbour_is_better(alpha, B, C, rho, eta):
     assert best <= bound(0.0) * (1 + 1e-6)
 
 
-# ----------------------------------------------------------------------------------------------- primal: transcript replay
+# -----------------------------------------------------------------------------------------------
+# primal: transcript replay
 
 SATURATED = Logistic(30.0)  # slope -1 for every margin that occurs here
 
@@ -162,7 +196,9 @@ def replay(own, rounds):
         for _ in range(rounds):
             f = admm.send(problem, state, degrees, eta, default_gamma(problem), f).point
             path.append(f[0, 0])
-            state = admm.receive(state, zero, zero, degrees, eta, pull=2 * f if own == "paper" else None)
+            state = admm.receive(
+                state, zero, zero, degrees, eta, pull=2 * f if own == "paper" else None
+            )
         out.append(np.array(path))
     return np.linalg.norm(out[0] - out[1], axis=1)
 
@@ -202,7 +238,9 @@ def test_paper_sensitivity_has_its_closed_form_and_stays_below_the_printed_one()
 
 
 def test_a_final_dual_step_from_released_vectors_moves_the_noise_by_at_most_two():
-    """From its own unreleased vector instead, the noise would have to move by 2 + a eta N Delta or more."""
+    """From its own unreleased vector instead, the noise would have to move by 2 + a eta N Delta or
+    more.
+    """
     B, C, eta, N = 10, 10.0, 1.0, 2
     a = B / C
 
@@ -213,22 +251,36 @@ def test_a_final_dual_step_from_released_vectors_moves_the_noise_by_at_most_two(
         slope = C / B * rows.T @ SATURATED.slope(rows @ f)
         return -a * (slope - eta * N * own)  # q f + b at f = 0, W = N own / 2
 
-    own = replay("paper", 200)[-1] / 2  # each of the two lies half of their distance from zero, on opposite sides
+    own = (
+        replay("paper", 200)[-1] / 2
+    )  # each of the two lies half of their distance from zero, on opposite sides
     released = np.linalg.norm(noise_for(1, np.zeros(2)) - noise_for(-1, np.zeros(2)))
     assert released <= 2
     private = np.linalg.norm(noise_for(1, np.array([own, 0])) - noise_for(-1, np.array([-own, 0])))
     assert private == pytest.approx(41.7, abs=0.1)
 
 
-# ------------------------------------------------------------------------------------------ the noise that is really used
+# ------------------------------------------------------------------------------------------ the
+# noise that is really used
 
 
-@pytest.mark.parametrize("mechanism", [Dual(), Dual(split="paper"), Primal(), Primal(own="paper")], ids=str)
+@pytest.mark.parametrize(
+    "mechanism", [Dual(), Dual(split="paper"), Primal(), Primal(own="paper")], ids=str
+)
 def test_noise_has_the_scale_that_the_calibration_audits(mechanism):
-    """zeta ||e|| ~ Gamma(d) for the e behind (C/B) e in the objective and for what is added to the minimiser."""
+    """zeta ||e|| ~ Gamma(d) for the e behind (C/B) e in the objective and for what is added to the
+    minimiser.
+    """
     d, K, nodes = 7, 1500, ("a", "b")
     known = PublicNumbers.of(
-        np.array([50.0, 500.0]), np.array([1.0, 3.0]), d, 20.0, 0.1, np.full(K, 0.5), np.full((2, 1), 1e-6), Logistic()
+        np.array([50.0, 500.0]),
+        np.array([1.0, 3.0]),
+        d,
+        20.0,
+        0.1,
+        np.full(K, 0.5),
+        np.full((2, 1), 1e-6),
+        Logistic(),
     )
     c = mechanism.noise_for(known, np.full((2, K), 0.8))
     g = np.random.default_rng(0).normal(size=(2, K, d))
@@ -236,10 +288,14 @@ def test_noise_has_the_scale_that_the_calibration_audits(mechanism):
     inner = c.inner_noise(known, SeededEntropy(4), nodes, 2)
     assert (inner is None) == isinstance(mechanism, Primal)
     if inner is not None:
-        e = np.linalg.norm(inner, axis=-1) / known.weight  # undo C/B_p, which differs between the nodes
+        e = (
+            np.linalg.norm(inner, axis=-1) / known.weight
+        )  # undo C/B_p, which differs between the nodes
         for p in range(2):
             assert stats.kstest(e[p] * c.inner[p], stats.gamma(d).cdf).pvalue > 1e-6
-        assert np.abs(stats.spearmanr(e[0], sent[0]).statistic) < 6 / np.sqrt(K)  # e and z are different draws
+        assert np.abs(stats.spearmanr(e[0], sent[0]).statistic) < 6 / np.sqrt(
+            K
+        )  # e and z are different draws
     else:
         for p in range(2):
             assert stats.kstest(sent[p], stats.gamma(d).cdf).pvalue > 1e-6
@@ -247,14 +303,24 @@ def test_noise_has_the_scale_that_the_calibration_audits(mechanism):
 
 def test_slack_noise_has_its_scale_where_the_grid_does_not_hide_it():
     d, K = 5, 2000
-    known = PublicNumbers.of(np.array([50.0]), np.array([2.0]), d, 1.0, 0.1, np.full(K, 0.5), np.full((1, 1), 0.02), Logistic())
+    known = PublicNumbers.of(
+        np.array([50.0]),
+        np.array([2.0]),
+        d,
+        1.0,
+        0.1,
+        np.full(K, 0.5),
+        np.full((1, 1), 0.02),
+        Logistic(),
+    )
     c = Dual().noise_for(known, np.full((1, K), 0.8))
     g = np.zeros((1, K, d))
     sent = np.linalg.norm(c.release(g, SeededEntropy(4), ("a",), 2), axis=-1) * c.outer
     assert stats.kstest(sent[0], stats.gamma(d).cdf).pvalue > 1e-6
 
 
-# ----------------------------------------------------------------------------------------- inexact solutions, grid, events
+# ----------------------------------------------------------------------------------------- inexact
+# solutions, grid, events
 
 
 def test_gamma_is_inside_both_calibrations():
@@ -277,7 +343,14 @@ class Halving(Primal):
 def test_a_mechanism_that_looks_at_the_round_before_is_asked_in_every_round():
     alpha = np.full((1, 1, 4), 0.5)
     public = PublicNumbers.of(
-        np.array([100.0]), np.array([2.0]), 3, 1.0, 0.1, np.array([0.1]), np.full((1, 1), 1e-9), Logistic()
+        np.array([100.0]),
+        np.array([2.0]),
+        3,
+        1.0,
+        0.1,
+        np.array([0.1]),
+        np.full((1, 1), 1e-9),
+        Logistic(),
     )
     rates = [float(made.outer[0, 0]) for made in Halving().plan(public, alpha)]
     assert rates == [rates[0] / 2**n for n in range(4)]
@@ -288,10 +361,22 @@ def test_a_mechanism_that_looks_at_the_round_before_is_asked_in_every_round():
 def test_losses_of_the_events_sum_to_alpha():
     nodes = ("a", "b")
     numbers = PublicNumbers.of(
-        np.array([50.0, 500.0]), np.array([1.0, 3.0]), 7, 2.0, 0.1, np.array([0.5, 2.0]), np.full((2, 1), 1e-9), Logistic()
+        np.array([50.0, 500.0]),
+        np.array([1.0, 3.0]),
+        7,
+        2.0,
+        0.1,
+        np.array([0.5, 2.0]),
+        np.full((2, 1), 1e-9),
+        Logistic(),
     )
     alpha = np.array([[0.3, 2.0], [0.1, 1.0]])
-    for mechanism, count in ((Dual(), 2), (Dual(split="paper"), 2), (Primal(), 1), (Primal(own="paper"), 1)):
+    for mechanism, count in (
+        (Dual(), 2),
+        (Dual(split="paper"), 2),
+        (Primal(), 1),
+        (Primal(own="paper"), 1),
+    ):
         c = mechanism.noise_for(numbers, alpha)
         for k in range(2):
             events = c.events(nodes, 4, 7, k)
@@ -309,12 +394,28 @@ def test_losses_of_the_events_sum_to_alpha():
 def test_calibration_never_sees_rows():
     """Public holds counts and constants only; nothing in it has as many entries as there are rows."""
     fields = set(PublicNumbers.__dataclass_fields__)
-    assert fields == {"counts", "degrees", "dimension", "C", "rho", "eta", "gamma", "c1", "at_zero", "rounds", "start"}
+    assert fields == {
+        "counts",
+        "degrees",
+        "dimension",
+        "C",
+        "rho",
+        "eta",
+        "gamma",
+        "c1",
+        "at_zero",
+        "rounds",
+        "start",
+    }
 
 
 def test_grid_steps_are_powers_of_two_and_float64_holds_the_ball():
     for mechanism, B, C, rho, alpha in itertools.product(
-        (Dual(), Primal(), Primal(own="paper")), (1, 10**4), (1.0, 1750.0), (1e-10, 0.1), (0.01, 10.0)
+        (Dual(), Primal(), Primal(own="paper")),
+        (1, 10**4),
+        (1.0, 1750.0),
+        (1e-10, 0.1),
+        (0.01, 10.0),
     ):
         c = calibrated(mechanism, public(B=B, C=C, rho=rho, d=105), alpha)
         step, radius = float(c.step[0, 0]), float(c.radius[0, 0])
@@ -345,7 +446,9 @@ def test_descriptions_name_their_parameters():
 
 
 def test_a_guess_of_the_norm_changes_accuracy_not_privacy():
-    small, large = (calibrated(Dual(F=F), public(C=50.0, rho=0.01, eta=0.01), 1.0) for F in (1.0, 100.0))
+    small, large = (
+        calibrated(Dual(F=F), public(C=50.0, rho=0.01, eta=0.01), 1.0) for F in (1.0, 100.0)
+    )
     assert small.phi > large.phi
     for c in (small, large):
         assert sum(float(loss[0, 0]) for loss in c.losses.values()) == pytest.approx(1.0)

@@ -41,7 +41,9 @@ def authority(tmp_path):
 
 @pytest.fixture
 def node(authority, tmp_path):
-    return make_node(authority, "north", ["north.example.org", "192.0.2.7"], tmp_path / "north", NOW, 100)
+    return make_node(
+        authority, "north", ["north.example.org", "192.0.2.7"], tmp_path / "north", NOW, 100
+    )
 
 
 def mode(path):
@@ -60,24 +62,36 @@ def verified(tls, ca, now=NOW, host="north.example.org"):
     policy.build_client_verifier().verify(certificate(tls), [])
 
 
-# ------------------------------------------------------------------------------------------------------------ certificates
+# ------------------------------------------------------------------------------------------------------------
+# certificates
 
 
 def test_a_certificate_is_what_links_need(authority, node):
     found, ca = certificate(node.folder / "tls.pem"), certificate(authority / "ca.pem")
     extension = found.extensions.get_extension_for_class
-    assert extension(x509.BasicConstraints).value == x509.BasicConstraints(ca=False, path_length=None)
+    assert extension(x509.BasicConstraints).value == x509.BasicConstraints(
+        ca=False, path_length=None
+    )
     assert extension(x509.BasicConstraints).critical
-    assert set(extension(x509.ExtendedKeyUsage).value) == {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH}
+    assert set(extension(x509.ExtendedKeyUsage).value) == {
+        ExtendedKeyUsageOID.SERVER_AUTH,
+        ExtendedKeyUsageOID.CLIENT_AUTH,
+    }
     hosts = extension(x509.SubjectAlternativeName).value
     assert hosts.get_values_for_type(x509.DNSName) == ["north.example.org"]
     assert hosts.get_values_for_type(x509.IPAddress) == [ip_address("192.0.2.7")]
     assert isinstance(found.public_key().curve, ec.SECP256R1)
     assert [a.value for a in found.subject] == ["north"]
     assert found.issuer == ca.subject == ca.issuer
-    assert ca.extensions.get_extension_for_class(x509.BasicConstraints).value == x509.BasicConstraints(ca=True, path_length=0)
+    assert ca.extensions.get_extension_for_class(
+        x509.BasicConstraints
+    ).value == x509.BasicConstraints(ca=True, path_length=0)
     usage = ca.extensions.get_extension_for_class(x509.KeyUsage).value
-    assert (usage.key_cert_sign, usage.digital_signature, usage.key_agreement) == (True, False, False)
+    assert (usage.key_cert_sign, usage.digital_signature, usage.key_agreement) == (
+        True,
+        False,
+        False,
+    )
     assert found.not_valid_after_utc - NOW == timedelta(days=100)
     assert NOW - found.not_valid_before_utc == timedelta(minutes=5)
 
@@ -86,7 +100,11 @@ def test_it_verifies_for_its_hosts_and_its_time_alone(authority, node):
     tls, ca = node.folder / "tls.pem", authority / "ca.pem"
     verified(tls, ca)
     verified(tls, ca, host="192.0.2.7")
-    for wrong in ({"host": "south.example.org"}, {"host": "192.0.2.8"}, {"now": NOW + timedelta(days=101)}):
+    for wrong in (
+        {"host": "south.example.org"},
+        {"host": "192.0.2.8"},
+        {"now": NOW + timedelta(days=101)},
+    ):
         with pytest.raises(VerificationError):
             verified(tls, ca, **wrong)
 
@@ -113,7 +131,8 @@ def test_no_certificate_outlives_its_authority(tmp_path):
     assert found.expires == NOW + timedelta(days=10)
 
 
-# ------------------------------------------------------------------------------------------------------------ files
+# ------------------------------------------------------------------------------------------------------------
+# files
 
 
 def test_secrets_are_the_owners_alone_whatever_the_umask(tmp_path):
@@ -124,17 +143,23 @@ def test_secrets_are_the_owners_alone_whatever_the_umask(tmp_path):
     finally:
         os.umask(before)
     assert mode(tmp_path / "ca" / "ca.key") == 0o600
-    assert {name: mode(tmp_path / "north" / name) for name in SECRETS} == dict.fromkeys(SECRETS, 0o600)
+    assert {name: mode(tmp_path / "north" / name) for name in SECRETS} == dict.fromkeys(
+        SECRETS, 0o600
+    )
     assert mode(tmp_path / "north" / "tls.pem") == 0o644
 
 
 def test_secrets_are_the_owners_alone_from_their_first_moment(tmp_path, monkeypatch):
-    """The mode is given as the file is made, not afterwards, and no longer name ever stands for a partial file."""
+    """The mode is given as the file is made, not afterwards, and no longer name ever stands for a
+    partial file.
+    """
     opened, plain = {}, os.open
     monkeypatch.setattr(
         os,
         "open",
-        lambda path, flags, mode=0o777, **more: opened.update({str(path): (flags, mode)}) or plain(path, flags, mode, **more),
+        lambda path, flags, mode=0o777, **more: (
+            opened.update({str(path): (flags, mode)}) or plain(path, flags, mode, **more)
+        ),
     )
     monkeypatch.setattr(os, "chmod", None)
     make_authority(tmp_path / "ca", "consortium", NOW)
@@ -144,14 +169,20 @@ def test_secrets_are_the_owners_alone_from_their_first_moment(tmp_path, monkeypa
     for flags, made in keys.values():
         assert made == 0o600
         assert flags & os.O_EXCL
-    assert sorted(path.name for path in (tmp_path / "north").iterdir()) == ["request.csr", "sign.key", "tls.key"]
+    assert sorted(path.name for path in (tmp_path / "north").iterdir()) == [
+        "request.csr",
+        "sign.key",
+        "tls.key",
+    ]
 
 
 @pytest.mark.parametrize("name", SECRETS)
 @pytest.mark.parametrize("open_to", [0o640, 0o604, 0o620, 0o601])
 def test_secrets_that_others_may_touch_are_refused(node, name, open_to):
     (node.folder / name).chmod(open_to)
-    with pytest.raises(IdentityError, match=f"{name} is a secret that other users may read; .*chmod 600"):
+    with pytest.raises(
+        IdentityError, match=f"{name} is a secret that other users may read; .*chmod 600"
+    ):
         Identity.load(node.folder, NOW)
 
 
@@ -179,7 +210,9 @@ def test_files_that_are_missing_or_rubbish(node, name):
 def test_keys_with_a_password_and_of_other_kinds(node):
     key = ec.generate_private_key(ec.SECP256R1())
     shape = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    (node.folder / "sign.key").write_bytes(key.private_bytes(*shape, serialization.BestAvailableEncryption(b"secret")))
+    (node.folder / "sign.key").write_bytes(
+        key.private_bytes(*shape, serialization.BestAvailableEncryption(b"secret"))
+    )
     with pytest.raises(IdentityError, match="without a password"):
         Identity.load(node.folder, NOW)
     (node.folder / "sign.key").write_bytes(key.private_bytes(*shape, serialization.NoEncryption()))
@@ -205,12 +238,17 @@ def test_where_nothing_can_be_written(authority, tmp_path):
         sign_request(authority, path, tmp_path / "nowhere" / "at all", NOW)
 
 
-# ------------------------------------------------------------------------------------------------------------ identities
+# ------------------------------------------------------------------------------------------------------------
+# identities
 
 
 def test_an_identity_is_read_back_and_shows_no_key(node):
     found = Identity.load(node.folder, NOW)
-    assert (found.name, found.folder, found.expires) == ("north", node.folder, NOW + timedelta(days=100))
+    assert (found.name, found.folder, found.expires) == (
+        "north",
+        node.folder,
+        NOW + timedelta(days=100),
+    )
     assert found.public == node.public
     assert "key" not in repr(found)
     public_key(found.public).verify(found.key.sign(b"x"), b"x")
@@ -219,7 +257,9 @@ def test_an_identity_is_read_back_and_shows_no_key(node):
 @pytest.mark.parametrize("when", [NOW - timedelta(minutes=6), NOW + timedelta(days=101)])
 def test_expired_or_not_yet_valid(node, when):
     with pytest.raises(
-        IdentityError, match=rf"the certificate is valid from 2026-03-01 to 2026-06-09, today is {when:%Y-%m-%d}.*renew"
+        IdentityError,
+        match=rf"the certificate is valid from 2026-03-01 to 2026-06-09, today is "
+        rf"{when:%Y-%m-%d}.*renew",
     ):
         Identity.load(node.folder, when)
     Identity.load(node.folder, NOW - timedelta(minutes=4))
@@ -265,18 +305,35 @@ def test_public_keys_are_spelled_one_way():
             public_key(wrong)
 
 
-# ------------------------------------------------------------------------------------------------------------ names and hosts
+# ------------------------------------------------------------------------------------------------------------
+# names and hosts
 
 
 @pytest.mark.parametrize(
-    "name", ["n" * 64, "é" * 32, "St. Mary's Köln", "a/b", "../../etc/x", "..", ".hidden", "a%2Fb", "日本", "*", "$"]
+    "name",
+    [
+        "n" * 64,
+        "é" * 32,
+        "St. Mary's Köln",
+        "a/b",
+        "../../etc/x",
+        "..",
+        ".hidden",
+        "a%2Fb",
+        "日本",
+        "*",
+        "$",
+    ],
 )
 def test_names(authority, tmp_path, name):
     found = make_node(authority, name, ["localhost"], tmp_path / "made", NOW, 10)
     assert found.name == name
     assert members(authority) == [name]
     assert len(list((authority / "issued").iterdir())) == 1  # in this folder, whatever the name
-    assert certificate(renew(authority, name, NOW)).subject == certificate(found.folder / "tls.pem").subject
+    assert (
+        certificate(renew(authority, name, NOW)).subject
+        == certificate(found.folder / "tls.pem").subject
+    )
 
 
 def test_names_that_differ_do_not_share_a_file(authority, tmp_path):
@@ -286,7 +343,9 @@ def test_names_that_differ_do_not_share_a_file(authority, tmp_path):
     assert members(authority) == sorted(names)
 
 
-@pytest.mark.parametrize("name", ["", "n" * 65, "é" * 33, "日" * 64, "a\nb", "a\0b", "\u202e", "tab\t"])
+@pytest.mark.parametrize(
+    "name", ["", "n" * 65, "é" * 33, "日" * 64, "a\nb", "a\0b", "\u202e", "tab\t"]
+)
 def test_names_that_no_certificate_can_hold(authority, tmp_path, name):
     """A certificate's common name has at most 64 bytes, and a letter's author is counted in one."""
     with pytest.raises(IdentityError, match="a line of 1 to 64 letters"):
@@ -296,10 +355,22 @@ def test_names_that_no_certificate_can_hold(authority, tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost", "127.0.0.1", "::1", "2001:db8::7", "a-b.example.org", "xn--kln-sna.de", "A.B", "a_b"]
+    "host",
+    [
+        "localhost",
+        "127.0.0.1",
+        "::1",
+        "2001:db8::7",
+        "a-b.example.org",
+        "xn--kln-sna.de",
+        "A.B",
+        "a_b",
+    ],
 )
 def test_hosts(authority, tmp_path, host):
-    found = certificate(make_node(authority, "n", [host], tmp_path / "n", NOW, 10).folder / "tls.pem")
+    found = certificate(
+        make_node(authority, "n", [host], tmp_path / "n", NOW, 10).folder / "tls.pem"
+    )
     names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert [str(name.value) for name in names] == [host]
 
@@ -307,10 +378,22 @@ def test_hosts(authority, tmp_path, host):
 @pytest.mark.parametrize(
     "host",
     [
-        "", "köln.de", "a b", "a/b", "*", "*.org", "[::1]", "192.0.2.1:7447", "host:7447", "a\nb", "-a", "a..b", "a" * 64,
+        "",
+        "köln.de",
+        "a b",
+        "a/b",
+        "*",
+        "*.org",
+        "[::1]",
+        "192.0.2.1:7447",
+        "host:7447",
+        "a\nb",
+        "-a",
+        "a..b",
+        "a" * 64,
         "a." * 127 + "b",
     ],
-)  # fmt: skip
+)
 def test_hosts_that_nobody_can_dial(authority, tmp_path, host):
     with pytest.raises(IdentityError, match="neither an address nor a host name"):
         make_node(authority, "n", ["localhost", host], tmp_path / "n", NOW, 10)
@@ -321,7 +404,8 @@ def test_no_host_at_all(tmp_path):
         request("n", [], tmp_path / "n")
 
 
-# ------------------------------------------------------------------------------------------------------------ requests
+# ------------------------------------------------------------------------------------------------------------
+# requests
 
 
 def test_a_silo_that_keeps_its_keys(authority, tmp_path):
@@ -336,8 +420,12 @@ def test_a_silo_that_keeps_its_keys(authority, tmp_path):
     assert (found.name, found.expires) == ("west", NOW + timedelta(days=20))
     verified(silo / "tls.pem", authority / "ca.pem", host="west.example.org")
     secrets = b"".join((silo / name).read_bytes() for name in SECRETS)
-    everything = b"".join(file.read_bytes() for file in [*authority.rglob("*.pem"), *returned.iterdir()])
-    assert not any(line in everything for line in secrets.splitlines() if not line.startswith(b"-----"))
+    everything = b"".join(
+        file.read_bytes() for file in [*authority.rglob("*.pem"), *returned.iterdir()]
+    )
+    assert not any(
+        line in everything for line in secrets.splitlines() if not line.startswith(b"-----")
+    )
 
 
 def csr(names=("west",), key=None, hosts=("localhost",)):
@@ -345,7 +433,9 @@ def csr(names=("west",), key=None, hosts=("localhost",)):
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names])
     asked = x509.CertificateSigningRequestBuilder().subject_name(subject)
     if hosts:
-        asked = asked.add_extension(x509.SubjectAlternativeName([x509.DNSName(h) for h in hosts]), critical=False)
+        asked = asked.add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(h) for h in hosts]), critical=False
+        )
     return asked.sign(key, hashes.SHA256())
 
 
@@ -374,7 +464,7 @@ def test_a_request_that_was_changed_on_its_way(authority, tmp_path):
         (pem(csr(key=rsa.generate_private_key(65537, 2048))), "for elliptic curve keys"),
     ],
     ids=["rubbish", "empty", "no host", "no name", "two names", "two lines", "rsa"],
-)  # fmt: skip
+)
 def test_requests_that_are_not_signed(authority, tmp_path, content, match):
     (tmp_path / "x.csr").write_bytes(content)
     with pytest.raises(IdentityError, match=match):
@@ -387,10 +477,13 @@ def test_a_request_that_is_not_there(authority, tmp_path):
     with pytest.raises(IdentityError, match="cannot read"):
         sign_request(authority, tmp_path / "none.csr", tmp_path, NOW)
     with pytest.raises(IdentityError, match=r"cannot read .*ca.pem"):
-        sign_request(tmp_path / "none", request("west", ["localhost"], tmp_path / "west"), tmp_path, NOW)
+        sign_request(
+            tmp_path / "none", request("west", ["localhost"], tmp_path / "west"), tmp_path, NOW
+        )
 
 
-# ------------------------------------------------------------------------------------------------------------ renewal
+# ------------------------------------------------------------------------------------------------------------
+# renewal
 
 
 def test_a_renewed_certificate_fits_the_old_keys(authority, node):
@@ -404,14 +497,17 @@ def test_a_renewed_certificate_fits_the_old_keys(authority, node):
 
 def test_strangers_are_neither_renewed_nor_revoked(authority, node):
     for change in (renew, revoke):
-        with pytest.raises(IdentityError, match="south has no certificate of this authority; it issued north"):
+        with pytest.raises(
+            IdentityError, match="south has no certificate of this authority; it issued north"
+        ):
             change(authority, "south", NOW)
     assert Identity.load(node.folder, NOW)
 
 
 def test_a_revoked_node_is_out_and_the_others_are_not(authority, node, tmp_path):
     others = {
-        name: make_node(authority, name, [f"{name}.example.org"], tmp_path / name, NOW, 100) for name in ("south", "west")
+        name: make_node(authority, name, [f"{name}.example.org"], tmp_path / name, NOW, 100)
+        for name in ("south", "west")
     }
     old = (authority / "ca.pem").read_bytes(), (authority / "ca.key").read_bytes()
     paths = revoke(authority, "north", NOW, 100)
@@ -420,7 +516,9 @@ def test_a_revoked_node_is_out_and_the_others_are_not(authority, node, tmp_path)
     assert (authority / "ca.pem").read_bytes() != old[0]
     assert (authority / "ca.key").read_bytes() != old[1]
     assert mode(authority / "ca.key") == 0o600
-    assert certificate(authority / "ca.pem").subject == x509.load_pem_x509_certificate(old[0]).subject
+    assert (
+        certificate(authority / "ca.pem").subject == x509.load_pem_x509_certificate(old[0]).subject
+    )
     with pytest.raises(VerificationError):
         verified(node.folder / "tls.pem", authority / "ca.pem")
     for path in paths:
@@ -442,7 +540,8 @@ def test_a_revoked_node_may_ask_again(authority, node, tmp_path):
     assert again.public != node.public
 
 
-# ------------------------------------------------------------------------------------------------------------ command line
+# ------------------------------------------------------------------------------------------------------------
+# command line
 
 
 @pytest.fixture
@@ -459,7 +558,9 @@ def call(tmp_path, monkeypatch):
 
 def test_the_whole_story_on_the_command_line(call, tmp_path):
     assert "Authority 'trial' in ca" in call("init", "ca", "--name", "trial", "--days", "1000")
-    told = call("node", "ca", "St. Mary's", "--host", "localhost", "--host", "127.0.0.1", "--out", "mary")
+    told = call(
+        "node", "ca", "St. Mary's", "--host", "localhost", "--host", "127.0.0.1", "--out", "mary"
+    )
     now = datetime.now(UTC)
     mary = Identity.load(tmp_path / "mary", now)
     assert f'name = "St. Mary\'s"\n  key = "{mary.public}"' in told
@@ -467,7 +568,9 @@ def test_the_whole_story_on_the_command_line(call, tmp_path):
     told = call("request", "west", "--host", "west.example.org")
     key = public_text(pki.signing_key(tmp_path / "west" / "sign.key").public_key())
     assert f'key = "{key}"' in told
-    assert "Signed for west" in call("sign", "ca", "west/request.csr", "--out", "back", "--days", "30")
+    assert "Signed for west" in call(
+        "sign", "ca", "west/request.csr", "--out", "back", "--days", "30"
+    )
     for name in ("tls.pem", "ca.pem"):
         (tmp_path / "west" / name).write_bytes((tmp_path / "back" / name).read_bytes())
     west = Identity.load(tmp_path / "west", now)

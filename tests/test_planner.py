@@ -24,7 +24,15 @@ RING = Topology.family("ring", 5)
 )
 def test_a_plan_costs_at_most_its_total(mechanism, epsilon, delta, d, centring, family):
     counts = [100, 2000, 350, 999, 100]
-    found = plan(counts, Topology.family(family, 5), d, epsilon=epsilon, delta=delta, mechanism=mechanism, centring=centring)
+    found = plan(
+        counts,
+        Topology.family(family, 5),
+        d,
+        epsilon=epsilon,
+        delta=delta,
+        mechanism=mechanism,
+        centring=centring,
+    )
     assert worst_node(found.events, delta) == found.total
     assert 0.99 * epsilon <= found.total.epsilon <= epsilon
     assert (found.centring is not None) == centring
@@ -39,7 +47,9 @@ def test_its_penalty_is_the_stated_one(epsilon):
     k, ridge = Constants().pull, Constants().ridge
     assert q == pytest.approx(k * 20 / (6000 * gaussian_mu(epsilon, 1e-5) * np.sqrt(5)))
     assert found.rho == pytest.approx(ridge * q)
-    noise = 2 / (6000 * q) * np.sqrt(118) / found.alpha  # of a released coordinate: Delta sqrt(d + 1)/alpha
+    noise = (
+        2 / (6000 * q) * np.sqrt(118) / found.alpha
+    )  # of a released coordinate: Delta sqrt(d + 1)/alpha
     assert noise == pytest.approx(2 * np.sqrt(5 / 20) / k, rel=0.1)
     spent = {e.round: e.alpha**2 / e.dimension for e in found.events if e.node == "0"}
     assert spent[0] / sum(spent.values()) == pytest.approx(0.1)
@@ -47,14 +57,22 @@ def test_its_penalty_is_the_stated_one(epsilon):
 
 def test_unequal_nodes_are_judged_by_their_noise():
     how = {"epsilon": 1.0, "delta": 1e-5, "weights": "equal"}
-    even, mixed = plan([100] * 5, RING, 10, **how), plan([100, 100, 100, 100, 10**6], RING, 10, **how)
+    even, mixed = (
+        plan([100] * 5, RING, 10, **how),
+        plan([100, 100, 100, 100, 10**6], RING, 10, **how),
+    )
     assert mixed.eta / even.eta == pytest.approx(np.sqrt(0.8), rel=1e-3)
 
 
 def test_where_rows_weigh_the_same_only_their_mean_number_counts():
-    even, mixed = (plan(counts, RING, 10, epsilon=1.0, delta=1e-5) for counts in ([100] * 5, [20, 5, 175, 280, 20]))
+    even, mixed = (
+        plan(counts, RING, 10, epsilon=1.0, delta=1e-5)
+        for counts in ([100] * 5, [20, 5, 175, 280, 20])
+    )
     assert (mixed.weights, mixed.C) == ("rows", 1.0)
-    assert (mixed.eta, mixed.rho, *mixed.alphas) == pytest.approx((even.eta, even.rho, *even.alphas))
+    assert (mixed.eta, mixed.rho, *mixed.alphas) == pytest.approx(
+        (even.eta, even.rho, *even.alphas)
+    )
     with pytest.raises(DeclarationError, match="weights is 'votes'; expected 'rows'"):
         plan([100] * 5, RING, 10, epsilon=1.0, delta=1e-5, weights="votes")
 
@@ -73,9 +91,15 @@ def test_where_rows_weigh_the_same_only_their_mean_number_counts():
     ],
 )
 def test_nodes_that_bring_more_noise_than_signal_are_named(counts, weights, named):
-    """Signal over noise of the sum is the sum of C_p over the root of the sum of their noises' squares, by hand here."""
+    """Signal over noise of the sum is the sum of C_p over the root of the sum of their noises'
+    squares, by hand here.
+    """
     nodes = Topology.family("ring", len(counts))
-    said = [r for r in plan(counts, nodes, 10, epsilon=1.0, delta=1e-5, weights=weights).reasons if "more noise than" in r]
+    said = [
+        r
+        for r in plan(counts, nodes, 10, epsilon=1.0, delta=1e-5, weights=weights).reasons
+        if "more noise than" in r
+    ]
     assert bool(said) == bool(named)
     for name in named:
         assert f"{name!r}" in said[0]
@@ -94,7 +118,14 @@ def test_one_node_alone():
 
 
 def test_dual_nodes_that_differ_each_stay_within_the_total():
-    found = plan([200, 4000, 900, 900, 50], Topology.family("star", 5), 30, epsilon=1.0, delta=1e-5, mechanism="dual")
+    found = plan(
+        [200, 4000, 900, 900, 50],
+        Topology.family("star", 5),
+        30,
+        epsilon=1.0,
+        delta=1e-5,
+        mechanism="dual",
+    )
     assert len(set(found.alphas)) == 4  # by rows and degree
     assert all(0.99 <= t.epsilon <= 1 for t in by_node(found.events, 1e-5).values())
 
@@ -112,7 +143,9 @@ def test_every_node_may_have_its_own_total(mechanism):
     assert "epsilon between 0.5 and 4" in " ".join(found.reasons)
 
 
-@pytest.mark.parametrize(("epsilon", "mu"), [(0.1, 0.0325), (0.5, 0.142), (1.0, 0.268), (2.0, 0.502), (8.0, 1.67)])
+@pytest.mark.parametrize(
+    ("epsilon", "mu"), [(0.1, 0.0325), (0.5, 0.142), (1.0, 0.268), (2.0, 0.502), (8.0, 1.67)]
+)
 def test_gaussian_equivalents(epsilon, mu):
     assert gaussian_mu(epsilon, 1e-5) == pytest.approx(mu, rel=0.01)
 
@@ -128,9 +161,18 @@ def test_gaussian_equivalents_of_odd_totals(epsilon, delta):
 
 def test_choices_are_explained():
     words = " ".join(plan([600] * 5, RING, 20, epsilon=0.5, delta=1e-6).reasons)
-    for part in ("primal perturbation", "20 rounds", "epsilon = 0.5, delta = 1e-06", "centring round", "margin", "free"):
+    for part in (
+        "primal perturbation",
+        "20 rounds",
+        "epsilon = 0.5, delta = 1e-06",
+        "centring round",
+        "margin",
+        "free",
+    ):
         assert part in words
-    assert "no centring round" in " ".join(plan([600] * 5, RING, 20, epsilon=0.5, delta=1e-6, centring=False).reasons)
+    assert "no centring round" in " ".join(
+        plan([600] * 5, RING, 20, epsilon=0.5, delta=1e-6, centring=False).reasons
+    )
 
 
 def test_no_alpha_is_told_as_less_than_it_is():
@@ -142,7 +184,9 @@ def test_no_alpha_is_told_as_less_than_it_is():
 
 
 def test_other_constants():
-    found = plan([600] * 5, RING, 20, epsilon=0.5, delta=1e-6, constants=Constants(rounds=7, margin=0.0))
+    found = plan(
+        [600] * 5, RING, 20, epsilon=0.5, delta=1e-6, constants=Constants(rounds=7, margin=0.0)
+    )
     assert (found.rounds, found.loss.margin, len({e.round for e in found.events})) == (7, 0.0, 8)
 
 
@@ -159,13 +203,21 @@ def test_other_constants():
     ],
 )
 def test_mistakes_are_named(changes, wrong):
-    given = {"counts": [600] * 5, "topology": RING, "dimension": 20, "epsilon": 1.0, "delta": 1e-5} | changes
+    given = {
+        "counts": [600] * 5,
+        "topology": RING,
+        "dimension": 20,
+        "epsilon": 1.0,
+        "delta": 1e-5,
+    } | changes
     with pytest.raises(DeclarationError, match=wrong):
         plan(**given)
 
 
 def test_dual_nodes_of_a_star_with_equal_rows_differ_by_degree():
-    found = plan([500] * 6, Topology.family("star", 6), 30, epsilon=1.0, delta=1e-5, mechanism="dual")
+    found = plan(
+        [500] * 6, Topology.family("star", 6), 30, epsilon=1.0, delta=1e-5, mechanism="dual"
+    )
     assert len(set(found.alphas)) == 2
     assert all(0.99 <= t.epsilon <= 1 for t in by_node(found.events, 1e-5).values())
 
@@ -182,5 +234,7 @@ def test_odd_totals_have_plans(epsilon, delta):
 
 def test_a_delta_that_would_allow_a_row_to_be_given_away_is_called_large():
     for delta, large in ((1e-5, False), (1 / 301, False), (1 / 300, True), (0.2, True)):
-        words = " ".join(plan([900, 300, 900], Topology.family("ring", 3), 20, epsilon=1.0, delta=delta).reasons)
+        words = " ".join(
+            plan([900, 300, 900], Topology.family("ring", 3), 20, epsilon=1.0, delta=delta).reasons
+        )
         assert ("DELTA IS LARGE" in words) is large

@@ -31,7 +31,13 @@ def shards():
 
 def transcript(shards, mechanism, **changes):
     messages = []
-    arguments = {**SETTING, "mechanism": mechanism, "schedule": 1.0, "draws": SeededEntropy(3), **changes}
+    arguments = {
+        **SETTING,
+        "mechanism": mechanism,
+        "schedule": 1.0,
+        "draws": SeededEntropy(3),
+        **changes,
+    }
     run = simulate(shards, RING, on_round=lambda entry, V: messages.append(V.copy()), **arguments)
     return run, messages
 
@@ -42,9 +48,13 @@ def test_state_is_a_function_of_messages_exactly_as_sent(shards, mechanism):
     zero = np.zeros_like(messages[0])
     state = admm.begin(zero, zero, RING.degrees)
     for V in messages:
-        state = admm.receive(state, V, neighbour_sums(RING, V), RING.degrees, np.array([SETTING["eta"]]))
+        state = admm.receive(
+            state, V, neighbour_sums(RING, V), RING.degrees, np.array([SETTING["eta"]])
+        )
     np.testing.assert_array_equal(run.state.lam, state.lam)
-    np.testing.assert_array_equal(run.state.W, state.W)  # at the end; between rounds `paper` adds its private vector
+    np.testing.assert_array_equal(
+        run.state.W, state.W
+    )  # at the end; between rounds `paper` adds its private vector
 
 
 @pytest.mark.parametrize("mechanism", [Dual(), Primal()], ids=str)
@@ -54,7 +64,9 @@ def test_messages_lie_on_the_public_grid_and_never_equal_an_argmin(shards, mecha
     eta, zero = np.array([0.05]), np.zeros_like(messages[0])
     state = admm.begin(zero, zero, RING.degrees)
     for V, c in zip(messages, run.calibrations, strict=True):
-        f = admm.send(problem, state, RING.degrees, eta, default_gamma(problem), zero, phi=c.phi).point
+        f = admm.send(
+            problem, state, RING.degrees, eta, default_gamma(problem), zero, phi=c.phi
+        ).point
         assert (np.abs(V - f).max(axis=-1) > c.step).all()
         assert not np.isclose(V, f, rtol=0, atol=1e-12).any()
         on_grid = V / c.step[..., None]
@@ -64,7 +76,9 @@ def test_messages_lie_on_the_public_grid_and_never_equal_an_argmin(shards, mecha
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
 def test_public_numbers_do_not_change_with_a_row(shards, mechanism):
-    """One row replaced by its opposite: calibration, alpha, number of rounds and of messages are the same to the last bit."""
+    """One row replaced by its opposite: calibration, alpha, number of rounds and of messages are
+    the same to the last bit.
+    """
     first = shards[0]
     rows = first.signed.toarray() * first.y[:, None]
     rows[0] = -rows[0]
@@ -75,7 +89,10 @@ def test_public_numbers_do_not_change_with_a_row(shards, mechanism):
     np.testing.assert_array_equal(runs[0].alpha, runs[1].alpha)
     for a, b in zip(runs[0].calibrations, runs[1].calibrations, strict=True):
         for name in ("phi", "inner", "outer", "step", "radius", "delta"):
-            assert np.array_equal(getattr(a, name), getattr(b, name)) or getattr(a, name) is getattr(b, name) is None
+            assert (
+                np.array_equal(getattr(a, name), getattr(b, name))
+                or getattr(a, name) is getattr(b, name) is None
+            )
 
 
 def test_a_solver_that_stops_early_fails_the_round_and_releases_nothing(shards, monkeypatch):
@@ -83,14 +100,21 @@ def test_a_solver_that_stops_early_fails_the_round_and_releases_nothing(shards, 
     monkeypatch.setattr("dynadp.consensus.steps.PATIENT", 1)
     with pytest.raises(NotCertified, match="nothing is released"):
         simulate(
-            shards, RING, mechanism=Primal(), schedule=1.0, draws=SystemEntropy(),
-            on_round=lambda entry, V: messages.append(V), **SETTING,
-        )  # fmt: skip
+            shards,
+            RING,
+            mechanism=Primal(),
+            schedule=1.0,
+            draws=SystemEntropy(),
+            on_round=lambda entry, V: messages.append(V),
+            **SETTING,
+        )
     assert messages == []
 
 
 def test_gamma_sets_the_noise_and_no_residual_does(shards):
-    loose, tight = (transcript(shards, Primal(), gamma=gamma)[0].calibrations[0] for gamma in (1e-3, 1e-6))
+    loose, tight = (
+        transcript(shards, Primal(), gamma=gamma)[0].calibrations[0] for gamma in (1e-3, 1e-6)
+    )
     lam = 0.01 + 2 * 0.05 * 2
     np.testing.assert_allclose(loose.delta - tight.delta, 2 * (1e-3 - 1e-6) / lam, rtol=1e-6)
 
@@ -109,13 +133,17 @@ def test_seeded_runs_repeat_and_say_so_and_others_never_do(shards, mechanism):
 def test_replicas_are_the_runs_they_stack(shards):
     together, _ = transcript(shards, Dual(), replicas=3, schedule=[0.5, 1.0, 2.0])
     alone, _ = transcript(shards, Dual(), schedule=0.5)
-    np.testing.assert_allclose(together.V[:, 0], alone.V[:, 0], atol=2 * float(alone.calibrations[-1].step.max()))
+    np.testing.assert_allclose(
+        together.V[:, 0], alone.V[:, 0], atol=2 * float(alone.calibrations[-1].step.max())
+    )
     assert together.events(2)[0].alpha > together.events(0)[0].alpha
 
 
 @pytest.mark.parametrize("mechanism", [m for m in MECHANISMS if m != Dual(split="paper")], ids=str)
 def test_every_replica_with_real_noise_is_a_release(shards, mechanism):
-    """Three unseeded replicas are three releases about the same rows; a seeded stack stands for one network."""
+    """Three unseeded replicas are three releases about the same rows; a seeded stack stands for one
+    network.
+    """
     alphas = [0.5, 1.0, 2.0]
     last = mechanism.final or 0.0
     real, _ = transcript(shards, mechanism, replicas=3, schedule=alphas, draws=SystemEntropy())
@@ -128,7 +156,9 @@ def test_every_replica_with_real_noise_is_a_release(shards, mechanism):
     assert seeded.events() == seeded.events(0)
     assert worst_node(seeded.events(), 0.0).epsilon == pytest.approx(6 * 0.5 + last)
     for replica in (-1, 3):
-        with pytest.raises(DeclarationError, match=f"replica is {replica}; expected a number from 0 to 2"):
+        with pytest.raises(
+            DeclarationError, match=f"replica is {replica}; expected a number from 0 to 2"
+        ):
             real.events(replica)
 
 
@@ -140,7 +170,9 @@ def test_every_round_and_node_is_charged_what_the_schedule_says(shards):
     rising = geometric(0.1, 2.0)
     run, _ = transcript(shards, Primal(), schedule=rising)
     spent = {(e.node, e.round): e.alpha for e in run.events()}
-    assert spent == {(p, n): pytest.approx(0.1 * 2 ** (n - 1)) for p in RING.nodes for n in range(1, 7)}
+    assert spent == {
+        (p, n): pytest.approx(0.1 * 2 ** (n - 1)) for p in RING.nodes for n in range(1, 7)
+    }
     own = per_node({p: 0.1 * (i + 1) for i, p in enumerate(RING.nodes)})
     run, _ = transcript(shards, Dual(), schedule=own)
     for i, p in enumerate(RING.nodes):
@@ -203,7 +235,11 @@ def test_accuracy_on_adult_at_alpha_1_a_round(adult_data):
     X, y = adult_data.schema.rows(adult_data.test), adult_data.schema.labels(adult_data.test)
 
     def median_error(V):
-        return float(np.median([np.mean(np.where(X @ f > 0, 1, -1) != y) for f in V.reshape(-1, V.shape[-1])]))
+        return float(
+            np.median(
+                [np.mean(np.where(X @ f > 0, 1, -1) != y) for f in V.reshape(-1, V.shape[-1])]
+            )
+        )
 
     common = {"eta": 1.0, "rounds": 30, "replicas": 20, "schedule": 1.0, "draws": SeededEntropy(0)}
     dual = simulate(shards, RING, C=1750.0, rho=10**-2.5, mechanism=Dual(), **common)
@@ -221,9 +257,16 @@ def test_residuals_are_made_of_messages_alone(census5):
     V = []
     ring = Topology.family("ring", 5)
     run = simulate(
-        census5.shards(), ring, rho=1e-2, eta=0.1, rounds=4, mechanism=Primal(own="paper"), schedule=0.5, draws=SeededEntropy(3),
+        census5.shards(),
+        ring,
+        rho=1e-2,
+        eta=0.1,
+        rounds=4,
+        mechanism=Primal(own="paper"),
+        schedule=0.5,
+        draws=SeededEntropy(3),
         on_round=lambda entry, messages: V.append(messages.copy()),
-    )  # fmt: skip
+    )
     W = [np.zeros_like(V[0])]
     for messages in V:
         W.append(0.5 * (2 * messages + neighbour_sums(ring, messages)))

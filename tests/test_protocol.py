@@ -1,9 +1,9 @@
-"""A network in memory: what its nodes compute, and that nothing that happens to them makes one release or spend twice.
+"""A network in memory: what its nodes compute, and that nothing that happens to them makes one
+release or spend twice.
 
-Nodes are real: post offices and ledgers are files, letters are signed. Only the links are lists. Noise is keyed, so that runs
-can be compared, and says that it is not, since ledgers take no seeded release; fresh noise differs with every start of a node,
-as the system's does.
-"""
+Nodes are real: post offices and ledgers are files, letters are signed. Only the links are lists.
+Noise is keyed, so that runs can be compared, and says that it is not, since ledgers take no seeded
+release; fresh noise differs with every start of a node, as the system's does."""
 
 import base64
 import contextlib
@@ -37,7 +37,14 @@ from dynadp.engines.letters import Letter, run_id, verify
 from dynadp.engines.node import NodeRun, differences, node_rounds
 from dynadp.engines.simulation import simulate
 from dynadp.engines.zenoh.links import Links, Site
-from dynadp.errors import BudgetRefused, ConfigError, DataError, DeclarationError, LedgerDamaged, Rejected
+from dynadp.errors import (
+    BudgetRefused,
+    ConfigError,
+    DataError,
+    DeclarationError,
+    LedgerDamaged,
+    Rejected,
+)
 from dynadp.mechanisms.base import Dual, Primal
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.planning.planner import Constants, Plan, plan
@@ -57,7 +64,8 @@ class Plug(BaseException):
     """The process is gone."""
 
 
-# ------------------------------------------------------------------------------------------------------------ the network
+# ------------------------------------------------------------------------------------------------------------
+# the network
 
 
 @dataclass(frozen=True)
@@ -71,13 +79,30 @@ class Setting:
     storage: str = "auto"
 
     @classmethod
-    def planned(cls, topology, schema, tables, rounds=4, output="network", mechanism="primal", centring=True, **more):
+    def planned(
+        cls,
+        topology,
+        schema,
+        tables,
+        rounds=4,
+        output="network",
+        mechanism="primal",
+        centring=True,
+        **more,
+    ):
         counts = [count(schema, tables[p]) for p in topology.nodes]
         features = len(schema.features) - bool(schema.intercept)
         made = plan(
-            counts, topology, schema.dimension, epsilon=EPSILON, delta=DELTA, mechanism=mechanism, centring=centring,
-            features=features, constants=Constants(rounds=rounds),
-        )  # fmt: skip
+            counts,
+            topology,
+            schema.dimension,
+            epsilon=EPSILON,
+            delta=DELTA,
+            mechanism=mechanism,
+            centring=centring,
+            features=features,
+            constants=Constants(rounds=rounds),
+        )
         return cls(topology, schema, tables, replace(made, output=output), **more)
 
     @functools.cached_property
@@ -87,20 +112,45 @@ class Setting:
     def part(self, me):
         chosen, nodes = self.chosen, self.topology.nodes
         alpha = chosen.schedule(nodes).table(nodes, chosen.rounds)
-        constants = chosen.mechanism, chosen.loss, chosen.regularizer, chosen.C, chosen.weights, chosen.rho, chosen.eta
-        return NodeRun(me, self.topology, self.schema, self.counts, *constants, alpha, chosen.centrings, chosen.output)
+        constants = (
+            chosen.mechanism,
+            chosen.loss,
+            chosen.regularizer,
+            chosen.C,
+            chosen.weights,
+            chosen.rho,
+            chosen.eta,
+        )
+        return NodeRun(
+            me,
+            self.topology,
+            self.schema,
+            self.counts,
+            *constants,
+            alpha,
+            chosen.centrings,
+            chosen.output,
+        )
 
     @functools.cached_property
     def keys(self):
-        return {p: Ed25519PrivateKey.from_private_bytes(run_id(f"key of {p}")) for p in self.topology.nodes}
+        return {
+            p: Ed25519PrivateKey.from_private_bytes(run_id(f"key of {p}"))
+            for p in self.topology.nodes
+        }
 
     @functools.cached_property
     def rules(self):
-        public, ids = {p: key.public_key() for p, key in self.keys.items()}, (run_id("trial"), run_id("config"))
+        public, ids = (
+            {p: key.public_key() for p, key in self.keys.items()},
+            (run_id("trial"), run_id("config")),
+        )
         made = {}
         for p in self.topology.nodes:
             part = self.part(p)
-            made[p] = AcceptanceRules(p, frozenset(part.neighbours), *ids, public, part.rounds, part.grids())
+            made[p] = AcceptanceRules(
+                p, frozenset(part.neighbours), *ids, public, part.rounds, part.grids()
+            )
         return made
 
     def trained(self, draws):
@@ -108,15 +158,33 @@ class Setting:
         messages = {}
 
         def keep(entry, V):
-            messages.update({(p, entry.number): v[0].copy() for p, v in zip(self.topology.nodes, V, strict=True)})
+            messages.update(
+                {
+                    (p, entry.number): v[0].copy()
+                    for p, v in zip(self.topology.nodes, V, strict=True)
+                }
+            )
 
         done = train(
-            self.schema, self.tables, self.topology,
-            epsilon=EPSILON, delta=DELTA, draws=draws, chosen=self.chosen, on_round=keep,
-        )  # fmt: skip
+            self.schema,
+            self.tables,
+            self.topology,
+            epsilon=EPSILON,
+            delta=DELTA,
+            draws=draws,
+            chosen=self.chosen,
+            on_round=keep,
+        )
         if done.centring is not None:
-            messages.update({(p, 0): v for p, v in zip(self.topology.nodes, done.centring.messages, strict=True)})
-        models = dict(zip(self.topology.nodes, done.run.models(self.chosen.output)[:, 0], strict=True))
+            messages.update(
+                {
+                    (p, 0): v
+                    for p, v in zip(self.topology.nodes, done.centring.messages, strict=True)
+                }
+            )
+        models = dict(
+            zip(self.topology.nodes, done.run.models(self.chosen.output)[:, 0], strict=True)
+        )
         return models, messages, done
 
     @functools.cached_property
@@ -156,14 +224,28 @@ class Node:
         self.files.callback(self.post.close)
         self.ledger = self.files.enter_context(Ledger.open(self.ledger_path))
         self.up, self.work = True, None
-        journal = LedgerJournal({self.me: self.ledger}, RUN, dataset="rows", who="test", clock=lambda: STAMP["at"], resume=True)
+        journal = LedgerJournal(
+            {self.me: self.ledger},
+            RUN,
+            dataset="rows",
+            who="test",
+            clock=lambda: STAMP["at"],
+            resume=True,
+        )
         journal.reserve([event for event in setting.chosen.events if event.node == self.me])
         self.noted.clear()
         self.want = None
         self.work = node_rounds(
-            setting.part(self.me), setting.tables[self.me], self.post, self.publish, journal, Witness(self),
-            note=self.note, at=self.at, storage=setting.storage,
-        )  # fmt: skip
+            setting.part(self.me),
+            setting.tables[self.me],
+            self.post,
+            self.publish,
+            journal,
+            Witness(self),
+            note=self.note,
+            at=self.at,
+            storage=setting.storage,
+        )
 
     def stop(self):
         if self.up:
@@ -189,8 +271,13 @@ class Node:
             assert self.ledger.message(RUN, n) == letter.body
         else:
             rounds = self.setting.chosen.rounds
-            entered = [np.frombuffer(self.ledger.message(RUN, i), "<f8") for i in range(rounds // 2 + 1, rounds + 1)]
-            np.testing.assert_allclose(letter.values, np.mean(entered, axis=0), rtol=1e-12, atol=1e-300)
+            entered = [
+                np.frombuffer(self.ledger.message(RUN, i), "<f8")
+                for i in range(rounds // 2 + 1, rounds + 1)
+            ]
+            np.testing.assert_allclose(
+                letter.values, np.mean(entered, axis=0), rtol=1e-12, atol=1e-300
+            )
         self.send(self.me, data)
 
     @property
@@ -218,7 +305,9 @@ class Node:
 
     def answer(self, author, kind, n):
         """What it tells a neighbour that missed a letter."""
-        return self.post.get(author, kind, n) if author == self.me or is_broadcast(kind, n) else None
+        return (
+            self.post.get(author, kind, n) if author == self.me or is_broadcast(kind, n) else None
+        )
 
     def spends(self):
         with Ledger.open(self.ledger_path, read_only=True) as ledger:
@@ -236,7 +325,9 @@ class Witness(SeededEntropy):
 
     def generator(self, purpose, node, round_, replica=0):
         assert node == self.node.me
-        assert self.node.ledger.message(RUN, round_) is None, f"a second draw for round {round_}, which is entered"
+        assert self.node.ledger.message(RUN, round_) is None, (
+            f"a second draw for round {round_}, which is entered"
+        )
         self.node.events.append(("drawn", round_))
         return super().generator(purpose, node, round_, replica)
 
@@ -248,7 +339,8 @@ class Network:
         self.setting, self.flying, self.seen = setting, [], {}
         self.neighbours = {p: setting.part(p).neighbours for p in setting.topology.nodes}
         self.nodes = {
-            p: Node(setting, p, Path(folder) / f"node{i}", self.send, **node) for i, p in enumerate(setting.topology.nodes)
+            p: Node(setting, p, Path(folder) / f"node{i}", self.send, **node)
+            for i, p in enumerate(setting.topology.nodes)
         }
 
     def send(self, via, data):
@@ -299,8 +391,12 @@ class Network:
 
 @contextlib.contextmanager
 def memory():
-    """A folder that needs no disk where there is one: thousands of entries are made durable here, one by one."""
-    with tempfile.TemporaryDirectory(prefix="dynadp-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
+    """A folder that needs no disk where there is one: thousands of entries are made durable here,
+    one by one.
+    """
+    with tempfile.TemporaryDirectory(
+        prefix="dynadp-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    ) as folder:
         yield Path(folder)
 
 
@@ -319,7 +415,11 @@ def build():
 
 
 def messages_of(network):
-    return {(p, n): np.frombuffer(m, "<f8") for p, node in network.nodes.items() for n, m in node.spends().items()}
+    return {
+        (p, n): np.frombuffer(m, "<f8")
+        for p, node in network.nodes.items()
+        for n, m in node.spends().items()
+    }
 
 
 def assert_same_messages(network, expected):
@@ -329,7 +429,8 @@ def assert_same_messages(network, expected):
         np.testing.assert_array_equal(found[key], message, err_msg=str(key))
 
 
-# ------------------------------------------------------------------------------------------------------------ settings
+# ------------------------------------------------------------------------------------------------------------
+# settings
 
 SMALL = Schema.model_validate(
     {
@@ -357,26 +458,38 @@ def small_tables(nodes, rows=30):
 
 @functools.cache
 def small(family="path", nodes=4, names=None, **more):
-    topology = Topology.family(family, nodes, **({"probability": 0.5, "seed": 3} if family == "erdos_renyi" else {}))
-    topology = topology.named(names or ["St. Mary's Köln", "a/b", *(f"n{i}" for i in range(2, nodes))])
+    topology = Topology.family(
+        family, nodes, **({"probability": 0.5, "seed": 3} if family == "erdos_renyi" else {})
+    )
+    topology = topology.named(
+        names or ["St. Mary's Köln", "a/b", *(f"n{i}" for i in range(2, nodes))]
+    )
     return Setting.planned(topology, SMALL, small_tables(topology.nodes), **more)
 
 
 def census_tables(data, nodes):
-    return {p: {name: column[data.node == i] for name, column in data.train.items()} for i, p in enumerate(nodes)}
+    return {
+        p: {name: column[data.node == i] for name, column in data.train.items()}
+        for i, p in enumerate(nodes)
+    }
 
 
-# ------------------------------------------------------------------------------------------------------------ the same run
+# ------------------------------------------------------------------------------------------------------------
+# the same run
 
 
 @pytest.mark.parametrize("family", ["ring", "star", "erdos_renyi"])
 @pytest.mark.parametrize("mechanism", ["primal", "dual"])
 @pytest.mark.parametrize("centring", [True, False])
 def test_nodes_apart_do_what_they_do_together(build, census5, family, mechanism, centring):
-    """Every message, to the last bit; and every kind of model, of which ``neighbours`` adds in another order."""
+    """Every message, to the last bit; and every kind of model, of which ``neighbours`` adds in
+    another order.
+    """
     topology = Topology.family(family, 5, probability=0.5, seed=1)
     tables = census_tables(census5, topology.nodes)
-    setting = Setting.planned(topology, census5.schema, tables, mechanism=mechanism, centring=centring)
+    setting = Setting.planned(
+        topology, census5.schema, tables, mechanism=mechanism, centring=centring
+    )
     network = build(setting)
     outcomes = network.finish()
     models, messages, done = setting.undisturbed
@@ -399,25 +512,41 @@ def test_every_output(build, output, family, rounds):
     outcomes = build(setting).finish()
     models, _, _ = setting.undisturbed
     for p, outcome in outcomes.items():
-        np.testing.assert_allclose(outcome.vector, models[p], rtol=1e-9 if output == "neighbours" else 0)
+        np.testing.assert_allclose(
+            outcome.vector, models[p], rtol=1e-9 if output == "neighbours" else 0
+        )
 
 
 @pytest.mark.parametrize("storage", ["dense", "csr"])
 @pytest.mark.parametrize("mechanism", [Primal(), Dual(), Dual(split="paper")], ids=str)
 def test_storages_and_uneven_schedules(build, census5, storage, mechanism):
-    """alpha given by hand, another for each node; rows dense or sparse, whatever the simulation stores them as."""
+    """alpha given by hand, another for each node; rows dense or sparse, whatever the simulation
+    stores them as.
+    """
     topology = Topology.family("ring", 5)
     tables = census_tables(census5, topology.nodes)
-    made = Setting.planned(topology, census5.schema, tables, rounds=3, output="tail", centring=False)
+    made = Setting.planned(
+        topology, census5.schema, tables, rounds=3, output="tail", centring=False
+    )
     alphas = tuple(0.02 * (i + 1) for i in range(5))
     alike = replace(made.chosen, mechanism=mechanism, alphas=alphas, C=2.0, rho=0.02, eta=0.03)
     schedule = alike.schedule(topology.nodes)
     messages = {}
     run = simulate(
-        [shard(census5.schema, tables[p], p) for p in topology.nodes], topology, loss=alike.loss, C=2.0, rho=0.02, eta=0.03,
-        rounds=3, mechanism=mechanism, schedule=schedule, draws=SeededEntropy(SEED),
-        on_round=lambda entry, V: messages.update({(p, entry.number): V[i, 0].copy() for i, p in enumerate(topology.nodes)}),
-    )  # fmt: skip
+        [shard(census5.schema, tables[p], p) for p in topology.nodes],
+        topology,
+        loss=alike.loss,
+        C=2.0,
+        rho=0.02,
+        eta=0.03,
+        rounds=3,
+        mechanism=mechanism,
+        schedule=schedule,
+        draws=SeededEntropy(SEED),
+        on_round=lambda entry, V: messages.update(
+            {(p, entry.number): V[i, 0].copy() for i, p in enumerate(topology.nodes)}
+        ),
+    )
     events = tuple(replace(event, seeded=False) for event in run.events())
     network = build(replace(made, chosen=replace(alike, events=events), storage=storage))
     outcomes = network.finish()
@@ -448,7 +577,14 @@ def test_simulations_keep_their_messages_in_a_folder(tmp_path):
     setting = small("path", 1, names=("only",))
     post = Inbox(tmp_path / "letters.sqlite", setting.rules["only"], setting.keys["only"])
     outbox = FolderJournal(tmp_path / "messages", ["only"])
-    work = node_rounds(setting.part("only"), setting.tables["only"], post, lambda *_: None, outbox, SeededEntropy(SEED))
+    work = node_rounds(
+        setting.part("only"),
+        setting.tables["only"],
+        post,
+        lambda *_: None,
+        outbox,
+        SeededEntropy(SEED),
+    )
     with pytest.raises(StopIteration) as end:
         next(work)
     np.testing.assert_array_equal(end.value.value.vector, setting.undisturbed[0]["only"])
@@ -456,7 +592,8 @@ def test_simulations_keep_their_messages_in_a_folder(tmp_path):
     post.close()
 
 
-# ------------------------------------------------------------------------------------------------------------ the order
+# ------------------------------------------------------------------------------------------------------------
+# the order
 
 
 def test_spend_then_keep_then_send_then_wait(build):
@@ -464,11 +601,28 @@ def test_spend_then_keep_then_send_then_wait(build):
     network = build(small("path", 2, names=("a", "b"), rounds=2))
     network.finish()
     for node in network.nodes.values():
-        first = [("drawn", 0), "computed", "spent", "kept", ("sent", "message", 0), "published", "received"]
+        first = [
+            ("drawn", 0),
+            "computed",
+            "spent",
+            "kept",
+            ("sent", "message", 0),
+            "published",
+            "received",
+        ]
         rounds = [
             event
             for n in (1, 2)
-            for event in (("drawn", n), "computed", "spent", "kept", ("sent", "message", n), "published", "received", "noted")
+            for event in (
+                ("drawn", n),
+                "computed",
+                "spent",
+                "kept",
+                ("sent", "message", n),
+                "published",
+                "received",
+                "noted",
+            )
         ]
         last = ["kept", ("sent", "mean", 2), "published", "received", "closed"]
         assert node.events == first + rounds + last
@@ -477,11 +631,12 @@ def test_spend_then_keep_then_send_then_wait(build):
 @pytest.mark.parametrize("mechanism", ["primal", "dual"])
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash_at_any_point_of_any_round(build, point, mechanism):
-    """Each node dies at the first, second, ... time that it comes to the point, in turn, and starts again: the run is the same.
+    """Each node dies at the first, second, ... time that it comes to the point, in turn, and starts
+    again: the run is the same.
 
-    After a crash the solver begins where the last message was, not where the last minimiser was. Its answers then differ by
-    what gamma allows, which the grid, some 10^6 times as coarse, hides: messages stay the same to the last bit.
-    """
+    After a crash the solver begins where the last message was, not where the last minimiser was.
+    Its answers then differ by what gamma allows, which the grid, some 10^6 times as coarse, hides:
+    messages stay the same to the last bit."""
     setting = small(mechanism=mechanism)
     network = build(setting)
     crashes = 0
@@ -523,11 +678,16 @@ def test_a_finished_node_that_starts_again_sends_nothing_new_and_finds_the_same_
     for p, node in network.nodes.items():
         np.testing.assert_array_equal(after[p].vector, before[p].vector)
         assert node.spends() == entered[p]
-        assert not any(event in ("computed", "spent", "published") or event[0] in ("drawn", "sent") for event in node.events)
+        assert not any(
+            event in ("computed", "spent", "published") or event[0] in ("drawn", "sent")
+            for event in node.events
+        )
 
 
 def test_all_letters_lost_everywhere(build):
-    """Ledgers alone bring the run back: own letters are made again with the same bytes, and neighbours hand them over."""
+    """Ledgers alone bring the run back: own letters are made again with the same bytes, and
+    neighbours hand them over.
+    """
     setting = small()
     network = build(setting)
     before = network.finish()
@@ -541,10 +701,15 @@ def test_all_letters_lost_everywhere(build):
 
 
 def test_rows_of_another_number_than_declared_are_refused_before_training(build):
-    """Noise is made for C/B_p: a file that was exchanged after B_p was checked would not be protected by it."""
+    """Noise is made for C/B_p: a file that was exchanged after B_p was checked would not be
+    protected by it.
+    """
     setting = small("path", 2, names=("a", "b"), centring=False)
     setting.counts  # noqa: B018 (declared before the file changes)
-    tables = {p: {name: column[:-3] for name, column in table.items()} for p, table in setting.tables.items()}
+    tables = {
+        p: {name: column[:-3] for name, column in table.items()}
+        for p, table in setting.tables.items()
+    }
     other = replace(setting, tables=tables)
     other.__dict__["counts"] = setting.counts
     network = build(other)
@@ -580,8 +745,12 @@ def test_what_neighbours_may_send_is_told_by_public_numbers():
         *((p, 0) for p in setting.topology.nodes),
         *((p, n) for p in (first, second) for n in range(1, 5)),
     }
-    assert {(p, n) for p, kind, n in grids if kind == "mean"} == {(p, 4) for p in (first, second, third, fourth)}
-    assert not any(kind == "mean" for _, kind, _ in small("path", 4, output="tail").part(first).grids())
+    assert {(p, n) for p, kind, n in grids if kind == "mean"} == {
+        (p, 4) for p in (first, second, third, fourth)
+    }
+    assert not any(
+        kind == "mean" for _, kind, _ in small("path", 4, output="tail").part(first).grids()
+    )
     for i, p in enumerate((first, second)):
         for n, release in enumerate(setting.undisturbed[2].run.calibrations, 1):
             grid = grids[p, "message", n]
@@ -593,9 +762,21 @@ def test_what_neighbours_may_send_is_told_by_public_numbers():
             np.testing.assert_array_equal(message % grid.step, 0)
 
 
-# ------------------------------------------------------------------------------------------------------------ whatever happens
+# ------------------------------------------------------------------------------------------------------------
+# whatever happens
 
-HOSTILE = ("garbage", "NaN", "huge", "off", "forged", "other run", "other round", "other name", "second", "cut")
+HOSTILE = (
+    "garbage",
+    "NaN",
+    "huge",
+    "off",
+    "forged",
+    "other run",
+    "other round",
+    "other name",
+    "second",
+    "cut",
+)
 
 
 class Trouble(RuleBasedStateMachine):
@@ -616,7 +797,9 @@ class Trouble(RuleBasedStateMachine):
     @initialize(which=st.sampled_from(range(3)), fresh=st.booleans())
     def begin(self, which, fresh):
         family, mechanism, output, centring = self.settings_[which]
-        self.setting = small(family, mechanism=mechanism, output=output, centring=centring, rounds=4)
+        self.setting = small(
+            family, mechanism=mechanism, output=output, centring=centring, rounds=4
+        )
         self.fresh = fresh
         self.network = Network(self.setting, self.folder, fresh=fresh)
         self.names = self.setting.topology.nodes
@@ -655,9 +838,13 @@ class Trouble(RuleBasedStateMachine):
         else:
             self.network.deliver(k)
 
-    @rule(i=st.integers(0, 3), point=st.sampled_from(POINTS), lose=st.booleans(), again=st.booleans())
+    @rule(
+        i=st.integers(0, 3), point=st.sampled_from(POINTS), lose=st.booleans(), again=st.booleans()
+    )
     def die(self, i, point, lose, again):
-        """At this point, now or whenever it comes there; perhaps with the loss of all letters, perhaps back at once."""
+        """At this point, now or whenever it comes there; perhaps with the loss of all letters,
+        perhaps back at once.
+        """
         node = self.node(i)
         self.start(i, False)
         node.plugged = point
@@ -686,7 +873,9 @@ class Trouble(RuleBasedStateMachine):
 
     @rule(i=st.integers(0, 3), k=st.integers(0, 3), n=st.integers(0, 4))
     def lie(self, i, k, n):
-        """A neighbour lies in every way it can: it is refused and counted, and nothing else happens."""
+        """A neighbour lies in every way it can: it is refused and counted, and nothing else
+        happens.
+        """
         node = self.node(i)
         via = self.network.neighbours[node.me][k % len(self.network.neighbours[node.me])]
         for how in HOSTILE if node.up else ():
@@ -704,7 +893,12 @@ class Trouble(RuleBasedStateMachine):
         if grid is None or how == "garbage":
             return b"DYDP" + bytes(range(200))
         body = np.zeros(grid.dimension)
-        body[0] = {"NaN": np.nan, "huge": 4 * grid.radius, "off": grid.step / 2, "second": 3 * grid.step}.get(how, grid.step)
+        body[0] = {
+            "NaN": np.nan,
+            "huge": 4 * grid.radius,
+            "off": grid.step / 2,
+            "second": 3 * grid.step,
+        }.get(how, grid.step)
         letter = Letter("message", rules.run, rules.config, via, n, body.tobytes())
         true = self.network.seen.get((via, "message", n))
         if how == "forged":
@@ -723,7 +917,9 @@ class Trouble(RuleBasedStateMachine):
         return letter.sealed(keys[via])
 
     def letters(self, node):
-        return node.post._connection.execute("SELECT author, kind, round, content FROM letter").fetchall()
+        return node.post._connection.execute(
+            "SELECT author, kind, round, content FROM letter"
+        ).fetchall()
 
     @invariant()
     def no_two_letters_for_a_round(self):
@@ -737,8 +933,12 @@ class Trouble(RuleBasedStateMachine):
         for node in self.network.nodes.values() if self.network else ():
             if node.up:
                 spent, rounds = Counter(node.ledger.spent()), self.setting.chosen.rounds
-                assert spent <= Counter(event for event in self.setting.chosen.events if event.node == node.me)
-                assert node.ledger.rounds(RUN) == sorted(set(node.ledger.rounds(RUN)) & set(range(rounds + 1)))
+                assert spent <= Counter(
+                    event for event in self.setting.chosen.events if event.node == node.me
+                )
+                assert node.ledger.rounds(RUN) == sorted(
+                    set(node.ledger.rounds(RUN)) & set(range(rounds + 1))
+                )
 
     def teardown(self):
         try:
@@ -750,20 +950,30 @@ class Trouble(RuleBasedStateMachine):
             self.stack.close()
 
     def to_the_end(self):
-        """Ledgers and letters tell the same, and the model is that of the undisturbed run, or with fresh noise of its own."""
+        """Ledgers and letters tell the same, and the model is that of the undisturbed run, or with
+        fresh noise of its own.
+        """
         setting, network = self.setting, self.network
         outcomes = network.finish(deliver=False)
         entered = {}
         for p, node in network.nodes.items():
             spends = node.spends()
-            assert sorted(spends) == list(range(0 if setting.chosen.centrings else 1, setting.chosen.rounds + 1))
+            assert sorted(spends) == list(
+                range(0 if setting.chosen.centrings else 1, setting.chosen.rounds + 1)
+            )
             entered.update({(p, n): message for n, message in spends.items()})
             with Ledger.open(node.ledger_path, read_only=True) as ledger:
                 assert ledger.is_closed(RUN)
-                assert ledger.spent() == ledger.counted() == [e for e in setting.chosen.events if e.node == p]
+                assert (
+                    ledger.spent()
+                    == ledger.counted()
+                    == [e for e in setting.chosen.events if e.node == p]
+                )
                 assert ledger.cap.admits([], ledger.spent()) is not None
         signed = {
-            (p, n): verify(data, setting.rules[p].keys).body for (p, kind, n), data in network.seen.items() if kind == "message"
+            (p, n): verify(data, setting.rules[p].keys).body
+            for (p, kind, n), data in network.seen.items()
+            if kind == "message"
         }
         assert signed == entered
         messages = {key: np.frombuffer(message, "<f8") for key, message in entered.items()}
@@ -780,11 +990,16 @@ class Trouble(RuleBasedStateMachine):
     def models(self, messages):
         """From messages alone, as the definitions say."""
         nodes, T, output = self.names, self.setting.chosen.rounds, self.setting.chosen.output
-        tails = {p: np.mean([messages[p, n] for n in range(T // 2 + 1, T + 1)], axis=0) for p in nodes}
+        tails = {
+            p: np.mean([messages[p, n] for n in range(T // 2 + 1, T + 1)], axis=0) for p in nodes
+        }
         if output == "tail":
             return tails
         if output == "neighbours":
-            return {p: np.mean([tails[p], *(tails[j] for j in self.network.neighbours[p])], axis=0) for p in nodes}
+            return {
+                p: np.mean([tails[p], *(tails[j] for j in self.network.neighbours[p])], axis=0)
+                for p in nodes
+            }
         return dict.fromkeys(nodes, np.mean(list(tails.values()), axis=0))
 
 
@@ -800,11 +1015,14 @@ TestLongTrouble = pytest.mark.slow(LongTrouble.TestCase)
 TestLongTrouble.settings = settings(max_examples=120, stateful_step_count=100, deadline=None)
 
 
-# ------------------------------------------------------------------------------------------------------------ liars and clones
+# ------------------------------------------------------------------------------------------------------------
+# liars and clones
 
 
 def test_means_and_centres_travel_where_their_authors_do_not(build):
-    """On a path the ends never meet, and still have all letters that are for all, with their authors' signatures."""
+    """On a path the ends never meet, and still have all letters that are for all, with their
+    authors' signatures.
+    """
     setting = small("path", 4)
     network = build(setting)
     network.finish()
@@ -855,7 +1073,9 @@ def links(node, config=None):
         return node.ledger.message(RUN, n)
 
     neighbours = node.setting.part(node.me).neighbours
-    return Links(Site(node.me, neighbours, node.folder), node.post, config or {"run": "trial"}, known, 1.0)
+    return Links(
+        Site(node.me, neighbours, node.folder), node.post, config or {"run": "trial"}, known, 1.0
+    )
 
 
 def last_of(greeting):
@@ -874,10 +1094,13 @@ def test_a_rolled_back_ledger_is_caught_before_it_draws(build):
     for j in network.neighbours["a/b"]:
         last = last_of(links(network.nodes[j])._greeting("a/b"))
         with pytest.raises(
-            LedgerDamaged, match=r"holds a message of round [23] with this node's signature that its ledger does"
+            LedgerDamaged,
+            match=r"holds a message of round [23] with this node's signature that its ledger does",
         ) as found:
             links(node)._check_last(j, links(node)._own(last))
-        assert "set the cap to epsilon - e and delta - d" in str(found.value)  # epsilon alone would leave twice delta
+        assert "set the cap to epsilon - e and delta - d" in str(
+            found.value
+        )  # epsilon alone would leave twice delta
         caught += 1
     assert caught == 2
     assert not any(event[0] == "sent" for event in node.events[-1:])
@@ -894,7 +1117,9 @@ def test_a_sound_ledger_is_believed(build):
             links(node)._check_last(j, links(node)._own(last))
 
 
-@pytest.mark.parametrize("what", ["garbage", "forged", "a greeting", "a mean", "a farewell", "another run"])
+@pytest.mark.parametrize(
+    "what", ["garbage", "forged", "a greeting", "a mean", "a farewell", "another run"]
+)
 def test_a_neighbour_cannot_make_a_ledger_look_rolled_back(build, what):
     """Only a message of this run proves anything; whatever else a liar holds up is refused."""
     network = build(small())
@@ -921,10 +1146,14 @@ def test_a_neighbour_cannot_make_a_ledger_look_rolled_back(build, what):
 
 @pytest.mark.parametrize("mechanism", ["primal", "dual"])
 def test_no_letter_that_is_believed_stops_a_node(build, mechanism):
-    """Whether a solver reaches gamma depends on rows: where a neighbour's vector decides it, stopping is a release too."""
+    """Whether a solver reaches gamma depends on rows: where a neighbour's vector decides it,
+    stopping is a release too.
+    """
     data, topology = census(2000, seed=1, nodes=2), Topology.family("path", 2)
     tables = census_tables(data, topology.nodes)
-    setting = Setting.planned(topology, data.schema, tables, rounds=3, mechanism=mechanism, centring=False, output="tail")
+    setting = Setting.planned(
+        topology, data.schema, tables, rounds=3, mechanism=mechanism, centring=False, output="tail"
+    )
     me, liar = topology.nodes
     node = build(setting).nodes[me]
     rules = setting.rules[me]
@@ -933,15 +1162,23 @@ def test_no_letter_that_is_believed_stops_a_node(build, mechanism):
         node.step()
         if node.want:
             grid = rules.grids[liar, "message", node.want.round]
-            far = np.floor(grid.radius / np.sqrt(grid.dimension) / grid.step) * grid.step * np.ones(grid.dimension)
+            far = (
+                np.floor(grid.radius / np.sqrt(grid.dimension) / grid.step)
+                * grid.step
+                * np.ones(grid.dimension)
+            )
             node.offer(
-                Letter("message", rules.run, rules.config, liar, node.want.round, far.tobytes()).sealed(setting.keys[liar]),
+                Letter(
+                    "message", rules.run, rules.config, liar, node.want.round, far.tobytes()
+                ).sealed(setting.keys[liar]),
                 liar,
             )
 
 
 def test_two_processes_on_one_ledger_send_the_same(build):
-    """Both draw, the second to come to the ledger finds the round entered, and sends what was entered."""
+    """Both draw, the second to come to the ledger finds the round entered, and sends what was
+    entered.
+    """
     network = build(small("path", 2, names=("a", "b")), fresh=True)
     node = network.nodes["a"]
     twin = Node(node.setting, "a", node.folder / "twin", network.send, fresh=True, starts=5)
@@ -965,7 +1202,9 @@ def test_two_processes_on_one_ledger_send_the_same(build):
 
 
 def test_two_machines_under_one_name_are_not_both_believed(build):
-    """A clone goes on from a copy of ledger and letters, and draws anew: its neighbours keep what came first."""
+    """A clone goes on from a copy of ledger and letters, and draws anew: its neighbours keep what
+    came first.
+    """
     network, heard = build(small(), fresh=True), []
     node, other = network.nodes["a/b"], network.nodes["n2"]
     for _ in range(3):
@@ -976,7 +1215,14 @@ def test_two_machines_under_one_name_are_not_both_believed(build):
                 each.step()
             network.pull(each)
     node.stop()
-    clone = Node(node.setting, "a/b", node.folder.parent / "clone", lambda via, data: heard.append(data), fresh=True, starts=7)
+    clone = Node(
+        node.setting,
+        "a/b",
+        node.folder.parent / "clone",
+        lambda via, data: heard.append(data),
+        fresh=True,
+        starts=7,
+    )
     shutil.copy(node.ledger_path, clone.ledger_path)
     shutil.copy(node.letters, clone.letters)
     network.finish()
@@ -985,7 +1231,8 @@ def test_two_machines_under_one_name_are_not_both_believed(build):
         clone.step()
         for author in clone.missing if clone.want else ():
             clone.offer(
-                network.seen[author, clone.want.kind, clone.want.round], author if author == other.me else "St. Mary's Köln"
+                network.seen[author, clone.want.kind, clone.want.round],
+                author if author == other.me else "St. Mary's Köln",
             )
     clone.stop()
     theirs = [data for data in heard if data not in network.seen.values()]
@@ -995,28 +1242,37 @@ def test_two_machines_under_one_name_are_not_both_believed(build):
             other.post.offer(data, "a/b")
 
 
-# ------------------------------------------------------------------------------------------------------------ real links
+# ------------------------------------------------------------------------------------------------------------
+# real links
 
 
 @pytest.fixture
 def pair():
-    """Two silos of one process on loopback: NODE.toml and all that it names. ``go`` runs both and tells how they ended."""
+    """Two silos of one process on loopback: NODE.toml and all that it names. ``go`` runs both and
+    tells how they ended.
+    """
     now = datetime.now(UTC)
     with memory() as folder, contextlib.ExitStack() as held:
         make_authority(folder / "ca", "c", now)
-        ports = [held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in "ab"]
+        ports = [
+            held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            for _ in "ab"
+        ]
         held.close()
         nodes = ""
         for i, (p, table) in enumerate(small_tables("ab").items()):
             found = make_node(folder / "ca", p, ["127.0.0.1"], folder / f"id-{p}", now, 10)
             rows = zip(*table.values(), strict=True)
-            (folder / f"{p}.csv").write_text("age,sex,ill\n" + "".join(f"{a},{s},{y}\n" for a, s, y in rows))
+            (folder / f"{p}.csv").write_text(
+                "age,sex,ill\n" + "".join(f"{a},{s},{y}\n" for a, s, y in rows)
+            )
             nodes += f'[[nodes]]\nname = "{p}"\nrows = {30 + i}\nkey = "{found.public}"\nendpoint = "127.0.0.1:{ports[i]}"\n'
             own = f'run = "run.toml"\nnode = "{p}"\nidentity = "id-{p}"\nfile = "{p}.csv"\nout = "out-{p}"\npatience = 60\n'
             (folder / f"{p}.toml").write_text(own)
         (folder / "schema.json").write_text(SMALL.model_dump_json())
         (folder / "run.toml").write_text(
-            f'[data]\nschema = "schema.json"\n{nodes}[privacy]\nepsilon = 1.0\ndelta = 1e-5\n[run]\nname = "pair"\n'
+            f'[data]\nschema = "schema.json"\n{nodes}[privacy]\nepsilon = 1.0\ndelta = '
+            f'1e-5\n[run]\nname = "pair"\n'
         )
         yield folder
 
@@ -1027,7 +1283,9 @@ def go(folder, **at):
 
     def one(p):
         try:
-            ends[p] = SiloRun.load(folder / f"{p}.toml").run(who="test", stop=stop, at=at.get(p, lambda point: None))["state"]
+            ends[p] = SiloRun.load(folder / f"{p}.toml").run(
+                who="test", stop=stop, at=at.get(p, lambda point: None)
+            )["state"]
         except BaseException as error:
             ends[p] = error
             stop.set()
@@ -1049,7 +1307,9 @@ def test_a_silo_whose_ledger_was_restored_from_an_old_copy_does_not_start(pair, 
     for p in "ab":
         with Ledger.create(pair / f"{p}.ledger", p, **STAMP) as ledger:
             ledger.set_cap(Cap.of(1.001, 1e-5), **STAMP)
-        (pair / f"{p}.toml").write_text((pair / f"{p}.toml").read_text() + f'ledger = "{p}.ledger"\n')
+        (pair / f"{p}.toml").write_text(
+            (pair / f"{p}.toml").read_text() + f'ledger = "{p}.ledger"\n'
+        )
     noted = []
 
     def die(point):
@@ -1068,7 +1328,9 @@ def test_a_silo_whose_ledger_was_restored_from_an_old_copy_does_not_start(pair, 
     ends = go(pair)
     assert isinstance(ends["a"], LedgerDamaged)
     assert "holds a message of round 20 with this node's signature" in str(ends["a"])
-    assert (pair / "a.ledger").read_bytes() == (pair / "old").read_bytes()  # nothing was drawn or entered
+    assert (pair / "a.ledger").read_bytes() == (
+        pair / "old"
+    ).read_bytes()  # nothing was drawn or entered
     shutil.copy(pair / "new", pair / "a.ledger")
     assert go(pair) == {"a": "finished", "b": "finished"}
     a, b = (json.loads(content) for content in model_bytes(pair))
@@ -1106,7 +1368,8 @@ def test_silos_that_differ_are_told_where(pair):
     assert not any((pair / f"out-{p}" / "model.json").exists() for p in "ab")
 
 
-# ------------------------------------------------------------------------------------------------------------ agreement
+# ------------------------------------------------------------------------------------------------------------
+# agreement
 
 
 def test_differences_are_named_field_by_field():

@@ -1,8 +1,8 @@
 """Nodes as actors: the same run as in one process, whatever happens to actors and hosts.
 
-``Pretended`` is Ray in this process: calls are threads, and a killed actor's threads live on as those of a host that was given
-up for lost too early. The rest is the real Ray: a cluster of this machine, and two hosts that are two raylets.
-"""
+``Pretended`` is Ray in this process: calls are threads, and a killed actor's threads live on as
+those of a host that was given up for lost too early. The rest is the real Ray: a cluster of this
+machine, and two hosts that are two raylets."""
 
 import contextlib
 import csv
@@ -66,7 +66,12 @@ class Killing:
     """Ends its process at the K-th passing of a point, once in all."""
 
     def __init__(self, folder, point, k):
-        self.mark, self.point, self.k, self.passed = Path(folder) / f"killed at {point}", point, k, Counter()
+        self.mark, self.point, self.k, self.passed = (
+            Path(folder) / f"killed at {point}",
+            point,
+            k,
+            Counter(),
+        )
 
     def __call__(self, point):
         self.passed[point] += 1
@@ -78,16 +83,32 @@ class Killing:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-# ------------------------------------------------------------------------------------------------------------------ runs
+# ------------------------------------------------------------------------------------------------------------------
+# runs
 
 
-def make(home, *, nodes=3, rows=120, columns=SMALL, topology=None, privacy=DUAL, seed=None, rounds=6, output="network"):
+def make(
+    home,
+    *,
+    nodes=3,
+    rows=120,
+    columns=SMALL,
+    topology=None,
+    privacy=DUAL,
+    seed=None,
+    rounds=6,
+    output="network",
+):
     """A run file with its rows, and ledgers unless it is seeded."""
     home.mkdir(parents=True, exist_ok=True)
     names = NAMES[:nodes]
     data = census(rows * nodes, seed=4, nodes=nodes, heterogeneity=0.4, test_rows=0)
-    chosen = tuple(column for column in census_schema().columns if columns is None or column.name in columns)
-    (home / "schema.json").write_text(Schema(columns=chosen, label=data.schema.label, norm=2.0).model_dump_json())
+    chosen = tuple(
+        column for column in census_schema().columns if columns is None or column.name in columns
+    )
+    (home / "schema.json").write_text(
+        Schema(columns=chosen, label=data.schema.label, norm=2.0).model_dump_json()
+    )
     for i, name in enumerate(names):
         own = {column: cells[data.node == i].tolist() for column, cells in data.train.items()}
         with open(home / f"{name}.csv", "w", newline="") as file:
@@ -100,7 +121,10 @@ def make(home, *, nodes=3, rows=120, columns=SMALL, topology=None, privacy=DUAL,
     said = {
         "run": {"name": "trial", "output": output, **({} if seed is None else {"seed": seed})},
         "data": {"schema": "schema.json"},
-        "nodes": [{"name": n, "file": f"{n}.csv", **({"ledger": f"{n}.sqlite"} if seed is None else {})} for n in names],
+        "nodes": [
+            {"name": n, "file": f"{n}.csv", **({"ledger": f"{n}.sqlite"} if seed is None else {})}
+            for n in names
+        ],
         "topology": topology or {"family": "ring"},
         "privacy": privacy,
         **({"training": {**TRAINING, "rounds": rounds}} if "alpha" in privacy else {}),
@@ -142,7 +166,9 @@ def spends(file, name):
     assert Counter(entry.kind for entry in entries)["close"] == 1
     spent = [entry for entry in entries if entry.kind == "spend"]
     assert len({entry.run for entry in spent}) == 1
-    assert sorted(entry.round for entry in spent) == list(range(0 if planned.centrings else 1, planned.rounds + 1))
+    assert sorted(entry.round for entry in spent) == list(
+        range(0 if planned.centrings else 1, planned.rounds + 1)
+    )
     return {entry.round: entry.message for entry in spent}
 
 
@@ -150,7 +176,12 @@ class Sentry:
     """Sees all letters that actors hold when every node has told its last round."""
 
     def __init__(self, file, get):
-        self.topology, self.get, self.company, self.held = LocalRun.load(file).topology, get, None, {}
+        self.topology, self.get, self.company, self.held = (
+            LocalRun.load(file).topology,
+            get,
+            None,
+            {},
+        )
         self.messages = planned_by(file).rounds + bool(planned_by(file).centrings)
 
     def start(self, company):
@@ -177,7 +208,8 @@ class Sentry:
             assert letters == spends(file, author), (me, author)
 
 
-# ------------------------------------------------------------------------------------------------------ Ray, pretended
+# ------------------------------------------------------------------------------------------------------
+# Ray, pretended
 
 
 class Pretended:
@@ -196,7 +228,13 @@ class Pretended:
     cloudpickle = pickle
 
     def __init__(self, cores=1):
-        self.pool, self.named, self.made, self.cores, self.objects = ThreadPoolExecutor(64), {}, {}, cores, {}
+        self.pool, self.named, self.made, self.cores, self.objects = (
+            ThreadPoolExecutor(64),
+            {},
+            {},
+            cores,
+            {},
+        )
         self.calls, self.lose = Counter(), lambda name, method: False
         self.pending, self.crews, self.lock = [], {}, threading.RLock()
 
@@ -242,7 +280,9 @@ class Pretended:
 
             return SimpleNamespace(remote=start)
 
-        return SimpleNamespace(options=options, remote=lambda **given: self.pool.submit(kind, **self.fetched(given)))
+        return SimpleNamespace(
+            options=options, remote=lambda **given: self.pool.submit(kind, **self.fetched(given))
+        )
 
     def fetched(self, given):
         return given
@@ -309,14 +349,19 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("case", "per_actor"), [*((case, 1) for case in CASES), ("dual", 2), ("centring", None)])
+@pytest.mark.parametrize(
+    ("case", "per_actor"), [*((case, 1) for case in CASES), ("dual", 2), ("centring", None)]
+)
 def test_actors_run_what_one_process_runs(case, per_actor, tmp_path, pretended):
     given = CASES[case]
     expected = in_one_process(tmp_path / "one", **given)
     file = make(tmp_path / "many", **given)
     sentry, seen = Sentry(file, pretended.get), []
     result = run(
-        file, per_actor=per_actor, on_start=sentry.start, on_round=lambda *told: (seen.append(told), sentry.round(*told))
+        file,
+        per_actor=per_actor,
+        on_start=sentry.start,
+        on_round=lambda *told: (seen.append(told), sentry.round(*told)),
     )
     np.testing.assert_allclose(vector(file.parent / "out"), expected, rtol=1e-9, atol=1e-12)
     sentry.sound(file)
@@ -324,12 +369,17 @@ def test_actors_run_what_one_process_runs(case, per_actor, tmp_path, pretended):
     assert [entry.number for entry, _ in seen] == list(range(1, rounds + 1))
     assert {of for _, of in seen} == {rounds}
     assert (result["rounds"], result["protected"], result["simulation"]) == (rounds, True, False)
-    mine, theirs = list(read_rounds(file.parent / "out")), list(read_rounds(tmp_path / "one" / "out"))
+    mine, theirs = (
+        list(read_rounds(file.parent / "out")),
+        list(read_rounds(tmp_path / "one" / "out")),
+    )
     assert [(line["round"], line["node"], line["alpha"]) for line in mine] == [
         (line["round"], line["node"], line["alpha"]) for line in theirs
     ]
     for key in ("disagreement", "change"):
-        np.testing.assert_allclose([line[key] for line in mine], [line[key] for line in theirs], rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(
+            [line[key] for line in mine], [line[key] for line in theirs], rtol=1e-6, atol=1e-9
+        )
 
 
 def test_a_seeded_run_is_a_simulation_and_leaves_no_messages(tmp_path, pretended):
@@ -340,7 +390,11 @@ def test_a_seeded_run_is_a_simulation_and_leaves_no_messages(tmp_path, pretended
     assert result["simulation"]
     assert "SIMULATION" in result["statement"]
     np.testing.assert_allclose(vector(file.parent / "out"), expected, rtol=1e-9, atol=1e-12)
-    assert sorted(path.name for path in (file.parent / "out").iterdir()) == ["model.json", "rounds.jsonl", "run.json"]
+    assert sorted(path.name for path in (file.parent / "out").iterdir()) == [
+        "model.json",
+        "rounds.jsonl",
+        "run.json",
+    ]
     there = json.loads((tmp_path / "one" / "out" / "model.json").read_text())
     here_ = json.loads((file.parent / "out" / "model.json").read_text())
     assert here_["privacy"] == there["privacy"]
@@ -348,7 +402,9 @@ def test_a_seeded_run_is_a_simulation_and_leaves_no_messages(tmp_path, pretended
 
 @pytest.mark.parametrize("pinned", [SEED, None])
 def test_two_incarnations_at_once_send_one_letter_a_round(pinned, tmp_path, pretended):
-    """Every actor is replaced again and again while its predecessors go on: with the system's entropy, all of them draw."""
+    """Every actor is replaced again and again while its predecessors go on: with the system's
+    entropy, all of them draw.
+    """
     file = make(tmp_path, privacy=PLANNED, nodes=3)
     sentry, rng = Sentry(file, pretended.get), np.random.default_rng(3)
 
@@ -380,7 +436,10 @@ def test_letters_that_are_lost_are_asked_for(tmp_path, pretended):
     for name in NAMES[:3]:
         spends(file, name)
     np.testing.assert_allclose(
-        vector(tmp_path / "out"), in_one_process(tmp_path / "one", privacy=PLANNED), rtol=1e-9, atol=1e-12
+        vector(tmp_path / "out"),
+        in_one_process(tmp_path / "one", privacy=PLANNED),
+        rtol=1e-9,
+        atol=1e-12,
     )
 
 
@@ -408,7 +467,9 @@ def test_a_run_that_was_stopped_goes_on_here_or_there(runtime, seed, tmp_path, p
         for name in NAMES[:3]:
             spends(file, name)
     else:
-        np.testing.assert_allclose(vector(tmp_path / "out"), in_one_process(tmp_path / "one"), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            vector(tmp_path / "out"), in_one_process(tmp_path / "one"), rtol=1e-9, atol=1e-12
+        )
     with pytest.raises(ConfigError, match="finished"):
         job.run(tmp_path / "out", resume=True, who="test", created=STAMP["at"])
 
@@ -495,7 +556,10 @@ def test_rows_in_one_file_do_not_travel(tmp_path, pretended):
 
     said = tomllib.loads(file.read_text())
     rows = [(tmp_path / f"{name}.csv").read_text().splitlines() for name in NAMES[:3]]
-    lines = [f"node,{rows[0][0]}", *(f"{name},{line}" for name, own in zip(NAMES, rows, strict=False) for line in own[1:])]
+    lines = [
+        f"node,{rows[0][0]}",
+        *(f"{name},{line}" for name, own in zip(NAMES, rows, strict=False) for line in own[1:]),
+    ]
     (tmp_path / "all.csv").write_text("\n".join(lines) + "\n")
     said["data"] |= {"file": "all.csv", "node_column": "node"}
     said["nodes"] = [{"name": name} for name in NAMES[:3]]
@@ -512,16 +576,23 @@ def test_another_version_on_a_host_is_refused(tmp_path, pretended, monkeypatch):
         run(file)
 
 
-# ------------------------------------------------------------------------------------------------------------ the pieces
+# ------------------------------------------------------------------------------------------------------------
+# the pieces
 
 
 def test_of_two_that_enter_a_round_both_send_what_the_first_entered(tmp_path):
     """The check and the entry of one, around those of the other: the ledger's refusal is the fence."""
     plan = [L2Laplace("north", n, "primal", 0.1, 3) for n in (1, 2)]
-    with Ledger.create(tmp_path / "north", "north", **STAMP) as first, contextlib.ExitStack() as stack:
+    with (
+        Ledger.create(tmp_path / "north", "north", **STAMP) as first,
+        contextlib.ExitStack() as stack,
+    ):
         first.set_cap(Cap.of(10.0, 1e-5), **STAMP)
         second = stack.enter_context(Ledger.open(tmp_path / "north"))
-        mine, theirs = (Fenced({"north": one}, "run", dataset="d", who="w", resume=True) for one in (first, second))
+        mine, theirs = (
+            Fenced({"north": one}, "run", dataset="d", who="w", resume=True)
+            for one in (first, second)
+        )
         mine.reserve(plan)
         theirs.reserve(plan)
         a, b = np.arange(3.0), np.ones(3)
@@ -564,7 +635,10 @@ def test_addresses_are_checked_before_ray_waits_for_minutes(monkeypatch):
     for address in ("head", "ray://head:10001", "head:"):
         with pytest.raises(ConfigError, match="expected HOST:PORT"), cluster(address):
             pass
-    with pytest.raises(ConfigError, match=r"no Ray cluster answers at 127\.0\.0\.1:1 "), cluster("127.0.0.1:1"):
+    with (
+        pytest.raises(ConfigError, match=r"no Ray cluster answers at 127\.0\.0\.1:1 "),
+        cluster("127.0.0.1:1"),
+    ):
         pass
 
 
@@ -576,7 +650,9 @@ def test_the_command_says_what_is_missing(tmp_path, monkeypatch):
     file = make(tmp_path)
     done = dynadp("train", file, "--address", "auto")
     assert (done.exit_code, "give --runtime ray too" in done.output) == (2, True)
-    done = dynadp("train", file, "--out", tmp_path / "out", "--runtime", "ray", "--address", "127.0.0.1:1")
+    done = dynadp(
+        "train", file, "--out", tmp_path / "out", "--runtime", "ray", "--address", "127.0.0.1:1"
+    )
     assert (done.exit_code, "no Ray cluster answers" in done.output) == (2, True)
     monkeypatch.setitem(sys.modules, "ray", None)
     done = dynadp("train", file, "--out", tmp_path / "out", "--runtime", "ray")
@@ -591,16 +667,22 @@ def test_an_interrupted_command_says_how_to_go_on(tmp_path, pretended, monkeypat
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ClusterRun, "run", interrupt)
-    done = dynadp("train", file, "--out", tmp_path / "out", "--runtime", "ray", "--address", "head:6379")
+    done = dynadp(
+        "train", file, "--out", tmp_path / "out", "--runtime", "ray", "--address", "head:6379"
+    )
     assert done.exit_code == 130
     assert "--runtime ray --address head:6379" in done.output
     assert "--resume" in done.output
 
 
-# --------------------------------------------------------------------------------------------------------- the real Ray
+# ---------------------------------------------------------------------------------------------------------
+# the real Ray
 
-# Ray leaves sockets and log files to the garbage collector, and its threads may end after a test has.
-real = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+# Ray leaves sockets and log files to the garbage collector, and its threads may end after a test
+# has.
+real = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 
 
 @pytest.fixture(scope="module")
@@ -633,7 +715,9 @@ class Fate:
     def __call__(self, entry, rounds):
         for n in [n for n in self.plan if n <= entry.number]:
             how = self.plan.pop(n)
-            actor = list(self.sentry.company.actors.values())[self.done % len(self.sentry.company.actors)]
+            actor = list(self.sentry.company.actors.values())[
+                self.done % len(self.sentry.company.actors)
+            ]
             self.done += 1
             if how == "killed by Ray":
                 self.ray.kill(actor, no_restart=False)
@@ -665,7 +749,9 @@ def test_the_command_gives_the_same_on_a_cluster(tmp_path, ray_here):
         assert done.exit_code == 0, done.output
         told[runtime] = json.loads(done.stdout) | {"folder": ""}
     assert told["ray"] == told["local"]
-    np.testing.assert_allclose(vector(tmp_path / "ray"), vector(tmp_path / "local"), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        vector(tmp_path / "ray"), vector(tmp_path / "local"), rtol=1e-9, atol=1e-12
+    )
 
 
 @real
@@ -673,10 +759,22 @@ def test_the_command_gives_the_same_on_a_cluster(tmp_path, ray_here):
 def test_the_trade_off_is_the_same_on_a_cluster(tmp_path, ray_here):
     file = make(tmp_path, seed=SEED)
     done = {
-        runtime: dynadp("tradeoff", file, "--draws", 2, "--range", 0.05, 2, "--out", tmp_path / f"{runtime} sweep", "--json",
-                        "--runtime", runtime)
+        runtime: dynadp(
+            "tradeoff",
+            file,
+            "--draws",
+            2,
+            "--range",
+            0.05,
+            2,
+            "--out",
+            tmp_path / f"{runtime} sweep",
+            "--json",
+            "--runtime",
+            runtime,
+        )
         for runtime in ("local", "ray")
-    }  # fmt: skip
+    }
     assert done["ray"].exit_code == 0, done["ray"].output
     points = [json.loads(one.stdout)["points"] for one in done.values()]
     assert points[0] == points[1]
@@ -688,7 +786,10 @@ def test_trials_are_the_same_on_a_cluster_and_say_why_they_fail(ray_here):
     setting = Setting("small", Topology.family("ring", 3), (30,) * 3, 9, 8)
     shared = {"topology": setting.topology, "rows": setting.rows(), "draws": 3}
     plans = [setting.plan(epsilon) for epsilon in (0.5, 5.0)]
-    apart, together = (how(tried, [{"planned": one} for one in plans], shared) for how in (map_on_cluster, map_serially))
+    apart, together = (
+        how(tried, [{"planned": one} for one in plans], shared)
+        for how in (map_on_cluster, map_serially)
+    )
     assert apart == together
     with pytest.raises(DeclarationError, match="rho is -1"):
         map_on_cluster(tried, [{"planned": replace(plans[0], rho=-1.0)}], shared)
@@ -698,12 +799,16 @@ def test_trials_are_the_same_on_a_cluster_and_say_why_they_fail(ray_here):
 @pytest.mark.slow
 def test_schedules_are_compared_on_a_cluster(ray_here):
     given = census(600, nodes=3), Topology.family("ring", 3), 1.0, 1e-5, 3, 0
-    assert compare_schedules(*given, spread=map_on_cluster) == compare_schedules(*given, spread=map_serially)
+    assert compare_schedules(*given, spread=map_on_cluster) == compare_schedules(
+        *given, spread=map_serially
+    )
 
 
 @real
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["computed", "spent", "kept", "published", "received", "noted", "closed"])
+@pytest.mark.parametrize(
+    "point", ["computed", "spent", "kept", "published", "received", "noted", "closed"]
+)
 def test_a_process_that_dies_at_any_point_of_a_round(point, tmp_path, ray_here):
     expected = in_one_process(tmp_path / "one")
     file = make(tmp_path / "many")
@@ -723,7 +828,11 @@ def test_random_kills(tmp_path, ray_here):
     file = make(tmp_path / "many", **given)
     sentry, rng = Sentry(file, ray_here.get), np.random.default_rng(11)
     rounds = rng.choice(np.arange(2, 58), 10, replace=False).tolist()
-    fate = Fate(ray_here, sentry, {n: rng.choice(["killed by Ray", "its process killed"]) for n in sorted(rounds)})
+    fate = Fate(
+        ray_here,
+        sentry,
+        {n: rng.choice(["killed by Ray", "its process killed"]) for n in sorted(rounds)},
+    )
     run(file, per_actor=2, on_start=sentry.start, on_round=fate)
     assert fate.done == 10
     sentry.sound(file)
@@ -737,7 +846,11 @@ def two_hosts(_ray_ends):
     from ray.cluster_utils import Cluster
 
     _ray_ends.pop_all().close()
-    noticed = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
+    noticed = {
+        "health_check_initial_delay_ms": 1000,
+        "health_check_period_ms": 500,
+        "health_check_failure_threshold": 3,
+    }
     small = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
     hosts = Cluster(initialize_head=True, head_node_args={**small, "_system_config": noticed})
     worker = hosts.add_node(**small)
@@ -758,13 +871,23 @@ def test_a_host_is_lost_and_its_nodes_go_on_elsewhere(tmp_path, two_hosts):
 
     def on_round(entry, rounds):
         if not lived:
-            lived.append([ray.get(actor.whereabouts.remote())["host"] for actor in sentry.company.actors.values()])
+            lived.append(
+                [
+                    ray.get(actor.whereabouts.remote())["host"]
+                    for actor in sentry.company.actors.values()
+                ]
+            )
             hosts.remove_node(worker, allow_graceful=False)
             for name in NAMES[:4]:
                 with Ledger.open(tmp_path / "many" / f"{name}.sqlite", read_only=True) as ledger:
                     entered.append(len(ledger.spent()))
         if entry.number == rounds:
-            lived.append([ray.get(actor.whereabouts.remote())["host"] for actor in sentry.company.actors.values()])
+            lived.append(
+                [
+                    ray.get(actor.whereabouts.remote())["host"]
+                    for actor in sentry.company.actors.values()
+                ]
+            )
         sentry.round(entry, rounds)
 
     run(file, on_start=sentry.start, on_round=on_round)
@@ -777,23 +900,47 @@ def test_a_host_is_lost_and_its_nodes_go_on_elsewhere(tmp_path, two_hosts):
 @real
 @pytest.mark.slow
 def test_a_whole_cluster_is_lost_and_the_run_goes_on_with_another(tmp_path):
-    """The driver, and with it all of its Ray, is killed; the same command with --resume finishes at once."""
+    """The driver, and with it all of its Ray, is killed; the same command with --resume finishes at
+    once.
+    """
     file, out = make(tmp_path, nodes=3, rounds=200), tmp_path / "out"
-    words = [sys.executable, "-m", "dynadp", "train", str(file), "--out", str(out), "--runtime", "ray"]
-    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True}
+    words = [
+        sys.executable,
+        "-m",
+        "dynadp",
+        "train",
+        str(file),
+        "--out",
+        str(out),
+        "--runtime",
+        "ray",
+    ]
+    quiet = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+        "text": True,
+        "start_new_session": True,
+    }
     with subprocess.Popen(words, **quiet) as first:
         for _ in range(10 * LONG):
-            if (out / "rounds.jsonl").exists() and len((out / "rounds.jsonl").read_bytes().splitlines()) > 60:
+            if (out / "rounds.jsonl").exists() and len(
+                (out / "rounds.jsonl").read_bytes().splitlines()
+            ) > 60:
                 break
             assert first.poll() is None, first.stdout.read()
             time.sleep(0.1)
         first.kill()
     before = len((out / "rounds.jsonl").read_bytes().splitlines())
-    done = subprocess.run([*words, "--resume", "--json"], capture_output=True, text=True, timeout=5 * LONG)
+    done = subprocess.run(
+        [*words, "--resume", "--json"], capture_output=True, text=True, timeout=5 * LONG
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rounds"] == 200
     assert 60 < before < 600
     assert len(list(read_rounds(out))) == 600
     sent = {name: spends(file, name) for name in NAMES[:3]}
-    tail = [np.mean([np.frombuffer(sent[name][n], "<f8") for n in range(101, 201)], axis=0) for name in sent]
+    tail = [
+        np.mean([np.frombuffer(sent[name][n], "<f8") for n in range(101, 201)], axis=0)
+        for name in sent
+    ]
     np.testing.assert_allclose(vector(out), np.mean(tail, axis=0), rtol=1e-9, atol=1e-12)

@@ -15,11 +15,16 @@ from dynadp.research.tradeoff import PrivacyUtility, design, fit_loss
 from test_jobs import ALPHA, INIT, NODES, dynadp, write_csv
 
 U = PrivacyUtility()
-DVP = [  # medians of a run of `dynadp reproduce` after 100 rounds, where the exponential's floor misses large alpha
+# medians of a run of `dynadp reproduce` after 100 rounds, where the exponential's floor misses
+# large alpha
+DVP = [
     {"alpha": a, "median": m}
-    for a, m in zip((0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0), (15.1, 10.9, 5.1, 2.3, 1.0, 0.67, 0.47, 0.41, 0.377),
-                    strict=True)
-]  # fmt: skip
+    for a, m in zip(
+        (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0),
+        (15.1, 10.9, 5.1, 2.3, 1.0, 0.67, 0.47, 0.41, 0.377),
+        strict=True,
+    )
+]
 
 
 def objective(point):
@@ -45,7 +50,8 @@ def test_no_measured_point_beats_the_recommended_one():
 def test_whatever_is_measured_the_best_measured_alpha_is_chosen(seed):
     rng = np.random.default_rng(seed)
     points = [
-        {"alpha": float(a), "median": float(m)} for a, m in zip(rng.uniform(0.01, 2, 7), rng.uniform(0, 1, 7), strict=True)
+        {"alpha": float(a), "median": float(m)}
+        for a, m in zip(rng.uniform(0.01, 2, 7), rng.uniform(0, 1, 7), strict=True)
     ]
     w = PrivacyUtility(*rng.uniform(0.01, 1, 2), *rng.uniform(0, 9, 2))
     found = recommend(points, w, fit=fit_points(points))
@@ -55,7 +61,10 @@ def test_whatever_is_measured_the_best_measured_alpha_is_chosen(seed):
 
 
 def test_uncertainty_names_what_it_cannot_tell_apart():
-    points = [{"alpha": a, "median": m, "error": e} for a, m, e in ((0.1, 0.3, 0.0), (0.2, 0.21, 0.01), (0.4, 0.2, 0.01))]
+    points = [
+        {"alpha": a, "median": m, "error": e}
+        for a, m, e in ((0.1, 0.3, 0.0), (0.2, 0.21, 0.01), (0.4, 0.2, 0.01))
+    ]
     found = recommend(points)
     assert found.alpha == 0.2
     assert found.near == (0.4,)
@@ -68,14 +77,20 @@ def test_constraints_hold_for_measured_losses():
     points = [{"alpha": 0.1, "median": 0.2}, {"alpha": 0.5, "median": 0.19}]
     assert recommend(points).alpha == 0.1
     assert recommend(points, ceiling=0.195).alpha == 0.5
-    with pytest.raises(DeclarationError, match=r"no measured alpha is left: a loss of at most 0.1 is asked for.*from 0.19"):
+    with pytest.raises(
+        DeclarationError,
+        match=r"no measured alpha is left: a loss of at most 0.1 is asked for.*from 0.19",
+    ):
         recommend(points, ceiling=0.1)
     with pytest.raises(DeclarationError, match="no alpha was measured"):
         recommend([])
 
 
 def test_a_model_that_is_of_no_use_is_called_so():
-    points = [{"alpha": 0.01, "median": 0.24, "error": 0.003}, {"alpha": 0.5, "median": 0.2, "error": 0.003}]
+    points = [
+        {"alpha": 0.01, "median": 0.24, "error": 0.003},
+        {"alpha": 0.5, "median": 0.2, "error": 0.003},
+    ]
     assert any("commoner answer" in reason for reason in recommend(points, blind=0.2401).reasons)
     assert not any("commoner answer" in reason for reason in recommend(points, blind=0.3).reasons)
 
@@ -88,7 +103,8 @@ def test_points_that_do_not_fall_have_no_curve():
     assert "no maximum between the ends" in recommend(flat, fit=fit_points(flat)).reasons[-1]
 
 
-# ---- one run file ---------------------------------------------------------------------------------------------------------
+# ---- one run file
+# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -120,17 +136,29 @@ def test_tradeoff_explore_and_design_agree_on_one_run_file(place, kind):
     shown = page.recommended()
     assert shown["alpha"] == told["alpha"]
     assert [p["alpha"] for p in page.points] == [p["alpha"] for p in told["points"]]
-    np.testing.assert_allclose([1 - p["median"] / 100 for p in page.points], [p["median"] for p in told["points"]])
+    np.testing.assert_allclose(
+        [1 - p["median"] / 100 for p in page.points], [p["median"] for p in told["points"]]
+    )
     assert max(told["points"], key=objective)["alpha"] == told["alpha"]
     assert shown["total"] == told["epsilon"]
     again = json.loads(dynadp("design --points sweep/tradeoff.json --json").stdout)
     assert again["alpha"] == told["alpha"]
     assert again["measured"]
-    assert page.for_total(1.0)["asks"].startswith("privacy.alpha" if kind == "given alpha" else "privacy.epsilon")
+    assert page.for_total(1.0)["asks"].startswith(
+        "privacy.alpha" if kind == "given alpha" else "privacy.epsilon"
+    )
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"points": [{"alpha": 0.1}]}', '{"points": [{"alpha": -1, "median": 1}]}', '{"points": 3}']
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"points": [{"alpha": 0.1}]}',
+        '{"points": [{"alpha": -1, "median": 1}]}',
+        '{"points": 3}',
+    ],
 )
 def test_a_file_without_points_is_refused(place, content):
     Path("odd.json").write_text(content)

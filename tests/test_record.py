@@ -16,7 +16,10 @@ from dynadp.errors import DynadpError, RecordError
 from dynadp.runs.folder import Model, RunFolder, load_model, load_run, read_rounds
 
 FIXTURE = Path(__file__).parent / "fixtures" / "run-v1"
-COLUMNS = (Numeric(name="age", low=0, high=100), Categorical(name="trade", values=("craft", "sales")))
+COLUMNS = (
+    Numeric(name="age", low=0, high=100),
+    Categorical(name="trade", values=("craft", "sales")),
+)
 TABLE = {"age": [10, 90, 50, 0], "trade": ["craft", "sales", "?", "sales"]}
 WHEN = "2020-02-29T12:00:00+00:00"
 
@@ -28,7 +31,9 @@ def run(tmp_path):
 
 
 def model(label=("no", "yes"), **more):
-    schema = Schema(columns=COLUMNS, label=Label(name="ill", negative=label[0], positive=label[1]), **more)
+    schema = Schema(
+        columns=COLUMNS, label=Label(name="ill", negative=label[0], positive=label[1]), **more
+    )
     f = np.random.default_rng(3).normal(size=schema.dimension)
     return Model.of(f, schema, {"name": "logistic", "c1": 0.25}, "none", {"protected": False}), f
 
@@ -39,17 +44,22 @@ def edit(path, change):
     path.write_text(json.dumps(content))
 
 
-# ----------------------------------------------------------------------------------------------------------- round trip
+# -----------------------------------------------------------------------------------------------------------
+# round trip
 
 
 @pytest.mark.parametrize("label", [("no", "yes"), (0, 1), (-1, 1), (0.5, 1.5), (2, 1)])
-@pytest.mark.parametrize("more", [{}, {"intercept": 0}, {"intercept": 0.3, "norm": 2.0}, {"centre": (0.1, 0.2, 0.3)}])
+@pytest.mark.parametrize(
+    "more", [{}, {"intercept": 0}, {"intercept": 0.3, "norm": 2.0}, {"centre": (0.1, 0.2, 0.3)}]
+)
 def test_loaded_model_is_the_saved_one(tmp_path, label, more):
     made, f = model(label, **more)
     made.save(tmp_path / "model.json")
     again = load_model(tmp_path)
     assert made.decision(TABLE).tobytes() == again.decision(TABLE).tobytes()
-    np.testing.assert_allclose(made.decision(TABLE), np.asarray(made.schema.rows(TABLE) @ f), rtol=1e-13)
+    np.testing.assert_allclose(
+        made.decision(TABLE), np.asarray(made.schema.rows(TABLE) @ f), rtol=1e-13
+    )
     assert again.predict(TABLE).tolist() == made.predict(TABLE).tolist()
     assert set(again.predict(TABLE).tolist()) <= set(label)
     assert type(again.predict(TABLE).tolist()[0]) is type(label[0])
@@ -70,7 +80,13 @@ def test_model_file_names_its_features(tmp_path):
     assert content["schema_hash"] == model()[0].schema.digest()
 
 
-@given(st.dictionaries(st.text(max_size=5), st.none() | st.integers() | st.floats(-1e300, 1e300) | st.text(), max_size=5))
+@given(
+    st.dictionaries(
+        st.text(max_size=5),
+        st.none() | st.integers() | st.floats(-1e300, 1e300) | st.text(),
+        max_size=5,
+    )
+)
 def test_config_and_rounds_come_back(tmp_path_factory, line):
     path = tmp_path_factory.mktemp("runs") / "deep" / "run"
     folder = RunFolder.create(path, {"line": line}, simulation=False, created=WHEN)
@@ -86,20 +102,26 @@ def test_config_and_rounds_come_back(tmp_path_factory, line):
 
 
 def test_finished_run_holds_its_model_and_nothing_else(tmp_path):
-    folder = RunFolder.create(tmp_path, {}, simulation=True, created=WHEN)  # an empty folder will do
+    folder = RunFolder.create(
+        tmp_path, {}, simulation=True, created=WHEN
+    )  # an empty folder will do
     assert list(read_rounds(tmp_path)) == []
     folder.finish(model()[0])
     assert load_model(tmp_path).mechanism == "none"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model.json", "rounds.jsonl", "run.json"]
 
 
-# ------------------------------------------------------------------------------------------------------------- refusals
+# -------------------------------------------------------------------------------------------------------------
+# refusals
 
 
 def test_folder_that_holds_anything_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
     for path in (tmp_path, tmp_path / "thesis.tex"):
-        with pytest.raises(RecordError, match="exists and is not an empty folder; choose another, nothing is overwritten"):
+        with pytest.raises(
+            RecordError,
+            match="exists and is not an empty folder; choose another, nothing is overwritten",
+        ):
             RunFolder.create(path, {}, simulation=True, created=WHEN)
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("thesis.tex", "mine")]
 
@@ -114,7 +136,10 @@ def test_folder_that_cannot_be_made_is_a_clear_error(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.update(version=2), "has version 2, this program reads up to 1; upgrade dynadp"),
+        (
+            lambda c: c.update(version=2),
+            "has version 2, this program reads up to 1; upgrade dynadp",
+        ),
         (lambda c: c.update(version=0), "has version 0; expected a whole number from 1 to 1"),
         (lambda c: c.update(version="1"), "has version '1'; expected a whole number"),
         (lambda c: c.pop("version"), "has version None"),
@@ -135,7 +160,9 @@ def test_file_that_is_damaged_or_gone_is_a_clear_error(run, name, load, content)
     (run / name).unlink()
     if content is not None:
         (run / name).write_bytes(content)
-    with pytest.raises(RecordError, match=rf"cannot read .*{name}: No such file|{name} is not (JSON|a dynadp)"):
+    with pytest.raises(
+        RecordError, match=rf"cannot read .*{name}: No such file|{name} is not (JSON|a dynadp)"
+    ):
         load(run)
 
 
@@ -152,7 +179,10 @@ def test_file_that_is_damaged_or_gone_is_a_clear_error(run, name, load, content)
         (lambda c: c["coef"].pop(), "expected 12 finite coefficients, one a feature"),
         (lambda c: c["coef"].append(1.0), "expected 12 finite coefficients, one a feature"),
         (lambda c: c.update(intercept=float("nan")), "expected 12 finite coefficients"),
-        (lambda c: c.update(coef=[float("inf"), *c["coef"][1:]]), "expected 12 finite coefficients"),
+        (
+            lambda c: c.update(coef=[float("inf"), *c["coef"][1:]]),
+            "expected 12 finite coefficients",
+        ),
         (lambda c: c.update(coef=[[1.0]] * 12), "expected 12 finite coefficients|is damaged"),
     ],
 )
@@ -162,14 +192,18 @@ def test_damaged_model_is_refused(run, change, message):
         load_model(run)
 
 
-@pytest.mark.parametrize("change", [{"config": {"rho": 1.0}}, {"config": None}, {"config_hash": ""}, {"config_hash": None}])
+@pytest.mark.parametrize(
+    "change",
+    [{"config": {"rho": 1.0}}, {"config": None}, {"config_hash": ""}, {"config_hash": None}],
+)
 def test_config_must_match_its_hash(run, change):
     edit(run / "run.json", lambda content: content.update(change))
     with pytest.raises(RecordError, match="the config does not match its hash"):
         load_run(run)
 
 
-# ------------------------------------------------------------------------------------------------------- rounds, writing
+# -------------------------------------------------------------------------------------------------------
+# rounds, writing
 
 
 @pytest.mark.parametrize("tail", [b"{", b'{"round": 5', b'{"round": 5}', b"\xff"])
@@ -184,7 +218,10 @@ def test_unfinished_last_line_is_ignored(run, tail):
 def test_damaged_line_in_the_middle_is_an_error(run, line):
     lines = (run / "rounds.jsonl").read_bytes().split(b"\n")
     (run / "rounds.jsonl").write_bytes(b"\n".join([*lines[:2], line, *lines[3:]]))
-    with pytest.raises(RecordError, match=r"rounds.jsonl, line 3 is not JSON; the file is damaged|rounds.jsonl.* is damaged"):
+    with pytest.raises(
+        RecordError,
+        match=r"rounds.jsonl, line 3 is not JSON; the file is damaged|rounds.jsonl.* is damaged",
+    ):
         list(read_rounds(run))
 
 
@@ -211,7 +248,9 @@ def test_write_whole_replaces_a_file(tmp_path):
 def test_failed_write_leaves_nothing_behind(tmp_path, text):
     (tmp_path / "kept").write_text("old")
     (tmp_path / "folder").mkdir()
-    target = tmp_path / ("folder" if text == "fine" else "kept")  # a folder cannot be replaced by a file
+    target = tmp_path / (
+        "folder" if text == "fine" else "kept"
+    )  # a folder cannot be replaced by a file
     with pytest.raises((OSError, UnicodeEncodeError, DynadpError)):
         write_whole(target, text)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "kept"]

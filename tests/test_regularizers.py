@@ -49,7 +49,10 @@ def test_the_second_regulariser_is_not_quadratic():
     assert R.curvature(np.array([10.0]))[0] < 1.01
 
 
-@pytest.mark.parametrize(("l1", "scale", "named"), [(-1, 1, "l1"), (np.nan, 1, "l1"), (1, 0, "scale"), (1, np.inf, "scale")])
+@pytest.mark.parametrize(
+    ("l1", "scale", "named"),
+    [(-1, 1, "l1"), (np.nan, 1, "l1"), (1, 0, "scale"), (1, np.inf, "scale")],
+)
 def test_parameters_are_checked(l1, scale, named):
     with pytest.raises(DeclarationError, match=named):
         SmoothElasticNet(l1=l1, scale=scale)
@@ -103,5 +106,15 @@ def test_a_private_run_refuses_a_regulariser_that_would_break_its_noise():
     weak = own(lambda f: 0.005 * f * f, lambda f: 0.01 * f, lambda f: 0.01 + 0 * f)
     shards = census(60, seed=1, nodes=3).shards()
     with pytest.raises(DeclarationError, match="r'' >= 1"):
-        simulate(shards, Topology.family("ring", 3), C=1.0, rho=1.0, eta=0.1, rounds=2, mechanism=Primal(), schedule=1.0,
-                 regularizer=weak, draws=SeededEntropy(0))  # fmt: skip
+        simulate(
+            shards,
+            Topology.family("ring", 3),
+            C=1.0,
+            rho=1.0,
+            eta=0.1,
+            rounds=2,
+            mechanism=Primal(),
+            schedule=1.0,
+            regularizer=weak,
+            draws=SeededEntropy(0),
+        )

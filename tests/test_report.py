@@ -29,10 +29,27 @@ from dynadp.runs.folder import RunFolder, load_model, load_run
 
 NODES = ("north", "south", "west")
 COLUMNS = (
-    "--label income --negative low --positive high --numeric age:17:90 --numeric schooling:0:20 --numeric hours:0:99 "
+    "--label income --negative low --positive high --numeric age:17:90 --numeric schooling:0:20 "
+    "--numeric hours:0:99 "
     "--categorical sex=female,male"
 )
-VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "source", "wbr", "path", "rect", "line", "circle"}
+VOID = {
+    "area",
+    "base",
+    "br",
+    "col",
+    "hr",
+    "img",
+    "input",
+    "link",
+    "meta",
+    "source",
+    "wbr",
+    "path",
+    "rect",
+    "line",
+    "circle",
+}
 
 
 class Parsed(HTMLParser):
@@ -48,7 +65,11 @@ class Parsed(HTMLParser):
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
         found = dict(attributes)
-        self.loads += [found[name] for name in ("src", "href", "srcset", "data", "action", "xlink:href") if name in found]
+        self.loads += [
+            found[name]
+            for name in ("src", "href", "srcset", "data", "action", "xlink:href")
+            if name in found
+        ]
         self.ids += [found["id"]] if "id" in found else []
         if tag not in VOID:
             self.open.append(tag)
@@ -84,14 +105,28 @@ def make_job(folder, *, seed=None, public=False, cap=3.0, rows=600, extra=""):
         write_rows(folder / f"{node}.csv", made.train, (made.node == i).nonzero()[0])
     write_rows(folder / "public.csv", made.test, range(len(made.test["age"])))
     files = " ".join(f"--node {node}={folder}/{node}.csv" for node in NODES)
-    line = f"init {folder} {files} {COLUMNS} --epsilon 2" + ("" if seed is None else f" --seed {seed}")
+    line = f"init {folder} {files} {COLUMNS} --epsilon 2" + (
+        "" if seed is None else f" --seed {seed}"
+    )
     result = dynadp(*shlex.split(line))
     assert result.exit_code == 0, result.output
     text = (folder / "run.toml").read_text() + extra
-    (folder / "run.toml").write_text(text + ('[evaluation]\nfile = "public.csv"\npublic = true\n' if public else ""))
+    (folder / "run.toml").write_text(
+        text + ('[evaluation]\nfile = "public.csv"\npublic = true\n' if public else "")
+    )
     if seed is None:
         for node in NODES:
-            made_cap = dynadp("ledger", "cap", folder / f"{node}.sqlite", "--node", node, "--epsilon", cap, "--delta", 1e-5)
+            made_cap = dynadp(
+                "ledger",
+                "cap",
+                folder / f"{node}.sqlite",
+                "--node",
+                node,
+                "--epsilon",
+                cap,
+                "--delta",
+                1e-5,
+            )
             assert made_cap.exit_code == 0, made_cap.output
     return folder / "run.toml"
 
@@ -128,16 +163,33 @@ def make_network(folder, finished=True, rounds=5):
         "plan": told,
     }
     for i, node in enumerate(NODES):
-        home = RunFolder.create(folder / node, config, simulation=False, created="2026-01-01T00:00:00+00:00")
+        home = RunFolder.create(
+            folder / node, config, simulation=False, created="2026-01-01T00:00:00+00:00"
+        )
         home.append(
-            {"round": n, "node": node, "alpha": chosen.alpha, "disagreement": 1.0 / n + i, "change": 0.1 / n}
+            {
+                "round": n,
+                "node": node,
+                "alpha": chosen.alpha,
+                "disagreement": 1.0 / n + i,
+                "change": 0.1 / n,
+            }
             for n in range(1, rounds + 1)
         )
         state = {
-            "format": "dynadp-status", "version": 1, "run": "trial", "node": node, "state": "parted" if finished else "running",
-            "round": rounds, "rounds": chosen.rounds, "neighbours": {p: "up" for p in NODES if p != node}, "rejected": {},
-            "waiting": "", "ledger": None, "pid": 1,
-        }  # fmt: skip
+            "format": "dynadp-status",
+            "version": 1,
+            "run": "trial",
+            "node": node,
+            "state": "parted" if finished else "running",
+            "round": rounds,
+            "rounds": chosen.rounds,
+            "neighbours": {p: "up" for p in NODES if p != node},
+            "rejected": {},
+            "waiting": "",
+            "ledger": None,
+            "pid": 1,
+        }
         (folder / node / "status.json").write_text(json.dumps(state))
     return folder, chosen
 
@@ -164,7 +216,10 @@ def test_one_file_that_needs_nothing_else(which, request, tmp_path):
     assert parsed.loads == []
     assert "script" not in parsed.tags
     assert len(parsed.ids) == len(set(parsed.ids))
-    assert set(re.findall(r"https?://[^\"' <]*", page)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert set(re.findall(r"https?://[^\"' <]*", page)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
     assert "default-src 'none'" in page
     assert "@import" not in page
     assert "url(" not in page.replace("url(#", "")
@@ -175,7 +230,10 @@ def test_the_sentence_is_the_accountants(private):
     story = RunView.read(private)
     events, total = agreed(story)
     assert total == worst_node(events, 1e-5)
-    assert f"({up(total.epsilon)}, 1e-05)-differential privacy in total, over all its {total.releases} releases" in words
+    assert (
+        f"({up(total.epsilon)}, 1e-05)-differential privacy in total, over all its "
+        f"{total.releases} releases" in words
+    )
     assert odds(total.epsilon, 1e-5) in words
     assert "Date and signature" in words
     assert "SIMULATION" not in words
@@ -199,7 +257,10 @@ def test_every_accounting_is_there_and_one_is_in_use(private):
             assert up(figure.epsilon) in words
     assert words.count("✓ in use") == 1  # the three nodes lose the same
     rows = over_rounds([event for event in events if event.node == "north"], 1e-5)
-    assert max(row["epsilon"] for row in rows if row["accounting"].startswith("in use")) == total.epsilon
+    assert (
+        max(row["epsilon"] for row in rows if row["accounting"].startswith("in use"))
+        == total.epsilon
+    )
 
 
 def test_caps_and_what_is_left_come_from_the_ledgers(private):
@@ -215,7 +276,11 @@ def test_caps_and_what_is_left_come_from_the_ledgers(private):
         assert found[node].releases == found[node].planned == 21
         assert found[node].lost == min(cap.odometer(spent), 3.0)
         room = found[node].room
-        assert (room.measure, room.counted, room.limit) == ("renyi", cap.spent(spent)[1], cap.budget)
+        assert (room.measure, room.counted, room.limit) == (
+            "renyi",
+            cap.spent(spent)[1],
+            cap.budget,
+        )
         assert head in words
         assert f"{up(room.counted)} of {room.limit:.4g} {room.left:.1%} left" in words
         assert f"{room.left:.1%} left at most" not in words  # epsilon is another unit
@@ -239,19 +304,34 @@ def test_a_ledger_that_cannot_be_read_is_said_so(private):
 
 
 def test_accuracy_only_where_it_is_public(private, seeded):
-    assert "No accuracy is shown: accuracy on private rows is private" in Parsed(report(private)).words
+    assert (
+        "No accuracy is shown: accuracy on private rows is private" in Parsed(report(private)).words
+    )
     assert "answers are right" not in report(private)
     words = Parsed(report(seeded)).words
-    found = re.search(r"(\d\d\.\d) of 100 answers are right \((\d\d\.\d) to (\d\d\.\d): a 95% interval", words)
+    found = re.search(
+        r"(\d\d\.\d) of 100 answers are right \((\d\d\.\d) to (\d\d\.\d): a 95% interval", words
+    )
     right, low, high = map(float, found.groups())
     assert low < right < high
-    assert re.search(r"rows\), on [\d,]+ rows: public.csv, which the run file declares public\. Always", words)
+    assert re.search(
+        r"rows\), on [\d,]+ rows: public.csv, which the run file declares public\. Always", words
+    )
     assert "public.csv, which the run file declares public" in words
 
 
 def test_a_charged_evaluation_is_told_as_released(tmp_path):
     run = make_run(tmp_path, cap=4.0)
-    result = dynadp("evaluate", run, tmp_path / "north.csv", "--ledger", tmp_path / "north.sqlite", "--alpha", 0.5, "--json")
+    result = dynadp(
+        "evaluate",
+        run,
+        tmp_path / "north.csv",
+        "--ledger",
+        tmp_path / "north.sqlite",
+        "--alpha",
+        0.5,
+        "--json",
+    )
     assert result.exit_code == 0, result.output
     shown = json.loads(result.stdout)["accuracy"]
     words = Parsed(report(run)).words
@@ -275,7 +355,9 @@ def test_a_node_alone_is_not_said_to_agree_with_neighbours(tmp_path):
     write_rows(tmp_path / "only.csv", made.train, range(200))
     line = f"init {tmp_path} --node only={tmp_path}/only.csv {COLUMNS} --epsilon 2 --seed 3"
     assert dynadp(*shlex.split(line)).exit_code == 0
-    (tmp_path / "run.toml").write_text((tmp_path / "run.toml").read_text() + '[training]\nweights = "equal"\n')
+    (tmp_path / "run.toml").write_text(
+        (tmp_path / "run.toml").read_text() + '[training]\nweights = "equal"\n'
+    )
     out = tmp_path / "runs" / "first"
     assert dynadp("train", tmp_path / "run.toml", "--out", out).exit_code == 0
     words = Parsed(report(out)).words
@@ -291,11 +373,14 @@ def test_a_demo_is_told_with_public_accuracy(tmp_path):
     result = dynadp("demo", "--mechanism", "dual", "--out", tmp_path / "demo")
     assert result.exit_code == 0, result.output
     words = Parsed(report(tmp_path / "demo" / "dual")).words
-    assert re.search(r"answers are right \([^)]*\), on 5,000 rows: held-out census rows made here \(synthetic\)", words)
+    assert re.search(
+        r"answers are right \([^)]*\), on 5,000 rows: held-out census rows made here \(synthetic\)",
+        words,
+    )
     assert "SIMULATION" in words
-    errors = json.loads(dynadp("demo", "--mechanism", "dual", "--out", tmp_path / "two", "--json").stdout)["runs"][0][
-        "node_errors"
-    ]
+    errors = json.loads(
+        dynadp("demo", "--mechanism", "dual", "--out", tmp_path / "two", "--json").stdout
+    )["runs"][0]["node_errors"]
     assert f"{100 * (1 - errors[0]):.1f} of 100 answers are right" in words
     assert RunView.read(tmp_path / "demo").name == "demo, dual"  # the only run in it
 
@@ -326,7 +411,10 @@ def test_a_network_is_one_run(tmp_path):
     assert seen["south"].look == "finished"
     assert seen["north"].words == "not seen from here"  # it stopped looking when it finished
     status = folder / "south" / "status.json"
-    told = json.loads(status.read_text()) | {"state": "running", "neighbours": {"north": "up", "west": "away"}}
+    told = json.loads(status.read_text()) | {
+        "state": "running",
+        "neighbours": {"north": "up", "west": "away"},
+    }
     status.write_text(json.dumps(told))
     seen = states(alone, 5)
     assert (seen["north"].words, seen["north"].look) == ("up, seen by a neighbour", "running")
@@ -346,7 +434,9 @@ def test_a_real_network_is_told_whole_and_node_by_node(tmp_path):
     assert "The run “first” gives" in words
     assert words.count("21 of 21") == 3
     story = RunView.read(tmp_path / "net")
-    assert agreed(story)[1].epsilon == pytest.approx(load_model(tmp_path / "net" / "north").privacy["epsilon"])
+    assert agreed(story)[1].epsilon == pytest.approx(
+        load_model(tmp_path / "net" / "north").privacy["epsilon"]
+    )
     alone = Parsed(report(tmp_path / "net" / "west")).words
     assert "Not reached from here: the ledgers of north, south." in alone
 
@@ -356,8 +446,12 @@ def test_states_of_nodes_in_words(tmp_path):
     status = folder / "north" / "status.json"
     told = json.loads(status.read_text())
     expected = {
-        "failed: NodeLost": "failed", "stopped": "away", "running": "running", "agreeing": "agreeing", "parted": "finished",
-    }  # fmt: skip
+        "failed: NodeLost": "failed",
+        "stopped": "away",
+        "running": "running",
+        "agreeing": "agreeing",
+        "parted": "finished",
+    }
     for word, look in expected.items():
         status.write_text(json.dumps({**told, "state": word}))
         assert states(RunView.read(folder), 5)["north"].look == look
@@ -377,7 +471,9 @@ def test_a_run_in_one_process_that_went_silent(private, tmp_path, monkeypatch):
         (copy / name).write_bytes((private / name).read_bytes())
     story = RunView.read(copy)
     assert states(story, 7)["north"].words == "running, round 7"
-    monkeypatch.setattr(module.time, "time", lambda: (copy / "rounds.jsonl").stat().st_mtime + 7200.0)
+    monkeypatch.setattr(
+        module.time, "time", lambda: (copy / "rounds.jsonl").stat().st_mtime + 7200.0
+    )
     assert states(story, 7)["north"].words == "no news for 2 hours: interrupted, or slow"
     sentence, _ = guarantee(story, None)
     assert "will give, when it is finished," in sentence
@@ -400,8 +496,14 @@ def test_a_run_in_one_process_that_went_silent(private, tmp_path, monkeypatch):
         (lambda run: _change(run, simulation=False, config={"a": 1}), "does not match its hash"),
         (lambda run: _change(run, version=99), "upgrade dynadp"),
         (lambda run: (run / "rounds.jsonl").write_text('{"round": 1}\n'), "rounds.jsonl, line 1"),
-        (lambda run: _rewrite(run, lambda config: config.pop("topology")), "lacks what a run of dynadp records"),
-        (lambda run: _rewrite(run, lambda config: config["plan"]["total"].update(epsilon=0.1)), "its plan costs"),
+        (
+            lambda run: _rewrite(run, lambda config: config.pop("topology")),
+            "lacks what a run of dynadp records",
+        ),
+        (
+            lambda run: _rewrite(run, lambda config: config["plan"]["total"].update(epsilon=0.1)),
+            "its plan costs",
+        ),
         (lambda run: (run / "model.json").write_text("{}"), "is not a dynadp-model file"),
     ],
 )
@@ -442,7 +544,9 @@ def test_folders_that_are_not_a_run(tmp_path, private, seeded):
     agreeing.mkdir(parents=True)
     told = {"format": "dynadp-status", "version": 1, "state": "failed: BudgetRefused"}
     (agreeing / "status.json").write_text(json.dumps(told))
-    with pytest.raises(RecordError, match=r"have not agreed on a run yet.*north: failed: BudgetRefused"):
+    with pytest.raises(
+        RecordError, match=r"have not agreed on a run yet.*north: failed: BudgetRefused"
+    ):
         RunView.read(tmp_path / "agreeing")
     result = dynadp("report", private, "-o", tmp_path / "no" / "report.html")
     assert result.exit_code == 2
@@ -475,13 +579,18 @@ def test_rounds_are_followed_line_by_line(tmp_path):
         out.write((line % (2, "a", 5.0))[20:] + line % (2, "b", 5.0))
     assert rounds.read()
     assert [row["round"] for row in rounds.rows] == [1, 2]
-    file.write_text(line % (1, "a", 9.0) + line % (1, "b", 9.0))  # a resumed run tells its rounds again
+    file.write_text(
+        line % (1, "a", 9.0) + line % (1, "b", 9.0)
+    )  # a resumed run tells its rounds again
     assert rounds.read()
     assert [row["disagreement"][0] for row in rounds.rows] == [9.0]
 
 
 def test_many_rounds_are_joined_and_keep_their_range():
-    rows = [{"round": n, "disagreement": [float(n), n - 0.5, n + 0.5], "change": [1.0, 1.0, 1.0]} for n in range(1, 1002)]
+    rows = [
+        {"round": n, "disagreement": [float(n), n - 0.5, n + 0.5], "change": [1.0, 1.0, 1.0]}
+        for n in range(1, 1002)
+    ]
     few = thinned(rows, 100)
     assert len(few) <= 101
     assert few[-1] == rows[-1]
@@ -493,12 +602,22 @@ def test_many_rounds_are_joined_and_keep_their_range():
 def test_the_drawing_shows_state_three_ways():
     ring = Topology.family("ring", 5)
     looks = list(LOOKS)[:5]
-    drawn = drawing(ring, {p: State(look, f"is {look}", 1) for p, look in zip(ring.nodes, looks, strict=True)})
+    drawn = drawing(
+        ring, {p: State(look, f"is {look}", 1) for p, look in zip(ring.nodes, looks, strict=True)}
+    )
     for look in looks:
         shape, colour = LOOKS[look]
         assert f'class="{colour} {shape}"' in drawn
         assert f">is {look}</text>" in drawn
-    assert len({LOOKS[look] for look in ("agreeing", "running", "finished", "away", "failed", "unknown")}) == 6
+    assert (
+        len(
+            {
+                LOOKS[look]
+                for look in ("agreeing", "running", "finished", "away", "failed", "unknown")
+            }
+        )
+        == 6
+    )
     many = Topology.family("grid", 100)
     drawn = drawing(many, dict.fromkeys(many.nodes, State("running", "running", 1)))
     assert "<text" not in drawn  # the table tells
@@ -510,9 +629,14 @@ def test_the_drawing_shows_state_three_ways():
 
 
 def test_a_ring_is_drawn_as_one_whatever_its_order():
-    shuffled = Topology.from_edges([("a", "c"), ("c", "b"), ("b", "d"), ("d", "e"), ("e", "a")], "abcde")
+    shuffled = Topology.from_edges(
+        [("a", "c"), ("c", "b"), ("b", "d"), ("d", "e"), ("e", "a")], "abcde"
+    )
     at = places(shuffled)
-    sides = {round(((at[u][0] - at[v][0]) / 135) ** 2 + ((at[u][1] - at[v][1]) / 110) ** 2, 2) for u, v in shuffled.edges}
+    sides = {
+        round(((at[u][0] - at[v][0]) / 135) ** 2 + ((at[u][1] - at[v][1]) / 110) ** 2, 2)
+        for u, v in shuffled.edges
+    }
     assert len(sides) == 1
 
 
@@ -525,7 +649,9 @@ def test_a_purse_without_a_cap(tmp_path, private):
 
 
 def test_ledgers_are_found_one_folder_below(tmp_path, monkeypatch):
-    """As `init` and `train` leave them: STUDY/NODE.sqlite and runs/first. An older copy, or another's ledger, is not taken."""
+    """As `init` and `train` leave them: STUDY/NODE.sqlite and runs/first. An older copy, or
+    another's ledger, is not taken.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study").mkdir()
     result = dynadp("train", make_job(tmp_path / "study"), "--out", tmp_path / "runs" / "first")
@@ -544,7 +670,9 @@ def test_ledgers_are_found_one_folder_below(tmp_path, monkeypatch):
     deep = tmp_path / "study" / "deeper"
     deep.mkdir()
     shutil.copy(tmp_path / "elsewhere.sqlite", deep / "south.sqlite")
-    assert ledger_files(story) == {node: tmp_path / "study" / f"{node}.sqlite" for node in ("north", "west")}
+    assert ledger_files(story) == {
+        node: tmp_path / "study" / f"{node}.sqlite" for node in ("north", "west")
+    }
 
 
 def test_a_page_of_choices_needs_no_ledger(tmp_path):

@@ -1,4 +1,6 @@
-"""The paper's experiments: numbers that repeat, pictures that exist, claims that are judged by the numbers alone."""
+"""The paper's experiments: numbers that repeat, pictures that exist, claims that are judged by the
+numbers alone.
+"""
 
 import copy
 import json
@@ -20,13 +22,33 @@ from dynadp.privacy.inverse import primal
 from dynadp.problem.losses import Logistic
 from dynadp.research import reproduction as module
 from dynadp.research.claims import FAILS, HOLDS, judge, judge_claims, page
-from dynadp.research.reproduction import DVP, FULL, PRINTED, PUBLIC, QUICK, Bench, Settings, load, reproduce
+from dynadp.research.reproduction import (
+    DVP,
+    FULL,
+    PRINTED,
+    PUBLIC,
+    QUICK,
+    Bench,
+    Settings,
+    load,
+    reproduce,
+)
 from dynadp.research.tradeoff import PrivacyUtility
 
 TINY = Settings(
-    draws=3, rounds=5, shown=(0.05, 0.5), alphas=(0.05, 0.2, 0.5, 1.0), rhos=(1e-4, 1e-1), rho_draws=2, rho_rounds=3,
-    margins=(0.05, 0.3), margin_rows=60, margin_draws=2, census_rows=600, schedule_draws=2,
-)  # fmt: skip
+    draws=3,
+    rounds=5,
+    shown=(0.05, 0.5),
+    alphas=(0.05, 0.2, 0.5, 1.0),
+    rhos=(1e-4, 1e-1),
+    rho_draws=2,
+    rho_rounds=3,
+    margins=(0.05, 0.3),
+    margin_rows=60,
+    margin_draws=2,
+    census_rows=600,
+    schedule_draws=2,
+)
 FIGURES = ("convergence", "tradeoff", "final", "rho", "margins", "schedules")
 
 
@@ -40,13 +62,17 @@ def result(data):
     return reproduce(data, "census rows made here (synthetic)", TINY)
 
 
-# --------------------------------------------------------------------------------------------------------------- numbers
+# ---------------------------------------------------------------------------------------------------------------
+# numbers
 
 
 def test_settings_are_the_papers():
     assert [(a.rho, a.C) for a in (module.PLAIN, DVP, PRINTED, PUBLIC)] == [
-        (1e-10, 1750), (10**-2.5, 1750), (0.1, 146), (0.1, 146)
-    ]  # fmt: skip
+        (1e-10, 1750),
+        (10**-2.5, 1750),
+        (0.1, 146),
+        (0.1, 146),
+    ]
     for settings in (FULL, QUICK):
         assert settings.shown == (0.01, 0.1, 0.5, 1.0)
         assert set(settings.shown) <= set(settings.alphas)
@@ -67,15 +93,32 @@ def test_a_trace_is_what_a_plain_simulation_gives(data):
     trace = Bench(shards, X, positive, 4, 7).run(PRINTED, (0.2, 0.5), 2)[1]
     seen = []
     run = simulate(
-        shards, Topology.family("ring", 5), C=146.0, rho=0.1, eta=1.0, rounds=4, replicas=2, draws=SeededEntropy(7), schedule=0.5,
-        mechanism=Primal(own="paper", final=0.5), on_round=lambda entry, V: seen.append(V.copy()),
-    )  # fmt: skip
+        shards,
+        Topology.family("ring", 5),
+        C=146.0,
+        rho=0.1,
+        eta=1.0,
+        rounds=4,
+        replicas=2,
+        draws=SeededEntropy(7),
+        schedule=0.5,
+        mechanism=Primal(own="paper", final=0.5),
+        on_round=lambda entry, V: seen.append(V.copy()),
+    )
     for n, V in enumerate(seen):
-        own = [np.mean([Logistic().value(s.signed @ V[p, k]).mean() for p, s in enumerate(shards)]) for k in range(2)]
+        own = [
+            np.mean([Logistic().value(s.signed @ V[p, k]).mean() for p, s in enumerate(shards)])
+            for k in range(2)
+        ]
         np.testing.assert_allclose(trace.losses[n], own)
-    final = [np.mean([Logistic().value(s.signed @ run.V[p, k]).mean() for p, s in enumerate(shards)]) for k in range(2)]
+    final = [
+        np.mean([Logistic().value(s.signed @ run.V[p, k]).mean() for p, s in enumerate(shards)])
+        for k in range(2)
+    ]
     np.testing.assert_allclose(trace.final, final)
-    wrong = [np.mean([np.mean((X @ seen[-1][p, k] > 0) != positive) for p in range(5)]) for k in range(2)]
+    wrong = [
+        np.mean([np.mean((X @ seen[-1][p, k] > 0) != positive) for p in range(5)]) for k in range(2)
+    ]
     np.testing.assert_allclose(trace.error, wrong)
     assert trace.final_epsilon == worst_node(run.events(0), 1e-5).epsilon
 
@@ -98,7 +141,11 @@ def test_the_recommended_alpha_is_the_best_measured_one(result):
         assert row["recommended"]["alpha"] == best["alpha"]
         assert row["recommended"]["value"] == float(w(best["alpha"])) - best["median"]
         assert all(point["error"] > 0 for point in row["points"])
-    cells = [line.split(" | ") for line in page(result, judge_claims(result)).splitlines() if line.startswith("| DVP | 2 |")]
+    cells = [
+        line.split(" | ")
+        for line in page(result, judge_claims(result)).splitlines()
+        if line.startswith("| DVP | 2 |")
+    ]
     assert cells[0][2].startswith(f"{result['tradeoff'][0]['recommended']['alpha']:g}")
 
 
@@ -150,13 +197,17 @@ def test_adult_is_used_where_it_is_and_census_is_labelled_where_not(monkeypatch,
         load(str(tmp_path), TINY)
 
 
-# ---------------------------------------------------------------------------------------------------------------- claims
+# ----------------------------------------------------------------------------------------------------------------
+# claims
 
 
 def test_judge():
     assert judge({"a": {"x": True}, "b": {"x": True}}) == HOLDS
     assert judge({"a": {"x": False}, "b": {"x": False}}) == FAILS
-    assert judge({"for a": {"x": True, "y": True}, "for b": {"x": False, "y": True}}) == "only for a; for b at y"
+    assert (
+        judge({"for a": {"x": True, "y": True}, "for b": {"x": False, "y": True}})
+        == "only for a; for b at y"
+    )
     three = {"alpha = 1": True, "alpha = 2": True, "alpha = 3": False}
     assert judge({"a": three}) == "only a except at alpha = 3"
     assert judge({"a": three | {"alpha = 4": False}}) == "only a at alpha = 1, 2"
@@ -186,8 +237,14 @@ def test_dvp_beside_pvp_is_judged_at_every_alpha(result, words, key):
             point[key] = public
         for row in made["tradeoff"]:
             for point in row["points"]:
-                value = {"DVP": dvp, "PVP as printed": printed, "PVP public": public}[row["algorithm"]]
-                point[key] = 9.0 if at is not None and row["algorithm"] == "DVP" and point["alpha"] == at else value
+                value = {"DVP": dvp, "PVP as printed": printed, "PVP public": public}[
+                    row["algorithm"]
+                ]
+                point[key] = (
+                    9.0
+                    if at is not None and row["algorithm"] == "DVP" and point["alpha"] == at
+                    else value
+                )
         return verdict(made, words)
 
     assert doctored(1, 2, 2) == HOLDS
@@ -197,7 +254,11 @@ def test_dvp_beside_pvp_is_judged_at_every_alpha(result, words, key):
 
 
 def test_the_final_output_is_judged(result):
-    for pvp, expected in ((0.9, HOLDS), (1.1, FAILS), (0.9999, FAILS)):  # closer than a hundredth is level
+    for pvp, expected in (
+        (0.9, HOLDS),
+        (1.1, FAILS),
+        (0.9999, FAILS),
+    ):  # closer than a hundredth is level
         made = copy.deepcopy(result)
         for row in made["final"]:
             row["loss"]["median"] = 1.0 if row["algorithm"] == "DVP" else pvp
@@ -209,7 +270,10 @@ def test_l_acc_is_judged_by_form_and_constants(result):
         made = copy.deepcopy(result)
         for row in made["tradeoff"]:
             told = made["algorithms"][row["algorithm"]]
-            stated = told["stated"][0] / told["C"], told["stated"][1]  # of mean losses: the paper's are C times as large
+            stated = (
+                told["stated"][0] / told["C"],
+                told["stated"][1],
+            )  # of mean losses: the paper's are C times as large
             errors = None if error is None else [error * s for s in (*stated, 1.0)]
             row["fit"] |= {"c4": c4 * stated[0], "c5": c5 * stated[1], "r2": r2, "errors": errors}
             row["power_r2"] = power
@@ -228,16 +292,25 @@ def test_small_margins_are_judged_and_large_ones_are_not(result):
     for small, expected in ((0.1, HOLDS), (0.4, FAILS)):
         made = copy.deepcopy(result)
         for row in made["margins"]:
-            row["median"] = 0.3 if row["algorithm"] != "DVP" else small if row["margin"] <= 0.1 else 0.9
+            row["median"] = (
+                0.3 if row["algorithm"] != "DVP" else small if row["margin"] <= 0.1 else 0.9
+            )
         assert verdict(made, "small margins") == expected
 
 
-# ------------------------------------------------------------------------------------------------------------------ page
+# ------------------------------------------------------------------------------------------------------------------
+# page
 
 
 def test_the_page_says_what_it_stands_on(result):
     text = page(result, judge_claims(result))
-    for words in ("SIMULATION", "5 nodes on a ring", "eta = 1", "census rows made here (synthetic)", "3 draws"):
+    for words in (
+        "SIMULATION",
+        "5 nodes on a ring",
+        "eta = 1",
+        "census rows made here (synthetic)",
+        "3 draws",
+    ):
         assert words in text
     tables = [line for line in text.splitlines() if line.startswith("|")]
     assert len(tables) == 8 + (2 + 6) + (2 + 12) + (2 + 4) + (2 + 4)
@@ -247,7 +320,10 @@ def test_the_page_says_what_it_stands_on(result):
 
 
 def test_the_command_leaves_numbers_pictures_and_claims(monkeypatch, tmp_path, data, capsys):
-    monkeypatch.setattr("dynadp.cli.reproduce.load", lambda folder, settings: (data, "census rows made here (synthetic)"))
+    monkeypatch.setattr(
+        "dynadp.cli.reproduce.load",
+        lambda folder, settings: (data, "census rows made here (synthetic)"),
+    )
     run_reproduce(None, True, str(tmp_path / "out"), True, settings=TINY)
     answer = json.loads(capsys.readouterr().out)
     assert len(answer["claims"]) == 6
@@ -284,7 +360,9 @@ def test_adult_quickly(adult_data, tmp_path, capsys):
     assert "UCI Adult" in answer["source"]
     found = {claim["claim"]: claim["verdict"] for claim in answer["claims"]}
     assert found["Larger alpha converges better"] == HOLDS
-    assert found["DVP has a smaller variance of the loss than PVP"].startswith("only against PVP as printed")
+    assert found["DVP has a smaller variance of the loss than PVP"].startswith(
+        "only against PVP as printed"
+    )
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
     error = {(r["algorithm"], r["alpha"]): r["error"]["median"] for r in numbers["final"]}
     assert abs(numbers["plain"]["error"] - 0.159) < 0.002

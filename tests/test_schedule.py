@@ -6,7 +6,15 @@ import pytest
 from dynadp.errors import DeclarationError
 from dynadp.privacy import events
 from dynadp.privacy.events import DualPerturbation, L2Laplace
-from dynadp.privacy.schedules import Schedule, by_rule, constant, from_file, geometric, linear, per_node
+from dynadp.privacy.schedules import (
+    Schedule,
+    by_rule,
+    constant,
+    from_file,
+    geometric,
+    linear,
+    per_node,
+)
 
 NODES = ("a", "b")
 
@@ -18,7 +26,10 @@ NODES = ("a", "b")
         (geometric(1.0, 0.5), [[1.0, 0.5, 0.25]] * 2),
         (linear(1.0, 2.0), [[1.0, 1.5, 2.0]] * 2),
         (per_node({"a": 1.0, "b": [1.0, 2.0, 3.0]}), [[1.0, 1.0, 1.0], [1.0, 2.0, 3.0]]),
-        (by_rule(lambda node, n, T: n / T if node == "a" else 1), [[1 / 3, 2 / 3, 1.0], [1.0, 1.0, 1.0]]),
+        (
+            by_rule(lambda node, n, T: n / T if node == "a" else 1),
+            [[1 / 3, 2 / 3, 1.0], [1.0, 1.0, 1.0]],
+        ),
     ],
 )
 def test_tables(schedule, expected):
@@ -39,7 +50,10 @@ def test_a_file_gives_a_table(tmp_path):
 @pytest.mark.parametrize(
     ("schedule", "match"),
     [
-        (constant(0.0), "alpha of node 'a' in round 1 is .*0.0.*; expected a finite number above 0"),
+        (
+            constant(0.0),
+            "alpha of node 'a' in round 1 is .*0.0.*; expected a finite number above 0",
+        ),
         (constant(-1.0), "above 0"),
         (constant(float("nan")), "above 0"),
         (constant(float("inf")), "above 0"),
@@ -47,7 +61,10 @@ def test_a_file_gives_a_table(tmp_path):
         (geometric(1e300, 1e300), "in round 2"),
         (per_node({"a": 1.0}), "no entry for node 'b'; it has a"),
         (per_node({"a": 1.0, "b": [1.0]}), None),
-        (per_node({"a": 1.0, "b": [1.0, 2.0, 3.0]}), "has 3 numbers; expected 1, or 2|has 3 numbers; expected 1 or one"),
+        (
+            per_node({"a": 1.0, "b": [1.0, 2.0, 3.0]}),
+            "has 3 numbers; expected 1, or 2|has 3 numbers; expected 1 or one",
+        ),
         (by_rule(lambda node, n, T: "much"), "no number"),
         (by_rule(lambda node, n, T: None), "no number"),
     ],
@@ -62,7 +79,12 @@ def test_values_are_checked(schedule, match):
 
 @pytest.mark.parametrize(
     ("text", "match"),
-    [("{", "is not JSON"), ("[1]", "must be a JSON object"), ('{"a": "x"}', "must be a JSON object"), (None, "cannot read")],
+    [
+        ("{", "is not JSON"),
+        ("[1]", "must be a JSON object"),
+        ('{"a": "x"}', "must be a JSON object"),
+        (None, "cannot read"),
+    ],
 )
 def test_files_are_checked(tmp_path, text, match):
     path = tmp_path / "alpha.json"
@@ -73,7 +95,9 @@ def test_files_are_checked(tmp_path, text, match):
 
 
 def test_a_schedule_of_ones_own():
-    assert Schedule(lambda node, n, T: 1.0, {"name": "mine"}).table(("x",), 2).tolist() == [[1.0, 1.0]]
+    assert Schedule(lambda node, n, T: 1.0, {"name": "mine"}).table(("x",), 2).tolist() == [
+        [1.0, 1.0]
+    ]
 
 
 EVENTS = [L2Laplace("a", 3, "primal", 0.5, 7), DualPerturbation("b", 1, 0.1, 0.8, 7)]
@@ -88,7 +112,9 @@ def test_a_dual_event_loses_both_shares():
     assert EVENTS[1].alpha == pytest.approx(0.9)
 
 
-@pytest.mark.parametrize("content", [{}, {"kind": "gaussian"}, {"kind": "dual"}, {"kind": "l2-laplace", "sigma": 1}])
+@pytest.mark.parametrize(
+    "content", [{}, {"kind": "gaussian"}, {"kind": "dual"}, {"kind": "l2-laplace", "sigma": 1}]
+)
 def test_an_unknown_event_is_an_error_never_free(content):
     with pytest.raises(DeclarationError, match="event"):
         events.from_json(content)

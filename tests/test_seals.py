@@ -1,4 +1,6 @@
-"""A run goes on with the rows that it began with, or not at all; what tells them apart stays at the node."""
+"""A run goes on with the rows that it began with, or not at all; what tells them apart stays at the
+node.
+"""
 
 import csv
 import stat
@@ -19,7 +21,10 @@ from test_ray import Stop, make
 KEY = bytes(32)
 AT = "2026-03-01T12:00:00+00:00"
 SCHEMA = Schema(
-    columns=(Numeric(name="age", low=0, high=99, missing=50.0), Categorical(name="job", values=("a", "b"), missing="other")),
+    columns=(
+        Numeric(name="age", low=0, high=99, missing=50.0),
+        Categorical(name="job", values=("a", "b"), missing="other"),
+    ),
     label=Label(name="y", negative=0, positive=1),
     missing_values=("", "?"),
 )
@@ -40,7 +45,12 @@ def test_the_same_cells_have_the_same_seal_in_every_form(tmp_path):
     frame = polars.DataFrame(ROWS)
     frame.write_parquet(tmp_path / "rows.parquet")
     frame.reverse().reverse().select("y", "job", "age").write_parquet(tmp_path / "other.parquet")
-    texts = {"age": ["1", "2.50", "?", " 4"], "job": ["a", "ab ", "b", ""], "y": ["0", "1", "1", "0"], "more": list("wxyz")}
+    texts = {
+        "age": ["1", "2.50", "?", " 4"],
+        "job": ["a", "ab ", "b", ""],
+        "y": ["0", "1", "1", "0"],
+        "more": list("wxyz"),
+    }
     forms = [
         ROWS,
         {**ROWS, "age": np.array([1.0, 2.5, np.nan, 4.0]), "job": np.array(["a", "ab", "b", "?"])},
@@ -88,7 +98,9 @@ def test_a_seal_is_its_owners_alone(tmp_path):
     other = {**ROWS, "y": [1, 0, 1, 0]}
     with pytest.raises(DataError, match="node 'north': its rows changed since the run began"):
         seal.require(SCHEMA, other, "north")
-    Seal.beside(tmp_path / "north.sqlite", "another run", entered=False).require(SCHEMA, other, "north")
+    Seal.beside(tmp_path / "north.sqlite", "another run", entered=False).require(
+        SCHEMA, other, "north"
+    )
     seal.path.write_bytes(b"{}")
     with pytest.raises(RecordError, match="is damaged"):
         seal.require(SCHEMA, ROWS, "north")
@@ -100,7 +112,8 @@ def test_a_run_of_a_version_without_seals_goes_on(tmp_path):
     assert not seal.path.exists()
 
 
-# ------------------------------------------------------------------------------------------------------------------ runs
+# ------------------------------------------------------------------------------------------------------------------
+# runs
 
 
 def stop(entry, rounds):

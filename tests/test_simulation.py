@@ -32,9 +32,16 @@ def farthest(run, optimum):
 
 
 def pairwise_cases():
-    """Every pair of levels of (loss, regulariser, topology, storage, nodes) at least once, greedily."""
+    """Every pair of levels of (loss, regulariser, topology, storage, nodes) at least once,
+    greedily.
+    """
     factors = [range(4), range(2), sorted(FAMILIES), ["dense", "csr"], [1, 2, 5, 20]]
-    todo = {(i, a, j, b) for i, j in itertools.combinations(range(5), 2) for a in factors[i] for b in factors[j]}
+    todo = {
+        (i, a, j, b)
+        for i, j in itertools.combinations(range(5), 2)
+        for a in factors[i]
+        for b in factors[j]
+    }
     cases = []
     for case in itertools.product(*factors):
         new = {(i, case[i], j, case[j]) for i, j in itertools.combinations(range(5), 2)} & todo
@@ -49,7 +56,9 @@ def check_consensus(loss, regularizer, family, storage, nodes, optima):
     key = (nodes, loss, regularizer, weights)
     shards = unequal_shards(nodes)
     if key not in optima:
-        optima[key] = centralised_optimum(shards, LOSSES[loss], REGULARIZERS[regularizer], 1.0, RHO, weights)
+        optima[key] = centralised_optimum(
+            shards, LOSSES[loss], REGULARIZERS[regularizer], 1.0, RHO, weights
+        )
     run = simulate(
         shards,
         Topology.family(family, nodes),
@@ -63,7 +72,9 @@ def check_consensus(loss, regularizer, family, storage, nodes, optima):
     )
     assert run.stopped
     assert farthest(run, optima[key]) <= 1e-6
-    assert farthest(run, optima[key]) <= run.certificate.distance[0] * 1.01 + 1e-8  # the certificate tells the truth
+    assert (
+        farthest(run, optima[key]) <= run.certificate.distance[0] * 1.01 + 1e-8
+    )  # the certificate tells the truth
 
 
 @pytest.fixture(scope="session")
@@ -123,7 +134,12 @@ def test_balancing_mends_a_bad_penalty(census5):
     bad = 300 * default_eta(topology, Logistic(), 1.0, RHO)
     plain = simulate(shards, topology, rho=RHO, eta=bad, rounds=80)
     mended = simulate(
-        shards, topology, rho=RHO, eta=bad, rounds=80, acceleration=Acceleration(one_step=False, anderson=0, balance=True)
+        shards,
+        topology,
+        rho=RHO,
+        eta=bad,
+        rounds=80,
+        acceleration=Acceleration(one_step=False, anderson=0, balance=True),
     )
     assert farthest(mended, optimum) < farthest(plain, optimum) / 10
     assert mended.rounds[-1].eta[0] < bad
@@ -143,22 +159,39 @@ def test_what_is_mixed_is_the_state_of_the_round_in_units_of_its_penalty(census5
     monkeypatch.setattr(Accelerator, "next_state", watched)
     topology = Topology.family("ring", 5)
     bad = 300 * default_eta(topology, Logistic(), 1.0, RHO)
-    simulate(census5.shards(), topology, rho=RHO, eta=bad, rounds=30, acceleration=Acceleration(balance=True))
+    simulate(
+        census5.shards(),
+        topology,
+        rho=RHO,
+        eta=bad,
+        rounds=30,
+        acceleration=Acceleration(balance=True),
+    )
     assert len(set(etas)) > 2
 
 
 @pytest.mark.parametrize("skewed", [False, True])
 @pytest.mark.parametrize("multiple", [0.1, 1.0])
 def test_a_certified_run_stops_at_the_first_round_that_can_be_certified(census5, skewed, multiple):
-    """Also where nodes are so unlike that each one's own objective is far below the pooled one's share."""
+    """Also where nodes are so unlike that each one's own objective is far below the pooled one's
+    share.
+    """
     shards = census5.shards()
     if skewed:
-        signed, y = np.concatenate([s.signed.toarray() for s in shards]), np.concatenate([s.y for s in shards])
-        shards = [Shard(signed[some], y[some]) for some in np.array_split(np.argsort(y, kind="stable"), 5)]
+        signed, y = (
+            np.concatenate([s.signed.toarray() for s in shards]),
+            np.concatenate([s.y for s in shards]),
+        )
+        shards = [
+            Shard(signed[some], y[some]) for some in np.array_split(np.argsort(y, kind="stable"), 5)
+        ]
     topology, able = Topology.family("complete", 5), []
     problem = Problem([s.signed for s in shards], Logistic(), SquaredL2(), 1.0, RHO)
     eta = multiple * default_eta(topology, Logistic(), 1.0, RHO)
-    plan, look = Acceleration(gap=1e-5), lambda entry, V: able.append(certify(problem, V).within(1e-5, np.inf))
+    plan, look = (
+        Acceleration(gap=1e-5),
+        lambda entry, V: able.append(certify(problem, V).within(1e-5, np.inf)),
+    )
     run = simulate(shards, topology, rho=RHO, eta=eta, rounds=300, acceleration=plan, on_round=look)
     assert run.stopped
     assert able.index(True) + 1 == len(run.rounds)
@@ -172,7 +205,13 @@ def test_certified_gap_is_above_the_true_gap(census5):
         return sum(np.mean(np.logaddexp(0, -(s.signed @ f))) + RHO / 2 * f @ f for s in shards)
 
     for target in (1e-2, 1e-4, 1e-8):
-        run = simulate(shards, Topology.family("ring", 5), rho=RHO, rounds=500, acceleration=Acceleration(gap=target))
+        run = simulate(
+            shards,
+            Topology.family("ring", 5),
+            rho=RHO,
+            rounds=500,
+            acceleration=Acceleration(gap=target),
+        )
         true = max(pooled(f) / pooled(optimum) - 1 for f in run.V[:, 0])
         assert true <= run.certificate.gap[0] <= target
         assert run.stopped
@@ -181,7 +220,13 @@ def test_certified_gap_is_above_the_true_gap(census5):
 def test_stopping_on_public_residuals(census5):
     shards = census5.shards()
     loose, tight = (
-        simulate(shards, Topology.family("ring", 5), rho=RHO, rounds=400, acceleration=Acceleration(residual=share))
+        simulate(
+            shards,
+            Topology.family("ring", 5),
+            rho=RHO,
+            rounds=400,
+            acceleration=Acceleration(residual=share),
+        )
         for share in (1e-2, 1e-6)
     )
     assert loose.stopped
@@ -196,10 +241,18 @@ def test_one_step_rounds_that_diverge_fall_back_to_the_argmin():
     X = rng.normal(size=(60, 3))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     shards = [Shard.of(X[i::3], np.where(X[i::3, 0] > 0, 1, -1)) for i in range(3)]
-    sharp = HuberHinge(width=1e-3, margin=1.0)  # almost no curvature at the start, very much at the end
+    sharp = HuberHinge(
+        width=1e-3, margin=1.0
+    )  # almost no curvature at the start, very much at the end
     optimum = centralised_optimum(shards, sharp, SquaredL2(), 50.0, 0.1)
     run = simulate(
-        shards, Topology.family("complete", 3), loss=sharp, C=50.0, rho=0.1, rounds=3000, acceleration=Acceleration(gap=1e-6)
+        shards,
+        Topology.family("complete", 3),
+        loss=sharp,
+        C=50.0,
+        rho=0.1,
+        rounds=3000,
+        acceleration=Acceleration(gap=1e-6),
     )
     assert run.stopped
     assert farthest(run, optimum) < 1e-3
@@ -209,14 +262,26 @@ def test_replicas_with_their_own_penalty_and_linear_term_equal_single_runs(censu
     shards, topology = census5.shards(), Topology.family("star", 5)
     etas = [0.01, 0.1, 1.0]
     linear = np.random.default_rng(0).normal(size=(4, 5, 3, shards[0].dimension)) * 0.1
-    together = simulate(shards, topology, rho=RHO, eta=etas, replicas=3, rounds=4, linear=lambda n: linear[n - 1])
+    together = simulate(
+        shards, topology, rho=RHO, eta=etas, replicas=3, rounds=4, linear=lambda n: linear[n - 1]
+    )
     for k, eta in enumerate(etas):
-        alone = simulate(shards, topology, rho=RHO, eta=eta, rounds=4, linear=lambda n, k=k: linear[n - 1][:, [k]])
+        alone = simulate(
+            shards,
+            topology,
+            rho=RHO,
+            eta=eta,
+            rounds=4,
+            linear=lambda n, k=k: linear[n - 1][:, [k]],
+        )
         np.testing.assert_allclose(together.V[:, k], alone.V[:, 0], atol=1e-6)
 
 
 def test_dense_and_sparse_storage_give_the_same_messages(census5):
-    runs = [simulate(census5.shards(), Topology.family("ring", 5), rounds=5, storage=s) for s in ("dense", "csr", "auto")]
+    runs = [
+        simulate(census5.shards(), Topology.family("ring", 5), rounds=5, storage=s)
+        for s in ("dense", "csr", "auto")
+    ]
     np.testing.assert_allclose(runs[0].V, runs[1].V, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(runs[0].V, runs[2].V, rtol=1e-6, atol=1e-7)
 
@@ -225,7 +290,8 @@ def test_a_start_at_the_optimum_stays_in_agreement(census5):
     shards = census5.shards()
     optimum = centralised_optimum(shards, Logistic(), SquaredL2(), 1.0, RHO)
     from_zero, from_optimum = (
-        simulate(shards, Topology.family("ring", 5), rho=RHO, rounds=10, start=start) for start in (None, optimum)
+        simulate(shards, Topology.family("ring", 5), rho=RHO, rounds=10, start=start)
+        for start in (None, optimum)
     )
     assert farthest(from_optimum, optimum) < farthest(from_zero, optimum)
 
@@ -233,7 +299,12 @@ def test_a_start_at_the_optimum_stays_in_agreement(census5):
 def test_every_round_is_reported_from_messages_alone(census5):
     seen = []
     topology = Topology.family("ring", 5)
-    run = simulate(census5.shards(), topology, rounds=3, on_round=lambda entry, V: seen.append((entry, V.copy())))
+    run = simulate(
+        census5.shards(),
+        topology,
+        rounds=3,
+        on_round=lambda entry, V: seen.append((entry, V.copy())),
+    )
     assert [entry.number for entry, _ in seen] == [1, 2, 3]
     entry, V = seen[-1]
     neighbours = np.array([V[topology.neighbours(p)].mean(axis=0) for p in range(5)])
@@ -248,7 +319,13 @@ def test_a_node_with_one_label_trains_silently(capfd, recwarn):
     labels = data.schema.labels(data.train)
     parts = [*np.array_split(np.flatnonzero(labels < 0), 4), np.flatnonzero(labels > 0)]
     shards = data.shards(parts)
-    run = simulate(shards, Topology.family("ring", 5), rho=RHO, rounds=500, acceleration=Acceleration(distance=5e-7))
+    run = simulate(
+        shards,
+        Topology.family("ring", 5),
+        rho=RHO,
+        rounds=500,
+        acceleration=Acceleration(distance=5e-7),
+    )
     assert farthest(run, centralised_optimum(shards, Logistic(), SquaredL2(), 1.0, RHO)) < 1e-6
     assert not recwarn.list
     assert capfd.readouterr() == ("", "")
@@ -263,7 +340,13 @@ def test_hostile_linear_terms_end_in_an_error_not_in_numbers(census5):
     huge = np.full((5, 1, census5.schema.dimension), 1e308)
     for plan in (None, Acceleration()):
         with np.errstate(all="ignore"), pytest.raises(NotCertified, match="nothing is released"):
-            simulate(census5.shards(), Topology.family("ring", 5), rounds=20, linear=lambda n: huge, acceleration=plan)
+            simulate(
+                census5.shards(),
+                Topology.family("ring", 5),
+                rounds=20,
+                linear=lambda n: huge,
+                acceleration=plan,
+            )
 
 
 @pytest.mark.parametrize(
@@ -330,7 +413,13 @@ def test_default_penalty_is_public_and_grows_as_the_graph_gets_worse():
 def test_residual_stopping_waits_for_the_local_steps():
     shard = census(500, seed=1, nodes=1).shards()[0]
     optimum = centralised_optimum([shard], Logistic(), SquaredL2(), 1.0, 1e-3)
-    run = simulate([shard], Topology.family("ring", 1), rho=1e-3, rounds=200, acceleration=Acceleration(residual=1e-8))
+    run = simulate(
+        [shard],
+        Topology.family("ring", 1),
+        rho=1e-3,
+        rounds=200,
+        acceleration=Acceleration(residual=1e-8),
+    )
     assert run.stopped
     assert farthest(run, optimum) < 1e-5
 
@@ -352,7 +441,14 @@ def test_two_lopsided_nodes_with_a_sharp_hinge():
         X /= np.linalg.norm(X, axis=1, keepdims=True)
         shards.append(Shard.of(X, np.where(X[:, 0] + 0.3 * rng.normal(size=count) > 0, 1, -1)))
     for plan in (None, Acceleration(gap=1e-6)):
-        run = simulate(shards, Topology.family("path", 2), loss=HuberHinge(width=0.01), rho=1e-3, rounds=600, acceleration=plan)
+        run = simulate(
+            shards,
+            Topology.family("path", 2),
+            loss=HuberHinge(width=0.01),
+            rho=1e-3,
+            rounds=600,
+            acceleration=plan,
+        )
         assert np.isfinite(run.V).all()
 
 
@@ -367,7 +463,10 @@ def test_callers_cannot_change_messages(census5):
 def test_relaxation_and_gamma_are_used(census5):
     topology, plan = Topology.family("ring", 5), {"one_step": False, "anderson": 0}
     plain, relaxed = (
-        simulate(census5.shards(), topology, rounds=3, acceleration=Acceleration(**plan, relaxation=r)).V for r in (1.0, 1.5)
+        simulate(
+            census5.shards(), topology, rounds=3, acceleration=Acceleration(**plan, relaxation=r)
+        ).V
+        for r in (1.0, 1.5)
     )
     assert np.abs(plain - relaxed).max() > 1e-3
     loose = simulate(census5.shards(), topology, rounds=3, gamma=0.05).V
@@ -381,7 +480,9 @@ def test_consensus_gap_is_the_farthest_nodes(census5):
     assert run.consensus_gap[0] == pytest.approx(farthest, rel=1e-12)
     eta = run.rounds[0].eta[0]
     first = simulate(census5.shards(), Topology.family("ring", 5), rounds=1)
-    np.testing.assert_allclose(first.rounds[0].change[:, 0], np.linalg.norm(2 * eta * first.state.W[:, 0], axis=-1))
+    np.testing.assert_allclose(
+        first.rounds[0].change[:, 0], np.linalg.norm(2 * eta * first.state.W[:, 0], axis=-1)
+    )
     assert "value" not in repr(run)
 
 

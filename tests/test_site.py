@@ -1,4 +1,6 @@
-"""The documentation site: it builds without a warning, leads nowhere that is not there, and loads nothing from elsewhere."""
+"""The documentation site: it builds without a warning, leads nowhere that is not there, and loads
+nothing from elsewhere.
+"""
 
 import re
 import subprocess
@@ -19,7 +21,17 @@ from pages import PAGES, ROOT
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 OUT = "docs/_build/html"
-LOADS = {"script", "img", "iframe", "source", "video", "audio", "embed", "object", "track"}  # and most links in a head
+LOADS = {
+    "script",
+    "img",
+    "iframe",
+    "source",
+    "video",
+    "audio",
+    "embed",
+    "object",
+    "track",
+}  # and most links in a head
 OPENS = {"a", "area"}
 NO_LOAD = {"index", "search", "next", "prev", "author", "copyright", "canonical"}
 
@@ -38,7 +50,11 @@ class Page(HTMLParser):
         if tag in OPENS and given.get("href"):
             self.leads.append(given["href"])
             self.links.setdefault(given.get("title"), given["href"])
-        loaded = [given.get("src"), given.get("poster"), given.get("data") if tag == "object" else None]
+        loaded = [
+            given.get("src"),
+            given.get("poster"),
+            given.get("data") if tag == "object" else None,
+        ]
         if tag == "link" and given.get("rel") not in NO_LOAD:
             loaded.append(given.get("href"))
         self.loads += [target for target in loaded if target]
@@ -84,13 +100,21 @@ def dead_links(pages, html):
 
 def foreign_loads(pages, html):
     """What a page, or a style, would fetch from another host."""
-    found = [f"{name}: {target}" for name, page in pages.items() for target in page.loads if urlsplit(target).netloc]
+    found = [
+        f"{name}: {target}"
+        for name, page in pages.items()
+        for target in page.loads
+        if urlsplit(target).netloc
+    ]
     for style in html.rglob("*.css"):
-        urls = re.findall(r"(?:url\(|@import\s*)['\"]?((?:https?:)?//[^)'\"]+)", style.read_text(encoding="utf-8"))
+        urls = re.findall(
+            r"(?:url\(|@import\s*)['\"]?((?:https?:)?//[^)'\"]+)", style.read_text(encoding="utf-8")
+        )
         found += [f"{style.name}: {url}" for url in urls]
     for script in html.rglob("*.js"):
         urls = re.findall(
-            r"\b(?:fetch|import|importScripts)\(\s*['\"]((?:https?:)?//[^'\"]+)", script.read_text(encoding="utf-8")
+            r"\b(?:fetch|import|importScripts)\(\s*['\"]((?:https?:)?//[^'\"]+)",
+            script.read_text(encoding="utf-8"),
         )
         found += [f"{script.name}: {url}" for url in urls]
     return found
@@ -114,7 +138,9 @@ def test_site_builds(tmp_path):
     every_command_is_in(pages["cli.html"])
     every_public_name_is_in(pages)
     for name in ("SECURITY", "CHANGELOG", "CONTRIBUTING"):
-        for heading in re.findall(r"^#+ (.*)$", (ROOT / f"{name}.md").read_text(encoding="utf-8"), re.MULTILINE):
+        for heading in re.findall(
+            r"^#+ (.*)$", (ROOT / f"{name}.md").read_text(encoding="utf-8"), re.MULTILINE
+        ):
             assert heading in "".join(pages[f"{name.lower()}.html"].text)
 
 
@@ -126,7 +152,9 @@ def every_command_is_in(page):
         for parameter in command.params:
             assert (parameter.envvar or "") in text
             if isinstance(parameter, click.Option):
-                assert f"cmdoption-{'-'.join(names)}-{parameter.opts[-1].lstrip('-')}" in page.places
+                assert (
+                    f"cmdoption-{'-'.join(names)}-{parameter.opts[-1].lstrip('-')}" in page.places
+                )
 
 
 def every_public_name_is_in(pages):
@@ -139,7 +167,16 @@ def every_public_name_is_in(pages):
 
 def test_the_reference_names_every_exit_code_and_other_variable():
     text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\| (\d+) \|", text, re.MULTILINE) == ["0", "1", "2", "3", "4", "5", "130", "143"]
+    assert re.findall(r"^\| (\d+) \|", text, re.MULTILINE) == [
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+        "5",
+        "130",
+        "143",
+    ]
     options = {parameter.envvar for _, command in commands(main) for parameter in command.params}
     source = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "src").rglob("*.py"))
     assert set(re.findall(r"DYNADP_\w+", source)) - options <= set(re.findall(r"DYNADP_\w+", text))
@@ -154,37 +191,59 @@ def test_the_workflow_builds_what_it_publishes():
     assert flow["jobs"]["publish"]["needs"] == "build"
     steps = flow["jobs"]["build"]["steps"]
     assert [step["run"] for step in steps if "run" in step] == ["make docs"]
-    (upload,) = [step["with"]["path"] for step in steps if "upload-pages-artifact" in step.get("uses", "")]
+    (upload,) = [
+        step["with"]["path"] for step in steps if "upload-pages-artifact" in step.get("uses", "")
+    ]
     assert upload == OUT == recipe("docs")[-1]
     assert "docs/_build/" in (ROOT / ".gitignore").read_text(encoding="utf-8")
 
 
 def test_the_workflow_tests_every_python_that_is_listed():
     """Both tiers, as the Makefile has them; the classifiers name what is tried, and nothing else."""
-    flow = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8"))
+    flow = yaml.safe_load(
+        (ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8")
+    )
     assert set(flow[True]) == {"push", "pull_request", "workflow_dispatch"}
     assert flow["permissions"] == {"contents": "read"}
     first, second = flow["jobs"]["first"], flow["jobs"]["second"]
-    assert [step["run"] for job in (first, second) for step in job["steps"] if "run" in step] == ["make test", "make test-slow"]
+    assert [step["run"] for job in (first, second) for step in job["steps"] if "run" in step] == [
+        "make test",
+        "make test-slow",
+    ]
     assert {"test", "test-slow"} <= set(re.findall(r"^([\w-]+):", MAKEFILE, re.MULTILINE))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    found = [re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", line) for line in project["classifiers"]]
+    found = [
+        re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", line)
+        for line in project["classifiers"]
+    ]
     listed = [match[1] for match in found if match]
     (setup,) = [step["with"] for step in first["steps"] if "setup-python" in step.get("uses", "")]
     assert setup == {"python-version": "${{ matrix.python }}"}
     assert first["strategy"]["matrix"]["python"] == listed
     assert project["requires-python"] == f">={listed[0]}"
-    (one,) = [step["with"]["python-version"] for step in second["steps"] if "setup-python" in step.get("uses", "")]
+    (one,) = [
+        step["with"]["python-version"]
+        for step in second["steps"]
+        if "setup-python" in step.get("uses", "")
+    ]
     assert one in listed
 
 
 def test_a_dead_link_and_a_foreign_load_are_found(tmp_path):
     """The checks themselves."""
     (tmp_path / "a.html").write_text(
-        '<h1 id="x">x</h1><a href="b.html#y">b</a><a href="#x">a</a><a href="https://a.example">c</a>'
+        '<h1 id="x">x</h1><a href="b.html#y">b</a><a href="#x">a</a><a '
+        'href="https://a.example">c</a>'
     )
-    (tmp_path / "b.html").write_text('<a href="a.html#z">a</a><a href="c.html">c</a><img src="//a.example/p.png">')
-    (tmp_path / "s.css").write_text("@font-face { src: url(https://a.example/f.woff) } a { background: url(p.png) }")
+    (tmp_path / "b.html").write_text(
+        '<a href="a.html#z">a</a><a href="c.html">c</a><img src="//a.example/p.png">'
+    )
+    (tmp_path / "s.css").write_text(
+        "@font-face { src: url(https://a.example/f.woff) } a { background: url(p.png) }"
+    )
     pages = {name: Page(tmp_path / name) for name in ("a.html", "b.html")}
     assert dead_links(pages, tmp_path) == ["a.html: b.html#y", "b.html: a.html#z", "b.html: c.html"]
-    assert foreign_loads(pages, tmp_path) == ["b.html: //a.example/p.png", "s.css: https://a.example/f.woff"]
+    assert foreign_loads(pages, tmp_path) == [
+        "b.html: //a.example/p.png",
+        "s.css: https://a.example/f.woff",
+    ]

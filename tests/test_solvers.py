@@ -11,7 +11,14 @@ from dynadp.problem import solver as solvers
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.problem.objective import Problem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
-from dynadp.problem.solver import Factor, certificate, default_gamma, rounding, rounding_error, solve
+from dynadp.problem.solver import (
+    Factor,
+    certificate,
+    default_gamma,
+    rounding,
+    rounding_error,
+    solve,
+)
 from reference import losses, regularizers
 
 
@@ -19,22 +26,39 @@ def rows(count, d, seed=0, labels=None):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(count, d))
     X /= np.maximum(1, np.linalg.norm(X, axis=1, keepdims=True))
-    y = np.where(X @ rng.normal(size=d) + rng.normal(size=count) > 0, 1.0, -1.0) if labels is None else labels
+    y = (
+        np.where(X @ rng.normal(size=d) + rng.normal(size=count) > 0, 1.0, -1.0)
+        if labels is None
+        else labels
+    )
     return X * y[:, None]
 
 
 def exact_gradient(problem, blocks, F, q, b):
     """The gradient in extended precision, from formulas written again: the truth to compare with."""
     long = np.longdouble
-    _, slope, _ = losses(**{k: long(v) if k != "name" else v for k, v in problem.loss.describe().items() if k != "c1"})
-    _, ridge, _ = regularizers(**{k: long(v) if k != "name" else v for k, v in problem.regularizer.describe().items()})
+    _, slope, _ = losses(
+        **{
+            k: long(v) if k != "name" else v
+            for k, v in problem.loss.describe().items()
+            if k != "c1"
+        }
+    )
+    _, ridge, _ = regularizers(
+        **{k: long(v) if k != "name" else v for k, v in problem.regularizer.describe().items()}
+    )
     out = np.empty(F.shape, dtype=long)
     for p, A in enumerate(blocks):
         A = (A.toarray() if hasattr(A, "toarray") else A).astype(long)
         for k in range(F.shape[1]):
             f = F[p, k].astype(long)
             weight = long(problem.C[p]) / long(len(A))
-            out[p, k] = weight * (A.T @ slope(A @ f)) + long(problem.rho) * ridge(f) + long(q[p, 0]) * f + b[p, k].astype(long)
+            out[p, k] = (
+                weight * (A.T @ slope(A @ f))
+                + long(problem.rho) * ridge(f)
+                + long(q[p, 0]) * f
+                + b[p, k].astype(long)
+            )
     return out
 
 
@@ -44,7 +68,12 @@ HARD = {  # name: (blocks, C, rho, q)
     "paper, small penalty": ([rows(300, 8, s) for s in range(2)], 1750.0, 1e-10, 1e-6),
     "separable": ([rows(50, 4, 0, np.sign(rows(50, 4)[:, 0])) * 1.0], 100.0, 1e-10, 0.0),
     "one row a node": ([rows(1, 5, s) for s in range(3)], 1.0, 1e-4, 0.01),
-    "duplicated columns": ([np.repeat(rows(60, 4), 3, axis=1) / 2 for _ in range(2)], 10.0, 1e-9, 1e-8),
+    "duplicated columns": (
+        [np.repeat(rows(60, 4), 3, axis=1) / 2 for _ in range(2)],
+        10.0,
+        1e-9,
+        1e-8,
+    ),
     "scales from 1 to 1e-8": ([rows(100, 9) * np.geomspace(1, 1e-8, 9)], 100.0, 1e-8, 0.0),
     "one label": ([np.abs(rows(40, 3))], 1.0, 1e-3, 0.1),
     "all rows zero": ([np.zeros((5, 3))], 1.0, 1e-3, 0.1),
@@ -74,18 +103,34 @@ def test_hard_problems_end_certified_and_the_certificate_is_true(case, loss, sto
 
 
 @settings(max_examples=60)
-@given(st.integers(1, 60), st.integers(1, 12), st.integers(0, 10**6), st.sampled_from(LOSSES), st.floats(0, 6))
+@given(
+    st.integers(1, 60),
+    st.integers(1, 12),
+    st.integers(0, 10**6),
+    st.sampled_from(LOSSES),
+    st.floats(0, 6),
+)
 def test_certificate_bounds_the_exact_gradient_anywhere(count, d, seed, loss, decade):
-    """Not only at the end: rounding_error covers the difference between computed and exact gradient at any point."""
+    """Not only at the end: rounding_error covers the difference between computed and exact gradient
+    at any point.
+    """
     rng = np.random.default_rng(seed)
     blocks = [rows(count, d, seed)]
-    problem = Problem(blocks, loss, SmoothElasticNet(), C=float(rng.uniform(0.1, 2000)), rho=float(10 ** rng.uniform(-10, 0)))
+    problem = Problem(
+        blocks,
+        loss,
+        SmoothElasticNet(),
+        C=float(rng.uniform(0.1, 2000)),
+        rho=float(10 ** rng.uniform(-10, 0)),
+    )
     F = rng.normal(size=(1, 1, d)) * 10**decade
     q, b = np.full((1, 1), float(10 ** rng.uniform(-6, 1))), rng.normal(size=(1, 1, d)) * 10**decade
     computed = problem.gradient(F, q, b)
     error = rounding_error(problem, F, q, np.linalg.norm(b, axis=-1))
     exact = exact_gradient(problem, blocks, F, q, b)
-    assert np.sqrt(((computed - exact) ** 2).sum(axis=-1)) <= error + rounding(d + 2) * np.linalg.norm(computed, axis=-1)
+    assert np.sqrt(((computed - exact) ** 2).sum(axis=-1)) <= error + rounding(
+        d + 2
+    ) * np.linalg.norm(computed, axis=-1)
     assert np.sqrt((exact**2).sum(axis=-1)) <= certificate(problem, computed, error)
 
 
@@ -122,7 +167,11 @@ def test_replicas_end_where_each_would_alone(storage, shared_q):
     K, gamma = 9, default_gamma(problem)
     rng = np.random.default_rng(3)
     b = rng.normal(size=(2, K, 6)) * np.geomspace(0.1, 1e4, K)[:, None]
-    q = np.full((2, 1), 0.5) if shared_q else np.repeat(np.geomspace(0.1, 10, 3), 3) * np.array([[1.0], [2.0]])
+    q = (
+        np.full((2, 1), 0.5)
+        if shared_q
+        else np.repeat(np.geomspace(0.1, 10, 3), 3) * np.array([[1.0], [2.0]])
+    )
     stacked = solve(problem, q, b, gamma, np.zeros((2, K, 6)))
     for k in range(K):
         own = q if shared_q else q[:, k : k + 1]
@@ -155,7 +204,10 @@ def test_a_good_start_needs_no_factor():
 @pytest.mark.parametrize("limit", ["_LARGEST_INVERSE", "_LARGEST_FACTOR"])
 def test_many_columns_use_a_diagonal_factor(monkeypatch, limit):
     monkeypatch.setattr(solvers, limit, 5)
-    blocks = [csr_array(rows(60, 30, s) * (np.random.default_rng(s).random((60, 30)) < 0.3)) for s in range(2)]
+    blocks = [
+        csr_array(rows(60, 30, s) * (np.random.default_rng(s).random((60, 30)) < 0.3))
+        for s in range(2)
+    ]
     for storage in ("dense", "csr"):
         problem = Problem(blocks, Logistic(), SquaredL2(), 10.0, 1e-2, storage=storage)
         q, b = np.full((2, 1), 0.1), np.random.default_rng(0).normal(size=(2, 2, 30))
@@ -178,13 +230,17 @@ def test_grouped_factors_invert_each_replicas_own_matrix():
         for p in range(2):
             expected = np.linalg.solve(H[p] + q[p, k] * np.eye(4), G[p, k])
             np.testing.assert_allclose(factor.apply(G)[p, k], expected, rtol=1e-9)
-            np.testing.assert_allclose(factor.of(np.array([k])).apply(G[:, [k]])[p, 0], expected, rtol=1e-9)
+            np.testing.assert_allclose(
+                factor.of(np.array([k])).apply(G[:, [k]])[p, 0], expected, rtol=1e-9
+            )
 
 
 SECRET = 0.123456789
 
 
-@pytest.mark.parametrize("why", ["gamma below rounding", "too few iterations", "overflow", "not a number"])
+@pytest.mark.parametrize(
+    "why", ["gamma below rounding", "too few iterations", "overflow", "not a number"]
+)
 def test_never_returns_an_uncertified_point(why):
     blocks = [rows(30, 3) * SECRET, rows(30, 3)]
     problem = Problem(blocks, Logistic(), SquaredL2(), 1000.0, 1e-8)
@@ -197,10 +253,17 @@ def test_never_returns_an_uncertified_point(why):
         b = b * 1e308
     else:
         b = b * np.nan
-    with np.errstate(all="ignore"), pytest.raises(NotCertified, match="nothing is released") as caught:
+    with (
+        np.errstate(all="ignore"),
+        pytest.raises(NotCertified, match="nothing is released") as caught,
+    ):
         solve(problem, q, b, gamma, np.zeros((2, 1, 3)), max_iterations=most)
     shown = (
-        str(caught.value).replace(f"within {most} iterations", "").replace("[0, 1]", "").replace("[0]", "").replace("[1]", "")
+        str(caught.value)
+        .replace(f"within {most} iterations", "")
+        .replace("[0, 1]", "")
+        .replace("[0]", "")
+        .replace("[1]", "")
     )
     assert not any(digit in shown for digit in "0123456789")
 
@@ -208,7 +271,14 @@ def test_never_returns_an_uncertified_point(why):
 def test_an_aim_above_gamma_is_none():
     problem = Problem([rows(30, 3)], Logistic(), SquaredL2(), 1.0, 0.1)
     gamma = np.full((1, 1), 1e-8)
-    found = solve(problem, np.ones((1, 1)), np.ones((1, 1, 3)), gamma, np.zeros((1, 1, 3)), aim=np.full((1, 1), 0.5))
+    found = solve(
+        problem,
+        np.ones((1, 1)),
+        np.ones((1, 1, 3)),
+        gamma,
+        np.zeros((1, 1, 3)),
+        aim=np.full((1, 1), 0.5),
+    )
     assert found.bound[0, 0] <= gamma[0, 0]
 
 
@@ -218,7 +288,10 @@ def test_rounding_units_are_those_of_higham():
 
 
 def test_default_gamma_grows_with_rows_and_C():
-    small, large = (default_gamma(Problem([np.zeros((n, 2))], Logistic(), SquaredL2(), 1.0, 1.0)) for n in (10, 10**6))
+    small, large = (
+        default_gamma(Problem([np.zeros((n, 2))], Logistic(), SquaredL2(), 1.0, 1.0))
+        for n in (10, 10**6)
+    )
     assert 1e-10 < small < large < 1e-8
 
 
@@ -236,16 +309,23 @@ def test_rounding_error_term_by_term():
         np.testing.assert_allclose(error - rows, k(10) * (q * size + b), rtol=1e-9)
     heavy = Problem(blocks, Logistic(), SmoothElasticNet(), C=1e-300, rho=2.0)
     slope = np.linalg.norm(heavy.regularizer.gradient(F[0, 0]))
-    np.testing.assert_allclose(rounding_error(heavy, F, zero, zero)[:, 0], k(10) * 2 * slope, rtol=1e-12)
+    np.testing.assert_allclose(
+        rounding_error(heavy, F, zero, zero)[:, 0], k(10) * 2 * slope, rtol=1e-12
+    )
     gradient = np.ones((2, 1, 3))
-    np.testing.assert_allclose(certificate(heavy, gradient, zero + 0.5), np.sqrt(3) * (1 + k(5)) + 0.5, rtol=1e-15)
+    np.testing.assert_allclose(
+        certificate(heavy, gradient, zero + 0.5), np.sqrt(3) * (1 + k(5)) + 0.5, rtol=1e-15
+    )
 
 
 def test_the_size_of_b_counts_in_the_certificate():
     problem = Problem([rows(30, 3)], Logistic(), SquaredL2(), 1.0, 0.1)
     q, b, gamma = np.full((1, 1), 0.5), np.zeros((1, 1, 3)), np.full((1, 1), 1e-6)
     start = np.zeros((1, 1, 3))
-    small, large = (solve(problem, q, b, gamma, start, b_size=np.full((1, 1), size)).bound for size in (0.0, 1e8))
+    small, large = (
+        solve(problem, q, b, gamma, start, b_size=np.full((1, 1), size)).bound
+        for size in (0.0, 1e8)
+    )
     assert large - small > 5e-8
     with pytest.raises(NotCertified):
         solve(problem, q, b, gamma, start, b_size=np.full((1, 1), 1e12), max_iterations=30)
@@ -284,9 +364,16 @@ def test_shapes_broadcast(broadcast):
     problem = Problem([rows(20, 3), rows(20, 3, 1)], Logistic(), SquaredL2(), 1.0, 0.1)
     shapes = {"b": (2, 1, 3), "b_size": (2, 1), "q": (2, 1)}
     given = {"b": np.ones((2, 4, 3)), "b_size": np.full((2, 4), 3.0), "q": np.full((2, 4), 0.2)}
-    small = {**given, broadcast: given[broadcast].reshape(-1)[: np.prod(shapes[broadcast])].reshape(shapes[broadcast])}
+    small = {
+        **given,
+        broadcast: given[broadcast]
+        .reshape(-1)[: np.prod(shapes[broadcast])]
+        .reshape(shapes[broadcast]),
+    }
     ends = [
-        solve(problem, g["q"], g["b"], default_gamma(problem), np.zeros((2, 4, 3)), b_size=g["b_size"]).point
+        solve(
+            problem, g["q"], g["b"], default_gamma(problem), np.zeros((2, 4, 3)), b_size=g["b_size"]
+        ).point
         for g in (given, small)
     ]
     np.testing.assert_array_equal(*ends)
@@ -294,7 +381,9 @@ def test_shapes_broadcast(broadcast):
 
 def test_what_is_private_is_not_shown():
     problem = Problem([rows(20, 3)], Logistic(), SquaredL2(), 1.0, 0.1)
-    solution = solve(problem, np.ones((1, 1)), np.zeros((1, 1, 3)), default_gamma(problem), np.zeros((1, 1, 3)))
+    solution = solve(
+        problem, np.ones((1, 1)), np.zeros((1, 1, 3)), default_gamma(problem), np.zeros((1, 1, 3))
+    )
     assert repr(solution) == f"Solution(iterations={solution.iterations})"
 
 
@@ -316,7 +405,14 @@ def test_vectors_too_long_for_their_squares_are_refused_in_words():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(NotCertified, match="no finite gradient"):
-            solve(problem, np.ones((1, 1)), b, np.ones((1, 1)), np.zeros((1, 1, 2)), b_size=np.ones((1, 1)))
+            solve(
+                problem,
+                np.ones((1, 1)),
+                b,
+                np.ones((1, 1)),
+                np.zeros((1, 1, 2)),
+                b_size=np.ones((1, 1)),
+            )
 
 
 def test_a_direction_that_is_no_number_is_left_for_a_plain_one(monkeypatch):

@@ -1,4 +1,6 @@
-"""Sources: the same cells give the same shard to the last bit wherever they come from, in little memory, and stay secret."""
+"""Sources: the same cells give the same shard to the last bit wherever they come from, in little
+memory, and stay secret.
+"""
 
 import gzip
 import logging
@@ -22,7 +24,16 @@ from scipy.sparse import coo_array, csr_array, csr_matrix, issparse
 from dynadp.data import readers
 from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.datasets import census
-from dynadp.data.loading import count, kept_batches, matrix_shard, shard, split, split_tables, svmlight_shard, table
+from dynadp.data.loading import (
+    count,
+    kept_batches,
+    matrix_shard,
+    shard,
+    split,
+    split_tables,
+    svmlight_shard,
+    table,
+)
 from dynadp.data.readers import source
 from dynadp.data.schema import Label, Schema
 from dynadp.errors import CellError, DataError, DatasetError, DeclarationError
@@ -34,8 +45,17 @@ NUMBERS = ("age", "schooling", "hours", "gain")
 
 def with_rules(schema, **more):
     """Rules for missing cells: a row dropped, a number put there, another category."""
-    rules = {"age": "drop", "gain": 0.0, "trade": "other", "region": "drop", "sector": {"value": "private"}}
-    columns = [column.model_copy(update={"missing": rules.get(column.name, "refuse")}) for column in schema.columns]
+    rules = {
+        "age": "drop",
+        "gain": 0.0,
+        "trade": "other",
+        "region": "drop",
+        "sector": {"value": "private"},
+    }
+    columns = [
+        column.model_copy(update={"missing": rules.get(column.name, "refuse")})
+        for column in schema.columns
+    ]
     return schema.model_copy(update={"columns": tuple(columns), **more})
 
 
@@ -54,12 +74,20 @@ DATA = census(300, seed=3, nodes=3)
 RAW = spoiled(DATA.train)
 RAW["silo"] = np.array([f"silo {p}" for p in DATA.node], dtype=object)
 SCHEMA = with_rules(DATA.schema)
-PLANS = {"csr": SCHEMA, "dense": with_rules(DATA.schema, centre=(0.1,) * (SCHEMA.dimension - 1), scaling="unit")}
+PLANS = {
+    "csr": SCHEMA,
+    "dense": with_rules(DATA.schema, centre=(0.1,) * (SCHEMA.dimension - 1), scaling="unit"),
+}
 
 
 def frame():
     lists = {name: cells.tolist() for name, cells in RAW.items()}
-    return pd.DataFrame({name: pd.Series(cells, dtype=float if name in NUMBERS else object) for name, cells in lists.items()})
+    return pd.DataFrame(
+        {
+            name: pd.Series(cells, dtype=float if name in NUMBERS else object)
+            for name, cells in lists.items()
+        }
+    )
 
 
 def arrow():
@@ -89,9 +117,13 @@ ORIGINS = {
     "pandas nullable": lambda folder: nullable(),
     "pandas categories": lambda folder: frame().astype({"trade": "category", "income": "category"}),
     "polars": lambda folder: pl.from_arrow(arrow()),
-    "polars categories": lambda folder: pl.from_arrow(arrow()).with_columns(pl.col("trade", "silo").cast(pl.Categorical)),
+    "polars categories": lambda folder: pl.from_arrow(arrow()).with_columns(
+        pl.col("trade", "silo").cast(pl.Categorical)
+    ),
     "arrow": lambda folder: arrow(),
-    "arrow dictionary": lambda folder: arrow().set_column(5, "trade", arrow()["trade"].dictionary_encode()),
+    "arrow dictionary": lambda folder: arrow().set_column(
+        5, "trade", arrow()["trade"].dictionary_encode()
+    ),
     "arrow chunks": lambda folder: pa.concat_tables([arrow()[:100], arrow()[100:]]),
     "matrix": lambda folder: source(np.stack(list(RAW.values()), axis=1), names=list(RAW)),
     "csv": lambda folder: written(folder, ".csv"),
@@ -107,7 +139,9 @@ ORIGINS = {
     "parquet groups": lambda folder: parquet(folder, row_group_size=64),
     "parquet float32": lambda folder: parquet(folder, arrow().cast(narrow())),
     "parquet of polars": lambda folder: saved(pl.from_arrow(arrow()).write_parquet, folder),
-    "parquet of pandas": lambda folder: saved(frame().astype({"trade": "category"}).to_parquet, folder),
+    "parquet of pandas": lambda folder: saved(
+        frame().astype({"trade": "category"}).to_parquet, folder
+    ),
 }
 
 
@@ -117,11 +151,17 @@ def saved(write, folder):
 
 
 def narrow():
-    return pa.schema([pa.field(f.name, pa.float32() if f.name in NUMBERS else f.type) for f in arrow().schema])
+    return pa.schema(
+        [pa.field(f.name, pa.float32() if f.name in NUMBERS else f.type) for f in arrow().schema]
+    )
 
 
 def content(made):
-    parts = [made.signed.data, made.signed.indices, made.signed.indptr] if issparse(made.signed) else [made.signed]
+    parts = (
+        [made.signed.data, made.signed.indices, made.signed.indptr]
+        if issparse(made.signed)
+        else [made.signed]
+    )
     return [(part.dtype, part.shape, part.tobytes()) for part in (*parts, made.y)]
 
 
@@ -134,7 +174,11 @@ def test_every_origin_gives_the_same_shard_to_the_last_bit(origin, plan, tmp_pat
     assert content(made) == content(whole)
     assert (made.name, issparse(made.signed)) == ("north", plan == "csr")
     assert 0 < made.rows < len(RAW["age"])
-    for part in [made.signed.data, made.signed.indices, made.signed.indptr] if plan == "csr" else [made.signed]:
+    for part in (
+        [made.signed.data, made.signed.indices, made.signed.indptr]
+        if plan == "csr"
+        else [made.signed]
+    ):
         assert not part.flags.writeable
     assert not made.y.flags.writeable
 
@@ -147,7 +191,9 @@ def test_rows_keep_their_order_and_come_again(origin, tmp_path):
         batches = list(given.batches(["hours", "income"], size=128))
         assert [len(batch["hours"]) for batch in batches] == [128, 128, 44]
         assert all(list(batch) == ["hours", "income"] for batch in batches)
-        assert [float(cell) for batch in batches for cell in batch["hours"]] == RAW["hours"].tolist()
+        assert [float(cell) for batch in batches for cell in batch["hours"]] == RAW[
+            "hours"
+        ].tolist()
     whole = table(SCHEMA, given, also=["silo"])
     assert list(whole) == [*(column.name for column in SCHEMA.columns), "income", "silo"]
     assert whole["silo"].tolist() == RAW["silo"].tolist()
@@ -156,13 +202,27 @@ def test_rows_keep_their_order_and_come_again(origin, tmp_path):
 
 WEIGHTS = {"b": 1, "c": 0.3, "d": 7}
 FOUR = (
-    Numeric(name="a", low=0, high=9, encode=("linear", "square", "hats"), knots=(0, 3, 9), missing="drop"),
-    *(Categorical(name=name, values=(1, 2, 3), other="column", missing="other", weight=w) for name, w in WEIGHTS.items()),
+    Numeric(
+        name="a",
+        low=0,
+        high=9,
+        encode=("linear", "square", "hats"),
+        knots=(0, 3, 9),
+        missing="drop",
+    ),
+    *(
+        Categorical(name=name, values=(1, 2, 3), other="column", missing="other", weight=w)
+        for name, w in WEIGHTS.items()
+    ),
 )
 
 
 @given(
-    rows=st.lists(st.tuples(*[st.sampled_from([0.7, 1, 2, 3, 8.1, None])] * 4, st.booleans()), min_size=1, max_size=30),
+    rows=st.lists(
+        st.tuples(*[st.sampled_from([0.7, 1, 2, 3, 8.1, None])] * 4, st.booleans()),
+        min_size=1,
+        max_size=30,
+    ),
     size=st.integers(1, 40),
     more=st.sampled_from([{}, {"scaling": "unit"}, {"norm": 3}, {"centre": (0.1,) * 17}]),
 )
@@ -170,7 +230,11 @@ def test_the_size_of_batches_does_not_matter(rows, size, more):
     schema = Schema(columns=FOUR, label=Label(name="y", negative=False, positive=True), **more)
     raw = {name: list(cells) for name, cells in zip("abcdy", zip(*rows, strict=True), strict=True)}
     stay = int(schema.kept(raw).sum())
-    assert count(schema, raw, size) == stay == sum(len(batch["a"]) for batch in kept_batches(schema, raw, size))
+    assert (
+        count(schema, raw, size)
+        == stay
+        == sum(len(batch["a"]) for batch in kept_batches(schema, raw, size))
+    )
     if stay:
         assert content(shard(schema, raw, size=size, rows=stay)) == content(schema.shard(raw))
         with pytest.raises(DataError, match=rf"holds {stay} rows but declared B_p = 99"):
@@ -210,9 +274,16 @@ def test_numbers_booleans_and_decimals_of_a_typed_file_match_what_is_declared(tm
             [0, 0, 0, 0, 0, 0, 0, 1, 1, 0],
         ]
     )
-    for data in (parquet(tmp_path, made), made, pl.from_arrow(made), made.to_pandas(types_mapper=pd.ArrowDtype)):
+    for data in (
+        parquet(tmp_path, made),
+        made,
+        pl.from_arrow(made),
+        made.to_pandas(types_mapper=pd.ArrowDtype),
+    ):
         found = shard(schema, data, size=2)
-        np.testing.assert_array_equal((found.y[:, None] * found.signed.toarray() > 0)[:, :-1], expected)
+        np.testing.assert_array_equal(
+            (found.y[:, None] * found.signed.toarray() > 0)[:, :-1], expected
+        )
         assert found.y.tolist() == [-1, 1, 1, -1]
 
 
@@ -230,9 +301,12 @@ SPELLED = {
 
 @pytest.mark.parametrize("declared", [(0, 1), (0.0, 1.0)])
 @pytest.mark.parametrize("origin", SPELLED)
-def test_labels_that_are_numbers_match_by_value_however_they_are_written(origin, declared, tmp_path):
+def test_labels_that_are_numbers_match_by_value_however_they_are_written(
+    origin, declared, tmp_path
+):
     schema = Schema(
-        columns=(Numeric(name="x", low=0, high=4),), label=Label(name="y", negative=declared[0], positive=declared[1])
+        columns=(Numeric(name="x", low=0, high=4),),
+        label=Label(name="y", negative=declared[0], positive=declared[1]),
     )
     cells, x = SPELLED[origin], [1.0, 2.0, 3.0, 4.0]
     if isinstance(cells, str):
@@ -249,7 +323,10 @@ def test_labels_that_are_numbers_match_by_value_however_they_are_written(origin,
 
 def test_labels_that_are_texts_match_by_text(tmp_path):
     (tmp_path / "rows.csv").write_text("x,y\n1,1\n2,1.0\n")
-    schema = Schema(columns=(Numeric(name="x", low=0, high=4),), label=Label(name="y", negative="1", positive="1.0"))
+    schema = Schema(
+        columns=(Numeric(name="x", low=0, high=4),),
+        label=Label(name="y", negative="1", positive="1.0"),
+    )
     assert shard(schema, tmp_path / "rows.csv").y.tolist() == [-1, 1]
     (tmp_path / "rows.csv").write_text("x,y\n1,1\n2,01\n")
     refused("row 1: the label is neither '1' nor '1.0'", tmp_path / "rows.csv", schema)
@@ -261,7 +338,8 @@ def test_masked_cells_are_missing():
     assert shard(schema, data).y.tolist() == [-1, 1]
 
 
-# ---------------------------------------------------------------------------------------------------------------- nodes
+# ----------------------------------------------------------------------------------------------------------------
+# nodes
 
 
 @pytest.mark.parametrize("origin", ["dict", "csv", "parquet", "pandas"])
@@ -269,7 +347,10 @@ def test_masked_cells_are_missing():
 @pytest.mark.parametrize("plan", PLANS)
 def test_one_file_is_split_by_its_node_column(origin, nodes, plan, tmp_path):
     data, schema = ORIGINS[origin](tmp_path), PLANS[plan]
-    shards, tables = split(data, schema, "silo", nodes, size=50), split_tables(data, schema, "silo", nodes)
+    shards, tables = (
+        split(data, schema, "silo", nodes, size=50),
+        split_tables(data, schema, "silo", nodes),
+    )
     assert list(shards) == list(tables) == (nodes or ["silo 0", "silo 1", "silo 2"])
     for node, made in shards.items():
         mine = {name: cells[RAW["silo"] == node] for name, cells in RAW.items()}
@@ -278,14 +359,20 @@ def test_one_file_is_split_by_its_node_column(origin, nodes, plan, tmp_path):
         assert "silo" not in tables[node]
 
 
-SMALL = Schema(columns=(Numeric(name="a", low=0, high=9),), label=Label(name="y", negative=0, positive=1))
+SMALL = Schema(
+    columns=(Numeric(name="a", low=0, high=9),), label=Label(name="y", negative=0, positive=1)
+)
 
 
 @pytest.mark.parametrize("how", [split, split_tables])
 @pytest.mark.parametrize(
     ("nodes", "cells", "message"),
     [
-        (["1", "2"], [1, 2, SECRET], r"column 'p', row 2: the node is none of the declared ones, 1, 2$"),
+        (
+            ["1", "2"],
+            [1, 2, SECRET],
+            r"column 'p', row 2: the node is none of the declared ones, 1, 2$",
+        ),
         (None, [1, "", 2], "column 'p', row 1: the row names no node"),
         (None, [1, 2, None], "column 'p', row 2: the row names no node"),
         (None, [1.0, 2.0, float("nan")], "column 'p', row 2: the row names no node"),
@@ -299,45 +386,82 @@ def test_rows_of_no_declared_node_are_refused(how, nodes, cells, message):
 
 
 def test_nodes_are_named_by_text():
-    assert list(split({"a": [1, 2, 3], "y": [0, 1, 1], "p": [10.0, 2.0, 10.0]}, SMALL, "p")) == ["10", "2"]
+    assert list(split({"a": [1, 2, 3], "y": [0, 1, 1], "p": [10.0, 2.0, 10.0]}, SMALL, "p")) == [
+        "10",
+        "2",
+    ]
 
 
-# --------------------------------------------------------------------------------------------------------------- errors
+# ---------------------------------------------------------------------------------------------------------------
+# errors
 
 GOOD = "a,b,y\n" + "1,x,0\n" * 3000
 CASES = {  # a file's name and content, and what is said of it
-    "too many.csv": (GOOD + f"1,{SECRET},0,{SECRET}\n", "row 3000: it has more or fewer cells than the header"),
+    "too many.csv": (
+        GOOD + f"1,{SECRET},0,{SECRET}\n",
+        "row 3000: it has more or fewer cells than the header",
+    ),
     "too few.csv": (GOOD + f"{SECRET}\n1,x,0\n", "row 3000: it has more or fewer cells"),
     "after quote.csv": (GOOD + f'1,"{SECRET}"x,0\n', "row 3000: the quotes do not match"),
     "open quote.csv": (GOOD + f'1,"{SECRET},0\n1,x,0\n', "row 3000: the quotes do not match"),
     "line ends.csv": (GOOD.replace("\n", "\r\n") + f"1,{SECRET},0\n", "do not all end alike"),
-    "bytes.csv": (GOOD.encode() + f"1,{SECRET}".encode() + b"\xff,0\n", "row 3000: it is not UTF-8 text"),
+    "bytes.csv": (
+        GOOD.encode() + f"1,{SECRET}".encode() + b"\xff,0\n",
+        "row 3000: it is not UTF-8 text",
+    ),
     "early bytes.csv": (f"a,b,y\n1,{SECRET}".encode() + b"\xff,0\n", "it is not UTF-8 text"),
-    "latin header.csv": (f"a,b,y,M\xe4dchen\n1,{SECRET},0,1\n".encode("latin-1"), "it is not UTF-8 text"),
+    "latin header.csv": (
+        f"a,b,y,M\xe4dchen\n1,{SECRET},0,1\n".encode("latin-1"),
+        "it is not UTF-8 text",
+    ),
     "utf-16.csv": (GOOD.replace("x", SECRET).encode("utf-16"), "it is not UTF-8 text"),
     "number.csv": (GOOD + f"{SECRET},x,0\n", "column 'a', row 3000: the value is not a number"),
-    "inner ends.csv": (f'a,b,y\n1,"x\n\nx",0\n{SECRET},x,0\n', "column 'a', row 1: the value is not a number"),
+    "inner ends.csv": (
+        f'a,b,y\n1,"x\n\nx",0\n{SECRET},x,0\n',
+        "column 'a', row 1: the value is not a number",
+    ),
     "missing.csv": (GOOD + f",{SECRET},0\n", "column 'a', row 3000: the value is missing"),
     "label.csv": (GOOD + f"1,x,{SECRET}\n", "y, row 3000: the label is neither 0 nor 1"),
-    "listed.csv": (GOOD + f"1,{SECRET},0\n", "column 'b', row 3000: the value is not in the declared vocabulary"),
+    "listed.csv": (
+        GOOD + f"1,{SECRET},0\n",
+        "column 'b', row 3000: the value is not in the declared vocabulary",
+    ),
     "none.csv": ("", "the first line is empty"),
     "blank.csv": ("\n" + GOOD, "the first line is empty"),
     "header only.csv": ("a,b,y\n", "node 'north' is empty"),
-    "no header.csv": (f"1,{SECRET},0\n1,x,0\n", "there is no column 'a'; nor is any other that was asked for"),
+    "no header.csv": (
+        f"1,{SECRET},0\n1,x,0\n",
+        "there is no column 'a'; nor is any other that was asked for",
+    ),
     "other header.csv": ("a,z,y\n1,x,0\n", "there is no column 'b'; its columns are 'a', 'z', 'y'"),
     "twice.csv": ("a,b,b,y\n1,x,x,0\n", "column 'b' is there more than once"),
     "header quote.csv": (f'a,"b"{SECRET},y\n1,x,0\n', "the quotes of its first line do not match"),
     "header open.csv": (f'a,"b,y\n{SECRET},x,0\n', "the quotes of its first line do not match"),
-    "cut.csv.gz": (gzip.compress(os.urandom(20000) + SECRET.encode())[:-200], "not UTF-8|cannot be read"),
-    "cut rows.csv.gz": (gzip.compress((GOOD + f"1,{SECRET},0\n").encode())[:-12], "cannot be read; it may be cut"),
-    "checksum.csv.gz": (gzip.compress((GOOD + f"1,{SECRET},0\n").encode())[:-8] + b"12345678", "cannot be read; it may be cut"),
+    "cut.csv.gz": (
+        gzip.compress(os.urandom(20000) + SECRET.encode())[:-200],
+        "not UTF-8|cannot be read",
+    ),
+    "cut rows.csv.gz": (
+        gzip.compress((GOOD + f"1,{SECRET},0\n").encode())[:-12],
+        "cannot be read; it may be cut",
+    ),
+    "checksum.csv.gz": (
+        gzip.compress((GOOD + f"1,{SECRET},0\n").encode())[:-8] + b"12345678",
+        "cannot be read; it may be cut",
+    ),
     "no gzip.csv.gz": (GOOD + SECRET, "cannot be read; it may be cut or damaged"),
     "empty.csv.gz": (b"", "the first line is empty"),
-    "corrupt.parquet": (b"PAR1" + SECRET.encode() * 50 + b"PAR1", "cannot be read; it may be cut, damaged"),
+    "corrupt.parquet": (
+        b"PAR1" + SECRET.encode() * 50 + b"PAR1",
+        "cannot be read; it may be cut, damaged",
+    ),
     "text.parquet": (GOOD + SECRET, "cannot be read; it may be cut, damaged"),
 }
 ABY = Schema(
-    columns=(Numeric(name="a", low=0, high=9), Categorical(name="b", values=("x",), other="refuse")),
+    columns=(
+        Numeric(name="a", low=0, high=9),
+        Categorical(name="b", values=("x",), other="refuse"),
+    ),
     label=Label(name="y", negative=0, positive=1),
 )
 
@@ -372,7 +496,9 @@ def test_a_damaged_parquet_file_is_refused_without_showing_a_cell(tmp_path):
     assert SECRET.encode() in whole
     path.write_bytes(whole[:-100])
     refused("cannot be read", path)
-    path.write_bytes(whole.replace(SECRET.encode(), b"SECRET-CELL"[:-1] + b"\xff"))  # not UTF-8 any more
+    path.write_bytes(
+        whole.replace(SECRET.encode(), b"SECRET-CELL"[:-1] + b"\xff")
+    )  # not UTF-8 any more
     assert "SECRET" not in refused("cannot be read", path)
     place = whole.index(SECRET.encode())
     path.write_bytes(whole[: place - 400] + b"\xff" * 2000 + whole[place + 1600 :])
@@ -381,7 +507,10 @@ def test_a_damaged_parquet_file_is_refused_without_showing_a_cell(tmp_path):
 
 def test_a_frame_with_a_wrong_cell_is_refused_without_showing_it():
     for make in (pd.DataFrame, pl.DataFrame, pa.table):
-        refused("column 'a', row 1: the value is not a number", make({"a": ["1", SECRET], "b": ["x", "x"], "y": [0, 1]}))
+        refused(
+            "column 'a', row 1: the value is not a number",
+            make({"a": ["1", SECRET], "b": ["x", "x"], "y": [0, 1]}),
+        )
 
 
 def test_too_long_a_row_is_told_by_its_place_in_the_data():
@@ -397,13 +526,19 @@ def test_nested_cells_are_refused_by_column(made, tmp_path):
         refused(r"column 'a' is of type [\w\[\]]+; expected text, numbers or booleans", data)
     dates = pa.table({"a": pa.array([0, 1], type=pa.date32()), "b": ["x", "x"], "y": [0, 1]})
     refused("column 'a' is of type DATE", parquet(tmp_path, dates))
-    assert shard(SMALL.model_copy(update={"columns": ABY.columns[1:]}), nested).rows == 2  # one that nobody asked for may be
+    assert (
+        shard(SMALL.model_copy(update={"columns": ABY.columns[1:]}), nested).rows == 2
+    )  # one that nobody asked for may be
 
 
 @pytest.mark.parametrize(
     ("data", "more", "message"),
     [
-        (np.zeros((2, 2)), {}, "names are for a NumPy matrix of rows, and it needs one name for each"),
+        (
+            np.zeros((2, 2)),
+            {},
+            "names are for a NumPy matrix of rows, and it needs one name for each",
+        ),
         (np.zeros((2, 2)), {"names": ["a"]}, "one name for each"),
         (np.zeros((2, 2)), {"names": ["a", "a"]}, "one is given twice"),
         (np.zeros(2), {"names": ["a", "b"]}, "names are for a NumPy matrix"),
@@ -414,7 +549,11 @@ def test_nested_cells_are_refused_by_column(made, tmp_path):
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), {}, "whose columns have different names"),
         ("rows.xlsx", {}, r"expected a file that ends with \.csv"),
         ("rows.gz", {}, r"expected a file that ends with \.csv"),
-        ("https://example.org/rows.csv", {}, "there is no file https.*; expected a file on this machine"),
+        (
+            "https://example.org/rows.csv",
+            {},
+            "there is no file https.*; expected a file on this machine",
+        ),
         (".csv", {}, r"expected a file that ends with"),
     ],
 )
@@ -429,7 +568,9 @@ def test_separators_are_declared_where_the_header_leaves_a_doubt(tmp_path):
     assert source(path).columns == ("a", "b;,\n\tc", "y")
     assert [batch["y"].tolist() for batch in source(path).batches(["y"])] == [["0"]]
     path.write_text("a;b,y\n1;x,0\n")
-    with pytest.raises(DeclarationError, match="more than one of comma, semicolon and tab; declare the separator"):
+    with pytest.raises(
+        DeclarationError, match="more than one of comma, semicolon and tab; declare the separator"
+    ):
         source(path)
     assert source(path, separator=",").columns == ("a;b", "y")
     with pytest.raises(DeclarationError, match="expected a comma, a semicolon or a tab"):
@@ -443,12 +584,17 @@ def test_separators_are_declared_where_the_header_leaves_a_doubt(tmp_path):
 def test_texts_of_a_csv_file_stay_as_they_are(tmp_path):
     (tmp_path / "rows.csv").write_text('a,b\n,""\nNULL, NA \n007,1e3\n')
     (batch,) = source(tmp_path / "rows.csv").batches(["b", "a"])
-    assert {name: cells.tolist() for name, cells in batch.items()} == {"b": ["", " NA ", "1e3"], "a": ["", "NULL", "007"]}
+    assert {name: cells.tolist() for name, cells in batch.items()} == {
+        "b": ["", " NA ", "1e3"],
+        "a": ["", "NULL", "007"],
+    }
 
 
 @pytest.mark.parametrize("columns", [{"a": [1, 2], "y": [0]}, {"a": np.zeros((2, 1)), "y": [0, 1]}])
 def test_columns_that_are_no_table_are_refused(columns):
-    with pytest.raises(DataError, match=r"column 'y' has 1 rows, 'a' has 2|column 'a' has 2 dimensions"):
+    with pytest.raises(
+        DataError, match=r"column 'y' has 1 rows, 'a' has 2|column 'a' has 2 dimensions"
+    ):
         shard(SMALL, columns)
 
 
@@ -462,22 +608,30 @@ def test_batches_and_tables_need_something():
         count(SMALL, {"b": [1], "y": [0]})
 
 
-@pytest.mark.parametrize(("package", "name"), [("duckdb", "rows.csv"), ("duckdb", "rows.parquet"), ("narwhals", None)])
+@pytest.mark.parametrize(
+    ("package", "name"), [("duckdb", "rows.csv"), ("duckdb", "rows.parquet"), ("narwhals", None)]
+)
 def test_a_missing_package_is_named_with_what_to_install(package, name, tmp_path, monkeypatch):
     data = pl.DataFrame({"a": [1], "y": [0]}) if name is None else tmp_path / name
     if name:
         data.write_text("a,y\n1,0\n")
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(DeclarationError, match=rf"need {package}, which is not installed: pip install 'dynadp\[data\]'"):
+    with pytest.raises(
+        DeclarationError,
+        match=rf"need {package}, which is not installed: pip install 'dynadp\[data\]'",
+    ):
         shard(SMALL, data)
 
 
-# ------------------------------------------------------------------------------------------------------ what it may touch
+# ------------------------------------------------------------------------------------------------------
+# what it may touch
 
 
 def test_duckdb_may_read_the_given_file_and_nothing_else(tmp_path):
     path, other = parquet(tmp_path), parquet(tmp_path, name="other.parquet")
-    settings = {name: name for name in readers._ALONE} | {"enable_external_access": "enable_external_access"}
+    settings = {name: name for name in readers._ALONE} | {
+        "enable_external_access": "enable_external_access"
+    }
     asked = "SELECT " + ", ".join(f"current_setting('{name}')" for name in settings)
     ((row,),) = readers._query(path, "x", asked, 10)
     found = dict(zip(settings, row, strict=True))
@@ -512,15 +666,19 @@ def test_folders_and_odd_names_add_no_columns(tmp_path):
 def script(text, *args, home=None):
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", text, *map(str, args)],
-        capture_output=True, text=True, env={**os.environ, **({"HOME": str(home)} if home else {})},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env={**os.environ, **({"HOME": str(home)} if home else {})},
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
 
 def test_importing_sources_imports_no_reader():
     heavy = "{'duckdb', 'narwhals', 'pandas', 'polars', 'pyarrow', 'sklearn'}"
-    assert script(f"import sys, dynadp.data.loading; print({heavy} & set(sys.modules) or 'none')") == ["none"]
+    assert script(
+        f"import sys, dynadp.data.loading; print({heavy} & set(sys.modules) or 'none')"
+    ) == ["none"]
 
 
 def test_reading_files_needs_neither_pandas_nor_arrow_and_leaves_nothing_at_home(tmp_path):
@@ -529,7 +687,8 @@ def test_reading_files_needs_neither_pandas_nor_arrow_and_leaves_nothing_at_home
     text = (
         "import sys; sys.modules.update(pandas=None, pyarrow=None, polars=None)\n"
         "from dynadp.data.loading import source\n"
-        "for path in sys.argv[1:]: print(sum(len(batch['age']) for batch in source(path).batches(['age', 'trade'], 64)))"
+        "for path in sys.argv[1:]: print(sum(len(batch['age']) for batch in "
+        "source(path).batches(['age', 'trade'], 64)))"
     )
     assert script(text, path, parquet(tmp_path), home=home) == ["300", "300"]
     assert list(home.iterdir()) == []
@@ -553,7 +712,11 @@ print(peak() - before, made.signed.data.nbytes + made.signed.indices.nbytes + ma
 def test_a_streamed_file_needs_little_more_memory_than_its_rows(tmp_path):
     rows = census(200_000, nodes=1, test_rows=0).train
     big = parquet(tmp_path, pa.table(rows), name="big.parquet")
-    small = parquet(tmp_path, pa.table({name: cells[:9000] for name, cells in rows.items()}), name="small.parquet")
+    small = parquet(
+        tmp_path,
+        pa.table({name: cells[:9000] for name, cells in rows.items()}),
+        name="small.parquet",
+    )
     peak, size = map(int, script(PEAK, big, small, "streamed"))
     assert size > 20e6
     assert peak < 1.5 * size + 10e6
@@ -561,13 +724,22 @@ def test_a_streamed_file_needs_little_more_memory_than_its_rows(tmp_path):
     assert peak > 2 * (1.5 * size + 10e6)
 
 
-# -------------------------------------------------------------------------------------------------------- ready features
+# --------------------------------------------------------------------------------------------------------
+# ready features
 
 
 @pytest.mark.parametrize("kind", [np.array, csr_array, csr_matrix, coo_array, lambda X: X.tolist()])
 def test_ready_features_are_divided_and_clipped_with_the_intercept(kind):
     X = np.array([[3.0, 0, 4], [0, 0, 0], [0, 0.5, 0], [1e200, 0, 1e200]])
-    made = matrix_shard(kind(X), ["n", "p", "p", "n"], "north", data_norm=10, classes=("n", "p"), intercept=0.5, rows=4)
+    made = matrix_shard(
+        kind(X),
+        ["n", "p", "p", "n"],
+        "north",
+        data_norm=10,
+        classes=("n", "p"),
+        intercept=0.5,
+        rows=4,
+    )
     found = made.y[:, None] * (made.signed.toarray() if issparse(made.signed) else made.signed)
     expected = [[0.3, 0, 0.4, 0.5], [0, 0, 0, 0.5], [0, 0.05, 0, 0.5], [0.5**0.5, 0, 0.5**0.5, 0]]
     np.testing.assert_allclose(found, expected, atol=1e-15)
@@ -575,24 +747,40 @@ def test_ready_features_are_divided_and_clipped_with_the_intercept(kind):
     assert X[0, 0] == 3
     plain = matrix_shard(kind(X), [0, 1, 1, 0], data_norm=2.5, classes=(0, 1), intercept=0)
     assert plain.dimension == 3
-    assert np.linalg.norm(plain.signed.toarray() if issparse(plain.signed) else plain.signed, axis=1).max() <= 1
+    assert (
+        np.linalg.norm(
+            plain.signed.toarray() if issparse(plain.signed) else plain.signed, axis=1
+        ).max()
+        <= 1
+    )
 
 
 def test_entries_that_stand_twice_count_together():
     twice = csr_array((np.array([6.0, -6.0]), np.array([0, 0]), np.array([0, 2])), shape=(1, 2))
-    assert matrix_shard(twice, [1], data_norm=1, classes=(-1, 1)).signed.toarray().tolist() == [[0, 0, 1 - 22 * 2.0**-52]]
+    assert matrix_shard(twice, [1], data_norm=1, classes=(-1, 1)).signed.toarray().tolist() == [
+        [0, 0, 1 - 22 * 2.0**-52]
+    ]
 
 
 @pytest.mark.parametrize(
     ("X", "more", "message"),
     [
-        ([[1.0]], {}, "data_norm is None: declare a number above 0 that bounds the norm of a row .* would leak them"),
+        (
+            [[1.0]],
+            {},
+            "data_norm is None: declare a number above 0 that bounds the norm of a row .* would "
+            "leak them",
+        ),
         ([[1.0]], {"data_norm": 0}, "data_norm is 0: declare"),
         ([[1.0]], {"data_norm": float("inf")}, "data_norm is inf: declare"),
         ([[1.0]], {"data_norm": 1, "intercept": -1}, "intercept is -1"),
         ([[1.0]], {"data_norm": 1, "rows": 2}, "holds 1 rows but declared B_p = 2"),
         ([[float("nan")]], {"data_norm": 1}, "row 0, column 0: the value is NaN or infinite"),
-        (csr_array([[float("inf")]]), {"data_norm": 1}, "row 0, column 0: the value is NaN or infinite"),
+        (
+            csr_array([[float("inf")]]),
+            {"data_norm": 1},
+            "row 0, column 0: the value is NaN or infinite",
+        ),
         ([[SECRET]], {"data_norm": 1}, "its rows are not a matrix of numbers"),
         ([1.0], {"data_norm": 1}, "expected a B x d matrix"),
         (np.zeros((0, 2)), {"data_norm": 1}, "is empty"),
@@ -608,8 +796,12 @@ def test_an_svmlight_file_is_read_with_declared_features(tmp_path):
     path = tmp_path / "rows.svm"
     path.write_text("+1 1:3 3:4\n-1 2:1\n")
     made = svmlight_shard(path, "north", features=4, data_norm=10, classes=(-1, 1), intercept=0)
-    np.testing.assert_allclose(made.y[:, None] * made.signed.toarray(), [[0.3, 0, 0.4, 0], [0, 0.1, 0, 0]])
-    shifted = svmlight_shard(path, features=4, zero_based=True, data_norm=10, classes=(-1, 1), intercept=0)
+    np.testing.assert_allclose(
+        made.y[:, None] * made.signed.toarray(), [[0.3, 0, 0.4, 0], [0, 0.1, 0, 0]]
+    )
+    shifted = svmlight_shard(
+        path, features=4, zero_based=True, data_norm=10, classes=(-1, 1), intercept=0
+    )
     np.testing.assert_allclose(shifted.signed.toarray()[0], [0, 0.3, 0, 0.4])
     with pytest.raises(DeclarationError, match="features is None: declare how many there are"):
         svmlight_shard(path, data_norm=1, classes=(-1, 1))
@@ -617,7 +809,9 @@ def test_an_svmlight_file_is_read_with_declared_features(tmp_path):
         svmlight_shard(tmp_path / "none.svm", features=4, data_norm=1, classes=(-1, 1))
     for broken in (f"1 1:{SECRET}\n", f"{SECRET} 1:1\n", "1 9:1\n", f"1 {SECRET}\n"):
         path.write_text(broken)
-        with pytest.raises(DataError, match="cannot be read as an svmlight file of 4 features, counted from 1") as refusal:
+        with pytest.raises(
+            DataError, match="cannot be read as an svmlight file of 4 features, counted from 1"
+        ) as refusal:
             svmlight_shard(path, features=4, data_norm=1, classes=(-1, 1))
         assert refusal.value.__context__ is None
         assert SECRET not in str(refusal.value)
@@ -645,21 +839,36 @@ def test_a_whole_number_may_be_written_with_a_point_in_every_form(tmp_path, decl
         assert (held.signed.toarray()[:, :2] != 0).tolist() == [[False, True], [True, False]]
     streamed = StreamedShard.of(schema, source(tmp_path / "rows.parquet", memory=16 << 20))
     (block,) = streamed
-    np.testing.assert_allclose(block.adjoint(np.ones((1, 2)))[0], held.signed.toarray().sum(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(
+        block.adjoint(np.ones((1, 2)))[0], held.signed.toarray().sum(axis=0), rtol=1e-9
+    )
 
 
 def test_a_code_with_zeros_in_front_is_another_text():
-    column, label = Categorical(name="zip", values=("1", "01"), other="column"), Label(name="y", negative=0, positive=1)
+    column, label = (
+        Categorical(name="zip", values=("1", "01"), other="column"),
+        Label(name="y", negative=0, positive=1),
+    )
     schema = Schema(columns=(column,), label=label)
-    found = shard(schema, {"zip": ["1", "01", "1.0", "01.0", "+1", "001"], "y": [1] * 6}).signed.toarray()[:, :3] != 0
+    found = (
+        shard(
+            schema, {"zip": ["1", "01", "1.0", "01.0", "+1", "001"], "y": [1] * 6}
+        ).signed.toarray()[:, :3]
+        != 0
+    )
     assert np.argmax(found, axis=1).tolist() == [0, 1, 0, 1, 2, 2]
 
 
 def test_a_header_that_was_split_at_another_separator_is_told(tmp_path):
     (tmp_path / "rows.csv").write_text("age;trade;ill\n39;smith;yes\n")
-    with pytest.raises(DataError, match=r"the header was read as one column 'age;trade;ill'; set separator = \";\"$"):
+    with pytest.raises(
+        DataError,
+        match=r"the header was read as one column 'age;trade;ill'; set separator = \";\"$",
+    ):
         source(tmp_path / "rows.csv", separator=",").require(["age", "ill"])
-    (tmp_path / "bare.csv").write_text("39;smith;yes\n40;baker;no\n")  # no header: a row, which is not shown
+    (tmp_path / "bare.csv").write_text(
+        "39;smith;yes\n40;baker;no\n"
+    )  # no header: a row, which is not shown
     with pytest.raises(DataError, match="the first line must be a header") as refusal:
         source(tmp_path / "bare.csv", separator=",").require(["age", "ill"])
     assert "smith" not in str(refusal.value)

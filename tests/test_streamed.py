@@ -1,4 +1,6 @@
-"""Rows larger than memory: a streamed node computes what a node with its rows in memory computes, in little memory."""
+"""Rows larger than memory: a streamed node computes what a node with its rows in memory computes,
+in little memory.
+"""
 
 import json
 import os
@@ -41,7 +43,14 @@ from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.problem.objective import Problem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
 from dynadp.problem.solver import rounding_error, solve
-from dynadp.problem.streamed import Apart, StreamedProblem, StreamedShard, bytes_in_memory, local_problem, local_shard
+from dynadp.problem.streamed import (
+    Apart,
+    StreamedProblem,
+    StreamedShard,
+    bytes_in_memory,
+    local_problem,
+    local_shard,
+)
 from dynadp.runs.local import LocalRun
 from dynadp.runs.node_file import load_node_file
 from dynadp.runs.run_file import load_run_file
@@ -62,7 +71,10 @@ def raw(rows=500, seed=0):
     rng = np.random.default_rng(seed)
 
     def holes(cells, share=0.1):
-        return [None if gone else cell for cell, gone in zip(cells, rng.random(rows) < share, strict=True)]
+        return [
+            None if gone else cell
+            for cell, gone in zip(cells, rng.random(rows) < share, strict=True)
+        ]
 
     words = ["red", " green ", "blue", "", "unheard of"]
     grades = rng.integers(0, 5, rows)
@@ -73,14 +85,18 @@ def raw(rows=500, seed=0):
             "tail": pa.array(holes(np.exp(rng.normal(5, 3, rows)).tolist()), pa.float64()),
             "hats": pa.array(holes(rng.integers(0, 120, rows).tolist()), pa.int32()),
             "single": pa.array(rng.random(rows), pa.float32()),
-            "exact": pa.array([Decimal(int(n)) / 4 for n in rng.integers(0, 50, rows)], pa.decimal128(8, 2)),
+            "exact": pa.array(
+                [Decimal(int(n)) / 4 for n in rng.integers(0, 50, rows)], pa.decimal128(8, 2)
+            ),
             "flag": pa.array(rng.random(rows) < 0.5),
             "written": pa.array(holes([f" {n}.5" for n in rng.integers(0, 9, rows)])),
             "word": pa.array(holes(rng.choice(words, rows).tolist())),
             "code": pa.array(holes(rng.integers(0, 6, rows).tolist()), pa.int64()),
             "share": pa.array([0.0, 0.5, 1.0, np.nan] * (rows // 4), pa.float64()),
             "yes": pa.array(rng.random(rows) < 0.3),
-            "grade": pa.DictionaryArray.from_arrays(pa.array(grades, pa.int8()), pa.array(list("abcde"))),
+            "grade": pa.DictionaryArray.from_arrays(
+                pa.array(grades, pa.int8()), pa.array(list("abcde"))
+            ),
             "y": pa.array(rng.choice(["no", "yes"], rows)),
             "y01": pa.array(rng.integers(0, 2, rows)),
         }
@@ -90,11 +106,27 @@ def raw(rows=500, seed=0):
 def schema(**more):
     columns = (
         Numeric(name="line", low=0, high=6),
-        Numeric(name="squared", low=0, high=80, encode=("square", "linear"), signed=False, weight=0.5),
         Numeric(
-            name="tail", low=1, high=1e5, transform="log1p", encode=("linear", "hats"), knots=(1, 10, 1e3, 1e5), missing=7.0
+            name="squared", low=0, high=80, encode=("square", "linear"), signed=False, weight=0.5
         ),
-        Numeric(name="hats", low=0, high=100, encode=("hats",), knots=(0, 10, 50, 100), weight=2, missing="drop"),
+        Numeric(
+            name="tail",
+            low=1,
+            high=1e5,
+            transform="log1p",
+            encode=("linear", "hats"),
+            knots=(1, 10, 1e3, 1e5),
+            missing=7.0,
+        ),
+        Numeric(
+            name="hats",
+            low=0,
+            high=100,
+            encode=("hats",),
+            knots=(0, 10, 50, 100),
+            weight=2,
+            missing="drop",
+        ),
         Numeric(name="single", low=0, high=1),
         Numeric(name="exact", low=0, high=10),
         Numeric(name="flag", low=0, high=1),
@@ -105,7 +137,12 @@ def schema(**more):
         Categorical(name="yes", values=(0, 1), other="refuse"),
         Categorical(name="grade", values=("a", "b", "c", "d", "e"), other="refuse"),
     )
-    told = {"columns": columns, "label": Label(name="y", negative="no", positive="yes"), "norm": 2.0, **more}
+    told = {
+        "columns": columns,
+        "label": Label(name="y", negative="no", positive="yes"),
+        "norm": 2.0,
+        **more,
+    }
     return Schema(**told)
 
 
@@ -149,7 +186,8 @@ def pair(schema, path, loss=None, R=None, C=3.0, rho=0.1):
     return Problem([held.signed], *constants), StreamedProblem(streamed(schema, path), *constants)
 
 
-# ----------------------------------------------------------------------------------------------------------------- rows
+# -----------------------------------------------------------------------------------------------------------------
+# rows
 
 
 @pytest.mark.parametrize("which", SCHEMAS)
@@ -169,7 +207,9 @@ def test_streamed_rows_are_the_rows(which, path):
 def test_the_size_of_blocks_does_not_matter(which, size, path, monkeypatch):
     monkeypatch.setattr(Blocks, "__init__", _sized(Blocks.__init__, size))
     np.testing.assert_allclose(
-        written_down(streamed(SCHEMAS[which], path)), dense(shard(SCHEMAS[which], path).signed), rtol=1e-13
+        written_down(streamed(SCHEMAS[which], path)),
+        dense(shard(SCHEMAS[which], path).signed),
+        rtol=1e-13,
     )
 
 
@@ -190,7 +230,15 @@ def _sized(init, size):
     st.sampled_from([1.0, 0.3]),
 )
 def test_numbers_are_filled_in_to_the_last_bit(cells, encode, count, signed, transform, weight):
-    column = Numeric(name="v", low=-3, high=11, encode=encode[:count], signed=signed, transform=transform, weight=weight)
+    column = Numeric(
+        name="v",
+        low=-3,
+        high=11,
+        encode=encode[:count],
+        signed=signed,
+        transform=transform,
+        weight=weight,
+    )
     out, v = np.full((count, len(cells)), np.nan), np.array(cells)
     column.fill(v, out)
     np.testing.assert_array_equal(out.T, column.block(v, np.zeros(len(v), dtype=bool))[1])
@@ -219,9 +267,16 @@ def test_products_of_blocks(path, sparse, monkeypatch):
     monkeypatch.setattr(encoding, "_SMALL_BOOK", 0 if sparse else 1 << 16)
     rng = np.random.default_rng(1)
     schema = SCHEMAS["clip"]
-    stored = [StoredBlock(shard(schema, path).signed), StoredBlock(dense(shard(schema, path).signed))]
+    stored = [
+        StoredBlock(shard(schema, path).signed),
+        StoredBlock(dense(shard(schema, path).signed)),
+    ]
     for block in (*streamed(schema, path), *stored):
-        A, F, S = block.dense().T, rng.normal(size=(3, schema.dimension)), rng.normal(size=(3, block.rows))
+        A, F, S = (
+            block.dense().T,
+            rng.normal(size=(3, schema.dimension)),
+            rng.normal(size=(3, block.rows)),
+        )
         np.testing.assert_allclose(block.margins(F), F @ A.T, atol=1e-14)
         np.testing.assert_allclose(block.adjoint(S), S @ A, atol=1e-13)
         np.testing.assert_allclose(block.squared_adjoint(S[0]), S[0] @ (A * A), atol=1e-13)
@@ -234,7 +289,9 @@ def test_only_texts_or_only_numbers(tmp_path):
     for columns in (schema().columns[:2], schema().columns[11:12]):
         some = schema(columns=columns, intercept=0)
         there = streamed(some, tmp_path / "rows.parquet")
-        np.testing.assert_allclose(written_down(there), dense(shard(some, tmp_path / "rows.parquet").signed), rtol=1e-13)
+        np.testing.assert_allclose(
+            written_down(there), dense(shard(some, tmp_path / "rows.parquet").signed), rtol=1e-13
+        )
 
 
 @pytest.mark.parametrize("make", ["pandas", "polars", "large", "categories"])
@@ -245,16 +302,26 @@ def test_files_of_other_writers(tmp_path, make):
     if make == "pandas":
         pd.DataFrame(columns).to_parquet(path)
     elif make == "categories":
-        pd.DataFrame(columns).astype({"trade": "category", "income": "category", "age": "category"}).to_parquet(path)
+        pd.DataFrame(columns).astype(
+            {"trade": "category", "income": "category", "age": "category"}
+        ).to_parquet(path)
     elif make == "polars":
         pl = pytest.importorskip("polars")
         pl.DataFrame(columns).write_parquet(path)
     else:
         table = pa.table(columns)
-        kinds = [pa.large_string() if pa.types.is_string(field.type) else field.type for field in table.schema]
-        pq.write_table(table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True)))), path)
+        kinds = [
+            pa.large_string() if pa.types.is_string(field.type) else field.type
+            for field in table.schema
+        ]
+        pq.write_table(
+            table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True)))), path
+        )
     np.testing.assert_allclose(
-        written_down(streamed(data.schema, path)), dense(shard(data.schema, path).signed), rtol=1e-13, atol=1e-16
+        written_down(streamed(data.schema, path)),
+        dense(shard(data.schema, path).signed),
+        rtol=1e-13,
+        atol=1e-16,
     )
 
 
@@ -269,7 +336,8 @@ def test_sums_counts_and_validation(path):
     validate(schema, there, "a")
 
 
-# --------------------------------------------------------------------------------------------------------------- errors
+# ---------------------------------------------------------------------------------------------------------------
+# errors
 
 
 def spoiled(path, column, cells, kind=None):
@@ -277,7 +345,9 @@ def spoiled(path, column, cells, kind=None):
     table = raw()
     old = table.column(column).to_pylist()
     new = pa.array([*old[:300], *cells, *old[300 + len(cells) :]], kind)
-    pq.write_table(table.set_column(table.column_names.index(column), column, new), path, row_group_size=123)
+    pq.write_table(
+        table.set_column(table.column_names.index(column), column, new), path, row_group_size=123
+    )
     return path
 
 
@@ -314,10 +384,16 @@ def test_refusals_name_the_same_row_and_no_cell(tmp_path, column, cells, kind):
 def test_texts_of_labels_and_codes_match_declared_numbers_by_value(tmp_path):
     made = pa.table({"code": ["7.0", "8", "07", "x"], "y": ["1.0", "0", "+1", "0.0"]})
     pq.write_table(made, tmp_path / "rows.parquet")
-    plan = Schema(columns=(Categorical(name="code", values=(8, 7)),), label=Label(name="y", negative=0, positive=1), norm=2.0)
+    plan = Schema(
+        columns=(Categorical(name="code", values=(8, 7)),),
+        label=Label(name="y", negative=0, positive=1),
+        norm=2.0,
+    )
     held, there = shard(plan, tmp_path / "rows.parquet"), streamed(plan, tmp_path / "rows.parquet")
     assert held.y.tolist() == [1, -1, 1, -1]
-    np.testing.assert_array_equal((dense(held.signed) != 0)[:, :2], [[0, 1], [1, 0], [0, 1], [0, 0]])
+    np.testing.assert_array_equal(
+        (dense(held.signed) != 0)[:, :2], [[0, 1], [1, 0], [0, 1], [0, 0]]
+    )
     np.testing.assert_allclose(written_down(there), dense(held.signed), rtol=1e-13, atol=1e-16)
 
 
@@ -327,7 +403,9 @@ def test_a_cell_that_is_refused_does_no_harm_in_a_row_that_is_dropped(tmp_path):
     gone = [None if row == 300 else 5 for row in range(500)]
     pq.write_table(table.set_column(table.column_names.index("hats"), "hats", pa.array(gone)), path)
     held = shard(schema(), path)
-    np.testing.assert_allclose(written_down(streamed(schema(), path)), dense(held.signed), rtol=1e-13, atol=1e-16)
+    np.testing.assert_allclose(
+        written_down(streamed(schema(), path)), dense(held.signed), rtol=1e-13, atol=1e-16
+    )
     assert feature_sums(schema(), source(path, memory=LEAST))[0] == held.rows
 
 
@@ -396,7 +474,11 @@ def test_a_file_that_is_cut_or_damaged_is_refused(tmp_path):
     content = path.read_bytes()
     given = source(path, memory=LEAST)
     footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-    for damaged in (content[:3000], content[:-9] + content[-8:], content[:4] + b"\xff" * (footer - 4) + content[footer:]):
+    for damaged in (
+        content[:3000],
+        content[:-9] + content[-8:],
+        content[:4] + b"\xff" * (footer - 4) + content[footer:],
+    ):
         path.write_bytes(damaged)
         again = type(given)(**{**given.__dict__, "parquet": type(given.parquet).of(path)})
         with pytest.raises(DataError, match="cannot be read; it may be cut, damaged"):
@@ -405,16 +487,21 @@ def test_a_file_that_is_cut_or_damaged_is_refused(tmp_path):
 
 def test_without_arrow_streaming_says_what_to_install(path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(DeclarationError, match=r"streamed Parquet files need pyarrow.*dynadp\[stream\]"):
+    with pytest.raises(
+        DeclarationError, match=r"streamed Parquet files need pyarrow.*dynadp\[stream\]"
+    ):
         streamed(schema(), path)
 
 
-# ------------------------------------------------------------------------------------------------------------- problems
+# -------------------------------------------------------------------------------------------------------------
+# problems
 
 
 @pytest.mark.parametrize("which", ["clip", "centred"])
 @pytest.mark.parametrize("K", [1, 3])
-@pytest.mark.parametrize(("loss", "R"), [(Logistic(), SquaredL2()), (HuberHinge(0.7), SmoothElasticNet())], ids=str)
+@pytest.mark.parametrize(
+    ("loss", "R"), [(Logistic(), SquaredL2()), (HuberHinge(0.7), SmoothElasticNet())], ids=str
+)
 def test_a_streamed_problem_is_the_problem(which, K, loss, R, path):
     held, there = pair(SCHEMAS[which], path, loss, R)
     rng = np.random.default_rng(2)
@@ -432,8 +519,16 @@ def test_a_streamed_problem_is_the_problem(which, K, loss, R, path):
     np.testing.assert_allclose(slopes[1], slopes[0], **close)
     for majorant in (False, True):
         for step in (1, 3):
-            np.testing.assert_allclose(there.hessians(F, none, step, majorant), held.hessians(F, Z, step, majorant), **close)
-        np.testing.assert_allclose(there.hessian_diagonals(F, none, majorant), held.hessian_diagonals(F, Z, majorant), **close)
+            np.testing.assert_allclose(
+                there.hessians(F, none, step, majorant),
+                held.hessians(F, Z, step, majorant),
+                **close,
+            )
+        np.testing.assert_allclose(
+            there.hessian_diagonals(F, none, majorant),
+            held.hessian_diagonals(F, Z, majorant),
+            **close,
+        )
 
 
 def test_the_gradient_at_the_last_point_costs_no_pass(path):
@@ -473,9 +568,14 @@ def test_the_certificate_allows_for_the_rounding_of_a_streamed_gradient(which, p
     for size in (0.1, 10.0, 1e3):
         F = rng.normal(size=(1, 1, there.dimension)) * size
         z = A @ F[0, 0].astype(np.longdouble)
-        exact = -5 / np.longdouble(there.counts[0]) * ((1 / (1 + np.exp(z))) @ A) + np.longdouble(0.1) * F[0, 0]
+        exact = (
+            -5 / np.longdouble(there.counts[0]) * ((1 / (1 + np.exp(z))) @ A)
+            + np.longdouble(0.1) * F[0, 0]
+        )
         off = np.linalg.norm((there.local_gradient(F)[0, 0] - exact).astype(float))
-        assert off <= 0.5 * float(rounding_error(there, F, np.zeros((1, 1)), np.zeros((1, 1)))[0, 0])
+        assert off <= 0.5 * float(
+            rounding_error(there, F, np.zeros((1, 1)), np.zeros((1, 1)))[0, 0]
+        )
 
 
 def test_distinct_cells_that_are_too_many_to_keep_are_made_anew(path):
@@ -505,7 +605,10 @@ def test_wide_rows_are_solved_with_diagonals(path, monkeypatch):
 
 def test_nodes_that_stream_and_nodes_that_do_not(path, tmp_path):
     pq.write_table(raw(300, seed=5), tmp_path / "small.parquet")
-    small, constants = shard(schema(), tmp_path / "small.parquet"), (Logistic(), SmoothElasticNet(), 2.0, 0.01)
+    small, constants = (
+        shard(schema(), tmp_path / "small.parquet"),
+        (Logistic(), SmoothElasticNet(), 2.0, 0.01),
+    )
     big, there = shard(schema(), path), streamed(schema(), path)
     held = local_problem([small, big, small], *constants)
     mixed = local_problem([small, there, small], *constants)
@@ -530,7 +633,8 @@ def test_nodes_that_stream_and_nodes_that_do_not(path, tmp_path):
     assert isinstance(local_problem([there], *constants), StreamedProblem)
 
 
-# ----------------------------------------------------------------------------------------------------------------- runs
+# -----------------------------------------------------------------------------------------------------------------
+# runs
 
 NODES = ("a", "b", "c")
 RING = Topology.from_edges([("a", "b"), ("b", "c"), ("c", "a")], NODES)
@@ -538,15 +642,24 @@ RING = Topology.from_edges([("a", "b"), ("b", "c"), ("c", "a")], NODES)
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Three nodes' files of 1,500 rows: too many for a limit of 16 MiB only because the estimate is told so."""
-    folder, data = tmp_path_factory.mktemp("nodes"), census(4500, seed=2, nodes=3, heterogeneity=0.5)
+    """Three nodes' files of 1,500 rows: too many for a limit of 16 MiB only because the estimate is
+    told so.
+    """
+    folder, data = (
+        tmp_path_factory.mktemp("nodes"),
+        census(4500, seed=2, nodes=3, heterogeneity=0.5),
+    )
     for i, p in enumerate(NODES):
         mine = {name: cells[data.node == i].tolist() for name, cells in data.train.items()}
         mine["age"][0] = mine["trade"][1] = None
         pq.write_table(pa.table(mine), folder / f"{p}.parquet", row_group_size=400)
     rules = {"age": "drop", "trade": "other"}
-    columns = tuple(c.model_copy(update={"missing": rules.get(c.name, "refuse")}) for c in data.schema.columns)
-    return data.schema.model_copy(update={"columns": columns}), {p: folder / f"{p}.parquet" for p in NODES}
+    columns = tuple(
+        c.model_copy(update={"missing": rules.get(c.name, "refuse")}) for c in data.schema.columns
+    )
+    return data.schema.model_copy(update={"columns": columns}), {
+        p: folder / f"{p}.parquet" for p in NODES
+    }
 
 
 @pytest.fixture
@@ -567,17 +680,34 @@ def test_a_streamed_run_is_the_run(files, mechanism, never_fits):
     assert held.schema == there.schema
     assert there.schema.centre is not None
     for release in there.run.calibrations:
-        assert (np.abs(there.run.V - held.run.V) <= np.maximum(2 * release.step[..., None], 1e-9 * np.abs(held.run.V))).all()
-    np.testing.assert_allclose(there.run.models(), held.run.models(), rtol=1e-9, atol=2 * float(np.max(release.step)))
+        assert (
+            np.abs(there.run.V - held.run.V)
+            <= np.maximum(2 * release.step[..., None], 1e-9 * np.abs(held.run.V))
+        ).all()
+    np.testing.assert_allclose(
+        there.run.models(), held.run.models(), rtol=1e-9, atol=2 * float(np.max(release.step))
+    )
 
 
-@pytest.mark.parametrize("mechanism", [Dual(), Primal(), Primal(own="paper"), Primal(final=0.5)], ids=repr)
+@pytest.mark.parametrize(
+    "mechanism", [Dual(), Primal(), Primal(own="paper"), Primal(final=0.5)], ids=repr
+)
 def test_mechanisms_without_a_centre(files, mechanism):
     schema, paths = files
-    told = {"C": 1.0, "rho": 0.01, "eta": 0.02, "rounds": 4, "mechanism": mechanism, "schedule": 0.8, "draws": SeededEntropy(5)}
+    told = {
+        "C": 1.0,
+        "rho": 0.01,
+        "eta": 0.02,
+        "rounds": 4,
+        "mechanism": mechanism,
+        "schedule": 0.8,
+        "draws": SeededEntropy(5),
+    }
     held = simulate([shard(schema, paths[p], p) for p in NODES], RING, **told)
     there = simulate([streamed(schema, paths[p], p) for p in NODES], RING, **told)
-    np.testing.assert_allclose(there.V, held.V, rtol=1e-9, atol=2 * max(c.step.max() for c in held.calibrations))
+    np.testing.assert_allclose(
+        there.V, held.V, rtol=1e-9, atol=2 * max(c.step.max() for c in held.calibrations)
+    )
 
 
 def test_algorithm_1_with_acceleration(files):
@@ -595,13 +725,28 @@ def test_a_node_of_a_network_streams(files, never_fits, tmp_path):
     alone = Topology.from_edges([], ["a"])
     rows = count(schema, paths["a"])
     constants = Dual(), Logistic(), SquaredL2(), 1.0, "rows", 0.01, 0.02
-    part = NodeRun("a", alone, schema, np.array([float(rows)]), *constants, np.full((1, 3), 0.8), (0.5,), "network")
+    part = NodeRun(
+        "a",
+        alone,
+        schema,
+        np.array([float(rows)]),
+        *constants,
+        np.full((1, 3), 0.8),
+        (0.5,),
+        "network",
+    )
     found = []
     for mine in (paths["a"], limited(paths)["a"]):
         key, folder = Ed25519PrivateKey.generate(), tmp_path / str(len(found))
         folder.mkdir()
         rules = AcceptanceRules(
-            "a", frozenset(), run_id("run"), run_id("config"), {"a": key.public_key()}, part.rounds, part.grids()
+            "a",
+            frozenset(),
+            run_id("run"),
+            run_id("config"),
+            {"a": key.public_key()},
+            part.rounds,
+            part.grids(),
         )
         outbox = FolderJournal(folder / "messages", ["a"])
         post = Inbox(folder / "letters.sqlite", rules, key)
@@ -620,7 +765,8 @@ def test_a_streamed_node_takes_no_gpu(files):
         simulate([streamed(schema, paths["a"], "a")], Topology.family("ring", 1), device="cuda")
 
 
-# ------------------------------------------------------------------------------------------------------------ the limit
+# ------------------------------------------------------------------------------------------------------------
+# the limit
 
 
 def test_what_fits_is_held_and_what_does_not_is_streamed(path, tmp_path, monkeypatch):
@@ -631,16 +777,24 @@ def test_what_fits_is_held_and_what_does_not_is_streamed(path, tmp_path, monkeyp
     exact = bytes_in_memory(schema(), rows)
     monkeypatch.setattr("dynadp.data.readers.LEAST_MEMORY", 1)
     assert isinstance(local_shard(schema(), source(path, memory=exact)), Shard)
-    assert isinstance(local_shard(schema(), source(path, memory=exact - 1), rows=rows), StreamedShard)
+    assert isinstance(
+        local_shard(schema(), source(path, memory=exact - 1), rows=rows), StreamedShard
+    )
     pq.read_table(path).to_pandas().to_csv(tmp_path / "rows.csv", index=False)
-    with pytest.raises(DataError, match=r"node 'a': its rows need about .* MiB .*: convert the file to Parquet"):
+    with pytest.raises(
+        DataError, match=r"node 'a': its rows need about .* MiB .*: convert the file to Parquet"
+    ):
         local_shard(schema(), source(tmp_path / "rows.csv", memory=exact - 1), "a")
 
 
 @pytest.mark.parametrize("which", ["clip", "centred"])
 def test_the_estimate_is_not_below_what_rows_take(which, path):
     held = shard(SCHEMAS[which], path).signed
-    taken = held.nbytes if isinstance(held, np.ndarray) else held.data.nbytes + held.indices.nbytes + held.indptr.nbytes
+    taken = (
+        held.nbytes
+        if isinstance(held, np.ndarray)
+        else held.data.nbytes + held.indices.nbytes + held.indptr.nbytes
+    )
     assert taken < bytes_in_memory(SCHEMAS[which], held.shape[0])
 
 
@@ -684,21 +838,36 @@ def run_file(folder, data="", privacy=PRIVATE):
 
 @pytest.mark.parametrize(
     ("text", "mebibytes"),
-    [("512", 512), ('"512 MiB"', 512), ('"2 GiB"', 2048), ('"1.5GiB"', 1536), ('"20 MB"', 19), ('"1 GB"', 953)],
+    [
+        ("512", 512),
+        ('"512 MiB"', 512),
+        ('"2 GiB"', 2048),
+        ('"1.5GiB"', 1536),
+        ('"20 MB"', 19),
+        ('"1 GB"', 953),
+    ],
 )
 def test_memory_in_the_run_file(tmp_path, text, mebibytes):
     assert load_run_file(run_file(tmp_path, f"memory = {text}")).data.memory == mebibytes
 
 
-@pytest.mark.parametrize("text", ["15", '"15 MiB"', "0", "-1", "1.5", '"much"', '"512"', '"512 KiB"', "true", "[1]"])
+@pytest.mark.parametrize(
+    "text", ["15", '"15 MiB"', "0", "-1", "1.5", '"much"', '"512"', '"512 KiB"', "true", "[1]"]
+)
 def test_memory_that_is_none(tmp_path, text):
-    with pytest.raises(ConfigError, match=r'data\.memory: must be a whole number of MiB from 16, or a text such as "512 MiB"'):
+    with pytest.raises(
+        ConfigError,
+        match=r'data\.memory: must be a whole number of MiB from 16, or a text such as "512 MiB"',
+    ):
         load_run_file(run_file(tmp_path, f"memory = {text}"))
 
 
 def test_a_node_has_a_limit_of_its_own(tmp_path):
     file = tmp_path / "node.toml"
-    file.write_text('run = "run.toml"\nnode = "a"\nidentity = "id"\nfile = "a.parquet"\nout = "out"\nmemory = "1 GiB"')
+    file.write_text(
+        'run = "run.toml"\nnode = "a"\nidentity = "id"\nfile = "a.parquet"\nout = "out"\nmemory = '
+        '"1 GiB"'
+    )
     assert load_node_file(file).memory == 1024
     file.write_text(file.read_text().replace("1 GiB", "1 KiB"))
     with pytest.raises(ConfigError, match="memory: must be a whole number of MiB"):
@@ -708,7 +877,9 @@ def test_a_node_has_a_limit_of_its_own(tmp_path):
 def test_memory_is_for_files_of_nodes(tmp_path):
     text = run_file(tmp_path, 'memory = 64\nfile = "all.parquet"\nnode_column = "silo"').read_text()
     (tmp_path / "run.toml").write_text(
-        "\n".join(line for line in text.split("\n") if not line.endswith('parquet"') or "all" in line)
+        "\n".join(
+            line for line in text.split("\n") if not line.endswith('parquet"') or "all" in line
+        )
     )
     with pytest.raises(ConfigError, match="give each node a Parquet file of its own"):
         load_run_file(tmp_path / "run.toml")
@@ -730,7 +901,8 @@ def test_jobs_stream_when_the_run_file_says_so(files, tmp_path, never_fits, priv
     np.testing.assert_allclose(models[1], models[0], rtol=1e-4, atol=1e-5)
 
 
-# --------------------------------------------------------------------------------------------------------------- memory
+# ---------------------------------------------------------------------------------------------------------------
+# memory
 
 WORKER = Path(__file__).parents[1] / "benchmarks" / "streamed_worker.py"
 CEILING = 700 << 20

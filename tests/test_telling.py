@@ -1,4 +1,6 @@
-"""What a node's log says: words for what happened on links, at growing intervals, and standard output left alone."""
+"""What a node's log says: words for what happened on links, at growing intervals, and standard
+output left alone.
+"""
 
 import logging
 import os
@@ -24,13 +26,18 @@ BLOCKED = (
         (f"{WHEN}  WARN {WHERE} invalid peer certificate: UnknownIssuer. {HINT}", NOT_OURS),
         (f"{WHEN}  WARN {WHERE} invalid peer certificate: BadSignature. {HINT}", NOT_OURS),
         (
-            f"{WHEN}  WARN {WHERE} invalid peer certificate: certificate expired: verification time 1794760434 (UNIX), but "
+            f"{WHEN}  WARN {WHERE} invalid peer certificate: certificate expired: verification "
+            f"time 1794760434 (UNIX), but "
             f"certificate is not valid after 1794328431 (432003 seconds ago). {HINT}",
             "refused a link: its certificate has expired",
         ),
-        (f"{WHEN}  WARN {WHERE} peer sent no certificates. {HINT}", "refused a link: it showed no certificate"),
         (
-            f'{WHEN}  WARN {WHERE} invalid peer certificate: certificate not valid for name "localhost"; NotValidForName',
+            f"{WHEN}  WARN {WHERE} peer sent no certificates. {HINT}",
+            "refused a link: it showed no certificate",
+        ),
+        (
+            f"{WHEN}  WARN {WHERE} invalid peer certificate: certificate not valid for name "
+            f'"localhost"; NotValidForName',
             "refused a link: the certificate of the dialled node names another host",
         ),
         (
@@ -39,17 +46,23 @@ BLOCKED = (
         ),
         (
             f"{WHEN} {BLOCKED}Put (ingress) on dynadp/ab12/c/letter/message/3/c",
-            "blocked b: it tried to send under dynadp/ab12/c/letter/message/3/c, a name that is not its own",
+            "blocked b: it tried to send under dynadp/ab12/c/letter/message/3/c, a name that is "
+            "not its own",
         ),
         (f"{WHEN}  WARN {WHERE} Something new. {HINT}", "link: Something new."),
-        (f"{WHEN} ERROR net-0 ThreadId(02) zenoh::net::runtime: Unable to bind", "link: Unable to bind"),
+        (
+            f"{WHEN} ERROR net-0 ThreadId(02) zenoh::net::runtime: Unable to bind",
+            "link: Unable to bind",
+        ),
     ],
     ids=["issuer", "signature", "expired", "none", "host", "alert", "blocked", "new", "error"],
 )
 @pytest.mark.parametrize("coloured", [False, True])
 def test_lines_and_what_they_mean(line, words, coloured):
     if coloured:
-        line = "".join(f"\x1b[{i % 7}m\x1b[1;3{i % 8}m{word}\x1b[0m " for i, word in enumerate(line.split(" ")))
+        line = "".join(
+            f"\x1b[{i % 7}m\x1b[1;3{i % 8}m{word}\x1b[0m " for i, word in enumerate(line.split(" "))
+        )
         line = " ".join(line.split())
     assert explain(line + "\n") == words
 
@@ -63,7 +76,8 @@ def test_lines_and_what_they_mean(line, words, coloured):
         f"{WHEN}  INFO {WHERE} invalid peer certificate: UnknownIssuer",
         f"{WHEN} DEBUG {WHERE} peer sent no certificates",
         f"{WHEN} TRACE {WHERE} all is well",
-        f"{WHEN}  WARN main ThreadId(01) zenoh::net::runtime: Gossip is disabled, so nothing is found",
+        f"{WHEN}  WARN main ThreadId(01) zenoh::net::runtime: Gossip is disabled, so nothing is "
+        f"found",
         f"{WHEN} {BLOCKED}Query (ingress) on dynadp/ab12/**",
         f"{WHEN} {BLOCKED}DeclareSubscriber (ingress) on dynadp/ab12/c/letter/**",
         f"{WHEN} {BLOCKED}Put (egress) on dynadp/ab12/c/letter/message/3/c",
@@ -77,34 +91,58 @@ def test_lines_that_mean_nothing(line):
 @pytest.mark.parametrize(
     ("why", "words"),
     [
-        ('certificate not valid for name "x"', "refused a link with h:7447: its certificate names another host"),
-        ("invalid peer certificate: UnknownIssuer", NOT_OURS.replace("a link", "a link with h:7447")),
-        ("peer certificate: certificate expired: verification", "refused a link with h:7447: its certificate has expired"),
-        ("received fatal alert: CertificateExpired", "refused by h:7447: this node's certificate has expired"),
-        ("received fatal alert: UnknownCA", "refused by h:7447: it does not know the authority of this node's certificate"),
-        ("received fatal alert: BadCertificate", "refused by h:7447: it does not believe this node's certificate"),
+        (
+            'certificate not valid for name "x"',
+            "refused a link with h:7447: its certificate names another host",
+        ),
+        (
+            "invalid peer certificate: UnknownIssuer",
+            NOT_OURS.replace("a link", "a link with h:7447"),
+        ),
+        (
+            "peer certificate: certificate expired: verification",
+            "refused a link with h:7447: its certificate has expired",
+        ),
+        (
+            "received fatal alert: CertificateExpired",
+            "refused by h:7447: this node's certificate has expired",
+        ),
+        (
+            "received fatal alert: UnknownCA",
+            "refused by h:7447: it does not know the authority of this node's certificate",
+        ),
+        (
+            "received fatal alert: BadCertificate",
+            "refused by h:7447: it does not believe this node's certificate",
+        ),
         ("Connection refused (os error 111)", None),  # it is not up yet
     ],
-)  # fmt: skip
+)
 def test_why_nobody_can_be_dialled(why, words):
-    line = (
-        f"{WHEN} DEBUG net-0 ThreadId(02) zenoh::net::runtime::orchestrator: Unable to connect to configured peer tls/h:7447!"
-    )
+    line = f"{WHEN} DEBUG net-0 ThreadId(02) zenoh::net::runtime::orchestrator: Unable to connect to configured peer tls/h:7447!"
     assert explain(f"{line} Can not create a new TLS session: {why}. {HINT}") == words
 
 
 def test_names_are_told_as_they_are():
-    line = f"{WHEN} {BLOCKED}Put (ingress) on dynadp/x/St.%20Mary/letter/mean/3/a".replace("(b)", "(St. Mary's Köln (2))")
-    assert explain(line).startswith("blocked St. Mary's Köln (2): it tried to send under dynadp/x/St.%20Mary/letter/mean/3/a")
+    line = f"{WHEN} {BLOCKED}Put (ingress) on dynadp/x/St.%20Mary/letter/mean/3/a".replace(
+        "(b)", "(St. Mary's Köln (2))"
+    )
+    assert explain(line).startswith(
+        "blocked St. Mary's Köln (2): it tried to send under dynadp/x/St.%20Mary/letter/mean/3/a"
+    )
 
 
 def test_what_a_stranger_writes_into_a_line_cannot_move_a_terminal():
-    words = explain(f"{WHEN} {BLOCKED}Put (ingress) on dynadp/x/\x1b]0;owned\x07\x1b[2J\u202e/letter/message/3/c")
+    words = explain(
+        f"{WHEN} {BLOCKED}Put (ingress) on "
+        f"dynadp/x/\x1b]0;owned\x07\x1b[2J\u202e/letter/message/3/c"
+    )
     assert words.isprintable()
     assert explain(f"{WHEN}  WARN {WHERE} \x1b[2J\x9b2Jhello").isprintable()
 
 
-# ------------------------------------------------------------------------------------------------------------ how often
+# ------------------------------------------------------------------------------------------------------------
+# how often
 
 
 @pytest.fixture
@@ -119,8 +157,12 @@ def test_the_same_thing_is_told_at_growing_intervals(log):
         tell("a knock")
     tell("another", logging.INFO)
     assert [record.getMessage() for record in log.records] == [
-        "a knock", "a knock (10 times)", "a knock (100 times)", "a knock (1000 times)", "another",
-    ]  # fmt: skip
+        "a knock",
+        "a knock (10 times)",
+        "a knock (100 times)",
+        "a knock (1000 times)",
+        "another",
+    ]
     assert [record.levelname for record in log.records] == ["WARNING"] * 4 + ["INFO"]
 
 
@@ -131,15 +173,17 @@ def test_many_different_things_fill_neither_disk_nor_memory(log):
     told = [record.getMessage() for record in log.records]
     assert told == [
         *(f"thing {i}" for i in range(5)),
-        "more things than can be told apart", "more things than can be told apart (10 times)",
+        "more things than can be told apart",
+        "more things than can be told apart (10 times)",
         "more things than can be told apart (100 times)",
-    ]  # fmt: skip
+    ]
     assert len(tell._counts) <= 6
     tell("thing 0")  # still told apart
     assert tell._counts["thing 0"] == 2
 
 
-# ------------------------------------------------------------------------------------------------------------ the engine's log
+# ------------------------------------------------------------------------------------------------------------
+# the engine's log
 
 SCRIPT = """
 import logging, os, sys
@@ -165,7 +209,9 @@ print("last")
 
 
 def test_standard_output_is_left_as_it_was():
-    """What the engine writes there is told in words in the log; what the program prints arrives, in order, and nothing else."""
+    """What the engine writes there is told in words in the log; what the program prints arrives, in
+    order, and nothing else.
+    """
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         capture_output=True,
@@ -202,14 +248,20 @@ with engine_log():
 
 
 def test_nothing_that_is_logged_stops_the_engine_or_hides_whom_it_blocks():
-    done = subprocess.run([sys.executable, "-c", HARD], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", HARD], capture_output=True, text=True, timeout=60, check=True
+    )
     assert "blocked mallory: it tried to send under dynadp/1/bob/letter/" in done.stderr
     assert "authorized to Put" not in done.stderr
 
 
 def test_the_engine_is_asked_for_what_is_told():
     asked = dict(part.partition("=")[::2] for part in ENGINE.split(","))
-    assert asked["zenoh::net::routing::interceptor::access_control"] == "trace"  # where it says whom it blocked
-    assert asked["zenoh::net::runtime::orchestrator"] == "debug"  # where it says why nobody can be dialled
+    assert (
+        asked["zenoh::net::routing::interceptor::access_control"] == "trace"
+    )  # where it says whom it blocked
+    assert (
+        asked["zenoh::net::runtime::orchestrator"] == "debug"
+    )  # where it says why nobody can be dialled
     assert "warn" in asked  # and of the rest no more: its lower levels may quote what was sent
     assert len(asked) == 3

@@ -1,4 +1,6 @@
-"""Theorems 3 to 6 against formulas written again, and the lemmas behind them against drawn noise and exact probabilities."""
+"""Theorems 3 to 6 against formulas written again, and the lemmas behind them against drawn noise
+and exact probabilities.
+"""
 
 import json
 import shlex
@@ -24,7 +26,14 @@ from dynadp.research.lemmas import (
     own_length,
     sampling_excess,
 )
-from dynadp.research.theorems import THEOREM_3, THEOREM_4, THEOREM_5, THEOREM_6, THEOREMS, TheoremInputs
+from dynadp.research.theorems import (
+    THEOREM_3,
+    THEOREM_4,
+    THEOREM_5,
+    THEOREM_6,
+    THEOREMS,
+    TheoremInputs,
+)
 
 PROBLEM = TheoremInputs(norm=2.0, C=3.0, dimension=10, alpha=0.5, c1=0.25, eta=0.1, degree=2)
 ALL = sorted(THEOREMS)
@@ -78,7 +87,9 @@ def test_solved_rows_are_the_fewest_that_satisfy_the_inequality(name, p, accurac
     found = THEOREMS[name].solved(p, accuracy, delta)
     assert worst_side(name, p, found.rows * (1 + 1e-12), accuracy, delta) <= accuracy * (1 + 1e-9)
     if found.rows > 1:
-        assert worst_side(name, p, (found.rows - 1) * (1 - 1e-12), accuracy, delta) > accuracy * (1 - 1e-9)
+        assert worst_side(name, p, (found.rows - 1) * (1 - 1e-12), accuracy, delta) > accuracy * (
+            1 - 1e-9
+        )
     assert found.rho == pytest.approx(accuracy / p.norm**2)
 
 
@@ -87,8 +98,15 @@ def test_solved_rows_by_closed_form():
     rho, s = accuracy / p.norm**2, log(1 / delta)
     S = 16 * p.C**2 * (0.5 + sqrt(s) + s) / rho
     assert THEOREM_3.solved(p, accuracy, delta).rows == ceil(S / (accuracy / 2))
-    A = 32 * (p.C * p.eta * p.degree * p.dimension * log(2 * p.dimension * p.degree / delta) / p.alpha) ** 2 / rho**3
-    assert THEOREM_5.solved(p, accuracy, delta).rows == ceil((S + sqrt(S**2 + 2 * accuracy * A)) / accuracy)
+    A = (
+        32
+        * (p.C * p.eta * p.degree * p.dimension * log(2 * p.dimension * p.degree / delta) / p.alpha)
+        ** 2
+        / rho**3
+    )
+    assert THEOREM_5.solved(p, accuracy, delta).rows == ceil(
+        (S + sqrt(S**2 + 2 * accuracy * A)) / accuracy
+    )
 
 
 def test_solved_rows_by_trying_every_number():
@@ -134,7 +152,10 @@ def test_strictly_more_rows_than_a_whole_number():
 @pytest.mark.parametrize("name", ALL)
 def test_how_sure_each_statement_is(name):
     events = {"3": 1, "4": 2, "4.1": 2, "5": 2, "6": 3, "6.1": 3, "6.2": 5}[name]
-    for found in (THEOREMS[name].solved(PROBLEM, 0.1, 0.01), THEOREMS[name].printed(PROBLEM, 0.1, 0.01)):
+    for found in (
+        THEOREMS[name].solved(PROBLEM, 0.1, 0.01),
+        THEOREMS[name].printed(PROBLEM, 0.1, 0.01),
+    ):
         assert found.failure == pytest.approx(0.01 * events)
         assert found.surrogate == (name[0] in "56")
         assert found.theorem.endswith(name)
@@ -142,7 +163,9 @@ def test_how_sure_each_statement_is(name):
 
 
 @given(theorem=theorems, p=problems, accuracy=accuracies, delta=failures)
-def test_no_term_alone_needs_more_than_all_and_half_of_the_room_each_is_enough(theorem, p, accuracy, delta):
+def test_no_term_alone_needs_more_than_all_and_half_of_the_room_each_is_enough(
+    theorem, p, accuracy, delta
+):
     found = theorem.solved(p, accuracy, delta)
     assert max(found.terms.values()) == found.terms[found.binding] <= found.rows
     assert found.rows <= 1 + 1.001 * len(found.terms) * max(found.terms.values())
@@ -151,7 +174,12 @@ def test_no_term_alone_needs_more_than_all_and_half_of_the_room_each_is_enough(t
 def test_the_binding_term_changes_with_the_problem():
     assert THEOREM_4.solved(PROBLEM, 0.1, 0.01).binding == "sampling"
     assert THEOREM_4.solved(replace(PROBLEM, alpha=0.005), 0.1, 0.01).binding == "noise"
-    assert THEOREM_4.solved(replace(PROBLEM, c1=1e5, dimension=1, alpha=0.1, eta=1e-9), 10.0, 0.1).binding == "determinant"
+    assert (
+        THEOREM_4.solved(
+            replace(PROBLEM, c1=1e5, dimension=1, alpha=0.1, eta=1e-9), 10.0, 0.1
+        ).binding
+        == "determinant"
+    )
     assert THEOREM_6.solved(replace(PROBLEM, alpha=0.05), 0.1, 0.01).binding == "neighbours"
     assert THEOREM_6.solved(replace(PROBLEM, eta=1e-4, alpha=0.005), 0.1, 0.01).binding == "own"
 
@@ -160,7 +188,14 @@ def test_the_binding_term_changes_with_the_problem():
 
 
 @settings(max_examples=60)
-@given(theorem=theorems, p=problems, accuracy=accuracies, delta=failures, factor=st.floats(1.0, 50), n=st.integers(1, 50))
+@given(
+    theorem=theorems,
+    p=problems,
+    accuracy=accuracies,
+    delta=failures,
+    factor=st.floats(1.0, 50),
+    n=st.integers(1, 50),
+)
 def test_harder_problems_never_need_fewer_rows(theorem, p, accuracy, delta, factor, n):
     base = theorem.solved(p, accuracy, delta).rows
     shown = theorem.printed(p, accuracy, delta).rows
@@ -183,7 +218,9 @@ def test_harder_problems_never_need_fewer_rows(theorem, p, accuracy, delta, fact
 @pytest.mark.parametrize("theorem", [THEOREM_5, THEOREM_6])
 @settings(max_examples=40)
 @given(p=problems, factor=st.floats(1.0, 50), n=st.integers(1, 50))
-def test_more_pull_or_neighbours_never_help_algorithm_3_and_never_hurt_algorithm_2(theorem, p, factor, n):
+def test_more_pull_or_neighbours_never_help_algorithm_3_and_never_hurt_algorithm_2(
+    theorem, p, factor, n
+):
     primal, dual = theorem.solved(p, 0.1, 0.01).rows, THEOREM_4.solved(p, 0.1, 0.01).rows
     for other in (replace(p, eta=p.eta * factor), replace(p, degree=p.degree + n)):
         assert theorem.solved(other, 0.1, 0.01).rows >= primal
@@ -191,7 +228,13 @@ def test_more_pull_or_neighbours_never_help_algorithm_3_and_never_hurt_algorithm
     assert THEOREM_4.solved(replace(p, eta=None, degree=None), 0.1, 0.01).rows >= dual
 
 
-@given(theorem=theorems, p=problems, delta=failures, rows=st.integers(1, 10**9), more=st.integers(0, 10**9))
+@given(
+    theorem=theorems,
+    p=problems,
+    delta=failures,
+    rows=st.integers(1, 10**9),
+    more=st.integers(0, 10**9),
+)
 def test_more_rows_never_guarantee_less(theorem, p, delta, rows, more):
     first, second = theorem.accuracy(p, rows, delta), theorem.accuracy(p, rows + more, delta)
     assert second <= first * (1 + 1e-8)
@@ -207,7 +250,12 @@ def test_accuracy_is_the_way_back(theorem, p, accuracy, delta):
         assert theorem.accuracy(p, rows - 1, delta) > accuracy * (1 - 2e-9)
 
 
-@given(theorem=st.sampled_from([THEOREMS[name] for name in PRIVATE]), p=problems, accuracy=accuracies, delta=failures)
+@given(
+    theorem=st.sampled_from([THEOREMS[name] for name in PRIVATE]),
+    p=problems,
+    accuracy=accuracies,
+    delta=failures,
+)
 def test_alpha_is_the_way_back(theorem, p, accuracy, delta):
     rows = theorem.solved(p, accuracy, delta).rows
     back = theorem.alpha(p, rows, accuracy, delta)
@@ -230,14 +278,21 @@ def test_more_rows_buy_a_smaller_alpha_and_too_few_buy_none():
 def test_a_schedule_counts_by_its_smallest_alpha():
     schedule = replace(PROBLEM, alpha=[0.9, 0.5, 0.7])
     for name in PRIVATE:
-        assert THEOREMS[name].solved(schedule, 0.1, 0.01).rows == THEOREMS[name].solved(PROBLEM, 0.1, 0.01).rows
+        assert (
+            THEOREMS[name].solved(schedule, 0.1, 0.01).rows
+            == THEOREMS[name].solved(PROBLEM, 0.1, 0.01).rows
+        )
 
 
 def test_phi_adds_its_pull_to_the_reference():
     accuracy, delta = 0.1, 0.01
     p = replace(PROBLEM, Phi=0.01, alpha=0.01)
     rows = THEOREM_4.solved(p, accuracy, delta).rows
-    assert left_side("4", p, rows, accuracy, delta) <= accuracy < left_side("4", p, rows - 1, accuracy, delta)
+    assert (
+        left_side("4", p, rows, accuracy, delta)
+        <= accuracy
+        < left_side("4", p, rows - 1, accuracy, delta)
+    )
     with pytest.raises(DeclarationError, match="no number of rows is enough; lower Phi"):
         THEOREM_4.solved(replace(p, Phi=0.025), accuracy, delta)
     assert THEOREM_4.accuracy(p, 10**9, delta) > 0.01 * p.norm**2
@@ -251,7 +306,10 @@ def growth(theorem, term, delta=1e-3, **change):
     accuracy = change.pop("accuracy", 1.0)
     other = replace(p, **{name: getattr(p, name) * factor for name, factor in change.items()})
     factor = next(iter(change.values()), accuracy)
-    ratio = theorem.solved(other, 1e-3 * accuracy, delta).terms[term] / theorem.solved(p, 1e-3, delta).terms[term]
+    ratio = (
+        theorem.solved(other, 1e-3 * accuracy, delta).terms[term]
+        / theorem.solved(p, 1e-3, delta).terms[term]
+    )
     return np.log(ratio) / np.log(factor)
 
 
@@ -265,13 +323,17 @@ def growth(theorem, term, delta=1e-3, **change):
     ],
 )
 def test_terms_grow_as_printed_but_for_c(theorem, term, exponents):
-    """Algorithm 3, not Algorithm 2, has the worse dependence on ||f0|| and 1/alpha_acc, against the paper's text."""
+    """Algorithm 3, not Algorithm 2, has the worse dependence on ||f0|| and 1/alpha_acc, against the
+    paper's text.
+    """
     for name, exponent in exponents.items():
         assert growth(theorem, term, **{name: 4.0}) == pytest.approx(exponent, abs=2e-3), name
 
 
 def test_theorem_4_with_one_rho_throughout():
-    """rho = alpha_acc/||f0||^2 and B > 5 c1 C ||f0||^2/(alpha_acc alpha): the printed, squared determinant leaves 3 alpha/5."""
+    """rho = alpha_acc/||f0||^2 and B > 5 c1 C ||f0||^2/(alpha_acc alpha): the printed, squared
+    determinant leaves 3 alpha/5.
+    """
     for alpha in np.linspace(0.01, 1, 50):
         rho, c1, C, accuracy, norm = 0.1 / 4, 0.25, 3.0, 0.1, 2.0
         B = 5 * c1 * C * norm**2 / (accuracy * alpha)
@@ -331,9 +393,22 @@ def test_what_a_theorem_needs_is_named(name):
         (lambda: THEOREM_4.alpha(PROBLEM, 10, 0.0, 0.01), "accuracy is 0.0"),
         (lambda: gamma_tail(0, 1.0, 0.1), "k is 0"),
         (lambda: gamma_tail(1, 1.0, 1.5), "failure 1.5"),
-        (lambda: THEOREM_6.solved(replace(PROBLEM, norm=1e30, alpha=1e-30, eta=1e30), 1e-30, 0.01), "can be counted"),
-        (lambda: THEOREM_5.accuracy(replace(PROBLEM, norm=1e30, alpha=1e-99, eta=1e30), 1, 0.01), "no finite accuracy"),
-        (lambda: THEOREM_5.alpha(replace(PROBLEM, norm=1e-30, C=1e-30, eta=1e-30), 10**30, 1e30, 0.01), "any alpha is enough"),
+        (
+            lambda: THEOREM_6.solved(
+                replace(PROBLEM, norm=1e30, alpha=1e-30, eta=1e30), 1e-30, 0.01
+            ),
+            "can be counted",
+        ),
+        (
+            lambda: THEOREM_5.accuracy(replace(PROBLEM, norm=1e30, alpha=1e-99, eta=1e30), 1, 0.01),
+            "no finite accuracy",
+        ),
+        (
+            lambda: THEOREM_5.alpha(
+                replace(PROBLEM, norm=1e-30, C=1e-30, eta=1e-30), 10**30, 1e30, 0.01
+            ),
+            "any alpha is enough",
+        ),
     ],
 )
 def test_arguments_are_checked(call, match):
@@ -343,7 +418,10 @@ def test_arguments_are_checked(call, match):
 
 def test_extreme_problems_have_finite_answers():
     for name in ALL:
-        for p in (replace(PROBLEM, norm=1e-10, C=1e-10), replace(PROBLEM, norm=1e8, alpha=1e-6, dimension=10**6)):
+        for p in (
+            replace(PROBLEM, norm=1e-10, C=1e-10),
+            replace(PROBLEM, norm=1e8, alpha=1e-6, dimension=10**6),
+        ):
             found = THEOREMS[name].solved(p, 0.1, 1e-12)
             assert 1 <= found.rows < 10**60
             assert isfinite(THEOREMS[name].accuracy(p, found.rows, 1e-12))
@@ -366,7 +444,9 @@ def test_lemma_7_is_an_inequality_where_the_paper_has_an_equality():
 
 
 def _needed_sampling(C, rho, B, margin):
-    """For x = 1 and y = +-1 evenly: how much Zhat(w) - min Zhat exceeds 2 (Z(w) - min Z), for each number of positive rows."""
+    """For x = 1 and y = +-1 evenly: how much Zhat(w) - min Zhat exceeds 2 (Z(w) - min Z), for each
+    number of positive rows.
+    """
     w = np.linspace(-1.5 * C / rho, 1.5 * C / rho, 20_001)
     plus, minus = (np.logaddexp(0, margin - w), np.logaddexp(0, margin + w))
     expected = C * (plus + minus) / 2 + rho * w**2 / 2
@@ -377,7 +457,10 @@ def _needed_sampling(C, rho, B, margin):
     return np.array(out)
 
 
-@pytest.mark.parametrize(("C", "rho", "margin"), [(1.0, 1.0, 0.0), (1000.0, 1.0, 0.0), (1000.0, 50.0, 60.0), (1.0, 0.01, 3.0)])
+@pytest.mark.parametrize(
+    ("C", "rho", "margin"),
+    [(1.0, 1.0, 0.0), (1000.0, 1.0, 0.0), (1000.0, 50.0, 60.0), (1.0, 0.01, 3.0)],
+)
 def test_sampling_term_holds_with_its_probability_exactly(C, rho, margin):
     """Every sample of 60 rows is enumerated."""
     B = 60
@@ -388,14 +471,20 @@ def test_sampling_term_holds_with_its_probability_exactly(C, rho, margin):
 
 @pytest.mark.parametrize("margin", [0.0, 3.0, 60.0])
 def test_the_moment_that_proves_the_sampling_term(margin):
-    """E exp(k S) <= (1 - v)^(-1/2), k = v rho B/(8 C^2), S = sup_w (Zhat - Z)(w) - (Zhat - Z)(0) - rho w^2/4 (maths.md 9)."""
+    """E exp(k S) <= (1 - v)^(-1/2), k = v rho B/(8 C^2), S = sup_w (Zhat - Z)(w) - (Zhat - Z)(0) -
+    rho w^2/4 (maths.md 9).
+    """
     C, rho, B = 20.0, 1.0, 40
     w = np.linspace(-4 * C / rho, 4 * C / rho, 20_001)
-    slope = (np.logaddexp(0, margin - w) - np.logaddexp(0, margin + w)) / 2  # Zhat is smallest at 0, by symmetry
+    slope = (
+        np.logaddexp(0, margin - w) - np.logaddexp(0, margin + w)
+    ) / 2  # Zhat is smallest at 0, by symmetry
     k = np.arange(B + 1)
     S = np.array([np.max(C * (B - 2 * n) / B * slope - rho * w**2 / 4) for n in k])
     for v in (0.1, 0.5, 0.9, 0.99):
-        assert (binom.pmf(k, B, 0.5) * np.exp(v * rho * B / (8 * C**2) * S)).sum() <= (1 - v) ** -0.5
+        assert (binom.pmf(k, B, 0.5) * np.exp(v * rho * B / (8 * C**2) * S)).sum() <= (
+            1 - v
+        ) ** -0.5
 
 
 def test_sampling_term_carries_c_squared():
@@ -404,7 +493,9 @@ def test_sampling_term_carries_c_squared():
     needed, chance = _needed_sampling(C, rho, B, 60.0), binom.pmf(np.arange(B + 1), B, 0.5)
     assert chance[needed > sampling_excess(B, C=C, rho=rho, failure=delta) / C].sum() > 0.8
     grown = _needed_sampling(10 * C, 10 * rho, B, 600.0) / needed.clip(1e-300)
-    assert grown[:20] == pytest.approx(10.0, rel=1e-3)  # C^2/rho: ten times with both ten times as large
+    assert grown[:20] == pytest.approx(
+        10.0, rel=1e-3
+    )  # C^2/rho: ten times with both ten times as large
 
 
 def test_sampling_term_holds_in_many_dimensions():
@@ -419,7 +510,9 @@ def test_sampling_term_holds_in_many_dimensions():
 
 
 def _minimise(rows, C, rho, b):
-    """argmin (C/B) sum ln(1 + e^-z) + rho ||f||^2/2 + b.f for many b at once, by Newton with halving; and Z."""
+    """argmin (C/B) sum ln(1 + e^-z) + rho ||f||^2/2 + b.f for many b at once, by Newton with
+    halving; and Z.
+    """
     B, d = rows.shape
 
     def Z(f):
@@ -454,15 +547,23 @@ def _noise(rng, draws, d, scale):
 def test_lemma_8_holds_and_fails_as_printed():
     rng, B, d, C, rho, alpha, draws = np.random.default_rng(2), 50, 3, 30.0, 2.0, 0.4, 1000
     rows = _rows(rng, B, d)
-    f, Z = _minimise(rows, C, rho, np.vstack([np.zeros(d), C / B * _noise(rng, draws, d, 2 / alpha)]))
+    f, Z = _minimise(
+        rows, C, rho, np.vstack([np.zeros(d), C / B * _noise(rng, draws, d, 2 / alpha)])
+    )
     excess = Z(f)[1:] - Z(f)[0]
     for delta in (0.5, 0.1, 0.01):
         bound = dual_excess(B, ah=alpha, dimension=d, C=C, rho=rho, failure=delta)
-        assert bound == pytest.approx(4 * C**2 * d**2 * np.log(d / delta) ** 2 / (rho * B**2 * alpha**2))
+        assert bound == pytest.approx(
+            4 * C**2 * d**2 * np.log(d / delta) ** 2 / (rho * B**2 * alpha**2)
+        )
         assert (excess > bound).mean() <= delta
         printed = dual_excess(B, ah=alpha, dimension=d, C=C, rho=rho, failure=delta, printed=True)
-        assert printed == pytest.approx(16 * d**2 * np.log(d / delta) ** 2 / (rho * B**2 * alpha**2))
-    assert (excess > dual_excess(B, ah=alpha, dimension=d, C=C, rho=rho, failure=0.01, printed=True)).mean() > 0.05
+        assert printed == pytest.approx(
+            16 * d**2 * np.log(d / delta) ** 2 / (rho * B**2 * alpha**2)
+        )
+    assert (
+        excess > dual_excess(B, ah=alpha, dimension=d, C=C, rho=rho, failure=0.01, printed=True)
+    ).mean() > 0.05
 
 
 NETWORK = {"alpha": 0.5, "dimension": 2, "C": 1.5, "rho": 0.3, "eta": 0.4, "degree": 4}
@@ -479,14 +580,24 @@ def test_lemma_11_holds():
         bound = neighbours_excess(B, failure=delta, **NETWORK)
         assert bound == pytest.approx(neighbours_push(B, failure=delta, **NETWORK) ** 2 / rho)
         assert bound == pytest.approx(
-            16 * C**2 * 0.4**2 * N**2 * d**2 * np.log(2 * d * N / delta) ** 2 / (rho**3 * B**2 * 0.5**2)
+            16
+            * C**2
+            * 0.4**2
+            * N**2
+            * d**2
+            * np.log(2 * d * N / delta) ** 2
+            / (rho**3 * B**2 * 0.5**2)
         )
         assert (Z(f)[1:] - Z(f)[0] > bound).mean() <= delta
-        assert (np.linalg.norm(b, axis=1) > neighbours_push(B, failure=delta, **NETWORK)).mean() <= delta
+        assert (
+            np.linalg.norm(b, axis=1) > neighbours_push(B, failure=delta, **NETWORK)
+        ).mean() <= delta
 
 
 def test_the_logarithm_of_lemma_11_must_count_both_ends_and_all_neighbours():
-    """||e_p|| + ||e_j|| in units of its scale, against 2 d ln(d/delta) as printed, 2 d ln(2d/delta) and 2 d ln(2 d N/delta)."""
+    """||e_p|| + ||e_j|| in units of its scale, against 2 d ln(d/delta) as printed, 2 d ln(2d/delta)
+    and 2 d ln(2 d N/delta).
+    """
     for d, delta in ((1, 0.5), (1, 0.4)):
         assert gamma.sf(2 * d * np.log(d / delta), 2 * d) > delta
         assert gamma.sf(2 * d * np.log(2 * d / delta), 2 * d) <= delta
@@ -494,7 +605,9 @@ def test_the_logarithm_of_lemma_11_must_count_both_ends_and_all_neighbours():
     worst = rng.gamma(1, 1.0, 20_000) + rng.gamma(1, 1.0, (20_000, N)).max(1)
     assert (worst > 2 * np.log(2 / delta)).mean() > 2 * delta
     assert (worst > 2 * np.log(2 * N / delta)).mean() <= delta
-    ratio = neighbours_excess(80, failure=0.1, printed=True, **NETWORK) / neighbours_excess(80, failure=0.1, **NETWORK)
+    ratio = neighbours_excess(80, failure=0.1, printed=True, **NETWORK) / neighbours_excess(
+        80, failure=0.1, **NETWORK
+    )
     assert ratio == pytest.approx((np.log(2 / 0.1) / np.log(16 / 0.1)) ** 2)
 
 
@@ -503,7 +616,9 @@ def test_lemma_12_holds_and_theorem_6_steps_from_the_surrogate_to_z():
     C, rho, d, N, alpha = (NETWORK[name] for name in ("C", "rho", "dimension", "degree", "alpha"))
     scale = 2 * C / (rho * B * alpha)
     rows = _rows(rng, B, d)
-    b = NETWORK["eta"] * (N * _noise(rng, draws, d, scale) - sum(_noise(rng, draws, d, scale) for _ in range(N)))
+    b = NETWORK["eta"] * (
+        N * _noise(rng, draws, d, scale) - sum(_noise(rng, draws, d, scale) for _ in range(N))
+    )
     e = _noise(rng, draws, d, scale)
     f, Z = _minimise(rows, C, rho, np.vstack([np.zeros(d), b]))
     best, f = Z(f)[0], f[1:]
@@ -512,13 +627,17 @@ def test_lemma_12_holds_and_theorem_6_steps_from_the_surrogate_to_z():
     for delta in (0.5, 0.1, 0.01):
         own = own_excess(B, c4=0.25, failure=delta, **public)
         length = own_length(B, failure=delta, **public)
-        assert own == pytest.approx(4 * C**2 * d**2 * (rho + C / 4) * np.log(d / delta) ** 2 / (rho * B * alpha) ** 2)
+        assert own == pytest.approx(
+            4 * C**2 * d**2 * (rho + C / 4) * np.log(d / delta) ** 2 / (rho * B * alpha) ** 2
+        )
         assert (surrogate > own).mean() <= delta
         assert (np.linalg.norm(e, axis=1) > length).mean() <= delta
         all_three = own + neighbours_excess(B, failure=delta, **NETWORK)
         all_three += length * neighbours_push(B, failure=delta, **NETWORK)
         assert (Z(f + e) - best > all_three).mean() <= 2 * delta
-    assert ((Z(f + e) - Z(f)) > surrogate + 1e-9).mean() > 0.2  # without -b.e the step would be false
+    assert (
+        (Z(f + e) - Z(f)) > surrogate + 1e-9
+    ).mean() > 0.2  # without -b.e the step would be false
 
 
 def test_the_step_from_the_surrogate_to_z_cannot_be_left_out():
@@ -527,7 +646,9 @@ def test_the_step_from_the_surrogate_to_z_cannot_be_left_out():
     f = -b / rho
     Z = {"f": rho * (f @ f) / 2, "V": rho * ((f + e) @ (f + e)) / 2}
     G = {"f": Z["f"] + b @ f, "V": Z["V"] + b @ (f + e)}
-    assert (Z["V"] - Z["f"]) - (G["V"] - G["f"]) == pytest.approx(np.linalg.norm(b) * np.linalg.norm(e))
+    assert (Z["V"] - Z["f"]) - (G["V"] - G["f"]) == pytest.approx(
+        np.linalg.norm(b) * np.linalg.norm(e)
+    )
 
 
 # As typed
@@ -553,19 +674,27 @@ def test_bounds_as_typed(name):
     assert found == json.loads(json.dumps(theorem.solved(PROBLEM, 0.1, 0.01).to_json()))
     printed = answer(f"--theorem {name} --accuracy 0.1 {FLAGS} --alpha 0.5 --beta 2")
     assert printed["rows"] == theorem.printed(PROBLEM, 0.1, 0.01, 2.0).rows
-    back = answer(f"--theorem {name} --rows 10000000 {FLAGS} --alpha 0.5 --failure 0.02 --rounds 20")
+    back = answer(
+        f"--theorem {name} --rows 10000000 {FLAGS} --alpha 0.5 --failure 0.02 --rounds 20"
+    )
     assert back["accuracy"] == theorem.accuracy(replace(PROBLEM, rounds=20), 10**7, 0.02)
     assert back["rho"] == back["accuracy"] / 4
     if name != "3":
-        assert answer(f"--theorem {name} --rows 10000000 {FLAGS} --accuracy 0.1")["alpha"] == theorem.alpha(
-            PROBLEM, 10**7, 0.1, 0.01
-        )
+        assert answer(f"--theorem {name} --rows 10000000 {FLAGS} --accuracy 0.1")[
+            "alpha"
+        ] == theorem.alpha(PROBLEM, 10**7, 0.1, 0.01)
 
 
 def test_bounds_in_words():
     said = dynadp(f"--theorem 6.1 --accuracy 0.1 {FLAGS} --alpha 0.05").output
     rows = THEOREM_6.solved(replace(PROBLEM, alpha=0.05), 0.1, 0.01).rows
-    for part in (f"Corollary 6.1, solved: {rows} rows", "neighbours alone (binds)", "rho = 0.025", "surrogate", "Delta is"):
+    for part in (
+        f"Corollary 6.1, solved: {rows} rows",
+        "neighbours alone (binds)",
+        "rho = 0.025",
+        "surrogate",
+        "Delta is",
+    ):
         assert part in said
     said = dynadp(f"--theorem 4 --accuracy 0.1 {FLAGS} --alpha 0.5 --beta 1").output
     assert "beta is not known" in said

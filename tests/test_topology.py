@@ -1,4 +1,6 @@
-"""The network: families, spectral gaps against closed forms, and graphs that cannot carry a consensus."""
+"""The network: families, spectral gaps against closed forms, and graphs that cannot carry a
+consensus.
+"""
 
 import networkx as nx
 import numpy as np
@@ -16,10 +18,13 @@ RANDOM = ("random_regular", "erdos_renyi", "small_world")
 
 def dense_gap(topology):
     root = np.sqrt(topology.degrees)
-    return np.linalg.eigvalsh(np.eye(len(topology)) - topology.adjacency.toarray() / np.outer(root, root))[1]
+    return np.linalg.eigvalsh(
+        np.eye(len(topology)) - topology.adjacency.toarray() / np.outer(root, root)
+    )[1]
 
 
-# ------------------------------------------------------------------------------------------------------------- families
+# -------------------------------------------------------------------------------------------------------------
+# families
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 5, 20])
@@ -35,8 +40,14 @@ def test_family_is_a_simple_connected_graph(name, nodes):
     assert set(adjacency.ravel()) <= {0, 1}
     assert nx.is_connected(nx.from_numpy_array(adjacency))
     np.testing.assert_array_equal(made.degrees, adjacency.sum(axis=1))
-    assert made.edges == tuple((p, q) for p in range(nodes) for q in range(p + 1, nodes) if adjacency[p, q])
-    assert made.describe() == {"name": name, "nodes": list(made.nodes), "edges": [list(edge) for edge in made.edges]}
+    assert made.edges == tuple(
+        (p, q) for p in range(nodes) for q in range(p + 1, nodes) if adjacency[p, q]
+    )
+    assert made.describe() == {
+        "name": name,
+        "nodes": list(made.nodes),
+        "edges": [list(edge) for edge in made.edges],
+    }
 
 
 @pytest.mark.parametrize(
@@ -69,23 +80,63 @@ def test_random_family_is_a_function_of_its_seed(name):
 
 
 def test_random_family_draws_until_connected():
-    seeds = [s for s in range(40) if not nx.is_connected(nx.fast_gnp_random_graph(12, 0.25, seed=s))]
+    seeds = [
+        s for s in range(40) if not nx.is_connected(nx.fast_gnp_random_graph(12, 0.25, seed=s))
+    ]
     assert seeds  # some of these draws are useless ...
     for seed in seeds:
-        assert len(Topology.family("erdos_renyi", 12, probability=0.25, seed=seed)) == 12  # ... and are drawn again
+        assert (
+            len(Topology.family("erdos_renyi", 12, probability=0.25, seed=seed)) == 12
+        )  # ... and are drawn again
 
 
 @pytest.mark.parametrize(
     ("name", "nodes", "more", "error", "message"),
     [
-        ("torus", 5, {}, TopologyError, "unknown topology 'torus'; expected one of complete, erdos_renyi, grid"),
+        (
+            "torus",
+            5,
+            {},
+            TopologyError,
+            "unknown topology 'torus'; expected one of complete, erdos_renyi, grid",
+        ),
         ("ring", 0, {}, TopologyError, "a network of 0 nodes was asked for; expected at least 1"),
         ("ring", -3, {}, TopologyError, "a network of -3 nodes"),
-        ("random_regular", 5, {"degree": 3}, TopologyError, "no connected 3-regular graph with 5 nodes .* even"),
-        ("random_regular", 6, {"degree": 1}, TopologyError, "no connected 1-regular graph .* degree must be at least 2"),
-        ("erdos_renyi", 9, {"probability": 0}, TopologyError, "100 draws gave no connected graph; raise the probability"),
-        ("small_world", 9, {"degree": 1}, TopologyError, "100 draws gave no connected graph; raise the degree"),
-        ("erdos_renyi", 9, {"probability": 1.5}, DeclarationError, r"probability is 1.5; expected a number in \[0, 1\]"),
+        (
+            "random_regular",
+            5,
+            {"degree": 3},
+            TopologyError,
+            "no connected 3-regular graph with 5 nodes .* even",
+        ),
+        (
+            "random_regular",
+            6,
+            {"degree": 1},
+            TopologyError,
+            "no connected 1-regular graph .* degree must be at least 2",
+        ),
+        (
+            "erdos_renyi",
+            9,
+            {"probability": 0},
+            TopologyError,
+            "100 draws gave no connected graph; raise the probability",
+        ),
+        (
+            "small_world",
+            9,
+            {"degree": 1},
+            TopologyError,
+            "100 draws gave no connected graph; raise the degree",
+        ),
+        (
+            "erdos_renyi",
+            9,
+            {"probability": 1.5},
+            DeclarationError,
+            r"probability is 1.5; expected a number in \[0, 1\]",
+        ),
         ("small_world", 9, {"probability": float("nan")}, DeclarationError, "probability is nan"),
     ],
 )
@@ -94,7 +145,8 @@ def test_family_refusals(name, nodes, more, error, message):
         Topology.family(name, nodes, **more)
 
 
-# --------------------------------------------------------------------------------------------------------- spectral gap
+# ---------------------------------------------------------------------------------------------------------
+# spectral gap
 
 
 @pytest.mark.parametrize("nodes", [3, 5, 20, 101])
@@ -144,7 +196,8 @@ def test_gap_does_not_depend_on_the_order_of_nodes(nodes, seed):
     assert shuffled.spectral_gap == pytest.approx(graph.spectral_gap, abs=1e-12)
 
 
-# ----------------------------------------------------------------------------------------------------------- own graphs
+# -----------------------------------------------------------------------------------------------------------
+# own graphs
 
 
 def test_edge_list_keeps_the_order_of_nodes():
@@ -158,7 +211,9 @@ def test_edge_list_keeps_the_order_of_nodes():
 
 @given(st.permutations([(p, q) for p in range(6) for q in range(p) if (p + q) % 3]))
 def test_neighbours_are_sorted_however_edges_came(edges):
-    made = Topology.from_edges([edge[:: -1 if i % 2 else 1] for i, edge in enumerate(edges)], range(6))
+    made = Topology.from_edges(
+        [edge[:: -1 if i % 2 else 1] for i, edge in enumerate(edges)], range(6)
+    )
     assert made.adjacency.has_sorted_indices
     for p in range(6):
         assert made.neighbours(p).tolist() == [q for q in range(6) if q != p and (p + q) % 3]
@@ -176,10 +231,19 @@ def test_alone_with_itself():
         (nx.DiGraph([(1, 2)]), "directed or has parallel edges"),
         (nx.MultiGraph([(1, 2), (1, 2)]), "directed or has parallel edges"),
         (nx.Graph(), "the graph has no nodes; expected at least one"),
-        (nx.Graph([(1, 2), (2, 2), (1, 1)]), r"node '1' has an edge to itself; remove self-loops \(2 found\)"),
+        (
+            nx.Graph([(1, 2), (2, 2), (1, 1)]),
+            r"node '1' has an edge to itself; remove self-loops \(2 found\)",
+        ),
         (nx.Graph([(1, "1")]), "two nodes have the same name once written as text"),
-        (nx.Graph([("a", "b"), ("d", "c")]), r"falls into 2 components \(a, b; c, d\), so no consensus can be reached"),
-        (nx.Graph([*nx.path_graph(8).edges, ("x", "y")]), r"2 components \(0, 1, 2, 3, 4 and 3 more; x, y\)"),
+        (
+            nx.Graph([("a", "b"), ("d", "c")]),
+            r"falls into 2 components \(a, b; c, d\), so no consensus can be reached",
+        ),
+        (
+            nx.Graph([*nx.path_graph(8).edges, ("x", "y")]),
+            r"2 components \(0, 1, 2, 3, 4 and 3 more; x, y\)",
+        ),
         (nx.empty_graph(7), r"falls into 7 components \(0; 1; 2; 3; 4; \.\.\.\)"),
     ],
 )
@@ -190,7 +254,10 @@ def test_graph_refusals(graph, message):
 
 def test_graphml_round_trip(tmp_path):
     path = tmp_path / "net.graphml"
-    nx.write_graphml(nx.Graph([("north", "east"), ("east", "south"), ("north", "south"), ("south", "west")]), path)
+    nx.write_graphml(
+        nx.Graph([("north", "east"), ("east", "south"), ("north", "south"), ("south", "west")]),
+        path,
+    )
     for given_ in (path, str(path)):
         made = Topology.from_graphml(given_)
         assert made.nodes == ("north", "east", "south", "west")
@@ -209,10 +276,17 @@ HEAD = '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">'
         (b"north,south\n", "is not a GraphML file"),
         (b"\x89PNG\x00\xff", "is not a GraphML file"),
         (b"<html></html>", "is not a GraphML file"),
-        (f'{HEAD}<graph edgedefault="directed"><edge source="a" target="b"/></graph></graphml>'.encode(), "directed"),
-        (f'{HEAD}<graph edgedefault="undirected"></graph></graphml>'.encode(), "the graph has no nodes"),
         (
-            f'{HEAD}<key id="k" for="node" attr.name="rows" attr.type="int"/><graph edgedefault="undirected">'
+            f'{HEAD}<graph edgedefault="directed"><edge source="a" target="b"/></graph></graphml>'.encode(),
+            "directed",
+        ),
+        (
+            f'{HEAD}<graph edgedefault="undirected"></graph></graphml>'.encode(),
+            "the graph has no nodes",
+        ),
+        (
+            f'{HEAD}<key id="k" for="node" attr.name="rows" attr.type="int"/><graph '
+            f'edgedefault="undirected">'
             '<node id="a"><data key="k">many</data></node></graph></graphml>'.encode(),
             "is not a GraphML file",
         ),
@@ -242,7 +316,10 @@ def weighted(*weights, name="weight"):
 @pytest.mark.parametrize("weight", [2, 0.5, 0, -1.0, float("nan"), "3", "heavy", None])
 @pytest.mark.parametrize("name", ["weight", "Weight"])
 def test_weights_of_edges_are_refused(weight, name):
-    with pytest.raises(TopologyError, match=r"between '1' and '2' has weight .* \(1 of 2 edges .*one penalty eta.*: remove"):
+    with pytest.raises(
+        TopologyError,
+        match=r"between '1' and '2' has weight .* \(1 of 2 edges .*one penalty eta.*: remove",
+    ):
         Topology(weighted(1, weight, name=name))
 
 

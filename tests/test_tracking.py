@@ -1,4 +1,6 @@
-"""Runs told to MLflow: what is logged is the record and nothing else, without gaps or repetitions, and only when asked."""
+"""Runs told to MLflow: what is logged is the record and nothing else, without gaps or repetitions,
+and only when asked.
+"""
 
 import json
 import os
@@ -27,7 +29,12 @@ from dynadp.runs.folder import load_model
 from networks import LONG, Network, end_group, ended, ports, typed, until
 from test_report import NODES, make_job, make_network, make_run
 
-SPARE = ("MLFLOW_DISABLE_TELEMETRY", "DO_NOT_TRACK", "MLFLOW_ALLOW_FILE_STORE", "MLFLOW_HTTP_REQUEST_MAX_RETRIES")
+SPARE = (
+    "MLFLOW_DISABLE_TELEMETRY",
+    "DO_NOT_TRACK",
+    "MLFLOW_ALLOW_FILE_STORE",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -66,14 +73,18 @@ def stored(uri, experiment="dynadp"):
     found = client.search_runs([known.experiment_id]) if known else []
     out = []
     for run in found:
-        history = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
+        history = {
+            name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics
+        }
         names, files = list(client.list_artifacts(run.info.run_id)), {}
         while names:
             item = names.pop()
             if item.is_dir:
                 names += client.list_artifacts(run.info.run_id, item.path)
             else:
-                files[item.path] = Path(client.download_artifacts(run.info.run_id, item.path)).read_bytes()
+                files[item.path] = Path(
+                    client.download_artifacts(run.info.run_id, item.path)
+                ).read_bytes()
         out.append(
             {
                 "id": run.info.run_id,
@@ -81,8 +92,15 @@ def stored(uri, experiment="dynadp"):
                 "status": run.info.status,
                 "times": (run.info.start_time, run.info.end_time),
                 "params": dict(run.data.params),
-                "tags": {name: value for name, value in run.data.tags.items() if not name.startswith("mlflow.")},
-                "metrics": {name: [(point.step, point.value) for point in points] for name, points in history.items()},
+                "tags": {
+                    name: value
+                    for name, value in run.data.tags.items()
+                    if not name.startswith("mlflow.")
+                },
+                "metrics": {
+                    name: [(point.step, point.value) for point in points]
+                    for name, points in history.items()
+                },
                 "files": files,
             }
         )
@@ -115,14 +133,19 @@ def expected_metrics(folders, model, centring):
     return out
 
 
-# ---- what is logged is the record -----------------------------------------------------------------------------------------
+# ---- what is logged is the record
+# -----------------------------------------------------------------------------------------
 
 
 def test_a_seeded_run_protects_nobody_from_its_first_round_on(run, tmp_path):
     folder = Path(shutil.copytree(run, tmp_path / "begun"))
     (folder / "model.json").unlink()
     told = TrackedRun.read(folder)
-    assert (told.protected, told.tags["dynadp.protected"], told.status) == (False, "false", "RUNNING")
+    assert (told.protected, told.tags["dynadp.protected"], told.status) == (
+        False,
+        "false",
+        "RUNNING",
+    )
 
 
 def test_an_address_without_a_scheme_is_not_taken_for_a_folder(run, tmp_path, monkeypatch):
@@ -138,23 +161,41 @@ def test_everything_that_is_read_back_is_the_record(which, request, tmp_path):
     folder = request.getfixturevalue(which)
     done = dynadp("track", folder, "--uri", tmp_path / "store", "--json")
     assert done.exit_code == 0, done.output
-    record, model, found = json.loads((folder / "run.json").read_text()), load_model(folder), only(tmp_path / "store")
+    record, model, found = (
+        json.loads((folder / "run.json").read_text()),
+        load_model(folder),
+        only(tmp_path / "store"),
+    )
     plan = record["config"]["plan"]
     told = json.loads(done.stdout)
     assert told == {
-        "version": 1, "run": record["config"]["file"]["run"]["name"], "mlflow_run": found["id"], "experiment": "dynadp",
-        "uri": str(tmp_path / "store"), "status": "FINISHED", "rounds": plan["rounds"], "values": 8 * plan["rounds"] + 1,
-        "new_values": 8 * plan["rounds"] + 1, "simulation": which == "run", "protected": which == "private",
-    }  # fmt: skip
+        "version": 1,
+        "run": record["config"]["file"]["run"]["name"],
+        "mlflow_run": found["id"],
+        "experiment": "dynadp",
+        "uri": str(tmp_path / "store"),
+        "status": "FINISHED",
+        "rounds": plan["rounds"],
+        "values": 8 * plan["rounds"] + 1,
+        "new_values": 8 * plan["rounds"] + 1,
+        "simulation": which == "run",
+        "protected": which == "private",
+    }
     assert found["metrics"] == expected_metrics([folder], model, plan["centring"] or 0.0)
     assert found["files"] == {"model.json": (folder / "model.json").read_bytes()}
     assert (found["name"], found["status"]) == (told["run"], "FINISHED")
     assert found["times"][0] == int(datetime.fromisoformat(record["created"]).timestamp() * 1000)
     assert abs(found["times"][1] / 1000 - (folder / "model.json").stat().st_mtime) < 0.01
-    params = {name: json.loads(value) if name not in TEXTS else value for name, value in found["params"].items()}
+    params = {
+        name: json.loads(value) if name not in TEXTS else value
+        for name, value in found["params"].items()
+    }
     seed = {"seed": 3} if which == "run" else {}
     assert params == {
-        **{name: plan[name] for name in ("C", "weights", "rho", "eta", "rounds", "alpha", "centring", "output")},
+        **{
+            name: plan[name]
+            for name in ("C", "weights", "rho", "eta", "rounds", "alpha", "centring", "output")
+        },
         **{name: plan[name] for name in ("loss", "regularizer")},
         **{f"version.{name}": record["libraries"][name] for name in LIBRARIES},
         **seed,
@@ -201,7 +242,9 @@ def test_algorithm_1_is_called_unprotected(tmp_path):
     job = make_job(tmp_path, seed=3)
     text = job.read_text()
     start = text.index("[privacy]")
-    job.write_text(text[:start] + '[privacy]\nmechanism = "none"\n\n[training]\nrounds = 4\nrho = 0.01\n')
+    job.write_text(
+        text[:start] + '[privacy]\nmechanism = "none"\n\n[training]\nrounds = 4\nrho = 0.01\n'
+    )
     done = dynadp("train", job, "--out", tmp_path / "run")
     assert done.exit_code == 0, done.output
     done = dynadp("track", tmp_path / "run", "--uri", tmp_path / "store")
@@ -210,8 +253,10 @@ def test_algorithm_1_is_called_unprotected(tmp_path):
     assert set(found["metrics"]) == {name for name in METRICS if "/m" in name}
     assert found["tags"]["dynadp.protected"] == "false"
     assert {name: found["params"][name] for name in ("mechanism", "rounds", "rho")} == {
-        "mechanism": "none", "rounds": "4", "rho": "0.01",
-    }  # fmt: skip
+        "mechanism": "none",
+        "rounds": "4",
+        "rho": "0.01",
+    }
     assert "epsilon" not in found["params"]
 
 
@@ -219,7 +264,9 @@ def test_a_demo_is_logged_too(tmp_path):
     assert dynadp("demo", "--mechanism", "primal", "--out", tmp_path / "demo").exit_code == 0
     done = dynadp("track", tmp_path / "demo" / "primal", "--uri", tmp_path / "store")
     found, model = only(tmp_path / "store"), load_model(tmp_path / "demo" / "primal")
-    assert done.stdout.startswith("demo, primal: 20 rounds, 161 new values of 161, finished. SIMULATION, protects nobody.\n")
+    assert done.stdout.startswith(
+        "demo, primal: 20 rounds, 161 new values of 161, finished. SIMULATION, protects nobody.\n"
+    )
     assert found["metrics"]["epsilon/total"] == [(20, model.privacy["epsilon"])]
     assert found["params"]["seed"] == "0"
 
@@ -232,7 +279,10 @@ def test_whatever_else_lies_in_a_folder_stays_there(run, tmp_path):
     for name in ("own.json", "notes.txt", "messages/private.txt", "model.json.bak"):
         (folder / name).write_text(secret)
     (folder / "rounds.jsonl").write_text(
-        "".join(json.dumps({**line, "norm": 4.25e77, "accuracy": 0.875, secret: secret}) + "\n" for line in lines_of(run))
+        "".join(
+            json.dumps({**line, "norm": 4.25e77, "accuracy": 0.875, secret: secret}) + "\n"
+            for line in lines_of(run)
+        )
     )
     for file in ("run.json", "model.json"):
         content = json.loads((folder / file).read_text())
@@ -249,10 +299,15 @@ def test_whatever_else_lies_in_a_folder_stays_there(run, tmp_path):
         assert found[part] == clean[part]
     for file in (tmp_path / "store").rglob("*"):
         assert secret not in str(file)
-        assert file.is_dir() or not any(word in file.read_bytes() for word in (secret.encode(), b"4.25e+77", b"0.875"))
+        assert file.is_dir() or not any(
+            word in file.read_bytes() for word in (secret.encode(), b"4.25e+77", b"0.875")
+        )
 
 
-@pytest.mark.parametrize("change", [{"disagreement": "x"}, {"change": None}, {"node": "nobody"}, {"alpha": float("nan")}, []])
+@pytest.mark.parametrize(
+    "change",
+    [{"disagreement": "x"}, {"change": None}, {"node": "nobody"}, {"alpha": float("nan")}, []],
+)
 def test_a_line_that_is_none_is_refused(run, tmp_path, change):
     shutil.copytree(run, tmp_path / "run")
     line = json.dumps({**lines_of(run)[0], **change} if change else change)
@@ -260,15 +315,20 @@ def test_a_line_that_is_none_is_refused(run, tmp_path, change):
         file.write(line + "\n")
     done = dynadp("track", tmp_path / "run", "--uri", tmp_path / "store")
     assert done.exit_code == 2
-    assert f"line {len(lines_of(run)) + 1} is not a round's line; the file is damaged" in done.stderr
+    assert (
+        f"line {len(lines_of(run)) + 1} is not a round's line; the file is damaged" in done.stderr
+    )
     assert not (tmp_path / "store").exists()
 
 
-# ---- no gap, nothing twice ------------------------------------------------------------------------------------------------
+# ---- no gap, nothing twice
+# ------------------------------------------------------------------------------------------------
 
 
 def tree(path):
-    return {str(file): file.read_bytes() for file in sorted(Path(path).rglob("*")) if file.is_file()}
+    return {
+        str(file): file.read_bytes() for file in sorted(Path(path).rglob("*")) if file.is_file()
+    }
 
 
 def compared(found):
@@ -280,7 +340,9 @@ def part_of(run, folder, lines, cut=0):
     shutil.copytree(run, folder, dirs_exist_ok=True)
     (folder / "model.json").unlink()
     whole = (run / "rounds.jsonl").read_bytes().splitlines(keepends=True)
-    (folder / "rounds.jsonl").write_bytes(b"".join(whole[:lines]) + (whole[lines][:cut] if cut else b""))
+    (folder / "rounds.jsonl").write_bytes(
+        b"".join(whole[:lines]) + (whole[lines][:cut] if cut else b"")
+    )
 
 
 def test_twice_is_the_same(run, tmp_path):
@@ -291,7 +353,9 @@ def test_twice_is_the_same(run, tmp_path):
         assert json.loads(done.stdout)["new_values"] == 0
     assert tree(tmp_path / "store") == before
     assert dynadp("track", run, "--uri", tmp_path / "store", "--experiment", "other").exit_code == 0
-    assert compared(only(tmp_path / "store", experiment="other")) == compared(only(tmp_path / "store"))
+    assert compared(only(tmp_path / "store", experiment="other")) == compared(
+        only(tmp_path / "store")
+    )
 
 
 def test_a_folder_that_grows_line_by_line_leaves_no_gap(run, tmp_path):
@@ -302,7 +366,9 @@ def test_a_folder_that_grows_line_by_line_leaves_no_gap(run, tmp_path):
         told = track(folder, str(store))
         ids.add(told["mlflow_run"])
         assert (told["status"], told["rounds"]) == ("RUNNING", count // 3)
-        assert only(store)["metrics"].get("alpha/largest", []) == [(n, lines[0]["alpha"]) for n in range(1, count // 3 + 1)]
+        assert only(store)["metrics"].get("alpha/largest", []) == [
+            (n, lines[0]["alpha"]) for n in range(1, count // 3 + 1)
+        ]
     (folder / "rounds.jsonl").write_bytes(b"")  # a run that goes on tells its rounds again
     assert track(folder, str(store))["new_values"] == 0
     shutil.copytree(run, folder, dirs_exist_ok=True)
@@ -356,10 +422,15 @@ def test_wherever_a_call_fails_the_next_look_completes_it(run, tmp_path, monkeyp
             with pytest.raises(StoreAway, match="try again later"):
                 track(run, str(store))
             cut = stored(store)
-            assert all(one["status"] == "RUNNING" or compared(one) == compared(sound) for one in cut), (k, late)
+            assert all(
+                one["status"] == "RUNNING" or compared(one) == compared(sound) for one in cut
+            ), (k, late)
             track(run, str(store))
             assert compared(only(store)) == compared(sound), (k, late)
-            if k > 2:  # the first two ask for the experiment: an address that was never right is not waited for
+            if k > 2:
+                # the first two ask for the experiment: an address that was never right is not
+                # waited
+                # for
                 made, store = Faulty(None, k, late), tmp_path / f"{k} {late} followed"
                 assert follow(run, str(store), pause=Steps(lambda: None))["status"] == "FINISHED"
                 assert compared(only(store)) == compared(sound), (k, late)
@@ -394,7 +465,8 @@ def test_two_processes_do_not_log_at_once(run, tmp_path):
     assert dynadp("track", run, "--uri", tmp_path / "store").exit_code == 0
 
 
-# ---- runs that go on ------------------------------------------------------------------------------------------------------
+# ---- runs that go on
+# ------------------------------------------------------------------------------------------------------
 
 
 class Steps:
@@ -442,7 +514,9 @@ def test_a_store_that_is_away_is_waited_for(run, tmp_path, monkeypatch):
         store.unlink()
         away.rename(store)
 
-    steps = Steps(grow, lambda: None, back, lambda: shutil.copytree(run, folder, dirs_exist_ok=True))
+    steps = Steps(
+        grow, lambda: None, back, lambda: shutil.copytree(run, folder, dirs_exist_ok=True)
+    )
     told = follow(folder, str(store), say=said.append, pause=steps)
     assert told["new_values"] == told["values"]
     assert [words[:7] for words in said] == ["round 2", "MLflow'", "round 6"]
@@ -569,15 +643,21 @@ def test_an_interrupt_that_python_drops_is_not_lost(run, tmp_path, moment, where
     words = ["track", tmp_path / "run", "--uri", tmp_path / "store", "--follow"]
     follower = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, moment, where, *map(str, words)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     code, out, err = ended(follower)
     assert (code, out) == (130, ""), err
     assert "goes on where it was" in err
-    assert ("Exception ignored" in err) == (moment != "plain")  # it was dropped, as it should be here
+    assert ("Exception ignored" in err) == (
+        moment != "plain"
+    )  # it was dropped, as it should be here
 
 
-# ---- networks -------------------------------------------------------------------------------------------------------------
+# ---- networks
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_nodes_of_a_network_by_themselves_and_together(tmp_path, nursery):
@@ -592,17 +672,27 @@ def test_nodes_of_a_network_by_themselves_and_together(tmp_path, nursery):
         assert one["metrics"] == expected_metrics([folder], load_model(folder), 0.0)
         assert one["files"] == {"model.json": network.model(name)}
         assert one["tags"]["dynadp.protected"] == "true"
-        assert (one["params"]["kind"], one["params"]["nodes"], one["params"]["rows"]) == ("network", "3", "360")
+        assert (one["params"]["kind"], one["params"]["nodes"], one["params"]["rows"]) == (
+            "network",
+            "3",
+            "360",
+        )
     done = dynadp("track", network.out, "--uri", tmp_path / "together", "--follow", "--json")
     assert done.exit_code == 0, done.output
     together = only(tmp_path / "together")
     homes = [network.folder(name) for name in network.names]
     assert together["metrics"] == expected_metrics(homes, load_model(homes[0]), 0.0)
-    assert together["files"] == {f"{name}/model.json": network.model(name) for name in network.names}
+    assert together["files"] == {
+        f"{name}/model.json": network.model(name) for name in network.names
+    }
     assert "dynadp.node" not in together["tags"]
 
     record = homes[0] / "run.json"  # a folder that was lost is made anew, and the run is the same
-    record.write_text(record.read_text().replace(json.loads(record.read_text())["created"], "2031-01-01T00:00:00+00:00"))
+    record.write_text(
+        record.read_text().replace(
+            json.loads(record.read_text())["created"], "2031-01-01T00:00:00+00:00"
+        )
+    )
     assert dynadp("track", homes[0], "--uri", tmp_path / "store").exit_code == 0
     assert len(stored(tmp_path / "store")) == 3
 
@@ -620,7 +710,9 @@ def test_a_network_is_logged_when_all_nodes_are_there(tmp_path):
         shutil.move(tmp_path / "west", tmp_path / "net" / "west")
         for node in NODES:
             status = tmp_path / "net" / node / "status.json"
-            status.write_text(json.dumps({**json.loads(status.read_text()), "state": "failed: NodeLost"}))
+            status.write_text(
+                json.dumps({**json.loads(status.read_text()), "state": "failed: NodeLost"})
+            )
 
     told = follow(tmp_path / "net", str(tmp_path / "store"), say=said.append, pause=Steps(fail))
     assert "2 of the 3 nodes" in said[0]
@@ -635,7 +727,8 @@ def test_nodes_that_have_not_agreed_are_waited_for(tmp_path):
         TrackedRun.read(tmp_path / "net" / "north")
 
 
-# ---- only when asked, and to nobody else ----------------------------------------------------------------------------------
+# ---- only when asked, and to nobody else
+# ----------------------------------------------------------------------------------
 
 GUARD = """
 import sys
@@ -665,8 +758,19 @@ def guarded(folder, *line):
     known = ("PATH", "LANG", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
     env = {name: os.environ[name] for name in known if name in os.environ}
     here = os.pathsep.join([str(folder), str(Path(tracking.__file__).parents[2])])
-    env |= {"PYTHONPATH": here, "HOME": str(folder / "home"), "XDG_CONFIG_HOME": str(folder / "home")}
-    done = subprocess.run([sys.executable, *map(str, line)], env=env, cwd=folder, capture_output=True, text=True, timeout=LONG)
+    env |= {
+        "PYTHONPATH": here,
+        "HOME": str(folder / "home"),
+        "XDG_CONFIG_HOME": str(folder / "home"),
+    }
+    done = subprocess.run(
+        [sys.executable, *map(str, line)],
+        env=env,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+    )
     return done, (folder / "log").read_text() if (folder / "log").exists() else ""
 
 
@@ -674,7 +778,9 @@ def test_nobody_outside_is_talked_to(run, tmp_path):
     done, heard = guarded(tmp_path / "guarded", "-m", "dynadp", "track", run)
     assert done.returncode == 0, done.stderr
     assert heard == ""
-    assert list((tmp_path / "guarded" / "home").iterdir()) == []  # no number of this installation is kept either
+    assert (
+        list((tmp_path / "guarded" / "home").iterdir()) == []
+    )  # no number of this installation is kept either
     assert only(tmp_path / "guarded" / "mlruns")["status"] == "FINISHED"
     connect = "import socket; socket.create_connection(('192.0.2.1', 9), 1)"
     done, heard = guarded(tmp_path / "control", "-c", connect)
@@ -687,7 +793,8 @@ def test_mlflow_is_told_so_before_it_is_imported(tmp_path):
         "import os, sys\n"
         "from dynadp.report.tracking.mlflow import Store\n"
         "assert 'mlflow' not in sys.modules\n"
-        "sys.addaudithook(lambda event, args: print(os.environ.get('MLFLOW_DISABLE_TELEMETRY'), os.environ.get('DO_NOT_TRACK'))"
+        "sys.addaudithook(lambda event, args: print(os.environ.get('MLFLOW_DISABLE_TELEMETRY'), "
+        "os.environ.get('DO_NOT_TRACK'))"
         " if event == 'import' and args[0] == 'mlflow' else None)\n"
         "Store('store')\n"
         "from mlflow.telemetry.utils import is_telemetry_disabled\n"
@@ -703,19 +810,28 @@ def test_nothing_is_logged_unasked(tmp_path):
     code = (
         "import sys, dynadp\n"
         "from dynadp.cli import main\n"
-        f"main(['train', {str(job)!r}, '--out', {str(tmp_path / 'run')!r}], standalone_mode=False)\n"
+        f"main(['train', {str(job)!r}, '--out', {str(tmp_path / 'run')!r}], "
+        f"standalone_mode=False)\n"
         "import dynadp.report.tracking.mlflow, dynadp.cli.track\n"
         "assert not [name for name in sys.modules if name.split('.')[0] == 'mlflow']\n"
     )
     env = {**os.environ, "MLFLOW_TRACKING_URI": str(tmp_path / "store")}
-    done = subprocess.run([sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=LONG)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "model.json").exists()
     assert not (tmp_path / "store").exists()
     assert not (tmp_path / "mlruns").exists()
 
 
-# ---- what can be wrong ----------------------------------------------------------------------------------------------------
+# ---- what can be wrong
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_without_mlflow_the_extra_is_named(run, monkeypatch, tmp_path):
@@ -729,7 +845,11 @@ def test_what_is_no_run_is_refused_before_a_store_is_made(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("")
-    for what, why in (("empty", "has no run.json"), ("missing", "is not a folder"), ("file", "is not a folder")):
+    for what, why in (
+        ("empty", "has no run.json"),
+        ("missing", "is not a folder"),
+        ("file", "is not a folder"),
+    ):
         done = dynadp("track", tmp_path / what)
         assert done.exit_code == 2
         assert why in done.stderr
@@ -741,9 +861,14 @@ def test_what_is_no_run_is_refused_before_a_store_is_made(tmp_path, monkeypatch)
 def test_the_environment_says_where_and_flags_beat_it(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert dynadp("track", run, MLFLOW_TRACKING_URI="", MLFLOW_EXPERIMENT_NAME="").exit_code == 0
-    assert dynadp("track", run, MLFLOW_TRACKING_URI="theirs", MLFLOW_EXPERIMENT_NAME="named").exit_code == 0
+    assert (
+        dynadp("track", run, MLFLOW_TRACKING_URI="theirs", MLFLOW_EXPERIMENT_NAME="named").exit_code
+        == 0
+    )
     line = ("track", run, "--uri", (tmp_path / "mine").as_uri(), "--experiment", "chosen")
-    assert dynadp(*line, MLFLOW_TRACKING_URI="theirs", MLFLOW_EXPERIMENT_NAME="named").exit_code == 0
+    assert (
+        dynadp(*line, MLFLOW_TRACKING_URI="theirs", MLFLOW_EXPERIMENT_NAME="named").exit_code == 0
+    )
     ids = [
         only(tmp_path / "mlruns"),
         only(tmp_path / "theirs", experiment="named"),
@@ -777,7 +902,10 @@ def test_a_server_that_is_away_is_named(run):
     (port,) = ports(1)
     done = dynadp("track", run, "--uri", f"http://127.0.0.1:{port}")
     assert done.exit_code == 1
-    assert f"MLflow's store http://127.0.0.1:{port} cannot be reached or does not answer" in done.stderr
+    assert (
+        f"MLflow's store http://127.0.0.1:{port} cannot be reached or does not answer"
+        in done.stderr
+    )
 
 
 def test_a_deleted_experiment_is_not_written_to(run, tmp_path):
@@ -811,7 +939,8 @@ def test_a_damaged_record_is_refused(run, tmp_path):
         follow(tmp_path / "run", str(tmp_path / "store"))
 
 
-# ---- other stores, where all of MLflow is installed -----------------------------------------------------------------------
+# ---- other stores, where all of MLflow is installed
+# -----------------------------------------------------------------------
 
 WHOLE = all(find_spec(name) for name in ("sqlalchemy", "alembic", "flask"))
 if not WHOLE:
@@ -844,10 +973,32 @@ else:  # pragma: no cover
         part_of(run, folder, 10)
 
         def served():
-            store = ("--backend-store-uri", f"sqlite:///{tmp_path}/store.db", "--artifacts-destination", tmp_path / "files")
-            line = [sys.executable, "-m", "mlflow", "server", "--port", port, "--workers", 1, *store]
-            server = subprocess.Popen([*map(str, line)], cwd=tmp_path, start_new_session=True, stderr=subprocess.DEVNULL)
-            until(lambda: not subprocess.run(["curl", "-fso", os.devnull, f"{uri}/health"]).returncode, "the server")
+            store = (
+                "--backend-store-uri",
+                f"sqlite:///{tmp_path}/store.db",
+                "--artifacts-destination",
+                tmp_path / "files",
+            )
+            line = [
+                sys.executable,
+                "-m",
+                "mlflow",
+                "server",
+                "--port",
+                port,
+                "--workers",
+                1,
+                *store,
+            ]
+            server = subprocess.Popen(
+                [*map(str, line)], cwd=tmp_path, start_new_session=True, stderr=subprocess.DEVNULL
+            )
+            until(
+                lambda: (
+                    not subprocess.run(["curl", "-fso", os.devnull, f"{uri}/health"]).returncode
+                ),
+                "the server",
+            )
             return server
 
         servers = [served()]

@@ -1,4 +1,6 @@
-"""Privacy-accuracy design: formulas, all stationary points, constraints, fits; and the commands that use them."""
+"""Privacy-accuracy design: formulas, all stationary points, constraints, fits; and the commands
+that use them.
+"""
 
 import json
 import math
@@ -39,7 +41,8 @@ def objective(c, w, a):
     return w[0] * math.log(w[1] / (w[2] * a + w[3] * a**2)) - (c[0] * math.exp(-c[1] * a) + c[2])
 
 
-# ------------------------------------------------------------------------------------------------------------- functions
+# -------------------------------------------------------------------------------------------------------------
+# functions
 
 
 def test_both_functions_are_the_papers():
@@ -62,16 +65,21 @@ def test_c6_does_not_move_the_design():
     assert design(AccuracyLoss(0.2, 25, 0.0)).alpha == design(AccuracyLoss(0.2, 25, 7.0)).alpha
 
 
-# ----------------------------------------------------------------------------------------------------- stationary points
+# -----------------------------------------------------------------------------------------------------
+# stationary points
 
 POSITIVE = {"allow_nan": False, "allow_infinity": False}
 EXPONENTS = st.floats(-4, 4, **POSITIVE).map(lambda t: 10.0**t)
-SHAPES = st.sampled_from([(1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (9.0, 1.0), (1.0, 1e3), (1e-6, 1.0), (1e3, 1e-3)])
+SHAPES = st.sampled_from(
+    [(1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (9.0, 1.0), (1.0, 1e3), (1e-6, 1.0), (1e3, 1e-3)]
+)
 
 
 @given(c4=EXPONENTS, c5=EXPONENTS, w1=EXPONENTS, w34=SHAPES)
 def test_no_stationary_point_is_missed(c4, c5, w1, w34):
-    """Signs of the derivative on a dense grid over 14 decades: as many changes as points, each where a point is."""
+    """Signs of the derivative on a dense grid over 14 decades: as many changes as points, each
+    where a point is.
+    """
     c, w = AccuracyLoss(c4, c5, 0.0), PrivacyUtility(w1, 1.0, *w34)
     points = stationary_points(c, w)
     grid = np.geomspace(1e-10 / c5, 1e3 / c5, 20_000)
@@ -87,7 +95,14 @@ def test_no_stationary_point_is_missed(c4, c5, w1, w34):
         assert grid[i] * (1 - 1e-9) <= p <= grid[i + 1] * (1 + 1e-9)
 
 
-@given(c4=EXPONENTS, c5=EXPONENTS, w1=EXPONENTS, w34=SHAPES, low=st.floats(0.001, 0.4), width=st.floats(0.01, 5))
+@given(
+    c4=EXPONENTS,
+    c5=EXPONENTS,
+    w1=EXPONENTS,
+    w34=SHAPES,
+    low=st.floats(0.001, 0.4),
+    width=st.floats(0.01, 5),
+)
 def test_best_is_the_best_of_a_dense_grid(c4, c5, w1, w34, low, width):
     c, w = AccuracyLoss(c4, c5, 0.5), PrivacyUtility(w1, 6.0, *w34)
     found = design(c, w, low, low + width)
@@ -116,7 +131,8 @@ def test_an_end_can_win_and_says_so():
     assert "no interior maximum" in flat.end_wins
 
 
-# ------------------------------------------------------------------------------------------------------------ constraints
+# ------------------------------------------------------------------------------------------------------------
+# constraints
 
 
 def test_constraints_cut_the_range_exactly():
@@ -134,7 +150,10 @@ def test_constraints_cut_the_range_exactly():
     assert design(AccuracyLoss(0.0, 1.0, 0.3), ceiling=0.3).alpha == 0.01
 
 
-@pytest.mark.parametrize("limits", [{"ceiling": 0.35}, {"ceiling": 0.1}, {"ceiling": 0.3501, "floor": 0.05}, {"floor": 9.0}])
+@pytest.mark.parametrize(
+    "limits",
+    [{"ceiling": 0.35}, {"ceiling": 0.1}, {"ceiling": 0.3501, "floor": 0.05}, {"floor": 9.0}],
+)
 def test_impossible_constraints_are_refused_with_their_bounds(limits):
     with pytest.raises(DeclarationError, match="no alpha is left"):
         design(AccuracyLoss(0.2, 25, 0.35), **limits)
@@ -177,7 +196,8 @@ def test_a_design_for_each_node_and_round():
     assert design_schedule(("a", "b"), found[:, 0]).table(("a", "b"), 4)[1, 3] == found[1, 0]
 
 
-# ------------------------------------------------------------------------------------------------------------------ fits
+# ------------------------------------------------------------------------------------------------------------------
+# fits
 
 
 def test_exact_points_give_exact_constants():
@@ -193,13 +213,17 @@ def test_constants_and_errors_agree_with_another_solver(weighted):
     sigma = 0.004 * (1 + 3 * (ALPHAS < 0.05)) if weighted else np.full_like(ALPHAS, 0.004)
     y = AccuracyLoss(0.2, 25, 0.35)(ALPHAS) + sigma * rng.normal(size=len(ALPHAS))
     fit = fit_loss(ALPHAS, y, sigma if weighted else None)
-    found, cov = curve_fit(lambda a, c4, c5, c6: c4 * np.exp(-c5 * a) + c6, ALPHAS, y, (0.1, 10, 0.1), sigma=sigma)
+    found, cov = curve_fit(
+        lambda a, c4, c5, c6: c4 * np.exp(-c5 * a) + c6, ALPHAS, y, (0.1, 10, 0.1), sigma=sigma
+    )
     assert (fit.c4, fit.c5, fit.c6) == pytest.approx(tuple(found), rel=1e-4)
     assert fit.errors == pytest.approx(tuple(np.sqrt(np.diag(cov))), rel=1e-3)
 
 
 def test_standard_errors_are_what_repetition_shows():
-    """A parametric bootstrap: the spread of refitted constants, within a fifth of the mean standard error."""
+    """A parametric bootstrap: the spread of refitted constants, within a fifth of the mean standard
+    error.
+    """
     rng = np.random.default_rng(4)
     alphas = np.tile(ALPHAS, 4)
     exact = AccuracyLoss(0.2, 25, 0.35)(alphas)
@@ -219,7 +243,8 @@ def test_points_that_determine_nothing_have_infinite_errors():
     assert AccuracyLoss(1, 2, 3).to_json()["errors"] is None
 
 
-# ----------------------------------------------------------------------------------------------------- sweeps, schedules
+# -----------------------------------------------------------------------------------------------------
+# sweeps, schedules
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +256,9 @@ def test_schedules_share_a_total_and_keep_their_shape():
     for name, shape in schedule_shapes(6).items():
         alphas = equal_total(shape, 20, 1.0, 1e-5)
         np.testing.assert_allclose(alphas / alphas[-1], shape / shape[-1])
-        spent = total([L2Laplace("n", i, "primal", a, 20) for i, a in enumerate(alphas)], 1e-5).epsilon
+        spent = total(
+            [L2Laplace("n", i, "primal", a, 20) for i, a in enumerate(alphas)], 1e-5
+        ).epsilon
         assert 0.998 <= spent <= 1.0, name
     assert list(np.diff(schedule_shapes(5)["growing"])) == [1] * 4
     assert list(np.diff(schedule_shapes(5)["shrinking"])) == [-1] * 4
@@ -245,7 +272,8 @@ def test_constant_alpha_is_best_with_averaging():
     assert error["all in the end"] > error["constant"] + 0.05
 
 
-# -------------------------------------------------------------------------------------------------------------- commands
+# --------------------------------------------------------------------------------------------------------------
+# commands
 
 
 def test_design_prints_json_and_words(capsys):
@@ -256,10 +284,18 @@ def test_design_prints_json_and_words(capsys):
     alpha = math.log(200) / 25
     events = {"primal": (None, primal(alpha, 20, 10)), "dual": (0.01, dual(alpha, 20, 10, 0.01))}
     for mechanism, (share, spent) in events.items():
-        run_design((0.2, 25, 0.35), (0.02, 6, 9, 1), ceiling=0.351, releases=(mechanism, 10, 20, 1e-5, share))
+        run_design(
+            (0.2, 25, 0.35),
+            (0.02, 6, 9, 1),
+            ceiling=0.351,
+            releases=(mechanism, 10, 20, 1e-5, share),
+        )
         words = capsys.readouterr().out
         assert "needs alpha >= 0.2119" in words
-        assert f"10 rounds of {mechanism} perturbation cost epsilon = {up(total(spent, 1e-5).epsilon)} at" in words
+        assert (
+            f"10 rounds of {mechanism} perturbation cost epsilon = "
+            f"{up(total(spent, 1e-5).epsilon)} at" in words
+        )
     with pytest.raises(DeclarationError, match="dual perturbation needs --jacobian-share"):
         run_design((0.2, 25, 0.35), (0.02, 6, 9, 1), releases=("dual", 10, 20, 1e-5, None))
     run_design((0.2, 25, 0.35), (0.02, 6, 9, 1))
@@ -303,14 +339,18 @@ def test_tradeoff_recommends_from_census_rows_and_from_public_ones(place, capsys
     assert texts[0] == texts[1]
     setting = PublicSetting.of_file(place / "run.toml")
     for public in (setting, replace(setting, public=None)):
-        assert public.rows().counts == setting.counts  # as many as the run has, so that noise is the same
+        assert (
+            public.rows().counts == setting.counts
+        )  # as many as the run has, so that noise is the same
     assert "public.csv, which the run file declares public" in texts[0]
     assert "SIMULATION" in texts[0]
     assert (place / "a/tradeoff.json").read_bytes() == (place / "b/tradeoff.json").read_bytes()
 
 
 def test_tradeoff_pads_narrow_census_rows_to_the_runs_width(place, capsys):
-    wide = (place / "schema.toml").read_text() + '\n[[columns]]\nkind = "categorical"\nname = "region"\n'
+    wide = (
+        place / "schema.toml"
+    ).read_text() + '\n[[columns]]\nkind = "categorical"\nname = "region"\n'
     values = ", ".join(f'"region-{i:02d}"' for i in range(80))
     (place / "schema.toml").write_text(wide + f"values = [{values}]\n")
     run_tradeoff("run.toml", as_json=True, draws=2)
@@ -324,6 +364,8 @@ def test_tradeoff_keeps_a_given_alphas_constants_and_refuses_what_protects_nothi
     answer = json.loads(capsys.readouterr().out)
     assert answer["rounds"] == 5
     assert any("eta = 0.05" in words for words in answer["words"])
-    (place / "none.toml").write_text(ALPHA.replace('"dual"', '"none"').replace("alpha = 0.5\ndelta = 1e-5\n", ""))
+    (place / "none.toml").write_text(
+        ALPHA.replace('"dual"', '"none"').replace("alpha = 0.5\ndelta = 1e-5\n", "")
+    )
     with pytest.raises(DeclarationError, match="no alpha to choose"):
         run_tradeoff("none.toml", "d")

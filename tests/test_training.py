@@ -30,7 +30,10 @@ def data():
 
 @pytest.fixture(scope="module")
 def tables(data):
-    return {p: {name: cells[data.node == i] for name, cells in data.train.items()} for i, p in enumerate(NODES)}
+    return {
+        p: {name: cells[data.node == i] for name, cells in data.train.items()}
+        for i, p in enumerate(NODES)
+    }
 
 
 @pytest.fixture
@@ -45,12 +48,22 @@ def ledgers(tmp_path):
 
 
 def journal(ledgers, run="run", resume=False):
-    return LedgerJournal(ledgers, run, dataset="census", who="test", clock=lambda: AT, resume=resume)
+    return LedgerJournal(
+        ledgers, run, dataset="census", who="test", clock=lambda: AT, resume=resume
+    )
 
 
 @pytest.mark.parametrize("mechanism", ["primal", "dual"])
 def test_a_total_is_enough_to_train(data, tables, mechanism):
-    trained = train(data.schema, tables, RING, epsilon=4.0, delta=1e-5, mechanism=mechanism, draws=SeededEntropy(3))
+    trained = train(
+        data.schema,
+        tables,
+        RING,
+        epsilon=4.0,
+        delta=1e-5,
+        mechanism=mechanism,
+        draws=SeededEntropy(3),
+    )
     assert trained.total.epsilon <= 4.0
     assert not trained.total.protected
     assert [replace(e, seeded=True) for e in trained.plan.events] == list(trained.events)
@@ -67,7 +80,9 @@ def test_system_entropy_protects(data, tables):
 
 
 def test_a_public_centre_needs_no_round(data, tables):
-    centred = data.schema.model_copy(update={"centre": (0.0,) * (data.schema.dimension - 1), "scaling": "unit"})
+    centred = data.schema.model_copy(
+        update={"centre": (0.0,) * (data.schema.dimension - 1), "scaling": "unit"}
+    )
     trained = train(centred, tables, RING, epsilon=1.0, delta=1e-5, draws=SeededEntropy(0))
     assert trained.centring is None
     assert min(e.round for e in trained.events) == 1
@@ -76,7 +91,9 @@ def test_a_public_centre_needs_no_round(data, tables):
 
 def test_a_public_start_is_used(data, tables):
     start = np.linspace(-1, 1, data.schema.dimension)
-    begun = train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, draws=SeededEntropy(0), start=start)
+    begun = train(
+        data.schema, tables, RING, epsilon=1.0, delta=1e-5, draws=SeededEntropy(0), start=start
+    )
     plain = train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, draws=SeededEntropy(0))
     assert not np.array_equal(begun.run.V, plain.run.V)
 
@@ -90,11 +107,23 @@ def test_rows_of_other_nodes_are_refused(data, tables):
 def test_a_plan_for_something_else_is_refused(data, tables, ledgers, mechanism):
     d, given = data.schema.dimension, {"epsilon": 1.0, "delta": 1e-5, "mechanism": mechanism}
     good = plan([1000] * 3, RING, d, **given)
-    others = [plan([1000] * 3, RING, 10**5, **given), replace(good, alphas=(2.0, 2.0, 2.0)), replace(good, rounds=30)]
+    others = [
+        plan([1000] * 3, RING, 10**5, **given),
+        replace(good, alphas=(2.0, 2.0, 2.0)),
+        replace(good, rounds=30),
+    ]
     others += [plan([10**6] * 3, RING, d, **given)] if mechanism == "dual" else []
     for other in others:
         with pytest.raises(DeclarationError, match="plan again"):
-            train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, chosen=other, journal=journal(ledgers))
+            train(
+                data.schema,
+                tables,
+                RING,
+                epsilon=1.0,
+                delta=1e-5,
+                chosen=other,
+                journal=journal(ledgers),
+            )
     assert ledgers["a"].counted() == []
 
 
@@ -126,7 +155,15 @@ def test_a_message_is_entered_before_anybody_sees_it(data, ledgers):
 
     broken = Broken(ledgers, "run", dataset="census", who="test", clock=lambda: AT)
     with pytest.raises(Stop):
-        simulate(shards, RING, mechanism=Primal(), schedule=0.05, rounds=5, journal=broken, on_round=on_round)
+        simulate(
+            shards,
+            RING,
+            mechanism=Primal(),
+            schedule=0.05,
+            rounds=5,
+            journal=broken,
+            on_round=on_round,
+        )
     assert seen == [1, 2]
 
 
@@ -141,7 +178,9 @@ def test_ledgers_hold_the_whole_run(data, tables, ledgers):
     for i, p in enumerate(NODES):
         book = ledgers[p]
         assert book.rounds("run") == list(range(21))
-        assert book.counted() == book.spent() == [event for event in trained.events if event.node == p]
+        assert (
+            book.counted() == book.spent() == [event for event in trained.events if event.node == p]
+        )
         assert book.message("run", 0) == trained.centring.messages[i].astype("<f8").tobytes()
         assert book.message("run", 20) == trained.run.V[i, 0].astype("<f8").tobytes()
         assert book.verify() == []
@@ -150,7 +189,9 @@ def test_ledgers_hold_the_whole_run(data, tables, ledgers):
 def test_a_second_run_past_the_cap_is_refused_before_it_begins(data, tables, ledgers):
     train(data.schema, tables, RING, epsilon=2.0, delta=1e-5, journal=journal(ledgers))
     with pytest.raises(BudgetRefused):
-        train(data.schema, tables, RING, epsilon=0.5, delta=1e-5, journal=journal(ledgers, "second"))
+        train(
+            data.schema, tables, RING, epsilon=0.5, delta=1e-5, journal=journal(ledgers, "second")
+        )
     assert ledgers["a"].rounds("second") == []
 
 
@@ -160,18 +201,30 @@ def test_refused_by_one_node_reserves_at_none(data, tables, ledgers):
         train(data.schema, tables, RING, epsilon=2.0, delta=1e-5, journal=journal(ledgers))
     assert [ledgers[p].counted() for p in NODES] == [[], [], []]
     ledgers["c"].set_cap(Cap.of(2.0, 1e-5), who="test", at=AT)
-    train(data.schema, tables, RING, epsilon=2.0, delta=1e-5, journal=journal(ledgers, "again"))  # the cap is whole
+    train(
+        data.schema, tables, RING, epsilon=2.0, delta=1e-5, journal=journal(ledgers, "again")
+    )  # the cap is whole
 
 
 def test_seeded_runs_enter_no_ledger(data, tables, ledgers):
     with pytest.raises(SeededRefused):
-        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, draws=SeededEntropy(0), journal=journal(ledgers))
+        train(
+            data.schema,
+            tables,
+            RING,
+            epsilon=1.0,
+            delta=1e-5,
+            draws=SeededEntropy(0),
+            journal=journal(ledgers),
+        )
     assert ledgers["a"].counted() == []
 
 
 def test_a_run_without_a_plan_reserves_what_it_will_spend(data, ledgers):
     shards = data.shards(names=NODES)
-    run = simulate(shards, RING, mechanism=Primal(final=0.1), schedule=0.05, rounds=3, journal=journal(ledgers))
+    run = simulate(
+        shards, RING, mechanism=Primal(final=0.1), schedule=0.05, rounds=3, journal=journal(ledgers)
+    )
     assert ledgers["b"].rounds("run") == [1, 2, 3, 4]
     assert worst_node(run.events(), 1e-5).epsilon_sum == pytest.approx(0.25)
 
@@ -181,19 +234,36 @@ def test_books_are_for_one_private_run(data, ledgers):
     with pytest.raises(DeclarationError, match="one private run"):
         simulate(shards, RING, rounds=2, journal=journal(ledgers))
     with pytest.raises(DeclarationError, match="one private run"):
-        simulate(shards, RING, rounds=2, replicas=2, mechanism=Primal(), schedule=0.1, journal=journal(ledgers))
+        simulate(
+            shards,
+            RING,
+            rounds=2,
+            replicas=2,
+            mechanism=Primal(),
+            schedule=0.1,
+            journal=journal(ledgers),
+        )
 
 
 def test_every_node_needs_a_ledger(data, ledgers):
     ledgers.pop("b").close()
     with pytest.raises(DeclarationError, match="no ledger for b"):
-        simulate(data.shards(names=NODES), RING, rounds=2, mechanism=Primal(), schedule=0.1, journal=journal(ledgers))
+        simulate(
+            data.shards(names=NODES),
+            RING,
+            rounds=2,
+            mechanism=Primal(),
+            schedule=0.1,
+            journal=journal(ledgers),
+        )
 
 
 def test_nothing_past_the_reservation(data, ledgers):
     reserved = journal(ledgers)
     shards = data.shards(names=NODES)
-    events = simulate(shards, RING, rounds=2, mechanism=Primal(), schedule=0.1, draws=SystemEntropy()).events()
+    events = simulate(
+        shards, RING, rounds=2, mechanism=Primal(), schedule=0.1, draws=SystemEntropy()
+    ).events()
     reserved.reserve(events)
     with pytest.raises(DeclarationError, match="did not reserve"):
         simulate(shards, RING, rounds=3, mechanism=Primal(), schedule=0.1, journal=reserved)
@@ -213,7 +283,9 @@ def stop_at(n):
 
 @pytest.mark.parametrize("mechanism", ["primal", "dual"])
 @pytest.mark.parametrize("stop", [1, 7, 20])
-def test_an_interrupted_simulation_goes_on_to_the_same_bytes(data, tables, tmp_path, mechanism, stop):
+def test_an_interrupted_simulation_goes_on_to_the_same_bytes(
+    data, tables, tmp_path, mechanism, stop
+):
     def again(folder, **more):
         outbox = FolderJournal(tmp_path / folder, NODES)
         return train(
@@ -242,14 +314,34 @@ def test_an_interrupted_simulation_goes_on_to_the_same_bytes(data, tables, tmp_p
 
 def test_an_interrupted_run_goes_on_from_its_ledgers(data, tables, ledgers):
     with pytest.raises(Stop):
-        train(data.schema, tables, RING, epsilon=2.0, delta=1e-5, journal=journal(ledgers), on_round=stop_at(9))
+        train(
+            data.schema,
+            tables,
+            RING,
+            epsilon=2.0,
+            delta=1e-5,
+            journal=journal(ledgers),
+            on_round=stop_at(9),
+        )
     kept = {n: ledgers["a"].message("run", n) for n in range(10)}
     # a crash between two nodes' entries of round 10
     plan_a = [e for e in ledgers["a"].reserved("run") if e.round == 10]
-    ledgers["a"].spend("run", 10, plan_a, np.full(data.schema.dimension, 0.5).astype("<f8").tobytes(), who="test", at=AT)
-    resumed = train(data.schema, tables, RING, epsilon=2.0, delta=1e-5, journal=journal(ledgers, resume=True))
+    ledgers["a"].spend(
+        "run",
+        10,
+        plan_a,
+        np.full(data.schema.dimension, 0.5).astype("<f8").tobytes(),
+        who="test",
+        at=AT,
+    )
+    resumed = train(
+        data.schema, tables, RING, epsilon=2.0, delta=1e-5, journal=journal(ledgers, resume=True)
+    )
     assert {n: ledgers["a"].message("run", n) for n in range(10)} == kept
-    assert np.frombuffer(ledgers["a"].message("run", 10), "<f8").tolist() == [0.5] * data.schema.dimension
+    assert (
+        np.frombuffer(ledgers["a"].message("run", 10), "<f8").tolist()
+        == [0.5] * data.schema.dimension
+    )
     assert [ledgers[p].rounds("run") for p in NODES] == [list(range(21))] * 3
     assert resumed.total.epsilon <= 2.0
     assert ledgers["b"].verify() == []
@@ -257,24 +349,58 @@ def test_an_interrupted_run_goes_on_from_its_ledgers(data, tables, ledgers):
 
 def test_a_run_is_resumed_with_its_own_plan_only(data, tables, ledgers):
     with pytest.raises(Stop):
-        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, journal=journal(ledgers), on_round=stop_at(2))
+        train(
+            data.schema,
+            tables,
+            RING,
+            epsilon=1.0,
+            delta=1e-5,
+            journal=journal(ledgers),
+            on_round=stop_at(2),
+        )
     with pytest.raises(BudgetRefused, match="with another plan"):
-        train(data.schema, tables, RING, epsilon=0.9, delta=1e-5, journal=journal(ledgers, resume=True))
+        train(
+            data.schema,
+            tables,
+            RING,
+            epsilon=0.9,
+            delta=1e-5,
+            journal=journal(ledgers, resume=True),
+        )
     with pytest.raises(BudgetRefused, match="reserved before"):
         train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, journal=journal(ledgers))
-    first = train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, journal=journal(ledgers, resume=True))
+    first = train(
+        data.schema, tables, RING, epsilon=1.0, delta=1e-5, journal=journal(ledgers, resume=True)
+    )
     head = ledgers["a"].head
-    again = train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, journal=journal(ledgers, resume=True))  # all is entered
+    again = train(
+        data.schema, tables, RING, epsilon=1.0, delta=1e-5, journal=journal(ledgers, resume=True)
+    )  # all is entered
     assert again.run.tail.tobytes() == first.run.tail.tobytes()
     assert ledgers["a"].head == head
 
 
 def test_a_closed_run_that_did_not_spend_all_cannot_go_on(data, tables, ledgers):
     with pytest.raises(Stop):
-        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, journal=journal(ledgers), on_round=stop_at(2))
+        train(
+            data.schema,
+            tables,
+            RING,
+            epsilon=1.0,
+            delta=1e-5,
+            journal=journal(ledgers),
+            on_round=stop_at(2),
+        )
     ledgers["b"].close_run("run", "stopped", who="test", at=AT)
     with pytest.raises(BudgetRefused, match="is closed"):
-        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, journal=journal(ledgers, resume=True))
+        train(
+            data.schema,
+            tables,
+            RING,
+            epsilon=1.0,
+            delta=1e-5,
+            journal=journal(ledgers, resume=True),
+        )
 
 
 def test_a_bad_cell_is_found_before_anything_is_reserved(data, tables, ledgers):
@@ -282,9 +408,13 @@ def test_a_bad_cell_is_found_before_anything_is_reserved(data, tables, ledgers):
     labels[7] = "SECRET-CELL"
     with pytest.raises(CellError, match="node 'b', income, row 7: the label is neither") as caught:
         train(
-            data.schema, {**tables, "b": {**tables["b"], "income": labels}}, RING, epsilon=1.0, delta=1e-5,
+            data.schema,
+            {**tables, "b": {**tables["b"], "income": labels}},
+            RING,
+            epsilon=1.0,
+            delta=1e-5,
             journal=journal(ledgers),
-        )  # fmt: skip
+        )
     assert "SECRET" not in str(caught.value)
     assert ledgers["a"].counted() == []
 
@@ -295,14 +425,23 @@ def test_the_papers_own_vector_is_not_kept(data, tmp_path):
         {"mechanism": Primal(own="paper"), "schedule": 0.1, "rounds": 3, "draws": SeededEntropy(0)},
     )
     with pytest.raises(Stop):
-        simulate(shards, RING, journal=FolderJournal(tmp_path / "m", NODES), on_round=stop_at(1), **given)
+        simulate(
+            shards, RING, journal=FolderJournal(tmp_path / "m", NODES), on_round=stop_at(1), **given
+        )
     with pytest.raises(DeclarationError, match="begin anew"):
         simulate(shards, RING, journal=FolderJournal(tmp_path / "m", NODES), **given)
 
 
 def test_a_folder_is_no_ledger(data, tables, tmp_path):
     with pytest.raises(DeclarationError, match="give it ledgers"):
-        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, journal=FolderJournal(tmp_path / "m", NODES))
+        train(
+            data.schema,
+            tables,
+            RING,
+            epsilon=1.0,
+            delta=1e-5,
+            journal=FolderJournal(tmp_path / "m", NODES),
+        )
 
 
 def test_a_damaged_message_is_said(data, tables, tmp_path):

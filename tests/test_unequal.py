@@ -1,4 +1,6 @@
-"""Nodes of very unequal sizes, tiny ones and one alone: what they cost in accuracy, and what weighs the same."""
+"""Nodes of very unequal sizes, tiny ones and one alone: what they cost in accuracy, and what weighs
+the same.
+"""
 
 import json
 import shlex
@@ -33,11 +35,29 @@ def error(rows, sizes, weights="rows", epsilon=1.0, draws=DRAWS):
     ring = Topology.family("ring", len(sizes))
     parts = np.split(np.random.default_rng(0).permutation(sum(sizes)), np.cumsum(sizes)[:-1])
     shards = data.shards(parts, names=ring.nodes)
-    p = plan(list(sizes), ring, data.schema.dimension, epsilon=epsilon, delta=1e-5, centring=False, weights=weights)
+    p = plan(
+        list(sizes),
+        ring,
+        data.schema.dimension,
+        epsilon=epsilon,
+        delta=1e-5,
+        centring=False,
+        weights=weights,
+    )
     run = simulate(
-        shards, ring, loss=p.loss, C=p.C, weights=p.weights, rho=p.rho, eta=p.eta, rounds=p.rounds, mechanism=p.mechanism,
-        schedule=p.schedule(ring.nodes), draws=BatchedDraws(1), replicas=draws,
-    )  # fmt: skip
+        shards,
+        ring,
+        loss=p.loss,
+        C=p.C,
+        weights=p.weights,
+        rho=p.rho,
+        eta=p.eta,
+        rounds=p.rounds,
+        mechanism=p.mechanism,
+        schedule=p.schedule(ring.nodes),
+        draws=BatchedDraws(1),
+        replicas=draws,
+    )
     return 100 * float(np.mean(np.where(X @ run.models()[0].T > 0, 1, -1) != y[:, None]))
 
 
@@ -50,12 +70,17 @@ def test_a_tiny_node_and_very_unequal_ones_lose_little(rows):
     assert error(rows, [1_331] * 9 + [21]) < equal + 0.3
     zipf = [4_236, 2_118, 1_412, 1_059, 847, 706, 605, 529, 468, 20]
     assert error(rows, zipf) < equal + 0.5
-    assert error(rows, zipf, "equal") > equal + 3  # the paper's weights: a row of the smallest weighs 212 times as much
+    assert (
+        error(rows, zipf, "equal") > equal + 3
+    )  # the paper's weights: a row of the smallest weighs 212 times as much
 
 
 @pytest.mark.slow
 def test_twenty_nodes_of_zipf_sizes_lose_less_than_a_third_of_a_point(adult_data):
-    X, y = adult_data.schema.rows(adult_data.test).toarray(), adult_data.schema.labels(adult_data.test)
+    X, y = (
+        adult_data.schema.rows(adult_data.test).toarray(),
+        adult_data.schema.labels(adult_data.test),
+    )
     n = len(adult_data.train["age"])
     share = 1 / np.arange(1, 20)
     sizes = (share / share.sum() * (n - 20)).astype(int)
@@ -75,7 +100,9 @@ def test_shares():
 
 
 def test_the_estimator_weighs_rows_alike_unless_told():
-    """Without a mechanism the optimum is that of all rows in one place, or that of equally heavy nodes."""
+    """Without a mechanism the optimum is that of all rows in one place, or that of equally heavy
+    nodes.
+    """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 3)) / 4
     y = np.where(X[:, 0] + 0.3 * rng.normal(size=400) > 0, 1, 0)
@@ -83,27 +110,49 @@ def test_the_estimator_weighs_rows_alike_unless_told():
     y[owner == "small"] = 1 - y[owner == "small"]
 
     def fitted(nodes, **how):
-        graph = Topology.from_edges([("large", "small")] if len(set(nodes)) > 1 else [], sorted(set(nodes)))
-        how = {"mechanism": None, "topology": graph, "data_norm": 3.0, "rho": 1e-3, "tol": 1e-7} | how
+        graph = Topology.from_edges(
+            [("large", "small")] if len(set(nodes)) > 1 else [], sorted(set(nodes))
+        )
+        how = {
+            "mechanism": None,
+            "topology": graph,
+            "data_norm": 3.0,
+            "rho": 1e-3,
+            "tol": 1e-7,
+        } | how
         return NetworkClassifier(**how).fit(X, y, nodes=nodes)
 
     pooled = fitted(np.full(400, "all"))
     np.testing.assert_allclose(fitted(owner).coef_, pooled.coef_, rtol=1e-4)
-    assert np.linalg.norm(fitted(owner, weights="equal").coef_ - pooled.coef_) > 0.1 * np.linalg.norm(pooled.coef_)
+    assert np.linalg.norm(
+        fitted(owner, weights="equal").coef_ - pooled.coef_
+    ) > 0.1 * np.linalg.norm(pooled.coef_)
 
 
-def test_run_files_say_what_weighs_the_same_and_check_names_nodes_that_bring_noise(tmp_path, monkeypatch):
+def test_run_files_say_what_weighs_the_same_and_check_names_nodes_that_bring_noise(
+    tmp_path, monkeypatch
+):
     data = census(1_500, seed=4, nodes=3)
     monkeypatch.chdir(tmp_path)
     names = list(data.train)
-    for node, rows in (("north", slice(0, 1000)), ("south", slice(1000, 1480)), ("tiny", slice(1480, None))):
+    for node, rows in (
+        ("north", slice(0, 1000)),
+        ("south", slice(1000, 1480)),
+        ("tiny", slice(1480, None)),
+    ):
         lines = [
             ",".join(names),
-            *(",".join(map(str, cells)) for cells in zip(*(data.train[c][rows] for c in names), strict=True)),
+            *(
+                ",".join(map(str, cells))
+                for cells in zip(*(data.train[c][rows] for c in names), strict=True)
+            ),
         ]
         Path(f"{node}.csv").write_text("\n".join(lines) + "\n")
-    shell("init . --node north=north.csv --node south=south.csv --node tiny=tiny.csv --label income --negative low "
-          "--positive high --numeric age:17:90 --numeric hours:0:99 --epsilon 2")  # fmt: skip
+    shell(
+        "init . --node north=north.csv --node south=south.csv --node tiny=tiny.csv --label income "
+        "--negative low "
+        "--positive high --numeric age:17:90 --numeric hours:0:99 --epsilon 2"
+    )
     for node in ("north", "south", "tiny"):
         shell(f"ledger cap {node}.sqlite --node {node} --epsilon 2 --delta 1e-5")
     text = Path("run.toml").read_text()
@@ -115,7 +164,9 @@ def test_run_files_say_what_weighs_the_same_and_check_names_nodes_that_bring_noi
         assert plans[weights]["weights"] == weights
     assert plans["equal"]["eta"] > 5 * plans["rows"]["eta"]  # the tiny node's noise asks for it
     assert json.loads(shell("train run.toml --json"))["protected"]
-    assert json.loads(Path("runs/first/run.json").read_text())["config"]["plan"]["weights"] == "equal"
+    assert (
+        json.loads(Path("runs/first/run.json").read_text())["config"]["plan"]["weights"] == "equal"
+    )
 
 
 def shell(line):

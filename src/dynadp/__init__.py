@@ -1,9 +1,10 @@
-"""Differentially private machine learning over a network: consensus ADMM among nodes that keep their rows.
+"""Differentially private machine learning over a network: consensus ADMM among nodes that keep
+their rows.
 
-The names of this package are its public interface, with those of its rooms: :mod:`dynadp.data`, :mod:`dynadp.problem`,
-:mod:`dynadp.privacy`, :mod:`dynadp.mechanisms`, :mod:`dynadp.consensus`, :mod:`dynadp.planning`, :mod:`dynadp.engines`,
-:mod:`dynadp.runs`, :mod:`dynadp.estimators`, :mod:`dynadp.research` and :mod:`dynadp.report`. Each name is imported when it is
-first used.
+The names of this package are its public interface, with those of its rooms: :mod:`dynadp.data`,
+:mod:`dynadp.problem`, :mod:`dynadp.privacy`, :mod:`dynadp.mechanisms`, :mod:`dynadp.consensus`,
+:mod:`dynadp.planning`, :mod:`dynadp.engines`, :mod:`dynadp.runs`, :mod:`dynadp.estimators`,
+:mod:`dynadp.research` and :mod:`dynadp.report`. Each name is imported when it is first used.
 """
 
 from logging import NullHandler, getLogger

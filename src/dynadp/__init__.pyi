@@ -7,7 +7,7 @@ from .data.schema import Label as Label
 from .data.schema import Schema as Schema
 from .engines.simulation import simulate as simulate
 from .errors import DynadpError as DynadpError
-from .estimators.classifier import NetworkClassifier as NetworkClassifier
+from .estimators import NetworkClassifier as NetworkClassifier
 from .planning.planner import Plan as Plan
 from .planning.planner import plan as plan
 from .privacy.cap import Cap as Cap

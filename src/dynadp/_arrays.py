@@ -1,7 +1,8 @@
-"""Names for the arrays that travel through the package, and where they live: in memory (NumPy) or on a GPU (CuPy).
+"""Names for the arrays that travel through the package, and where they live: in memory (NumPy) or
+on a GPU (CuPy).
 
-The mathematics is written once. What it makes anew it makes with :func:`namespace` of what it was given, so that arrays stay
-where they are; :func:`on` and :func:`host` are the two ways across.
+The mathematics is written once. What it makes anew it makes with :func:`namespace` of what it was
+given, so that arrays stay where they are; :func:`on` and :func:`host` are the two ways across.
 """
 
 from collections.abc import Callable
@@ -39,7 +40,11 @@ def on(array: Any, like: Any) -> Array:
 
 def host(array: Any) -> Array:
     """The array in memory."""
-    return array if isinstance(array, np.ndarray) else np.asarray(array.get() if hasattr(array, "get") else array)
+    return (
+        array
+        if isinstance(array, np.ndarray)
+        else np.asarray(array.get() if hasattr(array, "get") else array)
+    )
 
 
 def to_device(array: Array, device: str) -> Array:
@@ -51,16 +56,22 @@ def to_device(array: Array, device: str) -> Array:
 
         return cupy.asarray(array)
     except ModuleNotFoundError as error:
-        raise DeclarationError(f"device = 'cuda' needs {error.name}: pip install 'dynadp[gpu]'") from error
+        raise DeclarationError(
+            f"device = 'cuda' needs {error.name}: pip install 'dynadp[gpu]'"
+        ) from error
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise DeclarationError(f"device = 'cuda', but no GPU can be used here ({error}); leave device out") from error
+        raise DeclarationError(
+            f"device = 'cuda', but no GPU can be used here ({error}); leave device out"
+        ) from error
 
 
 def column_spans(d: int, some: int | None = None) -> list[slice]:
-    """The columns of a long dot product in spans of s = max(256, 2^k), 2^k about sqrt(d/2): each is summed, then their sums.
+    """The columns of a long dot product in spans of s = max(256, 2^k), 2^k about sqrt(d/2): each is
+    summed, then their sums.
 
-    In one go d roundings may meet on a path from a product to the sum, in spans only s + d/s (:func:`dot_roundings`). Up to 512
-    columns are one span. With ``some``, of so many of the d columns, which are summed by themselves.
+    In one go d roundings may meet on a path from a product to the sum, in spans only s + d/s
+    (:func:`dot_roundings`). Up to 512 columns are one span. With ``some``, of so many of the d
+    columns, which are summed by themselves.
     """
     count = d if some is None else some
     s = max(count, 1) if d <= 2 * _SPAN else _span(d)
@@ -68,10 +79,11 @@ def column_spans(d: int, some: int | None = None) -> list[slice]:
 
 
 def dot_roundings(d: int) -> int:
-    """min(d, 2 s + ceil(d/s) + 8): how often a product of d terms is rounded on its way into a margin, at most.
+    """min(d, 2 s + ceil(d/s) + 8): how often a product of d terms is rounded on its way into a
+    margin, at most.
 
-    d holds for any order of summation. The other figure has s to spare, for products that are looked up column by column
-    (:mod:`dynadp.data.row_blocks`).
+    d holds for any order of summation. The other figure has s to spare, for products that are
+    looked up column by column (:mod:`dynadp.data.row_blocks`).
     """
     s = _span(d)
     return min(d, 2 * s + -(-d // s) + 8)
@@ -104,7 +116,9 @@ def _gpu_dot() -> Any:
 def _gpu_norm() -> Any:
     import cupy
 
-    return cupy.ReductionKernel("T a", "T out", "a * a", "a + b", "out = sqrt(a)", "0", "dynadp_norm")
+    return cupy.ReductionKernel(
+        "T a", "T out", "a * a", "a + b", "out = sqrt(a)", "0", "dynadp_norm"
+    )
 
 
 @cache

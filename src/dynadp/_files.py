@@ -1,4 +1,6 @@
-"""Files of this program: one spelling for public declarations and its hash, whole writes, versioned reads."""
+"""Files of this program: one spelling for public declarations and its hash, whole writes, versioned
+reads.
+"""
 
 import hashlib
 import json
@@ -18,8 +20,12 @@ def canonical_json(value: Any) -> str:
     >>> canonical_json({"b": 1.0, "a": [True, None]})
     '{"a":[true,null],"b":1.0}'
     """
-    value = json.loads(json.dumps(value, allow_nan=False))  # keys become text before they are sorted
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    value = json.loads(
+        json.dumps(value, allow_nan=False)
+    )  # keys become text before they are sorted
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False
+    )
 
 
 def digest(value: Any) -> str:
@@ -33,8 +39,12 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes, *, new: bool = False, mode: int = 0o644) -> None:
-    """Write a file so that it appears whole or not at all, even if power fails; ``new`` refuses a name that is taken."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as partial:
+    """Write a file so that it appears whole or not at all, even if power fails; ``new`` refuses a
+    name that is taken.
+    """
+    with tempfile.NamedTemporaryFile(
+        dir=path.parent, prefix=f".{path.name}.", delete=False
+    ) as partial:
         try:
             partial.write(content)
             partial.flush()
@@ -62,7 +72,11 @@ def read_file(path: Path, expected: str) -> dict[str, Any]:
         raise RecordError(f"{path} is not a {expected} file")
     found = content.get("version")
     if not isinstance(found, int) or found < 1:
-        raise RecordError(f"{path} has version {found!r}; expected a whole number from 1 to {VERSION}")
+        raise RecordError(
+            f"{path} has version {found!r}; expected a whole number from 1 to {VERSION}"
+        )
     if found > VERSION:
-        raise RecordError(f"{path} has version {found}, this program reads up to {VERSION}; upgrade dynadp")
+        raise RecordError(
+            f"{path} has version {found}, this program reads up to {VERSION}; upgrade dynadp"
+        )
     return content

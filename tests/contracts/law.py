@@ -1,4 +1,6 @@
-"""What every law of a privacy loss must keep; a test class inherits this and provides ``make(alpha)``."""
+"""What every law of a privacy loss must keep; a test class inherits this and provides
+``make(alpha)``.
+"""
 
 import numpy as np
 import pytest
@@ -28,7 +30,9 @@ class LawContract:
         law = self.make(alpha)
         s = np.linspace(0, law.alpha, 30)
         assert (law.hockey_stick(s) <= Pure(law.alpha).hockey_stick(s) * (1 + 1e-7)).all()
-        assert (law.renyi(ORDERS) <= Pure(law.alpha).renyi(ORDERS) * (1 + 1e-2)).all()  # its grid rounds up
+        assert (
+            law.renyi(ORDERS) <= Pure(law.alpha).renyi(ORDERS) * (1 + 1e-2)
+        ).all()  # its grid rounds up
 
     @given(alphas)
     def test_its_curve_is_one_of_a_pair_of_laws(self, alpha):
@@ -49,5 +53,7 @@ class LawContract:
         small, large = self.make(alpha), self.make(alpha * factor)
         s = np.linspace(0, 0.99 * alpha, 20)
         assert (small.hockey_stick(s) <= large.hockey_stick(s) * (1 + 1e-7)).all()
-        orders = ORDERS[:-1]  # at very high ones what is charged for the far tail rules, and depends on the grid
+        orders = ORDERS[
+            :-1
+        ]  # at very high ones what is charged for the far tail rules, and depends on the grid
         assert (small.renyi(orders) <= large.renyi(orders) * (1 + 1e-3)).all()

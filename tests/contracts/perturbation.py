@@ -1,4 +1,6 @@
-"""What every mechanism must keep; a test class for a mechanism inherits this and provides ``mechanism``."""
+"""What every mechanism must keep; a test class for a mechanism inherits this and provides
+``mechanism``.
+"""
 
 import numpy as np
 from hypothesis import given, settings
@@ -39,7 +41,10 @@ class PerturbationContract:
     @given(numbers)
     def test_a_calibration_is_a_function_of_public_numbers(self, given):
         B, C, rho, eta, alpha, d = given
-        known, alphas = public(B, C, rho, eta, d), np.array([[alpha, 2 * alpha], [alpha / 2, alpha]])
+        known, alphas = (
+            public(B, C, rho, eta, d),
+            np.array([[alpha, 2 * alpha], [alpha / 2, alpha]]),
+        )
         first, again = (self.mechanism.noise_for(known, alphas) for _ in range(2))
         for name in ("phi", "outer", "step", "radius", "delta"):
             value = getattr(first, name)

@@ -14,23 +14,33 @@ CASES = (("none", None), ("dual", 0.1), ("dual", 1.0), ("primal", 0.1), ("primal
 
 @click.command()
 @click.option(
-    "--out", type=click.Path(file_okay=False), help="Folder to make; 'attacks' by default. Must not hold anything yet."
+    "--out",
+    type=click.Path(file_okay=False),
+    help="Folder to make; 'attacks' by default. Must not hold anything yet.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the rows that are made, and the noise."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of the rows that are made, and the noise.",
 )
 @JSON
 def attacks(out: str | None, seed: int, as_json: bool) -> None:
     """Attack Algorithm 1 and private runs on made rows, and draw what was found.
 
-    Reconstruction of rows, and membership inference by a neighbour and from all messages: a demonstration on synthetic rows, a
-    SIMULATION that protects nobody. Attacks that fail here prove nothing about better ones.
+    Reconstruction of rows, and membership inference by a neighbour and from all messages: a
+    demonstration on synthetic rows, a SIMULATION that protects nobody. Attacks that fail here prove
+    nothing about better ones.
     """
     run_attacks(out, seed, as_json)
 
 
-def run_attacks(out: str | None, seed: int, as_json: bool, runs: int = 1000, rows: int = 20) -> None:
-    """Run the gallery, and leave a folder with attacks.json and a picture for each attack; print what was found.
+def run_attacks(
+    out: str | None, seed: int, as_json: bool, runs: int = 1000, rows: int = 20
+) -> None:
+    """Run the gallery, and leave a folder with attacks.json and a picture for each attack; print
+    what was found.
 
     Parameters
     ----------
@@ -47,7 +57,9 @@ def run_attacks(out: str | None, seed: int, as_json: bool, runs: int = 1000, row
     import os
     import sys
 
-    if "numpy" not in sys.modules:  # many small products: threads would only wait for each other on a busy machine
+    if (
+        "numpy" not in sys.modules
+    ):  # many small products: threads would only wait for each other on a busy machine
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
     from dynadp._files import write_whole
@@ -66,7 +78,12 @@ def run_attacks(out: str | None, seed: int, as_json: bool, runs: int = 1000, row
         drawn.append(folder / f"{name}.png")
         chart.save(str(drawn[-1]), scale_factor=2)
     if as_json:
-        click.echo(json.dumps({**result, "folder": str(folder), "pictures": [str(path) for path in drawn]}, indent=1))
+        click.echo(
+            json.dumps(
+                {**result, "folder": str(folder), "pictures": [str(path) for path in drawn]},
+                indent=1,
+            )
+        )
         return
     for line in words(result):
         click.echo(line)
@@ -83,14 +100,24 @@ def gallery(seed: int, runs: int, rows: int, say: Callable[[str], None]) -> dict
     data, few = census(300, seed=seed, nodes=3), census(15, seed=seed, nodes=3)
     population = census(1000, seed=seed + 1, nodes=1, test_rows=0).train
     result: dict[str, Any] = {
-        "version": 1, "simulation": True, "source": "census rows made here (synthetic)", "seed": seed,
-        "nodes": 3, "rows_a_node": 100, "rows_of_small_node": 5, "reconstruction": [], "small_node": [], "membership": [],
-    }  # fmt: skip
+        "version": 1,
+        "simulation": True,
+        "source": "census rows made here (synthetic)",
+        "seed": seed,
+        "nodes": 3,
+        "rows_a_node": 100,
+        "rows_of_small_node": 5,
+        "reconstruction": [],
+        "small_node": [],
+        "membership": [],
+    }
     for name, alpha in CASES:
         say(called({"mechanism": name, "alpha": alpha}))
         found = reconstruct(data, population, mechanisms[name], alpha, rows=rows, seed=seed)
         result["reconstruction"].append(found.to_json())
-        result["small_node"].append(small_node(few, population, mechanisms[name], alpha, seed=seed).to_json())
+        result["small_node"].append(
+            small_node(few, population, mechanisms[name], alpha, seed=seed).to_json()
+        )
         both = membership(data.shards(), mechanisms[name], alpha, runs=runs, seed=seed)
         result["membership"] += [one.to_json() for one in both.values()]
     return result
@@ -115,34 +142,56 @@ def words(result: Mapping[str, Any]) -> list[str]:
     open_, *private = result["reconstruction"]
     nobody, *hidden = result["small_node"]
     out = [
-        f"SIMULATION on {result['source']}: a demonstration, not a proof. {result['nodes']} nodes in a row, "
+        f"SIMULATION on {result['source']}: a demonstration, not a proof. {result['nodes']} nodes "
+        f"in a row, "
         f"{open_['rounds']} rounds; the middle node is attacked.",
         "",
-        f"Reconstruction by someone who knows every row of the node but one ({open_['rows']} rows sought, one at a time):",
-        f"  From Algorithm 1's messages the attack recovered {open_['recovered']:.3g} of {open_['attributes']} attributes of a "
+        f"Reconstruction by someone who knows every row of the node but one ({open_['rows']} rows "
+        f"sought, one at a time):",
+        f"  From Algorithm 1's messages the attack recovered {open_['recovered']:.3g} of "
+        f"{open_['attributes']} attributes of a "
         f"row; guessing gives {open_['guessing']:.3g}.",
-        *(f"  {called(case)}: {case['recovered']:.3g}; guessing gives {case['guessing']:.3g}." for case in private),
-        f"Reconstruction by someone who knows no row, of a node with {result['rows_of_small_node']} rows:",
-        f"  From Algorithm 1's messages it recovered {nobody['recovered']:.3g} of {nobody['attributes']} attributes of every "
+        *(
+            f"  {called(case)}: {case['recovered']:.3g}; guessing gives {case['guessing']:.3g}."
+            for case in private
+        ),
+        f"Reconstruction by someone who knows no row, of a node with "
+        f"{result['rows_of_small_node']} rows:",
+        f"  From Algorithm 1's messages it recovered {nobody['recovered']:.3g} of "
+        f"{nobody['attributes']} attributes of every "
         f"row; guessing gives {nobody['guessing']:.3g}.",
         *(f"  {called(case)}: {case['recovered']:.3g}." for case in hidden),
     ]
-    who = {"neighbour": "one neighbour, who sees what it exchanges", "transcript": "someone who sees every message"}
+    who = {
+        "neighbour": "one neighbour, who sees what it exchanges",
+        "transcript": "someone who sees every message",
+    }
     for view, name in who.items():
-        out.append(f"Is the row in the data, or its opposite? Asked by {name}; 50 of 100 answers right is a coin toss:")
+        out.append(
+            f"Is the row in the data, or its opposite? Asked by {name}; 50 of 100 answers right "
+            f"is a coin toss:"
+        )
         for case in (case for case in result["membership"] if case["view"] == view):
             answers = 2 * case["runs"]
             if case["mechanism"] == "none":
                 out.append(
-                    f"  Algorithm 1: {round(answers * case['right'])} of {answers} answers right, in every run the same, for "
+                    f"  Algorithm 1: {round(answers * case['right'])} of {answers} answers right, "
+                    f"in every run the same, for "
                     f"nothing is drawn; odds from 1:1 to {_odds(case['odds'])}."
                 )
                 continue
             low, high = (100 * end for end in wilson(case["right"], answers))
             out.append(
-                f"  {called(case)}: {100 * case['right']:.1f} of 100 right ({low:.1f} to {high:.1f} given {answers:,} answers; "
-                f"the accountant allows {100 * case['right_bound']:.1f}); odds from 1:1 to {_odds(case['odds'])}, in 99 of 100 "
-                f"runs below {_odds(case['odds_high'])}; epsilon = {case['epsilon']:.2g} in total, e^epsilon = "
+                f"  {called(case)}: {100 * case['right']:.1f} of 100 right ({low:.1f} to "
+                f"{high:.1f} given {answers:,} answers; "
+                f"the accountant allows {100 * case['right_bound']:.1f}); odds from 1:1 to "
+                f"{_odds(case['odds'])}, in 99 of 100 "
+                f"runs below {_odds(case['odds_high'])}; epsilon = {case['epsilon']:.2g} in "
+                f"total, e^epsilon = "
                 f"{exp(case['epsilon']):.3g}."
             )
-    return [*out, "An attack that fails here proves nothing about better ones; the guarantee is the accountant's figure."]
+    return [
+        *out,
+        "An attack that fails here proves nothing about better ones; the guarantee is the "
+        "accountant's figure.",
+    ]

@@ -26,8 +26,14 @@ ADDRESS = click.option(
 
 def address_of(runtime: str, address: str | None) -> str | None:
     """The address, where it makes sense."""
-    if address is not None and runtime != "ray" and click.get_current_context().get_parameter_source("address") is _TYPED:
-        raise click.UsageError("--address is that of a Ray cluster: give --runtime ray too, or leave it out")
+    if (
+        address is not None
+        and runtime != "ray"
+        and click.get_current_context().get_parameter_source("address") is _TYPED
+    ):
+        raise click.UsageError(
+            "--address is that of a Ray cluster: give --runtime ray too, or leave it out"
+        )
     return address
 
 

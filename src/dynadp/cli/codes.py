@@ -1,20 +1,26 @@
-"""Exit codes, for all commands: 2 asks for another command line or file, 1 says that the work failed.
+"""Exit codes, for all commands: 2 asks for another command line or file, 1 says that the work
+failed.
 
 ====  =====================================================================================================================
-0     done
-1     the job failed: disk, another process, a server that is away, a solver; `dynadp audit`: the claim is refuted
-2     usage or configuration: options, run file, schema, rows, keys, a path that is missing or cannot be used, a bad file
-3     a ledger refused the budget; nothing was released
-4     a neighbour stayed away for too long
-5     a ledger is damaged, or an old copy
-130   Ctrl-C (`dynadp explore`, which runs until then: 0); 143: SIGTERM
+0     done 1     the job failed: disk, another process, a server that is away, a solver; `dynadp
+audit`: the claim is refuted 2     usage or configuration: options, run file, schema, rows, keys, a
+path that is missing or cannot be used, a bad file 3     a ledger refused the budget; nothing was
+released 4     a neighbour stayed away for too long 5     a ledger is damaged, or an old copy 130
+Ctrl-C (`dynadp explore`, which runs until then: 0); 143: SIGTERM
 ====  =====================================================================================================================
 """
 
 import errno
 import sqlite3
 
-from dynadp.errors import BudgetRefused, DynadpError, LedgerDamaged, NodeLost, NotCertified, Rejected
+from dynadp.errors import (
+    BudgetRefused,
+    DynadpError,
+    LedgerDamaged,
+    NodeLost,
+    NotCertified,
+    Rejected,
+)
 
 FAILED, USAGE, REFUSED, LOST, DAMAGED, INTERRUPTED = 1, 2, 3, 4, 5, 130
 _OWN = (
@@ -24,9 +30,17 @@ _OWN = (
     ((NotCertified, Rejected, ConnectionError), FAILED),
 )
 _PATHS = {  # a path that is missing, or not of the kind or with the rights that are needed
-    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTEMPTY, errno.EROFS,
-    errno.ELOOP, errno.ENAMETOOLONG,
-}  # fmt: skip
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EEXIST,
+    errno.ENOTEMPTY,
+    errno.EROFS,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+}
 _MACHINE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 
 
@@ -35,11 +49,17 @@ def code_of(error: DynadpError | OSError) -> int:
     for kinds, code in _OWN:
         if isinstance(error, kinds):
             return code
-    return FAILED if _failed(error.__cause__ if isinstance(error, DynadpError) else error) else USAGE
+    return (
+        FAILED if _failed(error.__cause__ if isinstance(error, DynadpError) else error) else USAGE
+    )
 
 
 def _failed(cause: BaseException | None) -> bool:
     """Whether the machine failed, not what it was given."""
     if isinstance(cause, sqlite3.Error):
         return getattr(cause, "sqlite_errorcode", 0) & 0xFF in _MACHINE
-    return isinstance(cause, OSError) and not isinstance(cause, DynadpError) and cause.errno not in _PATHS
+    return (
+        isinstance(cause, OSError)
+        and not isinstance(cause, DynadpError)
+        and cause.errno not in _PATHS
+    )

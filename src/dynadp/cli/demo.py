@@ -29,8 +29,12 @@ ROWS, HETEROGENEITY, C, RHO = 20_000, 0.5, 1.0, 1e-4
 PLAIN_ROUNDS = 60
 
 
-def run_demo(mechanism: str, epsilon: float, delta: float, out: str | None, seed: int, as_json: bool) -> None:
-    """Train, print a table or JSON, and leave a folder with a run folder for each mechanism and pictures."""
+def run_demo(
+    mechanism: str, epsilon: float, delta: float, out: str | None, seed: int, as_json: bool
+) -> None:
+    """Train, print a table or JSON, and leave a folder with a run folder for each mechanism and
+    pictures.
+    """
     charts.require()
     data = census(ROWS, seed=seed, nodes=len(SILOS), heterogeneity=HETEROGENEITY)
     now = datetime.now(UTC)
@@ -63,9 +67,20 @@ def run_demo(mechanism: str, epsilon: float, delta: float, out: str | None, seed
 class _Demo:
     """The rows, the ring, and what was seen while training."""
 
-    def __init__(self, data: Dataset, seed: int, root: Path, created: str, epsilon: float, delta: float) -> None:
-        self.data, self.seed, self.root, self.created, self.epsilon, self.delta = data, seed, root, created, epsilon, delta
-        self.ring = Topology.from_edges(list(zip(SILOS, SILOS[1:] + SILOS[:1], strict=True)), SILOS, name="ring")
+    def __init__(
+        self, data: Dataset, seed: int, root: Path, created: str, epsilon: float, delta: float
+    ) -> None:
+        self.data, self.seed, self.root, self.created, self.epsilon, self.delta = (
+            data,
+            seed,
+            root,
+            created,
+            epsilon,
+            delta,
+        )
+        self.ring = Topology.from_edges(
+            list(zip(SILOS, SILOS[1:] + SILOS[:1], strict=True)), SILOS, name="ring"
+        )
         self.shards = data.shards(names=SILOS)
         self.positive = data.schema.labels(data.test) > 0
         self.curve: list[dict[str, Any]] = []
@@ -77,13 +92,17 @@ class _Demo:
 
     def errors(self, schema: Schema, V: Array) -> Array:
         """Share of wrong answers on held-out rows, which are synthetic and public, for each vector."""
-        return np.asarray(np.mean((schema.rows(self.data.test) @ V.T > 0) != self.positive[:, None], axis=0))
+        return np.asarray(
+            np.mean((schema.rows(self.data.test) @ V.T > 0) != self.positive[:, None], axis=0)
+        )
 
     def train(self, name: str, progress: Progress) -> dict[str, Any]:
         """One run with its folder."""
         planned = None if name == "none" else self.plan(name)
         rounds = planned.rounds if planned else PLAIN_ROUNDS
-        folder = RunFolder.create(self.root / name, self.config(planned), simulation=True, created=self.created)
+        folder = RunFolder.create(
+            self.root / name, self.config(planned), simulation=True, created=self.created
+        )
         task = progress.add_task(f"mechanism {name}", total=rounds)
         messages: list[Array] = []
 
@@ -96,9 +115,15 @@ class _Demo:
         if planned:
             tables = {p: self.rows_of(i) for i, p in enumerate(SILOS)}
             trained = train(
-                schema, tables, self.ring, epsilon=self.epsilon, delta=self.delta, chosen=planned, draws=SeededEntropy(self.seed),
+                schema,
+                tables,
+                self.ring,
+                epsilon=self.epsilon,
+                delta=self.delta,
+                chosen=planned,
+                draws=SeededEntropy(self.seed),
                 on_round=on_round,
-            )  # fmt: skip
+            )
             schema, end, privacy = trained.schema, trained.run, _privacy(trained)
         else:
             end = simulate(self.shards, self.ring, C=C, rho=RHO, rounds=rounds, on_round=on_round)
@@ -136,7 +161,13 @@ class _Demo:
             "output": "last",
         }
         return {
-            "data": {"name": "census", "rows": ROWS, "seed": self.seed, "heterogeneity": HETEROGENEITY, "synthetic": True},
+            "data": {
+                "name": "census",
+                "rows": ROWS,
+                "seed": self.seed,
+                "heterogeneity": HETEROGENEITY,
+                "synthetic": True,
+            },
             "schema_hash": self.data.schema.digest(),
             "nodes": [{"name": shard.name, "rows": shard.rows} for shard in self.shards],
             "topology": self.ring.describe(),
@@ -153,33 +184,61 @@ class _Demo:
     def centralised_error(self) -> float:
         """Of the optimum of pooled rows, without privacy."""
         schema = self.data.schema
-        alone = simulate([schema.shard(self.data.train, "pooled")], Topology.family("ring", 1), C=C, rho=RHO, rounds=1)
+        alone = simulate(
+            [schema.shard(self.data.train, "pooled")],
+            Topology.family("ring", 1),
+            C=C,
+            rho=RHO,
+            rounds=1,
+        )
         return float(self.errors(schema, alone.V[0])[0])
 
     def _note(self, name: str, n: int, schema: Schema, V: Array) -> None:
         mean = V.mean(axis=0)
         apart = np.linalg.norm(V - mean, axis=1) / np.linalg.norm(mean)
         for silo, error, far in zip(SILOS, self.errors(schema, V), apart, strict=True):
-            row = {"round": n, "mechanism": name, "silo": silo, "error": float(error), "disagreement": float(far)}
+            row = {
+                "round": n,
+                "mechanism": name,
+                "silo": silo,
+                "error": float(error),
+                "disagreement": float(far),
+            }
             self.curve.append(row)
 
     def draw(self, runs: list[dict[str, Any]]) -> list[Path]:
-        """Convergence (of the nodes, or of the mechanisms' means where there are several) and the network."""
+        """Convergence (of the nodes, or of the mechanisms' means where there are several) and the
+        network.
+        """
         source = f"census, made here, seed {self.seed} (synthetic)"
         references = [
             {"name": "centralised optimum, no privacy", "error": self.centralised_error()},
             {"name": "majority class", "error": self.majority_error},
         ]
-        rows = [{**row, "series": row["silo"]} for row in self.curve] if len(runs) == 1 else _means(self.curve)
+        rows = (
+            [{**row, "series": row["silo"]} for row in self.curve]
+            if len(runs) == 1
+            else _means(self.curve)
+        )
         models = [
-            {"series": "model" if len(runs) == 1 else run["mechanism"], "round": run["rounds"], "error": _mean_error(run)}
+            {
+                "series": "model" if len(runs) == 1 else run["mechanism"],
+                "round": run["rounds"],
+                "error": _mean_error(run),
+            }
             for run in runs
         ]
-        pictures = charts.save(charts.convergence(rows, references, source, models), self.root / "convergence")
+        pictures = charts.save(
+            charts.convergence(rows, references, source, models), self.root / "convergence"
+        )
         errors = runs[-1]["node_errors"]
-        labels = [f"{s.rows:,} rows, {e:.1%} wrong" for s, e in zip(self.shards, errors, strict=True)]
+        labels = [
+            f"{s.rows:,} rows, {e:.1%} wrong" for s, e in zip(self.shards, errors, strict=True)
+        ]
         source = f"{source}; mechanism {runs[-1]['mechanism']}"
-        return pictures + charts.save(charts.network(self.ring, labels, source), self.root / "network")
+        return pictures + charts.save(
+            charts.network(self.ring, labels, source), self.root / "network"
+        )
 
 
 def _mean_error(run: dict[str, Any]) -> float:
@@ -193,19 +252,29 @@ def _means(curve: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in curve:
         groups.setdefault((row["mechanism"], row["round"]), []).append(row)
     return [
-        {"series": name, "round": n, **{key: float(np.mean([row[key] for row in rows])) for key in ("error", "disagreement")}}
+        {
+            "series": name,
+            "round": n,
+            **{
+                key: float(np.mean([row[key] for row in rows])) for key in ("error", "disagreement")
+            },
+        }
         for (name, n), rows in groups.items()
     ]
 
 
-_EXACT = {"protected": False, "statement": "Algorithm 1 sends exact vectors: no privacy. The rows are synthetic."}
+_EXACT = {
+    "protected": False,
+    "statement": "Algorithm 1 sends exact vectors: no privacy. The rows are synthetic.",
+}
 
 
 def _privacy(trained: Trained) -> dict[str, Any]:
     total = trained.total
     return {
         **total.to_json(),
-        "statement": "SIMULATION: the noise came from a seed and protects nobody. With system entropy this schedule would cost "
+        "statement": "SIMULATION: the noise came from a seed and protects nobody. With system "
+        "entropy this schedule would cost "
         f"epsilon = {up(total.epsilon)} at delta = {total.delta:g} in total: {total.odds}.",
     }
 
@@ -218,43 +287,77 @@ def _fresh(parent: Path, name: str) -> Path:
 
 def _lines(entry: RoundProgress, alpha: float | None) -> list[dict[str, Any]]:
     return [
-        {"round": entry.number, "node": name, "alpha": alpha, "disagreement": float(apart), "change": float(change)}
-        for name, apart, change in zip(SILOS, entry.disagreement[:, 0], entry.change[:, 0], strict=True)
+        {
+            "round": entry.number,
+            "node": name,
+            "alpha": alpha,
+            "disagreement": float(apart),
+            "change": float(change),
+        }
+        for name, apart, change in zip(
+            SILOS, entry.disagreement[:, 0], entry.change[:, 0], strict=True
+        )
     ]
 
 
 def _share(shares: ArrayLike, rows: int) -> str:
-    """Mean over silos, and how far it may be off: the silos' range, widened by the sampling error of the rows.
+    """Mean over silos, and how far it may be off: the silos' range, widened by the sampling error
+    of the rows.
 
     >>> _share([0.84, 0.85], 5000)
     '84.5% ±1.5'
     """
     each = np.asarray(shares, dtype=float)
-    mean, low, high = float(each.mean()), wilson(float(each.min()), rows)[0], wilson(float(each.max()), rows)[1]
+    mean, low, high = (
+        float(each.mean()),
+        wilson(float(each.min()), rows)[0],
+        wilson(float(each.max()), rows)[1],
+    )
     return f"{mean:.1%} ±{100 * max(mean - low, high - mean):.1f}"
 
 
 def _show(result: dict[str, Any]) -> None:
     console = Console()
-    table = Table(title=f"One classifier from {result['nodes']} silos, {result['rows']:,} synthetic rows")
+    table = Table(
+        title=f"One classifier from {result['nodes']} silos, {result['rows']:,} synthetic rows"
+    )
     for name in ("mechanism", "epsilon", "alpha", "rounds", "gap", "accuracy"):
         table.add_column(name, justify="right")
     for run in result["runs"]:
         accuracy = _share(1 - np.array(run["node_errors"]), result["test_rows"])
-        epsilon, alpha = ("no privacy", "") if run["alpha"] is None else (up(run["epsilon"], 3), up(run["alpha"], 3))
-        table.add_row(run["mechanism"], epsilon, alpha, str(run["rounds"]), f"{run['consensus_gap']:.1e}", accuracy)
-    for name, words, key in (("pooled rows", "no privacy", "centralised_error"), ("majority class", "", "majority_error")):
+        epsilon, alpha = (
+            ("no privacy", "")
+            if run["alpha"] is None
+            else (up(run["epsilon"], 3), up(run["alpha"], 3))
+        )
+        table.add_row(
+            run["mechanism"],
+            epsilon,
+            alpha,
+            str(run["rounds"]),
+            f"{run['consensus_gap']:.1e}",
+            accuracy,
+        )
+    for name, words, key in (
+        ("pooled rows", "no privacy", "centralised_error"),
+        ("majority class", "", "majority_error"),
+    ):
         table.add_row(name, words, "", "", "", _share([1 - result[key]], result["test_rows"]))
     console.print(table)
     console.print(
-        "Accuracy of the model taken home (private runs: the mean of all silos' messages of the last half of the rounds), on "
-        f"{result['test_rows']:,} held-out synthetic rows; ± holds the silos' differences and the sampling error (95%)."
+        "Accuracy of the model taken home (private runs: the mean of all silos' messages of the "
+        "last half of the rounds), on "
+        f"{result['test_rows']:,} held-out synthetic rows; ± holds the silos' differences and the "
+        f"sampling error (95%)."
     )
     private = [run for run in result["runs"] if run["epsilon"] is not None]
     if private:
         epsilon, delta = max(run["epsilon"] for run in private), private[0]["delta"]
         console.print(f"In total, over all rounds, at delta = {delta:g}: {odds(epsilon, delta)}.")
-    console.print("SIMULATION: rows are synthetic and noise is seeded, so nobody is protected and nobody needs to be.")
+    console.print(
+        "SIMULATION: rows are synthetic and noise is seeded, so nobody is protected and nobody "
+        "needs to be."
+    )
     console.print(f"Folder:  {result['folder']}", soft_wrap=True)
     for picture in result["pictures"]:
         console.print(f"Picture: {picture}", soft_wrap=True)

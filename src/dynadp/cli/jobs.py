@@ -25,7 +25,9 @@ from dynadp.runs import LocalRun, Tally, drops_rows, evaluate, load_model, predi
 
 
 def run_check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
-    """Print what a run would do and spend; train nothing. What a ledger would refuse is refused here."""
+    """Print what a run would do and spend; train nothing. What a ledger would refuse is refused
+    here.
+    """
     _warn_seeded(overrides)
     result = LocalRun.load(path, overrides).check()
     if as_json:
@@ -37,7 +39,10 @@ def run_check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
         if "ledger" in own and not own["ledger"]["admitted"]:
             ways.setdefault(own["ledger"]["advice"], []).append(node)
     if ways:
-        told = [f"the ledger of {', '.join(nodes)} would refuse this run; {advice}" for advice, nodes in ways.items()]
+        told = [
+            f"the ledger of {', '.join(nodes)} would refuse this run; {advice}"
+            for advice, nodes in ways.items()
+        ]
         raise BudgetRefused("\n".join(told))
 
 
@@ -49,13 +54,19 @@ def _warn_seeded(overrides: dict[str, Any]) -> None:
 
 
 def _say(path: str, result: dict[str, Any]) -> None:
-    click.echo(f"{path} is sound: {result['topology']}, {result['columns']} columns with the intercept.")
+    click.echo(
+        f"{path} is sound: {result['topology']}, {result['columns']} columns with the intercept."
+    )
     for node, facts in result["nodes"].items():
         line = f"  {node}: {facts['rows']:,} rows"
         if "epsilon" in facts:
             line += f", epsilon = {up(facts['epsilon'])} in total"
         if "ledger" in facts:
-            line += ", its ledger would take it" if facts["ledger"]["admitted"] else ", its ledger would REFUSE it"
+            line += (
+                ", its ledger would take it"
+                if facts["ledger"]["admitted"]
+                else ", its ledger would REFUSE it"
+            )
         click.echo(line)
     if result["plan"] is None:
         click.echo("Nothing is protected: exact vectors are sent.")
@@ -63,9 +74,14 @@ def _say(path: str, result: dict[str, Any]) -> None:
     for reason in result["plan"]["reasons"]:
         click.echo(f"  - {reason}")
     total = result["plan"]["total"]
-    word = "SIMULATION, protects nobody; with system entropy it would cost" if result["simulation"] else "It will cost"
+    word = (
+        "SIMULATION, protects nobody; with system entropy it would cost"
+        if result["simulation"]
+        else "It will cost"
+    )
     click.echo(
-        f"{word} epsilon = {up(total['epsilon'])} at delta = {total['delta']:g}: {odds(total['epsilon'], total['delta'])}."
+        f"{word} epsilon = {up(total['epsilon'])} at delta = {total['delta']:g}: "
+        f"{odds(total['epsilon'], total['delta'])}."
     )
 
 
@@ -101,14 +117,32 @@ def run_train(
             result = job.run(folder, resume=resume, who=user(), created=now(), on_round=on_round)
     except KeyboardInterrupt:
         if job.file.privacy.own == "paper" and job.file.run.seed is None:
-            click.echo("dynadp: interrupted; own = 'paper' keeps no private vector, so close the run and begin anew", err=True)
+            click.echo(
+                "dynadp: interrupted; own = 'paper' keeps no private vector, so close the run and "
+                "begin anew",
+                err=True,
+            )
         else:
             given = [
-                f for key, value in overrides.items() if value is not None for f in (f"--{key.split('.')[1]}", f"{value!r}")
+                f
+                for key, value in overrides.items()
+                if value is not None
+                for f in (f"--{key.split('.')[1]}", f"{value!r}")
             ]
             if runtime != "local":
-                given += ["--runtime", runtime, *([] if address is None else ["--address", address])]
-            command = ["dynadp", "train", path, *given, *(["--out", out] if out else []), "--resume"]
+                given += [
+                    "--runtime",
+                    runtime,
+                    *([] if address is None else ["--address", address]),
+                ]
+            command = [
+                "dynadp",
+                "train",
+                path,
+                *given,
+                *(["--out", out] if out else []),
+                "--resume",
+            ]
             click.echo(f"dynadp: interrupted; finish the run with: {shlex.join(command)}", err=True)
         sys.exit(INTERRUPTED)
     if as_json:
@@ -118,8 +152,10 @@ def run_train(
     if result["evaluation"]:
         found = result["evaluation"]
         click.echo(
-            f"Accuracy {found['accuracy']:.1%} ({found['low']:.1%} to {found['high']:.1%}) on {found['rows']:,} rows (always "
-            f"the commoner label: {found['majority']:.1%}), {result['evaluation_note']}; in brackets a {ONE}."
+            f"Accuracy {found['accuracy']:.1%} ({found['low']:.1%} to {found['high']:.1%}) on "
+            f"{found['rows']:,} rows (always "
+            f"the commoner label: {found['majority']:.1%}), {result['evaluation_note']}; in "
+            f"brackets a {ONE}."
         )
     else:
         click.echo(f"No accuracy is shown: {result['evaluation_note']}.")
@@ -165,50 +201,72 @@ def run_evaluate(
 
     if public and (alpha is not None or rows is not None):
         raise DeclarationError(
-            "--alpha and --rows are for private rows and their --ledger; --public rows are counted, and evaluated without noise"
+            "--alpha and --rows are for private rows and their --ledger; --public rows are "
+            "counted, and evaluated without noise"
         )
     if public == (ledger is not None):
         raise DeclarationError(
-            "accuracy on private rows is private: say --public if these rows are published or synthetic, or --ledger FILE "
+            "accuracy on private rows is private: say --public if these rows are published or "
+            "synthetic, or --ledger FILE "
             "--alpha A to release it once, with noise, charged to the node's ledger"
         )
     model = load_model(model_path)
     if ledger is None:
-        result: dict[str, Any] = {"version": 1, "public": True, **evaluate(model, source(Path(data), separator=separator))}
+        result: dict[str, Any] = {
+            "version": 1,
+            "public": True,
+            **evaluate(model, source(Path(data), separator=separator)),
+        }
     else:
         if alpha is None:
             raise DeclarationError("--ledger needs --alpha: how much this one release may lose")
         if rows is None and drops_rows(model.schema):
             raise DeclarationError(
-                "the model's schema drops rows with missing cells, so how many stay depends on cells and is private: declare a "
-                "public number with --rows N, such as rows = N of the run file; accuracy is the share of N"
+                "the model's schema drops rows with missing cells, so how many stay depends on "
+                "cells and is private: declare a "
+                "public number with --rows N, such as rows = N of the run file; accuracy is the "
+                "share of N"
             )
         found = tally(model, source(Path(data), separator=separator))
         if rows not in (None, found.read) and not drops_rows(model.schema):
-            raise DeclarationError(f"--rows is {rows}, but {data} has {found.read} rows and none are dropped; leave out --rows")
-        result = {"version": 1, "public": False, "alpha": alpha, **_charged(found, rows or found.read, data, ledger, alpha)}
+            raise DeclarationError(
+                f"--rows is {rows}, but {data} has {found.read} rows and none are dropped; leave "
+                f"out --rows"
+            )
+        result = {
+            "version": 1,
+            "public": False,
+            "alpha": alpha,
+            **_charged(found, rows or found.read, data, ledger, alpha),
+        }
     if as_json:
         click.echo(json.dumps(result, indent=1))
     elif result["public"]:
         click.echo(
-            f"Accuracy {result['accuracy']:.2%} ({result['low']:.2%} to {result['high']:.2%}) on {result['rows']:,} public "
+            f"Accuracy {result['accuracy']:.2%} ({result['low']:.2%} to {result['high']:.2%}) on "
+            f"{result['rows']:,} public "
             f"rows (commoner label: {result['majority']:.2%}); in brackets a {ONE}."
         )
     else:
         most = log(20) * result["noise"]
         click.echo(
-            f"Accuracy about {result['accuracy']:.2%} of {result['rows']:,} rows (noise: at most {most:.2%} in 95 of 100 draws)"
+            f"Accuracy about {result['accuracy']:.2%} of {result['rows']:,} rows (noise: at most "
+            f"{most:.2%} in 95 of 100 draws)"
             f", charged alpha = {alpha:g}."
         )
 
 
 def _charged(found: Tally, rows: int, data: str, ledger: str, alpha: float) -> dict[str, Any]:
-    """(right answers + Laplace noise of scale 1/alpha)/N, N public: replacing a row moves the right answers by at most 1."""
+    """(right answers + Laplace noise of scale 1/alpha)/N, N public: replacing a row moves the right
+    answers by at most 1.
+    """
     with Ledger.open(ledger) as book:
         run, who = f"{EVALUATION} {now()} {token_hex(4)}", user()
         event = L2Laplace(book.node, 0, EVALUATION, alpha, 1)
         book.reserve(run, [event], dataset=data, who=who, at=now())
-        noise = float(l2_laplace(SystemEntropy(), EVALUATION, [book.node], 0, 1, 1)[0, 0, 0]) / alpha
+        noise = (
+            float(l2_laplace(SystemEntropy(), EVALUATION, [book.node], 0, 1, 1)[0, 0, 0]) / alpha
+        )
         shown = min(max(round((found.right + noise) / rows, 6), 0.0), 1.0)
         book.spend(run, 0, [event], json.dumps(shown).encode(), who=who, at=now())
         book.close_run(run, "finished", who=who, at=now())

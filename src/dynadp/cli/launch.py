@@ -1,4 +1,6 @@
-"""``dynadp launch``: all nodes of a run file as processes of this machine, with real links, for trials."""
+"""``dynadp launch``: all nodes of a run file as processes of this machine, with real links, for
+trials.
+"""
 
 import json
 import os
@@ -29,17 +31,28 @@ from dynadp.runs import identities as pki
 
 _POLL = 0.2  # seconds
 _DAYS = 90  # that certificates of a trial last: a node warns when fewer than 30 are left
-_STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # by launch itself, before or after the node could say so
+_STOPPED = (
+    -signal.SIGTERM,
+    128 + signal.SIGTERM,
+)  # by launch itself, before or after the node could say so
 
 
 def prepare(path: str, out: Path, patience: float) -> list[Path]:
-    """Certificates, a shared run file and one NODE.toml each, from a run file for one process; returns the NODE.toml files."""
+    """Certificates, a shared run file and one NODE.toml each, from a run file for one process;
+    returns the NODE.toml files.
+    """
     job = LocalRun.load(path)
     file, home = job.file, Path(path).resolve().parent
     if file.data.file is not None:
-        raise ConfigError(f"{path}: data.file holds the rows of all nodes; on a network each node has a file of its own")
+        raise ConfigError(
+            f"{path}: data.file holds the rows of all nodes; on a network each node has a file of "
+            f"its own"
+        )
     if out.exists() and any(out.iterdir()):
-        raise RecordError(f"{out} exists and is not an empty folder; choose another with --out, or go on with --resume")
+        raise RecordError(
+            f"{out} exists and is not an empty folder; choose another with --out, or go on with "
+            f"--resume"
+        )
     out.mkdir(parents=True, exist_ok=True)
     today = datetime.now(UTC)
     pki.make_authority(out / "authority", f"trial of {file.run.name}"[:64], today)
@@ -48,7 +61,9 @@ def prepare(path: str, out: Path, patience: float) -> list[Path]:
     shutil.copyfile(home / file.data.schema_file, out / schema)
     for node, port in zip(file.nodes, ports, strict=True):
         folder = quote(node.name, safe=" ")
-        identity = pki.make_node(out / "authority", node.name, ["127.0.0.1"], out / "identities" / folder, today, _DAYS)
+        identity = pki.make_node(
+            out / "authority", node.name, ["127.0.0.1"], out / "identities" / folder, today, _DAYS
+        )
         sections.append(
             {
                 "name": node.name,
@@ -74,8 +89,13 @@ def prepare(path: str, out: Path, patience: float) -> list[Path]:
 
 
 def _shared(file: RunFile, schema: str, home: Path) -> dict[str, Any]:
-    said = file.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"nodes", "network", "evaluation"})
-    said["data"] = {**{k: v for k, v in said["data"].items() if k in ("separator", "description")}, "schema": schema}
+    said = file.model_dump(
+        mode="json", by_alias=True, exclude_none=True, exclude={"nodes", "network", "evaluation"}
+    )
+    said["data"] = {
+        **{k: v for k, v in said["data"].items() if k in ("separator", "description")},
+        "schema": schema,
+    }
     if "graphml" in said["topology"]:
         said["topology"]["graphml"] = str(home / said["topology"]["graphml"])
     return said
@@ -104,18 +124,24 @@ def run_launch(path: str, out: str | None, resume: bool, patience: float, as_jso
                         process.wait()
                     break
                 done = [_round(file.with_suffix("")) for file in nodes]
-                progress.update(task, completed=min(n for n, _ in done), total=max(t for _, t in done) or None)
+                progress.update(
+                    task, completed=min(n for n, _ in done), total=max(t for _, t in done) or None
+                )
                 time.sleep(_POLL)
     codes = {file.stem: process.returncode for file, process in running.items()}
     bad = {name: code for name, code in codes.items() if code and code not in _STOPPED}
     if came or bad:
         for name, code in bad.items():
-            for line in (folder / f"{name}.out").read_text(errors="replace").strip().splitlines()[-3:]:
+            for line in (
+                (folder / f"{name}.out").read_text(errors="replace").strip().splitlines()[-3:]
+            ):
                 click.echo(f"{name}: {line}", err=True)
             if code < 0:
                 click.echo(f"{name} was killed by signal {-code}", err=True)
         refusing = [name for name, code in bad.items() if code == REFUSED]
-        click.echo(_advice(path, folder, nodes, "interrupted" if came else "stopped", refusing), err=True)
+        click.echo(
+            _advice(path, folder, nodes, "interrupted" if came else "stopped", refusing), err=True
+        )
         sys.exit(INTERRUPTED if came else max(FAILED, next(iter(bad.values()))))
     _tell(folder, nodes, as_json)
 
@@ -126,12 +152,17 @@ def _advice(path: str, folder: Path, nodes: list[Path], word: str, refusing: lis
     if not refusing:
         return f"dynadp: {word}; go on with: {again}"
     lines = [
-        f"dynadp: the ledger of {', '.join(refusing)} refused the run, so it cannot go on as it is. Above stands what helps.",
+        f"dynadp: the ledger of {', '.join(refusing)} refused the run, so it cannot go on as it "
+        f"is. Above stands what helps.",
         f"  Where that is room in the ledger, make it, and then: {again}",
-        f"  Where it is to ask for less, change {path}, and begin anew in another folder: dynadp launch {path} --out OTHER",
+        f"  Where it is to ask for less, change {path}, and begin anew in another folder: dynadp "
+        f"launch {path} --out OTHER",
     ]
     if closing := [command for file in nodes if (command := _closing(file.with_suffix("")))]:
-        lines += ["  and give back what other nodes reserved already:", *(f"    {command}" for command in closing)]
+        lines += [
+            "  and give back what other nodes reserved already:",
+            *(f"    {command}" for command in closing),
+        ]
     return "\n".join(lines)
 
 
@@ -150,7 +181,9 @@ def _closing(folder: Path) -> str | None:
 def _tell(folder: Path, nodes: list[Path], as_json: bool) -> None:
     models = {file.stem: load_model(file.with_suffix("")) for file in nodes}
     first = next(iter(models.values()))
-    apart = max(float(np.abs(model.coef - first.coef).max(initial=0.0)) for model in models.values())
+    apart = max(
+        float(np.abs(model.coef - first.coef).max(initial=0.0)) for model in models.values()
+    )
     result = {
         "version": 1,
         "folder": str(folder),
@@ -161,8 +194,15 @@ def _tell(folder: Path, nodes: list[Path], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(result, indent=1))
         return
-    same = "the same model" if apart == 0 else f"models that differ by at most {apart:.2g} in a coefficient"
-    click.echo(f"{len(models)} node{'s' * (len(models) > 1)} finished with {same}. {first.privacy['statement']}")
+    same = (
+        "the same model"
+        if apart == 0
+        else f"models that differ by at most {apart:.2g} in a coefficient"
+    )
+    click.echo(
+        f"{len(models)} node{'s' * (len(models) > 1)} finished with {same}. "
+        f"{first.privacy['statement']}"
+    )
     click.echo(f"Models, records and logs: {folder}/NODE. How they went: dynadp status {folder}")
 
 
@@ -170,7 +210,9 @@ def _start(file: Path) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "dynadp", "node", str(file), "--quiet"]
     threads = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # they share one machine
     with open(file.with_suffix(".out"), "ab") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env={**threads, **os.environ})
+        return subprocess.Popen(
+            command, stdout=log, stderr=log, start_new_session=True, env={**threads, **os.environ}
+        )
 
 
 def _round(folder: Path) -> tuple[int, int]:

@@ -32,7 +32,9 @@ def stopping() -> Iterator[tuple[Event, list[int]]]:
         came.append(number)
         stop.set()
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {
+        number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)
+    }
     try:
         yield stop, came
     finally:
@@ -68,11 +70,18 @@ def run_node(path: str, quiet: bool, as_json: bool) -> None:
     silo = SiloRun.load(path)
     with logging_to(silo.folder, quiet), stopping() as (stop, came), engine_log():
         total, plan = silo.plan.total, silo.plan
-        word = "SIMULATION that protects nobody" if silo.file.run.seed is not None else "private run"
+        word = (
+            "SIMULATION that protects nobody" if silo.file.run.seed is not None else "private run"
+        )
         LOG.info(
             "%s starts its part in %s %r: %d rounds, epsilon = %s at delta = %g in total",
-            silo.node.node, word, silo.file.run.name, plan.rounds, up(total.epsilon), total.delta,
-        )  # fmt: skip
+            silo.node.node,
+            word,
+            silo.file.run.name,
+            plan.rounds,
+            up(total.epsilon),
+            total.delta,
+        )
         try:
             result = silo.run(who=user(), stop=stop)
         except Exception as error:
@@ -82,9 +91,14 @@ def run_node(path: str, quiet: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(result, indent=1))
     elif result["state"] == "stopped":
-        click.echo(f"Stopped in round {result['rounds']}; nothing is lost, start it again to go on.")
+        click.echo(
+            f"Stopped in round {result['rounds']}; nothing is lost, start it again to go on."
+        )
     else:
-        click.echo(f"Finished after {result['rounds']} rounds. Model: {Path(result['folder']) / 'model.json'}")
+        click.echo(
+            f"Finished after {result['rounds']} rounds. Model: "
+            f"{Path(result['folder']) / 'model.json'}"
+        )
     if result["state"] == "stopped":
         sys.exit(128 + came[0])
 
@@ -95,7 +109,10 @@ def run_relay(identity: str, listen: str) -> None:
 
     found = Identity.load(identity, datetime.now(UTC))
     if found.name != RELAY:
-        raise IdentityError(f"the certificate is of {found.name!r}; a relay's is of {RELAY!r}: dynadp pki node CA {RELAY}")
+        raise IdentityError(
+            f"the certificate is of {found.name!r}; a relay's is of {RELAY!r}: dynadp pki node CA "
+            f"{RELAY}"
+        )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     with stopping() as (stop, _), engine_log():
         relay(Path(identity), listen, stop)
@@ -106,7 +123,8 @@ def run_status(folders: tuple[str, ...], as_json: bool) -> None:
     files = sorted(file for folder in folders for file in _status_files(Path(folder)))
     if not files:
         raise RecordError(
-            f"no node has run in {', '.join(folders)}: there is no status.json; give the folder that NODE.toml names"
+            f"no node has run in {', '.join(folders)}: there is no status.json; give the folder "
+            f"that NODE.toml names"
         )
     found = [_status(file) for file in files]
     if as_json:
@@ -121,7 +139,9 @@ def run_status(folders: tuple[str, ...], as_json: bool) -> None:
             of = f"epsilon = {up(spent['lost'])} of its cap {spent['cap']:g} at delta {spent['delta']:g}"
             click.echo(f"  lost so far, by all runs in its ledger: at most {of}")
         there = ", ".join(f"{j} {state}" for j, state in one["neighbours"].items())
-        click.echo(f"  neighbours: {there or 'none'}; refused letters: {sum(one['rejected'].values())}")
+        click.echo(
+            f"  neighbours: {there or 'none'}; refused letters: {sum(one['rejected'].values())}"
+        )
         for reason, times in one["rejected"].items():
             click.echo(f"    {times} x {reason}")
         if one["waiting"]:
@@ -147,16 +167,26 @@ def _status(file: Path) -> dict[str, Any]:
                 said = LedgerSummary.of(ledger)
         except LedgerDamaged:
             raise
-        except LedgerError:  # an entry that a crash cut short is undone when the node is started, not here
+        except (
+            LedgerError
+        ):  # an entry that a crash cut short is undone when the node is started, not here
             return told
         told["spent"] = _spent(said, told["run"], told.get("config"))
     return told
 
 
 def _spent(said: LedgerSummary, name: str, config: str | None) -> dict[str, Any] | None:
-    """What the ledger says about the run of this name and configuration; the newest, where no configuration is told."""
-    found = [run for run in said.runs.values() if re.fullmatch(f"{re.escape(name)} [0-9a-f]{{{SHOWN}}}", run.run)]
-    run = next((run for run in reversed(found) if config is None or run.run == f"{name} {config}"), None)
+    """What the ledger says about the run of this name and configuration; the newest, where no
+    configuration is told.
+    """
+    found = [
+        run
+        for run in said.runs.values()
+        if re.fullmatch(f"{re.escape(name)} [0-9a-f]{{{SHOWN}}}", run.run)
+    ]
+    run = next(
+        (run for run in reversed(found) if config is None or run.run == f"{name} {config}"), None
+    )
     if run is None or said.cap is None:
         return None
     return {

@@ -11,7 +11,9 @@ class Positive(click.ParamType):  # type: ignore[type-arg]
 
     name = "number"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         """Refuse what is not."""
         try:
             number = float(value)
@@ -23,12 +25,21 @@ class Positive(click.ParamType):  # type: ignore[type-arg]
 
 
 DELTA = click.option(
-    "--delta", type=click.FloatRange(0, 1, max_open=True), required=True, help="Chance left to worse luck; below 1/rows."
+    "--delta",
+    type=click.FloatRange(0, 1, max_open=True),
+    required=True,
+    help="Chance left to worse luck; below 1/rows.",
 )
-MECHANISM = click.option("--mechanism", type=click.Choice(["primal", "dual"]), help="Algorithm 3 or 2.")
-DIMENSION = click.option("--dimension", type=click.IntRange(min=1), help="Columns of the rows, with the intercept.")
+MECHANISM = click.option(
+    "--mechanism", type=click.Choice(["primal", "dual"]), help="Algorithm 3 or 2."
+)
+DIMENSION = click.option(
+    "--dimension", type=click.IntRange(min=1), help="Columns of the rows, with the intercept."
+)
 SHARE = click.option(
-    "--jacobian-share", type=click.FloatRange(0, 1, max_open=True), help="abar/alpha of dual perturbation, such as 0.01."
+    "--jacobian-share",
+    type=click.FloatRange(0, 1, max_open=True),
+    help="abar/alpha of dual perturbation, such as 0.01.",
 )
 ROUNDS = click.IntRange(1, 1_000_000)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")

@@ -1,4 +1,6 @@
-"""``dynadp report`` and ``dynadp explore``: a run as a page to keep, and as a live one; heavy imports happen inside."""
+"""``dynadp report`` and ``dynadp explore``: a run as a page to keep, and as a live one; heavy
+imports happen inside.
+"""
 
 import signal
 import sys
@@ -12,9 +14,15 @@ from dynadp.errors import DeclarationError
 
 @click.command()
 @click.argument("run", metavar="RUN", type=click.Path())
-@click.option("-o", "--out", type=click.Path(dir_okay=False), help="File to write; report.html in the run folder by default.")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(dir_okay=False),
+    help="File to write; report.html in the run folder by default.",
+)
 def report(run: str, out: str | None) -> None:
-    """One run as one file to keep, read offline, print and sign: guarantee, losses, caps, convergence, network, configuration.
+    """One run as one file to keep, read offline, print and sign: guarantee, losses, caps,
+    convergence, network, configuration.
 
     RUN is the folder of `dynadp train`, of one of a demo's runs, of a node, or of `dynadp launch`.
     """
@@ -25,25 +33,41 @@ def report(run: str, out: str | None) -> None:
 
 @click.command()
 @click.argument("target", metavar="[RUN | run.toml]", required=False, type=click.Path())
-@click.option("--port", type=click.IntRange(0, 65535), default=8317, show_default=True, help="On 127.0.0.1; 0: any free one.")
-@click.option("--watch", type=click.Path(file_okay=False), help="Run folder to show beside a run file; runs/NAME by default.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8317,
+    show_default=True,
+    help="On 127.0.0.1; 0: any free one.",
+)
+@click.option(
+    "--watch",
+    type=click.Path(file_okay=False),
+    help="Run folder to show beside a run file; runs/NAME by default.",
+)
 @click.option(
     "--token-file",
     type=click.Path(dir_okay=False),
-    help="Keep the address's token in this file, so that an open page goes on when the server is started again.",
+    help="Keep the address's token in this file, so that an open page goes on when the server is "
+    "started again.",
 )
 @click.option("--no-browser", is_flag=True, help="Print the address only.")
-def explore(target: str | None, port: int, watch: str | None, token_file: str | None, no_browser: bool) -> None:
-    """A local page: choose accuracy or epsilon and see the other, and follow a run as it goes on. Ctrl-C ends it.
+def explore(
+    target: str | None, port: int, watch: str | None, token_file: str | None, no_browser: bool
+) -> None:
+    """A local page: choose accuracy or epsilon and see the other, and follow a run as it goes on.
+    Ctrl-C ends it.
 
-    Accuracy is tried on census rows that are made here, or on rows that the run file declares public; private rows are not
-    touched. The page is served to this machine alone.
+    Accuracy is tried on census rows that are made here, or on rows that the run file declares
+    public; private rows are not touched. The page is served to this machine alone.
     """
     try:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ModuleNotFoundError as error:
-        raise DeclarationError(f"the page needs {error.name}: pip install 'dynadp[explore]'") from error
+        raise DeclarationError(
+            f"the page needs {error.name}: pip install 'dynadp[explore]'"
+        ) from error
     from dynadp.report import explorer, serve, token_of
 
     def ready(address: str) -> None:

@@ -13,7 +13,12 @@ from dynadp.runs import RunFolder
 
 
 def run_reproduce(
-    data: str | None, quick: bool, out: str | None, as_json: bool, seed: int = 0, settings: Settings | None = None
+    data: str | None,
+    quick: bool,
+    out: str | None,
+    as_json: bool,
+    seed: int = 0,
+    settings: Settings | None = None,
 ) -> None:
     """Run, and leave a folder with numbers.json, claims.md and the figures; print the claims.
 
@@ -44,11 +49,25 @@ def run_reproduce(
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "numbers.json", json.dumps(result, indent=1, allow_nan=False) + "\n")
     write_whole(folder / "claims.md", page(result, judged))
-    pictures = [path for name, chart in paper.figures(result).items() for path in paper.save(chart, folder / name)]
+    pictures = [
+        path
+        for name, chart in paper.figures(result).items()
+        for path in paper.save(chart, folder / name)
+    ]
     if as_json:
-        told = {key: result[key] for key in ("version", "simulation", "source", "settings", "claims")}
-        click.echo(json.dumps({**told, "folder": str(folder), "pictures": [str(path) for path in pictures]}, indent=1))
+        told = {
+            key: result[key] for key in ("version", "simulation", "source", "settings", "claims")
+        }
+        click.echo(
+            json.dumps(
+                {**told, "folder": str(folder), "pictures": [str(path) for path in pictures]},
+                indent=1,
+            )
+        )
         return
     for claim in judged:
         click.echo(f"{claim.claim}: {claim.verdict}")
-    click.echo(f"SIMULATION on {source}, {chosen.draws} draws; numbers, figures and claims.md are in {folder}")
+    click.echo(
+        f"SIMULATION on {source}, {chosen.draws} draws; numbers, figures and claims.md are in "
+        f"{folder}"
+    )

@@ -29,17 +29,23 @@ def run_bounds(
         if beta is None:
             bound = chosen.solved(problem, accuracy, failure)
         elif problem.rounds > 1:
-            raise click.UsageError("the printed form speaks of one round; leave out --rounds or --beta")
+            raise click.UsageError(
+                "the printed form speaks of one round; leave out --rounds or --beta"
+            )
         else:
             bound = chosen.printed(problem, accuracy, failure, beta)
         found = bound.to_json()
     else:
         private = "alpha" in chosen.needs
         if beta is not None:
-            raise click.UsageError("only the solved form is turned round; leave out --beta or --rows")
+            raise click.UsageError(
+                "only the solved form is turned round; leave out --beta or --rows"
+            )
         if accuracy is not None and (problem.alpha is not None or not private):
             raise click.UsageError(
-                "give --rows with --alpha or with --accuracy, not both" if private else "give --rows or --accuracy"
+                "give --rows with --alpha or with --accuracy, not both"
+                if private
+                else "give --rows or --accuracy"
             )
         if accuracy is None:
             accuracy = chosen.accuracy(problem, rows, failure)
@@ -66,8 +72,13 @@ def _show(found: dict[str, Any]) -> None:
     head = f"{found['theorem']}, {found['form']}: {found['rows']} rows at the node, accuracy {found['accuracy']:.6g}"
     click.echo(head + (f", alpha {found['alpha']:.6g}" if "alpha" in found else ""))
     for name, rows in sorted(found.get("terms", {}).items(), key=lambda term: -term[1]):
-        click.echo(f"  {rows:>14,.0f}  {name} alone{' (binds)' if name == found['binding'] else ''}")
-    click.echo(f"With rho = {found['rho']:.4g}, but with probability {found['failure']:.4g}: {found['statement']}.")
+        click.echo(
+            f"  {rows:>14,.0f}  {name} alone{' (binds)' if name == found['binding'] else ''}"
+        )
+    click.echo(
+        f"With rho = {found['rho']:.4g}, but with probability {found['failure']:.4g}: "
+        f"{found['statement']}."
+    )
     if "Delta" in found["statement"]:
         click.echo(_DELTAS)
     if found["surrogate"]:

@@ -20,27 +20,49 @@ _SLICE = 0.5  # seconds after which a pause looks whether an interrupt was lost
 
 @click.command()
 @click.argument("run", metavar="RUN", type=click.Path())
-@click.option("--uri", envvar="MLFLOW_TRACKING_URI", help="MLflow's store: a folder or a server; ./mlruns by default.")
-@click.option("--experiment", envvar="MLFLOW_EXPERIMENT_NAME", default="dynadp", show_default=True, help="Made if missing.")
-@click.option("--follow", "following", is_flag=True, help="Go on until the run is over; waits for one that has not begun.")
+@click.option(
+    "--uri",
+    envvar="MLFLOW_TRACKING_URI",
+    help="MLflow's store: a folder or a server; ./mlruns by default.",
+)
+@click.option(
+    "--experiment",
+    envvar="MLFLOW_EXPERIMENT_NAME",
+    default="dynadp",
+    show_default=True,
+    help="Made if missing.",
+)
+@click.option(
+    "--follow",
+    "following",
+    is_flag=True,
+    help="Go on until the run is over; waits for one that has not begun.",
+)
 @JSON
 def track(run: str, uri: str | None, experiment: str, following: bool, as_json: bool) -> None:
-    """Log a run to MLflow: parameters, residuals and losses by round, the model. Never done by itself.
+    """Log a run to MLflow: parameters, residuals and losses by round, the model. Never done by
+    itself.
 
-    RUN is the folder of `dynadp train`, of one of a demo's runs, of a node, or of `dynadp launch`. Only what was declared or
-    made of released vectors is logged; private rows and ledgers are not touched. The same run is always the same run of
-    MLflow: say it again, or after an interruption, and what is missing is added.
+    RUN is the folder of `dynadp train`, of one of a demo's runs, of a node, or of `dynadp launch`.
+    Only what was declared or made of released vectors is logged; private rows and ledgers are not
+    touched. The same run is always the same run of MLflow: say it again, or after an interruption,
+    and what is missing is added.
 
-    Put a server's credentials into MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD. Databases (sqlite:///...) need all of
-    MLflow: pip install mlflow. MLflow's own pages show a folder with MLFLOW_ALLOW_FILE_STORE=true mlflow ui.
+    Put a server's credentials into MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD. Databases
+    (sqlite:///...) need all of MLflow: pip install mlflow. MLflow's own pages show a folder with
+    MLFLOW_ALLOW_FILE_STORE=true mlflow ui.
     """
     from dynadp.report.tracking import mlflow as tracking
 
-    logging.getLogger("urllib3").setLevel(logging.ERROR)  # a server that is away is told once, in our words
+    logging.getLogger("urllib3").setLevel(
+        logging.ERROR
+    )  # a server that is away is told once, in our words
     try:
         if following:
             with interruptible() as pause:
-                result = tracking.follow(run, uri, experiment, say=lambda words: click.echo(words, err=True), pause=pause)
+                result = tracking.follow(
+                    run, uri, experiment, say=lambda words: click.echo(words, err=True), pause=pause
+                )
         else:
             result = tracking.track(run, uri, experiment)
     except KeyboardInterrupt:
@@ -48,16 +70,21 @@ def track(run: str, uri: str | None, experiment: str, following: bool, as_json: 
         sys.exit(INTERRUPTED)
     click.echo(json.dumps(result, indent=1) if as_json else _said(result))
     if following and result["status"] == "FAILED":
-        click.echo("dynadp: the run failed; `dynadp status` says where. Start it again, and then this command", err=True)
+        click.echo(
+            "dynadp: the run failed; `dynadp status` says where. Start it again, and then this "
+            "command",
+            err=True,
+        )
         sys.exit(FAILED)
 
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[float], None]]:
-    """A pause that Ctrl-C ends for sure: Python drops a KeyboardInterrupt that is raised in a finaliser or a callback of C.
+    """A pause that Ctrl-C ends for sure: Python drops a KeyboardInterrupt that is raised in a
+    finaliser or a callback of C.
 
-    So the signal is remembered too, and raised again in the next pause. A flag, not an Event, whose lock a handler cannot take
-    from the thread that it interrupts.
+    So the signal is remembered too, and raised again in the next pause. A flag, not an Event, whose
+    lock a handler cannot take from the thread that it interrupts.
     """
     came = False
 
@@ -81,9 +108,17 @@ def interruptible() -> Iterator[Callable[[float], None]]:
 
 
 def _said(result: dict[str, Any]) -> str:
-    word = "" if result["protected"] else " SIMULATION, protects nobody." if result["simulation"] else " Nothing is protected."
+    word = (
+        ""
+        if result["protected"]
+        else " SIMULATION, protects nobody."
+        if result["simulation"]
+        else " Nothing is protected."
+    )
     return (
-        f"{result['run']}: {result['rounds']} rounds, {result['new_values']} new values of {result['values']}, "
-        f"{result['status'].lower()}.{word}\nMLflow run {result['mlflow_run']}, experiment {result['experiment']!r}, "
+        f"{result['run']}: {result['rounds']} rounds, {result['new_values']} new values of "
+        f"{result['values']}, "
+        f"{result['status'].lower()}.{word}\nMLflow run {result['mlflow_run']}, experiment "
+        f"{result['experiment']!r}, "
         f"store {result['uri']}"
     )

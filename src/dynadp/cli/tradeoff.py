@@ -1,4 +1,6 @@
-"""``dynadp design`` and ``dynadp tradeoff``: which alpha, from a loss curve and a utility of privacy."""
+"""``dynadp design`` and ``dynadp tradeoff``: which alpha, from a loss curve and a utility of
+privacy.
+"""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +18,15 @@ from dynadp.errors import DeclarationError
 from dynadp.planning import Plan
 from dynadp.privacy import total, up
 from dynadp.report import DRAWS, SEED, PublicSetting, blind, totals, tried
-from dynadp.research import RANGE, AccuracyLoss, PrivacyUtility, Recommendation, design, fit_points, recommend
+from dynadp.research import (
+    RANGE,
+    AccuracyLoss,
+    PrivacyUtility,
+    Recommendation,
+    design,
+    fit_points,
+    recommend,
+)
 from dynadp.runs import RunFolder
 
 Constants = tuple[float, float, float, float]
@@ -32,53 +42,81 @@ def run_design(
     as_json: bool = False,
     points: str | None = None,
 ) -> None:
-    """Print the measured alpha with the best U_priv - loss, or the alpha that maximises U_priv - L_acc of a curve alone.
+    """Print the measured alpha with the best U_priv - loss, or the alpha that maximises U_priv -
+    L_acc of a curve alone.
 
     Parameters
     ----------
     loss_fit, utility
         (c4, c5, c6) or None, and (w1, w2, w3, w4).
     limits, ceiling, floor
-        Range of alpha (None: 0.01 to 1 for a curve, all that was measured for points), largest loss, least utility.
+        Range of alpha (None: 0.01 to 1 for a curve, all that was measured for points), largest
+        loss, least utility.
     releases
-        Mechanism, rounds, dimension, delta and (dual) Jacobian share, to be told what the chosen alpha costs in total.
+        Mechanism, rounds, dimension, delta and (dual) Jacobian share, to be told what the chosen
+        alpha costs in total.
     as_json
         Print JSON.
     points
         A JSON file with measured ``points``, such as tradeoff.json, instead of a curve.
     """
     if (loss_fit is None) == (points is None):
-        raise DeclarationError("give --loss-fit C4 C5 C6, or --points FILE with measured losses; one of them, not both")
+        raise DeclarationError(
+            "give --loss-fit C4 C5 C6, or --points FILE with measured losses; one of them, not both"
+        )
     w = PrivacyUtility(*utility)
     if points is not None:
         measured = _measured(points)
-        chosen = recommend(measured, w, fit=fit_points(measured), limits=limits or (0.0, inf), ceiling=ceiling, floor=floor)
-        alpha, what, reasons, told = chosen.alpha, "the best that was measured", chosen.reasons, chosen.to_json()
+        chosen = recommend(
+            measured,
+            w,
+            fit=fit_points(measured),
+            limits=limits or (0.0, inf),
+            ceiling=ceiling,
+            floor=floor,
+        )
+        alpha, what, reasons, told = (
+            chosen.alpha,
+            "the best that was measured",
+            chosen.reasons,
+            chosen.to_json(),
+        )
     else:
         assert loss_fit is not None
         found = design(AccuracyLoss(*loss_fit), w, *(limits or RANGE), ceiling, floor)
         alpha, reasons, told = found.alpha, found.reasons, found.to_json()
-        what = "an interior maximum of the curve, not measured" if found.interior else "an end of the range, not measured"
+        what = (
+            "an interior maximum of the curve, not measured"
+            if found.interior
+            else "an end of the range, not measured"
+        )
     cost = None
     if releases:
         mechanism, rounds, dimension, delta, share = releases
         cost = total(plan(mechanism, dimension, alpha, rounds, share), delta)
     if as_json:
         priced = {**cost.to_json(), "mechanism": mechanism, "rounds": rounds} if cost else None
-        click.echo(json.dumps({"version": 1, "measured": points is not None, **told, "total": priced}, indent=1))
+        click.echo(
+            json.dumps(
+                {"version": 1, "measured": points is not None, **told, "total": priced}, indent=1
+            )
+        )
         return
     click.echo(f"alpha = {alpha:.4g} ({what})")
     for reason in reasons:
         click.echo(f"  - {reason}")
     if cost:
         click.echo(
-            f"{rounds} rounds of {mechanism} perturbation cost epsilon = {up(cost.epsilon)} at delta = {cost.delta:g} in "
+            f"{rounds} rounds of {mechanism} perturbation cost epsilon = {up(cost.epsilon)} at "
+            f"delta = {cost.delta:g} in "
             f"total: {cost.odds}."
         )
 
 
 def _measured(path: str) -> list[dict[str, float]]:
-    """Points of a file: ``alpha`` and ``median``, and ``low``, ``high``, ``error`` where they are there."""
+    """Points of a file: ``alpha`` and ``median``, and ``low``, ``high``, ``error`` where they are
+    there.
+    """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         given = content["points"] if isinstance(content, dict) else content
@@ -90,7 +128,8 @@ def _measured(path: str) -> list[dict[str, float]]:
         raise DeclarationError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise DeclarationError(
-            f'{path} holds no measured points ({error}); expected {{"points": [{{"alpha": A, "median": LOSS}}, ...]}}, such as '
+            f"{path} holds no measured points ({error}); expected "
+            f'{{"points": [{{"alpha": A, "median": LOSS}}, ...]}}, such as '
             "tradeoff.json"
         ) from error
     return points
@@ -109,7 +148,8 @@ def run_tradeoff(
     runtime: str = "local",
     address: str | None = None,
 ) -> None:
-    """Try totals on public rows of the run file's sizes, draw the losses and recommend a measured alpha with its total.
+    """Try totals on public rows of the run file's sizes, draw the losses and recommend a measured
+    alpha with its total.
 
     Parameters
     ----------
@@ -137,24 +177,37 @@ def run_tradeoff(
     rows = setting.rows(seed)
     asked = totals(setting.plan, limits)
     planned = [setting.plan(epsilon) for epsilon in asked]
-    tested = planned if rows.counts == setting.counts else [setting.plan(epsilon, rows.counts) for epsilon in asked]
+    tested = (
+        planned
+        if rows.counts == setting.counts
+        else [setting.plan(epsilon, rows.counts) for epsilon in asked]
+    )
     shared = {"topology": setting.topology, "rows": rows, "draws": draws, "seed": seed}
     with spreading(runtime, address) as spread:
         losses = spread(tried, [{"planned": one} for one in tested], shared)
     points = [
         {"epsilon": epsilon, "alpha": one.alpha, **found}
         for epsilon, one, found in zip(asked, planned, losses, strict=True)
-    ]  # fmt: skip
+    ]
     fit, w = fit_points(points), PrivacyUtility(*utility)
     chosen = recommend(points, w, fit=fit, ceiling=ceiling, floor=floor, blind=blind(rows))
     best = next(one for one in planned if one.alpha == chosen.alpha)
     told = len(next(iter(rows.test.values())))
     result: dict[str, Any] = {
-        "version": 1, "simulation": True, "source": rows.source, "alpha": chosen.alpha, "epsilon": best.total.epsilon,
-        "delta": setting.delta, "rounds": best.rounds, "dimension": setting.dimension, "test_rows": told,
-        "words": _words(best, rows.source, fit, chosen, draws, told), "points": points,
-        "fit": None if fit is None else fit.to_json(), "recommended": chosen.to_json(),
-    }  # fmt: skip
+        "version": 1,
+        "simulation": True,
+        "source": rows.source,
+        "alpha": chosen.alpha,
+        "epsilon": best.total.epsilon,
+        "delta": setting.delta,
+        "rounds": best.rounds,
+        "dimension": setting.dimension,
+        "test_rows": told,
+        "words": _words(best, rows.source, fit, chosen, draws, told),
+        "points": points,
+        "fit": None if fit is None else fit.to_json(),
+        "recommended": chosen.to_json(),
+    }
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "tradeoff.json", json.dumps(result, indent=1, allow_nan=False) + "\n")
     said = [
@@ -167,22 +220,35 @@ def run_tradeoff(
     if as_json:
         click.echo(json.dumps(result, indent=1))
         return
-    click.echo(f"alpha = {chosen.alpha:.4g} a round: epsilon = {up(best.total.epsilon)} at delta = {setting.delta:g} in total")
+    click.echo(
+        f"alpha = {chosen.alpha:.4g} a round: epsilon = {up(best.total.epsilon)} at delta = "
+        f"{setting.delta:g} in total"
+    )
     for words in result["words"]:
         click.echo(f"  - {words}")
     click.echo(f"Picture: {pictures[0]}")
 
 
-def _words(best: Plan, source: str, fit: AccuracyLoss | None, chosen: Recommendation, draws: int, told: int) -> Sequence[str]:
+def _words(
+    best: Plan, source: str, fit: AccuracyLoss | None, chosen: Recommendation, draws: int, told: int
+) -> Sequence[str]:
     facts = {} if fit is None else {"c4": fit.c4, "c5": fit.c5, "c6": fit.c6}
     fitted = ", ".join(f"{name} = {value:.3g}" for name, value in facts.items())
     centred = f" and a centring round with {best.centring:.3g}" if best.centring else ""
     return [
-        f"a SIMULATION on {source}: {draws} seeded draws for each alpha; your own rows may behave otherwise",
-        f"the loss is the share of wrong answers on {told:,} held-out rows of these; its interval holds {SEVERAL}",
+        f"a SIMULATION on {source}: {draws} seeded draws for each alpha; your own rows may behave "
+        f"otherwise",
+        f"the loss is the share of wrong answers on {told:,} held-out rows of these; its interval "
+        f"holds {SEVERAL}",
         *chosen.reasons,
-        *([] if fit is None else [f"the fitted curve: {fitted} ({fit.r2 or 0.0:.1%} of the weighted variance)"]),
-        f"{best.rounds} rounds with this alpha{centred} cost epsilon = {up(best.total.epsilon)} at delta = "
+        *(
+            []
+            if fit is None
+            else [f"the fitted curve: {fitted} ({fit.r2 or 0.0:.1%} of the weighted variance)"]
+        ),
+        f"{best.rounds} rounds with this alpha{centred} cost epsilon = {up(best.total.epsilon)} "
+        f"at delta = "
         f"{best.total.delta:g}: {best.total.odds}",
-        f"eta = {best.eta:.3g}, rho = {best.rho:.3g} and C = {best.C:g} are those that `dynadp train` takes for this alpha",
+        f"eta = {best.eta:.3g}, rho = {best.rho:.3g} and C = {best.C:g} are those that `dynadp "
+        f"train` takes for this alpha",
     ]

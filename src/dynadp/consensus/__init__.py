@@ -1,4 +1,6 @@
-"""The algorithm without a process: the network, the two halves of a round, what each round releases."""
+"""The algorithm without a process: the network, the two halves of a round, what each round
+releases.
+"""
 
 import lazy_loader
 

@@ -1,4 +1,6 @@
-"""Faster ways to the fixed point of Algorithm 1, in simulation only: they would change what a private run releases."""
+"""Faster ways to the fixed point of Algorithm 1, in simulation only: they would change what a
+private run releases.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,10 +15,16 @@ from dynadp.consensus.steps import LocalSolver
 from dynadp.errors import DeclarationError, NotCertified
 from dynadp.problem import Factor, Problem
 
-MORE = 1.25  # times the default eta of plain rounds: over 42 networks, rows and rho an eighth fewer rounds, with depth 20
-_SECOND_FACTOR = 5  # the round at which the one-step factor is made anew: the first one belongs to the start
-_ROWS_PER_COLUMN = 4  # its Hessians come from so many rows a column, where there are more than that, or from every 16th
-_NEARLY = 1.2  # a certificate costs a pass: it is worth it where a glance sees at most this share of the target
+# times the default eta of plain rounds: over 42 networks, rows and rho an eighth fewer rounds, with
+# depth 20
+MORE = 1.25
+_SECOND_FACTOR = (
+    5  # the round at which the one-step factor is made anew: the first one belongs to the start
+)
+# its Hessians come from so many rows a column, where there are more than that, or from every 16th
+_ROWS_PER_COLUMN = 4
+# a certificate costs a pass: it is worth it where a glance sees at most this share of the target
+_NEARLY = 1.2
 _PATIENCE = 4  # after so many growing residuals the argmin is used again
 _BALANCED = 50  # eta may change up to this round, so that the rest of the run converges
 
@@ -28,20 +36,24 @@ class Acceleration:
     Attributes
     ----------
     one_step
-        One Newton step with a kept factor a round instead of the argmin: the fixed point is the same. Where that diverges, the
-        argmin is used again.
+        One Newton step with a kept factor a round instead of the argmin: the fixed point is the
+        same. Where that diverges, the argmin is used again.
     anderson
         Depth of Anderson acceleration over (W, lam, f); 0 for none.
     relaxation
         Over-relaxation in (0, 2); see :func:`dynadp.consensus.admm.receive`.
     balance
-        Double or halve eta where the two residuals are more than ten times apart, in the first 50 rounds.
+        Double or halve eta where the two residuals are more than ten times apart, in the first 50
+        rounds.
     gap
-        Stop once every node's own vector is certified to have a pooled objective within this share of the optimum.
+        Stop once every node's own vector is certified to have a pooled objective within this share
+        of the optimum.
     distance
-        Stop once every node's own vector is certified to lie within this share of its norm from the optimum.
+        Stop once every node's own vector is certified to lie within this share of its norm from the
+        optimum.
     residual
-        Stop once both residuals, which are functions of messages, are below this share of what they are differences of.
+        Stop once both residuals, which are functions of messages, are below this share of what they
+        are differences of.
     """
 
     one_step: bool = True
@@ -54,7 +66,9 @@ class Acceleration:
 
     def __post_init__(self) -> None:
         if not 0 < self.relaxation < 2:
-            raise DeclarationError(f"relaxation is {self.relaxation!r}; expected a number in (0, 2)")
+            raise DeclarationError(
+                f"relaxation is {self.relaxation!r}; expected a number in (0, 2)"
+            )
         if self.anderson < 0:
             raise DeclarationError(f"anderson is {self.anderson!r}; expected a depth of 0 or more")
         for name in ("gap", "distance", "residual"):
@@ -71,13 +85,23 @@ class Acceleration:
 class Accelerator(LocalSolver):
     """An :class:`Acceleration` at work, with what it carries from round to round."""
 
-    def __init__(self, plan: Acceleration, problem: Problem, degrees: Array, eta: Array, gamma: Array, f: Array) -> None:
+    def __init__(
+        self,
+        plan: Acceleration,
+        problem: Problem,
+        degrees: Array,
+        eta: Array,
+        gamma: Array,
+        f: Array,
+    ) -> None:
         super().__init__(problem, degrees, eta, gamma, f)
         self.plan, self.relaxation = plan, plan.relaxation
         self._anderson = Anderson(plan.anderson)
         self._here: Array | None = None  # the state that was returned last, packed
         self._one_step, self._setbacks = plan.one_step, 0
-        self._steepness = self._value = np.empty(0)  # || sum_p grad Z_p(f_p) || of the last one-step round; F earlier
+        self._steepness = self._value = np.empty(
+            0
+        )  # || sum_p grad Z_p(f_p) || of the last one-step round; F earlier
         self._moved = np.inf  # length of the last one-step round's steps
 
     def local_step(self, n: int, state: admm.State, linear: Array | None, phi: Array) -> Array:
@@ -89,7 +113,9 @@ class Accelerator(LocalSolver):
         Z, local = self.problem.at(self.f)
         self._steepness = norm(local.sum(axis=0))
         if self.plan.certified and not self._value.size:
-            self._value = self.problem.local_value(self.f, Z).sum(axis=0)  # at the start: larger than what a certificate finds
+            self._value = self.problem.local_value(self.f, Z).sum(
+                axis=0
+            )  # at the start: larger than what a certificate finds
         if self._factor is None or n == _SECOND_FACTOR:
             thin = int(self.problem.counts.min() // (_ROWS_PER_COLUMN * self.problem.dimension))
             self._factor = Factor.at(self.problem, self.f, Z, q, step=max(1, min(16, thin)))
@@ -105,7 +131,10 @@ class Accelerator(LocalSolver):
         here = self._pack(before, self.f) if self._here is None else self._here
         step = self._pack(after, g) - here
         if not np.isfinite(step).all():
-            raise NotCertified("the run left the range of floating point; nothing is released. Raise rho or eta, or lower C")
+            raise NotCertified(
+                "the run left the range of floating point; nothing is released. Raise rho or eta, "
+                "or lower C"
+            )
         mixed, grew = self._anderson.step(here, step)
         if grew and self._one_step:
             self._setbacks += 1
@@ -120,7 +149,11 @@ class Accelerator(LocalSolver):
 
     def _pack(self, state: admm.State, f: Array) -> Array:
         """W/N_p, lam/eta and f of each replica in one line: K x 3 P d."""
-        parts = state.W / np.maximum(self.degrees, 1)[:, None, None], state.lam / self.eta[:, None], f
+        parts = (
+            state.W / np.maximum(self.degrees, 1)[:, None, None],
+            state.lam / self.eta[:, None],
+            f,
+        )
         return np.stack(parts).transpose(2, 0, 1, 3).reshape(f.shape[1], -1)
 
     def done(self, n: int, V: Array, residuals: Callable[[], Residuals]) -> bool:
@@ -130,7 +163,9 @@ class Accelerator(LocalSolver):
             change = residuals().imbalance()
             if (change != 1).any():
                 self.eta = self.eta * change
-                self._factor = self._here = None  # the map has changed, and with it factor, units and history
+                self._factor = self._here = (
+                    None  # the map has changed, and with it factor, units and history
+                )
                 self._anderson.forget()
         return stop
 
@@ -141,12 +176,15 @@ class Accelerator(LocalSolver):
 
     def _targets_met(self, V: Array, residuals: Callable[[], Residuals]) -> bool:
         plan = self.plan
-        if plan.residual is not None and not (residuals().below(plan.residual) and self._settled(V, plan.residual)):
+        if plan.residual is not None and not (
+            residuals().below(plan.residual) and self._settled(V, plan.residual)
+        ):
             return False
         if not plan.certified:
             return plan.residual is not None
         gap, distance = plan.gap or np.inf, plan.distance or np.inf
-        if self._one_step:  # at the points of the last local steps, which stand near V, gradient and value are known
+        # at the points of the last local steps, which stand near V, gradient and value are known
+        if self._one_step:
             likely = certificate_from(self.problem, V, self._steepness, self._value)
             if not likely.within(_NEARLY * gap, _NEARLY * distance):
                 return False
@@ -155,5 +193,7 @@ class Accelerator(LocalSolver):
         return self.certificate.within(gap, distance)
 
     def _settled(self, V: Array, share: float) -> bool:
-        """Whether the local steps have come to rest too: residuals do not see how inexact a step was."""
+        """Whether the local steps have come to rest too: residuals do not see how inexact a step
+        was.
+        """
         return not self._one_step or self._moved <= share * float(np.linalg.norm(V))

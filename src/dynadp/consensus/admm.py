@@ -4,8 +4,9 @@ With w_pj = (V_p + V_j)/2 for each neighbour j and W_p = sum_j w_pj, node p's pr
 
     argmin_f Z_p(f) + 2 lam_p.f + eta sum_j || f - w_pj ||^2
 
-is the one local shape with q = 2 eta N_p and b = 2 lam_p - 2 eta W_p, so (W_p, lam_p) is all that a node carries from round to
-round, and all that :func:`receive` changes. Arrays have the axes node, replica, coordinate; a deployed node is a stack of one.
+is the one local shape with q = 2 eta N_p and b = 2 lam_p - 2 eta W_p, so (W_p, lam_p) is all that a
+node carries from round to round, and all that :func:`receive` changes. Arrays have the axes node,
+replica, coordinate; a deployed node is a stack of one.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from dynadp.problem import Factor, Problem, Solution, solve
 
 @dataclass(frozen=True)
 class State:
-    """What a node knows before a round: functions of messages only, hence public (but for ``pull`` in :func:`receive`).
+    """What a node knows before a round: functions of messages only, hence public (but for ``pull``
+    in :func:`receive`).
 
     Attributes
     ----------
@@ -60,7 +62,8 @@ def send(
     aim: Array | None = None,
     max_iterations: int = 500,
 ) -> Solution:
-    """g = argmin_f Z_p(f) + 2 lam_p.f + eta sum_j || f - w_pj ||^2 + (phi/2) ||f||^2 + linear.f, certified to gamma.
+    """g = argmin_f Z_p(f) + 2 lam_p.f + eta sum_j || f - w_pj ||^2 + (phi/2) ||f||^2 + linear.f,
+    certified to gamma.
 
     Parameters
     ----------
@@ -85,7 +88,15 @@ def send(
     if linear is not None:
         b, size = b + linear, size + norm(linear)
     return solve(
-        problem, penalty(degrees, eta) + phi, b, gamma, warm, factor=factor, b_size=size, aim=aim, max_iterations=max_iterations
+        problem,
+        penalty(degrees, eta) + phi,
+        b,
+        gamma,
+        warm,
+        factor=factor,
+        b_size=size,
+        aim=aim,
+        max_iterations=max_iterations,
     )
 
 
@@ -112,8 +123,8 @@ def receive(
     degrees, eta
         N_p and the penalty.
     relaxation
-        r in (0, 2): w_pj <- r (V_p + V_j)/2 + (1 - r) w_pj and the dual step times r (Boyd et al. 2011, 3.4.3). 1 is the
-        paper's algorithm; anything else is for Algorithm 1 in simulation.
+        r in (0, 2): w_pj <- r (V_p + V_j)/2 + (1 - r) w_pj and the dual step times r (Boyd et al.
+        2011, 3.4.3). 1 is the paper's algorithm; anything else is for Algorithm 1 in simulation.
     pull
         What stands for V_p in W_p instead of V_p itself: 2 g_p - V_p in the paper's Algorithm 3.
     """

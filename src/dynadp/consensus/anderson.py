@@ -1,4 +1,6 @@
-"""Anderson acceleration of a fixed-point map, for many replicas at once (Walker and Ni, 2011, type II)."""
+"""Anderson acceleration of a fixed-point map, for many replicas at once (Walker and Ni, 2011, type
+II).
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,9 +11,9 @@ from dynadp._arrays import Array, norm
 class Anderson:
     """x_next = x + r - (dX + dR) gamma, where gamma minimises ||r - dR gamma|| and r = T(x) - x.
 
-    dX and dR hold the last ``depth`` differences of x and r. Each replica has its own gamma. A replica whose residual grows
-    by more than ``patience``, or whose mixed step is over 100 times as long as the plain one, forgets its history and takes a
-    plain step.
+    dX and dR hold the last ``depth`` differences of x and r. Each replica has its own gamma. A
+    replica whose residual grows by more than ``patience``, or whose mixed step is over 100 times as
+    long as the plain one, forgets its history and takes a plain step.
 
     Parameters
     ----------
@@ -31,7 +33,9 @@ class Anderson:
         self._x = self._r = self._size = np.empty(0)
 
     def step(self, x: Array, r: Array) -> tuple[Array, bool]:
-        """Next point for replicas x (K x n) with residuals r, and whether some replica's residual grew too much."""
+        """Next point for replicas x (K x n) with residuals r, and whether some replica's residual
+        grew too much.
+        """
         size = norm(r)
         if self.depth == 0:
             worse = self._count > 0 and bool((size > self.patience * self._size).any())
@@ -49,10 +53,13 @@ class Anderson:
             self._sum[:, slot] += self._dr[:, slot]
             grew = size > self.patience * self._size
             self._drop(grew)
-            self._gram[:, slot] = self._gram[:, :, slot] = np.matmul(self._dr, self._dr[:, slot, :, None])[..., 0]
+            self._gram[:, slot] = self._gram[:, :, slot] = np.matmul(
+                self._dr, self._dr[:, slot, :, None]
+            )[..., 0]
         self._x, self._r, self._size = x, r, size
         self._count += 1
-        # Normal equations with a ridge at rounding level: a forgotten or repeated difference has weight 0.
+        # Normal equations with a ridge at rounding level: a forgotten or repeated difference has
+        # weight 0.
         ridge = 1e-13 * np.trace(self._gram, axis1=1, axis2=2)
         system = self._gram + np.maximum(ridge, 1e-300)[:, None, None] * np.eye(self.depth)
         gamma = np.linalg.solve(system, np.matmul(self._dr, r[..., None]))

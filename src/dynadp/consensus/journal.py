@@ -20,7 +20,9 @@ class Journal(ABC):
 
     @abstractmethod
     def reserve(self, plan: Sequence[Event]) -> None:
-        """Before anything is computed from rows: the whole plan, or a part of what was reserved already."""
+        """Before anything is computed from rows: the whole plan, or a part of what was reserved
+        already.
+        """
 
     @abstractmethod
     def sent(self, n: int) -> Messages | None:
@@ -32,12 +34,16 @@ class Journal(ABC):
 
     @abstractmethod
     def fail(self, n: int, events: Sequence[Event]) -> None:
-        """Round n was not certified after its noise was drawn: it is charged, has no message, and the run is over."""
+        """Round n was not certified after its noise was drawn: it is charged, has no message, and
+        the run is over.
+        """
 
     @abstractmethod
     def close(self, reason: str) -> None:
         """The run is over."""
 
     def seal(self, node: str) -> Seal | None:
-        """Where a node keeps the seal of the rows that the run began with; None where rows are not compared."""
+        """Where a node keeps the seal of the rows that the run began with; None where rows are not
+        compared.
+        """
         return None

@@ -1,4 +1,6 @@
-"""What a run releases: its public numbers, known before round 1, and every round's release, entered before it is sent."""
+"""What a run releases: its public numbers, known before round 1, and every round's release, entered
+before it is sent.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -63,8 +65,9 @@ class ReleasePlan:
     ) -> "ReleasePlan":
         """Of all nodes, from what is public alone: alpha is P x K x T, V(0) is P x K x d.
 
-        The public balls come first, wide enough for the noise that the largest gamma worth having would ask for; then gamma, so
-        large that every vector which messages within the balls can lead to is certified, whatever the rows (maths.md 6).
+        The public balls come first, wide enough for the noise that the largest gamma worth having
+        would ask for; then gamma, so large that every vector which messages within the balls can
+        lead to is certified, whatever the rows (maths.md 6).
 
         Raises
         ------
@@ -74,18 +77,26 @@ class ReleasePlan:
         P, rounds = len(terms), alpha.shape[-1]
         q, far = admm.penalty(topology.degrees, eta), np.linalg.norm(start, axis=-1)
         constants = terms.counts, topology.degrees, terms.dimension, terms.C, terms.rho, eta
-        public = PublicNumbers.of(*constants, default_gamma(terms, q, far), terms.loss, rounds, float(far.max()))
+        public = PublicNumbers.of(
+            *constants, default_gamma(terms, q, far), terms.loss, rounds, float(far.max())
+        )
         given = None if gamma is None else np.full((P, 1), float(gamma))
         if isinstance(mechanism, NoProtection):
             public = public if given is None else replace(public, gamma=given)
             calibrations = (mechanism.noise_for(public, alpha[..., 0]),) * rounds
             return cls(topology.nodes, mechanism, public, calibrations, rounds, public.gamma)
-        allowed = mechanism.allowance(public) if given is None else np.maximum(mechanism.allowance(public), given)
+        allowed = (
+            mechanism.allowance(public)
+            if given is None
+            else np.maximum(mechanism.allowance(public), given)
+        )
         wide = _one_ball(mechanism.plan(replace(public, gamma=allowed), alpha))
         if not (steady := reliable(terms, public.Lam).all(axis=1)).all():
             raise DeclarationError(
-                f"node {topology.nodes[int(np.argmin(steady))]!r}: with {terms.dimension:,} columns the solver cannot be "
-                "relied on where C c1/(rho + 2 eta N) is past a million, and stopping would tell of rows. Raise rho or eta, or "
+                f"node {topology.nodes[int(np.argmin(steady))]!r}: with {terms.dimension:,} "
+                f"columns the solver cannot be "
+                "relied on where C c1/(rho + 2 eta N) is past a million, and stopping would tell "
+                "of rows. Raise rho or eta, or "
                 "lower C"
             )
         needed = _covering(terms, topology, eta, mechanism, wide, far, allowed)
@@ -93,7 +104,10 @@ class ReleasePlan:
         if (found := np.flatnonzero((needed > (allowed if given is None else given))[:, 0])).size:
             _refuse(topology.nodes, found, needed, allowed, given)
         public = replace(public, gamma=bounds)
-        calibrations = tuple(c.changed(radius=ball.radius) for c, ball in zip(mechanism.plan(public, alpha), wide, strict=True))
+        calibrations = tuple(
+            c.changed(radius=ball.radius)
+            for c, ball in zip(mechanism.plan(public, alpha), wide, strict=True)
+        )
         likely = far + max((c.radius for c in wide), key=np.max)
         aim = bounds if given is not None else np.minimum(default_gamma(terms, q, likely), bounds)
         return cls(topology.nodes, mechanism, public, calibrations, rounds, aim)
@@ -103,7 +117,11 @@ class ReleasePlan:
         made = {id(c): c.some(nodes) for c in self.calibrations}  # rounds alike share one
         calibrations = tuple(made[id(c)] for c in self.calibrations)
         return replace(
-            self, nodes=self.nodes[nodes], public=self.public.some(nodes), calibrations=calibrations, aim=self.aim[nodes]
+            self,
+            nodes=self.nodes[nodes],
+            public=self.public.some(nodes),
+            calibrations=calibrations,
+            aim=self.aim[nodes],
         )
 
     @property
@@ -119,7 +137,11 @@ class ReleasePlan:
     def events(self, replica: int = 0, *, seeded: bool) -> tuple[Event, ...]:
         """Everything that will be spent, in order."""
         made = enumerate(self.calibrations, 1)
-        return tuple(e for n, c in made for e in c.events(self.nodes, n, self.public.dimension, replica, seeded=seeded))
+        return tuple(
+            e
+            for n, c in made
+            for e in c.events(self.nodes, n, self.public.dimension, replica, seeded=seeded)
+        )
 
 
 class Releaser:
@@ -138,7 +160,8 @@ class Releaser:
     linear
         A further linear term of round n for every local problem, P x K x d.
     at
-        Told ``computed`` before a message is entered, and ``spent`` after: where a test may pull the plug.
+        Told ``computed`` before a message is entered, and ``spent`` after: where a test may pull
+        the plug.
     """
 
     def __init__(
@@ -151,14 +174,23 @@ class Releaser:
         at: Callable[[str], None] = no_checkpoint,
     ) -> None:
         self.at = at
-        self.releases, self.steps, self.draws, self.journal, self.linear = releases, steps, draws, journal, linear
+        self.releases, self.steps, self.draws, self.journal, self.linear = (
+            releases,
+            steps,
+            draws,
+            journal,
+            linear,
+        )
         self.seeded = releases.private and draws.seeded
         if journal:
             if not releases.private or releases.public.eta.size > 1:
-                raise DeclarationError("ledgers are for one private run: give a mechanism, and one replica")
+                raise DeclarationError(
+                    "ledgers are for one private run: give a mechanism, and one replica"
+                )
             if releases.mechanism.own == "paper" and journal.sent(1) is not None:
                 raise DeclarationError(
-                    "own = 'paper' needs a private vector that is not kept, so such a run cannot go on; begin anew"
+                    "own = 'paper' needs a private vector that is not kept, so such a run cannot "
+                    "go on; begin anew"
                 )
             journal.reserve(releases.events(seeded=self.seeded))
 
@@ -174,14 +206,20 @@ class Releaser:
             noise = self.linear(n) if noise is None else noise + self.linear(n)
         if noise is not None:
             noise = on(noise, state.W)
-        events = calibration.events(nodes, n, public.dimension, seeded=self.seeded) if self.journal else ()
+        events = (
+            calibration.events(nodes, n, public.dimension, seeded=self.seeded)
+            if self.journal
+            else ()
+        )
         try:
             g = self.steps.local_step(n, state, noise, on(calibration.phi, state.W))
         except NotCertified as error:
             if not self.journal:
                 raise
             self.journal.fail(n, events)  # drawing again would let the certificate choose the noise
-            raise NotCertified(f"round {n}: {error}. The round is charged and the run is over; begin a new one") from None
+            raise NotCertified(
+                f"round {n}: {error}. The round is charged and the run is over; begin a new one"
+            ) from None
         V = calibration.release(g, self.draws, nodes, n)
         if self.journal:
             self.at("computed")
@@ -192,13 +230,16 @@ class Releaser:
 
 
 def _one_ball(rounds: Sequence[RoundNoise]) -> tuple[RoundNoise, ...]:
-    """The widest ball of all nodes and rounds for all: vectors hold the noise of earlier rounds, and of other nodes.
+    """The widest ball of all nodes and rounds for all: vectors hold the noise of earlier rounds,
+    and of other nodes.
 
     But none past 2^50 steps of its grid, as each is exact in float64.
     """
     distinct = {id(c): c for c in rounds}
     widest = np.max([c.radius.max(axis=0) for c in distinct.values()], axis=0)
-    made = {key: c.changed(radius=np.minimum(widest, c.step * 2.0**50)) for key, c in distinct.items()}
+    made = {
+        key: c.changed(radius=np.minimum(widest, c.step * 2.0**50)) for key, c in distinct.items()
+    }
     return tuple(made[id(c)] for c in rounds)
 
 
@@ -211,16 +252,20 @@ def _covering(
     start: Array,
     most: Array,
 ) -> Array:
-    """gamma of each node, P x 1, for every vector that messages within the public balls can lead to (maths.md 6).
+    """gamma of each node, P x 1, for every vector that messages within the public balls can lead to
+    (maths.md 6).
 
-    With R the longest message that a node sends or believes and n rounds behind it, ||W_p|| <= N_p R, ||lam_p|| <= n eta N_p R,
-    and in b = 2 lam - 2 eta W the newest own message cancels: ||b|| <= 2 n eta N_p R. Algorithm 2 adds its noise, which passes
-    d + sqrt(128 d) + 64 times its scale with a chance of e^-64. Algorithm 3 as printed has its own private vector in W: no
-    longer than the bound of the round before, and ``most``/Lam, ``most`` the largest gamma.
+    With R the longest message that a node sends or believes and n rounds behind it, ||W_p|| <= N_p
+    R, ||lam_p|| <= n eta N_p R, and in b = 2 lam - 2 eta W the newest own message cancels: ||b|| <=
+    2 n eta N_p R. Algorithm 2 adds its noise, which passes d + sqrt(128 d) + 64 times its scale
+    with a chance of e^-64. Algorithm 3 as printed has its own private vector in W: no longer than
+    the bound of the round before, and ``most``/Lam, ``most`` the largest gamma.
     """
     d, q = terms.dimension, admm.penalty(topology.degrees, eta)
     distinct = list({id(c): c for c in wide}.values())
-    sent = np.maximum(start, np.max([c.radius + c.step * np.sqrt(d) for c in distinct], axis=0)) * (1 + 1e-9)
+    sent = np.maximum(start, np.max([c.radius + c.step * np.sqrt(d) for c in distinct], axis=0)) * (
+        1 + 1e-9
+    )
     heard = np.broadcast_to(sent.max(axis=0), sent.shape)
     paper, n = mechanism.own == "paper", max(1, len(wide) - 1)
     b, parts = q * heard * (n + paper), q * heard * (n + 1)
@@ -236,15 +281,25 @@ def _covering(
     return np.asarray(gamma.max(axis=1, keepdims=True))
 
 
-def _refuse(nodes: Sequence[str], found: NDArray[np.intp], needed: Array, allowed: Array, given: Array | None) -> None:
+def _refuse(
+    nodes: Sequence[str],
+    found: NDArray[np.intp],
+    needed: Array,
+    allowed: Array,
+    given: Array | None,
+) -> None:
     node, least = nodes[int(found[0])], float(needed[found[0], 0])
     if given is not None:
         raise DeclarationError(
-            f"gamma is {given[0, 0]:.3g}; node {node!r} needs {least:.3g} or more, so that no message of a neighbour can "
+            f"gamma is {given[0, 0]:.3g}; node {node!r} needs {least:.3g} or more, so that no "
+            f"message of a neighbour can "
             "bring its solver to where stopping would tell of rows. Leave gamma out, or raise it"
         )
     raise DeclarationError(
-        f"node {node!r}: no gamma fits. To be certified whatever neighbours send, its solver needs gamma = {least:.3g}. Past "
-        f"{allowed[found[0], 0]:.3g} the noise for the solver's error would be longer than the noise for rows. Raise alpha, "
-        "rho, eta or the number of rows (for dual perturbation: slack), or take fewer rounds or columns"
+        f"node {node!r}: no gamma fits. To be certified whatever neighbours send, its solver "
+        f"needs gamma = {least:.3g}. Past "
+        f"{allowed[found[0], 0]:.3g} the noise for the solver's error would be longer than the "
+        f"noise for rows. Raise alpha, "
+        "rho, eta or the number of rows (for dual perturbation: slack), or take fewer rounds or "
+        "columns"
     )

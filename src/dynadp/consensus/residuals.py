@@ -1,4 +1,6 @@
-"""How far a network is from the pooled optimum f* = argmin F, F = sum_p Z_p (maths.md 2): residuals and certificates."""
+"""How far a network is from the pooled optimum f* = argmin F, F = sum_p Z_p (maths.md 2): residuals
+and certificates.
+"""
 
 from dataclasses import dataclass, field
 
@@ -13,11 +15,12 @@ _TINY = float(np.finfo(float).tiny)
 
 @dataclass(frozen=True)
 class Residuals:
-    """Primal and dual residual of each replica, each with what it is a difference of (Boyd et al. 2011, 3.3).
+    """Primal and dual residual of each replica, each with what it is a difference of (Boyd et al.
+    2011, 3.3).
 
-    With penalty 2 eta on the constraints f_p = w_pj: primal^2 = sum over p, j of ||V_p - w_pj||^2 beside sum_p N_p ||V_p||^2,
-    and dual = ||2 eta (W(n) - W(n-1))|| beside ||2 lam||, or beside ||2 eta W|| for a node alone, whose lam is 0. All are
-    functions of messages.
+    With penalty 2 eta on the constraints f_p = w_pj: primal^2 = sum over p, j of ||V_p - w_pj||^2
+    beside sum_p N_p ||V_p||^2, and dual = ||2 eta (W(n) - W(n-1))|| beside ||2 lam||, or beside ||2
+    eta W|| for a node alone, whose lam is 0. All are functions of messages.
     """
 
     primal: Array
@@ -26,10 +29,17 @@ class Residuals:
     dual_size: Array
 
     @classmethod
-    def of(cls, V: Array, neighbours: Array, before: State, after: State, degrees: Array, eta: Array) -> "Residuals":
+    def of(
+        cls, V: Array, neighbours: Array, before: State, after: State, degrees: Array, eta: Array
+    ) -> "Residuals":
         """From the messages of a round and the states around it."""
-        centred, against = V - V.mean(axis=0), 2 * after.lam if len(V) > 1 else 2 * eta[:, None] * after.W
-        edges = np.einsum("pkd,pkd->k", centred, degrees[:, None, None] * V - neighbours)  # sum over edges of ||V_p - V_j||^2
+        centred, against = (
+            V - V.mean(axis=0),
+            2 * after.lam if len(V) > 1 else 2 * eta[:, None] * after.W,
+        )
+        edges = np.einsum(
+            "pkd,pkd->k", centred, degrees[:, None, None] * V - neighbours
+        )  # sum over edges of ||V_p - V_j||^2
         return cls(
             np.sqrt(np.maximum(0.5 * edges, 0.0)),
             np.sqrt(np.einsum("pkd,pkd,p->k", V, V, degrees)),
@@ -39,11 +49,19 @@ class Residuals:
 
     def below(self, share: float) -> bool:
         """Whether both are at most this share of what they are differences of."""
-        return bool((self.primal <= share * self.primal_size).all() and (self.dual <= share * self.dual_size).all())
+        return bool(
+            (self.primal <= share * self.primal_size).all()
+            and (self.dual <= share * self.dual_size).all()
+        )
 
     def imbalance(self) -> Array:
-        """2 where eta should grow, 1/2 where it should shrink, 1 elsewhere (Boyd et al. 2011, 3.4.1, on relative residuals)."""
-        primal, dual = self.primal / np.maximum(self.primal_size, _TINY), self.dual / np.maximum(self.dual_size, _TINY)
+        """2 where eta should grow, 1/2 where it should shrink, 1 elsewhere (Boyd et al. 2011,
+        3.4.1, on relative residuals).
+        """
+        primal, dual = (
+            self.primal / np.maximum(self.primal_size, _TINY),
+            self.dual / np.maximum(self.dual_size, _TINY),
+        )
         return np.where(primal > 10 * dual, 2.0, np.where(dual > 10 * primal, 0.5, 1.0))
 
 
@@ -73,10 +91,12 @@ class Certificate:
 def certify(problem: Problem, V: Array) -> Certificate:
     """Bounds from one pass over the rows at m, the mean of the vectors.
 
-    F is P rho-strongly convex and has gradient Lipschitz constant Lip = sum_p C_p c1 + P rho sup R''. With g = grad F(m) and
-    u = max_p ||V_p - m||: F(m) - F(f*) <= ||g||^2/(2 P rho); F(V_p) - F(m) <= ||g|| u + Lip u^2/2;
+    F is P rho-strongly convex and has gradient Lipschitz constant Lip = sum_p C_p c1 + P rho sup
+    R''. With g = grad F(m) and u = max_p ||V_p - m||: F(m) - F(f*) <= ||g||^2/(2 P rho); F(V_p) -
+    F(m) <= ||g|| u + Lip u^2/2;
     ||V_p - f*|| <= u + ||g||/(P rho).
-    Rounding is not counted, unlike in the solver's certificate: this one guides stopping, no privacy rests on it.
+    Rounding is not counted, unlike in the solver's certificate: this one guides stopping, no
+    privacy rests on it.
     """
     everywhere = np.broadcast_to(V.mean(axis=0), V.shape)
     Z, local = problem.at(everywhere)
@@ -85,7 +105,8 @@ def certify(problem: Problem, V: Array) -> Certificate:
 
 
 def certificate_from(problem: Problem, V: Array, steepness: Array, value: Array) -> Certificate:
-    """The bounds of :func:`certify` for a given ||grad F(m)|| and F(m), without a pass; as good as these two are.
+    """The bounds of :func:`certify` for a given ||grad F(m)|| and F(m), without a pass; as good as
+    these two are.
 
     Parameters
     ----------
@@ -110,4 +131,7 @@ def certificate_from(problem: Problem, V: Array, steepness: Array, value: Array)
 def _constants(problem: Problem) -> tuple[float, float]:
     """Strong convexity and gradient Lipschitz constant of F."""
     P = len(problem)
-    return P * problem.rho, problem.C.sum() * problem.loss.c1 + P * problem.rho * problem.regularizer.smoothness
+    return (
+        P * problem.rho,
+        problem.C.sum() * problem.loss.c1 + P * problem.rho * problem.regularizer.smoothness,
+    )

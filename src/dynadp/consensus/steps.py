@@ -19,7 +19,8 @@ class LocalSolver:
     Attributes
     ----------
     f
-        Where the next local step begins, P x K x d: private in a private run, and safe, since only certified points leave it.
+        Where the next local step begins, P x K x d: private in a private run, and safe, since only
+        certified points leave it.
     eta
         The penalty of each replica.
     relaxation
@@ -41,19 +42,42 @@ class LocalSolver:
         aim: Array | None = None,
         private: bool = False,
     ) -> None:
-        self.problem, self.degrees, self.eta, self.gamma, self.f, self.aim = problem, degrees, eta, gamma, f, aim
+        self.problem, self.degrees, self.eta, self.gamma, self.f, self.aim = (
+            problem,
+            degrees,
+            eta,
+            gamma,
+            f,
+            aim,
+        )
         self._patience = {"max_iterations": PATIENT} if private else {}
         self._factor: Factor | None = None
 
     def local_step(self, n: int, state: admm.State, linear: Array | None, phi: Array) -> Array:
         """g of round n: its certified argmin."""
         solution = admm.send(
-            self.problem, state, self.degrees, self.eta, self.gamma, self.f, linear=linear, phi=phi, factor=self._factor,
-            aim=self.aim, **self._patience,
-        )  # fmt: skip
+            self.problem,
+            state,
+            self.degrees,
+            self.eta,
+            self.gamma,
+            self.f,
+            linear=linear,
+            phi=phi,
+            factor=self._factor,
+            aim=self.aim,
+            **self._patience,
+        )
         self._factor = solution.factor
-        if self._factor and solution.iterations > _MANY and n % _OFTEN == 0 and not isinstance(self.f, np.ndarray):
-            self._factor = replace(self._factor, majorant=True)  # made anew next time: on a GPU it costs less than iterations
+        if (
+            self._factor
+            and solution.iterations > _MANY
+            and n % _OFTEN == 0
+            and not isinstance(self.f, np.ndarray)
+        ):
+            self._factor = replace(
+                self._factor, majorant=True
+            )  # made anew next time: on a GPU it costs less than iterations
         return solution.point
 
     def next_state(self, before: admm.State, after: admm.State, g: Array) -> admm.State:

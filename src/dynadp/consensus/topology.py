@@ -1,7 +1,7 @@
 """The network: a connected undirected graph of named nodes (paper, section 2).
 
-Named families are thin wrappers over networkx; any networkx graph, edge list or GraphML file will do. To add a
-family, write a function that returns a networkx graph and enter it in ``FAMILIES``.
+Named families are thin wrappers over networkx; any networkx graph, edge list or GraphML file will
+do. To add a family, write a function that returns a networkx graph and enter it in ``FAMILIES``.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -27,34 +27,45 @@ class Topology:
     Parameters
     ----------
     graph
-        Connected, undirected, without self-loops and without weights: the algorithm has one penalty for all edges. Weights
-        that are all 1 are fine. Node labels become strings and keep the graph's order.
+        Connected, undirected, without self-loops and without weights: the algorithm has one penalty
+        for all edges. Weights that are all 1 are fine. Node labels become strings and keep the
+        graph's order.
     name
         What to call it in a record.
     """
 
     def __init__(self, graph: nx.Graph, name: str = "own") -> None:
         if graph.is_directed() or graph.is_multigraph():
-            raise TopologyError("the graph is directed or has parallel edges; messages go both ways: give an nx.Graph")
+            raise TopologyError(
+                "the graph is directed or has parallel edges; messages go both ways: give an "
+                "nx.Graph"
+            )
         if graph.number_of_nodes() == 0:
             raise TopologyError("the graph has no nodes; expected at least one")
         loops = sorted(str(p) for p in nx.nodes_with_selfloops(graph))
         if loops:
-            raise TopologyError(f"node {loops[0]!r} has an edge to itself; remove self-loops ({len(loops)} found)")
+            raise TopologyError(
+                f"node {loops[0]!r} has an edge to itself; remove self-loops ({len(loops)} found)"
+            )
         _refuse_weights(graph)
         self.nodes: tuple[str, ...] = tuple(str(p) for p in graph.nodes)
         if len(set(self.nodes)) != len(self.nodes):
-            raise TopologyError("two nodes have the same name once written as text; give each its own name")
+            raise TopologyError(
+                "two nodes have the same name once written as text; give each its own name"
+            )
         components = [[str(p) for p in part] for part in nx.connected_components(graph)]
         if len(components) > 1:
             shown = "; ".join(_some(part) for part in components[:5])
             raise TopologyError(
-                f"the graph falls into {len(components)} components ({shown}{'; ...' if len(components) > 5 else ''}), "
+                f"the graph falls into {len(components)} components "
+                f"({shown}{'; ...' if len(components) > 5 else ''}), "
                 "so no consensus can be reached; connect them or run them apart"
             )
         self.name = name
         index = {p: i for i, p in enumerate(graph.nodes)}
-        self._edges = tuple(sorted((min(index[u], index[v]), max(index[u], index[v])) for u, v in graph.edges))
+        self._edges = tuple(
+            sorted((min(index[u], index[v]), max(index[u], index[v])) for u, v in graph.edges)
+        )
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -71,8 +82,8 @@ class Topology:
     def adjacency(self) -> csr_array:
         """P x P, 1 where two nodes are neighbours; columns sorted in each row.
 
-        A node that is alone is its own neighbour: eta then pulls it towards its last message, as it does on any network whose
-        nodes agree, and rounds are steps of the proximal point method.
+        A node that is alone is its own neighbour: eta then pulls it towards its last message, as it
+        does on any network whose nodes agree, and rounds are steps of the proximal point method.
         """
         if len(self) == 1:
             return csr_array(np.ones((1, 1)))
@@ -118,27 +129,50 @@ class Topology:
         shifted = normalised + diags_array(np.ones(len(self)))  # eigenvalues 2 - w, none negative
         try:  # a well connected graph: Lanczos needs few products
             largest = eigsh(
-                deflated(lambda v: shifted @ v), 1, which="LA", v0=start, maxiter=60, tol=1e-8, return_eigenvectors=False
+                deflated(lambda v: shifted @ v),
+                1,
+                which="LA",
+                v0=start,
+                maxiter=60,
+                tol=1e-8,
+                return_eigenvectors=False,
             )
             return float(2 - largest[0])
         except ArpackNoConvergence:  # a badly connected one: little fill, so inverting is cheap
             factor = splu((diags_array(np.full(len(self), 1 + 1e-9)) - normalised).tocsc())
-            inverse = eigsh(deflated(factor.solve), 1, which="LA", v0=start, tol=1e-8, return_eigenvectors=False)
+            inverse = eigsh(
+                deflated(factor.solve), 1, which="LA", v0=start, tol=1e-8, return_eigenvectors=False
+            )
             return float(1 / inverse[0] - 1e-9)
 
     def named(self, names: Sequence[str]) -> "Topology":
         """The same graph with these names, in the order of its nodes."""
         if len(names) != len(self):
             raise TopologyError(f"{len(names)} names for {len(self)} nodes; expected one each")
-        return Topology.from_edges([(names[u], names[v]) for u, v in self._edges], names, name=self.name)
+        return Topology.from_edges(
+            [(names[u], names[v]) for u, v in self._edges], names, name=self.name
+        )
 
     def describe(self) -> dict[str, Any]:
         """Name, nodes and edges, for the run record."""
-        return {"name": self.name, "nodes": list(self.nodes), "edges": [list(edge) for edge in self._edges]}
+        return {
+            "name": self.name,
+            "nodes": list(self.nodes),
+            "edges": [list(edge) for edge in self._edges],
+        }
 
     @classmethod
-    def family(cls, name: str, nodes: int, *, degree: int = 4, probability: float | None = None, seed: int = 0) -> "Topology":
-        """A named family: ring, path, star, complete, grid, random_regular, erdos_renyi or small_world.
+    def family(
+        cls,
+        name: str,
+        nodes: int,
+        *,
+        degree: int = 4,
+        probability: float | None = None,
+        seed: int = 0,
+    ) -> "Topology":
+        """A named family: ring, path, star, complete, grid, random_regular, erdos_renyi or
+        small_world.
 
         Parameters
         ----------
@@ -149,26 +183,38 @@ class Topology:
         degree
             Of ``random_regular``, and the number of nearest neighbours of ``small_world``.
         probability
-            Of an edge in ``erdos_renyi`` (default 2 ln P/P) or of rewiring in ``small_world`` (default 0.1).
+            Of an edge in ``erdos_renyi`` (default 2 ln P/P) or of rewiring in ``small_world``
+            (default 0.1).
         seed
             Of the random families. Graphs are public: this seed touches no privacy.
         """
         if name not in FAMILIES:
-            raise TopologyError(f"unknown topology {name!r}; expected one of {', '.join(sorted(FAMILIES))}")
+            raise TopologyError(
+                f"unknown topology {name!r}; expected one of {', '.join(sorted(FAMILIES))}"
+            )
         if nodes < 1:
             raise TopologyError(f"a network of {nodes} nodes was asked for; expected at least 1")
         if probability is not None and not 0 <= probability <= 1:
             raise DeclarationError(f"probability is {probability!r}; expected a number in [0, 1]")
-        return cls(FAMILIES[name](nodes, degree, probability, seed) if nodes > 2 else nx.path_graph(nodes), name)
+        return cls(
+            FAMILIES[name](nodes, degree, probability, seed) if nodes > 2 else nx.path_graph(nodes),
+            name,
+        )
 
     @classmethod
-    def from_edges(cls, edges: Iterable[tuple[Any, ...]], nodes: Iterable[Hashable] = (), name: str = "edges") -> "Topology":
-        """The graph of an edge list, pairs of nodes; ``nodes`` fixes the order and may name further nodes."""
+    def from_edges(
+        cls, edges: Iterable[tuple[Any, ...]], nodes: Iterable[Hashable] = (), name: str = "edges"
+    ) -> "Topology":
+        """The graph of an edge list, pairs of nodes; ``nodes`` fixes the order and may name further
+        nodes.
+        """
         graph = nx.Graph()
         graph.add_nodes_from(nodes)
         for edge in edges:
             if not 2 <= len(edge) <= 3:
-                raise TopologyError(f"edge {edge!r} has {len(edge)} entries; expected the names of two nodes")
+                raise TopologyError(
+                    f"edge {edge!r} has {len(edge)} entries; expected the names of two nodes"
+                )
             more = edge[2] if len(edge) == 3 else {}
             graph.add_edge(*edge[:2], **(more if isinstance(more, dict) else {"weight": more}))
         return cls(graph, name)
@@ -187,13 +233,20 @@ class Topology:
 
 def _refuse_weights(graph: nx.Graph) -> None:
     """Edges may have attributes, but no weight other than 1: it would change nothing, in silence."""
-    found = [(u, v, w) for u, v, more in graph.edges(data=True) for k, w in more.items() if str(k).lower() == "weight"]
+    found = [
+        (u, v, w)
+        for u, v, more in graph.edges(data=True)
+        for k, w in more.items()
+        if str(k).lower() == "weight"
+    ]
     heavy = [(u, v, w) for u, v, w in found if not is_one(w)]
     if heavy:
         u, v, w = heavy[0]
         raise TopologyError(
-            f"the edge between {str(u)!r} and {str(v)!r} has weight {w!r} ({len(heavy)} of {graph.number_of_edges()} edges "
-            "have one other than 1); edges have no weights here, since the algorithm has one penalty eta for all of them: "
+            f"the edge between {str(u)!r} and {str(v)!r} has weight {w!r} ({len(heavy)} of "
+            f"{graph.number_of_edges()} edges "
+            "have one other than 1); edges have no weights here, since the algorithm has one "
+            "penalty eta for all of them: "
             "remove the weights, or set them all to 1"
         )
 
@@ -209,7 +262,9 @@ def is_one(weight: Any) -> bool:
 def _grid(nodes: int) -> nx.Graph:
     """The most nearly square grid with exactly P nodes."""
     short = next(s for s in range(isqrt(nodes), 0, -1) if nodes % s == 0)
-    return nx.convert_node_labels_to_integers(nx.grid_2d_graph(short, nodes // short), ordering="sorted")
+    return nx.convert_node_labels_to_integers(
+        nx.grid_2d_graph(short, nodes // short), ordering="sorted"
+    )
 
 
 def _connected(draw: Callable[[int], nx.Graph], seed: int, hint: str) -> nx.Graph:
@@ -228,18 +283,24 @@ def _random_regular(nodes: int, degree: int, _: float | None, seed: int) -> nx.G
             f"no connected {degree}-regular graph with {nodes} nodes exists for certain; "
             "the degree must be at least 2 and nodes times degree even"
         )
-    return _connected(lambda s: _sorted(nx.random_regular_graph(degree, nodes, seed=s)), seed, "raise the degree")
+    return _connected(
+        lambda s: _sorted(nx.random_regular_graph(degree, nodes, seed=s)), seed, "raise the degree"
+    )
 
 
 def _erdos_renyi(nodes: int, _: int, probability: float | None, seed: int) -> nx.Graph:
     chance = min(1.0, 2 * np.log(nodes) / nodes) if probability is None else probability
-    return _connected(lambda s: nx.fast_gnp_random_graph(nodes, chance, seed=s), seed, "raise the probability")
+    return _connected(
+        lambda s: nx.fast_gnp_random_graph(nodes, chance, seed=s), seed, "raise the probability"
+    )
 
 
 def _small_world(nodes: int, degree: int, probability: float | None, seed: int) -> nx.Graph:
     chance = 0.1 if probability is None else probability
     near = min(degree, nodes - 1)
-    return _connected(lambda s: nx.watts_strogatz_graph(nodes, near, chance, seed=s), seed, "raise the degree")
+    return _connected(
+        lambda s: nx.watts_strogatz_graph(nodes, near, chance, seed=s), seed, "raise the degree"
+    )
 
 
 def _sorted(graph: nx.Graph) -> nx.Graph:

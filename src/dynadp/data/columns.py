@@ -1,4 +1,6 @@
-"""Raw columns and the public declarations that turn their cells into features, one row at a time (maths.md 1 and 11)."""
+"""Raw columns and the public declarations that turn their cells into features, one row at a time
+(maths.md 1 and 11).
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +29,8 @@ class Declared(BaseModel):
 
 
 class Numeric(Declared):
-    """u = (t(clip(v, low, high)) - t(low)) / (t(high) - t(low)), mapped to [-1, 1] or [0, 1], times the weight.
+    """u = (t(clip(v, low, high)) - t(low)) / (t(high) - t(low)), mapped to [-1, 1] or [0, 1], times
+    the weight.
 
     Attributes
     ----------
@@ -36,14 +39,17 @@ class Numeric(Declared):
     transform
         t: ``none``, or ``log1p`` for ln(1 + v - low), for heavy tails.
     encode
-        Which features to make: ``linear`` u, ``square`` u^2, ``hats`` piecewise linear bumps on ``knots``.
+        Which features to make: ``linear`` u, ``square`` u^2, ``hats`` piecewise linear bumps on
+        ``knots``.
     knots
-        Increasing raw values; hat k is 1 at knot k and 0 at its neighbours, linear in t between them, and they sum to 1.
+        Increasing raw values; hat k is 1 at knot k and 0 at its neighbours, linear in t between
+        them, and they sum to 1.
     signed
         u in [-1, 1] (default) or [0, 1].
     missing
-        ``refuse``, ``drop`` (the row, before anything is counted), or a value to put there. With ``drop`` neighbouring data
-        differ in a row that *stays*: B_p counts what is left and is public, so declare it to :meth:`~dynadp.data.schema.Schema.shard`.
+        ``refuse``, ``drop`` (the row, before anything is counted), or a value to put there. With
+        ``drop`` neighbouring data differ in a row that *stays*: B_p counts what is left and is
+        public, so declare it to :meth:`~dynadp.data.schema.Schema.shard`.
     """
 
     kind: Literal["numeric"] = "numeric"
@@ -62,7 +68,8 @@ class Numeric(Declared):
     def _bounds_are_declared(cls, given: Any) -> Any:
         if isinstance(given, Mapping) and (given.get("low") is None or given.get("high") is None):
             raise ValueError(
-                f"numeric column {given.get('name')!r} has no public bounds: declare low and high from what is known "
+                f"numeric column {given.get('name')!r} has no public bounds: declare low and high "
+                f"from what is known "
                 "about the quantity; bounds read off the rows would leak them"
             )
         return given
@@ -70,15 +77,30 @@ class Numeric(Declared):
     @model_validator(mode="after")
     def _consistent(self) -> "Numeric":
         if not self.low < self.high:
-            raise ValueError(f"numeric column {self.name!r}: low is {self.low} and high is {self.high}; low must be below")
+            raise ValueError(
+                f"numeric column {self.name!r}: low is {self.low} and high is {self.high}; low "
+                f"must be below"
+            )
         if max(abs(self.low), abs(self.high)) > 1e150:
-            raise ValueError(f"numeric column {self.name!r}: bounds beyond 1e150 overflow; use another unit")
+            raise ValueError(
+                f"numeric column {self.name!r}: bounds beyond 1e150 overflow; use another unit"
+            )
         if ("hats" in self.encode) != bool(self.knots) or len(self.knots) == 1:
-            raise ValueError(f"numeric column {self.name!r}: 'hats' needs at least two public knots, and only 'hats' does")
-        if any(a >= b for a, b in pairwise(self.knots)) or any(not self.low <= k <= self.high for k in self.knots):
-            raise ValueError(f"numeric column {self.name!r}: knots must increase and lie in [{self.low}, {self.high}]")
+            raise ValueError(
+                f"numeric column {self.name!r}: 'hats' needs at least two public knots, and only "
+                f"'hats' does"
+            )
+        if any(a >= b for a, b in pairwise(self.knots)) or any(
+            not self.low <= k <= self.high for k in self.knots
+        ):
+            raise ValueError(
+                f"numeric column {self.name!r}: knots must increase and lie in [{self.low}, "
+                f"{self.high}]"
+            )
         if not self.encode or len(set(self.encode)) != len(self.encode):
-            raise ValueError(f"numeric column {self.name!r}: encode must name at least one feature, each once")
+            raise ValueError(
+                f"numeric column {self.name!r}: encode must name at least one feature, each once"
+            )
         return self
 
     @property
@@ -94,12 +116,16 @@ class Numeric(Declared):
 
     @property
     def diameter2(self) -> float:
-        """Squared distance by which replacing a cell can move its features: 4 or 1 for u, 1 for u^2, 2 for the hats."""
+        """Squared distance by which replacing a cell can move its features: 4 or 1 for u, 1 for
+        u^2, 2 for the hats.
+        """
         moves = {"linear": 4.0 if self.signed else 1.0, "square": 1.0, "hats": 2.0}
         return self.weight**2 * sum(moves[code] for code in self.encode)
 
     def project(self, f: Array) -> Array:
-        """A vector of features brought back to where means of features lie: numbers in their bounds, hats on the simplex."""
+        """A vector of features brought back to where means of features lie: numbers in their
+        bounds, hats on the simplex.
+        """
         f = f / self.weight
         out, position = [], 0
         for code in self.encode:
@@ -117,7 +143,9 @@ class Numeric(Declared):
         return np.log1p(v - self.low) if self.transform == "log1p" else v
 
     def fill(self, v: Array, out: Array) -> None:
-        """Write the values that :meth:`block` gives finite numbers into ``out``, features x rows; not for hats."""
+        """Write the values that :meth:`block` gives finite numbers into ``out``, features x rows;
+        not for hats.
+        """
         u = out[0]
         np.clip(v, self.low, self.high, out=u)
         if self.transform == "log1p":
@@ -166,14 +194,16 @@ class Numeric(Declared):
 
 
 class Categorical(Declared):
-    """One-hot over a public vocabulary; an unlisted value is the all-zero block, a column of its own, or refused.
+    """One-hot over a public vocabulary; an unlisted value is the all-zero block, a column of its
+    own, or refused.
 
     Attributes
     ----------
     values
         The public vocabulary, compared by :func:`places`: 1, 1.0, "1" and "1.0" are equal.
     other
-        What an unlisted value becomes: ``zero`` (all-zero block), ``column`` (one more column) or ``refuse``.
+        What an unlisted value becomes: ``zero`` (all-zero block), ``column`` (one more column) or
+        ``refuse``.
     missing
         ``refuse``, ``drop`` (the row), ``other``, or a listed value, written as ``{"value": ...}``.
     """
@@ -190,7 +220,8 @@ class Categorical(Declared):
     def _vocabulary_is_declared(cls, given: Any) -> Any:
         if isinstance(given, Mapping) and not given.get("values"):
             raise ValueError(
-                f"categorical column {given.get('name')!r} has no public vocabulary: declare values; a list read off "
+                f"categorical column {given.get('name')!r} has no public vocabulary: declare "
+                f"values; a list read off "
                 "the rows would show which categories occur"
             )
         return given
@@ -200,18 +231,27 @@ class Categorical(Declared):
         if ambiguous(self.values):
             raise ValueError(f"categorical column {self.name!r} lists a value twice")
         if self.missing == "other" and self.other == "refuse":
-            raise ValueError(f"categorical column {self.name!r}: missing is 'other', but other is 'refuse'")
+            raise ValueError(
+                f"categorical column {self.name!r}: missing is 'other', but other is 'refuse'"
+            )
         if isinstance(self.missing, dict) and self._stand_in not in _spellings(self.values):
-            raise ValueError(f"categorical column {self.name!r}: the value for missing cells is not in its vocabulary")
+            raise ValueError(
+                f"categorical column {self.name!r}: the value for missing cells is not in its "
+                f"vocabulary"
+            )
         return self
 
     @property
     def diameter2(self) -> float:
-        """Squared distance by which replacing a cell can move its features: from one corner of the block to another, 2."""
+        """Squared distance by which replacing a cell can move its features: from one corner of the
+        block to another, 2.
+        """
         return 2.0 * self.weight**2
 
     def project(self, f: Array) -> Array:
-        """A vector of features brought back to where means of features lie: shares that sum to 1, or to less with ``zero``."""
+        """A vector of features brought back to where means of features lie: shares that sum to 1,
+        or to less with ``zero``.
+        """
         return np.asarray(self.weight * onto_simplex(f / self.weight, full=self.other != "zero"))
 
     @property
@@ -222,7 +262,10 @@ class Categorical(Declared):
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the columns that this one becomes."""
-        return tuple(f"{self.name}={v}" for v in (*self.values, *(["(other)"] if self.other == "column" else [])))
+        return tuple(
+            f"{self.name}={v}"
+            for v in (*self.values, *(["(other)"] if self.other == "column" else []))
+        )
 
     def block(self, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Block:
         """Feature positions and values of these cells."""
@@ -236,7 +279,8 @@ class Categorical(Declared):
             raise CellError(
                 f"column {self.name!r}",
                 int(np.argmin(listed)),
-                "the value is not in the declared vocabulary; list it, or declare other = 'zero' or 'column'",
+                "the value is not in the declared vocabulary; list it, or declare other = 'zero' "
+                "or 'column'",
             )
         if self.other == "column":
             index = np.where(listed, index, len(self.values))
@@ -248,7 +292,9 @@ Column = Annotated[Numeric | Categorical, Field(discriminator="kind")]
 
 
 def onto_simplex(v: Array, full: bool) -> Array:
-    """argmin ||x - v|| over x >= 0 with sum x = 1 (``full``) or sum x <= 1 (Held, Wolfe and Crowder 1974)."""
+    """argmin ||x - v|| over x >= 0 with sum x = 1 (``full``) or sum x <= 1 (Held, Wolfe and Crowder
+    1974).
+    """
     if not full and np.maximum(v, 0.0).sum() <= 1:
         return np.asarray(np.maximum(v, 0.0))
     u = np.sort(v)[::-1]
@@ -259,19 +305,24 @@ def onto_simplex(v: Array, full: bool) -> Array:
 def match(cells: NDArray[Any], values: Iterable[Value]) -> NDArray[np.int64]:
     """Where each cell stands among the declared values, each cell by itself; -1 where it does not.
 
-    The one rule for labels and categories, in memory, streamed and in all formats. Cells are compared as text without
-    surrounding blanks, where 1, 1.0 and "1" are alike. A text that is none of the values so may still be one as a number: "1.0"
-    is the declared number 1 and the declared text "1", as programs write whole numbers of a column with gaps. "+1" and "01" are
-    the declared number 1, but not the declared text "1", which may be a code.
+    The one rule for labels and categories, in memory, streamed and in all formats. Cells are
+    compared as text without surrounding blanks, where 1, 1.0 and "1" are alike. A text that is none
+    of the values so may still be one as a number: "1.0" is the declared number 1 and the declared
+    text "1", as programs write whole numbers of a column with gaps. "+1" and "01" are the declared
+    number 1, but not the declared text "1", which may be a code.
     """
-    words, order, numbers, wholes = _vocabulary(tuple((normalise(value), isinstance(value, str)) for value in values))
+    words, order, numbers, wholes = _vocabulary(
+        tuple((normalise(value), isinstance(value, str)) for value in values)
+    )
     text = spelled(cells)
     near = np.minimum(np.searchsorted(words, text), len(words) - 1)
     found = np.where(words[near] == text, order[near], -1)
     left = found < 0
     if (numbers or wholes) and left.any():
         others, inverse = np.unique(text[left], return_inverse=True)
-        found[left] = np.array([numbers.get(_decimal(t), wholes.get(_whole(t), -1)) for t in others.tolist()])[inverse]
+        found[left] = np.array(
+            [numbers.get(_decimal(t), wholes.get(_whole(t), -1)) for t in others.tolist()]
+        )[inverse]
     return found
 
 
@@ -279,11 +330,15 @@ def match(cells: NDArray[Any], values: Iterable[Value]) -> NDArray[np.int64]:
 def _vocabulary(
     declared: tuple[tuple[str, bool], ...],
 ) -> tuple[NDArray[np.str_], NDArray[np.int64], dict[Decimal | None, int], dict[str, int]]:
-    """Declared spellings in sorted order, where each stands in the declaration; where numbers do, and texts of digits."""
+    """Declared spellings in sorted order, where each stands in the declaration; where numbers do,
+    and texts of digits.
+    """
     words = np.array([word for word, _ in declared])
     order = np.argsort(words)
     found = ((_decimal(word), i) for i, (word, is_text) in enumerate(declared) if not is_text)
-    wholes = {word: i for i, (word, is_text) in enumerate(declared) if is_text and _DIGITS.fullmatch(word)}
+    wholes = {
+        word: i for i, (word, is_text) in enumerate(declared) if is_text and _DIGITS.fullmatch(word)
+    }
     return words[order], order, {number: i for number, i in found if number is not None}, wholes
 
 
@@ -302,10 +357,14 @@ def _decimal(text: str) -> Decimal | None:
 
 
 def ambiguous(values: Sequence[Any]) -> bool:
-    """Whether a cell could be two of the declared values: spelled alike, or a number and a text that is that number."""
+    """Whether a cell could be two of the declared values: spelled alike, or a number and a text
+    that is that number.
+    """
     words = [normalise(value) for value in values]
     texts = [isinstance(value, str | np.str_) for value in values]
-    numbers = {_decimal(word) for word, is_text in zip(words, texts, strict=True) if not is_text} - {None}
+    numbers = {
+        _decimal(word) for word, is_text in zip(words, texts, strict=True) if not is_text
+    } - {None}
     return len(set(words)) < len(words) or any(
         is_text and _decimal(word) in numbers for word, is_text in zip(words, texts, strict=True)
     )
@@ -316,7 +375,9 @@ def _spellings(values: tuple[Value, ...]) -> list[str]:
 
 
 def normalise(value: Any) -> str:
-    """One text for a cell or a declared value: blanks cut, whole numbers without a point, so that 1, 1.0 and "1" are alike."""
+    """One text for a cell or a declared value: blanks cut, whole numbers without a point, so that
+    1, 1.0 and "1" are alike.
+    """
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     if isinstance(value, str):
@@ -339,9 +400,14 @@ def spelled(cells: NDArray[Any]) -> NDArray[np.str_]:
 
 
 def _floats(name: str, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Array:
-    """Cells as fresh float64, absent ones 0; refuses what is no finite number by position, never by value."""
+    """Cells as fresh float64, absent ones 0; refuses what is no finite number by position, never by
+    value.
+    """
     if cells.dtype.kind in "UO":
-        numbers = [0.0 if gone else _number(cell) for cell, gone in zip(cells.tolist(), absent, strict=True)]
+        numbers = [
+            0.0 if gone else _number(cell)
+            for cell, gone in zip(cells.tolist(), absent, strict=True)
+        ]
         wrong = next((row for row, number in enumerate(numbers) if number is None), None)
         if wrong is not None:
             raise CellError(f"column {name!r}", wrong, "the value is not a number")
@@ -349,10 +415,14 @@ def _floats(name: str, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Array:
     elif cells.dtype.kind in "iufb":
         v = np.where(absent, 0, cells).astype(float)
     else:
-        raise CellError(f"column {name!r}", 0, "the value is not a number (nor is any other in the column)")
+        raise CellError(
+            f"column {name!r}", 0, "the value is not a number (nor is any other in the column)"
+        )
     finite = np.isfinite(v)
     if not finite.all():
-        raise CellError(f"column {name!r}", int(np.argmin(finite)), "the value is infinite or not a number")
+        raise CellError(
+            f"column {name!r}", int(np.argmin(finite)), "the value is infinite or not a number"
+        )
     return v
 
 

@@ -1,4 +1,6 @@
-"""Data to try things on: the UCI Adult census extract, and census-like rows made here with a known truth."""
+"""Data to try things on: the UCI Adult census extract, and census-like rows made here with a known
+truth.
+"""
 
 import hashlib
 import os
@@ -45,8 +47,8 @@ class Dataset:
     node
         The node of each training row, where the data come with one.
     truth
-        The coefficients that made the labels, where they are known: P(y = 1 | x) = sigmoid(truth . phi(raw)), with phi the
-        schema's features before scaling, the intercept last.
+        The coefficients that made the labels, where they are known: P(y = 1 | x) = sigmoid(truth .
+        phi(raw)), with phi the schema's features before scaling, the intercept last.
     """
 
     name: str
@@ -56,22 +58,30 @@ class Dataset:
     node: Indices | None = field(default=None, repr=False)
     truth: Array | None = field(default=None, repr=False)
 
-    def shards(self, parts: Sequence[ArrayLike] | None = None, names: Sequence[str] | None = None) -> list[Shard]:
+    def shards(
+        self, parts: Sequence[ArrayLike] | None = None, names: Sequence[str] | None = None
+    ) -> list[Shard]:
         """One shard for each part (row positions); by default the nodes that the rows came with."""
         if parts is None:
             if self.node is None:
-                raise DeclarationError(f"{self.name} does not say which node holds which row; give parts, see partition()")
+                raise DeclarationError(
+                    f"{self.name} does not say which node holds which row; give parts, see "
+                    f"partition()"
+                )
             parts = [np.flatnonzero(self.node == p) for p in range(int(self.node.max()) + 1)]
         names = names or [str(p) for p in range(len(parts))]
         if len(names) != len(parts):
             raise DeclarationError(f"{len(names)} names for {len(parts)} parts; expected one each")
         return [
-            self.schema.shard({column: cells[np.asarray(part)] for column, cells in self.train.items()}, name)
+            self.schema.shard(
+                {column: cells[np.asarray(part)] for column, cells in self.train.items()}, name
+            )
             for part, name in zip(parts, names, strict=True)
         ]
 
 
-# ---------------------------------------------------------------------------------------------------------------- Adult
+# ----------------------------------------------------------------------------------------------------------------
+# Adult
 
 _ADULT_NUMERIC = {  # name in file order -> bounds, from the published description of the extract
     "age": (17, 90),
@@ -82,18 +92,26 @@ _ADULT_NUMERIC = {  # name in file order -> bounds, from the published descripti
     "hours_per_week": (1, 99),
 }
 _ADULT_NOMINAL = {
-    "workclass": "Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov Without-pay Never-worked",
-    "education": "Bachelors Some-college 11th HS-grad Prof-school Assoc-acdm Assoc-voc 9th 7th-8th 12th Masters 1st-4th "
+    "workclass": "Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov "
+    "Without-pay Never-worked",
+    "education": "Bachelors Some-college 11th HS-grad Prof-school Assoc-acdm Assoc-voc 9th "
+    "7th-8th 12th Masters 1st-4th "
     "10th Doctorate 5th-6th Preschool",
-    "marital_status": "Married-civ-spouse Divorced Never-married Separated Widowed Married-spouse-absent Married-AF-spouse",
-    "occupation": "Tech-support Craft-repair Other-service Sales Exec-managerial Prof-specialty Handlers-cleaners "
-    "Machine-op-inspct Adm-clerical Farming-fishing Transport-moving Priv-house-serv Protective-serv Armed-Forces",
+    "marital_status": "Married-civ-spouse Divorced Never-married Separated Widowed "
+    "Married-spouse-absent Married-AF-spouse",
+    "occupation": "Tech-support Craft-repair Other-service Sales Exec-managerial Prof-specialty "
+    "Handlers-cleaners "
+    "Machine-op-inspct Adm-clerical Farming-fishing Transport-moving Priv-house-serv "
+    "Protective-serv Armed-Forces",
     "relationship": "Wife Own-child Husband Not-in-family Other-relative Unmarried",
     "race": "White Asian-Pac-Islander Amer-Indian-Eskimo Other Black",
     "sex": "Female Male",
-    "native_country": "United-States Cambodia England Puerto-Rico Canada Germany Outlying-US(Guam-USVI-etc) India Japan "
-    "Greece South China Cuba Iran Honduras Philippines Italy Poland Jamaica Vietnam Mexico Portugal Ireland France "
-    "Dominican-Republic Laos Ecuador Taiwan Haiti Columbia Hungary Guatemala Nicaragua Scotland Thailand Yugoslavia "
+    "native_country": "United-States Cambodia England Puerto-Rico Canada Germany "
+    "Outlying-US(Guam-USVI-etc) India Japan "
+    "Greece South China Cuba Iran Honduras Philippines Italy Poland Jamaica Vietnam Mexico "
+    "Portugal Ireland France "
+    "Dominican-Republic Laos Ecuador Taiwan Haiti Columbia Hungary Guatemala Nicaragua Scotland "
+    "Thailand Yugoslavia "
     "El-Salvador Trinadad&Tobago Peru Hong Holand-Netherlands",
 }
 _ADULT_ORDER = [
@@ -121,25 +139,38 @@ def adult_schema(columns: Literal["paper", "rich"] = "paper") -> Schema:
     Parameters
     ----------
     columns
-        ``paper``: numbers to [0, 1], nominals one-hot: 105 columns and the intercept (maths.md 11). ``rich``: what serves small
-        budgets better, from the same published description: numbers to [-1, 1] with weight 2, squares of age and hours, capital
-        gain and loss as hat functions on decades; 116 columns and the intercept.
+        ``paper``: numbers to [0, 1], nominals one-hot: 105 columns and the intercept (maths.md 11).
+        ``rich``: what serves small budgets better, from the same published description: numbers to
+        [-1, 1] with weight 2, squares of age and hours, capital gain and loss as hat functions on
+        decades; 116 columns and the intercept.
     """
     if columns not in ("paper", "rich"):
         raise DeclarationError(f"columns is {columns!r}; expected 'paper' or 'rich'")
     declared: list[Numeric | Categorical] = []
     for name in _ADULT_ORDER[:-1]:
         if name not in _ADULT_NUMERIC:
-            declared.append(Categorical(name=name, values=tuple(_ADULT_NOMINAL[name].split()), missing="drop"))
+            declared.append(
+                Categorical(name=name, values=tuple(_ADULT_NOMINAL[name].split()), missing="drop")
+            )
             continue
         low, high = _ADULT_NUMERIC[name]
         if columns == "paper":
             shape: dict[str, Any] = {"signed": False}
         elif name.startswith("capital"):
             decades = tuple(10.0**k - 1 for k in range(5) if 10**k - 1 < high)
-            shape = {"transform": "log1p", "encode": ("hats",), "knots": (*decades, high), "weight": 2}
+            shape = {
+                "transform": "log1p",
+                "encode": ("hats",),
+                "knots": (*decades, high),
+                "weight": 2,
+            }
         else:
-            shape = {"encode": ("linear", "square") if name in ("age", "hours_per_week") else ("linear",), "weight": 2}
+            shape = {
+                "encode": ("linear", "square")
+                if name in ("age", "hours_per_week")
+                else ("linear",),
+                "weight": 2,
+            }
         declared.append(Numeric(name=name, low=low, high=high, missing="drop", **shape))
     return Schema(
         columns=tuple(declared),
@@ -148,14 +179,21 @@ def adult_schema(columns: Literal["paper", "rich"] = "paper") -> Schema:
     )
 
 
-def adult(data: str | Path | None = None, *, download: bool = True, columns: Literal["paper", "rich"] = "paper") -> Dataset:
-    """UCI Adult (Becker and Kohavi, 1996): 30,162 training and 15,060 test rows once missing values are dropped.
+def adult(
+    data: str | Path | None = None,
+    *,
+    download: bool = True,
+    columns: Literal["paper", "rich"] = "paper",
+) -> Dataset:
+    """UCI Adult (Becker and Kohavi, 1996): 30,162 training and 15,060 test rows once missing values
+    are dropped.
 
     Parameters
     ----------
     data
-        Folder that holds ``adult.data`` and ``adult.test`` (or has a folder ``adult`` that does). Without it: the
-        environment variable ``DYNADP_DATA``, then the cache, then a download into the cache. Files are checked by SHA-256.
+        Folder that holds ``adult.data`` and ``adult.test`` (or has a folder ``adult`` that does).
+        Without it: the environment variable ``DYNADP_DATA``, then the cache, then a download into
+        the cache. Files are checked by SHA-256.
     download
         Whether a download may be tried.
     columns
@@ -171,9 +209,14 @@ def adult(data: str | Path | None = None, *, download: bool = True, columns: Lit
 
 
 def _parse_adult(content: bytes) -> RawTable:
-    lines = [line for line in content.decode().splitlines() if line.strip() and not line.startswith("|")]
+    lines = [
+        line for line in content.decode().splitlines() if line.strip() and not line.startswith("|")
+    ]
     cells = np.array([[cell.strip() for cell in line.rstrip(".").split(",")] for line in lines])
-    return {name: cells[:, i].astype(float) if name in _ADULT_NUMERIC else cells[:, i] for i, name in enumerate(_ADULT_ORDER)}
+    return {
+        name: cells[:, i].astype(float) if name in _ADULT_NUMERIC else cells[:, i]
+        for i, name in enumerate(_ADULT_ORDER)
+    }
 
 
 def _adult_file(name: str, data: str | Path | None, download: bool) -> bytes:
@@ -185,7 +228,10 @@ def _adult_file(name: str, data: str | Path | None, download: bool) -> bytes:
             return _checked(name, (folder / name).read_bytes(), str(folder / name))
     looked = " and ".join(str(folder) for folder in folders)
     if given or not download:
-        raise DatasetError(f"no file {name} in {looked}; put the UCI Adult files there or name their folder with --data")
+        raise DatasetError(
+            f"no file {name} in {looked}; put the UCI Adult files there or name their folder with "
+            f"--data"
+        )
     try:
         with urllib.request.urlopen(ADULT_URL + name, timeout=30) as answer:
             content = answer.read()
@@ -193,7 +239,8 @@ def _adult_file(name: str, data: str | Path | None, download: bool) -> bytes:
         if isinstance(error, HTTPError):
             error.close()  # it is the server's answer too
         raise DatasetError(
-            f"no file {name} in {looked}, and it could not be downloaded from {ADULT_URL} ({error}); "
+            f"no file {name} in {looked}, and it could not be downloaded from {ADULT_URL} "
+            f"({error}); "
             "put the UCI Adult files in a folder and name it with --data or DYNADP_DATA"
         ) from error
     content = _checked(name, content, ADULT_URL + name)
@@ -208,22 +255,37 @@ def _checked(name: str, content: bytes, source: str) -> bytes:
     found = hashlib.sha256(content).hexdigest()
     if found != ADULT_SHA256[name]:
         raise DatasetError(
-            f"{source} is not the published {name}: its SHA-256 is {found}, expected {ADULT_SHA256[name]}; "
+            f"{source} is not the published {name}: its SHA-256 is {found}, expected "
+            f"{ADULT_SHA256[name]}; "
             "remove it and fetch it again"
         )
     return content
 
 
-# --------------------------------------------------------------------------------------------------------------- census
+# ---------------------------------------------------------------------------------------------------------------
+# census
 
 _SECTORS = ("private", "public", "self-employed", "family", "none")
-_TRADES = ("clerical", "craft", "farming", "management", "machines", "professional", "sales", "service", "support", "transport")
+_TRADES = (
+    "clerical",
+    "craft",
+    "farming",
+    "management",
+    "machines",
+    "professional",
+    "sales",
+    "service",
+    "support",
+    "transport",
+)
 _STATES = ("married", "never-married", "divorced", "widowed", "separated")
 _REGIONS = tuple(f"region-{i:02d}" for i in range(20))
 
 
 def census_schema() -> Schema:
-    """Ten columns like a census extract's, with public bounds and vocabularies; 50 features and the intercept."""
+    """Ten columns like a census extract's, with public bounds and vocabularies; 50 features and the
+    intercept.
+    """
     return Schema(
         columns=(
             Numeric(name="age", low=17, high=90, encode=("linear", "square")),
@@ -243,7 +305,11 @@ def census_schema() -> Schema:
 
 
 def census(
-    rows: int = 5000, seed: int = 0, nodes: int = 5, heterogeneity: float = 0.0, test_rows: int | None = None
+    rows: int = 5000,
+    seed: int = 0,
+    nodes: int = 5,
+    heterogeneity: float = 0.0,
+    test_rows: int | None = None,
 ) -> Dataset:
     """Census-like rows with a known truth: P(high | raw) = sigmoid(truth.phi(raw)).
 
@@ -258,12 +324,16 @@ def census(
     nodes
         P.
     heterogeneity
-        0: all nodes alike. 1: each node has its own mix of trades, regions and ages (the truth stays common to all).
+        0: all nodes alike. 1: each node has its own mix of trades, regions and ages (the truth
+        stays common to all).
     test_rows
-        Held-out rows, drawn from the nodes' mixture; by default a quarter of ``rows``, at least 1,000.
+        Held-out rows, drawn from the nodes' mixture; by default a quarter of ``rows``, at least
+        1,000.
     """
     if rows < nodes or nodes < 1:
-        raise DeclarationError(f"census of {rows} rows over {nodes} nodes; expected at least one node and one row each")
+        raise DeclarationError(
+            f"census of {rows} rows over {nodes} nodes; expected at least one node and one row each"
+        )
     if seed < 0 or (test_rows is not None and test_rows < 0):
         raise DeclarationError(f"seed is {seed} and test_rows is {test_rows}; expected 0 or above")
     if not 0 <= heterogeneity <= 1:
@@ -280,7 +350,9 @@ def census(
         train.append(_census_rows(np.random.default_rng(child), count, mixes[p], schema, truth))
     rng = np.random.default_rng(children[nodes])
     share = np.bincount(rng.integers(nodes, size=held_out), minlength=nodes)
-    test = [_census_rows(rng, int(n), mix, schema, truth) for n, mix in zip(share, mixes, strict=True)]
+    test = [
+        _census_rows(rng, int(n), mix, schema, truth) for n, mix in zip(share, mixes, strict=True)
+    ]
     node = np.repeat(np.arange(nodes), [len(part["age"]) for part in train])
     return Dataset("census", schema, _concatenate(train), _concatenate(test), node, truth)
 
@@ -291,11 +363,25 @@ def _concatenate(tables: list[RawTable]) -> RawTable:
 
 def _census_truth(schema: Schema) -> Array:
     effect = {
-        "age": 2.2, "age^2": -2.7, "schooling": 3.1, "hours": 2.3, "hours^2": -1.4, "gain": 1.2,
-        "status=married": 1.5, "status=never-married": -0.8, "sex=male": 0.35, "urban=yes": 0.25,
-        "trade=management": 0.8, "trade=professional": 0.6, "trade=sales": 0.3, "trade=service": -0.8,
-        "trade=farming": -1.0, "sector=self-employed": 0.2, "sector=none": -1.4, "(intercept)": -0.2,
-    }  # fmt: skip
+        "age": 2.2,
+        "age^2": -2.7,
+        "schooling": 3.1,
+        "hours": 2.3,
+        "hours^2": -1.4,
+        "gain": 1.2,
+        "status=married": 1.5,
+        "status=never-married": -0.8,
+        "sex=male": 0.35,
+        "urban=yes": 0.25,
+        "trade=management": 0.8,
+        "trade=professional": 0.6,
+        "trade=sales": 0.3,
+        "trade=service": -0.8,
+        "trade=farming": -1.0,
+        "sector=self-employed": 0.2,
+        "sector=none": -1.4,
+        "(intercept)": -0.2,
+    }
     small = np.random.default_rng(20).normal(scale=0.15, size=schema.dimension)
     return np.array([effect.get(name, small[i]) for i, name in enumerate(schema.features)])
 
@@ -308,7 +394,10 @@ def _mix(rng: np.random.Generator, heterogeneity: float) -> dict[str, Any]:
         "urban": [0.3, 0.7],
         "region": 1 / np.arange(2.0, 22.0),
     }
-    mix: dict[str, Any] = {"age": 38 + 10 * heterogeneity * rng.normal(), "schooling": heterogeneity * rng.normal()}
+    mix: dict[str, Any] = {
+        "age": 38 + 10 * heterogeneity * rng.normal(),
+        "schooling": heterogeneity * rng.normal(),
+    }
     for name, weights in base.items():
         common = np.asarray(weights, dtype=float) / np.sum(np.asarray(weights, dtype=float))
         own = rng.dirichlet(np.full(len(common), 0.5))
@@ -316,7 +405,9 @@ def _mix(rng: np.random.Generator, heterogeneity: float) -> dict[str, Any]:
     return mix
 
 
-def _census_rows(rng: np.random.Generator, count: int, mix: dict[str, Any], schema: Schema, truth: Array) -> RawTable:
+def _census_rows(
+    rng: np.random.Generator, count: int, mix: dict[str, Any], schema: Schema, truth: Array
+) -> RawTable:
     def pick(values: Sequence[str], chance: ArrayLike) -> NDArray[np.str_]:
         place = np.searchsorted(np.cumsum(chance), rng.random(count)).clip(max=len(values) - 1)
         return np.asarray(np.array(values)[place])
@@ -325,10 +416,18 @@ def _census_rows(rng: np.random.Generator, count: int, mix: dict[str, Any], sche
     trade = pick(_TRADES, mix["trade"])
     learned = np.isin(trade, ("management", "professional"))
     schooling = np.clip(np.round(rng.normal(11.5 + mix["schooling"] + 2.5 * learned, 2.6)), 0, 20)
-    hours = np.clip(np.round(np.where(rng.random(count) < 0.5, 40, rng.normal(40 + 3 * learned, 13))), 1, 99)
-    gain = np.where(rng.random(count) < 0.08, np.round(np.exp(rng.normal(8.2, 1.2, count))), 0).clip(max=100_000)
+    hours = np.clip(
+        np.round(np.where(rng.random(count) < 0.5, 40, rng.normal(40 + 3 * learned, 13))), 1, 99
+    )
+    gain = np.where(
+        rng.random(count) < 0.08, np.round(np.exp(rng.normal(8.2, 1.2, count))), 0
+    ).clip(max=100_000)
     young = age < 27
-    status = np.where(young, pick(_STATES, [0.15, 0.8, 0.03, 0.0, 0.02]), pick(_STATES, [0.58, 0.18, 0.16, 0.04, 0.04]))
+    status = np.where(
+        young,
+        pick(_STATES, [0.15, 0.8, 0.03, 0.0, 0.02]),
+        pick(_STATES, [0.58, 0.18, 0.16, 0.04, 0.04]),
+    )
     table: RawTable = {
         "age": age,
         "schooling": schooling,
@@ -347,7 +446,8 @@ def _census_rows(rng: np.random.Generator, count: int, mix: dict[str, Any], sche
     return table
 
 
-# ------------------------------------------------------------------------------------------------------------ partition
+# ------------------------------------------------------------------------------------------------------------
+# partition
 
 
 def partition(
@@ -361,23 +461,27 @@ def partition(
     concentration: float = 0.5,
     seed: int = 0,
 ) -> list[Indices]:
-    """Split row positions 0..rows-1 over nodes, at least one row each (for simulations: real nodes own their rows).
+    """Split row positions 0..rows-1 over nodes, at least one row each (for simulations: real nodes
+    own their rows).
 
     Parameters
     ----------
     rows, nodes
         How many of each.
     how
-        ``even``: shuffled, sizes differing by at most 1. ``sized``: shuffled, sizes proportional to ``sizes``.
-        ``column``: sorted by ``column`` and cut evenly, so that nodes are unlike each other. ``label_skew``: each label
-        value is spread over the nodes by a Dirichlet draw with ``concentration`` (small: very unlike).
+        ``even``: shuffled, sizes differing by at most 1. ``sized``: shuffled, sizes proportional to
+        ``sizes``. ``column``: sorted by ``column`` and cut evenly, so that nodes are unlike each
+        other. ``label_skew``: each label value is spread over the nodes by a Dirichlet draw with
+        ``concentration`` (small: very unlike).
     sizes, column, labels, concentration
         What ``how`` needs.
     seed
         Of the shuffle and the Dirichlet draw.
     """
     if nodes < 1 or rows < nodes:
-        raise DeclarationError(f"{rows} rows cannot be split over {nodes} nodes; every node needs at least one row")
+        raise DeclarationError(
+            f"{rows} rows cannot be split over {nodes} nodes; every node needs at least one row"
+        )
     rng = np.random.default_rng([seed, 0x5917])
     even = (np.arange(1, nodes) * rows) // nodes
     if how == "even":
@@ -387,10 +491,15 @@ def partition(
         if weights.shape != (nodes,) or not (np.isfinite(weights).all() and (weights > 0).all()):
             raise DeclarationError(f"'sized' needs sizes: {nodes} numbers above 0, one a node")
         # one row each first, the rest by cumulative share
-        cuts = np.arange(1, nodes) + np.round(np.cumsum(weights)[:-1] / weights.sum() * (rows - nodes)).astype(int)
+        cuts = np.arange(1, nodes) + np.round(
+            np.cumsum(weights)[:-1] / weights.sum() * (rows - nodes)
+        ).astype(int)
         return [np.sort(part) for part in np.split(rng.permutation(rows), cuts)]
     if how == "column":
-        return [np.sort(part) for part in np.split(np.argsort(_one_each("column", column, rows), kind="stable"), even)]
+        return [
+            np.sort(part)
+            for part in np.split(np.argsort(_one_each("column", column, rows), kind="stable"), even)
+        ]
     if how == "label_skew":
         if not (np.isfinite(concentration) and concentration > 0):
             raise DeclarationError(f"concentration is {concentration!r}; expected a number above 0")
@@ -398,14 +507,20 @@ def partition(
         values, kind = np.unique(_one_each("labels", labels, rows), return_inverse=True)
         for value in range(len(values)):
             of_value = rng.permutation(np.flatnonzero(kind == value))
-            cuts = np.round(np.cumsum(rng.dirichlet(np.full(nodes, concentration)))[:-1] * len(of_value)).astype(int)
+            cuts = np.round(
+                np.cumsum(rng.dirichlet(np.full(nodes, concentration)))[:-1] * len(of_value)
+            ).astype(int)
             for p, part in enumerate(np.split(of_value, cuts)):
                 owner[part] = p
-        for empty in np.flatnonzero(np.bincount(owner, minlength=nodes) == 0):  # an empty node takes one row of the largest
+        for empty in np.flatnonzero(
+            np.bincount(owner, minlength=nodes) == 0
+        ):  # an empty node takes one row of the largest
             largest = np.bincount(owner, minlength=nodes).argmax()
             owner[rng.choice(np.flatnonzero(owner == largest))] = empty
         return [np.flatnonzero(owner == p) for p in range(nodes)]
-    raise DeclarationError(f"unknown way to split {how!r}; expected even, sized, column or label_skew")
+    raise DeclarationError(
+        f"unknown way to split {how!r}; expected even, sized, column or label_skew"
+    )
 
 
 def _one_each(what: str, values: ArrayLike | None, rows: int) -> NDArray[Any]:
@@ -415,5 +530,7 @@ def _one_each(what: str, values: ArrayLike | None, rows: int) -> NDArray[Any]:
             np.sort(array)  # a split goes by order and equality
             return array
     except (TypeError, ValueError):
-        raise DeclarationError(f"this split needs {what} that can be compared with each other") from None
+        raise DeclarationError(
+            f"this split needs {what} that can be compared with each other"
+        ) from None
     raise DeclarationError(f"this split needs {what}: one value for each of the {rows} rows")

@@ -1,7 +1,8 @@
-"""From the coded columns of a Parquet file to blocks of bounded rows, as a schema says, in every pass anew.
+"""From the coded columns of a Parquet file to blocks of bounded rows, as a schema says, in every
+pass anew.
 
-What is refused is refused here as everywhere: rows that hold something out of the ordinary are handed to the careful way, which
-either takes them or says what is wrong and where.
+What is refused is refused here as everywhere: rows that hold something out of the ordinary are
+handed to the careful way, which either takes them or says what is wrong and where.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,9 @@ from dynadp.errors import CellError
 
 _WORKED = 32768  # rows in a block: what is computed for them stays in the processor's cache
 _JOINT = 8192  # joint codes of columns that are looked up together
-_LARGEST_BOOK = 1 << 22  # numbers in R_c where a centre makes it dense; past it rows are written down after all
+_LARGEST_BOOK = (
+    1 << 22
+)  # numbers in R_c where a centre makes it dense; past it rows are written down after all
 _SMALL_BOOK = 1 << 16  # numbers in R_c below which dense is faster than sparse
 
 
@@ -58,12 +61,18 @@ class Blocks:
         self.schema, self.given, self.name = schema, given, name
         memory, columns = given.memory or LEAST_MEMORY, len(schema.columns) + 1
         widths = [len(column.features) for column in schema.columns]
-        numbers = sum(width for column, width in zip(schema.columns, widths, strict=True) if isinstance(column, Numeric))
+        numbers = sum(
+            width
+            for column, width in zip(schema.columns, widths, strict=True)
+            if isinstance(column, Numeric)
+        )
         self.size = rows_at_once(memory, columns)
         self.chunk = max(64, min(8192, memory // (64 * schema.dimension)))
         self._worked = max(64, min(_WORKED, memory // (32 * (3 * numbers + 2 * columns + 8))))
         starts = np.cumsum([0, *widths]).tolist()
-        self._where = {column.name: slice(starts[i], starts[i + 1]) for i, column in enumerate(schema.columns)}
+        self._where = {
+            column.name: slice(starts[i], starts[i + 1]) for i, column in enumerate(schema.columns)
+        }
         self._centre = None if schema.centre is None else np.array(schema.centre)
         self.passes = 0
         self._books: dict[str, _CellTable] = {}  # the last of each column
@@ -90,7 +99,9 @@ class Blocks:
         return sum(_length(self._dropped(part)) for _, part in self._parts(deciding))
 
     def feature_sums(self) -> tuple[int, Array]:
-        """(B_p, sum_i phi(raw_i)), for a schema that adds no intercept and no centre; labels are not read."""
+        """(B_p, sum_i phi(raw_i)), for a schema that adds no intercept and no centre; labels are
+        not read.
+        """
         rows, total = 0, np.zeros(self.schema.dimension)
         for start, part in self._parts(self.schema.columns):
             made = self._encoded(self._dropped(part))
@@ -106,7 +117,9 @@ class Blocks:
                 rows += len(keep)
         return rows, total
 
-    def _parts(self, columns: Sequence[Column], also: Sequence[str] = ()) -> Iterator[tuple[int, CodedTable]]:
+    def _parts(
+        self, columns: Sequence[Column], also: Sequence[str] = ()
+    ) -> Iterator[tuple[int, CodedTable]]:
         """The columns in parts of some thousand rows, each with the number of its first row."""
         numbers = [column.name for column in columns if isinstance(column, Numeric)]
         texts = [column.name for column in columns if isinstance(column, Categorical)]
@@ -118,10 +131,18 @@ class Blocks:
             start += count
 
     def _tables(self, part: CodedTable) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
-        """A part as cells, in chunks, for the careful way, which refuses what is to be refused and says where it is."""
+        """A part as cells, in chunks, for the careful way, which refuses what is to be refused and
+        says where it is.
+        """
         for low in range(0, _length(part), self.chunk):
             some = _some(part, slice(low, low + self.chunk))
-            yield low, {n: c.cells[c.codes] if isinstance(c, DictionaryColumn) else c for n, c in some.items()}
+            yield (
+                low,
+                {
+                    n: c.cells[c.codes] if isinstance(c, DictionaryColumn) else c
+                    for n, c in some.items()
+                },
+            )
 
     def _dropped(self, part: CodedTable) -> CodedTable:
         """The rows that stay."""
@@ -129,7 +150,11 @@ class Blocks:
         for column in self.schema.columns:
             if column.missing == "drop":
                 cells = part[column.name]
-                gone = self._book(column.name, cells).gone(cells) if isinstance(cells, DictionaryColumn) else np.isnan(cells)
+                gone = (
+                    self._book(column.name, cells).gone(cells)
+                    if isinstance(cells, DictionaryColumn)
+                    else np.isnan(cells)
+                )
                 if gone is not None and gone.any():
                     keep = ~gone if keep is None else keep & ~gone
         return part if keep is None else _some(part, keep)
@@ -148,7 +173,9 @@ class Blocks:
         return replace(made[0], scale=scale)
 
     def _encoded(self, part: CodedTable) -> tuple[CodedBlock, Array] | None:
-        """Features of rows that stay, not scaled, and their squared norms; None where the careful way has to look at them."""
+        """Features of rows that stay, not scaled, and their squared norms; None where the careful
+        way has to look at them.
+        """
         count = _length(part)
         columns = [(column, part[column.name]) for column in self.schema.columns]
         places = [
@@ -173,19 +200,27 @@ class Blocks:
         squares += self.schema.intercept**2
         coded = []
         for group, names in self._groups(books):
-            codes = group.joint([cells.codes for name in names if isinstance(cells := part[name], DictionaryColumn)])
+            codes = group.joint(
+                [cells.codes for name in names if isinstance(cells := part[name], DictionaryColumn)]
+            )
             squares += group.squares[codes]
             coded.append((group, codes))
-        block = CodedBlock(np.ones(count), numbers, at, coded, self.schema.intercept, self.schema.dimension)
+        block = CodedBlock(
+            np.ones(count), numbers, at, coded, self.schema.intercept, self.schema.dimension
+        )
         return block, squares
 
     def _scale(self, size: Array) -> Array | None:
-        """s with ||s x|| <= 1, as :class:`Schema` and :class:`Shard` scale; None where a row is too long and may not be."""
+        """s with ||s x|| <= 1, as :class:`Schema` and :class:`Shard` scale; None where a row is too
+        long and may not be.
+        """
         schema = self.schema
         size /= schema.norm
         if schema.scaling == "none" and (size > 1 + ROOM).any():
             return None
-        most = 1 - 2 * (schema.dimension + 8) * 2.0**-52  # a computed norm is off by (d + 2) units of rounding at most
+        most = (
+            1 - 2 * (schema.dimension + 8) * 2.0**-52
+        )  # a computed norm is off by (d + 2) units of rounding at most
         with np.errstate(divide="ignore"):
             scale = np.divide(most, size, out=size)
         if schema.scaling == "unit":
@@ -196,7 +231,9 @@ class Blocks:
         return scale
 
     def _fill(self, column: Column, cells: Array, out: Array) -> bool:
-        """Write the features of a column of numbers, less the centre; not where the careful way has to look at them."""
+        """Write the features of a column of numbers, less the centre; not where the careful way has
+        to look at them.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
             plain = np.isfinite(cells.sum())  # all of them are, then
         if plain and isinstance(column, Numeric) and "hats" not in column.encode:
@@ -223,7 +260,11 @@ class Blocks:
         key = (name, *column.cells.tolist())
         found = self._kept.found.get(key)
         if found is None:
-            found = self._signs(column.cells) if name == self.schema.label.name else self._features(name, column.cells)
+            found = (
+                self._signs(column.cells)
+                if name == self.schema.label.name
+                else self._features(name, column.cells)
+            )
             self._kept.add(key, found, found.bytes)
         self._books[name] = replace(found, cells=column.cells)
         return self._books[name]
@@ -244,7 +285,11 @@ class Blocks:
             return _CellTable(name, cells, absent, bad)
         bad[~bad] = _refused(lambda some: column.block(some, self.schema.absent(some)), cells[~bad])
         good = np.flatnonzero(~bad)
-        index, values = column.block(cells[good], absent[good]) if good.size else (np.zeros((0, 1), int), np.zeros((0, 1)))
+        index, values = (
+            column.block(cells[good], absent[good])
+            if good.size
+            else (np.zeros((0, 1), int), np.zeros((0, 1)))
+        )
         places = np.repeat(good, index.shape[1]), index.ravel()
         features: Rows = csr_array((values.ravel(), places), shape=(count, width))
         if self._centre is not None:
@@ -261,21 +306,31 @@ class Blocks:
             packed: list[tuple[list[Features], list[str]]] = []
             for book, one in zip(books, features, strict=True):
                 size = len(book.cells)
-                room = next((g for g in packed if size * np.prod([f.rows.shape[0] for f in g[0]], dtype=float) <= _JOINT), None)
+                room = next(
+                    (
+                        g
+                        for g in packed
+                        if size * np.prod([f.rows.shape[0] for f in g[0]], dtype=float) <= _JOINT
+                    ),
+                    None,
+                )
                 if room is None:
                     packed.append(([one], [book.name]))
                 else:
                     room[0].append(one)
                     room[1].append(book.name)
             made = [(Group(some), names) for some, names in packed]
-            self._kept.add(key, (made, features), sum(8 * group.size for group, _ in made))  # who keeps ids keeps their owners
+            self._kept.add(
+                key, (made, features), sum(8 * group.size for group, _ in made)
+            )  # who keeps ids keeps their owners
             return made
         found: list[tuple[Group, list[str]]] = self._kept.found[key][0]
         return found
 
 
 class _Kept:
-    """What was made for distinct cells, for the next pass, which meets them again: all of it, up to so many bytes.
+    """What was made for distinct cells, for the next pass, which meets them again: all of it, up to
+    so many bytes.
 
     Parameters
     ----------
@@ -306,7 +361,8 @@ class _CellTable:
     name, cells
         The column, and its cells.
     absent, bad
-        Which of them are missing; which of them, once rows are dropped, only the careful way may look at.
+        Which of them are missing; which of them, once rows are dropped, only the careful way may
+        look at.
     features
         R_c; None where it would be too large, and for labels.
     signs
@@ -326,7 +382,9 @@ class _CellTable:
         rows = (
             0
             if self.features is None
-            else int(self.features.rows.nnz if issparse(self.features.rows) else self.features.rows.size)
+            else int(
+                self.features.rows.nnz if issparse(self.features.rows) else self.features.rows.size
+            )
         )
         return 8 * rows + 80 * len(self.cells)
 
@@ -356,7 +414,9 @@ def _refused(work: Callable[[NDArray[Any]], Any], cells: NDArray[Any]) -> NDArra
 
 @contextmanager
 def _counted_from(start: int, among: NDArray[np.int64] | None = None) -> Iterator[None]:
-    """Rows that an error counts from 0, perhaps ``among`` those that stayed, said as the caller counts."""
+    """Rows that an error counts from 0, perhaps ``among`` those that stayed, said as the caller
+    counts.
+    """
     try:
         yield
     except CellError as error:
@@ -365,7 +425,10 @@ def _counted_from(start: int, among: NDArray[np.int64] | None = None) -> Iterato
 
 
 def _some(table: CodedTable, rows: slice | NDArray[np.bool_]) -> CodedTable:
-    return {name: column.part(rows) if isinstance(column, DictionaryColumn) else column[rows] for name, column in table.items()}
+    return {
+        name: column.part(rows) if isinstance(column, DictionaryColumn) else column[rows]
+        for name, column in table.items()
+    }
 
 
 def _length(table: CodedTable) -> int:

@@ -1,6 +1,7 @@
 """One's own data as bounded rows: one batch of raw cells at a time, nothing inferred from them.
 
-Rows are counted from 0, a header not among them. An error tells the file, the column and the row, never what a cell holds.
+Rows are counted from 0, a header not among them. An error tells the file, the column and the row,
+never what a cell holds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,15 +21,28 @@ from dynadp.data.streaming import streams
 from dynadp.errors import CellError, DataError, DeclarationError
 
 __all__ = [
-    "RawTable", "Source", "count", "feature_sums", "kept_batches", "matrix_shard", "shard", "source", "split", "split_tables",
-    "svmlight_shard", "table",
-]  # fmt: skip
+    "RawTable",
+    "Source",
+    "count",
+    "feature_sums",
+    "kept_batches",
+    "matrix_shard",
+    "shard",
+    "source",
+    "split",
+    "split_tables",
+    "svmlight_shard",
+    "table",
+]
 
 _BATCH = 8192  # rows bounded at once: some MB of cells and features beside the result
 
 
-def shard(schema: Schema, data: Any, name: str = "node", *, rows: int | None = None, size: int = _BATCH) -> Shard:
-    """``schema.shard(whole table)`` to the last bit, but never holding more raw cells than a batch of ``size`` rows.
+def shard(
+    schema: Schema, data: Any, name: str = "node", *, rows: int | None = None, size: int = _BATCH
+) -> Shard:
+    """``schema.shard(whole table)`` to the last bit, but never holding more raw cells than a batch
+    of ``size`` rows.
 
     Parameters
     ----------
@@ -48,39 +62,60 @@ def shard(schema: Schema, data: Any, name: str = "node", *, rows: int | None = N
 
 
 def count(schema: Schema, data: Any, size: int = 65536) -> int:
-    """B_p: how many rows stay once those are dropped that the schema drops; reads the columns that decide it alone."""
-    deciding = tuple(column for column in schema.columns if column.missing == "drop") or schema.columns[:1]
+    """B_p: how many rows stay once those are dropped that the schema drops; reads the columns that
+    decide it alone.
+    """
+    deciding = (
+        tuple(column for column in schema.columns if column.missing == "drop") or schema.columns[:1]
+    )
     part, given = schema.model_copy(update={"columns": deciding}), source(data)
     given.require([column.name for column in schema.columns])
     if streams(given):
         return Blocks(part, given, given.name).count()
-    return sum(int(np.sum(part.kept(batch))) for batch in given.batches([column.name for column in deciding], size))
+    return sum(
+        int(np.sum(part.kept(batch)))
+        for batch in given.batches([column.name for column in deciding], size)
+    )
 
 
 def validate(schema: Schema, data: Any, name: str, size: int = _BATCH) -> None:
     """Read everything once, and refuse what :func:`shard` would refuse; nothing is kept."""
     given = source(data)
     try:
-        for _ in Blocks(schema, given, name) if streams(given) else _pieces(schema, given, name, size):
+        for _ in (
+            Blocks(schema, given, name) if streams(given) else _pieces(schema, given, name, size)
+        ):
             pass
     except CellError as error:
         raise CellError(f"node {name!r}, {error.column}", error.row, error.reason) from None
 
 
 def mistakes(schema: Schema, data: Any, name: str, size: int = _BATCH) -> list[CellError]:
-    """The first bad cell of each column, the label's among them, where :func:`validate` refuses; reads everything once more."""
+    """The first bad cell of each column, the label's among them, where :func:`validate` refuses;
+    reads everything once more.
+    """
     given, start, found = source(data), 0, dict[str, CellError]()
     plain = {"centre": None, "norm": 1.0, "scaling": "none", "intercept": 0.0}
-    checks = {column.name: schema.model_copy(update={"columns": (column,), **plain}).rows for column in schema.columns}
+    checks = {
+        column.name: schema.model_copy(update={"columns": (column,), **plain}).rows
+        for column in schema.columns
+    }
     for batch in given.batches(_wanted(schema), size):
         keep = schema.kept(batch)
-        kept, places = {column: cells[keep] for column, cells in batch.items()}, start + np.flatnonzero(keep)
-        for column, check in {**checks, schema.label.name: schema.labels}.items() if keep.any() else ():
+        kept, places = (
+            {column: cells[keep] for column, cells in batch.items()},
+            start + np.flatnonzero(keep),
+        )
+        for column, check in (
+            {**checks, schema.label.name: schema.labels}.items() if keep.any() else ()
+        ):
             try:
                 if column not in found:
                     check(kept)
             except CellError as error:
-                found[column] = CellError(f"node {name!r}, {error.column}", int(places[error.row]), error.reason)
+                found[column] = CellError(
+                    f"node {name!r}, {error.column}", int(places[error.row]), error.reason
+                )
         start += len(keep)
     return list(found.values())
 
@@ -94,8 +129,12 @@ def kept_batches(schema: Schema, data: Any, size: int = 65536) -> Iterator[RawTa
 
 
 def feature_sums(schema: Schema, data: Any) -> tuple[int, Array]:
-    """(B_p, sum_i phi(raw_i)) over the rows that the schema does not drop: features without intercept, norm and centre."""
-    features = schema.model_copy(update={"norm": 1.0, "scaling": "none", "intercept": 0.0, "centre": None})
+    """(B_p, sum_i phi(raw_i)) over the rows that the schema does not drop: features without
+    intercept, norm and centre.
+    """
+    features = schema.model_copy(
+        update={"norm": 1.0, "scaling": "none", "intercept": 0.0, "centre": None}
+    )
     given, rows, total = source(data), 0, np.zeros(features.dimension)
     if streams(given):
         return Blocks(features, given, given.name).feature_sums()
@@ -107,7 +146,9 @@ def feature_sums(schema: Schema, data: Any) -> tuple[int, Array]:
 
 
 def table(schema: Schema, data: Any, *, also: Sequence[str] = (), size: int = 65536) -> RawTable:
-    """The raw columns of the schema and the label (and ``also``), whole; for what needs raw rows, such as a centring round."""
+    """The raw columns of the schema and the label (and ``also``), whole; for what needs raw rows,
+    such as a centring round.
+    """
     batches = list(source(data).batches((*_wanted(schema), *also), size))
     if not batches:
         raise DataError(f"{source(data).name} has no rows; every node needs at least one")
@@ -115,7 +156,12 @@ def table(schema: Schema, data: Any, *, also: Sequence[str] = (), size: int = 65
 
 
 def split(
-    data: Any, schema: Schema, node_column: str, nodes: Sequence[str] | None = None, *, size: int = _BATCH
+    data: Any,
+    schema: Schema,
+    node_column: str,
+    nodes: Sequence[str] | None = None,
+    *,
+    size: int = _BATCH,
 ) -> dict[str, Shard]:
     """One shard a node, from data in which a column says which node holds the row.
 
@@ -124,9 +170,11 @@ def split(
     data, schema, size
         As for :func:`shard`.
     node_column
-        Its cells are the nodes' names, which are public; compared as text without surrounding blanks.
+        Its cells are the nodes' names, which are public; compared as text without surrounding
+        blanks.
     nodes
-        The declared nodes: each must have rows, and no other may occur. Without it: those that occur, sorted by name.
+        The declared nodes: each must have rows, and no other may occur. Without it: those that
+        occur, sorted by name.
     """
     given = source(data)
     found = {node: _Bounded(schema) for node in nodes or ()}
@@ -138,7 +186,9 @@ def split(
     return {node: found[node].shard(node) for node in nodes or sorted(found)}
 
 
-def split_tables(data: Any, schema: Schema, node_column: str, nodes: Sequence[str] | None = None) -> dict[str, RawTable]:
+def split_tables(
+    data: Any, schema: Schema, node_column: str, nodes: Sequence[str] | None = None
+) -> dict[str, RawTable]:
     """Like :func:`split`, but each node's raw columns."""
     whole = table(schema, data, also=(node_column,))
     cells = whole[node_column]
@@ -146,10 +196,14 @@ def split_tables(data: Any, schema: Schema, node_column: str, nodes: Sequence[st
     for node in nodes or ():
         if not (owners == node).any():
             raise DataError(
-                f"node {node!r} is empty: no row has it in column {node_column!r}; every node needs at least one row"
+                f"node {node!r} is empty: no row has it in column {node_column!r}; every node "
+                f"needs at least one row"
             )
     names = _wanted(schema)
-    return {node: {name: whole[name][owners == node] for name in names} for node in nodes or sorted(set(owners.tolist()))}
+    return {
+        node: {name: whole[name][owners == node] for name in names}
+        for node in nodes or sorted(set(owners.tolist()))
+    }
 
 
 def matrix_shard(
@@ -179,8 +233,10 @@ def matrix_shard(
     """
     if data_norm is None or not (np.isfinite(data_norm) and data_norm > 0):
         raise DeclarationError(
-            f"data_norm is {data_norm!r}: declare a number above 0 that bounds the norm of a row from what is known about the "
-            "features, such as sqrt(d) times the largest possible value; a bound read off the rows would leak them"
+            f"data_norm is {data_norm!r}: declare a number above 0 that bounds the norm of a row "
+            f"from what is known about the "
+            "features, such as sqrt(d) times the largest possible value; a bound read off the "
+            "rows would leak them"
         )
     if not (np.isfinite(intercept) and intercept >= 0):
         raise DeclarationError(f"intercept is {intercept!r}; expected a number, 0 or above")
@@ -192,7 +248,11 @@ def matrix_shard(
         np.clip(values / data_norm, -1e100, 1e100, out=values)  # so that squares do not overflow
     if intercept:
         last = np.full((matrix.shape[0], 1), float(intercept))
-        matrix = hstack([matrix, csr_array(last)], format="csr") if issparse(matrix) else np.hstack([matrix, last])
+        matrix = (
+            hstack([matrix, csr_array(last)], format="csr")
+            if issparse(matrix)
+            else np.hstack([matrix, last])
+        )
     scale = 1 / np.maximum(np.sqrt((matrix * matrix).sum(axis=1)), 1.0)
     if issparse(matrix):
         matrix.data *= np.repeat(scale, np.diff(matrix.indptr))
@@ -212,10 +272,13 @@ def svmlight_shard(
     intercept: float = 1.0,
     rows: int | None = None,
 ) -> Shard:
-    """:func:`matrix_shard` of an svmlight file with so many ``features``, counted from 1, or from 0 if ``zero_based``."""
+    """:func:`matrix_shard` of an svmlight file with so many ``features``, counted from 1, or from 0
+    if ``zero_based``.
+    """
     if features is None or features < 1:
         raise DeclarationError(
-            f"features is {features!r}: declare how many there are; the largest one that occurs would be read off the rows"
+            f"features is {features!r}: declare how many there are; the largest one that occurs "
+            f"would be read off the rows"
         )
     given, problem = existing(Path(path)), False
     loader = need("sklearn.datasets", "svmlight files", "scikit-learn")
@@ -225,13 +288,17 @@ def svmlight_shard(
         problem = True
     if problem:
         raise DataError(
-            f"{path} cannot be read as an svmlight file of {features} features, counted from {0 if zero_based else 1}: "
+            f"{path} cannot be read as an svmlight file of {features} features, counted from "
+            f"{0 if zero_based else 1}: "
             "expected a label and feature:value pairs in increasing order in each line"
         )
-    return matrix_shard(X, y, name, data_norm=data_norm, classes=classes, intercept=intercept, rows=rows)
+    return matrix_shard(
+        X, y, name, data_norm=data_norm, classes=classes, intercept=intercept, rows=rows
+    )
 
 
-# ---------------------------------------------------------------------------------------------------- from cells to rows
+# ----------------------------------------------------------------------------------------------------
+# from cells to rows
 
 
 class _Growing:
@@ -243,7 +310,9 @@ class _Growing:
     def add(self, part: NDArray[Any]) -> None:
         end = self.used + len(part)
         if end > len(self._array):
-            self._array.resize((max(end, len(self._array) * 9 // 8), *self._array.shape[1:]), refcheck=False)
+            self._array.resize(
+                (max(end, len(self._array) * 9 // 8), *self._array.shape[1:]), refcheck=False
+            )
         self._array[self.used : end] = part
         self.used = end
 
@@ -253,12 +322,18 @@ class _Growing:
 
 
 class _Bounded:
-    """Signed rows and labels of one node, as they come: CSR, or dense when there is a centre, as a schema makes them."""
+    """Signed rows and labels of one node, as they come: CSR, or dense when there is a centre, as a
+    schema makes them.
+    """
 
     def __init__(self, schema: Schema) -> None:
         self._dimension, self._sparse = schema.dimension, schema.centre is None
         self._values = _Growing(float) if self._sparse else _Growing(float, schema.dimension)
-        self._index, self._lengths, self._y = _Growing(np.int32), _Growing(np.int32), _Growing(float)
+        self._index, self._lengths, self._y = (
+            _Growing(np.int32),
+            _Growing(np.int32),
+            _Growing(float),
+        )
 
     def add(self, signed: Any, y: NDArray[Any]) -> None:
         self._y.add(y)
@@ -270,7 +345,9 @@ class _Bounded:
     def shard(self, name: str, rows: int | None = None) -> Shard:
         count, y = self._y.used, self._y.done()
         if not count or rows not in (None, count):
-            return Shard.of(csr_array((count, self._dimension)), y, name=name, rows=rows)  # which refuses it and says why
+            return Shard.of(
+                csr_array((count, self._dimension)), y, name=name, rows=rows
+            )  # which refuses it and says why
         matrix = self._values.done()
         arrays = [matrix]
         if self._sparse:
@@ -285,7 +362,9 @@ class _Bounded:
 def _pieces(
     schema: Schema, given: Source, name: str, size: int, also: str | None = None
 ) -> Iterator[tuple[Shard, NDArray[np.int64], NDArray[Any]]]:
-    """For each batch: its bounded rows, where they stood in the data, and their cells in the column ``also``."""
+    """For each batch: its bounded rows, where they stood in the data, and their cells in the column
+    ``also``.
+    """
     start = 0
     for batch in given.batches((*_wanted(schema), *([also] if also else [])), size):
         keep = schema.kept(batch)
@@ -303,16 +382,32 @@ def _wanted(schema: Schema) -> tuple[str, ...]:
 
 
 def _owners(
-    schema: Schema, column: str, cells: NDArray[Any], places: NDArray[np.int64], nodes: Sequence[str] | None
+    schema: Schema,
+    column: str,
+    cells: NDArray[Any],
+    places: NDArray[np.int64],
+    nodes: Sequence[str] | None,
 ) -> NDArray[Any]:
     """The node of each row, as text."""
-    named = [isinstance(cell, str | int) or (isinstance(cell, float) and np.isfinite(cell)) for cell in cells.tolist()]
-    owners = [normalise(cell) if is_named else "" for cell, is_named in zip(cells.tolist(), named, strict=True)]
+    named = [
+        isinstance(cell, str | int) or (isinstance(cell, float) and np.isfinite(cell))
+        for cell in cells.tolist()
+    ]
+    owners = [
+        normalise(cell) if is_named else ""
+        for cell, is_named in zip(cells.tolist(), named, strict=True)
+    ]
     for place, owner in zip(places, owners, strict=True):
         if not owner or owner in schema.missing_values:
-            raise CellError(f"column {column!r}", int(place), "the row names no node; expected one in every row")
+            raise CellError(
+                f"column {column!r}", int(place), "the row names no node; expected one in every row"
+            )
         if nodes is not None and owner not in nodes:
-            raise CellError(f"column {column!r}", int(place), f"the node is none of the declared ones, {', '.join(nodes)}")
+            raise CellError(
+                f"column {column!r}",
+                int(place),
+                f"the node is none of the declared ones, {', '.join(nodes)}",
+            )
     return np.array(owners, dtype=object)
 
 

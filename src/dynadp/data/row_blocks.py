@@ -1,14 +1,16 @@
-"""Products with blocks of bounded rows a_i = y_i s_i (phi(raw_i) - centre, intercept) that are never written down.
+"""Products with blocks of bounded rows a_i = y_i s_i (phi(raw_i) - centre, intercept) that are
+never written down.
 
-A column of codes adds R_c[code] to a row's features, R_c the features of its distinct cells. So a product with f looks up
-R_c f_c, and one with weights on the rows sums these by code and multiplies by R_c: no one-hot row is made. Columns with few
-cells are looked up together, by a joint code.
+A column of codes adds R_c[code] to a row's features, R_c the features of its distinct cells. So a
+product with f looks up R_c f_c, and one with weights on the rows sums these by code and multiplies
+by R_c: no one-hot row is made. Columns with few cells are looked up together, by a joint code.
 
-Rounding. With s_i and R_c as they are stored, a margin is a sum of products of the row's entries with f. A product with R_c is
-summed in spans of s columns, and so are the looked-up values of at most s columns at a time, so that a path meets at most
-2 s + ceil(d/s) + 8 roundings, or d + 2 in any order (:func:`dynadp._arrays.dot_roundings`). A sum over rows meets at most B_p
-additions in some order and seven roundings more: what :func:`dynadp.problem.solver.rounding_error` allows. A centre is subtracted
-inside R_c, so nothing cancels that would not in the row.
+Rounding. With s_i and R_c as they are stored, a margin is a sum of products of the row's entries
+with f. A product with R_c is summed in spans of s columns, and so are the looked-up values of at
+most s columns at a time, so that a path meets at most 2 s + ceil(d/s) + 8 roundings, or d + 2 in
+any order (:func:`dynadp._arrays.dot_roundings`). A sum over rows meets at most B_p additions in
+some order and seven roundings more: what :func:`dynadp.problem.solver.rounding_error` allows. A
+centre is subtracted inside R_c, so nothing cancels that would not in the row.
 """
 
 from collections.abc import Sequence
@@ -78,14 +80,17 @@ class StoredBlock:
 
 
 class Features(NamedTuple):
-    """R_c of a column of codes, one row for each distinct cell, and where its columns stand among the d."""
+    """R_c of a column of codes, one row for each distinct cell, and where its columns stand among
+    the d.
+    """
 
     rows: Rows
     where: slice
 
 
 class Group:
-    """Columns that are looked up together: the joint code of (k_1, k_2, ...) is (k_1 n_2 + k_2) n_3 + ...
+    """Columns that are looked up together: the joint code of (k_1, k_2, ...) is (k_1 n_2 + k_2) n_3
+    + ...
 
     Parameters
     ----------
@@ -97,7 +102,9 @@ class Group:
         self.columns = columns
         self.shape = tuple(column.rows.shape[0] for column in columns)
         self.size = int(np.prod(self.shape))
-        self.squares = self._outer([(column.rows * column.rows).sum(axis=1)[None] for column in columns])[0]
+        self.squares = self._outer(
+            [(column.rows * column.rows).sum(axis=1)[None] for column in columns]
+        )[0]
 
     def joint(self, codes: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
         """The joint codes of rows with these codes in each column."""
@@ -111,10 +118,14 @@ class Group:
 
     def table(self, F: Array) -> Array:
         """sum_c R_c f_c of every joint code: K x size."""
-        return self._outer([_product(rows, F[:, where], F.shape[1]) for rows, where in self.columns])
+        return self._outer(
+            [_product(rows, F[:, where], F.shape[1]) for rows, where in self.columns]
+        )
 
     def spread(self, W: Array, out: Array, squared: bool) -> None:
-        """Write W^T R_c, or W^T (R_c o R_c), into the features of every column, W the weights by joint code: K x size."""
+        """Write W^T R_c, or W^T (R_c o R_c), into the features of every column, W the weights by
+        joint code: K x size.
+        """
         for (rows, where), size in zip(self.columns, self.shape, strict=True):
             here = W.reshape(len(W), size, -1)
             out[:, where] = here.sum(axis=2) @ (rows * rows if squared else rows)
@@ -122,11 +133,15 @@ class Group:
 
     def write(self, codes: NDArray[np.intp], out: Array) -> None:
         """Write the features of rows with these joint codes: d x n."""
-        for (rows, where), mine in zip(self.columns, np.unravel_index(codes, self.shape), strict=True):
+        for (rows, where), mine in zip(
+            self.columns, np.unravel_index(codes, self.shape), strict=True
+        ):
             if isinstance(rows, csr_array):
                 out[where] = rows[mine].toarray().T
             else:
-                np.take(rows.T, mine, axis=1, out=out[where], mode="clip")  # all are inside: no buffer is needed
+                np.take(
+                    rows.T, mine, axis=1, out=out[where], mode="clip"
+                )  # all are inside: no buffer is needed
 
     def _outer(self, tables: list[Array]) -> Array:
         """Sums of one entry of each table, for all choices: K x size."""
@@ -223,7 +238,9 @@ class CodedBlock:
         out = np.zeros((len(S), self.dimension))
         out[:, self.places] = S @ (self.numbers * self.numbers if squared else self.numbers).T
         for group, codes in self.coded:
-            group.spread(np.array([np.bincount(codes, weights, group.size) for weights in S]), out, squared)
+            group.spread(
+                np.array([np.bincount(codes, weights, group.size) for weights in S]), out, squared
+            )
         if self.intercept:
             out[:, -1] = self.intercept ** (2 if squared else 1) * S.sum(axis=1)
         return out

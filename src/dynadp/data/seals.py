@@ -1,15 +1,19 @@
-"""Whether a run goes on with the rows that it began with: a keyed hash of them, which never leaves the node.
+"""Whether a run goes on with the rows that it began with: a keyed hash of them, which never leaves
+the node.
 
-seal = BLAKE2b(key; declared columns and label, cell by cell), with a random key for each run and node. A number counts by its
-value, a text without surrounding blanks, all missing cells are alike: a file that was written anew with the same cells in the
-same order has the same seal, whatever its format.
+seal = BLAKE2b(key; declared columns and label, cell by cell), with a random key for each run and
+node. A number counts by its value, a text without surrounding blanks, all missing cells are alike:
+a file that was written anew with the same cells in the same order has the same seal, whatever its
+format.
 
-Privacy is proven for rows that stay as they are while a run lasts, so a run whose rows changed is refused. As long as they stay
-the comparison always has the same answer: it tells nothing about them, and costs nothing.
+Privacy is proven for rows that stay as they are while a run lasts, so a run whose rows changed is
+refused. As long as they stay the comparison always has the same answer: it tells nothing about
+them, and costs nothing.
 
-Whoever has a seal and its key can try guesses at the rows. So both lie where rows and ledger lie: in a file beside the ledger
-that only its owner can read, who can read the rows too. No run folder, record, report or tracker has them, and the file is
-removed when the run is closed. A SIMULATION, which protects nobody, keeps it with its messages and removes it with them.
+Whoever has a seal and its key can try guesses at the rows. So both lie where rows and ledger lie:
+in a file beside the ledger that only its owner can read, who can read the rows too. No run folder,
+record, report or tracker has them, and the file is removed when the run is closed. A SIMULATION,
+which protects nobody, keeps it with its messages and removes it with them.
 """
 
 import hmac
@@ -54,32 +58,44 @@ class Seal:
 
     @classmethod
     def beside(cls, place: Path, run: str, entered: bool) -> "Seal":
-        """The file beside a ledger, or in a folder of messages: one for each run, so that runs do not meet in it."""
-        return cls(place.with_name(f"{place.name}-rows-{sha256(run.encode()).hexdigest()[:16]}"), entered)
+        """The file beside a ledger, or in a folder of messages: one for each run, so that runs do
+        not meet in it.
+        """
+        return cls(
+            place.with_name(f"{place.name}-rows-{sha256(run.encode()).hexdigest()[:16]}"), entered
+        )
 
     def require(self, schema: Schema, rows: Any, node: str) -> None:
         """Seal the rows the first time, before anything is released; refuse others afterwards.
 
-        A run that released something and has no seal was begun by a version that made none; its number of rows was compared.
+        A run that released something and has no seal was begun by a version that made none; its
+        number of rows was compared.
         """
         if not self.path.exists():
             if self.entered:
                 return
             key = token_bytes(32)
             content = {"key": key.hex(), "seal": sealed(schema, rows, key)}
-            with suppress(FileExistsError):  # another incarnation of the node was faster: its seal counts
+            with suppress(
+                FileExistsError
+            ):  # another incarnation of the node was faster: its seal counts
                 write_bytes(self.path, json.dumps(content).encode(), new=True, mode=0o600)
                 return
         try:
             content = json.loads(self.path.read_bytes())
             key, before = bytes.fromhex(content["key"]), str(content["seal"])
         except OSError as error:
-            raise RecordError(f"cannot read {self.path}: {error.strerror}; resume as the user who began the run") from error
+            raise RecordError(
+                f"cannot read {self.path}: {error.strerror}; resume as the user who began the run"
+            ) from error
         except (ValueError, KeyError, TypeError) as error:
-            raise RecordError(f"{self.path} is damaged; it says which rows the run began with: begin a new run") from error
+            raise RecordError(
+                f"{self.path} is damaged; it says which rows the run began with: begin a new run"
+            ) from error
         if not hmac.compare_digest(before, sealed(schema, rows, key)):
             raise DataError(
-                f"node {node!r}: its rows changed since the run began; resume with the rows that it began with, or close this "
+                f"node {node!r}: its rows changed since the run began; resume with the rows that "
+                f"it began with, or close this "
                 "run and begin a new one"
             )
 
@@ -89,14 +105,21 @@ class Seal:
 
 
 def sealed(schema: Schema, rows: Any, key: bytes) -> str:
-    """BLAKE2b of the declared columns and the label with a key, read in batches; the same for any size of batches."""
-    given, numbers = source(rows), {column.name for column in schema.columns if isinstance(column, Numeric)}
+    """BLAKE2b of the declared columns and the label with a key, read in batches; the same for any
+    size of batches.
+    """
+    given, numbers = (
+        source(rows),
+        {column.name for column in schema.columns if isinstance(column, Numeric)},
+    )
     names = (*(column.name for column in schema.columns), schema.label.name)
     hashes = {name: blake2b(name.encode(), key=key) for name in names}
     texts = {name: _Texts(schema, key) for name in names if name not in numbers}
     for batch in _batches(given, [name for name in names if name in numbers], list(texts)):
         for name, cells in batch.items():
-            hashes[name].update(texts[name].encoded(cells) if name in texts else _floats(schema, cells))
+            hashes[name].update(
+                texts[name].encoded(cells) if name in texts else _floats(schema, cells)
+            )
     return blake2b(b"".join(hashes[name].digest() for name in names), key=key).hexdigest()
 
 
@@ -115,7 +138,9 @@ def _batches(given: Source, numbers: list[str], texts: list[str]) -> Iterator[Ma
 
 
 def _floats(schema: Schema, cells: Any) -> bytes:
-    """Numbers by their value, 8 bytes each; NaN for what is missing, or is refused where rows are read."""
+    """Numbers by their value, 8 bytes each; NaN for what is missing, or is refused where rows are
+    read.
+    """
     if isinstance(cells, DictionaryColumn):
         return bytes(_floats_of(schema, cells.cells)[cells.codes].tobytes())
     return _floats_of(schema, cells).tobytes()
@@ -124,7 +149,12 @@ def _floats(schema: Schema, cells: Any) -> bytes:
 def _floats_of(schema: Schema, cells: NDArray[Any]) -> NDArray[np.float64]:
     absent = schema.absent(cells)
     if cells.dtype.kind not in "iufb":
-        cells = np.array([np.nan if gone else _number(cell) for cell, gone in zip(cells.tolist(), absent, strict=True)])
+        cells = np.array(
+            [
+                np.nan if gone else _number(cell)
+                for cell, gone in zip(cells.tolist(), absent, strict=True)
+            ]
+        )
     found = cells.astype("<f8") + 0.0  # -0 is 0
     found[absent | np.isnan(found)] = np.nan  # of which there are many
     return found
@@ -153,7 +183,10 @@ class _Texts:
 
     def _each(self, cells: NDArray[Any]) -> list[bytes]:
         absent = self.schema.absent(cells)
-        return [bytes(_WIDTH) if gone else self._one(normalise(c)) for c, gone in zip(cells.tolist(), absent, strict=True)]
+        return [
+            bytes(_WIDTH) if gone else self._one(normalise(c))
+            for c, gone in zip(cells.tolist(), absent, strict=True)
+        ]
 
     def _one(self, text: str) -> bytes:
         if (found := self._known.get(text)) is None:

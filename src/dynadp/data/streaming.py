@@ -1,7 +1,9 @@
-"""Columns of a Parquet file as numbers and codes, some thousand rows at a time: fast enough for every step of a solver.
+"""Columns of a Parquet file as numbers and codes, some thousand rows at a time: fast enough for
+every step of a solver.
 
-A column of texts comes as the few distinct cells of a piece of the file and, for each row, the code of its cell. What there is
-to say about a cell is then said once for each distinct one. Arrow's complaints may quote cells, so these stay here.
+A column of texts comes as the few distinct cells of a piece of the file and, for each row, the code
+of its cell. What there is to say about a cell is then said once for each distinct one. Arrow's
+complaints may quote cells, so these stay here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -43,9 +45,11 @@ def streams(given: Source) -> bool:
 
 
 def rows_at_once(memory: int, columns: int) -> int:
-    """n = memory / (4 * 3 * 16 columns), at most 65,536: three batches of decoded cells in a quarter of the limit.
+    """n = memory / (4 * 3 * 16 columns), at most 65,536: three batches of decoded cells in a
+    quarter of the limit.
 
-    Three, because one is worked on, one waits and one is decoded; 16 bytes are what a cell takes with what decoding it needs.
+    Three, because one is worked on, one waits and one is decoded; 16 bytes are what a cell takes
+    with what decoding it needs.
     """
     return max(1024, min(_MOST_ROWS, memory // (4 * 3 * 16 * columns)))
 
@@ -56,7 +60,9 @@ def length(given: Source) -> int:
     return int(file.metadata.num_rows)
 
 
-def coded_batches(given: Source, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[CodedTable]:
+def coded_batches(
+    given: Source, numbers: Sequence[str], texts: Sequence[str], size: int
+) -> Iterator[CodedTable]:
     """The named columns in order, ``size`` rows at a time, decoded ahead of whoever takes them.
 
     Parameters
@@ -64,7 +70,8 @@ def coded_batches(given: Source, numbers: Sequence[str], texts: Sequence[str], s
     given
         A Parquet file.
     numbers
-        Columns that come as float64, NaN for nulls, if that is their type in the file, and coded otherwise.
+        Columns that come as float64, NaN for nulls, if that is their type in the file, and coded
+        otherwise.
     texts
         Columns that come coded, whatever their type.
     size
@@ -96,13 +103,22 @@ def coded_batches(given: Source, numbers: Sequence[str], texts: Sequence[str], s
 
 def _opened(given: Source, names: Sequence[str]) -> Any:
     """The file, opened for these columns."""
-    parquet, arrow = (need(module, "streamed Parquet files", "'dynadp[stream]'") for module in ("pyarrow.parquet", "pyarrow"))
+    parquet, arrow = (
+        need(module, "streamed Parquet files", "'dynadp[stream]'")
+        for module in ("pyarrow.parquet", "pyarrow")
+    )
     path = _require_unchanged(given).path
     kinds = _told(given, lambda: parquet.read_schema(str(path)))
-    texts = [name for name in names if kinds.names.count(name) == 1 and _is_text(arrow, kinds.field(name).type)]
+    texts = [
+        name
+        for name in names
+        if kinds.names.count(name) == 1 and _is_text(arrow, kinds.field(name).type)
+    ]
     return _told(
         given,
-        lambda: parquet.ParquetFile(arrow.OSFile(str(path)), read_dictionary=texts, pre_buffer=False, buffer_size=_BUFFER),
+        lambda: parquet.ParquetFile(
+            arrow.OSFile(str(path)), read_dictionary=texts, pre_buffer=False, buffer_size=_BUFFER
+        ),
     )
 
 
@@ -110,7 +126,8 @@ def _require_unchanged(given: Source) -> Stamped:
     found = given.parquet
     if found is None or Stamped.of(found.path) != found:
         raise DataError(
-            f"{given.name} is not the file any more that it was when the run began; a run reads its rows again in every round: "
+            f"{given.name} is not the file any more that it was when the run began; a run reads "
+            f"its rows again in every round: "
             "begin anew, and leave the file alone until the run is over"
         )
     return found
@@ -128,7 +145,8 @@ def _told(given: Source, work: Callable[[], Any]) -> Any:
     if problem:  # raised here, so that the error behind it is not its context
         _require_unchanged(given)
         raise DataError(
-            f"{given.name}: the file cannot be read; it may be cut, damaged or of another format than its name says"
+            f"{given.name}: the file cannot be read; it may be cut, damaged or of another format "
+            f"than its name says"
         )
 
 
@@ -138,13 +156,21 @@ def _maker(given: Source, name: str, kind: Any, text: bool) -> Callable[[Any], C
     types = arrow.types
     values = kind.value_type if types.is_dictionary(kind) else kind
     real = types.is_floating(values) or types.is_decimal(values)
-    if not (real or types.is_integer(values) or types.is_boolean(values) or types.is_null(values) or _is_text(arrow, values)):
+    if not (
+        real
+        or types.is_integer(values)
+        or types.is_boolean(values)
+        or types.is_null(values)
+        or _is_text(arrow, values)
+    ):
         raise odd_type(given.name, name, kind)
     if types.is_dictionary(kind) or _is_text(arrow, kind):
         return _Distinct()
     if text:
         distinct = _Distinct()
-        return lambda column: distinct((column.cast(arrow.float64()) if real else column).dictionary_encode())
+        return lambda column: distinct(
+            (column.cast(arrow.float64()) if real else column).dictionary_encode()
+        )
 
     def numbers(column: Any) -> CodedColumn:
         column = column.cast(arrow.uint8()) if types.is_boolean(kind) else column
@@ -158,7 +184,9 @@ def _is_text(arrow: Any, kind: Any) -> bool:
 
 
 class _Distinct:
-    """Dictionary-encoded arrays as codes and distinct cells; the cells stay the same object as long as they are the same."""
+    """Dictionary-encoded arrays as codes and distinct cells; the cells stay the same object as long
+    as they are the same.
+    """
 
     def __init__(self) -> None:
         self._last: Any = None

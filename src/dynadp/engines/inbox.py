@@ -1,7 +1,7 @@
 """A node's post office: own letters and believed ones, in a file, and the rules of belief.
 
-Privacy never depends on what others send: a hostile neighbour can spoil accuracy, not the guarantee. What is refused is counted
-by reason.
+Privacy never depends on what others send: a hostile neighbour can spoil accuracy, not the
+guarantee. What is refused is counted by reason.
 """
 
 import sqlite3
@@ -26,7 +26,9 @@ _TABLE = """CREATE TABLE IF NOT EXISTS letter (
 
 
 class Grid(NamedTuple):
-    """Where a vector may lie: its dimension, the public grid's step (0 for none) and the public ball's radius."""
+    """Where a vector may lie: its dimension, the public grid's step (0 for none) and the public
+    ball's radius.
+    """
 
     dimension: int
     step: float
@@ -48,7 +50,8 @@ class AcceptanceRules:
     rounds
         T.
     grids
-        Where each node's vector of (kind, round) may lie; a letter of which there is none is refused.
+        Where each node's vector of (kind, round) may lie; a letter of which there is none is
+        refused.
     """
 
     me: str
@@ -60,13 +63,17 @@ class AcceptanceRules:
     grids: Mapping[tuple[str, Kind, int], Grid] = field(repr=False)
 
     def check(self, data: bytes, via: str) -> Letter:
-        """The letter that a neighbour handed over, its own or another's that is told to all; raises what is wrong with it."""
+        """The letter that a neighbour handed over, its own or another's that is told to all; raises
+        what is wrong with it.
+        """
         letter = verify(data, self.keys)
         if letter.run != self.run:
             raise Rejected("of another run")
         if letter.config != self.config:
             raise Rejected("of another configuration")
-        if letter.author != via and not (is_broadcast(letter.kind, letter.round) and via in self.neighbours):
+        if letter.author != via and not (
+            is_broadcast(letter.kind, letter.round) and via in self.neighbours
+        ):
             raise Rejected(f"under the name of {via}, but signed by {letter.author}")
         if letter.author == via and via not in self.neighbours:
             raise Rejected("from a node that is no neighbour")
@@ -87,14 +94,18 @@ class AcceptanceRules:
             raise Rejected("not finite")
         with np.errstate(over="ignore"):  # of squares
             length = float(np.linalg.norm(values))
-        if length > (grid.radius + grid.step * grid.dimension**0.5) * (1 + 1e-9):  # rounding came last
+        if length > (grid.radius + grid.step * grid.dimension**0.5) * (
+            1 + 1e-9
+        ):  # rounding came last
             raise Rejected("outside the declared ball")
         if grid.step and (values % grid.step).any():
             raise Rejected("off the public grid")
 
 
 def is_broadcast(kind: Kind, n: int) -> bool:
-    """Whether all nodes need this letter, so that neighbours hand it on: centring (round 0) and means."""
+    """Whether all nodes need this letter, so that neighbours hand it on: centring (round 0) and
+    means.
+    """
     return kind == "mean" or (kind == "message" and n == 0)
 
 
@@ -115,11 +126,15 @@ class Inbox:
         self._here: dict[tuple[Kind, int], set[str]] = {}  # whose letters are in the file
         self._unread: dict[tuple[str, Kind, int], Letter] = {}  # checked when they came in
         with self._told(), ExitStack() as failed:
-            self._connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+            self._connection = sqlite3.connect(
+                self.path, isolation_level=None, check_same_thread=False
+            )
             failed.callback(self._connection.close)
             for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL", _TABLE):
                 self._connection.execute(statement)
-            for author, kind, n in self._connection.execute("SELECT author, kind, round FROM letter"):
+            for author, kind, n in self._connection.execute(
+                "SELECT author, kind, round FROM letter"
+            ):
                 self._here.setdefault((kind, n), set()).add(author)
             failed.pop_all()
 
@@ -137,7 +152,9 @@ class Inbox:
         return data
 
     def offer(self, data: bytes, via: str) -> Letter | None:
-        """Take in what a neighbour handed over; None where it was here before. Raises Rejected, and counts."""
+        """Take in what a neighbour handed over; None where it was here before. Raises Rejected, and
+        counts.
+        """
         try:
             letter = self.rules.check(data, via)
             new = self._keep(letter, data, unread=True)
@@ -151,7 +168,8 @@ class Inbox:
         """A letter as it came."""
         with self.changed, self._told():
             found = self._connection.execute(
-                "SELECT content FROM letter WHERE author = ? AND kind = ? AND round = ?", (author, kind, n)
+                "SELECT content FROM letter WHERE author = ? AND kind = ? AND round = ?",
+                (author, kind, n),
             ).fetchone()
         return None if found is None else bytes(found[0])
 
@@ -163,7 +181,10 @@ class Inbox:
             return letter.values
         data = self.get(author, kind, n)
         if data is None:
-            raise RecordError(f"{self.path}: the {kind} of {author}, round {n}, is gone; remove the file, and start again")
+            raise RecordError(
+                f"{self.path}: the {kind} of {author}, round {n}, is gone; remove the file, and "
+                f"start again"
+            )
         return verify(data, self.rules.keys).values
 
     def missing(self, kind: Kind, n: int, authors: Iterable[str]) -> list[str]:
@@ -183,7 +204,9 @@ class Inbox:
         """Keep a letter; whether it is new. A second one with other bytes is refused."""
         author, kind, n = letter.author, letter.kind, letter.round
         with self.changed, self._told():
-            done = self._connection.execute("INSERT OR IGNORE INTO letter VALUES (?, ?, ?, ?)", (author, kind, n, data))
+            done = self._connection.execute(
+                "INSERT OR IGNORE INTO letter VALUES (?, ?, ?, ?)", (author, kind, n, data)
+            )
             if done.rowcount:
                 self._here.setdefault((kind, n), set()).add(author)
                 if unread and len(self._unread) < _UNREAD:
@@ -204,5 +227,6 @@ class Inbox:
             yield
         except sqlite3.Error as error:
             raise RecordError(
-                f"cannot use {self.path}: {error}; see to its disk, or remove it, and messages are asked for again"
+                f"cannot use {self.path}: {error}; see to its disk, or remove it, and messages "
+                f"are asked for again"
             ) from error

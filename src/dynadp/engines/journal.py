@@ -1,4 +1,6 @@
-"""Where messages are entered before they are sent, so that a run that was cut short goes on and sends the same."""
+"""Where messages are entered before they are sent, so that a run that was cut short goes on and
+sends the same.
+"""
 
 import io
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +23,8 @@ def now() -> str:
 
 
 class LedgerJournal(Journal):
-    """The ledgers of all nodes of one run: the whole plan is reserved first, and a message is entered before it is sent.
+    """The ledgers of all nodes of one run: the whole plan is reserved first, and a message is
+    entered before it is sent.
 
     Parameters
     ----------
@@ -49,7 +52,13 @@ class LedgerJournal(Journal):
         clock: Callable[[], str] = now,
         resume: bool = False,
     ) -> None:
-        self.ledgers, self.run, self.dataset, self.who, self.clock = dict(ledgers), run, dataset, who, clock
+        self.ledgers, self.run, self.dataset, self.who, self.clock = (
+            dict(ledgers),
+            run,
+            dataset,
+            who,
+            clock,
+        )
         self.resume = resume
         self._reserved: frozenset[Event] | None = None
 
@@ -62,11 +71,17 @@ class LedgerJournal(Journal):
         """Reserve the whole plan at every node, or at none."""
         if self._reserved is not None:
             if not self._reserved.issuperset(plan):
-                raise DeclarationError(f"run {self.run!r} would release what it did not reserve; reserve its whole plan")
+                raise DeclarationError(
+                    f"run {self.run!r} would release what it did not reserve; reserve its whole "
+                    f"plan"
+                )
             return
         missing = {event.node for event in plan} - set(self.ledgers)
         if missing:
-            raise DeclarationError(f"no ledger for {', '.join(sorted(missing))}; every node that releases anything needs one")
+            raise DeclarationError(
+                f"no ledger for {', '.join(sorted(missing))}; every node that releases anything "
+                f"needs one"
+            )
         taken: list[Ledger] = []
         try:
             for node, ledger in self.ledgers.items():
@@ -74,13 +89,16 @@ class LedgerJournal(Journal):
                 before = ledger.reserved(self.run) if self.resume else None
                 if before is None:
                     try:
-                        ledger.reserve(self.run, own, dataset=self.dataset, who=self.who, at=self.clock())
+                        ledger.reserve(
+                            self.run, own, dataset=self.dataset, who=self.who, at=self.clock()
+                        )
                     except BudgetRefused as error:
                         raise type(error)(f"node {node!r}: {error}") from None
                     taken.append(ledger)
                 elif before != own:
                     raise BudgetRefused(
-                        f"run {self.run!r} was reserved at node {node!r} with another plan; resume it with the run file that "
+                        f"run {self.run!r} was reserved at node {node!r} with another plan; "
+                        f"resume it with the run file that "
                         "it began with, or begin a new run"
                     )
         except BaseException:
@@ -92,10 +110,16 @@ class LedgerJournal(Journal):
     def sent(self, n: int) -> Messages | None:
         """From the ledgers, where all have the round."""
         found = {node: self._stored(node, n) for node in self.ledgers}
-        return None if any(m is None for m in found.values()) else {p: m for p, m in found.items() if m is not None}
+        return (
+            None
+            if any(m is None for m in found.values())
+            else {p: m for p, m in found.items() if m is not None}
+        )
 
     def spend(self, n: int, events: Sequence[Event], messages: Messages) -> Messages:
-        """Enter round n at every node; one that entered it before a crash sends what it entered then."""
+        """Enter round n at every node; one that entered it before a crash sends what it entered
+        then.
+        """
         out: Messages = {}
         for node, message in messages.items():
             own = [event for event in events if event.node == node]
@@ -110,7 +134,9 @@ class LedgerJournal(Journal):
         return out
 
     def fail(self, n: int, events: Sequence[Event]) -> None:
-        """Enter round n with an empty message at every node that has not entered it, and close the run."""
+        """Enter round n with an empty message at every node that has not entered it, and close the
+        run.
+        """
         for node, ledger in self.ledgers.items():
             own = [event for event in events if event.node == node]
             if own and n not in ledger.rounds(self.run):
@@ -120,7 +146,9 @@ class LedgerJournal(Journal):
     def close(self, reason: str) -> None:
         """Give back what was reserved and not spent."""
         for ledger in self.ledgers.values():
-            if not ledger.is_closed(self.run):  # a run that was cut short between two closes goes on here
+            if not ledger.is_closed(
+                self.run
+            ):  # a run that was cut short between two closes goes on here
                 ledger.close_run(self.run, reason, who=self.who, at=self.clock())
         for node in self.ledgers:
             self.seal(node).remove()
@@ -134,14 +162,16 @@ class LedgerJournal(Journal):
         content = self.ledgers[node].message(self.run, n)
         if content == b"":
             raise BudgetRefused(
-                f"round {n} of run {self.run!r} at node {node!r} was charged and has no message, since its solver failed; it "
+                f"round {n} of run {self.run!r} at node {node!r} was charged and has no message, "
+                f"since its solver failed; it "
                 "is never drawn again: begin a new run"
             )
         return None if content is None else np.frombuffer(content, "<f8").astype(float)
 
 
 class FolderJournal(Journal):
-    """Messages of a simulation in a folder, one file a round: nothing is spent, but nothing needs to be computed again.
+    """Messages of a simulation in a folder, one file a round: nothing is spent, but nothing needs
+    to be computed again.
 
     Parameters
     ----------
@@ -163,7 +193,9 @@ class FolderJournal(Journal):
     def reserve(self, plan: Sequence[Event]) -> None:
         """Refuse what ought to be in a ledger."""
         if not all(event.seeded for event in plan):
-            raise DeclarationError("a run with system entropy spends budget: give it ledgers, not a folder")
+            raise DeclarationError(
+                "a run with system entropy spends budget: give it ledgers, not a folder"
+            )
 
     def sent(self, n: int) -> Messages | None:
         """From the file of round n."""
@@ -173,7 +205,9 @@ class FolderJournal(Journal):
         try:
             return dict(zip(self.nodes, np.load(path, allow_pickle=False), strict=True))
         except (OSError, ValueError) as error:
-            raise RecordError(f"{path} is damaged; remove the folder and begin the run anew") from error
+            raise RecordError(
+                f"{path} is damaged; remove the folder and begin the run anew"
+            ) from error
 
     def spend(self, n: int, events: Sequence[Event], messages: Messages) -> Messages:
         """Write the file of round n, whole."""
@@ -187,7 +221,9 @@ class FolderJournal(Journal):
 
     def close(self, reason: str) -> None:
         """Remove the files: the model is written."""
-        for path in self.path.iterdir():  # also what a process that was killed had not finished writing
+        for (
+            path
+        ) in self.path.iterdir():  # also what a process that was killed had not finished writing
             path.unlink()
         self.path.rmdir()
 

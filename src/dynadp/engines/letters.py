@@ -2,9 +2,11 @@
 
 ::
 
-    DYDP | version | kind | SHA-256 of the run's name | hash of the configuration | round | lengths | author | body | signature
+    DYDP | version | kind | SHA-256 of the run's name | hash of the configuration | round | lengths
+    | author | body | signature
 
-Numbers are little-endian. The body of a message is d float64 values on the public grid; that of a greeting is JSON.
+Numbers are little-endian. The body of a message is d float64 values on the public grid; that of a
+greeting is JSON.
 """
 
 import hashlib
@@ -46,7 +48,8 @@ class Letter:
     Attributes
     ----------
     kind
-        ``hello`` before the run, ``message`` of a round, ``mean`` of the last messages, ``done`` after the run.
+        ``hello`` before the run, ``message`` of a round, ``mean`` of the last messages, ``done``
+        after the run.
     run, config
         SHA-256 of the run's name, and the hash of its configuration: 32 bytes each.
     author, round
@@ -66,7 +69,9 @@ class Letter:
         """As bytes, with the author's signature: the same bytes every time."""
         name = self.author.encode()
         lengths = len(self.body), len(name)
-        head = _HEAD.pack(_MAGIC, VERSION, KINDS.index(self.kind), self.run, self.config, self.round, *lengths)
+        head = _HEAD.pack(
+            _MAGIC, VERSION, KINDS.index(self.kind), self.run, self.config, self.round, *lengths
+        )
         signed = head + name + self.body
         return signed + key.sign(signed)
 
@@ -85,7 +90,8 @@ def verify(data: bytes, keys: Mapping[str, Verifier]) -> Letter:
         raise Rejected("malformed: not a message of dynadp")
     if version != VERSION:
         raise Rejected(
-            f"version {version} of messages, this program reads {VERSION}: run the same version of dynadp everywhere"
+            f"version {version} of messages, this program reads {VERSION}: run the same version "
+            f"of dynadp everywhere"
         )
     if kind >= len(KINDS) or len(data) != _HEAD.size + name_length + body_length + _SIGNATURE:
         raise Rejected("malformed: lengths do not add up")
@@ -99,7 +105,9 @@ def verify(data: bytes, keys: Mapping[str, Verifier]) -> Letter:
     try:
         keys[author].verify(data[-_SIGNATURE:], data[:-_SIGNATURE])
     except Exception:
-        raise Rejected(f"forged: not signed with the key that the run file names for {author}") from None
+        raise Rejected(
+            f"forged: not signed with the key that the run file names for {author}"
+        ) from None
     return Letter(KINDS[kind], run, config, author, round_, data[start:-_SIGNATURE])
 
 

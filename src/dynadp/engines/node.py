@@ -1,11 +1,14 @@
-"""One node's part in a run, whatever carries its letters: publish my message of round n; give me my neighbours'.
+"""One node's part in a run, whatever carries its letters: publish my message of round n; give me my
+neighbours'.
 
-:func:`node_rounds` is a generator that knows no sockets: it publishes through a function and yields a :class:`Awaiting` whenever it
-needs letters of others. An engine resumes it when the node's post office holds them, or never; a node that is started again
-takes the same path from its entered messages and its letters, and sends the same bytes.
+:func:`node_rounds` is a generator that knows no sockets: it publishes through a function and yields
+a :class:`Awaiting` whenever it needs letters of others. An engine resumes it when the node's post
+office holds them, or never; a node that is started again takes the same path from its entered
+messages and its letters, and sends the same bytes.
 
-The order of a round: compute, spend (durably), keep, publish, wait, receive. A crash between any two of them leaves a node that
-sends identical bytes, never draws twice for a round, and never spends less than it sent.
+The order of a round: compute, spend (durably), keep, publish, wait, receive. A crash between any
+two of them leaves a node that sends identical bytes, never draws twice for a round, and never
+spends less than it sent.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -16,7 +19,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.consensus import Journal, LocalSolver, Output, ReleasePlan, Releaser, Topology, admm, no_checkpoint
+from dynadp.consensus import (
+    Journal,
+    LocalSolver,
+    Output,
+    ReleasePlan,
+    Releaser,
+    Topology,
+    admm,
+    no_checkpoint,
+)
 from dynadp.data import Schema, same_rows
 from dynadp.engines.inbox import Grid, Inbox
 from dynadp.engines.letters import Kind
@@ -43,7 +55,8 @@ class NodeRun:
     Attributes
     ----------
     me, topology, schema
-        Its name; the network; the declarations for its rows, without a centre yet where there is a centring round.
+        Its name; the network; the declarations for its rows, without a centre yet where there is a
+        centring round.
     counts
         B_p of every node, in the topology's order.
     mechanism, loss, regularizer, C, weights, rho, eta
@@ -73,7 +86,10 @@ class NodeRun:
 
     def __post_init__(self) -> None:
         if self.mechanism.own == "paper":
-            raise DeclarationError("own = 'paper' needs a private vector that no crash may lose; networks run own = 'public'")
+            raise DeclarationError(
+                "own = 'paper' needs a private vector that no crash may lose; networks run own = "
+                "'public'"
+            )
 
     @property
     def rounds(self) -> int:
@@ -88,7 +104,9 @@ class NodeRun:
     @cached_property
     def neighbours(self) -> tuple[str, ...]:
         """Those it exchanges messages with, in the topology's order; nobody where it is alone."""
-        return tuple(self.topology.nodes[j] for j in self.topology.neighbours(self.index) if j != self.index)
+        return tuple(
+            self.topology.nodes[j] for j in self.topology.neighbours(self.index) if j != self.index
+        )
 
     @cached_property
     def releases(self) -> ReleasePlan:
@@ -96,7 +114,9 @@ class NodeRun:
         C = shares(self.C, self.counts, self.weights)
         terms = Terms(self.counts, self.schema.dimension, self.loss, self.regularizer, C, self.rho)
         start = np.zeros((len(self.counts), 1, self.schema.dimension))
-        return ReleasePlan.plan(terms, self.topology, np.array([self.eta]), self.mechanism, self.alpha[:, None], start)
+        return ReleasePlan.plan(
+            terms, self.topology, np.array([self.eta]), self.mechanism, self.alpha[:, None], start
+        )
 
     def grids(self) -> dict[tuple[str, Kind, int], Grid]:
         """Where every vector that may be sent to this node lies."""
@@ -105,9 +125,14 @@ class NodeRun:
         for p, node in enumerate(self.topology.nodes):
             if node in heard:
                 for n, release in enumerate(self.releases.calibrations, 1):
-                    found[node, "message", n] = Grid(d, float(release.step[p, 0]), float(release.radius[p, 0]))
+                    found[node, "message", n] = Grid(
+                        d, float(release.step[p, 0]), float(release.radius[p, 0])
+                    )
             if self.output == "network":
-                radius = max(float(r.radius[p, 0] + r.step[p, 0] * np.sqrt(d)) for r in self.releases.calibrations)
+                radius = max(
+                    float(r.radius[p, 0] + r.step[p, 0] * np.sqrt(d))
+                    for r in self.releases.calibrations
+                )
                 found[node, "mean", self.rounds] = Grid(d, 0.0, radius)
         if self.centrings:
             _, steps, radii = centring_grid(self.schema, self.counts, np.array(self.centrings))
@@ -170,13 +195,17 @@ def node_rounds(
     """
     me, nodes, p = part.me, part.topology.nodes, part.index
 
-    def exchange(kind: Kind, n: int, V: Array, authors: tuple[str, ...]) -> Generator[Awaiting, None, dict[str, Array]]:
+    def exchange(
+        kind: Kind, n: int, V: Array, authors: tuple[str, ...]
+    ) -> Generator[Awaiting, None, dict[str, Array]]:
         new = bool(post.missing(kind, n, (me,)))
         data = post.letter(kind, n, np.asarray(V, "<f8").tobytes())
         at("kept")
         others = tuple(author for author in authors if author != me)
         missing = post.missing(kind, n, others)
-        if new or missing:  # otherwise the node was started again, and whoever still needs the letter asks for it
+        if (
+            new or missing
+        ):  # otherwise the node was started again, and whoever still needs the letter asks for it
             publish(data, kind, n)
             at("published")
         if missing:
@@ -195,12 +224,18 @@ def node_rounds(
             at("spent")
         means = yield from exchange("message", 0, sent[me], nodes)
         told = np.array([means[node] for node in nodes])
-        schema = centre_of(schema, part.counts, told, nodes, part.centrings, seeded=draws.seeded).applied(schema)
+        schema = centre_of(
+            schema, part.counts, told, nodes, part.centrings, seeded=draws.seeded
+        ).applied(schema)
 
     releases = part.releases.some(slice(p, p + 1))
     degrees, eta = part.topology.degrees[p : p + 1], np.array([part.eta])
-    held = local_shard(schema, rows, me, rows=int(part.counts[p]))  # noise is for C/B_p: another B_p would break it
-    problem = local_problem([held], part.loss, part.regularizer, releases.public.C, part.rho, storage=storage)
+    held = local_shard(
+        schema, rows, me, rows=int(part.counts[p])
+    )  # noise is for C/B_p: another B_p would break it
+    problem = local_problem(
+        [held], part.loss, part.regularizer, releases.public.C, part.rho, storage=storage
+    )
     V = np.zeros((1, 1, problem.dimension))
     steps = LocalSolver(problem, degrees, eta, releases.public.gamma, V, releases.aim, private=True)
     sender = Releaser(releases, steps, draws, outbox, at=at)
@@ -235,7 +270,11 @@ def differences(mine: Any, theirs: Any, place: str = "") -> list[str]:
     """Where two configurations differ, field by field."""
     if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
         keys = sorted({*mine, *theirs}, key=str)
-        return [line for key in keys for line in differences(mine.get(key), theirs.get(key), f"{place}.{key}".lstrip("."))]
+        return [
+            line
+            for key in keys
+            for line in differences(mine.get(key), theirs.get(key), f"{place}.{key}".lstrip("."))
+        ]
     if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
         pairs = enumerate(zip(mine, theirs, strict=True))
         return [line for i, (a, b) in pairs for line in differences(a, b, f"{place}[{i}]")]
@@ -243,4 +282,6 @@ def differences(mine: Any, theirs: Any, place: str = "") -> list[str]:
 
 
 def _sum(vectors: list[Array], own: Array) -> Array:
-    return np.sum(vectors, axis=0)[None, None] if vectors else own  # who is alone is its own neighbour
+    return (
+        np.sum(vectors, axis=0)[None, None] if vectors else own
+    )  # who is alone is its own neighbour

@@ -29,7 +29,14 @@ class RoundProgress:
 
     @classmethod
     def of(
-        cls, n: int, V: Array, neighbours: Array, before: admm.State, after: admm.State, degrees: Array, eta: Array
+        cls,
+        n: int,
+        V: Array,
+        neighbours: Array,
+        before: admm.State,
+        after: admm.State,
+        degrees: Array,
+        eta: Array,
     ) -> "RoundProgress":
         """From the messages of round n and the states around it."""
         mean = neighbours / namespace(V).maximum(degrees, 1)[:, None, None]

@@ -88,8 +88,9 @@ class Run:
         Parameters
         ----------
         output
-            ``last``: its last message. ``tail``: the mean of its messages of the last half of the rounds. ``neighbours``: the
-            mean of its own and its neighbours' tail means. ``network``: the mean of all tail means, forwarded along the graph.
+            ``last``: its last message. ``tail``: the mean of its messages of the last half of the
+            rounds. ``neighbours``: the mean of its own and its neighbours' tail means. ``network``:
+            the mean of all tail means, forwarded along the graph.
         """
         if output == "last":
             return self.V
@@ -100,7 +101,9 @@ class Run:
             return np.asarray((self.tail + sums) / (1 + self.topology.degrees)[:, None, None])
         if output == "network":
             return np.broadcast_to(self.tail.mean(axis=0), self.tail.shape)
-        raise DeclarationError(f"unknown output {output!r}; expected last, tail, neighbours or network")
+        raise DeclarationError(
+            f"unknown output {output!r}; expected last, tail, neighbours or network"
+        )
 
     def events(self, replica: int | None = None) -> tuple[Event, ...]:
         """Everything that was spent, in order: what an accountant needs.
@@ -108,15 +111,18 @@ class Run:
         Parameters
         ----------
         replica
-            One of the K alone. By default all of them, one after the other, where noise is real: each is a release about the
-            same rows. Of a seeded run, which releases nothing, the first: what one network would spend.
+            One of the K alone. By default all of them, one after the other, where noise is real:
+            each is a release about the same rows. Of a seeded run, which releases nothing, the
+            first: what one network would spend.
         """
         if replica is None:
             given = range(1 if self.seeded else self.V.shape[1])
         elif 0 <= replica < self.V.shape[1]:
             given = range(replica, replica + 1)
         else:
-            raise DeclarationError(f"replica is {replica!r}; expected a number from 0 to {self.V.shape[1] - 1}")
+            raise DeclarationError(
+                f"replica is {replica!r}; expected a number from 0 to {self.V.shape[1] - 1}"
+            )
         return tuple(event for k in given for event in self.releases.events(k, seeded=self.seeded))
 
     @property
@@ -133,15 +139,19 @@ class Run:
     def consensus_gap(self) -> Array:
         """max_p || V_p - mean || / || mean ||, per replica."""
         spread = np.linalg.norm(self.V - self.mean, axis=-1).max(axis=0)
-        return np.asarray(spread / np.maximum(np.linalg.norm(self.mean, axis=-1), np.finfo(float).tiny))
+        return np.asarray(
+            spread / np.maximum(np.linalg.norm(self.mean, axis=-1), np.finfo(float).tiny)
+        )
 
 
 def default_eta(topology: Topology, loss: Loss, C: float, rho: float) -> float:
-    """eta = sqrt( m (C c1/4 + m) / (2 w) ) / mean degree, m = max(rho, 1e-7 C c1), w the spectral gap: public numbers only.
+    """eta = sqrt( m (C c1/4 + m) / (2 w) ) / mean degree, m = max(rho, 1e-7 C c1), w the spectral
+    gap: public numbers only.
 
-    The geometric mean of the local objectives' smallest curvature and a typical one, as in the analysis of ADMM on strongly
-    convex problems (Shi et al., IEEE Transactions on Signal Processing 62, 2014), spread over the neighbours. The floor on rho
-    stands for curvature that rows bring even where rho brings none. ``benchmarks/penalty.py`` compares it with multiples of it.
+    The geometric mean of the local objectives' smallest curvature and a typical one, as in the
+    analysis of ADMM on strongly convex problems (Shi et al., IEEE Transactions on Signal Processing
+    62, 2014), spread over the neighbours. The floor on rho stands for curvature that rows bring
+    even where rho brings none. ``benchmarks/penalty.py`` compares it with multiples of it.
     """
     degree = max(float(topology.degrees.mean()), 1.0)
     least = max(rho, 1e-7 * C * loss.c1)
@@ -185,37 +195,43 @@ def simulate(
     C, rho
         The paper's C^R and rho.
     weights
-        ``rows``: every row of the network weighs the same, C over the mean number of rows. ``equal``: every node does, as in
-        the paper; see :func:`~dynadp.problem.objective.shares`.
+        ``rows``: every row of the network weighs the same, C over the mean number of rows.
+        ``equal``: every node does, as in the paper; see :func:`~dynadp.problem.objective.shares`.
     eta
-        The penalty, one number or one for each replica; :func:`default_eta` by default, a quarter more with acceleration.
+        The penalty, one number or one for each replica; :func:`default_eta` by default, a quarter
+        more with acceleration.
     rounds
         T, how many at most.
     replicas
-        K, how many copies of the network to run at once on one copy of the rows. Without a seed each of them is a release, and
-        all are counted (:meth:`Run.events`).
+        K, how many copies of the network to run at once on one copy of the rows. Without a seed
+        each of them is a release, and all are counted (:meth:`Run.events`).
     gamma
         Public bound on every local gradient, part of the calibration; by default
         :meth:`~dynadp.consensus.releases.ReleasePlan.plan` finds it.
     start
         V(0), public: d numbers, or anything that broadcasts to P x K x d; zero by default.
     mechanism
-        :class:`~dynadp.mechanisms.base.Dual` or :class:`~dynadp.mechanisms.base.Primal`; by default none, and messages reveal rows.
+        :class:`~dynadp.mechanisms.base.Dual` or :class:`~dynadp.mechanisms.base.Primal`; by default
+        none, and messages reveal rows.
     schedule
-        alpha_p(n), a number for a constant one, or a list with one for each replica; required with a mechanism.
+        alpha_p(n), a number for a constant one, or a list with one for each replica; required with
+        a mechanism.
     draws
-        Where noise comes from; by default the operating system's entropy. Seeded draws protect nobody.
+        Where noise comes from; by default the operating system's entropy. Seeded draws protect
+        nobody.
     linear
         A further linear term of round n for every local problem, P x K x d; for Algorithm 1 only.
     acceleration
-        How to speed up and when to stop, for Algorithm 1 only; by default every round solves its argmin and all rounds are run.
+        How to speed up and when to stop, for Algorithm 1 only; by default every round solves its
+        argmin and all rounds are run.
     storage
         ``auto``, ``dense`` or ``csr``.
     device
         ``cpu``, or ``cuda`` for rows (dense) and rounds on a GPU.
     books
-        The nodes' ledgers: the whole run is reserved before round 1, and every message is entered before it is sent. Rounds
-        that they hold already are taken from there, so that a run that was cut short goes on.
+        The nodes' ledgers: the whole run is reserved before round 1, and every message is entered
+        before it is sent. Rounds that they hold already are taken from there, so that a run that
+        was cut short goes on.
     on_round
         Called after every round with what it left and the messages V, P x K x d.
     """
@@ -223,12 +239,17 @@ def simulate(
     for name, given, kind in (("loss", loss, Loss), ("regularizer", regularizer, Regularizer)):
         if not isinstance(given, kind):
             raise DeclarationError(
-                f"{name} is {given!r}; expected a {kind.__name__}, such as {kind.__subclasses__()[0].__name__}()"
+                f"{name} is {given!r}; expected a {kind.__name__}, such as "
+                f"{kind.__subclasses__()[0].__name__}()"
             )
     dimension = check_shards(shards, topology.nodes)
     check_loss(loss)
     check_regularizer(regularizer)
-    for name, value in (("C", C), ("rho", rho), *((("gamma", gamma),) if gamma is not None else ())):
+    for name, value in (
+        ("C", C),
+        ("rho", rho),
+        *((("gamma", gamma),) if gamma is not None else ()),
+    ):
         if not (isinstance(value, int | float | np.number) and np.isfinite(value) and value > 0):
             raise DeclarationError(f"{name} is {value!r}; expected a finite number above 0")
     for name, count in (("rounds", rounds), ("replicas", replicas)):
@@ -242,40 +263,74 @@ def simulate(
     if device not in ("cpu", "cuda"):
         raise DeclarationError(f"device is {device!r}; expected 'cpu' or 'cuda'")
     if device == "cuda" and (acceleration is not None or storage == "csr"):
-        raise DeclarationError("on a GPU rows are dense and rounds are plain: leave out acceleration and storage = 'csr'")
+        raise DeclarationError(
+            "on a GPU rows are dense and rounds are plain: leave out acceleration and storage = "
+            "'csr'"
+        )
     each = shares(float(C), [s.rows for s in shards], weights)
     if device == "cpu":
-        problem = local_problem(shards, loss, regularizer, each, rho, replicas=replicas, storage=storage)
+        problem = local_problem(
+            shards, loss, regularizer, each, rho, replicas=replicas, storage=storage
+        )
     else:
         blocks = [to_device(_dense(s), device) for s in shards]
         problem = Problem(blocks, loss, regularizer, each, rho, replicas=replicas, storage="dense")
     try:
-        V = np.broadcast_to(np.zeros(1) if start is None else np.asarray(start, float), (len(shards), replicas, dimension))
+        V = np.broadcast_to(
+            np.zeros(1) if start is None else np.asarray(start, float),
+            (len(shards), replicas, dimension),
+        )
     except ValueError:
         raise DeclarationError(
-            f"start has shape {np.asarray(start).shape}; expected {dimension} numbers (or P x K x d = "
+            f"start has shape {np.asarray(start).shape}; expected {dimension} numbers (or P x K x "
+            f"d = "
             f"{len(shards)} x {replicas} x {dimension})"
         ) from None
     if not np.isfinite(V).all():
-        raise DeclarationError("start holds NaN or infinite values; V(0) must be a finite public vector")
+        raise DeclarationError(
+            "start holds NaN or infinite values; V(0) must be a finite public vector"
+        )
     mechanism = mechanism or NoProtection()
     alpha = _alphas(mechanism, schedule, topology.nodes, rounds, replicas)
     if linear is not None and not isinstance(mechanism, NoProtection):
-        raise DeclarationError("linear is for Algorithm 1 only: no gamma of a private run covers it")
+        raise DeclarationError(
+            "linear is for Algorithm 1 only: no gamma of a private run covers it"
+        )
     if acceleration is not None and not isinstance(mechanism, NoProtection):
-        raise DeclarationError("acceleration is for Algorithm 1 only: it would change what a private run releases")
+        raise DeclarationError(
+            "acceleration is for Algorithm 1 only: it would change what a private run releases"
+        )
     releases = ReleasePlan.plan(problem, topology, penalties, mechanism, alpha, V, gamma)
-    degrees, eta_, bound, f = (to_device(v, device) for v in (topology.degrees, penalties, releases.public.gamma, V.copy()))
+    degrees, eta_, bound, f = (
+        to_device(v, device) for v in (topology.degrees, penalties, releases.public.gamma, V.copy())
+    )
     work = problem, degrees, eta_, bound, f
-    aim = None if device == "cuda" else releases.aim  # on a GPU a solve is as long as its slowest replica
-    steps = LocalSolver(*work, aim, releases.private) if acceleration is None else Accelerator(acceleration, *work)
-    return _rounds(alpha, topology, steps, Releaser(releases, steps, draws or SystemEntropy(), journal, linear), on_round)
+    aim = (
+        None if device == "cuda" else releases.aim
+    )  # on a GPU a solve is as long as its slowest replica
+    steps = (
+        LocalSolver(*work, aim, releases.private)
+        if acceleration is None
+        else Accelerator(acceleration, *work)
+    )
+    return _rounds(
+        alpha,
+        topology,
+        steps,
+        Releaser(releases, steps, draws or SystemEntropy(), journal, linear),
+        on_round,
+    )
 
 
 def _dense(shard: Shard | StreamedShard) -> Array:
     if isinstance(shard, StreamedShard):
-        raise DeclarationError(f"node {shard.name!r}: its rows are streamed, and those of a GPU are in its memory; use the CPU")
-    return shard.signed if isinstance(shard.signed, np.ndarray) else np.asarray(shard.signed.toarray())
+        raise DeclarationError(
+            f"node {shard.name!r}: its rows are streamed, and those of a GPU are in its memory; "
+            f"use the CPU"
+        )
+    return (
+        shard.signed if isinstance(shard.signed, np.ndarray) else np.asarray(shard.signed.toarray())
+    )
 
 
 def neighbour_sums(topology: Topology, V: Array) -> Array:
@@ -304,8 +359,12 @@ def _rounds(
     for n in range(1, rounds + 1):
         g, V = sender.send(n, state)
         neighbours = neighbour_sums(topology, V)
-        pull = 2 * g - V if mechanism.own == "paper" and n < rounds else None  # what follows the last round is made of messages
-        after = admm.receive(state, V, neighbours, degrees, steps.eta, relaxation=steps.relaxation, pull=pull)
+        pull = (
+            2 * g - V if mechanism.own == "paper" and n < rounds else None
+        )  # what follows the last round is made of messages
+        after = admm.receive(
+            state, V, neighbours, degrees, steps.eta, relaxation=steps.relaxation, pull=pull
+        )
         if n > rounds // 2:
             tail += V
         residuals = partial(Residuals.of, V, neighbours, state, after, degrees, steps.eta)
@@ -350,15 +409,26 @@ def _alphas(
     """alpha_p(n), P x K x T; NaN without a mechanism, so that nobody takes it for a number."""
     if isinstance(mechanism, NoProtection):
         if schedule is not None:
-            raise DeclarationError("a schedule was given but no mechanism; give mechanism = Dual() or Primal()")
+            raise DeclarationError(
+                "a schedule was given but no mechanism; give mechanism = Dual() or Primal()"
+            )
         return np.full((len(nodes), replicas, rounds), np.nan)
     if schedule is None:
-        raise DeclarationError(f"mechanism {mechanism.name!r} needs a schedule: how much each release may lose (alpha)")
+        raise DeclarationError(
+            f"mechanism {mechanism.name!r} needs a schedule: how much each release may lose (alpha)"
+        )
     given = list(schedule) if isinstance(schedule, Sequence) else [schedule] * replicas
     if len(given) != replicas:
-        raise DeclarationError(f"{len(given)} schedules for {replicas} replicas; expected one, or one for each")
-    keys = [s if isinstance(s, float) else id(s) for s in given]  # many draws of few alphas need few tables
-    each = {key: s if isinstance(s, Schedule) else constant(s) for key, s in zip(keys, given, strict=True)}
+        raise DeclarationError(
+            f"{len(given)} schedules for {replicas} replicas; expected one, or one for each"
+        )
+    keys = [
+        s if isinstance(s, float) else id(s) for s in given
+    ]  # many draws of few alphas need few tables
+    each = {
+        key: s if isinstance(s, Schedule) else constant(s)
+        for key, s in zip(keys, given, strict=True)
+    }
     tables = {key: s.table(nodes, rounds) for key, s in each.items()}
     return np.stack([tables[key] for key in keys], axis=1)
 
@@ -369,5 +439,8 @@ def _penalties(eta: float | Sequence[float], replicas: int) -> Array:
     except (TypeError, ValueError):
         given = np.full((), np.nan)
     if given.shape not in ((), (replicas,)) or not (np.isfinite(given).all() and (given > 0).all()):
-        raise DeclarationError(f"eta is {eta!r}; expected a finite number above 0, or one for each of the {replicas} replicas")
+        raise DeclarationError(
+            f"eta is {eta!r}; expected a finite number above 0, or one for each of the {replicas} "
+            f"replicas"
+        )
     return np.broadcast_to(given, (replicas,)).copy()

@@ -1,4 +1,6 @@
-"""x -> sign(coef . x + intercept): the network's classifier with scikit-learn's manners, in one process with all nodes."""
+"""x -> sign(coef . x + intercept): the network's classifier with scikit-learn's manners, in one
+process with all nodes.
+"""
 
 import re
 import secrets
@@ -26,7 +28,14 @@ from dynadp.data import Schema, Shard, no_query
 from dynadp.engines import LedgerJournal
 from dynadp.errors import DataError, DeclarationError
 from dynadp.estimators import saved
-from dynadp.estimators.inputs import assign_nodes, bound_features, concatenate, encode_classes, lengths, take_rows
+from dynadp.estimators.inputs import (
+    assign_nodes,
+    bound_features,
+    concatenate,
+    encode_classes,
+    lengths,
+    take_rows,
+)
 from dynadp.estimators.one_vs_rest import shared, solve, spent
 from dynadp.mechanisms import Draws, SeededEntropy, SystemEntropy, private_centre
 from dynadp.planning import MECHANISMS, Constants, Plan, plan
@@ -34,20 +43,30 @@ from dynadp.privacy import Event, Ledger, check_delta, worst_node
 from dynadp.problem import HuberHinge, Logistic, Loss, Regularizer, SmoothedHinge, Weights
 
 LOSSES: dict[str, Any] = {kind.name: kind for kind in (Logistic, SmoothedHinge, HuberHinge)}
-_PLANNED = {"C": 1.0, "rho": 1e-4, "eta": None, "loss": "logistic"}  # what the planner decides, and how it is left alone
+_PLANNED = {
+    "C": 1.0,
+    "rho": 1e-4,
+    "eta": None,
+    "loss": "logistic",
+}  # what the planner decides, and how it is left alone
 _NO_BOUND = (
-    "data_norm is not given: declare a bound on the length ||x|| of every row that is known without looking at the rows, or a "
-    "schema= with bounds for each column; a bound read off the rows would leak them. Longer rows are clipped to it"
+    "data_norm is not given: declare a bound on the length ||x|| of every row that is known "
+    "without looking at the rows, or a "
+    "schema= with bounds for each column; a bound read off the rows would leak them. Longer rows "
+    "are clipped to it"
 )
 _NO_WEIGHTS = (
-    "sample_weight is refused: a row weighs C_p/B_p by design, which bounds what replacing it can change; leave it out, or "
+    "sample_weight is refused: a row weighs C_p/B_p by design, which bounds what replacing it can "
+    "change; leave it out, or "
     "repeat rows (a person then has several: see rows= in dynadp.privacy.accountant)"
 )
 
 
 _NO_PROBABILITIES = (
-    "predict_proba: scores of this loss are no log-odds, because it has a margin or is not logistic, so there are no "
-    "probabilities; use decision_function to rank rows and predict for labels, or fit with loss='logistic', margin=0.0"
+    "predict_proba: scores of this loss are no log-odds, because it has a margin or is not "
+    "logistic, so there are no "
+    "probabilities; use decision_function to rank rows and predict for labels, or fit with "
+    "loss='logistic', margin=0.0"
 )
 
 
@@ -61,71 +80,85 @@ def _has_probabilities(estimator: "NetworkClassifier") -> bool:
 
 
 class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """min over f of sum_p (C_p/B_p) sum_i L(y_i f.z_i) + rho R(f), at P nodes that exchange messages: a linear classifier.
+    """min over f of sum_p (C_p/B_p) sum_i L(y_i f.z_i) + rho R(f), at P nodes that exchange
+    messages: a linear classifier.
 
-    z = (x/data_norm, 1)/sqrt(2), or x/data_norm without an intercept: a row within ``data_norm`` has norm at most 1, and a
-    longer one is scaled down to norm 1, intercept and all. That leaves every sign of f.z (and which of several is largest) as
-    it is, so ``coef_`` and ``intercept_`` are f in the units of X, ``decision_function`` is ``X @ coef_.T + intercept_`` for
-    every row, and ``predict`` is its sign. The intercept is regularised like the rest.
+    z = (x/data_norm, 1)/sqrt(2), or x/data_norm without an intercept: a row within ``data_norm``
+    has norm at most 1, and a longer one is scaled down to norm 1, intercept and all. That leaves
+    every sign of f.z (and which of several is largest) as it is, so ``coef_`` and ``intercept_``
+    are f in the units of X, ``decision_function`` is ``X @ coef_.T + intercept_`` for every row,
+    and ``predict`` is its sign. The intercept is regularised like the rest.
 
-    More than two classes are K problems, one against the rest, one after the other within the one total.
+    More than two classes are K problems, one against the rest, one after the other within the one
+    total.
 
     Parameters
     ----------
     epsilon, delta
-        The total that nobody with a row at one node may lose more of in a fit (epsilon: a number, or node -> number); the
-        planner decides C, rho, eta and alpha. With ``alpha``, delta is where the total is told; None there means 0.
+        The total that nobody with a row at one node may lose more of in a fit (epsilon: a number,
+        or node -> number); the planner decides C, rho, eta and alpha. With ``alpha``, delta is
+        where the total is told; None there means 0.
     alpha
-        Instead of epsilon: how much each release may lose, a number or a :class:`~dynadp.privacy.schedules.Schedule`.
+        Instead of epsilon: how much each release may lose, a number or a
+        :class:`~dynadp.privacy.schedules.Schedule`.
     rounds
-        T of each problem; the planner's by default, required with ``alpha``, at most 1,000 without a mechanism.
+        T of each problem; the planner's by default, required with ``alpha``, at most 1,000 without
+        a mechanism.
     mechanism
-        ``primal``, ``dual``, or None for Algorithm 1 to a certified optimum: no noise, and messages reveal rows.
+        ``primal``, ``dual``, or None for Algorithm 1 to a certified optimum: no noise, and messages
+        reveal rows.
     topology
         A family's name, a :class:`~dynadp.consensus.topology.Topology` or a networkx graph.
     nodes
         P, where rows are split evenly over a named family: row i goes to node i mod P.
     loss, margin
-        ``logistic``, ``smoothed_hinge`` or ``huber_hinge`` with this margin, or a :class:`~dynadp.problem.losses.Loss`. None is the
-        loss's own margin (logistic: 0), and with epsilon the planner's, 3; only the logistic loss with margin 0 has
-        ``predict_proba``.
+        ``logistic``, ``smoothed_hinge`` or ``huber_hinge`` with this margin, or a
+        :class:`~dynadp.problem.losses.Loss`. None is the loss's own margin (logistic: 0), and with
+        epsilon the planner's, 3; only the logistic loss with margin 0 has ``predict_proba``.
     regularizer
         R; ||f||^2/2 by default.
     C, rho, eta
         The paper's; with epsilon they must be left alone.
     weights
-        ``rows``: every row weighs the same, C_p = C B_p/mean(B). ``equal``: every node does, C_p = C, as in the paper.
+        ``rows``: every row weighs the same, C_p = C B_p/mean(B). ``equal``: every node does, C_p =
+        C, as in the paper.
     tol
         Without a mechanism: the certified distance from the optimum, as a share of its norm.
     data_norm
         Public bound on ||x||. Without a mechanism the longest row stands in for it.
     schema
-        Instead: public declarations for raw columns. X is then a frame or mapping of them, ``coef_`` belongs to the schema's
-        features and ``intercept_`` to its intercept column, and with epsilon they are centred privately.
+        Instead: public declarations for raw columns. X is then a frame or mapping of them,
+        ``coef_`` belongs to the schema's features and ``intercept_`` to its intercept column, and
+        with epsilon they are centred privately.
     fit_intercept
         Whether to append the constant; a schema says so itself.
     classes
-        The label values, declared; else those of y (a schema's: the label's two), and ``privacy_`` says so.
+        The label values, declared; else those of y (a schema's: the label's two), and ``privacy_``
+        says so.
     ledger
-        Where every fit is charged, as a run of its own: a folder with NODE.sqlite for each node, or node -> file. Clones keep
-        it, so a search is charged fit by fit; give the search ``error_score="raise"`` to hear of a refusal.
+        Where every fit is charged, as a run of its own: a folder with NODE.sqlite for each node, or
+        node -> file. Clones keep it, so a search is charged fit by fit; give the search
+        ``error_score="raise"`` to hear of a refusal.
     start
-        Public V(0) in the units of ``coef_``, the intercept last; one for all problems or one for each.
+        Public V(0) in the units of ``coef_``, the intercept last; one for all problems or one for
+        each.
     random_state
-        None: noise from the operating system. A seed makes the fit a SIMULATION that protects nobody.
+        None: noise from the operating system. A seed makes the fit a SIMULATION that protects
+        nobody.
 
     Attributes
     ----------
     coef_, intercept_
         The model, 1 x d and 1, or one row for each class.
     node_coef_, node_intercept_
-        Each node's own, P x (1 or classes) x d: its last vector, or the mean of its messages over the last half of the rounds.
-        Their mean is the model.
+        Each node's own, P x (1 or classes) x d: its last vector, or the mean of its messages over
+        the last half of the rounds. Their mean is the model.
     classes_
         Label values, sorted; scores speak for the second of two.
     privacy_
-        What the fit cost (the node that loses most) and what that rests on, as JSON: epsilon, delta, alpha of the costliest
-        round, protected, statement, rounds, problems, mechanism, classes, bounds.
+        What the fit cost (the node that loses most) and what that rests on, as JSON: epsilon,
+        delta, alpha of the costliest round, protected, statement, rounds, problems, mechanism,
+        classes, bounds.
     plan_
         The planner's choices and reasons for all problems together; None without epsilon.
     n_iter_
@@ -172,11 +205,28 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         start: ArrayLike | None = None,
         random_state: Any = None,
     ) -> None:
-        self.epsilon, self.delta, self.alpha, self.rounds, self.mechanism = epsilon, delta, alpha, rounds, mechanism
-        self.topology, self.nodes, self.loss, self.margin, self.regularizer = topology, nodes, loss, margin, regularizer
+        self.epsilon, self.delta, self.alpha, self.rounds, self.mechanism = (
+            epsilon,
+            delta,
+            alpha,
+            rounds,
+            mechanism,
+        )
+        self.topology, self.nodes, self.loss, self.margin, self.regularizer = (
+            topology,
+            nodes,
+            loss,
+            margin,
+            regularizer,
+        )
         self.C, self.rho, self.eta, self.weights, self.tol = C, rho, eta, weights, tol
         self.data_norm, self.schema = data_norm, schema
-        self.fit_intercept, self.classes, self.ledger, self.start = fit_intercept, classes, ledger, start
+        self.fit_intercept, self.classes, self.ledger, self.start = (
+            fit_intercept,
+            classes,
+            ledger,
+            start,
+        )
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
@@ -187,15 +237,17 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any = None, nodes: ArrayLike | None = None, **other: Any) -> Self:
-        """Train over the network; with a ledger the whole plan is reserved before anything is computed from rows.
+        """Train over the network; with a ledger the whole plan is reserved before anything is
+        computed from rows.
 
         Where it fails, or is refused, the estimator stays as it was.
 
         Parameters
         ----------
         X
-            n x d numbers, dense or sparse; a frame or mapping with a schema; or, without y, a list with one (X, y) or
-            :class:`~dynadp.data.schema.Shard` a node. Shards are bounded rows already: no norm and no intercept is added.
+            n x d numbers, dense or sparse; a frame or mapping with a schema; or, without y, a list
+            with one (X, y) or :class:`~dynadp.data.schema.Shard` a node. Shards are bounded rows
+            already: no norm and no intercept is added.
         y
             Labels.
         nodes
@@ -206,7 +258,10 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if other.pop("sample_weight", None) is not None:
             raise ValueError(_NO_WEIGHTS)
         if other:
-            raise TypeError(f"fit() got unexpected arguments {', '.join(sorted(other))}; expected X, y and nodes")
+            raise TypeError(
+                f"fit() got unexpected arguments {', '.join(sorted(other))}; expected X, y and "
+                f"nodes"
+            )
         before = vars(self).copy()
         try:
             return self._fit(X, y, nodes)
@@ -215,18 +270,31 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise
 
     def _fit(self, X: Any, y: Any, nodes: ArrayLike | None) -> Self:
-        parts = y is None and isinstance(X, list) and bool(X) and all(isinstance(part, Shard | tuple) for part in X)
+        parts = (
+            y is None
+            and isinstance(X, list)
+            and bool(X)
+            and all(isinstance(part, Shard | tuple) for part in X)
+        )
         shards = parts and isinstance(X[0], Shard)
         self._check_parameters(parts, shards)
         if parts:
             X, y, nodes = concatenate(X, self.topology)
         X, y, nodes = self._validated(X, y, nodes)
         label = None if self.schema is None else self.schema.label
-        declared = self.classes if label is None or self.classes is not None else [label.negative, label.positive]
+        declared = (
+            self.classes
+            if label is None or self.classes is not None
+            else [label.negative, label.positive]
+        )
         self.classes_, codes = encode_classes(y, declared)
         self.topology_, owner = assign_nodes(self.topology, self.nodes, len(codes), nodes)
         problems = 1 if len(self.classes_) == 2 else len(self.classes_)
-        intercept = (self.fit_intercept and not shards) if self.schema is None else bool(self.schema.intercept)
+        intercept = (
+            (self.fit_intercept and not shards)
+            if self.schema is None
+            else bool(self.schema.intercept)
+        )
         width = self.n_features_in_ + intercept if self.schema is None else self.schema.dimension
         draws, units = self._draws(), np.ones(width)
         self.plan_ = self._plan(np.bincount(owner), width, problems)
@@ -239,32 +307,51 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if journal:
                 stack.push(partial(_given_up, journal))
             if journal and self.plan_:
-                journal.reserve([replace(event, seeded=draws.seeded) for event in self.plan_.events])
+                journal.reserve(
+                    [replace(event, seeded=draws.seeded) for event in self.plan_.events]
+                )
             if self.schema is not None:
                 events += self._centre(X, owner, draws, journal)
                 X = self.schema_.rows(X)
             elif not shards:
-                norm = self.data_norm if self.data_norm is not None else float(lengths(X).max()) or 1.0
+                norm = (
+                    self.data_norm if self.data_norm is not None else float(lengths(X).max()) or 1.0
+                )
                 X, units = bound_features(X, norm, intercept)
             place: dict[str, Any] = {"start": start / units, "draws": draws, "books": journal}
-            runs = solve(X, codes, len(self.classes_), owner, self.topology_, **place, **self._how(problems))
+            runs = solve(
+                X, codes, len(self.classes_), owner, self.topology_, **place, **self._how(problems)
+            )
         if self.mechanism is None and not all(run.stopped for run in runs):
             text = f"the optimum is not certified to tol={self.tol:g} within the rounds; raise rounds, tol or rho"
             warnings.warn(text, ConvergenceWarning, stacklevel=3)
         f = np.stack([run.models("tail")[:, 0] for run in runs], axis=1) * units  # P x K x d
-        self.node_coef_, self.node_intercept_ = (f[..., :-1], f[..., -1]) if intercept else (f, np.zeros(f.shape[:2]))
-        self.coef_, self.intercept_ = self.node_coef_.mean(axis=0), self.node_intercept_.mean(axis=0)
+        self.node_coef_, self.node_intercept_ = (
+            (f[..., :-1], f[..., -1]) if intercept else (f, np.zeros(f.shape[:2]))
+        )
+        self.coef_, self.intercept_ = (
+            self.node_coef_.mean(axis=0),
+            self.node_intercept_.mean(axis=0),
+        )
         self.n_iter_ = max(len(run.rounds) for run in runs)
         known = shards or self.schema is not None or self.data_norm is not None
-        self.privacy_ = self._privacy([*events, *spent(runs)], problems, declared is not None, known)
+        self.privacy_ = self._privacy(
+            [*events, *spent(runs)], problems, declared is not None, known
+        )
         return self
 
     def decision_function(self, X: Any) -> Array:
-        """``X @ coef_.T + intercept_`` (with a schema, of its features): n scores for ``classes_[1]``, or n x classes."""
+        """``X @ coef_.T + intercept_`` (with a schema, of its features): n scores for
+        ``classes_[1]``, or n x classes.
+        """
         check_is_fitted(self)
         no_query(X, "X")
         if self.schema is not None:
-            f = np.column_stack([self.coef_, self.intercept_]) if self.schema_.intercept else self.coef_
+            f = (
+                np.column_stack([self.coef_, self.intercept_])
+                if self.schema_.intercept
+                else self.coef_
+            )
             scores = np.asarray(self.schema_.rows(X) @ f.T)
         else:
             X = _unquoted(validate_data, self, X, reset=False, accept_sparse="csr", dtype=float)
@@ -272,13 +359,19 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return scores.ravel() if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """classes_[1] where the score is above 0, else classes_[0]; of several the class with the largest."""
+        """classes_[1] where the score is above 0, else classes_[0]; of several the class with the
+        largest.
+        """
         scores = self.decision_function(X)
-        return np.asarray(self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)])
+        return np.asarray(
+            self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+        )
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """1/(1 + e^-score); for several classes divided by their sum. Rows beyond data_norm are extrapolated."""
+        """1/(1 + e^-score); for several classes divided by their sum. Rows beyond data_norm are
+        extrapolated.
+        """
         scores = self.decision_function(X)
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])
@@ -286,7 +379,9 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
     def __getattr__(self, name: str) -> Any:
-        """Say why there are no probabilities, where scikit-learn would say only that there are none."""
+        """Say why there are no probabilities, where scikit-learn would say only that there are
+        none.
+        """
         if name == "predict_proba":
             raise AttributeError(_NO_PROBABILITIES)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -303,8 +398,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | Path) -> Self:
         """Read a saved model, ready to predict.
 
-        Parameters that JSON cannot hold (a graph, a schedule, a loss of your own) come back as their names; set them before
-        fitting again. ``plan_`` and ``topology_`` are not saved.
+        Parameters that JSON cannot hold (a graph, a schedule, a loss of your own) come back as
+        their names; set them before fitting again. ``plan_`` and ``topology_`` are not saved.
         """
         model: Self = saved.read(Path(path), cls)
         return model
@@ -315,37 +410,60 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             for name in ("epsilon", "alpha", "ledger"):
                 if getattr(self, name) is not None:
                     raise DeclarationError(
-                        f"{name} is given, but mechanism is None, which protects nobody; give mechanism='primal' or 'dual', "
+                        f"{name} is given, but mechanism is None, which protects nobody; give "
+                        f"mechanism='primal' or 'dual', "
                         f"or leave {name} out"
                     )
         elif self.mechanism not in MECHANISMS:
-            raise DeclarationError(f"mechanism is {self.mechanism!r}; expected one of {', '.join(MECHANISMS)}, or None")
+            raise DeclarationError(
+                f"mechanism is {self.mechanism!r}; expected one of {', '.join(MECHANISMS)}, or None"
+            )
         elif (self.epsilon is None) == (self.alpha is None):
             raise DeclarationError(
-                "give either epsilon and delta, the total of a fit, or alpha and rounds, the loss of each release; "
+                "give either epsilon and delta, the total of a fit, or alpha and rounds, the loss "
+                "of each release; "
                 "mechanism=None trains without privacy"
             )
         elif self.epsilon is None and self.rounds is None:
-            raise DeclarationError("rounds is None; with alpha, say how many rounds: each one costs alpha")
+            raise DeclarationError(
+                "rounds is None; with alpha, say how many rounds: each one costs alpha"
+            )
         elif self.epsilon is not None:
             for name, left in _PLANNED.items():
                 if getattr(self, name) != left:
                     raise DeclarationError(
-                        f"{name} is given beside epsilon, whose planner decides it; leave it out or give alpha"
+                        f"{name} is given beside epsilon, whose planner decides it; leave it out "
+                        f"or give alpha"
                     )
         if self.schema is not None and (self.data_norm is not None or parts):
-            raise DeclarationError("a schema bounds the rows of one frame: give it without data_norm, and nodes= for its rows")
-        if self.mechanism is not None and self.schema is None and self.data_norm is None and not shards:
+            raise DeclarationError(
+                "a schema bounds the rows of one frame: give it without data_norm, and nodes= for "
+                "its rows"
+            )
+        if (
+            self.mechanism is not None
+            and self.schema is None
+            and self.data_norm is None
+            and not shards
+        ):
             raise DeclarationError(_NO_BOUND)
         if self.delta is not None:
             check_delta(self.delta)
-        if self.rounds is not None and not (isinstance(self.rounds, int | np.integer) and self.rounds >= 1):
+        if self.rounds is not None and not (
+            isinstance(self.rounds, int | np.integer) and self.rounds >= 1
+        ):
             raise DeclarationError(f"rounds is {self.rounds!r}; expected a whole number from 1")
         if not isinstance(self.regularizer, Regularizer | None):
-            raise DeclarationError(f"regularizer is {self.regularizer!r}; expected a Regularizer, such as SquaredL2()")
+            raise DeclarationError(
+                f"regularizer is {self.regularizer!r}; expected a Regularizer, such as SquaredL2()"
+            )
         norm = self.data_norm
-        if norm is not None and not (isinstance(norm, int | float | np.number) and np.isfinite(norm) and norm > 0):
-            raise DeclarationError(f"data_norm is {norm!r}; expected a finite number above 0, a public bound on ||x||")
+        if norm is not None and not (
+            isinstance(norm, int | float | np.number) and np.isfinite(norm) and norm > 0
+        ):
+            raise DeclarationError(
+                f"data_norm is {norm!r}; expected a finite number above 0, a public bound on ||x||"
+            )
 
     def _validated(self, X: Any, y: Any, nodes: Any) -> tuple[Any, NDArray[Any], Any]:
         """X, y and nodes of one length, without the rows that a schema drops."""
@@ -359,7 +477,10 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y, kept = column_or_1d(y, warn=True), self.schema.kept(X)
             for name, given, what in (("y", y, "label"), ("nodes", nodes, "node")):
                 if given is not None and len(given) != len(kept):
-                    raise DataError(f"{name} has length {len(given)}, X has {len(kept)} rows; expected the {what} of each row")
+                    raise DataError(
+                        f"{name} has length {len(given)}, X has {len(kept)} rows; expected the "
+                        f"{what} of each row"
+                    )
             names = [column.name for column in self.schema.columns]
             self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
             nodes = None if nodes is None else np.asarray(nodes)[kept]
@@ -371,7 +492,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.epsilon is None:
             return None
         chosen = {"rounds": self.rounds, "margin": self.margin}
-        constants = replace(Constants(), **{name: value for name, value in chosen.items() if value is not None})  # type: ignore[arg-type]
+        given: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
+        constants = replace(Constants(), **given)
         return plan(
             counts.tolist(),
             self.topology_,
@@ -380,7 +502,9 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             delta=self.delta,  # type: ignore[arg-type]
             mechanism=str(self.mechanism),
             centring=self.schema is not None and self.schema.centre is None,
-            features=None if self.schema is None else len(self.schema.features) - bool(self.schema.intercept),
+            features=None
+            if self.schema is None
+            else len(self.schema.features) - bool(self.schema.intercept),
             weights=self.weights,
             constants=shared(constants, problems),
         )
@@ -388,13 +512,21 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _how(self, problems: int) -> dict[str, Any]:
         """What :func:`~dynadp.estimators.one_vs_rest.solve` hands on."""
         if self.plan_ is not None:
-            chosen = {name: getattr(self.plan_, name) for name in ("mechanism", "loss", "C", "weights", "rho", "eta")}
-            chosen |= {"rounds": self.plan_.rounds // problems, "schedule": self.plan_.schedule(self.topology_.nodes)}
+            chosen = {
+                name: getattr(self.plan_, name)
+                for name in ("mechanism", "loss", "C", "weights", "rho", "eta")
+            }
+            chosen |= {
+                "rounds": self.plan_.rounds // problems,
+                "schedule": self.plan_.schedule(self.topology_.nodes),
+            }
             return {**chosen, "regularizer": self.regularizer}
         loss = self.loss
         if not isinstance(loss, Loss):
             if loss not in LOSSES:
-                raise DeclarationError(f"loss is {loss!r}; expected a Loss or one of {', '.join(LOSSES)}")
+                raise DeclarationError(
+                    f"loss is {loss!r}; expected a Loss or one of {', '.join(LOSSES)}"
+                )
             loss = LOSSES[loss]() if self.margin is None else LOSSES[loss](margin=self.margin)
         elif self.margin is not None:
             raise DeclarationError("margin is given beside a Loss, which has its own; leave it out")
@@ -402,21 +534,35 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         own["regularizer"] = self.regularizer
         if self.mechanism is None:
             most = 1000 if self.rounds is None else self.rounds
-            return {**own, "rounds": most, "mechanism": None, "acceleration": Acceleration(distance=self.tol)}
-        return {**own, "rounds": self.rounds, "mechanism": MECHANISMS[self.mechanism], "schedule": self.alpha}
+            return {
+                **own,
+                "rounds": most,
+                "mechanism": None,
+                "acceleration": Acceleration(distance=self.tol),
+            }
+        return {
+            **own,
+            "rounds": self.rounds,
+            "mechanism": MECHANISMS[self.mechanism],
+            "schedule": self.alpha,
+        }
 
     def _start(self, problems: int, width: int) -> Array:
         start = np.zeros(width) if self.start is None else np.asarray(self.start, dtype=float)
         if start.shape not in ((width,), (problems, width)) or not np.isfinite(start).all():
             expected = f"{width} finite numbers, or {problems} x {width}, the intercept last"
-            raise DeclarationError(f"start has shape {start.shape}, or is not finite; expected {expected}")
+            raise DeclarationError(
+                f"start has shape {start.shape}, or is not finite; expected {expected}"
+            )
         return np.broadcast_to(start, (problems, width))
 
     def _draws(self) -> Draws:
         seed = self.random_state
         if seed is None:
             return SystemEntropy()
-        return SeededEntropy(int(seed.randint(2**31 - 1)) if isinstance(seed, np.random.RandomState) else seed)
+        return SeededEntropy(
+            int(seed.randint(2**31 - 1)) if isinstance(seed, np.random.RandomState) else seed
+        )
 
     def _books(self, stack: ExitStack) -> LedgerJournal | None:
         """The nodes' ledgers, open until the fit is over."""
@@ -428,12 +574,21 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         elif set(nodes) <= set(self.ledger):
             paths = self.ledger
         else:
-            raise DeclarationError(f"no ledger for {', '.join(sorted(set(nodes) - set(self.ledger)))}; every node needs one")
+            raise DeclarationError(
+                f"no ledger for {', '.join(sorted(set(nodes) - set(self.ledger)))}; every node "
+                f"needs one"
+            )
         ledgers = {p: stack.enter_context(Ledger.open(paths[p])) for p in nodes}
-        return LedgerJournal(ledgers, f"fit-{secrets.token_hex(8)}", dataset=f"rows given to {who}.fit", who=who)
+        return LedgerJournal(
+            ledgers, f"fit-{secrets.token_hex(8)}", dataset=f"rows given to {who}.fit", who=who
+        )
 
     def _centre(
-        self, X: Mapping[str, Any], owner: NDArray[np.intp], draws: Draws, journal: LedgerJournal | None
+        self,
+        X: Mapping[str, Any],
+        owner: NDArray[np.intp],
+        draws: Draws,
+        journal: LedgerJournal | None,
     ) -> Sequence[Event]:
         """The private centring round, where the plan has one."""
         assert self.schema is not None
@@ -448,25 +603,40 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.schema_ = centring.applied(self.schema)
         return centring.events
 
-    def _privacy(self, events: Sequence[Event], problems: int, declared: bool, known: bool) -> dict[str, Any]:
+    def _privacy(
+        self, events: Sequence[Event], problems: int, declared: bool, known: bool
+    ) -> dict[str, Any]:
         """What was spent, in numbers and words."""
         rests = {
             "rounds": self.n_iter_,
             "problems": problems,
             "mechanism": self.mechanism,
-            "classes": "declared" if declared else "read off y and treated as public; declare classes= if they are not",
+            "classes": "declared"
+            if declared
+            else "read off y and treated as public; declare classes= if they are not",
             "bounds": "declared" if known else "data_norm was read off the rows",
         }
         if self.mechanism is None:
             words = "No privacy: without a mechanism messages are exact and reveal rows."
-            return {"epsilon": None, "delta": None, "alpha": None, "protected": False, "statement": words, **rests}
+            return {
+                "epsilon": None,
+                "delta": None,
+                "alpha": None,
+                "protected": False,
+                "statement": words,
+                **rests,
+            }
         total = worst_node(events, self.delta or 0.0)
         words = f"In total, over all rounds, at delta = {total.delta:g}: {total.odds}, for one row at one node."
         if problems > 1:
-            words += f" All {problems} problems, one class against the rest each, are in this total."
+            words += (
+                f" All {problems} problems, one class against the rest each, are in this total."
+            )
         if not total.protected:
             words = f"SIMULATION: noise is seeded, so nobody is protected. With noise from the system: {words}"
-        figures = {name: getattr(total, name) for name in ("epsilon", "delta", "alpha", "protected")}
+        figures = {
+            name: getattr(total, name) for name in ("epsilon", "delta", "alpha", "protected")
+        }
         return {**figures, "statement": words, **rests}
 
 
@@ -481,5 +651,9 @@ def _unquoted(check: Any, *given: Any, **how: Any) -> Any:
     try:
         return check(*given, **how)
     except ValueError as error:
-        text = re.sub(r"(?s)(?<=instead):\narray=.*(?=\nReshape)|(?<=not supported)\n.*|(?<=to float): .*", "", str(error))
+        text = re.sub(
+            r"(?s)(?<=instead):\narray=.*(?=\nReshape)|(?<=not supported)\n.*|(?<=to float): .*",
+            "",
+            str(error),
+        )
         raise ValueError(text) from None

@@ -16,9 +16,11 @@ from dynadp.errors import CellError, DataError, DeclarationError
 
 
 def bound_features(X: Rows, norm: float, intercept: bool) -> tuple[Rows, Array]:
-    """z = (x/norm, 1)/sqrt(2), or x/norm without an intercept, divided by max(1, ||z||); and u with f.z = sum f_j u_j x_j.
+    """z = (x/norm, 1)/sqrt(2), or x/norm without an intercept, divided by max(1, ||z||); and u with
+    f.z = sum f_j u_j x_j.
 
-    A row within the norm is not clipped. A longer one is scaled as a whole, so that no sign of f.z changes.
+    A row within the norm is not clipped. A longer one is scaled as a whole, so that no sign of f.z
+    changes.
 
     Parameters
     ----------
@@ -30,13 +32,21 @@ def bound_features(X: Rows, norm: float, intercept: bool) -> tuple[Rows, Array]:
         Whether to append the constant.
     """
     length = sqrt(2.0) if intercept else 1.0
-    X = csr_array((np.clip(X.data, -1e100, 1e100), X.indices, X.indptr), X.shape) if issparse(X) else np.clip(X, -1e100, 1e100)
+    X = (
+        csr_array((np.clip(X.data, -1e100, 1e100), X.indices, X.indptr), X.shape)
+        if issparse(X)
+        else np.clip(X, -1e100, 1e100)
+    )
     units = np.full(X.shape[1] + intercept, 1 / (norm * length))
     Z = X / (norm * length)
     if intercept:
         units[-1] = 1 / length
         ones = np.full((X.shape[0], 1), 1 / length)
-        Z = hstack([csr_array(Z), csr_array(ones)], format="csr") if issparse(Z) else np.hstack([Z, ones])
+        Z = (
+            hstack([csr_array(Z), csr_array(ones)], format="csr")
+            if issparse(Z)
+            else np.hstack([Z, ones])
+        )
     scale = 1 / np.maximum(lengths(Z), 1.0)
     return (diags_array(scale) @ Z).tocsr() if issparse(Z) else Z * scale[:, None], units
 
@@ -48,7 +58,9 @@ def lengths(X: Rows) -> Array:
         return np.asarray(np.sqrt(np.asarray(squares, dtype=float).ravel()))
 
 
-def encode_classes(y: NDArray[Any], declared: ArrayLike | None) -> tuple[NDArray[Any], NDArray[np.intp]]:
+def encode_classes(
+    y: NDArray[Any], declared: ArrayLike | None
+) -> tuple[NDArray[Any], NDArray[np.intp]]:
     """The classes, sorted, and each row's position among them.
 
     Parameters
@@ -56,23 +68,31 @@ def encode_classes(y: NDArray[Any], declared: ArrayLike | None) -> tuple[NDArray
     y
         Labels.
     declared
-        The label values, compared with y as :func:`~dynadp.data.columns.places` has it; None to read them off y.
+        The label values, compared with y as :func:`~dynadp.data.columns.places` has it; None to
+        read them off y.
     """
     if declared is None:
         classes, codes = np.unique(y, return_inverse=True)
     else:
         classes = np.unique(np.asarray(declared))
         if ambiguous(classes.tolist()):
-            raise DeclarationError("classes: a label could be two of them; expected different label values")
+            raise DeclarationError(
+                "classes: a label could be two of them; expected different label values"
+            )
         codes = match(y, classes)
         if (codes < 0).any():
             raise CellError("y", int(np.argmin(codes)), "the label is none of the declared classes")
     if len(classes) < 2:
-        raise DataError("there is only one class; expected two or more. Declare classes= where y may lack one of them")
+        raise DataError(
+            "there is only one class; expected two or more. Declare classes= where y may lack one "
+            "of them"
+        )
     return classes, codes
 
 
-def assign_nodes(topology: Any, nodes: int, rows: int, labels: ArrayLike | None) -> tuple[Topology, NDArray[np.intp]]:
+def assign_nodes(
+    topology: Any, nodes: int, rows: int, labels: ArrayLike | None
+) -> tuple[Topology, NDArray[np.intp]]:
     """The network, and the position of each row's node in it; every node has a row.
 
     Parameters
@@ -96,19 +116,25 @@ def assign_nodes(topology: Any, nodes: int, rows: int, labels: ArrayLike | None)
     else:
         found, owner = np.unique(np.asarray(labels), return_inverse=True)
         if owner.shape != (rows,):
-            raise DataError(f"nodes has shape {owner.shape} for {rows} rows; expected the node of each row")
+            raise DataError(
+                f"nodes has shape {owner.shape} for {rows} rows; expected the node of each row"
+            )
         names = [str(label) for label in found]
         if network is None:
             network = Topology.family(str(family), len(names)).named(names)
         if not set(names) <= set(network.nodes):
             raise DeclarationError(
-                f"nodes= names one that the network does not have; it has {', '.join(sorted(network.nodes))}"
+                f"nodes= names one that the network does not have; it has "
+                f"{', '.join(sorted(network.nodes))}"
             )
         owner = np.array([network.nodes.index(name) for name in names])[owner]
     counts = np.bincount(owner, minlength=len(network))
     if not counts.all():
         empty = network.nodes[int(np.argmin(counts))]
-        raise DataError(f"node {empty!r} has no row: n_samples={rows} for {len(network)} nodes; every node needs one")
+        raise DataError(
+            f"node {empty!r} has no row: n_samples={rows} for {len(network)} nodes; every node "
+            f"needs one"
+        )
     return network, owner
 
 
@@ -116,11 +142,14 @@ def graph(topology: Any) -> Topology:
     """The topology, or that of a networkx graph."""
     if isinstance(topology, Topology | nx.Graph):
         return topology if isinstance(topology, Topology) else Topology(topology)
-    raise DeclarationError(f"topology is {topology!r}; expected a family's name, a Topology or a networkx graph")
+    raise DeclarationError(
+        f"topology is {topology!r}; expected a family's name, a Topology or a networkx graph"
+    )
 
 
 def concatenate(parts: Sequence[Any], topology: Any) -> tuple[Rows, NDArray[Any], NDArray[Any]]:
-    """X, y and the node of each row, from one (X, y) or Shard for each node, in the network's order.
+    """X, y and the node of each row, from one (X, y) or Shard for each node, in the network's
+    order.
 
     Parameters
     ----------
@@ -131,21 +160,38 @@ def concatenate(parts: Sequence[Any], topology: Any) -> tuple[Rows, NDArray[Any]
     """
     pairs = [(p.signed * p.y[:, None], p.y) if isinstance(p, Shard) else p for p in parts]
     if any(len(pair) != 2 for pair in pairs) or len({isinstance(p, Shard) for p in parts}) > 1:
-        raise DataError("X is a list of different things; expected one (X, y) for each node, or one Shard for each")
+        raise DataError(
+            "X is a list of different things; expected one (X, y) for each node, or one Shard for "
+            "each"
+        )
     X = [x if issparse(x) else np.asarray(x) for x, _ in pairs]
     if any(x.ndim != 2 or x.shape[1] != X[0].shape[1] for x in X):
-        raise DataError("nodes differ in their number of columns; expected the same features at each")
+        raise DataError(
+            "nodes differ in their number of columns; expected the same features at each"
+        )
     owner: NDArray[Any] = np.repeat(np.arange(len(parts)), [x.shape[0] for x in X])
     if not isinstance(topology, str):
         names = graph(topology).nodes
         if len(names) != len(parts):
-            raise DeclarationError(f"{len(parts)} parts for {len(names)} nodes; expected one for each, in the graph's order")
+            raise DeclarationError(
+                f"{len(parts)} parts for {len(names)} nodes; expected one for each, in the "
+                f"graph's order"
+            )
         owner = np.array(names)[owner]
-    rows = vstack([csr_array(x) for x in X], format="csr") if any(map(issparse, X)) else np.concatenate(X)
+    rows = (
+        vstack([csr_array(x) for x in X], format="csr")
+        if any(map(issparse, X))
+        else np.concatenate(X)
+    )
     return rows, np.concatenate([np.asarray(y) for _, y in pairs]), owner
 
 
 def take_rows(table: Mapping[str, Any], which: NDArray[np.bool_]) -> dict[str, Any]:
-    """These rows of every column; lists stay lists, so that a missing cell among texts stays missing."""
+    """These rows of every column; lists stay lists, so that a missing cell among texts stays
+    missing.
+    """
     where = np.flatnonzero(which)
-    return {name: [c[i] for i in where] if isinstance(c, list | tuple) else np.asarray(c)[where] for name, c in table.items()}
+    return {
+        name: [c[i] for i in where] if isinstance(c, list | tuple) else np.asarray(c)[where]
+        for name, c in table.items()
+    }

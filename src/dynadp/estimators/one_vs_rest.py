@@ -22,7 +22,9 @@ def shared(constants: Constants, problems: int) -> Constants:
 
     q = k T/(B mu sqrt(P)) of a problem that may use mu/sqrt(K): K T for T and k/sqrt(K) for k.
     """
-    return replace(constants, rounds=problems * constants.rounds, pull=constants.pull / sqrt(problems))
+    return replace(
+        constants, rounds=problems * constants.rounds, pull=constants.pull / sqrt(problems)
+    )
 
 
 def solve(
@@ -38,7 +40,8 @@ def solve(
     journal: Journal | None,
     **how: Any,
 ) -> list[Run]:
-    """One run for two classes (the second is +1), or one for each of several; problem k's round n is round k T + n of all.
+    """One run for two classes (the second is +1), or one for each of several; problem k's round n
+    is round k T + n of all.
 
     Parameters
     ----------
@@ -61,16 +64,27 @@ def solve(
     runs = []
     for k in range(problems):
         signs = np.where(codes == (k if problems > 1 else 1), 1, -1)
-        shards = [Shard.of(rows[owner == p], signs[owner == p], name=name) for p, name in enumerate(topology.nodes)]
+        shards = [
+            Shard.of(rows[owner == p], signs[owner == p], name=name)
+            for p, name in enumerate(topology.nodes)
+        ]
         part = None if journal is None else _Part(journal, k, problems, rounds)
         later = _Later(draws, k * rounds)
-        runs.append(simulate(shards, topology, rounds=rounds, start=start[k], draws=later, journal=part, **how))
+        runs.append(
+            simulate(
+                shards, topology, rounds=rounds, start=start[k], draws=later, journal=part, **how
+            )
+        )
     return runs
 
 
 def spent(runs: Sequence[Run]) -> tuple[Event, ...]:
     """What all problems spent, in order."""
-    return tuple(replace(e, round=e.round + k * len(run.rounds)) for k, run in enumerate(runs) for e in run.events())
+    return tuple(
+        replace(e, round=e.round + k * len(run.rounds))
+        for k, run in enumerate(runs)
+        for e in run.events()
+    )
 
 
 class _Later:
@@ -79,7 +93,9 @@ class _Later:
     def __init__(self, draws: Draws, offset: int) -> None:
         self.draws, self.offset, self.seeded = draws, offset, draws.seeded
 
-    def generator(self, purpose: str, node: str, round_: int, replica: int = 0) -> np.random.Generator:
+    def generator(
+        self, purpose: str, node: str, round_: int, replica: int = 0
+    ) -> np.random.Generator:
         return self.draws.generator(purpose, node, round_ + self.offset, replica)
 
 

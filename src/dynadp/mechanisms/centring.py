@@ -1,7 +1,9 @@
-"""A private centring round: every node releases the means of its features once, charged like any other release.
+"""A private centring round: every node releases the means of its features once, charged like any
+other release.
 
-Rows that are centred before they are scaled to norm 1 leave less of that norm to what all rows share, so more of it tells them
-apart. Replacing a row moves a node's means by at most D/B_p, D^2 the sum of the columns' squared diameters.
+Rows that are centred before they are scaled to norm 1 leave less of that norm to what all rows
+share, so more of it tells them apart. Replacing a row moves a node's means by at most D/B_p, D^2
+the sum of the columns' squared diameters.
 """
 
 from collections.abc import Sequence
@@ -27,7 +29,8 @@ class Centring:
     messages
         Each node's noisy means, P x (d - 1): what was sent.
     centre
-        Their mean, weighed by the public B_p and brought back to where means can lie: free post-processing.
+        Their mean, weighed by the public B_p and brought back to where means can lie: free
+        post-processing.
     events
         What it cost each node.
     seeded
@@ -44,7 +47,9 @@ class Centring:
         return schema.model_copy(update={"centre": tuple(self.centre.tolist()), "scaling": "unit"})
 
 
-def private_centre(schema: Schema, tables: Sequence[Any], names: Sequence[str], alpha: ArrayLike, draws: Draws) -> Centring:
+def private_centre(
+    schema: Schema, tables: Sequence[Any], names: Sequence[str], alpha: ArrayLike, draws: Draws
+) -> Centring:
     """V_p = Round(mean of phi + e), e l2-Laplace with zeta = alpha B_p/D: alpha-DP for each node.
 
     Parameters
@@ -59,20 +64,28 @@ def private_centre(schema: Schema, tables: Sequence[Any], names: Sequence[str], 
         Where noise comes from.
     """
     if schema.centre is not None:
-        raise DeclarationError("the schema has a centre already; a private centring round makes one")
+        raise DeclarationError(
+            "the schema has a centre already; a private centring round makes one"
+        )
     losses = np.broadcast_to(np.asarray(alpha, dtype=float), len(tables))
     if not (np.isfinite(losses).all() and (losses > 0).all()):
-        raise DeclarationError(f"alpha is {alpha!r}; expected a finite number above 0, or one for each node")
+        raise DeclarationError(
+            f"alpha is {alpha!r}; expected a finite number above 0, or one for each node"
+        )
     found = [feature_sums(schema, table) for table in tables]
     counts = np.array([float(rows) for rows, _ in found])
     means = np.array([total for _, total in found]) / counts[:, None]
     zeta, step, radius = centring_grid(schema, counts, losses)
     noise = l2_laplace(draws, "centring", names, 0, 1, means.shape[1])[:, 0] / zeta[:, None]
-    return centre_of(schema, counts, to_grid(means + noise, step, radius), names, losses, seeded=draws.seeded)
+    return centre_of(
+        schema, counts, to_grid(means + noise, step, radius), names, losses, seeded=draws.seeded
+    )
 
 
 def centring_grid(schema: Schema, counts: Array, alpha: Array) -> tuple[Array, Array, Array]:
-    """zeta = alpha B_p/D of each node's noise, and the step and radius of the public grid that its message lies on."""
+    """zeta = alpha B_p/D of each node's noise, and the step and radius of the public grid that its
+    message lies on.
+    """
     features = len(schema.features) - bool(schema.intercept)
     D = float(np.sqrt(sum(column.diameter2 for column in schema.columns))) * (1 + 1e-9)
     zeta = alpha * counts / D
@@ -82,13 +95,26 @@ def centring_grid(schema: Schema, counts: Array, alpha: Array) -> tuple[Array, A
 
 
 def centre_of(
-    schema: Schema, counts: ArrayLike, messages: Array, names: Sequence[str], alpha: ArrayLike, *, seeded: bool
+    schema: Schema,
+    counts: ArrayLike,
+    messages: Array,
+    names: Sequence[str],
+    alpha: ArrayLike,
+    *,
+    seeded: bool,
 ) -> Centring:
-    """What everybody makes of the released means: their mean weighed by B_p, brought back to where means can lie."""
+    """What everybody makes of the released means: their mean weighed by B_p, brought back to where
+    means can lie.
+    """
     counts = np.asarray(counts, dtype=float)
     mean = counts @ messages / counts.sum()
     parts = np.split(mean, np.cumsum([len(column.features) for column in schema.columns])[:-1])
-    centre = np.concatenate([column.project(part) for column, part in zip(schema.columns, parts, strict=True)])
+    centre = np.concatenate(
+        [column.project(part) for column, part in zip(schema.columns, parts, strict=True)]
+    )
     losses = np.broadcast_to(np.asarray(alpha, dtype=float), len(names))
-    events = tuple(L2Laplace(p, 0, "centring", float(a), messages.shape[1], seeded) for p, a in zip(names, losses, strict=True))
+    events = tuple(
+        L2Laplace(p, 0, "centring", float(a), messages.shape[1], seeded)
+        for p, a in zip(names, losses, strict=True)
+    )
     return Centring(messages, centre, events, seeded)

@@ -1,8 +1,9 @@
-"""Randomness as an explicit argument, l2-Laplace vectors, and the public ball and grid of messages (maths.md 7).
+"""Randomness as an explicit argument, l2-Laplace vectors, and the public ball and grid of messages
+(maths.md 7).
 
-:class:`SystemEntropy` draws from the operating system's entropy: what production uses. :class:`SeededEntropy` gives seeded draws, for
-simulations and tests only: whoever knows the seed knows every draw, so a run that uses it protects nobody and its record says
-so.
+:class:`SystemEntropy` draws from the operating system's entropy: what production uses.
+:class:`SeededEntropy` gives seeded draws, for simulations and tests only: whoever knows the seed
+knows every draw, so a run that uses it protects nobody and its record says so.
 """
 
 import hashlib
@@ -22,19 +23,24 @@ class Draws(Protocol):
 
     seeded: bool
 
-    def generator(self, purpose: str, node: str, round_: int, replica: int = 0) -> np.random.Generator:
+    def generator(
+        self, purpose: str, node: str, round_: int, replica: int = 0
+    ) -> np.random.Generator:
         """A generator for this purpose, node, round and replica."""
 
 
 class SystemEntropy:
     """Fresh draws from the operating system's entropy; no draw can be had a second time.
 
-    Every generator is a ChaCha20 stream (20 rounds) under a new 256-bit key from ``secrets``, kept nowhere else.
+    Every generator is a ChaCha20 stream (20 rounds) under a new 256-bit key from ``secrets``, kept
+    nowhere else.
     """
 
     seeded = False
 
-    def generator(self, purpose: str, node: str, round_: int, replica: int = 0) -> np.random.Generator:
+    def generator(
+        self, purpose: str, node: str, round_: int, replica: int = 0
+    ) -> np.random.Generator:
         """A generator that nobody can make again; the arguments are not used."""
         from randomgen import ChaCha
 
@@ -44,9 +50,9 @@ class SystemEntropy:
 class SeededEntropy:
     """A stream of draws that is a pure function of (seed, purpose, node, round, replica).
 
-    Stacked, single-node, networked and resumed runs therefore see the same draws, in whatever order they ask. Each
-    (seed, purpose, node) has a 128-bit Philox key of its own, and round and replica stand in the upper words of the counter,
-    so that no two streams meet before 2^64 blocks.
+    Stacked, single-node, networked and resumed runs therefore see the same draws, in whatever order
+    they ask. Each (seed, purpose, node) has a 128-bit Philox key of its own, and round and replica
+    stand in the upper words of the counter, so that no two streams meet before 2^64 blocks.
     """
 
     seeded = True
@@ -56,12 +62,18 @@ class SeededEntropy:
             raise DeclarationError(f"the seed is {seed!r}; expected a whole number, 0 or above")
         self.seed = int(seed)
 
-    def generator(self, purpose: str, node: str, round_: int, replica: int = 0) -> np.random.Generator:
+    def generator(
+        self, purpose: str, node: str, round_: int, replica: int = 0
+    ) -> np.random.Generator:
         """The generator of this purpose, node, round and replica."""
         if not (0 <= round_ < 2**64 and 0 <= replica < 2**64):
-            raise DeclarationError(f"round is {round_} and replica is {replica}; expected numbers from 0 to 2^64 - 1")
+            raise DeclarationError(
+                f"round is {round_} and replica is {replica}; expected numbers from 0 to 2^64 - 1"
+            )
         name = canonical_json([self.seed, purpose, node]).encode()
-        key = np.frombuffer(hashlib.blake2b(name, digest_size=16, person=b"dynadp keyed").digest(), dtype="<u8")
+        key = np.frombuffer(
+            hashlib.blake2b(name, digest_size=16, person=b"dynadp keyed").digest(), dtype="<u8"
+        )
         counter = np.array([0, 0, replica, round_], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=key.astype(np.uint64), counter=counter))
 
@@ -72,10 +84,11 @@ def entropy_for(seed: int | None) -> SystemEntropy | SeededEntropy:
 
 
 class OrderedDraws:
-    """One generator for all purposes, nodes, rounds and replicas: what is drawn depends on the order of asking.
+    """One generator for all purposes, nodes, rounds and replicas: what is drawn depends on the
+    order of asking.
 
-    Laws are those of any other source, and nothing is drawn twice, at a fifth of the cost; for audits and attacks alone, whose
-    runs are never resumed or spread over machines.
+    Laws are those of any other source, and nothing is drawn twice, at a fifth of the cost; for
+    audits and attacks alone, whose runs are never resumed or spread over machines.
 
     Parameters
     ----------
@@ -88,15 +101,19 @@ class OrderedDraws:
     def __init__(self, generator: np.random.Generator, seeded: bool) -> None:
         self.seeded, self._generator = seeded, generator
 
-    def generator(self, purpose: str, node: str, round_: int, replica: int = 0) -> np.random.Generator:
+    def generator(
+        self, purpose: str, node: str, round_: int, replica: int = 0
+    ) -> np.random.Generator:
         """The one generator; the arguments are not used."""
         return self._generator
 
 
 class BatchedDraws:
-    """Seeded draws for all nodes and replicas of a round at once, a pure function of (seed, purpose, round), on any device.
+    """Seeded draws for all nodes and replicas of a round at once, a pure function of (seed,
+    purpose, round), on any device.
 
-    For sweeps of many replicas, where a stream for each of them (:class:`SeededEntropy`) would take longer than the solves.
+    For sweeps of many replicas, where a stream for each of them (:class:`SeededEntropy`) would take
+    longer than the solves.
     """
 
     seeded = True
@@ -104,20 +121,26 @@ class BatchedDraws:
     def __init__(self, seed: int, device: str = "cpu") -> None:
         self.seed, self.device = SeededEntropy(seed).seed, device
 
-    def vectors(self, purpose: str, nodes: int, round_: int, replicas: int, dimension: int) -> Array:
+    def vectors(
+        self, purpose: str, nodes: int, round_: int, replicas: int, dimension: int
+    ) -> Array:
         """l2-Laplace vectors with zeta = 1, P x K x d."""
         rng = self._generator(purpose, round_)
         direction = rng.standard_normal((nodes, replicas, dimension))
         radius = _radii(rng, dimension, (nodes, replicas))
         return direction * (radius / norm(direction))[..., None]
 
-    def generator(self, purpose: str, node: str, round_: int, replica: int = 0) -> np.random.Generator:
+    def generator(
+        self, purpose: str, node: str, round_: int, replica: int = 0
+    ) -> np.random.Generator:
         """As :class:`SeededEntropy`, for the few draws that are not vectors."""
         return SeededEntropy(self.seed).generator(purpose, node, round_, replica)
 
     def _generator(self, purpose: str, round_: int) -> Any:
         name = canonical_json([self.seed, purpose, round_]).encode()
-        key = int.from_bytes(hashlib.blake2b(name, digest_size=8, person=b"dynadp sweep").digest(), "little")
+        key = int.from_bytes(
+            hashlib.blake2b(name, digest_size=8, person=b"dynadp sweep").digest(), "little"
+        )
         if self.device == "cpu":
             return np.random.Generator(np.random.Philox(key=key))
         import cupy
@@ -125,10 +148,14 @@ class BatchedDraws:
         return cupy.random.Generator(cupy.random.Philox4x3210(seed=key >> 1))
 
 
-def l2_laplace(draws: Draws, purpose: str, nodes: Sequence[str], round_: int, replicas: int, dimension: int) -> Array:
-    """Vectors with density proportional to e^{-||e||}, P x K x d: radius Gamma(d, 1), direction uniform; divide by zeta.
+def l2_laplace(
+    draws: Draws, purpose: str, nodes: Sequence[str], round_: int, replicas: int, dimension: int
+) -> Array:
+    """Vectors with density proportional to e^{-||e||}, P x K x d: radius Gamma(d, 1), direction
+    uniform; divide by zeta.
 
-    The radius has shape d, not 1: an exponential radius would put too little mass far out and is not private.
+    The radius has shape d, not 1: an exponential radius would put too little mass far out and is
+    not private.
     """
     if isinstance(draws, BatchedDraws):
         return draws.vectors(purpose, len(nodes), round_, replicas, dimension)
@@ -143,9 +170,11 @@ def l2_laplace(draws: Draws, purpose: str, nodes: Sequence[str], round_: int, re
 
 
 def _radii(rng: Any, dimension: int, size: tuple[int, ...] | None = None) -> Any:
-    """Gamma(d, 1), of NumPy or CuPy; in one dimension Gamma(2, 1) times a uniform number, which is the same law.
+    """Gamma(d, 1), of NumPy or CuPy; in one dimension Gamma(2, 1) times a uniform number, which is
+    the same law.
 
-    NumPy's own Gamma(1, 1) ends at 44.4, this one at 119.7 (maths.md 7): no shift of alpha may lead past the last radius.
+    NumPy's own Gamma(1, 1) ends at 44.4, this one at 119.7 (maths.md 7): no shift of alpha may lead
+    past the last radius.
     """
     if dimension > 1:
         return rng.standard_gamma(float(dimension), size)
@@ -158,9 +187,11 @@ def grid_step(scale: Array) -> Array:
 
 
 def to_grid(v: Array, step: Array, radius: Array) -> Array:
-    """Round(v): clipped to the public ball, then to the nearest point of the public grid, so that no low-order bit is left.
+    """Round(v): clipped to the public ball, then to the nearest point of the public grid, so that
+    no low-order bit is left.
 
-    With a power of two as step, every grid point in the ball is exact in float64 as long as radius/step < 2^53.
+    With a power of two as step, every grid point in the ball is exact in float64 as long as
+    radius/step < 2^53.
     """
     xp = namespace(v)
     largest, step = on(radius[..., None], v), on(step[..., None], v)

@@ -1,5 +1,5 @@
-"""What releases cost: events, the distributions of their losses, totals, caps and ledgers. It knows no mechanism, no rows and
-no network.
+"""What releases cost: events, the distributions of their losses, totals, caps and ledgers. It knows
+no mechanism, no rows and no network.
 """
 
 import lazy_loader

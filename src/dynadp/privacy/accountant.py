@@ -1,7 +1,8 @@
-"""What many releases lose in total (maths.md 5): from the events' numbers alone, never less than the truth.
+"""What many releases lose in total (maths.md 5): from the events' numbers alone, never less than
+the truth.
 
-Totals hold for plans that were fixed before their first release; neighbours' messages may be chosen by an adversary as they go.
-For losses that are chosen on the way see :mod:`dynadp.privacy.cap`.
+Totals hold for plans that were fixed before their first release; neighbours' messages may be chosen
+by an adversary as they go. For losses that are chosen on the way see :mod:`dynadp.privacy.cap`.
 """
 
 from collections import Counter
@@ -17,7 +18,8 @@ from dynadp.errors import DeclarationError
 from dynadp.privacy.distributions import LARGEST, LossDistribution, Pure, ShiftLoss, dots, law_of
 from dynadp.privacy.events import Event
 
-SLACK = 1e-11  # of delta: what discretised composition may err by, in floating point; never granted to anybody
+# of delta: what discretised composition may err by, in floating point; never granted to anybody
+SLACK = 1e-11
 SLACK_EACH = 5e-16  # the same for each release, where there are very many
 REACH = 9.5  # how many spreads of a loss the grid holds; what lies beyond counts as a breach
 TAIL = 1e-15  # of delta: cut off each composition's far ends, and charged
@@ -33,8 +35,9 @@ class Total:
     epsilon, delta
         The smallest valid figure: (epsilon, delta)-differential privacy.
     method
-        Which one that is: ``sum``; ``pure``, the best composition of releases of which only alpha is known; ``loss
-        distribution`` or ``renyi``, from how the losses are distributed; ``none`` where an event is unknown.
+        Which one that is: ``sum``; ``pure``, the best composition of releases of which only alpha
+        is known; ``loss distribution`` or ``renyi``, from how the losses are distributed; ``none``
+        where an event is unknown.
     epsilon_sum
         Sum of alpha over releases, at delta = 0.
     epsilon_pure
@@ -44,7 +47,8 @@ class Total:
     releases
         How many events.
     protected
-        Whether all noise came from the system. Where not, this is what the plan would cost with system entropy.
+        Whether all noise came from the system. Where not, this is what the plan would cost with
+        system entropy.
     """
 
     epsilon: float
@@ -58,7 +62,10 @@ class Total:
 
     def to_json(self) -> dict[str, Any]:
         """Its figures; an infinite one is null."""
-        return {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in asdict(self).items()}
+        return {
+            k: None if isinstance(v, float) and not isfinite(v) else v
+            for k, v in asdict(self).items()
+        }
 
     @property
     def odds(self) -> str:
@@ -84,7 +91,8 @@ def odds(epsilon: float, delta: float) -> str:
     """100 (e^epsilon + delta)/(1 + e^epsilon): how often the best guess at even odds is right.
 
     >>> odds(1.0, 0.0)
-    'at most 74 in 100 would guess right whether your row or another was in the data (50 is a coin toss)'
+    'at most 74 in 100 would guess right whether your row or another was in the data (50 is a coin
+    toss)'
     """
     right = ceil(100 * (1 - (1 - delta) / (1 + exp(min(epsilon, 700.0)))) - 1e-9)
     if right >= 100:
@@ -115,18 +123,24 @@ def total(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
     per_round: Counter[tuple[str, int]] = Counter()
     for event in events:
         per_round[event.node, event.round] += event.alpha * _grows(event, rows)  # type: ignore[assignment]
-    plain = fsum(event.alpha * _grows(event, rows) for event in events)  # to half a unit; calibrations leave 1e-12 of alpha
+    plain = fsum(
+        event.alpha * _grows(event, rows) for event in events
+    )  # to half a unit; calibrations leave 1e-12 of alpha
     figures = {"sum": plain, "pure": plain}
     if delta > 0 and groups:
         figures["pure"] = min(plain, _pure(groups, delta))
         shifts = sum(isinstance(law, ShiftLoss) for law in groups)
         if shifts:  # without one this is the figure of ``pure``
             figures["loss distribution"] = _loss_distribution(groups, delta)
-        if shifts < len(groups) or figures["loss distribution"] == inf:  # else it cannot be the smallest
+        if (
+            shifts < len(groups) or figures["loss distribution"] == inf
+        ):  # else it cannot be the smallest
             figures["renyi"] = _renyi(groups, delta)
     method = min(figures, key=lambda name: figures[name])
     largest = float(max(per_round.values(), default=0.0))
-    return Total(figures[method], delta, method, plain, figures["pure"], largest, len(events), protected)
+    return Total(
+        figures[method], delta, method, plain, figures["pure"], largest, len(events), protected
+    )
 
 
 def group_by_node(events: Iterable[Event]) -> dict[str, list[Event]]:
@@ -144,16 +158,28 @@ def by_node(events: Iterable[Event], delta: float, rows: int = 1) -> dict[str, T
 
 def worst_node(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
     """The largest node's total: what anybody with rows at one node may lose."""
-    return max(by_node(events, delta, rows).values(), key=lambda figure: figure.epsilon, default=total((), delta))
+    return max(
+        by_node(events, delta, rows).values(),
+        key=lambda figure: figure.epsilon,
+        default=total((), delta),
+    )
 
 
-def for_person(events: Iterable[Event], nodes: Collection[str], delta: float, rows: int = 1) -> Total:
-    """The total for a person with rows at several nodes: all their events in one account (epsilons at one delta do not add)."""
+def for_person(
+    events: Iterable[Event], nodes: Collection[str], delta: float, rows: int = 1
+) -> Total:
+    """The total for a person with rows at several nodes: all their events in one account (epsilons
+    at one delta do not add).
+    """
     events = list(events)
     strangers = set(nodes) - {getattr(event, "node", None) for event in events}
     if isinstance(nodes, str) or strangers:
-        raise DeclarationError(f"nodes is {nodes!r}; expected a collection of names of nodes that have events")
-    return total((event for event in events if getattr(event, "node", None) in (*nodes, None)), delta, rows)
+        raise DeclarationError(
+            f"nodes is {nodes!r}; expected a collection of names of nodes that have events"
+        )
+    return total(
+        (event for event in events if getattr(event, "node", None) in (*nodes, None)), delta, rows
+    )
 
 
 def counted(events: Iterable[Event], rows: int = 1) -> Counter[LossDistribution] | None:
@@ -172,16 +198,22 @@ def _cached(figure: Callable[[Groups, float], float], groups: Groups, delta: flo
 
 
 def _pure(groups: Counter[LossDistribution], delta: float) -> float:
-    """Optimal composition of releases of which only alpha is known (Kairouz, Oh, Viswanath 2015; Murtagh, Vadhan 2016)."""
+    """Optimal composition of releases of which only alpha is known (Kairouz, Oh, Viswanath 2015;
+    Murtagh, Vadhan 2016).
+    """
     return _cached(_composed, _as_pure(groups, lambda law: True), delta)
 
 
 def _loss_distribution(groups: Counter[LossDistribution], delta: float) -> float:
-    """Dominating pairs compose adaptively (Zhu, Dong, Wang 2022, Thm. 10); of other laws only alpha is used."""
+    """Dominating pairs compose adaptively (Zhu, Dong, Wang 2022, Thm. 10); of other laws only alpha
+    is used.
+    """
     return _cached(_composed, _as_pure(groups, lambda law: not isinstance(law, ShiftLoss)), delta)
 
 
-def _as_pure(groups: Counter[LossDistribution], which: Callable[[LossDistribution], bool]) -> Groups:
+def _as_pure(
+    groups: Counter[LossDistribution], which: Callable[[LossDistribution], bool]
+) -> Groups:
     laws: Counter[LossDistribution] = Counter()
     for law, n in groups.items():
         laws[Pure(law.alpha) if which(law) else law] += n
@@ -189,7 +221,9 @@ def _as_pure(groups: Counter[LossDistribution], which: Callable[[LossDistributio
 
 
 def _composed(groups: Groups, delta: float) -> float:
-    """Join the dots of every delta(s) pessimistically (Doroshenko et al. 2022), convolve, read epsilon off."""
+    """Join the dots of every delta(s) pessimistically (Doroshenko et al. 2022), convolve, read
+    epsilon off.
+    """
     held_back = max(SLACK, SLACK_EACH * sum(n for _, n in groups))
     if delta <= 2 * held_back or max(law.alpha for law, _ in groups) > LARGEST:
         return inf
@@ -200,7 +234,9 @@ def _composed(groups: Groups, delta: float) -> float:
     for law, n in sorted(groups, key=lambda item: item[0].alpha):
         count = ceil(min(law.alpha, REACH * law.spread) / step)
         _, deltas = dots(law, step, count)
-        part = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, -count, count, deltas).to_dense_pmf()
+        part = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+            step, -count, count, deltas
+        ).to_dense_pmf()
         parts.append(part.self_compose(n, TAIL) if n > 1 else part)
     while len(parts) > 1:  # neighbours in size first: each convolution is of equals
         pairs = [parts[i].compose(parts[i + 1], TAIL) for i in range(0, len(parts) - 1, 2)]
@@ -213,7 +249,9 @@ def _composed(groups: Groups, delta: float) -> float:
 
 
 def _step(groups: Groups) -> float:
-    """A power of two between 1/16 and 1/8 of the root mean square spread; exactly alpha where one pure law is all there is."""
+    """A power of two between 1/16 and 1/8 of the root mean square spread; exactly alpha where one
+    pure law is all there is.
+    """
     if len(groups) == 1:
         ((law, _),) = groups
         if isinstance(law, Pure):
@@ -227,16 +265,24 @@ def _renyi(groups: Counter[LossDistribution], delta: float) -> float:
 
 
 def _converted(groups: Groups, delta: float) -> float:
-    """min over A of sum RDP + ln(1 - 1/A) - ln(delta A)/(A - 1) (Canonne, Kamath, Steinke 2020, Prop. 12)."""
+    """min over A of sum RDP + ln(1 - 1/A) - ln(delta A)/(A - 1) (Canonne, Kamath, Steinke 2020,
+    Prop. 12).
+    """
     orders = _orders(fsum(n * law.spread**2 for law, n in groups), delta)
     moments = np.sum([n * law.renyi(orders) for law, n in groups], axis=0)
     return max(
-        0.0, min(float(R) + log1p(-1 / A) - (log(delta) + log(A)) / (A - 1) for R, A in zip(moments, orders, strict=True))
+        0.0,
+        min(
+            float(R) + log1p(-1 / A) - (log(delta) + log(A)) / (A - 1)
+            for R, A in zip(moments, orders, strict=True)
+        ),
     )
 
 
 def _orders(variance: float, delta: float) -> tuple[float, ...]:
-    """Orders around 1 + sqrt(2 ln(1/delta)/variance), best for Gaussian-like losses, on one common ladder."""
+    """Orders around 1 + sqrt(2 ln(1/delta)/variance), best for Gaussian-like losses, on one common
+    ladder.
+    """
     best = 12 * log(-2 * log(delta) / variance) / log(10)
     middle = min(max(round(best), -48), 144)
     return tuple(1 + 10 ** (k / 24) for k in range(middle - 20, middle + 21))
@@ -245,10 +291,15 @@ def _orders(variance: float, delta: float) -> tuple[float, ...]:
 def check_epsilon(epsilon: float) -> None:
     """Refuse an epsilon that is no total."""
     if not (isinstance(epsilon, int | float | np.number) and isfinite(epsilon) and epsilon > 0):
-        raise DeclarationError(f"epsilon is {epsilon!r}; expected a finite number above 0, the total loss")
+        raise DeclarationError(
+            f"epsilon is {epsilon!r}; expected a finite number above 0, the total loss"
+        )
 
 
 def check_delta(delta: float) -> None:
     """Refuse a delta that is none."""
     if not (isinstance(delta, int | float | np.number) and 0 <= delta < 1):
-        raise DeclarationError(f"delta is {delta!r}; expected a number in [0, 1), well below one over the number of rows")
+        raise DeclarationError(
+            f"delta is {delta!r}; expected a number in [0, 1), well below one over the number of "
+            f"rows"
+        )

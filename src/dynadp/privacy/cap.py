@@ -1,8 +1,10 @@
-"""A total that may be shared by many runs, whose next steps may depend on what earlier ones released (maths.md 5).
+"""A total that may be shared by many runs, whose next steps may depend on what earlier ones
+released (maths.md 5).
 
-Discretised totals hold for a plan that was fixed before its first release. Where later losses are chosen from earlier messages
-(a second run that follows because of the first, an alpha picked from a message) two rules stay valid: the plain sum, and a
-Rényi filter whose order and budget were fixed beforehand.
+Discretised totals hold for a plan that was fixed before its first release. Where later losses are
+chosen from earlier messages (a second run that follows because of the first, an alpha picked from a
+message) two rules stay valid: the plain sum, and a Rényi filter whose order and budget were fixed
+beforehand.
 """
 
 from collections.abc import Iterable
@@ -22,14 +24,16 @@ Basis = Literal["sum", "renyi", "plan"]
 
 @dataclass(frozen=True)
 class Cap:
-    """At most (epsilon, delta) in total: sum of alpha <= epsilon, or sum of Rényi losses of one order A <= budget.
+    """At most (epsilon, delta) in total: sum of alpha <= epsilon, or sum of Rényi losses of one
+    order A <= budget.
 
     Attributes
     ----------
     epsilon, delta
         The total.
     order
-        A, fixed with the cap; by :meth:`of` the one that leaves most room to many small Gaussian-like losses.
+        A, fixed with the cap; by :meth:`of` the one that leaves most room to many small
+        Gaussian-like losses.
     """
 
     epsilon: float
@@ -44,19 +48,25 @@ class Cap:
 
     @classmethod
     def of(cls, epsilon: float, delta: float) -> "Cap":
-        """With the order that maximises 2 budget(A)/A, the sum of alpha^2/d that fits when losses are Gaussian-like."""
+        """With the order that maximises 2 budget(A)/A, the sum of alpha^2/d that fits when losses
+        are Gaussian-like.
+        """
         check_epsilon(epsilon)
         check_delta(delta)
         if delta == 0:
             return cls(epsilon, delta, 2.0)
         found = minimize_scalar(
-            lambda t: -_budget(epsilon, delta, 1 + 10**t) / (1 + 10**t), bounds=(-3.0, 6.0), method="bounded"
+            lambda t: -_budget(epsilon, delta, 1 + 10**t) / (1 + 10**t),
+            bounds=(-3.0, 6.0),
+            method="bounded",
         )
         return cls(epsilon, delta, round(1 + 10 ** float(found.x), 3))
 
     @cached_property
     def budget(self) -> float:
-        """epsilon - ln(1 - 1/A) + ln(delta A)/(A - 1): Rényi loss of order A that implies (epsilon, delta)."""
+        """epsilon - ln(1 - 1/A) + ln(delta A)/(A - 1): Rényi loss of order A that implies (epsilon,
+        delta).
+        """
         return _budget(self.epsilon, self.delta, self.order)
 
     def spent(self, events: Iterable[Event]) -> tuple[float, float]:
@@ -71,8 +81,8 @@ class Cap:
     def admits(self, before: Iterable[Event], plan: Iterable[Event]) -> Basis | None:
         """Whether ``plan`` may follow ``before``, and by which rule; None: refused.
 
-        ``sum`` and ``renyi`` leave what is not used to later plans. ``plan`` is for a first plan that fits by its discretised
-        total alone: it takes the whole cap, nothing may ever follow.
+        ``sum`` and ``renyi`` leave what is not used to later plans. ``plan`` is for a first plan
+        that fits by its discretised total alone: it takes the whole cap, nothing may ever follow.
         """
         before, plan = list(before), list(plan)
         plain, moment = self.spent([*before, *plan])
@@ -93,17 +103,20 @@ class Cap:
         return max(0, floor((self.epsilon - plain) / alpha), by_moment)
 
     def odometer(self, events: Iterable[Event]) -> float:
-        """min( sum alpha, sum Rényi + ln(1/delta)/(A - 1) ): valid at all moments at once, however losses are chosen.
+        """min( sum alpha, sum Rényi + ln(1/delta)/(A - 1) ): valid at all moments at once, however
+        losses are chosen.
 
-        exp((A - 1)(loss - sum Rényi)) is a supermartingale, so by Ville's inequality the loss passes this figure at any moment
-        with probability at most delta.
+        exp((A - 1)(loss - sum Rényi)) is a supermartingale, so by Ville's inequality the loss
+        passes this figure at any moment with probability at most delta.
         """
         plain, moment = self.spent(events)
         return min(plain, moment + (-log(self.delta) / (self.order - 1) if self.delta else inf))
 
 
 def _budget(epsilon: float, delta: float, order: float) -> float:
-    """The inverse of eps = RDP + ln(1 - 1/A) - ln(delta A)/(A - 1) (Canonne, Kamath, Steinke 2020, Prop. 12)."""
+    """The inverse of eps = RDP + ln(1 - 1/A) - ln(delta A)/(A - 1) (Canonne, Kamath, Steinke 2020,
+    Prop. 12).
+    """
     if delta == 0:
         return -inf
     return epsilon - log1p(-1 / order) + (log(delta) + log(order)) / (order - 1)

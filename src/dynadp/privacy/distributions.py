@@ -1,8 +1,9 @@
 """How the privacy loss of one release is distributed, at worst (maths.md 5).
 
-A law bounds an event for every pair of neighbouring data sets and every past. It gives the three things that composition needs:
-alpha (the loss never passes it), a hockey-stick curve (an upper bound on delta(s) = sup_S P(S) - e^s Q(S)) and a Rényi curve.
-Losses are rounded up to 10 binary digits, so that equal and nearly equal releases share one computation.
+A law bounds an event for every pair of neighbouring data sets and every past. It gives the three
+things that composition needs: alpha (the loss never passes it), a hockey-stick curve (an upper
+bound on delta(s) = sup_S P(S) - e^s Q(S)) and a Rényi curve. Losses are rounded up to 10 binary
+digits, so that equal and nearly equal releases share one computation.
 """
 
 from abc import ABC, abstractmethod
@@ -17,15 +18,23 @@ from dynadp._arrays import Array
 from dynadp.privacy.events import DualPerturbation, Event, L2Laplace
 
 NODES = np.polynomial.legendre.leggauss(80)
-NEGLIGIBLE = 1e-60  # probability of a radius on either side of the range of integration; charged in full
-FAR = 1e-40  # probability of a loss below which bounds in logarithms serve; what is charged for radii would show there
+NEGLIGIBLE = (
+    1e-60  # probability of a radius on either side of the range of integration; charged in full
+)
+# probability of a loss below which bounds in logarithms serve; what is charged for radii would show
+# there
+FAR = 1e-40
 STEPS = 128  # of the recurrences of Bessel functions; even
 ERROR = 1e-8  # relative error of a computed probability, at most; charged in full
-LARGEST, MOST_COLUMNS = 300.0, 10**7  # beyond them a release is priced by its alpha alone, so that no number overflows
+LARGEST, MOST_COLUMNS = (
+    300.0,
+    10**7,
+)  # beyond them a release is priced by its alpha alone, so that no number overflows
 
 
 def law_of(event: Event, rows: int = 1) -> "LossDistribution | None":
-    """The law of an event for a person with so many rows at its node; None for an event that is not known or makes no sense.
+    """The law of an event for a person with so many rows at its node; None for an event that is not
+    known or makes no sense.
 
     The z of an inexact Algorithm 2 covers the solver, not a row, so it does not grow with rows.
     """
@@ -33,7 +42,11 @@ def law_of(event: Event, rows: int = 1) -> "LossDistribution | None":
         return None
     d, group = event.dimension, 1 if getattr(event, "purpose", None) == "slack" else rows
     given = (event.alpha,) if isinstance(event, L2Laplace) else (event.abar, event.ah)
-    if not isinstance(d, int | np.integer) or d < 1 or not all(isinstance(loss, int | float | np.number) for loss in given):
+    if (
+        not isinstance(d, int | np.integer)
+        or d < 1
+        or not all(isinstance(loss, int | float | np.number) for loss in given)
+    ):
         return None
     losses = [float(loss) * group for loss in given]
     if not all(0 <= loss <= 1e100 for loss in losses) or losses[-1] == 0:
@@ -46,7 +59,8 @@ def law_of(event: Event, rows: int = 1) -> "LossDistribution | None":
 
 
 def rounded_up(alpha: float) -> float:
-    """The least number of 10 binary digits that is not below alpha, and not below 1e-100 unless it is 0.
+    """The least number of 10 binary digits that is not below alpha, and not below 1e-100 unless it
+    is 0.
 
     >>> rounded_up(0.5), rounded_up(0.1)
     (0.5, 0.10009765625)
@@ -74,12 +88,16 @@ class LossDistribution(ABC):
 
     @abstractmethod
     def renyi(self, orders: tuple[float, ...]) -> Array:
-        """At least (1/(A - 1)) ln E_Q (P/Q)^A for increasing orders A, for either order of the data sets."""
+        """At least (1/(A - 1)) ln E_Q (P/Q)^A for increasing orders A, for either order of the data
+        sets.
+        """
 
 
 @dataclass(frozen=True)
 class Pure(LossDistribution):
-    """Randomised response, the worst law of any alpha-DP release: delta(s) = (e^alpha - e^s)/(1 + e^alpha)."""
+    """Randomised response, the worst law of any alpha-DP release: delta(s) = (e^alpha - e^s)/(1 +
+    e^alpha).
+    """
 
     loss: float
 
@@ -104,9 +122,11 @@ class Pure(LossDistribution):
 
 @dataclass(frozen=True)
 class ShiftLoss(LossDistribution):
-    """l2-Laplace noise, shifted: loss = sqrt(r^2 - 2 r alpha w + alpha^2) - r, r ~ Gamma(d), (1+w)/2 ~ Beta((d-1)/2, (d-1)/2).
+    """l2-Laplace noise, shifted: loss = sqrt(r^2 - 2 r alpha w + alpha^2) - r, r ~ Gamma(d),
+    (1+w)/2 ~ Beta((d-1)/2, (d-1)/2).
 
-    A shift of norm exactly Delta dominates all shorter ones, and swapping the data sets swaps the sign of w: one curve for all.
+    A shift of norm exactly Delta dominates all shorter ones, and swapping the data sets swaps the
+    sign of w: one curve for all.
     """
 
     loss: float
@@ -129,13 +149,17 @@ class ShiftLoss(LossDistribution):
             return -np.expm1((s - self.loss) / 2)
         above = self._probability(s, +1)
         below = self._probability(-s, -1)
-        return np.where(s < self.loss, np.maximum(above - np.exp(s) * below, 0) + 2 * ERROR * above, 0)
+        return np.where(
+            s < self.loss, np.maximum(above - np.exp(s) * below, 0) + 2 * ERROR * above, 0
+        )
 
     def _probability(self, s: Array, side: int) -> Array:
-        """P(loss > s) for side +1, P(loss <= s) for side -1, to relative precision where they are small.
+        """P(loss > s) for side +1, P(loss <= s) for side -1, to relative precision where they are
+        small.
 
-        Given r, loss <= s if and only if w >= (alpha^2 - s^2 - 2 r s)/(2 r alpha); never for r < (alpha - s)/2. There the
-        integrand has the power (d-1)/2 of the distance, which r = (alpha - s)/2 + t^2 makes smooth.
+        Given r, loss <= s if and only if w >= (alpha^2 - s^2 - 2 r s)/(2 r alpha); never for r <
+        (alpha - s)/2. There the integrand has the power (d-1)/2 of the distance, which r = (alpha -
+        s)/2 + t^2 makes smooth.
         """
         edge = (self.loss - s) / 2
         r, weight = _radii(self.dimension, edge)
@@ -143,7 +167,9 @@ class ShiftLoss(LossDistribution):
         w = (self.loss**2 - s**2 - 2 * r * s) / (2 * r * self.loss)
         a = (self.dimension - 1) / 2
         found = np.sum(weight * betainc(a, a, np.clip((1 + side * w) / 2, 0, 1)), axis=1)
-        return np.asarray(found + gammainc(self.dimension, edge) + 2 * NEGLIGIBLE if side > 0 else found)
+        return np.asarray(
+            found + gammainc(self.dimension, edge) + 2 * NEGLIGIBLE if side > 0 else found
+        )
 
     def renyi(self, orders: tuple[float, ...]) -> Array:
         """In closed form, by Bessel functions: at most alpha."""
@@ -152,17 +178,21 @@ class ShiftLoss(LossDistribution):
 
 @lru_cache(maxsize=10_000)
 def _shift_renyi(law: ShiftLoss, orders: tuple[float, ...]) -> Array:
-    """E_Q (P/Q)^A = exp(integral of R over [z, k]) (S(z) + R(k) z/k)/(S(z) + R(z)), z = alpha/2, k = (2A - 1) z, nu = d/2 - 1.
+    """E_Q (P/Q)^A = exp(integral of R over [z, k]) (S(z) + R(k) z/k)/(S(z) + R(z)), z = alpha/2, k
+    = (2A - 1) z, nu = d/2 - 1.
 
-    R and S are the ratios I_(nu+1)/I_nu and K_(nu+1)/K_nu. Nothing here grows like e^(A alpha), so nothing overflows, and what
-    is charged for errors is in proportion to the figure itself, whatever the order.
+    R and S are the ratios I_(nu+1)/I_nu and K_(nu+1)/K_nu. Nothing here grows like e^(A alpha), so
+    nothing overflows, and what is charged for errors is in proportion to the figure itself,
+    whatever the order.
     """
     z, nu, A = law.alpha / 2, law.dimension / 2 - 1, np.array(orders)
     k = (2 * A - 1) * z
     x, w = NODES
     first, last = np.arcsinh(z / (nu + 1)), np.arcsinh(k / (nu + 1))
     half = (last - first) / 2
-    u = first + half[:, None] * (1 + x)  # t = (nu + 1) sinh u: R is smooth in u, over however many decades of t
+    u = first + half[:, None] * (
+        1 + x
+    )  # t = (nu + 1) sinh u: R is smooth in u, over however many decades of t
     grown = half * (nu + 1) * ((_i_ratio(nu, (nu + 1) * np.sinh(u)) * np.cosh(u)) @ w)
     R, S = float(_i_ratio(nu, np.array(z))), _k_ratio(law.dimension, z)
     factor = np.log1p(-(R - _i_ratio(nu, k) / (2 * A - 1)) / (S + R))
@@ -171,7 +201,9 @@ def _shift_renyi(law: ShiftLoss, orders: tuple[float, ...]) -> Array:
 
 
 def _i_ratio(nu: float, t: Array) -> Array:
-    """At least I_(nu+1)(t)/I_nu(t), by at most 3e-7 of it: Amos's bound (1974), STEPS orders up, and the recurrence down."""
+    """At least I_(nu+1)(t)/I_nu(t), by at most 3e-7 of it: Amos's bound (1974), STEPS orders up,
+    and the recurrence down.
+    """
     top = nu + STEPS + 0.5
     ratio = t / (top + np.hypot(top, t))
     for j in range(STEPS, 0, -1):  # a step turns an upper bound into a lower one, so STEPS is even
@@ -180,7 +212,9 @@ def _i_ratio(nu: float, t: Array) -> Array:
 
 
 def _k_ratio(d: int, z: float) -> float:
-    """At least K_(nu+1)(z)/K_nu(z), nu = d/2 - 1: from where it is known, or from Segura's bound (2011) STEPS orders below."""
+    """At least K_(nu+1)(z)/K_nu(z), nu = d/2 - 1: from where it is known, or from Segura's bound
+    (2011) STEPS orders below.
+    """
     nu = d / 2 - 1
     start = nu - STEPS if nu > STEPS + 1 else (-0.5 if d % 2 else 0.0)
     if nu > STEPS + 1:
@@ -193,19 +227,25 @@ def _k_ratio(d: int, z: float) -> float:
 
 
 def dots(law: LossDistribution, step: float, count: int) -> tuple[Array, Array]:
-    """delta(s) at s = -count step .. count step; the pair is symmetric, so delta(-s) = 1 - e^-s + e^-s delta(s)."""
+    """delta(s) at s = -count step .. count step; the pair is symmetric, so delta(-s) = 1 - e^-s +
+    e^-s delta(s).
+    """
     s = step * np.arange(count + 1.0)
     right = np.minimum.accumulate(np.minimum(law.hockey_stick(s), 1))
     left = -np.expm1(-s[1:]) + np.exp(-s[1:]) * right[1:]
-    curve = np.minimum.accumulate(np.concatenate([left[::-1], right]))  # what is charged for errors must not make it rise
+    curve = np.minimum.accumulate(
+        np.concatenate([left[::-1], right])
+    )  # what is charged for errors must not make it rise
     return np.concatenate([-s[:0:-1], s]), curve
 
 
 @dataclass(frozen=True)
 class JacobianLoss(LossDistribution):
-    """Algorithm 2: ``|loss| <= M`` = abar + sqrt(r^2 + 2 r sqrt(b) ah + ah^2) - r, r ~ Gamma(d), b ~ Beta(m, (d - 2m)/2).
+    """Algorithm 2: ``|loss| <= M`` = abar + sqrt(r^2 + 2 r sqrt(b) ah + ah^2) - r, r ~ Gamma(d), b
+    ~ Beta(m, (d - 2m)/2).
 
-    The noise moves within the span of a person's m rows and their replacements, 2m dimensions; b = 1 where d <= 2m.
+    The noise moves within the span of a person's m rows and their replacements, 2m dimensions; b =
+    1 where d <= 2m.
     """
 
     abar: float
@@ -234,37 +274,51 @@ class JacobianLoss(LossDistribution):
 
 @lru_cache(maxsize=10_000)
 def _jacobian_renyi(law: JacobianLoss, orders: tuple[float, ...]) -> Array:
-    """E[e^((A-1)L)] = E[e^((A-1)L) + (A-1)(e^-L - 1)], since E[e^-L] = 1; that function of L falls before 0 and grows after."""
+    """E[e^((A-1)L)] = E[e^((A-1)L) + (A-1)(e^-L - 1)], since E[e^-L] = 1; that function of L falls
+    before 0 and grows after.
+    """
     M, mass = _excess(law)
     M = M + law.abar
     a = np.array(orders)[:, None] - 1
-    with np.errstate(over="ignore", divide="ignore"):  # e^(aM) - 1 + a (e^-M - 1) <= e^(aM), which serves where that is huge
-        rising = np.where(a * M < 30, np.log(np.maximum(np.expm1(a * M) + a * np.expm1(-M), 0)), a * M)
+    with np.errstate(
+        over="ignore", divide="ignore"
+    ):  # e^(aM) - 1 + a (e^-M - 1) <= e^(aM), which serves where that is huge
+        rising = np.where(
+            a * M < 30, np.log(np.maximum(np.expm1(a * M) + a * np.expm1(-M), 0)), a * M
+        )
         falling = np.log(np.maximum(np.expm1(-a * M) + a * np.expm1(M), 0))
     bracket = logsumexp(np.maximum(rising, falling) + mass, axis=1)
     slack = np.log(1e-15 * a[:, 0]) + logsumexp(np.log(M) + mass)
     found = np.logaddexp(0, np.logaddexp(bracket + 1e-9, slack)) / a[:, 0]
     found = np.minimum(found, Pure(law.alpha).renyi(orders))
-    return np.asarray(np.minimum.accumulate(found[::-1])[::-1])  # a Rényi divergence never falls with its order
+    return np.asarray(
+        np.minimum.accumulate(found[::-1])[::-1]
+    )  # a Rényi divergence never falls with its order
 
 
 def _excess(law: JacobianLoss) -> tuple[Array, Array]:
-    """The law of M - abar, rounded up to a grid, and the logarithms of its masses: fine where its mass is, coarse above.
+    """The law of M - abar, rounded up to a grid, and the logarithms of its masses: fine where its
+    mass is, coarse above.
 
-    Given r, M - abar > m if and only if sqrt(b) > (m^2 + 2 r m - ah^2)/(2 r ah); always for r < (ah^2 - m^2)/(2m).
+    Given r, M - abar > m if and only if sqrt(b) > (m^2 + 2 r m - ah^2)/(2 r ah); always for r <
+    (ah^2 - m^2)/(2m).
     """
     ah, d, rows = law.ah, law.dimension, law.rows
     if d <= 2 * rows:
         return np.array([ah]), np.zeros(1)
     top = ah * min(1.0, (9.6 + sqrt(2 * rows)) / sqrt(d) + ah / d)
-    m = np.concatenate([np.linspace(0, top, 1001)[1:], np.geomspace(top, ah, 201)[1:] if top < ah else []])
+    m = np.concatenate(
+        [np.linspace(0, top, 1001)[1:], np.geomspace(top, ah, 201)[1:] if top < ah else []]
+    )
     m[-1] = ah
     edge = (ah**2 - m**2) / (2 * m)
     r, weight = _radii(d, edge)
     root = (m[:, None] ** 2 + 2 * r * m[:, None] - ah**2) / (2 * r * ah)
     rest = np.clip(1 - root**2, 0, 1)
     above = rest ** ((d - 2) / 2) if rows == 1 else betainc((d - 2 * rows) / 2, rows, rest)
-    survival = np.log((np.sum(weight * above, axis=1) + gammainc(d, edge)) * (1 + ERROR) + 2 * NEGLIGIBLE)
+    survival = np.log(
+        (np.sum(weight * above, axis=1) + gammainc(d, edge)) * (1 + ERROR) + 2 * NEGLIGIBLE
+    )
     deep = survival < log(FAR)
     survival[deep] = np.minimum(survival[deep], _far_excess(law, m[deep]))
     survival[-1] = -np.inf  # M never passes abar + ah
@@ -275,16 +329,22 @@ def _excess(law: JacobianLoss) -> tuple[Array, Array]:
 
 
 def _far_excess(law: JacobianLoss, m: Array) -> Array:
-    """At least ln P(M - abar > m), however far: radii cut into cells at d e^-v, each counted by its ends that are worse.
+    """At least ln P(M - abar > m), however far: radii cut into cells at d e^-v, each counted by its
+    ends that are worse.
 
-    ln P(r < d e^-v) <= d (1 - v - e^-v) (Chernoff). For several rows P(b > y) <= (y n/m)^m ((1 - y) n/k)^k, b ~ Beta(m, k),
-    n = m + k, y >= m/n, which is Chernoff's bound for (1 - y) Gamma(m) > y Gamma(k).
+    ln P(r < d e^-v) <= d (1 - v - e^-v) (Chernoff). For several rows P(b > y) <= (y n/m)^m ((1 - y)
+    n/k)^k, b ~ Beta(m, k), n = m + k, y >= m/n, which is Chernoff's bound for (1 - y) Gamma(m) > y
+    Gamma(k).
     """
     ah, d, rows, k = law.ah, law.dimension, law.rows, law.dimension / 2 - law.rows
     v = np.geomspace(0.05 / sqrt(d), 1e10, 200)
-    smaller = np.concatenate([[0.0], d * (1 - v - np.exp(-v))])  # ln P(r below the upper end of each cell)
+    smaller = np.concatenate(
+        [[0.0], d * (1 - v - np.exp(-v))]
+    )  # ln P(r below the upper end of each cell)
     r = np.maximum(d * np.exp(-v), 1e-200)
-    y = np.clip((m[:, None] - (ah**2 - m[:, None] ** 2) / (2 * r)) / ah, 0, 1) ** 2  # at the lower end of each cell
+    y = (
+        np.clip((m[:, None] - (ah**2 - m[:, None] ** 2) / (2 * r)) / ah, 0, 1) ** 2
+    )  # at the lower end of each cell
     with np.errstate(divide="ignore"):
         above = k * np.log1p(-y)
         if rows > 1:
@@ -294,7 +354,9 @@ def _far_excess(law: JacobianLoss, m: Array) -> Array:
 
 
 def _radii(d: int, edge: Array) -> tuple[Array, Array]:
-    """Nodes r > edge and weights times the Gamma(d) density, one row for each edge; r = edge + t^2 with Gauss-Legendre in t."""
+    """Nodes r > edge and weights times the Gamma(d) density, one row for each edge; r = edge + t^2
+    with Gauss-Legendre in t.
+    """
     low, high = float(gammaincinv(d, NEGLIGIBLE)), float(gammainccinv(d, NEGLIGIBLE))
     x, w = NODES
     first = np.sqrt(np.maximum(low - edge, 0))[:, None]
@@ -310,5 +372,9 @@ def _gamma_density(r: Array, d: int) -> Array:
     mode = d - 1.0  # never 0: in one dimension the law is known in closed form
     u = (r - mode) / mode
     stirling = 1 / (12 * mode) - 1 / (360 * mode**3) + 1 / (1260 * mode**5)
-    peak = 1 / sqrt(2 * np.pi * mode) * np.exp(-stirling) if d > 40 else np.exp(mode * np.log(mode) - mode - gammaln(d))
+    peak = (
+        1 / sqrt(2 * np.pi * mode) * np.exp(-stirling)
+        if d > 40
+        else np.exp(mode * np.log(mode) - mode - gammaln(d))
+    )
     return np.asarray(peak * np.exp(mode * (np.log1p(u) - u)))

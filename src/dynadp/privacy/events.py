@@ -1,7 +1,8 @@
-"""What a release costs, as data that an accountant can use without knowing how it was made (maths.md 5).
+"""What a release costs, as data that an accountant can use without knowing how it was made
+(maths.md 5).
 
-Every event bounds the privacy loss of one release *given everything released before it*, for data sets that differ by the
-replacement of one row of the node.
+Every event bounds the privacy loss of one release *given everything released before it*, for data
+sets that differ by the replacement of one row of the node.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from dynadp.errors import DeclarationError
 
 @dataclass(frozen=True)
 class L2Laplace:
-    """A vector of norm at most Delta shifted in l2-Laplace noise of d dimensions with zeta = alpha/Delta: alpha-DP.
+    """A vector of norm at most Delta shifted in l2-Laplace noise of d dimensions with zeta =
+    alpha/Delta: alpha-DP.
 
     Attributes
     ----------
@@ -39,7 +41,8 @@ class L2Laplace:
 
 @dataclass(frozen=True)
 class DualPerturbation:
-    """Algorithm 2: ln(1 + c1/(a (rho + Phi + 2 eta N))) = abar for the Jacobian, ah = 2 zeta for the noise: (abar + ah)-DP.
+    """Algorithm 2: ln(1 + c1/(a (rho + Phi + 2 eta N))) = abar for the Jacobian, ah = 2 zeta for
+    the noise: (abar + ah)-DP.
 
     Attributes
     ----------
@@ -70,7 +73,9 @@ class DualPerturbation:
 
 
 Event = L2Laplace | DualPerturbation
-_KINDS: dict[str, type[L2Laplace] | type[DualPerturbation]] = {kind.kind: kind for kind in (L2Laplace, DualPerturbation)}
+_KINDS: dict[str, type[L2Laplace] | type[DualPerturbation]] = {
+    kind.kind: kind for kind in (L2Laplace, DualPerturbation)
+}
 
 
 def to_json(event: Event) -> dict[str, Any]:
@@ -83,8 +88,12 @@ def from_json(content: dict[str, Any]) -> Event:
     fields = dict(content)
     kind = fields.pop("kind", None)
     if kind not in _KINDS:
-        raise DeclarationError(f"unknown kind of event {kind!r}; expected one of {', '.join(_KINDS)}")
+        raise DeclarationError(
+            f"unknown kind of event {kind!r}; expected one of {', '.join(_KINDS)}"
+        )
     try:
         return _KINDS[kind](**fields)
     except TypeError as error:
-        raise DeclarationError(f"the {kind} event is incomplete or has fields that it should not have: {error}") from error
+        raise DeclarationError(
+            f"the {kind} event is incomplete or has fields that it should not have: {error}"
+        ) from error

@@ -1,4 +1,6 @@
-"""The inverse of the accountant: a total and a plan's shape -> alpha, or rounds; never less privacy than asked (maths.md 5)."""
+"""The inverse of the accountant: a total and a plan's shape -> alpha, or rounds; never less privacy
+than asked (maths.md 5).
+"""
 
 from collections.abc import Callable, Iterable
 from math import exp, inf, log
@@ -12,12 +14,14 @@ PRECISION = 1e-3  # how far below the asked epsilon a calibrated total may stay,
 
 
 def calibrate(plan: Plan, epsilon: float, delta: float, rows: int = 1) -> float:
-    """The largest scale, within a thousandth of epsilon, whose plan stays within (epsilon, delta) in total, at every node.
+    """The largest scale, within a thousandth of epsilon, whose plan stays within (epsilon, delta)
+    in total, at every node.
 
     Parameters
     ----------
     plan
-        All events of a plan at a scale, such as ``lambda alpha: primal(alpha, 105, rounds=100)``; more at a larger scale.
+        All events of a plan at a scale, such as ``lambda alpha: primal(alpha, 105, rounds=100)``;
+        more at a larger scale.
     epsilon, delta
         The total.
     rows
@@ -31,15 +35,23 @@ def calibrate(plan: Plan, epsilon: float, delta: float, rows: int = 1) -> float:
 
     low, at_low = epsilon, found(epsilon)
     stuck = 0
-    while at_low > epsilon:  # the sum is linear in the scale, so this ends, unless part of the plan does not scale
+    while (
+        at_low > epsilon
+    ):  # the sum is linear in the scale, so this ends, unless part of the plan does not scale
         low, before = low * min(0.9 * epsilon / at_low, 0.5), at_low
         at_low = found(low)
         stuck = stuck + 1 if at_low > 0.999 * before else 0
         if stuck > 8 or low < 1e-290:
-            raise DeclarationError(f"no scale of this plan stays within epsilon = {epsilon:g}, delta = {delta:g}")
+            raise DeclarationError(
+                f"no scale of this plan stays within epsilon = {epsilon:g}, delta = {delta:g}"
+            )
     high = low
     while (at_high := found(high)) <= epsilon and high < 1e6:
-        low, at_low, high = high, at_high, high * (min(max(1.2 * epsilon / at_high, 1.1), 16.0) if at_high else 16.0)
+        low, at_low, high = (
+            high,
+            at_high,
+            high * (min(max(1.2 * epsilon / at_high, 1.1), 16.0) if at_high else 16.0),
+        )
     for _ in range(100):
         if at_low >= epsilon * (1 - PRECISION) or high <= low * (1 + 1e-6):
             break
@@ -60,8 +72,12 @@ def _between(low: float, at_low: float, high: float, at_high: float, epsilon: fl
     return exp(log(low) + min(max(share, 0.02), 0.98) * (log(high) - log(low)))
 
 
-def affordable_rounds(plan: Callable[[int], Iterable[Event]], epsilon: float, delta: float, most: int = 100_000) -> int:
-    """The largest number of rounds, up to ``most``, whose plan stays within (epsilon, delta); 0 where not even one does."""
+def affordable_rounds(
+    plan: Callable[[int], Iterable[Event]], epsilon: float, delta: float, most: int = 100_000
+) -> int:
+    """The largest number of rounds, up to ``most``, whose plan stays within (epsilon, delta); 0
+    where not even one does.
+    """
     check_epsilon(epsilon)
     check_delta(delta)
 
@@ -83,7 +99,11 @@ def primal(alpha: float, dimension: int, rounds: int, node: str = "node") -> lis
     return [L2Laplace(node, n, "primal", alpha, dimension) for n in range(1, rounds + 1)]
 
 
-def dual(alpha: float, dimension: int, rounds: int, jacobian_share: float, node: str = "node") -> list[Event]:
-    """The events of Algorithm 2 with constant alpha: abar = share alpha, ah = alpha - abar, exact minimisers."""
+def dual(
+    alpha: float, dimension: int, rounds: int, jacobian_share: float, node: str = "node"
+) -> list[Event]:
+    """The events of Algorithm 2 with constant alpha: abar = share alpha, ah = alpha - abar, exact
+    minimisers.
+    """
     abar = jacobian_share * alpha
     return [DualPerturbation(node, n, abar, alpha - abar, dimension) for n in range(1, rounds + 1)]

@@ -32,7 +32,9 @@ class Schedule:
     def table(self, nodes: Sequence[str], rounds: int) -> Array:
         """alpha_p(n), P x T, each finite and above 0."""
         try:
-            values = np.array([[float(self.rule(p, n, rounds)) for n in range(1, rounds + 1)] for p in nodes])
+            values = np.array(
+                [[float(self.rule(p, n, rounds)) for n in range(1, rounds + 1)] for p in nodes]
+            )
         except DeclarationError:
             raise
         except (TypeError, ValueError) as error:
@@ -43,7 +45,8 @@ class Schedule:
         if bad.any():
             p, n = (int(i) for i in np.argwhere(bad)[0])
             raise DeclarationError(
-                f"alpha of node {nodes[p]!r} in round {n + 1} is {values[p, n]!r}; expected a finite number above 0"
+                f"alpha of node {nodes[p]!r} in round {n + 1} is {values[p, n]!r}; expected a "
+                f"finite number above 0"
             )
         return values
 
@@ -55,7 +58,10 @@ def constant(alpha: float) -> Schedule:
 
 def geometric(first: float, ratio: float) -> Schedule:
     """alpha_p(n) = first ratio^(n-1)."""
-    return Schedule(lambda node, n, T: first * ratio ** (n - 1), {"name": "geometric", "first": first, "ratio": ratio})
+    return Schedule(
+        lambda node, n, T: first * ratio ** (n - 1),
+        {"name": "geometric", "first": first, "ratio": ratio},
+    )
 
 
 def linear(first: float, last: float) -> Schedule:
@@ -69,15 +75,22 @@ def linear(first: float, last: float) -> Schedule:
 
 def per_node(table: Mapping[str, float | Sequence[float]]) -> Schedule:
     """alpha_p(n) from a table: a number for each node, or one for each of its rounds."""
-    rows = {str(node): [values] if isinstance(values, int | float) else list(values) for node, values in table.items()}
+    rows = {
+        str(node): [values] if isinstance(values, int | float) else list(values)
+        for node, values in table.items()
+    }
 
     def rule(node: str, n: int, T: int) -> float:
         if node not in rows:
-            raise DeclarationError(f"the schedule has no entry for node {node!r}; it has {', '.join(sorted(rows)) or 'none'}")
+            raise DeclarationError(
+                f"the schedule has no entry for node {node!r}; it has "
+                f"{', '.join(sorted(rows)) or 'none'}"
+            )
         row = rows[node]
         if len(row) not in (1, T):
             raise DeclarationError(
-                f"the schedule of node {node!r} has {len(row)} numbers; expected 1 or one for each of {T} rounds"
+                f"the schedule of node {node!r} has {len(row)} numbers; expected 1 or one for "
+                f"each of {T} rounds"
             )
         return row[0] if len(row) == 1 else row[n - 1]
 
@@ -85,7 +98,9 @@ def per_node(table: Mapping[str, float | Sequence[float]]) -> Schedule:
 
 
 def from_file(path: str | Path) -> Schedule:
-    """alpha_p(n) from a JSON file: an object with a number, or a list with one number a round, for each node."""
+    """alpha_p(n) from a JSON file: an object with a number, or a list with one number a round, for
+    each node.
+    """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -93,11 +108,15 @@ def from_file(path: str | Path) -> Schedule:
     except ValueError as error:
         raise DeclarationError(f"the schedule {path} is not JSON: {error}") from error
     good = isinstance(content, dict) and all(
-        isinstance(v, int | float) or (isinstance(v, list) and all(isinstance(a, int | float) for a in v))
+        isinstance(v, int | float)
+        or (isinstance(v, list) and all(isinstance(a, int | float) for a in v))
         for v in content.values()
     )
     if not good:
-        raise DeclarationError(f"the schedule {path} must be a JSON object: node -> a number, or a list of one number a round")
+        raise DeclarationError(
+            f"the schedule {path} must be a JSON object: node -> a number, or a list of one "
+            f"number a round"
+        )
     return per_node(content)
 
 

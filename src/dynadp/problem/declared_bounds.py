@@ -1,4 +1,6 @@
-"""Points on which the declared bounds of a loss or a regulariser are tried, and how a broken one is told."""
+"""Points on which the declared bounds of a loss or a regulariser are tried, and how a broken one is
+told.
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -28,7 +30,9 @@ class BoundCheck:
     def __init__(self, who: str, variable: str, error: type[DynadpError]) -> None:
         self.who, self.variable, self.error = who, variable, error
         tails = np.geomspace(50.0, 1e6, 100)
-        self.at: Array = np.concatenate([-tails[::-1], np.linspace(-50.0, 50.0, 4_001)[1:-1], tails])
+        self.at: Array = np.concatenate(
+            [-tails[::-1], np.linspace(-50.0, 50.0, 4_001)[1:-1], tails]
+        )
         self.step: Array = np.diff(self.at)
 
     def values(self, functions: Mapping[str, Callable[[Array], Array]]) -> list[Array]:
@@ -38,7 +42,10 @@ class BoundCheck:
             with np.errstate(all="ignore"):
                 found = np.asarray(function(self.at.copy()))
             if found.shape != self.at.shape:
-                raise self.error(f"{self.who}: {name} of {self.at.size} numbers has shape {found.shape}; expected one each")
+                raise self.error(
+                    f"{self.who}: {name} of {self.at.size} numbers has shape {found.shape}; "
+                    f"expected one each"
+                )
             self.refute(f"'{name} is finite'", ~np.isfinite(found), found)
             out.append(found)
         return out
@@ -47,4 +54,7 @@ class BoundCheck:
         """Name a bound that is broken somewhere, and the first point where."""
         if broken.any():
             i = int(np.argmax(broken))
-            raise self.error(f"{self.who} breaks {bound} at {self.variable} = {self.at[i]:g}, where it gives {shown[i]:g}")
+            raise self.error(
+                f"{self.who} breaks {bound} at {self.variable} = {self.at[i]:g}, where it gives "
+                f"{shown[i]:g}"
+            )

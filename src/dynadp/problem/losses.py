@@ -1,7 +1,8 @@
 """Margin losses L(z), z = y f.x, with the constants that calibration relies on (maths.md 8).
 
-Every loss here is convex with ``|L'| <= 1`` and ``0 <= L'' <= c1``; ``c1`` is the paper's c1 (Assumption 3) and
-Theorem 6's c4. To add a loss, subclass :class:`Loss` and let :func:`check_loss` try to refute its constants.
+Every loss here is convex with ``|L'| <= 1`` and ``0 <= L'' <= c1``; ``c1`` is the paper's c1
+(Assumption 3) and Theorem 6's c4. To add a loss, subclass :class:`Loss` and let :func:`check_loss`
+try to refute its constants.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +19,9 @@ FLAT = 1e-12  # a slope at 0 that is no steeper cannot be told from none
 
 
 class Loss(ABC):
-    """L(z): convex, not negative, ``|L'| <= 1``, ``0 <= L'' <= c1``; pure functions, which threads may call at once."""
+    """L(z): convex, not negative, ``|L'| <= 1``, ``0 <= L'' <= c1``; pure functions, which threads
+    may call at once.
+    """
 
     name: ClassVar[str] = "own"
 
@@ -68,7 +71,8 @@ def _falling(xp: Any, z: Array, margin: float, width: float) -> Array:
 class SmoothedHinge(Loss):
     """L(z) = h ln(1 + e^{(m - z)/h}).
 
-    L' = -s and L'' = s (1 - s)/h with s = sigmoid((m - z)/h), hence ``|L'| < 1`` and c1 = 1/(4h), attained at z = m.
+    L' = -s and L'' = s (1 - s)/h with s = sigmoid((m - z)/h), hence ``|L'| < 1`` and c1 = 1/(4h),
+    attained at z = m.
     """
 
     width: float = 0.5
@@ -89,7 +93,9 @@ class SmoothedHinge(Loss):
         return self.width * (xp.maximum(u, 0.0) + xp.log1p(xp.exp(-xp.abs(u))))
 
     def slope(self, z: Array) -> Array:
-        """-1/(1 + e^{(z - m)/h}): -sigmoid((m - z)/h) with the fewest passes over memory; most of a round is spent here."""
+        """-1/(1 + e^{(z - m)/h}): -sigmoid((m - z)/h) with the fewest passes over memory; most of a
+        round is spent here.
+        """
         if not isinstance(z, np.ndarray):
             return one_kernel(_falling)(z, self.margin, self.width)
         s = z - self.margin
@@ -109,8 +115,8 @@ class SmoothedHinge(Loss):
 class Logistic(SmoothedHinge):
     """L(z) = ln(1 + e^{m - z}); c1 = 1/4.
 
-    The smoothed hinge of width 1. With m = 0 it is the paper's loss (section 4); a margin m > 0 raises the signal at
-    f = 0 for the same sensitivity, but then f.x is no longer the log-odds.
+    The smoothed hinge of width 1. With m = 0 it is the paper's loss (section 4); a margin m > 0
+    raises the signal at f = 0 for the same sensitivity, but then f.x is no longer the log-odds.
     """
 
     name: ClassVar[str] = "logistic"
@@ -126,8 +132,9 @@ class Logistic(SmoothedHinge):
 class HuberHinge(Loss):
     """L(z) = 0 for u <= -h, (u + h)^2/(4h) for ``|u| <= h``, u for u >= h, where u = m - z.
 
-    L' = -clip((u + h)/(2h), 0, 1) and L'' is 1/(2h) on ``|u| < h`` and 0 elsewhere, hence c1 = 1/(2h). With m = 1 this is
-    the Huberised hinge of Chapelle that the paper's Assumption 3 admits in the limit. m > -h, since L is 0 at z = 0 otherwise.
+    L' = -clip((u + h)/(2h), 0, 1) and L'' is 1/(2h) on ``|u| < h`` and 0 elsewhere, hence c1 =
+    1/(2h). With m = 1 this is the Huberised hinge of Chapelle that the paper's Assumption 3 admits
+    in the limit. m > -h, since L is 0 at z = 0 otherwise.
     """
 
     width: float = 0.5
@@ -138,7 +145,8 @@ class HuberHinge(Loss):
         _require_parameters(self.name, self.width, self.margin)
         if self.margin <= -self.width:
             raise DeclarationError(
-                f"{self.name}: margin is {self.margin!r} and width {self.width!r}, so L(0) = 0 and the zero vector is optimal: "
+                f"{self.name}: margin is {self.margin!r} and width {self.width!r}, so L(0) = 0 "
+                f"and the zero vector is optimal: "
                 "nothing could be learnt; expected a margin above -width, such as 1"
             )
 
@@ -170,9 +178,11 @@ def _require_parameters(name: str, width: float, margin: float) -> None:
 
 
 def check_loss(loss: Loss) -> None:
-    """Try to refute ``|L'| <= 1``, ``0 <= L'' <= c1``, L >= 0, L'(0) < 0 and L' = dL/dz on a grid over [-1e6, 1e6].
+    """Try to refute ``|L'| <= 1``, ``0 <= L'' <= c1``, L >= 0, L'(0) < 0 and L' = dL/dz on a grid
+    over [-1e6, 1e6].
 
-    A check on points can refute the declared constants, never prove them: they remain the author's responsibility.
+    A check on points can refute the declared constants, never prove them: they remain the author's
+    responsibility.
 
     Raises
     ------
@@ -184,14 +194,17 @@ def check_loss(loss: Loss) -> None:
     if not (np.isfinite(c1) and c1 > 0):
         raise LossError(f"loss {where!r} declares c1 = {c1!r}; expected a finite number above 0")
     trial = BoundCheck(f"loss {where!r}", "z", LossError)
-    value, slope, curvature = trial.values({"L": loss.value, "L'": loss.slope, "L''": loss.curvature})
+    value, slope, curvature = trial.values(
+        {"L": loss.value, "L'": loss.slope, "L''": loss.curvature}
+    )
     step, refute = trial.step, trial.refute
     refute("L >= 0", value < 0, value)
     refute("|L'| <= 1", np.abs(slope) > 1 + 1e-12, slope)
     refute("L'' >= 0", curvature < 0, curvature)
     refute(f"L'' <= c1 = {c1:g}", curvature > c1 * (1 + 1e-9), curvature)
 
-    # What was declared about L'' is checked on L' too, since only L' enters the solution. A kink in L' between two
+    # What was declared about L'' is checked on L' too, since only L' enters the solution. A kink in
+    # L' between two
     # points still gives a quotient in [0, c1]. Rounding of L' is a few 1e-16, of L about 1e-16 |L|.
     quotient = np.diff(slope) / step
     noise = 1e-13 / step
@@ -199,7 +212,19 @@ def check_loss(loss: Loss) -> None:
     refute(f"L'' <= c1 = {c1:g} (slope of its slope)", quotient > c1 * (1 + 1e-9) + noise, quotient)
     area = 0.5 * step * (slope[1:] + slope[:-1])
     gap = np.diff(value) - area
-    refute("L' = dL/dz (change of L minus area under L')", np.abs(gap) > 0.25 * c1 * step**2 + 1e-12 * value.max(), gap)
+    refute(
+        "L' = dL/dz (change of L minus area under L')",
+        np.abs(gap) > 0.25 * c1 * step**2 + 1e-12 * value.max(),
+        gap,
+    )
     at_zero = trial.at == 0
-    refute("L(0) > 0 (else the zero vector is optimal and nothing can be learnt)", at_zero & (value <= 0), value)
-    refute("L'(0) < 0 (else the zero vector is optimal and nothing can be learnt)", at_zero & (slope > -FLAT), slope)
+    refute(
+        "L(0) > 0 (else the zero vector is optimal and nothing can be learnt)",
+        at_zero & (value <= 0),
+        value,
+    )
+    refute(
+        "L'(0) < 0 (else the zero vector is optimal and nothing can be learnt)",
+        at_zero & (slope > -FLAT),
+        slope,
+    )

@@ -1,9 +1,11 @@
-"""The one local problem that every variant minimises (maths.md 2), for all nodes and replicas at once.
+"""The one local problem that every variant minimises (maths.md 2), for all nodes and replicas at
+once.
 
     min_f  (C/B_p) sum_i L(a_i . f) + rho R(f) + (q/2) ||f||^2 + b.f,        a_i = y_i x_i
 
-Algorithm 1, dual and primal perturbation differ only in q and b. Arrays have the axes node, replica, coordinate:
-``F`` is P x K x d, ``q`` P x 1 or P x K, ``b`` P x K x d; margins are N x K with the rows of all nodes one below the other.
+Algorithm 1, dual and primal perturbation differ only in q and b. Arrays have the axes node,
+replica, coordinate: ``F`` is P x K x d, ``q`` P x 1 or P x K, ``b`` P x K x d; margins are N x K
+with the rows of all nodes one below the other.
 """
 
 import os
@@ -25,7 +27,8 @@ from dynadp.problem.regularizers import Regularizer
 Storage = Literal["auto", "dense", "csr"]
 T = TypeVar("T")
 WORKERS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-WORTH_SHARING = 1_000_000  # products or function values; below it, handing work to threads costs more than it saves
+# products or function values; below it, handing work to threads costs more than it saves
+WORTH_SHARING = 1_000_000
 _WORTH_A_PASS = 200_000  # the same for a whole pass over the rows, which is handed over once
 
 
@@ -48,14 +51,20 @@ class StackedRows(Protocol):
 
 
 class DenseRows:
-    """All rows in one dense array; one matrix product a node, or one batched product where all B_p are equal."""
+    """All rows in one dense array; one matrix product a node, or one batched product where all B_p
+    are equal.
+    """
 
     def __init__(self, blocks: Sequence[Rows]) -> None:
         self.offsets = np.cumsum([0, *(block.shape[0] for block in blocks)])
         dense = [b.toarray() if isinstance(b, csr_array) else b for b in blocks]
-        self.matrix = namespace(dense[0]).concat(dense) if len(dense) > 1 else dense[0]  # one node's rows are not copied
+        self.matrix = (
+            namespace(dense[0]).concat(dense) if len(dense) > 1 else dense[0]
+        )  # one node's rows are not copied
         counts = np.diff(self.offsets)
-        self.batch = self.matrix.reshape(len(blocks), counts[0], -1) if (counts == counts[0]).all() else None
+        self.batch = (
+            self.matrix.reshape(len(blocks), counts[0], -1) if (counts == counts[0]).all() else None
+        )
 
     def margins(self, F: Array) -> Array:
         """A F."""
@@ -100,10 +109,11 @@ class DenseRows:
 
 
 class SparseRows:
-    """All rows in block-diagonal CSR matrices, one for each worker thread: one sparse product each a pass.
+    """All rows in block-diagonal CSR matrices, one for each worker thread: one sparse product each
+    a pass.
 
-    A node's rows lie in one matrix, so that results do not depend on the number of workers. Where a pass over the rows for the
-    expected ``replicas`` is too short to be shared, there is one matrix.
+    A node's rows lie in one matrix, so that results do not depend on the number of workers. Where a
+    pass over the rows for the expected ``replicas`` is too short to be shared, there is one matrix.
     """
 
     def __init__(self, blocks: Sequence[Rows], replicas: int = 1) -> None:
@@ -114,7 +124,9 @@ class SparseRows:
         workers = WORKERS if self.filled * replicas > _WORTH_A_PASS else 1
         ends = np.searchsorted(self.offsets, self.offsets[-1] * np.arange(1, workers) / workers)
         cuts = np.unique([0, *ends, len(parts)])
-        self.groups = [_Group(parts, slice(low, high), self.offsets) for low, high in pairwise(cuts)]
+        self.groups = [
+            _Group(parts, slice(low, high), self.offsets) for low, high in pairwise(cuts)
+        ]
 
     def margins(self, F: Array) -> Array:
         """A F."""
@@ -136,8 +148,12 @@ class SparseRows:
         share_out(product, self.groups, self.filled * S.shape[1] > WORTH_SHARING)
         return out
 
-    def there_and_back(self, F: Array, slopes: Callable[[Array, slice], Array]) -> tuple[Array, Array]:
-        """A F and A_p^T S_p, S = ``slopes`` of some rows' part of A F and where they are: one piece of work for each worker."""
+    def there_and_back(
+        self, F: Array, slopes: Callable[[Array, slice], Array]
+    ) -> tuple[Array, Array]:
+        """A F and A_p^T S_p, S = ``slopes`` of some rows' part of A F and where they are: one piece
+        of work for each worker.
+        """
         Z = np.empty((self.offsets[-1], F.shape[1]))
         out = np.empty((len(self.offsets) - 1, F.shape[1], self.dimension))
 
@@ -158,19 +174,25 @@ class SparseRows:
         return out
 
     def gram(self, p: int, weights: Array, step: int) -> Array:
-        """A_p^T diag(w) A_p, through dense rows: the result is dense and BLAS is faster than a sparse product."""
+        """A_p^T diag(w) A_p, through dense rows: the result is dense and BLAS is faster than a
+        sparse product.
+        """
         group = next(group for group in self.groups if group.nodes.start <= p < group.nodes.stop)
         low, high = self.offsets[p : p + 2] - group.rows.start
         rows = group.matrix[low:high:step]
         first = (p - group.nodes.start) * self.dimension
-        shifted = csr_array((rows.data, rows.indices - first, rows.indptr), (len(weights), self.dimension))
+        shifted = csr_array(
+            (rows.data, rows.indices - first, rows.indptr), (len(weights), self.dimension)
+        )
         return _gram(shifted.toarray(), weights)
 
 
 class _Group:
     """Some consecutive nodes' rows as one block-diagonal CSR matrix."""
 
-    def __init__(self, parts: Sequence[csr_array], nodes: slice, offsets: NDArray[np.int64]) -> None:
+    def __init__(
+        self, parts: Sequence[csr_array], nodes: slice, offsets: NDArray[np.int64]
+    ) -> None:
         self.nodes, self.rows = nodes, slice(int(offsets[nodes.start]), int(offsets[nodes.stop]))
         parts = parts[nodes]
         dimension = parts[0].shape[1]
@@ -178,18 +200,36 @@ class _Group:
             self._hold(parts[0], dimension)
             return
         starts = np.cumsum([0, *(part.nnz for part in parts)])
-        wide = np.int64 if max(starts[-1], len(parts) * dimension) > np.iinfo(np.int32).max else np.int32
+        wide = (
+            np.int64
+            if max(starts[-1], len(parts) * dimension) > np.iinfo(np.int32).max
+            else np.int32
+        )
         indices = np.empty(starts[-1], dtype=wide)
         for i, (part, start) in enumerate(zip(parts, starts, strict=False)):
-            np.add(part.indices, wide(i * dimension), out=indices[start : start + part.nnz], casting="unsafe")
+            np.add(
+                part.indices,
+                wide(i * dimension),
+                out=indices[start : start + part.nnz],
+                casting="unsafe",
+            )
         ends = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]
-        entries = np.concatenate([part.data for part in parts]), indices, np.concatenate([[0], *ends]).astype(wide)
-        self._hold(csr_array(entries, shape=(self.rows.stop - self.rows.start, len(parts) * dimension)), dimension)
+        entries = (
+            np.concatenate([part.data for part in parts]),
+            indices,
+            np.concatenate([[0], *ends]).astype(wide),
+        )
+        self._hold(
+            csr_array(entries, shape=(self.rows.stop - self.rows.start, len(parts) * dimension)),
+            dimension,
+        )
 
     def _hold(self, matrix: csr_array, dimension: int) -> None:
         self.matrix, self.transposed = matrix, matrix.T
         longest = int(np.diff(matrix.indptr).max(initial=0))
-        self.pieces = [matrix] if longest <= dot_roundings(dimension) else _pieces(matrix, dimension)
+        self.pieces = (
+            [matrix] if longest <= dot_roundings(dimension) else _pieces(matrix, dimension)
+        )
 
     def margins(self, F: Array) -> Array:
         """A F of the group's rows."""
@@ -205,18 +245,27 @@ class _Group:
 
 
 def _pieces(matrix: csr_array, dimension: int) -> list[csr_array]:
-    """The matrix as a sum, by spans of each node's columns: where rows are long, fewer roundings meet on a path."""
-    column, row = matrix.indices % dimension, np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    """The matrix as a sum, by spans of each node's columns: where rows are long, fewer roundings
+    meet on a path.
+    """
+    column, row = (
+        matrix.indices % dimension,
+        np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)),
+    )
     found = []
     for span in column_spans(dimension):
         inside = (span.start <= column) & (column < span.stop)
         ends = np.concatenate([[0], np.cumsum(np.bincount(row[inside], minlength=matrix.shape[0]))])
-        found.append(csr_array((matrix.data[inside], matrix.indices[inside], ends), shape=matrix.shape))
+        found.append(
+            csr_array((matrix.data[inside], matrix.indices[inside], ends), shape=matrix.shape)
+        )
     return found
 
 
 def share_out(work: Callable[[T], None], items: Sequence[T], threads: bool) -> None:
-    """Do the work on every item, in threads where there is enough of it: NumPy and SciPy release the interpreter's lock."""
+    """Do the work on every item, in threads where there is enough of it: NumPy and SciPy release
+    the interpreter's lock.
+    """
     if len(items) == 1 or not threads:
         for item in items:
             work(item)
@@ -251,22 +300,29 @@ def _gram(rows: Array, weights: Array) -> Array:
 
 
 def stack_rows(blocks: Sequence[Rows], replicas: int = 1, storage: Storage = "auto") -> StackedRows:
-    """All nodes' rows in the storage that is asked for, or in the one that should be faster (:func:`faster_storage`)."""
+    """All nodes' rows in the storage that is asked for, or in the one that should be faster
+    (:func:`faster_storage`).
+    """
     if storage == "auto":
         rows, dimension = sum(block.shape[0] for block in blocks), blocks[0].shape[1]
-        filled = sum(block.nnz if isinstance(block, csr_array) else int(np.count_nonzero(block)) for block in blocks)
+        filled = sum(
+            block.nnz if isinstance(block, csr_array) else int(np.count_nonzero(block))
+            for block in blocks
+        )
         storage = faster_storage(rows, dimension, filled, replicas)
     if storage not in ("dense", "csr"):
         raise DeclarationError(f"storage is {storage!r}; expected 'auto', 'dense' or 'csr'")
     return DenseRows(blocks) if storage == "dense" else SparseRows(blocks, replicas)
 
 
-def faster_storage(rows: int, dimension: int, filled: int, replicas: int) -> Literal["dense", "csr"]:
+def faster_storage(
+    rows: int, dimension: int, filled: int, replicas: int
+) -> Literal["dense", "csr"]:
     """CSR iff nnz (a + K) + c N < N d (e + g K).
 
-    A sparse pass pays for an index and a value of each entry once and for a product with each replica; a dense pass runs at
-    memory speed for one replica and at matrix-product speed for many. ``benchmarks/storage.py`` measures where the lines cross
-    and fits the constants.
+    A sparse pass pays for an index and a value of each entry once and for a product with each
+    replica; a dense pass runs at memory speed for one replica and at matrix-product speed for many.
+    ``benchmarks/storage.py`` measures where the lines cross and fits the constants.
     """
     sparse = filled * (3.1 + replicas) + 7.4 * rows
     dense = rows * dimension * (1.4 + 0.22 * replicas)
@@ -277,14 +333,16 @@ Weights = Literal["rows", "equal"]
 
 
 def shares(C: float, counts: ArrayLike, weights: Weights = "rows") -> Array:
-    """C_p = C B_p/mean(B), so that every row of the network weighs C/mean(B); or C_p = C, so that every node weighs the same.
+    """C_p = C B_p/mean(B), so that every row of the network weighs C/mean(B); or C_p = C, so that
+    every node weighs the same.
 
-    ``rows`` is pooled risk minimisation, and a row moves every node by the same. ``equal`` is the paper's: a row of a small
-    node weighs more, and so does the noise that hides it.
+    ``rows`` is pooled risk minimisation, and a row moves every node by the same. ``equal`` is the
+    paper's: a row of a small node weighs more, and so does the noise that hides it.
     """
     if weights not in ("rows", "equal"):
         raise DeclarationError(
-            f"weights is {weights!r}; expected 'rows' (each row weighs the same) or 'equal' (each node does)"
+            f"weights is {weights!r}; expected 'rows' (each row weighs the same) or 'equal' (each "
+            f"node does)"
         )
     B = np.asarray(counts, dtype=float)
     return C * B / B.mean() if weights == "rows" else np.full(B.shape, float(C))
@@ -302,16 +360,27 @@ class Terms:
     loss, regularizer
         L and R.
     C
-        The paper's C^R: what all rows of a node weigh together, one number or one for each node (:func:`shares`). Kept as an
-        array with one for each.
+        The paper's C^R: what all rows of a node weigh together, one number or one for each node
+        (:func:`shares`). Kept as an array with one for each.
     rho
         The paper's rho.
     """
 
     def __init__(
-        self, counts: Array, dimension: int, loss: Loss, regularizer: Regularizer, C: float | Array, rho: float
+        self,
+        counts: Array,
+        dimension: int,
+        loss: Loss,
+        regularizer: Regularizer,
+        C: float | Array,
+        rho: float,
     ) -> None:
-        self.counts, self.dimension, self.loss, self.regularizer = counts, dimension, loss, regularizer
+        self.counts, self.dimension, self.loss, self.regularizer = (
+            counts,
+            dimension,
+            loss,
+            regularizer,
+        )
         self.C: Array = np.broadcast_to(np.asarray(C, dtype=float), np.shape(counts))
         self.rho = float(rho)
 
@@ -353,7 +422,9 @@ class Problem(Terms):
         self.row_weight = on(weights, getattr(self.rows, "matrix", weights))  # C/B_p for every row
 
     def on_rows(self, make: Callable[[], Array]) -> Array:
-        """Small public numbers where the rows are, put there once; ``make`` is a function written in one place."""
+        """Small public numbers where the rows are, put there once; ``make`` is a function written
+        in one place.
+        """
         key = make.__code__
         if key not in self._kept:
             self._kept[key] = on(make(), self.row_weight)
@@ -363,8 +434,12 @@ class Problem(Terms):
         """z_i = a_i.f of every row: N x K."""
         return self.rows.margins(F)
 
-    def along(self, F: Array, D: Array, Z: Array, dZ: Array, q: Array, b: Array) -> Callable[[Array], Array]:
-        """phi'(t) for the objective phi(t) at F + t D, P x K; margins on the line are Z + t dZ, dZ those of D: no pass."""
+    def along(
+        self, F: Array, D: Array, Z: Array, dZ: Array, q: Array, b: Array
+    ) -> Callable[[Array], Array]:
+        """phi'(t) for the objective phi(t) at F + t D, P x K; margins on the line are Z + t dZ, dZ
+        those of D: no pass.
+        """
 
         def slope(t: Array) -> Array:
             on_line = namespace(t).repeat(t, np.diff(self.rows.offsets).tolist(), axis=0)
@@ -383,7 +458,9 @@ class Problem(Terms):
         """Sums of N x K values over each node's rows: P x K."""
         if isinstance(values, np.ndarray):
             return np.asarray(np.add.reduceat(values, self.rows.offsets[:-1]))
-        return namespace(values).stack([values[low:high].sum(axis=0) for low, high in pairwise(self.rows.offsets)])
+        return namespace(values).stack(
+            [values[low:high].sum(axis=0) for low, high in pairwise(self.rows.offsets)]
+        )
 
     def data_gradient(self, Z: Array) -> Array:
         """(C/B_p) sum_i L'(z_i) a_i: P x K x d."""
@@ -398,15 +475,21 @@ class Problem(Terms):
         return self.rows.adjoint(slopes)
 
     def local_gradient(self, F: Array, Z: Array | None = None) -> Array:
-        """Grad Z_p(F_p) = (C/B_p) sum_i L'(z_i) a_i + rho grad R(F): the local objective without q and b."""
-        return self.data_gradient(self.margins(F) if Z is None else Z) + self.rho * self.regularizer.gradient(F)
+        """Grad Z_p(F_p) = (C/B_p) sum_i L'(z_i) a_i + rho grad R(F): the local objective without q
+        and b.
+        """
+        return self.data_gradient(
+            self.margins(F) if Z is None else Z
+        ) + self.rho * self.regularizer.gradient(F)
 
     def at(self, F: Array) -> tuple[Array, Array]:
         """Margins and :meth:`local_gradient` at F, in one pass."""
         if not (isinstance(self.rows, SparseRows) and len(self.rows.groups) > 1):
             Z = self.margins(F)
             return Z, self.local_gradient(F, Z)
-        Z, data = self.rows.there_and_back(F, lambda z, rows: self.loss.slope(z) * self.row_weight[rows])
+        Z, data = self.rows.there_and_back(
+            F, lambda z, rows: self.loss.slope(z) * self.row_weight[rows]
+        )
         return Z, data + self.rho * self.regularizer.gradient(F)
 
     def gradient(self, F: Array, q: Array, b: Array, Z: Array | None = None) -> Array:
@@ -419,9 +502,11 @@ class Problem(Terms):
         return self._sums(losses) + self.rho * self.regularizer.value(F)
 
     def hessians(self, F: Array, Z: Array, step: int = 1, majorant: bool = False) -> Array:
-        """P x d x d: (C/B_p) sum_i L''(z_i) a_i a_i^T + rho diag R''(F), means over replicas and over every ``step``-th row.
+        """P x d x d: (C/B_p) sum_i L''(z_i) a_i a_i^T + rho diag R''(F), means over replicas and
+        over every ``step``-th row.
 
-        With ``majorant``, c1 stands for every L'' and sup R'' for R'': a matrix that the Hessian does not exceed anywhere.
+        With ``majorant``, c1 stands for every L'' and sup R'' for R'': a matrix that the Hessian
+        does not exceed anywhere.
         """
         xp = namespace(F)
         out: Array = xp.empty((len(self), self.dimension, self.dimension))
@@ -430,7 +515,9 @@ class Problem(Terms):
 
         def fill(nodes: slice) -> None:
             for p in range(nodes.start, nodes.stop):
-                weights = self._curvatures(Z[self.rows.offsets[p] : self.rows.offsets[p + 1] : step], majorant)
+                weights = self._curvatures(
+                    Z[self.rows.offsets[p] : self.rows.offsets[p + 1] : step], majorant
+                )
                 out[p] = self.rows.gram(p, weights * (self.C[p] / len(weights)), step)
                 out[p, diagonal, diagonal] += ridge[p]
 
@@ -439,15 +526,22 @@ class Problem(Terms):
         return out
 
     def chunk_hessians(self, F: Array, Z: Array, chunks: int) -> Array:
-        """chunks x P x d x d: :meth:`hessians` of each of so many equal chunks of consecutive replicas; for dense rows."""
+        """chunks x P x d x d: :meth:`hessians` of each of so many equal chunks of consecutive
+        replicas; for dense rows.
+        """
         xp, size = namespace(F), F.shape[1] // chunks
         out: Array = xp.empty((chunks, len(self), self.dimension, self.dimension))
         for p, (low, high) in enumerate(pairwise(self.rows.offsets)):
-            curvature = self.loss.curvature(Z[low:high]).reshape(high - low, chunks, size).mean(axis=2)
-            scaled = self.rows.matrix[low:high] * xp.sqrt(curvature.T * (self.C[p] / self.counts[p]))[..., None]  # type: ignore[attr-defined]
+            curvature = (
+                self.loss.curvature(Z[low:high]).reshape(high - low, chunks, size).mean(axis=2)
+            )
+            weights = xp.sqrt(curvature.T * (self.C[p] / self.counts[p]))[..., None]
+            scaled = self.rows.matrix[low:high] * weights  # type: ignore[attr-defined]
             xp.matmul(scaled.transpose(0, 2, 1), scaled, out=out[:, p])
         diagonal = xp.arange(self.dimension)
-        ridge = self.rho * self.regularizer.curvature(F).reshape(len(self), chunks, size, -1).mean(axis=2)
+        ridge = self.rho * self.regularizer.curvature(F).reshape(len(self), chunks, size, -1).mean(
+            axis=2
+        )
         out[..., diagonal, diagonal] += ridge.transpose(1, 0, 2)
         return out
 
@@ -458,7 +552,9 @@ class Problem(Terms):
 
     def _ridge(self, F: Array, majorant: bool) -> Array:
         if majorant:
-            return namespace(F).full((len(self), self.dimension), self.rho * self.regularizer.smoothness)
+            return namespace(F).full(
+                (len(self), self.dimension), self.rho * self.regularizer.smoothness
+            )
         return self.rho * self.regularizer.curvature(F).mean(axis=1)
 
     def _curvatures(self, Z: Array, majorant: bool) -> Array:

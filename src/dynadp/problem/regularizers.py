@@ -1,7 +1,7 @@
 """Regularisers R(f): 1-strongly convex, R(0) = 0 is the minimum (paper, Assumption 2; maths.md 8).
 
-Both are sums over coordinates, so gradient and Hessian diagonal are vectors. The privacy proofs use only
-Hessian >= I, which holds for any R of the form ||f||^2/2 + something convex.
+Both are sums over coordinates, so gradient and Hessian diagonal are vectors. The privacy proofs use
+only Hessian >= I, which holds for any R of the form ||f||^2/2 + something convex.
 """
 
 from abc import ABC, abstractmethod
@@ -71,8 +71,9 @@ class SquaredL2(Regularizer):
 class SmoothElasticNet(Regularizer):
     """R(f) = ||f||^2/2 + k sum_j ( sqrt(f_j^2 + s^2) - s ).
 
-    The l1 norm of the elastic net, smoothed at scale s, so that small coefficients are pulled harder to zero.
-    r'' = 1 + k s^2 (f^2 + s^2)^(-3/2) lies in [1, 1 + k/s]: 1-strongly convex and not quadratic.
+    The l1 norm of the elastic net, smoothed at scale s, so that small coefficients are pulled
+    harder to zero. r'' = 1 + k s^2 (f^2 + s^2)^(-3/2) lies in [1, 1 + k/s]: 1-strongly convex and
+    not quadratic.
     """
 
     l1: float = 1.0
@@ -80,10 +81,15 @@ class SmoothElasticNet(Regularizer):
     name: ClassVar[str] = "smooth_elastic_net"
 
     def __post_init__(self) -> None:
-        for field, value, good in (("l1", self.l1, self.l1 >= 0), ("scale", self.scale, self.scale > 0)):
+        for field, value, good in (
+            ("l1", self.l1, self.l1 >= 0),
+            ("scale", self.scale, self.scale > 0),
+        ):
             if not (np.isfinite(value) and good):
                 limit = "not below 0" if field == "l1" else "above 0"
-                raise DeclarationError(f"smooth_elastic_net: {field} is {value!r}; expected a finite number {limit}")
+                raise DeclarationError(
+                    f"smooth_elastic_net: {field} is {value!r}; expected a finite number {limit}"
+                )
 
     @property
     def smoothness(self) -> float:
@@ -105,9 +111,11 @@ class SmoothElasticNet(Regularizer):
 
 
 def check_regularizer(regularizer: Regularizer) -> None:
-    """Try to refute r'' >= 1, r'' <= smoothness, r(0) = r'(0) = 0, r' = dr/df and "a sum over coordinates" on [-1e6, 1e6].
+    """Try to refute r'' >= 1, r'' <= smoothness, r(0) = r'(0) = 0, r' = dr/df and "a sum over
+    coordinates" on [-1e6, 1e6].
 
-    A check on points can refute the declared constants, never prove them: they remain the author's responsibility.
+    A check on points can refute the declared constants, never prove them: they remain the author's
+    responsibility.
 
     Raises
     ------
@@ -116,7 +124,10 @@ def check_regularizer(regularizer: Regularizer) -> None:
     """
     where, most = regularizer.describe()["name"], float(regularizer.smoothness)
     if not (np.isfinite(most) and most >= 1):
-        raise DeclarationError(f"regulariser {where!r} declares sup r'' = {most!r}; expected a finite number of at least 1")
+        raise DeclarationError(
+            f"regulariser {where!r} declares sup r'' = {most!r}; expected a finite number of at "
+            f"least 1"
+        )
     trial = BoundCheck(f"regulariser {where!r}", "f", DeclarationError)
     value, slope, curvature, alone = trial.values(
         {
@@ -127,7 +138,11 @@ def check_regularizer(regularizer: Regularizer) -> None:
         }
     )
     f, step, refute, apart = trial.at, trial.step, trial.refute, alone - slope
-    refute("'a sum over coordinates' (r' alone minus r' among others)", np.abs(apart) > 1e-12 * (1 + np.abs(slope)), apart)
+    refute(
+        "'a sum over coordinates' (r' alone minus r' among others)",
+        np.abs(apart) > 1e-12 * (1 + np.abs(slope)),
+        apart,
+    )
     refute("r(0) = 0", (f == 0) & (np.abs(value) > 1e-12), value)
     refute("r'(0) = 0", (f == 0) & (np.abs(slope) > 1e-12), slope)
     refute("r'' >= 1", curvature < 1 - 1e-12, curvature)

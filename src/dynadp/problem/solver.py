@@ -1,11 +1,13 @@
 """Certified minimisers of the local problem (maths.md 6), for stacks of nodes and replicas.
 
-:func:`solve` ends with a point g whose exact gradient norm is proven to be at most gamma, rounding included, hence
+:func:`solve` ends with a point g whose exact gradient norm is proven to be at most gamma, rounding
+included, hence
 ||g - argmin|| <= gamma/Lam with Lam = rho + q; or it raises :class:`~dynadp.errors.NotCertified`. How it gets there does not
-matter for privacy: quasi-Newton (L-BFGS) directions on top of a factor M ~ H + q I that is shared by all replicas and kept
-across rounds, unit steps, and a line search on the margins where a unit step will not do. The first factor majorises the
-Hessian, so that a start far from any curvature does no harm. When progress is slow, and once for the problem after the first,
-the factor is made anew at the point reached; for a single replica that is Newton's method.
+matter for privacy: quasi-Newton (L-BFGS) directions on top of a factor M ~ H + q I that is shared
+by all replicas and kept across rounds, unit steps, and a line search on the margins where a unit
+step will not do. The first factor majorises the Hessian, so that a start far from any curvature
+does no harm. When progress is slow, and once for the problem after the first, the factor is made
+anew at the point reached; for a single replica that is Newton's method.
 """
 
 from collections.abc import Callable
@@ -23,20 +25,31 @@ _UNIT = 2.0**-53
 _FLOOR = 1e-10  # of C: a gamma that costs no more needs no haggling over roundings
 _LARGEST_INVERSE = 512  # columns; past it, or past the next limit, the factor is a diagonal
 _LARGEST_FACTOR = 1e8  # numbers in all inverses together
-_PATIENCE = 300  # iterations; past them an inverse is worth its cost where a diagonal was cheaper, up to the next limits
-_LAST_INVERSE, _LAST_ROWS = 4096, 1e8  # columns, and numbers in the largest node's rows, which are written down for it
-_ROWS_PER_COLUMN = 16  # where nodes have more rows than this, a factor is made from every second to fourth of them
+# iterations; past them an inverse is worth its cost where a diagonal was cheaper, up to the next
+# limits
+_PATIENCE = 300
+_LAST_INVERSE, _LAST_ROWS = (
+    4096,
+    1e8,
+)  # columns, and numbers in the largest node's rows, which are written down for it
+_ROWS_PER_COLUMN = (
+    16  # where nodes have more rows than this, a factor is made from every second to fourth of them
+)
 _MEMORY = 8  # pairs kept for the quasi-Newton correction
 _FLAT = 0.9  # a step is good enough where the slope along it has shrunk to this share
 _EXACT = 0.2  # and where it is not, the line search goes on to this share
-PATIENT = 100_000  # iterations of a private run: how many are needed depends on rows, so no rows may come near the end
+# iterations of a private run: how many are needed depends on rows, so no rows may come near the end
+PATIENT = 100_000
 _STEEP = 1e6  # C c1/Lam, past which that is not to be relied on where there are no inverses
 _CHUNK = 50  # replicas that share a Hessian on a GPU
-_SLOW = 0.3  # a factor that shrinks the gradient less than this per iteration, twice in a row, is made anew
+# a factor that shrinks the gradient less than this per iteration, twice in a row, is made anew
+_SLOW = 0.3
 
 
 def _chunks(replicas: int) -> int:
-    """How many chunks of at most _CHUNK replicas there are, all of one size; 1 where they do not divide."""
+    """How many chunks of at most _CHUNK replicas there are, all of one size; 1 where they do not
+    divide.
+    """
     chunks = -(-replicas // _CHUNK)
     return chunks if replicas % chunks == 0 else 1
 
@@ -57,12 +70,16 @@ def _dot(dimension: int) -> float:
     return _k(dot_roundings(dimension) + 2)
 
 
-def default_gamma(terms: Terms, q: Array | float = 0.0, reach: Array | float | None = None) -> Array:
-    """gamma_p = C_p (1e-10 + 16 k_{B_p + 8} + 4 c1 k_{m+2} r) + 4 k_10 (3 q + rho sup R'') r: public numbers only, P x 1.
+def default_gamma(
+    terms: Terms, q: Array | float = 0.0, reach: Array | float | None = None
+) -> Array:
+    """gamma_p = C_p (1e-10 + 16 k_{B_p + 8} + 4 c1 k_{m+2} r) + 4 k_10 (3 q + rho sup R'') r:
+    public numbers only, P x 1.
 
-    Well above what rounding allows (:func:`rounding_error`) for any vector of norm up to r. Without a ``reach`` r is
-    min(1e5, sqrt(2 C L(0)/rho)), whose second part is a bound on ||argmin Z_p||. Longer vectors need a larger gamma. It is a
-    target for solvers; what a private run promises to reach is :func:`reachable_gamma`.
+    Well above what rounding allows (:func:`rounding_error`) for any vector of norm up to r. Without
+    a ``reach`` r is min(1e5, sqrt(2 C L(0)/rho)), whose second part is a bound on ||argmin Z_p||.
+    Longer vectors need a larger gamma. It is a target for solvers; what a private run promises to
+    reach is :func:`reachable_gamma`.
 
     Parameters
     ----------
@@ -77,13 +94,18 @@ def default_gamma(terms: Terms, q: Array | float = 0.0, reach: Array | float | N
     C = terms.C[:, None]
     own = np.minimum(1e5, np.sqrt(2 * C * at_zero / terms.rho))
     r = own + (0.0 if reach is None else np.asarray(reach, dtype=float))
-    rows = _FLOOR + 16 * rounding(terms.counts + 8)[:, None] + 4 * terms.loss.c1 * _dot(terms.dimension) * r
+    rows = (
+        _FLOOR
+        + 16 * rounding(terms.counts + 8)[:, None]
+        + 4 * terms.loss.c1 * _dot(terms.dimension) * r
+    )
     rest = 4 * rounding(10) * (3 * np.asarray(q) + terms.rho * terms.regularizer.smoothness) * r
     return np.asarray((C * rows + rest).max(axis=1, keepdims=True))
 
 
 def longest(terms: Terms, Lam: Array, b: Array) -> Array:
-    """( ||b|| + min(C_p, sqrt(||b||^2 + 2 Lam C_p L(0))) )/Lam: no minimiser is longer, whatever the rows; P x K (maths.md 6).
+    """( ||b|| + min(C_p, sqrt(||b||^2 + 2 Lam C_p L(0))) )/Lam: no minimiser is longer, whatever
+    the rows; P x K (maths.md 6).
 
     Parameters
     ----------
@@ -99,10 +121,12 @@ def longest(terms: Terms, Lam: Array, b: Array) -> Array:
 
 
 def reliable(terms: Terms, Lam: Array) -> NDArray[np.bool_]:
-    """Whether solves end within ``PATIENT`` iterations, whatever the rows, as far as was tried: P x K.
+    """Whether solves end within ``PATIENT`` iterations, whatever the rows, as far as was tried: P x
+    K.
 
-    Newton's method does. Where columns are too many for its inverses, the quasi-Newton one takes about as many iterations as
-    the root of the condition number C_p c1/Lam, so that must not be past 1e6.
+    Newton's method does. Where columns are too many for its inverses, the quasi-Newton one takes
+    about as many iterations as the root of the condition number C_p c1/Lam, so that must not be
+    past 1e6.
     """
     newton = terms.dimension <= _LARGEST_INVERSE or (
         terms.dimension <= _LAST_INVERSE and terms.counts.max() * terms.dimension <= _LAST_ROWS
@@ -111,7 +135,8 @@ def reliable(terms: Terms, Lam: Array) -> NDArray[np.bool_]:
 
 
 def reachable_gamma(terms: Terms, q: Array, size: Array, b_size: Array) -> Array:
-    """gamma_p = 1e-10 C_p + 2.5 E: at the minimiser, rounded to float64, the certificate holds (maths.md 6): P x K.
+    """gamma_p = 1e-10 C_p + 2.5 E: at the minimiser, rounded to float64, the certificate holds
+    (maths.md 6): P x K.
 
     Parameters
     ----------
@@ -124,7 +149,10 @@ def reachable_gamma(terms: Terms, q: Array, size: Array, b_size: Array) -> Array
     b_size
         The sum of the norms of what makes up b, P x K, at most.
     """
-    return np.asarray(_FLOOR * terms.C[:, None] + 2.5 * _error(terms, size, terms.regularizer.smoothness * size, q, b_size))
+    return np.asarray(
+        _FLOOR * terms.C[:, None]
+        + 2.5 * _error(terms, size, terms.regularizer.smoothness * size, q, b_size)
+    )
 
 
 def _error(terms: Terms, size: Array, slope: Array, q: Array, b_size: Array) -> Array:
@@ -135,18 +163,27 @@ def _error(terms: Terms, size: Array, slope: Array, q: Array, b_size: Array) -> 
 def rounding_error(problem: Problem, F: Array, q: Array, b_size: Array) -> Array:
     """E, how far the computed gradient at F may be off (maths.md 6): P x K.
 
-    E = C_p (c1 k_{m+2} ||F|| + k_{B+8}) + k_10 (q ||F|| + rho ||grad R(F)|| + ``b_size``), m the roundings of a margin
-    (:func:`~dynadp._arrays.dot_roundings`), for float64, L' and grad R within a few units in the last place and rows summed in
-    any order; ``b_size`` is the sum of the norms of the vectors that make up b.
+    E = C_p (c1 k_{m+2} ||F|| + k_{B+8}) + k_10 (q ||F|| + rho ||grad R(F)|| + ``b_size``), m the
+    roundings of a margin (:func:`~dynadp._arrays.dot_roundings`), for float64, L' and grad R within
+    a few units in the last place and rows summed in any order; ``b_size`` is the sum of the norms
+    of the vectors that make up b.
     """
     size, slope = norm(F), problem.regularizer.gradient(F)
     rest = q * size + problem.rho * (size if slope is F else norm(slope)) + b_size
-    margins = problem.on_rows(lambda: problem.C[:, None] * problem.loss.c1 * _dot(problem.dimension))
-    return margins * size + problem.on_rows(lambda: (problem.C * rounding(problem.counts + 8))[:, None]) + _k(10) * rest
+    margins = problem.on_rows(
+        lambda: problem.C[:, None] * problem.loss.c1 * _dot(problem.dimension)
+    )
+    return (
+        margins * size
+        + problem.on_rows(lambda: (problem.C * rounding(problem.counts + 8))[:, None])
+        + _k(10) * rest
+    )
 
 
 def certificate(problem: Problem, gradient: Array, error: Array) -> Array:
-    """||computed gradient|| (1 + k_{d+2}) + E, an upper bound on the norm of the exact gradient (maths.md 6): P x K."""
+    """||computed gradient|| (1 + k_{d+2}) + E, an upper bound on the norm of the exact gradient
+    (maths.md 6): P x K.
+    """
     return norm(gradient) * (1 + _k(problem.dimension + 2)) + error
 
 
@@ -154,8 +191,8 @@ def certificate(problem: Problem, gradient: Array, error: Array) -> Array:
 class Factor:
     """M_p ~ H_p + q_p I as explicit inverses (groups x P x d x d) or as diagonals (groups x P x d).
 
-    Replicas with equal q share a group; ``group`` names the group of each replica, or is empty where all share one.
-    ``majorant`` marks a first factor, good for any start and best for none.
+    Replicas with equal q share a group; ``group`` names the group of each replica, or is empty
+    where all share one. ``majorant`` marks a first factor, good for any start and best for none.
     """
 
     inverses: Array = field(repr=False)
@@ -173,7 +210,8 @@ class Factor:
         majorant: bool = False,
         largest: int = _LARGEST_INVERSE,
     ) -> "Factor":
-        """The factor for curvature averaged over the replicas F; Hessians, or their majorant, from every ``step``-th row.
+        """The factor for curvature averaged over the replicas F; Hessians, or their majorant, from
+        every ``step``-th row.
 
         Inverses have up to ``largest`` columns.
         """
@@ -185,10 +223,16 @@ class Factor:
         if d > largest or len(problem) * len(shifts) * d * d > _LARGEST_FACTOR:
             return cls(problem.hessian_diagonals(F, Z, majorant) + shifts, group, majorant)
         whole = F.shape[1] == q.shape[1]
-        if not isinstance(F, np.ndarray) and whole and not majorant and (chunks := _chunks(F.shape[1])) > 1:
+        if (
+            not isinstance(F, np.ndarray)
+            and whole
+            and not majorant
+            and (chunks := _chunks(F.shape[1])) > 1
+        ):
             return cls._in_chunks(problem, F, Z, q, chunks)
         H = problem.hessians(F, Z, step, majorant)
-        # Duplicated columns make H singular; a shift far below its own rounding noise keeps the inverse finite.
+        # Duplicated columns make H singular; a shift far below its own rounding noise keeps the
+        # inverse finite.
         shifts = shifts + 1e-13 * xp.trace(H, axis1=1, axis2=2)[:, None]
         diagonal = xp.arange(d)
         inverses = xp.empty((len(shifts), *H.shape))
@@ -203,7 +247,9 @@ class Factor:
 
     @classmethod
     def _in_chunks(cls, problem: Problem, F: Array, Z: Array, q: Array, chunks: int) -> "Factor":
-        """On a GPU, where a Hessian costs little: one for each chunk of consecutive replicas, which in sweeps are alike."""
+        """On a GPU, where a Hessian costs little: one for each chunk of consecutive replicas, which
+        in sweeps are alike.
+        """
         xp, size = namespace(F), F.shape[1] // chunks
         H = problem.chunk_hessians(F, Z, chunks)
         diagonal = xp.arange(problem.dimension)
@@ -216,7 +262,9 @@ class Factor:
         if not self.group.size:
             return self._apply(0, G)
         size = G.shape[1] // len(self.inverses)
-        if not isinstance(G, np.ndarray) and np.array_equal(self.group, np.repeat(np.arange(len(self.inverses)), size)):
+        if not isinstance(G, np.ndarray) and np.array_equal(
+            self.group, np.repeat(np.arange(len(self.inverses)), size)
+        ):
             xp, (P, K, d) = namespace(G), G.shape
             chunked = G.reshape(P, -1, size, d).transpose(1, 0, 2, 3)
             return xp.matmul(chunked, self.inverses).transpose(1, 0, 2, 3).reshape(P, K, d)
@@ -298,8 +346,8 @@ def solve(
     b_size
         See :func:`rounding_error`; ||b|| by default.
     aim
-        A smaller bound to go on to where rounding lets it, P x 1 or P x K: results then hardly depend on the start. gamma
-        itself by default.
+        A smaller bound to go on to where rounding lets it, P x 1 or P x K: results then hardly
+        depend on the start. gamma itself by default.
     max_iterations
         After these, give up; ``PATIENT`` in a private run, which no rows should reach.
 
@@ -309,19 +357,31 @@ def solve(
         When gamma was not reached. Nothing computed from rows is shown.
     """
     xp = namespace(start)
-    point = xp.array(start, dtype=float)  # what is returned is what is certified: no cast may come after
+    point = xp.array(
+        start, dtype=float
+    )  # what is returned is what is certified: no cast may come after
     shape = point.shape[:2]
     b = xp.broadcast_to(on(b, point).astype(float, copy=False), point.shape)
     numbers = (q, gamma, gamma if aim is None else aim)
-    q, gamma, aim = (xp.broadcast_to(on(v, point).astype(float, copy=False), shape) for v in numbers)
+    q, gamma, aim = (
+        xp.broadcast_to(on(v, point).astype(float, copy=False), shape) for v in numbers
+    )
     aim = xp.minimum(aim, gamma)
-    b_size = norm(b) if b_size is None else xp.broadcast_to(on(b_size, point).astype(float, copy=False), shape)
+    b_size = (
+        norm(b)
+        if b_size is None
+        else xp.broadcast_to(on(b_size, point).astype(float, copy=False), shape)
+    )
     bounds = xp.full(shape, np.inf)
     thin = max(1, min(4, int(problem.counts.min() // (_ROWS_PER_COLUMN * problem.dimension))))
     at = xp.arange(shape[1])  # the replicas still worked on: what follows holds only these
     F, q_at, b_at, size = point, q, b, b_size
     Z, G = _at(problem, F, q, b)
-    enough, goal, best = host(gamma), host(aim), np.full(shape, np.inf)  # what decides is small, and lives in memory
+    enough, goal, best = (
+        host(gamma),
+        host(aim),
+        np.full(shape, np.inf),
+    )  # what decides is small, and lives in memory
     memory, slow, remade, before, finite = _QuasiNewton(), 0, 0, np.full(shape, np.inf), True
     M, largest = factor, _LARGEST_INVERSE
     for iteration in range(1, max_iterations + 1):
@@ -340,8 +400,14 @@ def solve(
             break
         if not going.all():
             enough, goal, best, before = (v[:, going] for v in (enough, goal, best, before))
-            todo, M, stay = todo[:, going], M and M.of(np.flatnonzero(going)), on(np.flatnonzero(going), F)
-            F, Z, G, q_at, b_at, size, error = (v[:, stay] for v in (F, Z, G, q_at, b_at, size, error))
+            todo, M, stay = (
+                todo[:, going],
+                M and M.of(np.flatnonzero(going)),
+                on(np.flatnonzero(going), F),
+            )
+            F, Z, G, q_at, b_at, size, error = (
+                v[:, stay] for v in (F, Z, G, q_at, b_at, size, error)
+            )
             at = at[stay]
             memory.keep(stay)
         if iteration == _PATIENCE and problem.counts.max() * problem.dimension <= _LAST_ROWS:
@@ -350,15 +416,21 @@ def solve(
             remade += slow == 2
             if remade > 1:  # rows that were left out may be the ones that curve
                 thin = 1
-            factor = Factor.at(problem, F, Z, q, step=thin, majorant=factor is None, largest=largest)
+            factor = Factor.at(
+                problem, F, Z, q, step=thin, majorant=factor is None, largest=largest
+            )
             M = factor.of(np.asarray(host(at), dtype=int))
             slow, before = 0, np.full(todo.shape, np.inf)
-            if len(at) == 1 and factor.inverses.ndim == 4:  # Newton's method: old pairs would only spoil it
+            if (
+                len(at) == 1 and factor.inverses.ndim == 4
+            ):  # Newton's method: old pairs would only spoil it
                 memory = _QuasiNewton()
         plain = M.apply(G)
         D = -memory.apply(M, G, plain)
         slope = dot(G, D)
-        if not isinstance(D, np.ndarray) or not (slope < 0).all():  # on a GPU to ask costs more than to do it
+        if (
+            not isinstance(D, np.ndarray) or not (slope < 0).all()
+        ):  # on a GPU to ask costs more than to do it
             D = xp.where((slope < 0)[..., None], D, -plain)
             slope = dot(G, D)
         if not todo.all():
@@ -376,13 +448,16 @@ def solve(
         else "met no finite gradient"
     )
     raise NotCertified(
-        f"the solver {what} at node position(s) {nodes}; nothing is released. Raise gamma, which is part of the calibration, "
+        f"the solver {what} at node position(s) {nodes}; nothing is released. Raise gamma, which "
+        f"is part of the calibration, "
         "or rho, or choose a smaller start, noise or penalty"
     )
 
 
 def _going(todo: NDArray[np.bool_], point: Array) -> NDArray[np.bool_]:
-    """Which replicas to go on with: those that are not done; on a GPU, where copies cost more, whole chunks, if half are."""
+    """Which replicas to go on with: those that are not done; on a GPU, where copies cost more,
+    whole chunks, if half are.
+    """
     going = np.asarray(todo.any(axis=0))
     if isinstance(point, np.ndarray) or not going.any():
         return going
@@ -398,9 +473,18 @@ def _at(problem: Problem, F: Array, q: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _advance(
-    problem: Problem, F: Array, Z: Array, G: Array, D: Array, before: Array, q: Array, b: Array, error: Array
+    problem: Problem,
+    F: Array,
+    Z: Array,
+    G: Array,
+    D: Array,
+    before: Array,
+    q: Array,
+    b: Array,
+    error: Array,
 ) -> tuple[Array, Array, Array]:
-    """F + t D with its margins and gradient: t = 1 where that is good enough, else by :func:`_search` along the margins.
+    """F + t D with its margins and gradient: t = 1 where that is good enough, else by
+    :func:`_search` along the margins.
 
     ``before`` is G.D, the slope at t = 0.
     """
@@ -408,13 +492,16 @@ def _advance(
     Z_trial, G_trial = _at(problem, trial, q, b)
     xp = namespace(F)
     after = dot(G_trial, D)
-    # Below ``error`` times ||D|| a slope along D is rounding noise: there a unit step is as good as any.
+    # Below ``error`` times ||D|| a slope along D is rounding noise: there a unit step is as good as
+    # any.
     bad = (xp.abs(after) > -_FLAT * before) & (xp.abs(after) > error * norm(D))
     some = on(np.flatnonzero(host(bad).any(axis=0)), F)
     if not some.size:
         return trial, Z_trial, G_trial
     dZ = Z_trial[:, some] - Z[:, some]
-    noise = problem.on_rows(lambda: problem.C[:, None] * _dot(problem.dimension)) * norm(F)  # of slopes made of that difference
+    noise = problem.on_rows(lambda: problem.C[:, None] * _dot(problem.dimension)) * norm(
+        F
+    )  # of slopes made of that difference
     if (xp.abs(before) < noise)[:, some].any():
         dZ = problem.margins(D[:, some])
     slope = problem.along(F[:, some], D[:, some], Z[:, some], dZ, q[:, some], b[:, some])
@@ -424,8 +511,12 @@ def _advance(
     return trial, Z_trial, G_trial
 
 
-def _search(slope: Callable[[Array], Array], before: Array, after: Array, bad: NDArray[np.bool_]) -> Array:
-    """t with |phi'(t)| <= 0.2 |phi'(0)|, phi the objective along F + t D, by a bracket on the increasing phi' = ``slope``."""
+def _search(
+    slope: Callable[[Array], Array], before: Array, after: Array, bad: NDArray[np.bool_]
+) -> Array:
+    """t with |phi'(t)| <= 0.2 |phi'(0)|, phi the objective along F + t D, by a bracket on the
+    increasing phi' = ``slope``.
+    """
     xp = namespace(before)
     t, value = xp.ones(bad.shape), after
     low, low_value = xp.zeros(bad.shape), before
@@ -447,7 +538,9 @@ def _search(slope: Callable[[Array], Array], before: Array, after: Array, bad: N
 
 
 class _QuasiNewton:
-    """The L-BFGS correction of M^{-1} from the last few steps s and gradient changes y (Nocedal and Wright, Alg. 7.4)."""
+    """The L-BFGS correction of M^{-1} from the last few steps s and gradient changes y (Nocedal and
+    Wright, Alg. 7.4).
+    """
 
     def __init__(self) -> None:
         self.pairs: list[tuple[Array, Array, Array]] = []

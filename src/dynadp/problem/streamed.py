@@ -1,7 +1,8 @@
-"""Shards larger than memory (maths.md 6): every pass of the solver streams the node's Parquet file, and no margin is kept.
+"""Shards larger than memory (maths.md 6): every pass of the solver streams the node's Parquet file,
+and no margin is kept.
 
-A step of the solver is one pass at the point it moves to; the sum over rows at the last point is remembered, so that the next
-round, which begins there, needs none of its own.
+A step of the solver is one pass at the point it moves to; the sum over rows at the last point is
+remembered, so that the next round, which begins there, needs none of its own.
 """
 
 from collections import deque
@@ -22,12 +23,15 @@ from dynadp.problem.objective import WORKERS, Problem, Storage, Terms, faster_st
 from dynadp.problem.regularizers import Regularizer
 
 _GRAMS = min(WORKERS, 3)  # chunks of rows that are written down at a time
-_WORKING = 96  # bytes a row that solving takes beside the row itself: label, weight, margins, slopes and their copies
+# bytes a row that solving takes beside the row itself: label, weight, margins, slopes and their
+# copies
+_WORKING = 96
 
 
 @dataclass(frozen=True, eq=False)
 class StreamedShard:
-    """One node's B_p bounded rows, in a Parquet file that is read anew in every pass; made by :meth:`of`.
+    """One node's B_p bounded rows, in a Parquet file that is read anew in every pass; made by
+    :meth:`of`.
 
     Attributes
     ----------
@@ -49,12 +53,16 @@ class StreamedShard:
         return self.blocks.schema.dimension
 
     @classmethod
-    def of(cls, schema: Schema, data: Any, name: str = "node", *, rows: int | None = None) -> "StreamedShard":
+    def of(
+        cls, schema: Schema, data: Any, name: str = "node", *, rows: int | None = None
+    ) -> "StreamedShard":
         """Read all rows once, and refuse what :func:`dynadp.data.loading.shard` would refuse."""
         blocks = Blocks(schema, source(data), name)
         found = sum(block.rows for block in blocks)
         if not found or rows not in (None, found):
-            Shard.of(np.broadcast_to(0.0, (found, 1)), np.ones(found), name=name, rows=rows)  # which refuses it and says why
+            Shard.of(
+                np.broadcast_to(0.0, (found, 1)), np.ones(found), name=name, rows=rows
+            )  # which refuses it and says why
         return cls(blocks, found, name)
 
     @property
@@ -68,11 +76,16 @@ class StreamedShard:
             found += block.rows
             yield block
         if found != self.rows:
-            raise DataError(f"node {self.name!r}: its file has not the rows any more that it had; begin anew")
+            raise DataError(
+                f"node {self.name!r}: its file has not the rows any more that it had; begin anew"
+            )
 
 
-def local_shard(schema: Schema, data: Any, name: str = "node", *, rows: int | None = None) -> Shard | StreamedShard:
-    """One node's rows: in memory, or streamed where they would not fit under the limit that their source has.
+def local_shard(
+    schema: Schema, data: Any, name: str = "node", *, rows: int | None = None
+) -> Shard | StreamedShard:
+    """One node's rows: in memory, or streamed where they would not fit under the limit that their
+    source has.
 
     Parameters
     ----------
@@ -87,18 +100,25 @@ def local_shard(schema: Schema, data: Any, name: str = "node", *, rows: int | No
         return shard(schema, given, name, rows=rows)
     if not streams(given):
         raise DataError(
-            f"node {name!r}: its rows need about {needed / 2**20:.0f} MiB in memory and the limit is "
-            f"{given.memory / 2**20:.0f} MiB: convert the file to Parquet, which is streamed, or raise the limit"
+            f"node {name!r}: its rows need about {needed / 2**20:.0f} MiB in memory and the limit "
+            f"is "
+            f"{given.memory / 2**20:.0f} MiB: convert the file to Parquet, which is streamed, or "
+            f"raise the limit"
         )
     return StreamedShard.of(schema, given, name, rows=rows)
 
 
 def bytes_in_memory(schema: Schema, rows: int) -> int:
-    """B (9/8 (12 m + 4) + 96) for sparse rows of m entries, B (9 d + 96) for centred ones: what a shard and its solver take.
+    """B (9/8 (12 m + 4) + 96) for sparse rows of m entries, B (9 d + 96) for centred ones: what a
+    shard and its solver take.
 
-    An array that grows holds up to an eighth too much. Sparse rows are turned into dense ones where those are faster.
+    An array that grows holds up to an eighth too much. Sparse rows are turned into dense ones where
+    those are faster.
     """
-    entries, d = sum(_entries(column) for column in schema.columns) + bool(schema.intercept), schema.dimension
+    entries, d = (
+        sum(_entries(column) for column in schema.columns) + bool(schema.intercept),
+        schema.dimension,
+    )
     each = 9.0 * d if schema.centre is not None else 9 / 8 * (12 * entries + 4)
     if schema.centre is None and faster_storage(rows, d, rows * entries, 1) == "dense":
         each += 8 * d
@@ -122,7 +142,9 @@ def local_problem(
     replicas: int = 1,
     storage: Storage = "auto",
 ) -> Problem:
-    """The problems of these nodes, stacked where all rows are in memory, and node after node where some are streamed."""
+    """The problems of these nodes, stacked where all rows are in memory, and node after node where
+    some are streamed.
+    """
     held = [s.signed for s in shards if isinstance(s, Shard)]
     if len(held) == len(shards):
         return Problem(held, loss, regularizer, C, rho, replicas=replicas, storage=storage)
@@ -130,14 +152,18 @@ def local_problem(
         StreamedProblem(s, loss, regularizer, each, rho)
         if isinstance(s, StreamedShard)
         else Problem([s.signed], loss, regularizer, each, rho, replicas=replicas, storage=storage)
-        for s, each in zip(shards, np.broadcast_to(np.asarray(C, dtype=float), len(shards)), strict=True)
+        for s, each in zip(
+            shards, np.broadcast_to(np.asarray(C, dtype=float), len(shards)), strict=True
+        )
     ]
     return parts[0] if len(parts) == 1 else Apart(parts)
 
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Products in one thread while others decode the file: threads of both kinds that wait for each other cost far more."""
+    """Products in one thread while others decode the file: threads of both kinds that wait for each
+    other cost far more.
+    """
     pools = _pools()
     with pools.limit(limits=1, user_api="blas") if pools else nullcontext():
         yield
@@ -156,7 +182,9 @@ class _NotStacked(Problem):
     """A problem whose rows are not one stack in memory: only its public terms are set up."""
 
     def __init__(self, terms: Terms) -> None:
-        Terms.__init__(self, terms.counts, terms.dimension, terms.loss, terms.regularizer, terms.C, terms.rho)
+        Terms.__init__(
+            self, terms.counts, terms.dimension, terms.loss, terms.regularizer, terms.C, terms.rho
+        )
 
     def on_rows(self, make: Callable[[], Array]) -> Array:
         """Small public numbers: in memory, like every vector here."""
@@ -171,8 +199,9 @@ class _NotStacked(Problem):
 class StreamedProblem(_NotStacked):
     """The local problem of one node whose rows are streamed.
 
-    Its margins are none: 0 x K. Whatever is a sum over rows is one pass over the file. With the exception of stored margins it
-    is a :class:`~dynadp.problem.objective.Problem`, and the solver's certificate holds for it unchanged (:mod:`dynadp.data.row_blocks`).
+    Its margins are none: 0 x K. Whatever is a sum over rows is one pass over the file. With the
+    exception of stored margins it is a :class:`~dynadp.problem.objective.Problem`, and the solver's
+    certificate holds for it unchanged (:mod:`dynadp.data.row_blocks`).
 
     Parameters
     ----------
@@ -182,8 +211,17 @@ class StreamedProblem(_NotStacked):
         As for :class:`~dynadp.problem.objective.Problem`.
     """
 
-    def __init__(self, rows: StreamedShard, loss: Loss, regularizer: Regularizer, C: float | Array, rho: float) -> None:
-        super().__init__(Terms(np.array([float(rows.rows)]), rows.dimension, loss, regularizer, C, rho))
+    def __init__(
+        self,
+        rows: StreamedShard,
+        loss: Loss,
+        regularizer: Regularizer,
+        C: float | Array,
+        rho: float,
+    ) -> None:
+        super().__init__(
+            Terms(np.array([float(rows.rows)]), rows.dimension, loss, regularizer, C, rho)
+        )
         self.streamed = rows
         self._last: tuple[Array, Array] | None = None  # F and the sum over rows there
 
@@ -204,11 +242,17 @@ class StreamedProblem(_NotStacked):
             self._last = F.copy(), total[None] * (self.C[0] / self.counts[0])
         return self._last[1] + self.rho * self.regularizer.gradient(F)
 
-    def along(self, F: Array, D: Array, Z: Array, dZ: Array, q: Array, b: Array) -> Callable[[Array], Array]:
-        """phi'(t) = D . grad(F + t D): a pass for each t; the gradient at the last t then costs none."""
+    def along(
+        self, F: Array, D: Array, Z: Array, dZ: Array, q: Array, b: Array
+    ) -> Callable[[Array], Array]:
+        """phi'(t) = D . grad(F + t D): a pass for each t; the gradient at the last t then costs
+        none.
+        """
 
         def slope(t: Array) -> Array:
-            return np.asarray(np.einsum("...j,...j->...", self.gradient(F + t[..., None] * D, q, b), D))
+            return np.asarray(
+                np.einsum("...j,...j->...", self.gradient(F + t[..., None] * D, q, b), D)
+            )
 
         return slope
 
@@ -217,10 +261,14 @@ class StreamedProblem(_NotStacked):
         total = np.zeros(F.shape[1])
         for block in self._blocks():
             total += self.loss.value(block.margins(F[0])).sum(axis=1)
-        return np.asarray(total * (self.C[0] / self.counts[0]) + self.rho * self.regularizer.value(F))
+        return np.asarray(
+            total * (self.C[0] / self.counts[0]) + self.rho * self.regularizer.value(F)
+        )
 
     def hessians(self, F: Array, Z: Array, step: int = 1, majorant: bool = False) -> Array:
-        """As of :class:`~dynadp.problem.objective.Problem`, over the same rows: one pass, in which these are written down in chunks."""
+        """As of :class:`~dynadp.problem.objective.Problem`, over the same rows: one pass, in which
+        these are written down in chunks.
+        """
         chunk = step * self.streamed.blocks.chunk
 
         def gram(rows: Block) -> Array:
@@ -267,11 +315,15 @@ class Apart(_NotStacked):
 
     def __init__(self, parts: Sequence[Problem]) -> None:
         one = parts[0]
-        counts, C = (np.concatenate([getattr(part, name) for part in parts]) for name in ("counts", "C"))
+        counts, C = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("counts", "C")
+        )
         super().__init__(Terms(counts, one.dimension, one.loss, one.regularizer, C, one.rho))
         self.parts = parts
         stored = [0 if isinstance(part, StreamedProblem) else int(part.counts[0]) for part in parts]
-        self._cuts = np.cumsum(stored)[:-1]  # where a node's margins end, in a stack of those that are stored
+        self._cuts = np.cumsum(stored)[
+            :-1
+        ]  # where a node's margins end, in a stack of those that are stored
 
     def margins(self, F: Array) -> Array:
         """Margins of the nodes whose rows are in memory, one below the other."""
@@ -282,7 +334,9 @@ class Apart(_NotStacked):
         Z = self.margins(F) if Z is None else Z
         return self._stacked(Z, lambda part, p, z: part.local_gradient(F[p], z))
 
-    def along(self, F: Array, D: Array, Z: Array, dZ: Array, q: Array, b: Array) -> Callable[[Array], Array]:
+    def along(
+        self, F: Array, D: Array, Z: Array, dZ: Array, q: Array, b: Array
+    ) -> Callable[[Array], Array]:
         """phi'(t) of every node."""
         ways = np.split(dZ, self._cuts)
         slopes = [
@@ -306,4 +360,6 @@ class Apart(_NotStacked):
 
     def _stacked(self, Z: Array, work: Callable[[Problem, slice, Array], Array]) -> Array:
         margins = np.split(Z, self._cuts)
-        return np.concatenate([work(part, slice(p, p + 1), margins[p]) for p, part in enumerate(self.parts)])
+        return np.concatenate(
+            [work(part, slice(p, p + 1), margins[p]) for p, part in enumerate(self.parts)]
+        )

@@ -1,4 +1,6 @@
-"""How often the model is right, only where that may be told: on made rows, on rows declared public, or charged to a ledger."""
+"""How often the model is right, only where that may be told: on made rows, on rows declared public,
+or charged to a ledger.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +24,8 @@ class Accuracy:
     Attributes
     ----------
     accuracy, majority, rows
-        Share of right answers, and of the commoner label, on so many rows; None where there is nothing to tell.
+        Share of right answers, and of the commoner label, on so many rows; None where there is
+        nothing to tell.
     interval
         From where to where the accuracy lies, given so many rows.
     note
@@ -47,10 +50,15 @@ class Accuracy:
         return f"{low:.1f} to {high:.1f}: a {ONE}"
 
 
-def public_accuracy(story: RunView, purses: Mapping[str, BudgetView | str] | None = None) -> Accuracy:
-    """Evaluate on public rows, where there are any that can be reached, and list what was charged for."""
+def public_accuracy(
+    story: RunView, purses: Mapping[str, BudgetView | str] | None = None
+) -> Accuracy:
+    """Evaluate on public rows, where there are any that can be reached, and list what was charged
+    for.
+    """
     charged = tuple(
-        f"{node}: about {found['accuracy']:.1%}, released {found['at']} for alpha = {found['alpha']:g} "
+        f"{node}: about {found['accuracy']:.1%}, released {found['at']} for alpha = "
+        f"{found['alpha']:g} "
         "(the ledger does not say of which model)"
         for node, purse in (purses or {}).items()
         if isinstance(purse, BudgetView)
@@ -61,16 +69,29 @@ def public_accuracy(story: RunView, purses: Mapping[str, BudgetView | str] | Non
     model, config = load_model(story.home), story.record["config"]
     if story.kind == "demo":
         told = config["data"]
-        made = census(told["rows"], seed=told["seed"], nodes=len(story.topology), heterogeneity=told["heterogeneity"])
+        made = census(
+            told["rows"],
+            seed=told["seed"],
+            nodes=len(story.topology),
+            heterogeneity=told["heterogeneity"],
+        )
         found = evaluate(model, made.test)
         return _found(found, "held-out census rows made here (synthetic)", charged)
     declared = config["file"].get("evaluation") if story.kind == "one process" else None
     if not (declared and declared.get("public") is True):
         return Accuracy(None, None, 0, PRIVATE, charged)
     bases = [*story.home.resolve().parents[:3], Path.cwd()]
-    file = next((base / declared["file"] for base in bases if (base / declared["file"]).is_file()), None)
+    file = next(
+        (base / declared["file"] for base in bases if (base / declared["file"]).is_file()), None
+    )
     if file is None:
-        return Accuracy(None, None, 0, f"{declared['file']}, declared public, cannot be found from here", charged)
+        return Accuracy(
+            None,
+            None,
+            0,
+            f"{declared['file']}, declared public, cannot be found from here",
+            charged,
+        )
     try:
         found = evaluate(model, source(file, separator=config["file"]["data"].get("separator")))
     except DynadpError as error:
@@ -80,4 +101,11 @@ def public_accuracy(story: RunView, purses: Mapping[str, BudgetView | str] | Non
 
 
 def _found(found: Mapping[str, Any], note: str, charged: tuple[str, ...]) -> Accuracy:
-    return Accuracy(found["accuracy"], found["majority"], found["rows"], note, charged, (found["low"], found["high"]))
+    return Accuracy(
+        found["accuracy"],
+        found["majority"],
+        found["rows"],
+        note,
+        charged,
+        (found["low"], found["high"]),
+    )

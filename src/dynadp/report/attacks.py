@@ -1,6 +1,7 @@
 """Pictures of the attack gallery, with Altair (extra ``dynadp[report]``).
 
-Colours are from the Okabe-Ito palette; lines differ in dashes, and right from wrong in shade, as well.
+Colours are from the Okabe-Ito palette; lines differ in dashes, and right from wrong in shade, as
+well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,11 @@ from typing import Any
 from dynadp.report.charts import BLUE, GREEN, GREY, ORANGE, require
 
 Numbers = Mapping[str, Any]
-STYLE = {"none": ("Algorithm 1 (no noise)", "#000000"), "dual": ("DVP", BLUE), "primal": ("PVP", ORANGE)}
+STYLE = {
+    "none": ("Algorithm 1 (no noise)", "#000000"),
+    "dual": ("DVP", BLUE),
+    "primal": ("PVP", ORANGE),
+}
 WIDTH = 250
 
 
@@ -25,34 +30,52 @@ def figures(result: Numbers) -> dict[str, Any]:
 
 
 def reconstruction(result: Numbers) -> Any:
-    """One row, attribute by attribute, as truth and as found; and how many attributes were right over all rows."""
+    """One row, attribute by attribute, as truth and as found; and how many attributes were right
+    over all rows.
+    """
     alt = require()
     cases = [case for case in result["reconstruction"] if case["alpha"] in (None, 1.0)]
     cells = []
     for name, (truth, _, guess) in cases[0]["example"].items():
         cells.append({"attribute": name, "column": "truth", "text": truth, "kind": "truth"})
         shown = [(called(case), case["example"][name][1]) for case in cases] + [("guess", guess)]
-        cells += [{"attribute": name, "column": c, "text": t, "kind": "right" if t == truth else "wrong"} for c, t in shown]
+        cells += [
+            {"attribute": name, "column": c, "text": t, "kind": "right" if t == truth else "wrong"}
+            for c, t in shown
+        ]
     order = ["truth", *(called(case) for case in cases), "guess"]
     base = alt.Chart(alt.Data(values=cells)).encode(
-        x=alt.X("column:N", sort=order, title=None, axis=alt.Axis(orient="top", labelAngle=0, labelLimit=150)),
+        x=alt.X(
+            "column:N",
+            sort=order,
+            title=None,
+            axis=alt.Axis(orient="top", labelAngle=0, labelLimit=150),
+        ),
         y=alt.Y("attribute:N", sort=list(cases[0]["example"]), title=None),
     )
     kinds = ["truth", "right", "wrong"]
     shades = alt.Scale(domain=kinds, range=["#eeeeee", "#bfe3d6", "#ffffff"])
     inks = alt.Scale(domain=kinds, range=["#000000", "#000000", "#888888"])
-    tiles = base.mark_rect(stroke="#dddddd").encode(color=alt.Color("kind:N", scale=shades, legend=None))
-    texts = base.mark_text(fontSize=12).encode(text="text:N", color=alt.Color("kind:N", scale=inks, legend=None))
+    tiles = base.mark_rect(stroke="#dddddd").encode(
+        color=alt.Color("kind:N", scale=shades, legend=None)
+    )
+    texts = base.mark_text(fontSize=12).encode(
+        text="text:N", color=alt.Color("kind:N", scale=inks, legend=None)
+    )
     table = (
         (tiles + texts)
         .resolve_scale(color="independent")
         .properties(width=620, height=270, title="One row, as the attack sees it")
     )
-    bars = _bars(alt, result["reconstruction"], f"Attributes recovered, mean of {cases[0]['rows']} rows")
+    bars = _bars(
+        alt, result["reconstruction"], f"Attributes recovered, mean of {cases[0]['rows']} rows"
+    )
     said = [
         f"data: {result['source']}; SIMULATION, seed {result['seed']}; {cases[0]['rounds']} rounds",
-        "The adversary sees all messages and knows every other row. Shaded and black: right. White and grey: wrong.",
-        "Without noise: algebra. With noise: the likeliest value of each attribute. Guess: the population's commonest value.",
+        "The adversary sees all messages and knows every other row. Shaded and black: right. "
+        "White and grey: wrong.",
+        "Without noise: algebra. With noise: the likeliest value of each attribute. Guess: the "
+        "population's commonest value.",
     ]
     return _page(alt, [table, bars], "Reconstruction of a row", said, "independent")
 
@@ -64,52 +87,75 @@ def small_node(result: Numbers) -> Any:
     bars = _bars(alt, cases, f"Attributes recovered, mean of the node's {cases[0]['rows']} rows")
     said = [
         f"data: {result['source']}; SIMULATION, seed {result['seed']}; {cases[0]['rounds']} rounds",
-        f"The adversary sees all messages and knows no row of the node, only that it holds {cases[0]['rows']}.",
-        "It fits rows to the gradients that messages without noise would be; with noise the fit is no row at all.",
+        f"The adversary sees all messages and knows no row of the node, only that it holds "
+        f"{cases[0]['rows']}.",
+        "It fits rows to the gradients that messages without noise would be; with noise the fit "
+        "is no row at all.",
     ]
     return _page(alt, [bars], "Reconstruction of a whole small node", said)
 
 
 def membership(result: Numbers, view: str) -> Any:
-    """True against false positives for each alpha, with what the accountant allows; and odds after the attack."""
+    """True against false positives for each alpha, with what the accountant allows; and odds after
+    the attack.
+    """
     alt = require()
     cases = [case for case in result["membership"] if case["view"] == view]
     alphas = sorted({case["alpha"] for case in cases if case["alpha"]})
-    panels = [_curves(alt, [c for c in cases if c["alpha"] in (None, alpha)], alpha) for alpha in alphas]
+    panels = [
+        _curves(alt, [c for c in cases if c["alpha"] in (None, alpha)], alpha) for alpha in alphas
+    ]
     private = [case for case in cases if case["alpha"]]
     seen = {
-        "neighbour": "The adversary is a neighbour of the node and sees the messages that it exchanges itself.",
+        "neighbour": "The adversary is a neighbour of the node and sees the messages that it "
+        "exchanges itself.",
         "transcript": "The adversary sees every message of every node.",
     }
     said = [
         f"data: {result['source']}; SIMULATION, seed {result['seed']}; {cases[0]['rounds']} rounds",
         f"{seen[view]} It knows every other row.",
-        f"{private[0]['runs']:,} runs hold the row, as many its opposite (the same attributes, the other label); "
+        f"{private[0]['runs']:,} runs hold the row, as many its opposite (the same attributes, "
+        f"the other label); "
         "bands: two standard errors.",
     ]
     title = {"neighbour": "one neighbour's view", "transcript": "the whole transcript"}[view]
     odds = _odds(alt, private, [case for case in cases if not case["alpha"]])
-    return _page(alt, [alt.hconcat(*panels, spacing=30), odds], f"Membership inference: {title}", said)
+    return _page(
+        alt, [alt.hconcat(*panels, spacing=30), odds], f"Membership inference: {title}", said
+    )
 
 
 def called(case: Numbers) -> str:
     """A case by a short name."""
-    return "Algorithm 1" if case["alpha"] is None else f"{STYLE[case['mechanism']][0]}, α = {case['alpha']:g}"
+    return (
+        "Algorithm 1"
+        if case["alpha"] is None
+        else f"{STYLE[case['mechanism']][0]}, α = {case['alpha']:g}"
+    )
 
 
 def _bars(alt: Any, cases: Sequence[Numbers], title: str) -> Any:
     most, guess = cases[0]["attributes"], cases[0]["guessing"]
-    rows = [{"case": called(c), "found": c["recovered"], "mechanism": STYLE[c["mechanism"]][0]} for c in cases]
+    rows = [
+        {"case": called(c), "found": c["recovered"], "mechanism": STYLE[c["mechanism"]][0]}
+        for c in cases
+    ]
     x = alt.X(
         "found:Q",
         title=f"attributes of {most}",
         scale=alt.Scale(domain=[0, most + 1], nice=False),
         axis=alt.Axis(values=list(range(most + 1))),
     )
-    base = alt.Chart(alt.Data(values=rows)).encode(y=alt.Y("case:N", sort=[row["case"] for row in rows], title=None), x=x)
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        y=alt.Y("case:N", sort=[row["case"] for row in rows], title=None), x=x
+    )
     names, colours = zip(*STYLE.values(), strict=True)
-    colour = alt.Color("mechanism:N", legend=None, scale=alt.Scale(domain=list(names), range=list(colours)))
-    texts = base.mark_text(align="left", dx=12, fontSize=12).encode(text=alt.Text("found:Q", format=".1f"))
+    colour = alt.Color(
+        "mechanism:N", legend=None, scale=alt.Scale(domain=list(names), range=list(colours))
+    )
+    texts = base.mark_text(align="left", dx=12, fontSize=12).encode(
+        text=alt.Text("found:Q", format=".1f")
+    )
     rule = alt.Chart(alt.Data(values=[{"found": guess, "name": f"guessing: {guess:.1f}"}]))
     layers = [
         base.mark_bar(height=18, opacity=0.85).encode(color=colour),
@@ -126,13 +172,31 @@ def _curves(alt: Any, cases: Sequence[Numbers], alpha: float) -> Any:
     lines, bands = [], []
     for case in cases:
         name = STYLE[case["mechanism"]][0]
-        for f, seen, most in zip(case["false_positives"], case["true_positives"], case["bound"], strict=True):
+        for f, seen, most in zip(
+            case["false_positives"], case["true_positives"], case["bound"], strict=True
+        ):
             lines.append({"f": f, "t": seen, "series": name, "line": "attack"})
             if case["alpha"]:
-                lines.append({"f": f, "t": most, "series": name, "line": "allowed by the accountant, at most"})
+                lines.append(
+                    {
+                        "f": f,
+                        "t": most,
+                        "series": name,
+                        "line": "allowed by the accountant, at most",
+                    }
+                )
                 spread = 2 * (max(seen * (1 - seen), 1 / case["runs"]) / case["runs"]) ** 0.5
-                bands.append({"f": f, "low": max(seen - spread, 0), "high": min(seen + spread, 1), "series": name})
-    kinds = alt.Scale(domain=["attack", "allowed by the accountant, at most"], range=[[1, 0], [6, 3]])
+                bands.append(
+                    {
+                        "f": f,
+                        "low": max(seen - spread, 0),
+                        "high": min(seen + spread, 1),
+                        "series": name,
+                    }
+                )
+    kinds = alt.Scale(
+        domain=["attack", "allowed by the accountant, at most"], range=[[1, 0], [6, 3]]
+    )
     axis = alt.Axis(format=".0%", values=[0, 0.25, 0.5, 0.75, 1])
     unit = alt.Scale(domain=[0, 1])
     x = alt.X("f:Q", title="false alarms", axis=axis, scale=unit)
@@ -148,7 +212,9 @@ def _curves(alt: Any, cases: Sequence[Numbers], alpha: float) -> Any:
     layers = [
         area.encode(x=x, y=alt.Y("low:Q", scale=unit), y2="high:Q", color=_colour(alt)),
         chance.mark_line(color=GREY, strokeWidth=1, strokeDash=[2, 2]).encode(x=x, y=y),
-        alt.Chart(alt.Data(values=lines)).mark_line(strokeWidth=2).encode(x=x, y=y, color=_colour(alt), strokeDash=dash),
+        alt.Chart(alt.Data(values=lines))
+        .mark_line(strokeWidth=2)
+        .encode(x=x, y=y, color=_colour(alt), strokeDash=dash),
         texts.encode(x=x, y=y, text="name:N"),
     ]
     return alt.layer(*layers).properties(width=WIDTH, height=WIDTH, title=f"α = {alpha:g} a round")
@@ -157,47 +223,80 @@ def _curves(alt: Any, cases: Sequence[Numbers], alpha: float) -> Any:
 def _colour(alt: Any) -> Any:
     names, colours = zip(*STYLE.values(), strict=True)
     legend = alt.Legend(symbolType="stroke", symbolOpacity=1)
-    return alt.Color("series:N", title=None, scale=alt.Scale(domain=list(names), range=list(colours)), legend=legend)
+    return alt.Color(
+        "series:N",
+        title=None,
+        scale=alt.Scale(domain=list(names), range=list(colours)),
+        legend=legend,
+    )
 
 
 def _odds(alt: Any, cases: Sequence[Numbers], bare: Sequence[Numbers]) -> Any:
-    """Odds that the row is in, 1:1 before: median and 99th of 100 after, and e^epsilon; and what runs without noise gave."""
+    """Odds that the row is in, 1:1 before: median and 99th of 100 after, and e^epsilon; and what
+    runs without noise gave.
+    """
     rows = [
-        {"case": called(c), "series": STYLE[c["mechanism"]][0], "odds": c["odds"], "high": c["odds_high"]}
+        {
+            "case": called(c),
+            "series": STYLE[c["mechanism"]][0],
+            "odds": c["odds"],
+            "high": c["odds_high"],
+        }
         | {"most": exp(min(c["epsilon"], 50.0))}
         for c in cases
     ]
     found = [case["odds"] for case in bare]
-    open_ = "".join(f" Without noise: {'certainty' if odds is None else f'{odds:.3g}:1'}." for odds in found)
+    open_ = "".join(
+        f" Without noise: {'certainty' if odds is None else f'{odds:.3g}:1'}." for odds in found
+    )
     high = max(row["most"] for row in rows)
     ticks = [v for v in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if v <= 1.3 * high]
     scale = alt.Scale(type="log", domain=[0.8, 1.3 * high], nice=False)
     axis = alt.Axis(values=ticks, labelExpr="datum.label + ':1'")
-    base = alt.Chart(alt.Data(values=rows)).encode(y=alt.Y("case:N", sort=[row["case"] for row in rows], title=None))
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        y=alt.Y("case:N", sort=[row["case"] for row in rows], title=None)
+    )
     colour = _colour(alt)
     title = "odds for the row after the attack (1:1 before)"
     layers = [
         base.mark_rule(strokeWidth=5, opacity=0.35).encode(
             x=alt.X("odds:Q", scale=scale, axis=axis, title=title), x2="high:Q", color=colour
         ),
-        base.mark_point(filled=True, size=60, opacity=1).encode(x=alt.X("odds:Q", scale=scale), color=colour),
-        base.mark_point(shape="diamond", size=80, strokeWidth=2).encode(x=alt.X("most:Q", scale=scale), color=colour),
+        base.mark_point(filled=True, size=60, opacity=1).encode(
+            x=alt.X("odds:Q", scale=scale), color=colour
+        ),
+        base.mark_point(shape="diamond", size=80, strokeWidth=2).encode(
+            x=alt.X("most:Q", scale=scale), color=colour
+        ),
     ]
     head = alt.TitleParams(
         "Odds",
-        subtitle="dot: median run; bar: 99 of 100 runs end below its right end; diamond: e^ε." + open_,
+        subtitle="dot: median run; bar: 99 of 100 runs end below its right end; diamond: e^ε."
+        + open_,
     )
     return alt.layer(*layers).properties(width=2 * WIDTH + 75, height=28 * len(rows), title=head)
 
 
-def _page(alt: Any, panels: Sequence[Any], title: str, said: Sequence[str], colours: str = "shared") -> Any:
-    head = alt.TitleParams(title, subtitle=list(said), anchor="start", fontSize=16, subtitleFontSize=12, offset=10)
+def _page(
+    alt: Any, panels: Sequence[Any], title: str, said: Sequence[str], colours: str = "shared"
+) -> Any:
+    head = alt.TitleParams(
+        title, subtitle=list(said), anchor="start", fontSize=16, subtitleFontSize=12, offset=10
+    )
     return (
         alt.vconcat(*panels, spacing=24)
         .resolve_scale(color=colours)
         .properties(title=head)
         .configure_view(stroke=None)
-        .configure_axis(labelFontSize=12, titleFontSize=12, gridOpacity=0.4, titleFontWeight="normal", labelLimit=200)
+        .configure_axis(
+            labelFontSize=12,
+            titleFontSize=12,
+            gridOpacity=0.4,
+            titleFontWeight="normal",
+            labelLimit=200,
+        )
         .configure_title(fontSize=13, anchor="start", frame="group")
-        .configure_legend(labelFontSize=12, orient="bottom", labelLimit=300, symbolStrokeWidth=2.5, symbolSize=300)
+        .configure_legend(
+            labelFontSize=12, orient="bottom", labelLimit=300, symbolStrokeWidth=2.5, symbolSize=300
+        )
     )

@@ -8,7 +8,17 @@ from typing import Any
 
 from dynadp._files import read_file
 from dynadp.errors import DynadpError, RecordError
-from dynadp.privacy import Cap, Event, Ledger, LedgerSummary, Room, Total, by_node, total, worst_node
+from dynadp.privacy import (
+    Cap,
+    Event,
+    Ledger,
+    LedgerSummary,
+    Room,
+    Total,
+    by_node,
+    total,
+    worst_node,
+)
 from dynadp.report.record_view import STATUS, RunView
 
 IN_USE = "in use: the smallest"
@@ -18,7 +28,10 @@ WORDS = {
     "pure": ("best from alpha alone", "knows of each release only its alpha"),
     "loss distribution": ("law of the loss", "knows how the loss of each release is distributed"),
     "renyi": ("Rényi", "from moments of the loss"),
-    "odometer": ("odometer", "holds even if later rounds had been chosen after seeing earlier ones"),
+    "odometer": (
+        "odometer",
+        "holds even if later rounds had been chosen after seeing earlier ones",
+    ),
     "none": ("none", "an event is unknown"),
 }
 
@@ -45,7 +58,8 @@ class BudgetView:
     room
         What is taken and left of the cap, by one measure; None without a cap.
     lost
-        epsilon of everything that was released, at most: :attr:`~dynadp.privacy.ledger.summary.LedgerSummary.lost`.
+        epsilon of everything that was released, at most:
+        :attr:`~dynadp.privacy.ledger.summary.LedgerSummary.lost`.
     releases, planned
         Of this run.
     head
@@ -68,10 +82,13 @@ def figures(own: Sequence[Event], delta: float) -> list[Figure]:
     found = total(own, delta)
     values = {"sum": found.epsilon_sum, "pure": found.epsilon_pure, found.method: found.epsilon}
     out = [
-        Figure(*WORDS[name], epsilon, 0.0 if name == "sum" else delta, name == found.method) for name, epsilon in values.items()
+        Figure(*WORDS[name], epsilon, 0.0 if name == "sum" else delta, name == found.method)
+        for name, epsilon in values.items()
     ]
     if delta > 0 and isfinite(found.epsilon) and found.epsilon > 0:
-        out.append(Figure(*WORDS["odometer"], Cap.of(found.epsilon, delta).odometer(own), delta, False))
+        out.append(
+            Figure(*WORDS["odometer"], Cap.of(found.epsilon, delta).odometer(own), delta, False)
+        )
     return out
 
 
@@ -83,31 +100,49 @@ def worst(events: Sequence[Event], delta: float) -> tuple[str, list[Event]]:
 
 
 def over_rounds(own: Sequence[Event], delta: float, steps: int = STEPS) -> list[dict[str, Any]]:
-    """Totals of one node after 1, ..., T rounds under each accounting: ``round``, ``epsilon``, ``accounting``."""
+    """Totals of one node after 1, ..., T rounds under each accounting: ``round``, ``epsilon``,
+    ``accounting``.
+    """
     rounds = sorted({event.round for event in own})
     picks = sorted({rounds[round(i * (len(rounds) - 1) / (steps - 1))] for i in range(steps)})
     rows = []
     for n in picks:
         found = total([event for event in own if event.round <= n], delta)
-        values = {WORDS["sum"][0]: found.epsilon_sum, WORDS["pure"][0]: found.epsilon_pure, IN_USE: found.epsilon}
-        rows += [{"round": n, "epsilon": e, "accounting": name} for name, e in values.items() if isfinite(e)]
+        values = {
+            WORDS["sum"][0]: found.epsilon_sum,
+            WORDS["pure"][0]: found.epsilon_pure,
+            IN_USE: found.epsilon,
+        }
+        rows += [
+            {"round": n, "epsilon": e, "accounting": name}
+            for name, e in values.items()
+            if isfinite(e)
+        ]
     return rows
 
 
 def agreed(story: RunView) -> tuple[tuple[Event, ...], Total] | None:
-    """All planned events and the network's total; None where nothing is protected or the record tells too little yet.
+    """All planned events and the network's total; None where nothing is protected or the record
+    tells too little yet.
 
-    A record that has its own total must agree with the events: otherwise it was changed or comes from another version.
+    A record that has its own total must agree with the events: otherwise it was changed or comes
+    from another version.
     """
     events = story.events() or (_reserved(story) if story.plan else None)
     if events is None or story.plan is None:
         return None
     found = worst_node(events, story.plan.delta)
     told = story.plan.total
-    if told is not None and told["epsilon"] is not None and abs(told["epsilon"] - found.epsilon) > 1e-6 * found.epsilon:
+    if (
+        told is not None
+        and told["epsilon"] is not None
+        and abs(told["epsilon"] - found.epsilon) > 1e-6 * found.epsilon
+    ):
         raise RecordError(
-            f"{story.home}: run.json tells a total of epsilon = {told['epsilon']:.6g}, its plan costs {found.epsilon:.6g}; the "
-            "file was changed, or another version of dynadp wrote it: ask `dynadp ledger show` instead"
+            f"{story.home}: run.json tells a total of epsilon = {told['epsilon']:.6g}, its plan "
+            f"costs {found.epsilon:.6g}; the "
+            "file was changed, or another version of dynadp wrote it: ask `dynadp ledger show` "
+            "instead"
         )
     return events, found
 
@@ -115,8 +150,9 @@ def agreed(story: RunView) -> tuple[tuple[Event, ...], Total] | None:
 def ledger_files(story: RunView) -> dict[str, Path]:
     """The nodes' ledgers, as far as they can be reached from here and know this run.
 
-    A run in one process names them relative to its run file, which may lie elsewhere: they are looked for in the working
-    directory, in the three folders above the run folder, and one level below each of these.
+    A run in one process names them relative to its run file, which may lie elsewhere: they are
+    looked for in the working directory, in the three folders above the run folder, and one level
+    below each of these.
     """
     config, found = story.record["config"], {}
     if story.kind == "network":
@@ -163,7 +199,9 @@ def purse(path: Path, run: str) -> BudgetView:
     own, cap = said.runs.get(run), said.cap
     releases, planned = (own.rounds_spent, own.rounds_planned) if own else (0, 0)
     pair = (cap.epsilon, cap.delta) if cap else None
-    return BudgetView(pair, said.room, said.lost or 0.0, releases, planned, said.head, said.evaluations)
+    return BudgetView(
+        pair, said.room, said.lost or 0.0, releases, planned, said.head, said.evaluations
+    )
 
 
 def purses(story: RunView, files: Mapping[str, Path]) -> dict[str, BudgetView | str]:

@@ -29,7 +29,11 @@ def places(topology: Topology) -> list[tuple[float, float]]:
         at = [(float(found[p][0]) / far, float(found[p][1]) / far) for p in range(count)]
     if count == 1:
         at = [(0.0, 0.0)]
-    half_x, half_y = (WIDTH / 2 - MARGIN_X, HEIGHT / 2 - MARGIN_Y) if count <= NAMED else (HEIGHT / 2 - 12, HEIGHT / 2 - 12)
+    half_x, half_y = (
+        (WIDTH / 2 - MARGIN_X, HEIGHT / 2 - MARGIN_Y)
+        if count <= NAMED
+        else (HEIGHT / 2 - 12, HEIGHT / 2 - 12)
+    )
     return [(round(WIDTH / 2 + x * half_x, 1), round(HEIGHT / 2 + y * half_y, 1)) for x, y in at]
 
 
@@ -39,7 +43,14 @@ def _around(topology: Topology) -> list[int]:
         return list(range(len(topology)))
     order, last, here = [0], -1, 0
     while len(order) < len(topology):
-        last, here = here, next(int(q) for q in topology.neighbours(here) if q != last and (len(order) < 2 or q != order[-2]))
+        last, here = (
+            here,
+            next(
+                int(q)
+                for q in topology.neighbours(here)
+                if q != last and (len(order) < 2 or q != order[-2])
+            ),
+        )
         order.append(here)
     return [order.index(p) for p in range(len(topology))]
 
@@ -48,7 +59,10 @@ def drawing(topology: Topology, states: Mapping[str, State]) -> str:
     """The network as SVG."""
     at, small = places(topology), len(topology) > NAMED
     size = 5.0 if small else 11.0
-    lines = "".join(f'<line x1="{at[u][0]}" y1="{at[u][1]}" x2="{at[v][0]}" y2="{at[v][1]}"/>' for u, v in topology.edges)
+    lines = "".join(
+        f'<line x1="{at[u][0]}" y1="{at[u][1]}" x2="{at[v][0]}" y2="{at[v][1]}"/>'
+        for u, v in topology.edges
+    )
     nodes = []
     for (x, y), name in zip(at, topology.nodes, strict=True):
         state = states[name]
@@ -62,7 +76,9 @@ def drawing(topology: Topology, states: Mapping[str, State]) -> str:
                 f'<text class="name" x="{x}" y="{first:g}">{escape(_short(name))}</text>'
                 f'<text x="{x}" y="{second:g}">{escape(_short(state.words))}</text>'
             )
-        nodes.append(f'<g>{words}<path class="{colour} {shape}" d="{path(shape, x, y, size)}"/>{label}</g>')
+        nodes.append(
+            f'<g>{words}<path class="{colour} {shape}" d="{path(shape, x, y, size)}"/>{label}</g>'
+        )
     said = escape(in_words(states))
     return (
         f'<svg class="network" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{said}">'
@@ -88,10 +104,20 @@ def path(shape: str, x: float, y: float, r: float) -> str:
         "diamond": [(0, -1.25), (1.25, 0), (0, 1.25), (-1.25, 0)],
         "triangle": [(0, -1.2), (1.15, 0.9), (-1.15, 0.9)],
         "cross": [
-            (-0.4, -1.1), (0.4, -1.1), (0.4, -0.4), (1.1, -0.4), (1.1, 0.4), (0.4, 0.4),
-            (0.4, 1.1), (-0.4, 1.1), (-0.4, 0.4), (-1.1, 0.4), (-1.1, -0.4), (-0.4, -0.4),
+            (-0.4, -1.1),
+            (0.4, -1.1),
+            (0.4, -0.4),
+            (1.1, -0.4),
+            (1.1, 0.4),
+            (0.4, 0.4),
+            (0.4, 1.1),
+            (-0.4, 1.1),
+            (-0.4, 0.4),
+            (-1.1, 0.4),
+            (-1.1, -0.4),
+            (-0.4, -0.4),
         ],
-    }[shape]  # fmt: skip
+    }[shape]
     return "M" + "L".join(f"{x + r * dx:.1f} {y + r * dy:.1f}" for dx, dy in points) + "z"
 
 

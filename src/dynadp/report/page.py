@@ -1,4 +1,6 @@
-"""``dynadp report``: one run as one self-contained page that needs no script, no network and prints well."""
+"""``dynadp report``: one run as one self-contained page that needs no script, no network and prints
+well.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +16,15 @@ from dynadp.errors import DeclarationError
 from dynadp.privacy import Event, Total, group_by_node, odds, up
 from dynadp.report import figures
 from dynadp.report.accuracy import public_accuracy
-from dynadp.report.budgets import BudgetView, Figure, agreed, ledger_files, over_rounds, purses, worst
+from dynadp.report.budgets import (
+    BudgetView,
+    Figure,
+    agreed,
+    ledger_files,
+    over_rounds,
+    purses,
+    worst,
+)
 from dynadp.report.budgets import figures as accountings
 from dynadp.report.charts import require
 from dynadp.report.drawing import NAMED, drawing, in_words
@@ -48,7 +58,11 @@ def shortened(names: Sequence[str], most: int = 8) -> str:
     >>> shortened(["a", "b"]), shortened([f"n{i}" for i in range(100)], 3)
     ('a, b', 'n0, n1, ..., n99 (100 nodes)')
     """
-    return ", ".join(names) if len(names) <= most else f"{names[0]}, {names[1]}, ..., {names[-1]} ({len(names)} nodes)"
+    return (
+        ", ".join(names)
+        if len(names) <= most
+        else f"{names[0]}, {names[1]}, ..., {names[-1]} ({len(names)} nodes)"
+    )
 
 
 @cache
@@ -59,10 +73,18 @@ def environment() -> Any:
     except ImportError as error:
         raise DeclarationError("reports need jinja2: pip install 'dynadp[report]'") from error
     found = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
         lstrip_blocks=True,
-    )  # fmt: skip
-    found.filters |= {"up": up, "thousands": lambda n: f"{n:,}", "percent": lambda share: f"{share:.1%}", "short": shortened}
+    )
+    found.filters |= {
+        "up": up,
+        "thousands": lambda n: f"{n:,}",
+        "percent": lambda share: f"{share:.1%}",
+        "short": shortened,
+    }
     return found
 
 
@@ -82,7 +104,8 @@ def guarantee(story: RunView, total: Total | None) -> tuple[str, str]:
     words = f"In plain words: {odds(epsilon, story.plan.delta)}."
     if story.simulation:
         return (
-            f"SIMULATION: seeded noise protects nobody. With noise from the system, this run would give {pair} {over}.",
+            f"SIMULATION: seeded noise protects nobody. With noise from the system, this run "
+            f"would give {pair} {over}.",
             words,
         )
     verb = "gives" if story.finished else "will give, when it is finished,"
@@ -97,16 +120,21 @@ def alike(story: RunView, events: Sequence[Event]) -> list[Alike]:
     groups: dict[tuple[Any, ...], list[str]] = {}
     own = group_by_node(events)
     for node in story.topology.nodes:
-        groups.setdefault((plan.alphas[node], plan.centrings.get(node), own[node][0].alpha, own[node][-1].alpha), []).append(
-            node
-        )
+        groups.setdefault(
+            (plan.alphas[node], plan.centrings.get(node), own[node][0].alpha, own[node][-1].alpha),
+            [],
+        ).append(node)
     return [
         Alike(
-            tuple(nodes), tuple(story.rows[node] for node in nodes), alpha, centring, len(own[nodes[0]]),
+            tuple(nodes),
+            tuple(story.rows[node] for node in nodes),
+            alpha,
+            centring,
+            len(own[nodes[0]]),
             tuple(accountings(own[nodes[0]], plan.delta)),
         )
         for (alpha, centring, *_), nodes in groups.items()
-    ]  # fmt: skip
+    ]
 
 
 def report(path: str | Path) -> str:
@@ -128,15 +156,33 @@ def report(path: str | Path) -> str:
     if counted and story.plan:
         loser, own = worst(counted[0], story.plan.delta)
         pictures["totals"] = figures.svg(figures.totals(over_rounds(own, story.plan.delta)))
-    page: str = environment().get_template("report.html").render(
-        story=story, sentence=sentence, words=words, total=counted[1] if counted else None,
-        groups=alike(story, counted[0]) if counted else [], loser=loser, pictures=pictures, last=lines.rows[-1:],
-        states=where, looks=LOOKS, in_words=in_words(where), named=NAMED, purses=found, shown=_shown(found),
-        missing=[p for p in story.topology.nodes if p not in found], accuracy=public_accuracy(story, found),
-        style=(STATIC / "style.css").read_text(encoding="utf-8"), config=json.dumps(story.record["config"], indent=1),
-        residual=residual(lines, len(story.topology)),
-        made=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", version=version("dynadp"),
-    )  # fmt: skip
+    page: str = (
+        environment()
+        .get_template("report.html")
+        .render(
+            story=story,
+            sentence=sentence,
+            words=words,
+            total=counted[1] if counted else None,
+            groups=alike(story, counted[0]) if counted else [],
+            loser=loser,
+            pictures=pictures,
+            last=lines.rows[-1:],
+            states=where,
+            looks=LOOKS,
+            in_words=in_words(where),
+            named=NAMED,
+            purses=found,
+            shown=_shown(found),
+            missing=[p for p in story.topology.nodes if p not in found],
+            accuracy=public_accuracy(story, found),
+            style=(STATIC / "style.css").read_text(encoding="utf-8"),
+            config=json.dumps(story.record["config"], indent=1),
+            residual=residual(lines, len(story.topology)),
+            made=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+            version=version("dynadp"),
+        )
+    )
     return page
 
 
@@ -149,8 +195,10 @@ def residual(lines: Rounds, nodes: int) -> str:
     first, last = lines.rows[0], lines.rows[-1]
     middle, low, high = last["disagreement"]
     return (
-        f"After round {last['round']} a node's vector lies {middle:.3g} from the mean of its neighbours' (median; {low:.3g} to "
-        f"{high:.3g} over nodes); after round {first['round']} it was {first['disagreement'][0]:.3g}. In a private run "
+        f"After round {last['round']} a node's vector lies {middle:.3g} from the mean of its "
+        f"neighbours' (median; {low:.3g} to "
+        f"{high:.3g} over nodes); after round {first['round']} it was "
+        f"{first['disagreement'][0]:.3g}. In a private run "
         "noise itself keeps vectors apart: the model is a mean of many, in which it averages out."
     )
 

@@ -1,7 +1,8 @@
 """The paper's figures and the privacy-accuracy curve, with Altair (extra ``dynadp[report]``).
 
-Lines are medians over draws; bands hold 10 to 90% of them, and those of test errors the sampling error of the rows too.
-Colours are from the Okabe-Ito palette and each series has its own dashes; letters stay readable at the width of a column.
+Lines are medians over draws; bands hold 10 to 90% of them, and those of test errors the sampling
+error of the rows too. Colours are from the Okabe-Ito palette and each series has its own dashes;
+letters stay readable at the width of a column.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,9 +37,17 @@ def figures(result: Numbers) -> dict[str, Any]:
 def convergence(result: Numbers) -> Any:
     """Loss against rounds, one panel for each alpha."""
     alt = require()
-    plain = [{"round": n, "series": "Algorithm 1", "median": loss} for n, loss in enumerate(result["plain"]["losses"], 1)]
+    plain = [
+        {"round": n, "series": "Algorithm 1", "median": loss}
+        for n, loss in enumerate(result["plain"]["losses"], 1)
+    ]
     rows = [{**row, "series": row["algorithm"]} for row in result["convergence"]]
-    y = _log_axis(alt, "median:Q", "loss", [row[key] for row in rows for key in ("low", "high")] + [plain[-1]["median"]])
+    y = _log_axis(
+        alt,
+        "median:Q",
+        "loss",
+        [row[key] for row in rows for key in ("low", "high")] + [plain[-1]["median"]],
+    )
     panels = []
     for alpha in sorted({row["alpha"] for row in rows}):
         own = [row for row in rows if row["alpha"] == alpha]
@@ -48,7 +57,9 @@ def convergence(result: Numbers) -> Any:
 
 
 def tradeoff(result: Numbers) -> Any:
-    """Loss against alpha at two rounds with the fitted L_acc and the best measured alpha; and U_priv."""
+    """Loss against alpha at two rounds with the fitted L_acc and the best measured alpha; and
+    U_priv.
+    """
     alt = require()
     panels = []
     for row in result["tradeoff"]:
@@ -59,7 +70,11 @@ def tradeoff(result: Numbers) -> Any:
         panels.append(drawn.properties(width=WIDTH, height=HEIGHT, title=title))
     alphas = [point["alpha"] for point in result["tradeoff"][0]["points"]]
     panels += [_utility(alt, alphas), _objectives(alt, result, alphas)]
-    said = [*_said(result), "points: medians; line: fitted L_acc; dashes: the measured alpha with the best U_priv - loss"]
+    said = [
+        *_said(result),
+        "points: medians; line: fitted L_acc; dashes: the measured alpha with the best U_priv - "
+        "loss",
+    ]
     return _page(alt, panels, "Loss against alpha", said)
 
 
@@ -68,17 +83,46 @@ def final(result: Numbers) -> Any:
     alt = require()
     x = _log_axis(alt, "alpha:Q", "alpha", [row["alpha"] for row in result["final"]], "x")
     panels = []
-    titles = {"loss": "loss of the final output", "error": "error, last message", "network_error": "error, network mean"}
+    titles = {
+        "loss": "loss of the final output",
+        "error": "error, last message",
+        "network_error": "error, network mean",
+    }
     for key, title in titles.items():
-        rows = [{"series": row["algorithm"], "alpha": row["alpha"], **row[key]} for row in result["final"]]
+        rows = [
+            {"series": row["algorithm"], "alpha": row["alpha"], **row[key]}
+            for row in result["final"]
+        ]
         exact = result["plain"]["losses"][-1] if key == "loss" else result["plain"]["error"]
-        rows += [{"series": "Algorithm 1", "alpha": alpha, "median": exact} for alpha in {row["alpha"] for row in rows}]
+        rows += [
+            {"series": "Algorithm 1", "alpha": alpha, "median": exact}
+            for alpha in {row["alpha"] for row in rows}
+        ]
         spread = [row[side] for row in rows for side in ("low", "high") if side in row]
-        y = alt.Y("median:Q", title="test error", axis=alt.Axis(format=".0%", tickCount=5), scale=alt.Scale(zero=False))
-        panels.append(_panel(alt, rows, x, _log_axis(alt, "median:Q", "loss", [*spread, exact]) if key == "loss" else y, title))
+        y = alt.Y(
+            "median:Q",
+            title="test error",
+            axis=alt.Axis(format=".0%", tickCount=5),
+            scale=alt.Scale(zero=False),
+        )
+        panels.append(
+            _panel(
+                alt,
+                rows,
+                x,
+                _log_axis(alt, "median:Q", "loss", [*spread, exact]) if key == "loss" else y,
+                title,
+            )
+        )
     top = panels[0].properties(width=2 * WIDTH + 50)
     said = [*_said(result), ERRORS]
-    return _page(alt, [top, alt.hconcat(*panels[1:])], f"After {result['settings']['rounds']} rounds", said, columns=1)
+    return _page(
+        alt,
+        [top, alt.hconcat(*panels[1:])],
+        f"After {result['settings']['rounds']} rounds",
+        said,
+        columns=1,
+    )
 
 
 def rho(result: Numbers) -> Any:
@@ -89,10 +133,19 @@ def rho(result: Numbers) -> Any:
     y = _log_axis(alt, "median:Q", "loss", [row[side] for row in rows for side in ("low", "high")])
     named = result["algorithms"]
     marks = [row for row in rows if np.isclose(row["rho"], named[row["algorithm"]]["rho"])]
-    rings = alt.Chart(alt.Data(values=marks)).mark_point(size=120, strokeWidth=2, color="#000000").encode(x=x, y=y)
-    lines = alt.layer(_panel(alt, rows, x, y, ""), rings).properties(width=2 * WIDTH, height=HEIGHT + 30)
+    rings = (
+        alt.Chart(alt.Data(values=marks))
+        .mark_point(size=120, strokeWidth=2, color="#000000")
+        .encode(x=x, y=y)
+    )
+    lines = alt.layer(_panel(alt, rows, x, y, ""), rings).properties(
+        width=2 * WIDTH, height=HEIGHT + 30
+    )
     s = result["settings"]
-    said = [*_said(result, s["rho_draws"]), f"alpha = {s['rho_alpha']:g}, round {s['rho_rounds']}; rings: the paper's rho"]
+    said = [
+        *_said(result, s["rho_draws"]),
+        f"alpha = {s['rho_alpha']:g}, round {s['rho_rounds']}; rings: the paper's rho",
+    ]
     return _page(alt, [lines], "Loss against rho", said)
 
 
@@ -102,14 +155,20 @@ def margins(result: Numbers) -> Any:
     rows = [{**row, "series": row["algorithm"]} for row in result["margins"]]
     grid = sorted({row["margin"] for row in rows})
     axis = alt.Axis(values=grid, format="~g")
-    x = alt.X("margin:Q", title="margin", axis=axis, scale=alt.Scale(type="log", domain=[grid[0], grid[-1]], nice=False))
+    x = alt.X(
+        "margin:Q",
+        title="margin",
+        axis=axis,
+        scale=alt.Scale(type="log", domain=[grid[0], grid[-1]], nice=False),
+    )
     y = alt.Y("median:Q", title="test error", axis=alt.Axis(format=".0%", tickCount=5))
     panel = _panel(alt, rows, x, y, "").properties(width=2 * WIDTH, height=HEIGHT + 30)
     s = result["settings"]
     said = [
         f"data: separable rows made here, {s['nodes']} x {s['margin_rows']:,} (synthetic)",
         f"SIMULATION, seed {s['seed']}",
-        f"alpha = {s['rho_alpha']:g}, {s['rounds']} rounds, {s['margin_draws']} draws, last message",
+        f"alpha = {s['rho_alpha']:g}, {s['rounds']} rounds, {s['margin_draws']} draws, last "
+        f"message",
         ERRORS,
     ]
     return _page(alt, [panel], "Test error against the margin", said, legend=3)
@@ -120,12 +179,26 @@ def schedules(result: Numbers) -> Any:
     alt = require()
     compared = result["schedules"]
     dashes = ([1, 0], [7, 3], [2, 2], [10, 3, 2, 3])
-    styles = {row["schedule"]: look for row, look in zip(compared["rows"], zip(PALETTE, dashes, strict=False), strict=False)}
-    steps = [{"series": r["schedule"], "round": n, "median": a} for r in compared["rows"] for n, a in enumerate(r["alphas"], 1)]
+    styles = {
+        row["schedule"]: look
+        for row, look in zip(compared["rows"], zip(PALETTE, dashes, strict=False), strict=False)
+    }
+    steps = [
+        {"series": r["schedule"], "round": n, "median": a}
+        for r in compared["rows"]
+        for n, a in enumerate(r["alphas"], 1)
+    ]
     x = alt.X("round:Q", title="round", axis=alt.Axis(tickCount=4, tickMinStep=1))
     y = alt.Y("median:Q", title="alpha")
-    top = _panel(alt, steps, x, y, "what each round may lose", styles, "step").properties(width=2 * WIDTH - 10)
-    ends = [row[output][side] for row in compared["rows"] for output in ("last", "network") for side in ("low", "high")]
+    top = _panel(alt, steps, x, y, "what each round may lose", styles, "step").properties(
+        width=2 * WIDTH - 10
+    )
+    ends = [
+        row[output][side]
+        for row in compared["rows"]
+        for output in ("last", "network")
+        for side in ("low", "high")
+    ]
     room = 0.04 * (max(ends) - min(ends))
     across = {
         "scale": alt.Scale(domain=[min(ends) - room, max(ends) + room], nice=False),
@@ -135,30 +208,58 @@ def schedules(result: Numbers) -> Any:
     panels = []
     for output, title in (("last", "error, last message"), ("network", "error, network mean")):
         rows = [{"series": row["schedule"], **row[output]} for row in compared["rows"]]
-        names_at = alt.Axis(labelLimit=200) if output == "last" else alt.Axis(labels=False, ticks=False)
+        names_at = (
+            alt.Axis(labelLimit=200) if output == "last" else alt.Axis(labels=False, ticks=False)
+        )
         base = alt.Chart(alt.Data(values=rows)).encode(
             y=alt.Y("series:N", title=None, sort=list(styles), axis=names_at), color=colour
         )
-        bars = base.mark_rule(strokeWidth=4, opacity=0.4).encode(x=alt.X("low:Q", title="test error", **across), x2="high:Q")
-        dots = base.mark_point(size=70, filled=True, opacity=1).encode(x=alt.X("median:Q", **across))
-        panels.append(alt.layer(bars, dots).properties(width=WIDTH - 15, height=HEIGHT - 20, title=title))
+        bars = base.mark_rule(strokeWidth=4, opacity=0.4).encode(
+            x=alt.X("low:Q", title="test error", **across), x2="high:Q"
+        )
+        dots = base.mark_point(size=70, filled=True, opacity=1).encode(
+            x=alt.X("median:Q", **across)
+        )
+        panels.append(
+            alt.layer(bars, dots).properties(width=WIDTH - 15, height=HEIGHT - 20, title=title)
+        )
     s = result["settings"]
     said = [
         f"data: {compared['source']}, {s['nodes']} nodes",
         f"SIMULATION, seed {s['seed']}",
-        f"total epsilon = {compared['epsilon']:g}, delta = {compared['delta']:g}; {s['schedule_draws']} draws",
+        f"total epsilon = {compared['epsilon']:g}, delta = {compared['delta']:g}; "
+        f"{s['schedule_draws']} draws",
         ERRORS,
     ]
-    return _page(alt, [top, alt.hconcat(*panels)], "Schedules of alpha at one total", said, columns=1)
+    return _page(
+        alt, [top, alt.hconcat(*panels)], "Schedules of alpha at one total", said, columns=1
+    )
 
 
-def curve(points: Sequence[Numbers], fit: AccuracyLoss | None, w: PrivacyUtility, alpha: float, said: Sequence[str]) -> Any:
-    """Share of wrong answers against alpha with its fit and the recommended alpha, and what is maximised below."""
+def curve(
+    points: Sequence[Numbers],
+    fit: AccuracyLoss | None,
+    w: PrivacyUtility,
+    alpha: float,
+    said: Sequence[str],
+) -> Any:
+    """Share of wrong answers against alpha with its fit and the recommended alpha, and what is
+    maximised below.
+    """
     alt = require()
-    y = alt.Y("median:Q", title="wrong answers", axis=alt.Axis(format=".0%", tickCount=5), scale=alt.Scale(zero=False))
+    y = alt.Y(
+        "median:Q",
+        title="wrong answers",
+        axis=alt.Axis(format=".0%", tickCount=5),
+        scale=alt.Scale(zero=False),
+    )
     top = _curve(alt, points, fit, alpha, BLUE, y).properties(width=2 * WIDTH, height=HEIGHT + 40)
     below = _objective(alt, points, fit, w, alpha).properties(width=2 * WIDTH, height=HEIGHT - 30)
-    told = [*said, f"dashes: the recommended alpha = {alpha:.3g}, the best measured and allowed one; line: the fit"]
+    told = [
+        *said,
+        f"dashes: the recommended alpha = {alpha:.3g}, the best measured and allowed one; line: "
+        f"the fit",
+    ]
     return _page(alt, [top, below], "Wrong answers against alpha", told, columns=1)
 
 
@@ -179,37 +280,69 @@ def _said(result: Numbers, draws: int | None = None) -> list[str]:
     ]
 
 
-def _page(alt: Any, panels: Sequence[Any], title: str, said: Iterable[str], columns: int = 2, legend: int = 4) -> Any:
+def _page(
+    alt: Any,
+    panels: Sequence[Any],
+    title: str,
+    said: Iterable[str],
+    columns: int = 2,
+    legend: int = 4,
+) -> Any:
     """Panels in columns under one title."""
-    head = alt.TitleParams(title, subtitle=list(said), anchor="start", fontSize=16, subtitleFontSize=12, offset=10)
+    head = alt.TitleParams(
+        title, subtitle=list(said), anchor="start", fontSize=16, subtitleFontSize=12, offset=10
+    )
     grid = alt.concat(*panels, columns=columns, spacing=14).properties(title=head)
     return (
         grid.configure_view(stroke=None)
-        .configure_axis(labelFontSize=12, titleFontSize=13, gridOpacity=0.4, titleFontWeight="normal")
+        .configure_axis(
+            labelFontSize=12, titleFontSize=13, gridOpacity=0.4, titleFontWeight="normal"
+        )
         .configure_title(fontSize=13, anchor="start", frame="group")
         .configure_legend(
-            labelFontSize=13, orient="bottom", symbolSize=500, symbolStrokeWidth=2.5, columns=legend, labelLimit=300
+            labelFontSize=13,
+            orient="bottom",
+            symbolSize=500,
+            symbolStrokeWidth=2.5,
+            columns=legend,
+            labelLimit=300,
         )
     )
 
 
-def _scales(alt: Any, styles: Mapping[str, tuple[str, list[int]]], shown: bool = True) -> tuple[Any, Any]:
+def _scales(
+    alt: Any, styles: Mapping[str, tuple[str, list[int]]], shown: bool = True
+) -> tuple[Any, Any]:
     domain = list(styles)
     colours, dashes = zip(*styles.values(), strict=True)
     legend = alt.Legend(symbolType="stroke", symbolOpacity=1) if shown else None
-    colour = alt.Color("series:N", title=None, scale=alt.Scale(domain=domain, range=list(colours)), legend=legend)
-    dash = alt.StrokeDash("series:N", title=None, scale=alt.Scale(domain=domain, range=list(dashes)), legend=legend)
+    colour = alt.Color(
+        "series:N", title=None, scale=alt.Scale(domain=domain, range=list(colours)), legend=legend
+    )
+    dash = alt.StrokeDash(
+        "series:N", title=None, scale=alt.Scale(domain=domain, range=list(dashes)), legend=legend
+    )
     return colour, dash
 
 
 def _panel(
-    alt: Any, rows: Sequence[Numbers], x: Any, y: Any, title: str,
-    styles: Mapping[str, tuple[str, list[int]]] | None = None, interpolate: str = "linear", clip: bool = False,
-) -> Any:  # fmt: skip
+    alt: Any,
+    rows: Sequence[Numbers],
+    x: Any,
+    y: Any,
+    title: str,
+    styles: Mapping[str, tuple[str, list[int]]] | None = None,
+    interpolate: str = "linear",
+    clip: bool = False,
+) -> Any:
     """Median lines with bands, a colour and dashes for each series."""
     seen = {row["series"] for row in rows}
-    colour, dash = _scales(alt, styles or {name: style for name, style in STYLE.items() if name in seen})
-    mark = alt.Chart(alt.Data(values=list(rows))).mark_line(strokeWidth=2, interpolate=interpolate, clip=clip)
+    colour, dash = _scales(
+        alt, styles or {name: style for name, style in STYLE.items() if name in seen}
+    )
+    mark = alt.Chart(alt.Data(values=list(rows))).mark_line(
+        strokeWidth=2, interpolate=interpolate, clip=clip
+    )
     lines = mark.encode(x=x, y=y, color=colour, strokeDash=dash)
     spread = [row for row in rows if "low" in row]
     layers = [lines]
@@ -226,36 +359,65 @@ def _side(y: Any, field: str) -> Any:
     return other
 
 
-def _curve(alt: Any, points: Sequence[Numbers], fit: AccuracyLoss | None, chosen: float, colour: str, y: Any = None) -> Any:
+def _curve(
+    alt: Any,
+    points: Sequence[Numbers],
+    fit: AccuracyLoss | None,
+    chosen: float,
+    colour: str,
+    y: Any = None,
+) -> Any:
     """Points with bands, the fitted curve, and a dashed line at the chosen alpha."""
     alphas = [point["alpha"] for point in points]
     grid = np.geomspace(min(alphas), max(alphas), 120)
-    fitted = [] if fit is None else [{"alpha": float(a), "median": float(v)} for a, v in zip(grid, fit(grid), strict=True)]
-    values = [point[side] for point in points for side in ("low", "high")] + [row["median"] for row in fitted]
+    fitted = (
+        []
+        if fit is None
+        else [{"alpha": float(a), "median": float(v)} for a, v in zip(grid, fit(grid), strict=True)]
+    )
+    values = [point[side] for point in points for side in ("low", "high")] + [
+        row["median"] for row in fitted
+    ]
     x = _log_axis(alt, "alpha:Q", "alpha", alphas, "x")
     y = y or _log_axis(alt, "median:Q", "loss", [v for v in values if v > 0])
     seen = alt.Chart(alt.Data(values=list(points)))
     layers = [
-        alt.Chart(alt.Data(values=fitted)).mark_line(color=GREY, strokeWidth=2, clip=True).encode(x=x, y=y),
-        seen.mark_rule(color=colour, strokeWidth=4, opacity=0.35).encode(x=x, y=_side(y, "low:Q"), y2="high:Q"),
+        alt.Chart(alt.Data(values=fitted))
+        .mark_line(color=GREY, strokeWidth=2, clip=True)
+        .encode(x=x, y=y),
+        seen.mark_rule(color=colour, strokeWidth=4, opacity=0.35).encode(
+            x=x, y=_side(y, "low:Q"), y2="high:Q"
+        ),
         seen.mark_point(color=colour, filled=True, size=45, opacity=1).encode(x=x, y=y),
     ]
-    rule = alt.Chart(alt.Data(values=[{"alpha": chosen}])).mark_rule(strokeDash=[5, 3], color="#000000")
+    rule = alt.Chart(alt.Data(values=[{"alpha": chosen}])).mark_rule(
+        strokeDash=[5, 3], color="#000000"
+    )
     return alt.layer(*layers, rule.encode(x=x))
 
 
-def _objective(alt: Any, points: Sequence[Numbers], fit: AccuracyLoss | None, w: PrivacyUtility, chosen: float) -> Any:
+def _objective(
+    alt: Any, points: Sequence[Numbers], fit: AccuracyLoss | None, w: PrivacyUtility, chosen: float
+) -> Any:
     """U_priv - loss: as measured, and of the fit."""
     alphas = [point["alpha"] for point in points]
     grid = np.geomspace(min(alphas), max(alphas), 120)
-    fitted = [] if fit is None else [{"alpha": float(a), "value": float(w(a) - fit(a))} for a in grid]
+    fitted = (
+        [] if fit is None else [{"alpha": float(a), "value": float(w(a) - fit(a))} for a in grid]
+    )
     seen = [{"alpha": p["alpha"], "value": float(w(p["alpha"])) - p["median"]} for p in points]
     x = _log_axis(alt, "alpha:Q", "alpha", alphas, "x")
-    y = alt.Y("value:Q", title="U_priv - wrong", axis=alt.Axis(tickCount=4), scale=alt.Scale(zero=False))
+    y = alt.Y(
+        "value:Q", title="U_priv - wrong", axis=alt.Axis(tickCount=4), scale=alt.Scale(zero=False)
+    )
     return alt.layer(
         alt.Chart(alt.Data(values=fitted)).mark_line(color=GREY, strokeWidth=2).encode(x=x, y=y),
-        alt.Chart(alt.Data(values=seen)).mark_point(color=BLUE, filled=True, size=45, opacity=1).encode(x=x, y=y),
-        alt.Chart(alt.Data(values=[{"alpha": chosen}])).mark_rule(strokeDash=[5, 3], color="#000000").encode(x=x),
+        alt.Chart(alt.Data(values=seen))
+        .mark_point(color=BLUE, filled=True, size=45, opacity=1)
+        .encode(x=x, y=y),
+        alt.Chart(alt.Data(values=[{"alpha": chosen}]))
+        .mark_rule(strokeDash=[5, 3], color="#000000")
+        .encode(x=x),
     ).properties(title="what is maximised")
 
 
@@ -273,7 +435,11 @@ def _objectives(alt: Any, result: Numbers, alphas: Sequence[float]) -> Any:
     """U_priv - measured median loss after the last round; what lies below -1 is cut off."""
     w, last = PrivacyUtility(), result["settings"]["rounds"]
     rows = [
-        {"series": row["algorithm"], "alpha": p["alpha"], "median": float(w(p["alpha"])) - p["median"]}
+        {
+            "series": row["algorithm"],
+            "alpha": p["alpha"],
+            "median": float(w(p["alpha"])) - p["median"],
+        }
         for row in result["tradeoff"]
         if row["round"] == last
         for p in row["points"]
@@ -285,7 +451,9 @@ def _objectives(alt: Any, result: Numbers, alphas: Sequence[float]) -> Any:
     return _panel(alt, rows, x, y, f"what is maximised, measured, t = {last}", clip=True)
 
 
-def _log_axis(alt: Any, field: str, title: str, values: Iterable[float], side: str = "y", every: int = 1) -> Any:
+def _log_axis(
+    alt: Any, field: str, title: str, values: Iterable[float], side: str = "y", every: int = 1
+) -> Any:
     """A logarithmic axis over the values, labelled at decades, and at 2 and 5 where there are few."""
     positive = [v for v in values if v > 0]
     low, high = min(positive), max(positive)
@@ -296,5 +464,10 @@ def _log_axis(alt: Any, field: str, title: str, values: Iterable[float], side: s
     if side == "y" or len(set(positive)) < 20:
         low, high = low / (high / low) ** 0.04, high * (high / low) ** 0.04
     kind = alt.Y if side == "y" else alt.X
-    axis = alt.Axis(values=[t for t in ticks if low * 0.999 <= t <= high * 1.001], format=".0e" if every > 1 else "~g")
-    return kind(field, title=title, axis=axis, scale=alt.Scale(type="log", domain=[low, high], nice=False))
+    axis = alt.Axis(
+        values=[t for t in ticks if low * 0.999 <= t <= high * 1.001],
+        format=".0e" if every > 1 else "~g",
+    )
+    return kind(
+        field, title=title, axis=axis, scale=alt.Scale(type="log", domain=[low, high], nice=False)
+    )

@@ -1,4 +1,6 @@
-"""The lines of a run's rounds.jsonl files as they grow, made small: median and range over nodes, round by round."""
+"""The lines of a run's rounds.jsonl files as they grow, made small: median and range over nodes,
+round by round.
+"""
 
 import json
 from collections.abc import Sequence
@@ -34,7 +36,9 @@ class Rounds:
         self.rows: list[Row] = []
 
     def read(self) -> bool:
-        """Take up new lines; whether a whole round came. A file that shrank is told again from its beginning."""
+        """Take up new lines; whether a whole round came. A file that shrank is told again from its
+        beginning.
+        """
         before = len(self.rows)
         if any(size < self._at[file] for file in self.files if (size := _size(file)) is not None):
             self._forget()
@@ -56,7 +60,9 @@ class Rounds:
                 told = json.loads(line)
                 self._enter(int(told["round"]), float(told["disagreement"]), float(told["change"]))
             except (ValueError, KeyError, TypeError) as error:
-                raise RecordError(f"{file}, line {self._lines[file]} is not a round's line; the file is damaged") from error
+                raise RecordError(
+                    f"{file}, line {self._lines[file]} is not a round's line; the file is damaged"
+                ) from error
         self._at[file] += len(whole)
 
     def _enter(self, n: int, disagreement: float, change: float) -> None:
@@ -69,12 +75,18 @@ class Rounds:
 
 
 def thinned(rows: Sequence[Row], most: int = MOST) -> list[Row]:
-    """At most so many rows: neighbours are joined, with the median of medians and the whole range; the last stays as it is."""
+    """At most so many rows: neighbours are joined, with the median of medians and the whole range;
+    the last stays as it is.
+    """
     step = -(-len(rows) // most)
     if step <= 1:
         return list(rows)
     joined = [_joined(rows[i : i + step]) for i in range(0, len(rows) - 1, step)]
-    return [*joined, rows[-1]] if joined[-1]["round"] != rows[-1]["round"] else [*joined[:-1], rows[-1]]
+    return (
+        [*joined, rows[-1]]
+        if joined[-1]["round"] != rows[-1]["round"]
+        else [*joined[:-1], rows[-1]]
+    )
 
 
 def _joined(rows: Sequence[Row]) -> Row:

@@ -1,6 +1,7 @@
 """A run as its folder tells it: one process, a demo, one node of a network, or all nodes of one.
 
-Only public things are read: declarations, what was released, ledger events and the states that nodes tell.
+Only public things are read: declarations, what was released, ledger events and the states that
+nodes tell.
 """
 
 from collections.abc import Mapping, Sequence
@@ -67,7 +68,8 @@ class RunView:
     Attributes
     ----------
     path, folders
-        The folder that was given; where each node's lines and state are (in one process all share one).
+        The folder that was given; where each node's lines and state are (in one process all share
+        one).
     kind, name, created, simulation
         What kind of run; what it is called; when it began; whether noise was seeded.
     topology, rows
@@ -106,16 +108,28 @@ class RunView:
             plan = _plan(config, kind, topology.nodes)
             schema = _schema(config, homes[0])
             file = config.get("file", config)
-            name = f"demo, {config['mechanism']['name']}" if kind == "demo" else str(file["run"]["name"])
-            folders = dict.fromkeys(topology.nodes, homes[0]) if kind != "network" else _homes(homes, topology.nodes)
+            name = (
+                f"demo, {config['mechanism']['name']}"
+                if kind == "demo"
+                else str(file["run"]["name"])
+            )
+            folders = (
+                dict.fromkeys(topology.nodes, homes[0])
+                if kind != "network"
+                else _homes(homes, topology.nodes)
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, DynadpError):
                 raise
-            raise RecordError(f"{homes[0]}: run.json lacks what a run of dynadp records ({error}); restore it") from error
+            raise RecordError(
+                f"{homes[0]}: run.json lacks what a run of dynadp records ({error}); restore it"
+            ) from error
         dimension = schema.dimension if schema else _width(homes[0], plan)
         features = len(schema.features) - bool(schema.intercept) if schema else None
         told = str(record.get("created", "")), bool(record.get("simulation", True))
-        return cls(path, folders, kind, name, *told, topology, rows, plan, dimension, features, record)
+        return cls(
+            path, folders, kind, name, *told, topology, rows, plan, dimension, features, record
+        )
 
     @property
     def home(self) -> Path:
@@ -154,19 +168,40 @@ class RunView:
         return f"{told}: {sum(self.rows.values()):,} rows at {len(self.topology)} node{'s' * (len(self.topology) != 1)}"
 
     def events(self) -> tuple[Event, ...] | None:
-        """Everything that was planned, by all nodes; None where nothing is protected or the record does not tell enough."""
-        if self.plan is None or self.dimension is None or (self.plan.centrings and self.features is None):
+        """Everything that was planned, by all nodes; None where nothing is protected or the record
+        does not tell enough.
+        """
+        if (
+            self.plan is None
+            or self.dimension is None
+            or (self.plan.centrings and self.features is None)
+        ):
             return None
         plan, nodes = self.plan, self.topology.nodes
         counts = np.array([self.rows[p] for p in nodes], dtype=float)
         told = plan.settings
         C, degrees = shares(told["C"], counts, told.get("weights", "equal")), self.topology.degrees
-        if "weights" not in told and len(nodes) == 1:  # version 0.1.0, which knew equal weights alone, and no pull of one node
+        if (
+            "weights" not in told and len(nodes) == 1
+        ):  # version 0.1.0, which knew equal weights alone, and no pull of one node
             degrees = np.zeros(1)
-        public = public_numbers(counts, degrees, self.dimension, C, told["rho"], told["eta"], _loss(told["loss"]))
-        alphas, centrings = [plan.alphas[p] for p in nodes], [plan.centrings[p] for p in nodes if plan.centrings]
+        public = public_numbers(
+            counts, degrees, self.dimension, C, told["rho"], told["eta"], _loss(told["loss"])
+        )
+        alphas, centrings = (
+            [plan.alphas[p] for p in nodes],
+            [plan.centrings[p] for p in nodes if plan.centrings],
+        )
         return tuple(
-            planned_events(_mechanism(told["mechanism"]), public, plan.rounds, nodes, alphas, centrings, self.features or 0)
+            planned_events(
+                _mechanism(told["mechanism"]),
+                public,
+                plan.rounds,
+                nodes,
+                alphas,
+                centrings,
+                self.features or 0,
+            )
         )
 
 
@@ -178,14 +213,23 @@ def run_folders(path: Path) -> list[Path]:
         return [path]
     found = sorted(file.parent for file in path.glob("*/run.json"))
     if not found:
-        told = {file.parent.name: read_file(file, STATUS).get("state") for file in sorted(path.glob("**/status.json"))}
+        told = {
+            file.parent.name: read_file(file, STATUS).get("state")
+            for file in sorted(path.glob("**/status.json"))
+        }
         if told:
             said = "; ".join(f"{node}: {state}" for node, state in told.items())
-            raise RecordError(f"the nodes in {path} have not agreed on a run yet, so there is no run.json ({said})")
+            raise RecordError(
+                f"the nodes in {path} have not agreed on a run yet, so there is no run.json "
+                f"({said})"
+            )
         raise RecordError(f"{path} has no run.json, nor has a folder in it; {MADE_BY}")
     if len(found) > 1 and len({load_run(one)["config_hash"] for one in found}) > 1:
         names = ", ".join(one.name for one in found)
-        raise RecordError(f"{path} holds {len(found)} different runs ({names}); name one of them, such as {found[-1]}")
+        raise RecordError(
+            f"{path} holds {len(found)} different runs ({names}); name one of them, such as "
+            f"{found[-1]}"
+        )
     return found
 
 
@@ -199,8 +243,14 @@ def _network(config: Mapping[str, Any], kind: Kind) -> tuple[Topology, dict[str,
         return Topology.from_edges([tuple(edge) for edge in config["edges"]], rows), rows
     told = config["topology"]
     names = told["nodes"]
-    topology = Topology.from_edges([(names[u], names[v]) for u, v in told["edges"]], names, told["name"])
-    counts = config["counts"] if kind == "one process" else {node["name"]: node["rows"] for node in config["nodes"]}
+    topology = Topology.from_edges(
+        [(names[u], names[v]) for u, v in told["edges"]], names, told["name"]
+    )
+    counts = (
+        config["counts"]
+        if kind == "one process"
+        else {node["name"]: node["rows"] for node in config["nodes"]}
+    )
     return topology, {p: int(counts[p]) for p in topology.nodes}
 
 
@@ -215,12 +265,23 @@ def _plan(config: Mapping[str, Any], kind: Kind, nodes: Sequence[str]) -> Planne
         delta = float(config["privacy"]["delta"])
     else:  # the record has the largest; they are in proportion to alpha
         most = told["centring"]
-        centrings = {p: most * alpha / max(alphas.values()) for p, alpha in alphas.items()} if most else {}
+        centrings = (
+            {p: most * alpha / max(alphas.values()) for p, alpha in alphas.items()} if most else {}
+        )
         delta = float(told["total"]["delta"])
     names = ("mechanism", "loss", "regularizer", "C", "weights", "rho", "eta", "output")
     settings = {name: told[name] for name in names if name in told}
     words = tuple(told.get("reasons", ()))
-    return Planned(told["mechanism"]["name"], settings, int(told["rounds"]), delta, alphas, centrings, words, total)
+    return Planned(
+        told["mechanism"]["name"],
+        settings,
+        int(told["rounds"]),
+        delta,
+        alphas,
+        centrings,
+        words,
+        total,
+    )
 
 
 def _schema(config: Mapping[str, Any], home: Path) -> Schema | None:
@@ -253,7 +314,9 @@ def _homes(homes: Sequence[Path], nodes: Sequence[str]) -> dict[str, Path]:
 
 
 def _loss(told: Mapping[str, Any]) -> Any:
-    return LossSection.model_validate({k: v for k, v in told.items() if k in ("name", "margin", "width")}).made()
+    return LossSection.model_validate(
+        {k: v for k, v in told.items() if k in ("name", "margin", "width")}
+    ).made()
 
 
 def _mechanism(told: Mapping[str, Any]) -> Mechanism:

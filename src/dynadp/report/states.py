@@ -49,9 +49,17 @@ def states(story: RunView, reached: int) -> dict[str, State]:
         if node in told:
             out[node] = told[node][0]
         else:
-            seen = {links[node] for state, links in told.values() if node in links and state.look in ("agreeing", "running")}
+            seen = {
+                links[node]
+                for state, links in told.values()
+                if node in links and state.look in ("agreeing", "running")
+            }
             word = "up" if "up" in seen else "away" if "away" in seen else ""
-            words = {"up": "up, seen by a neighbour", "away": "away, says a neighbour", "": "not seen from here"}[word]
+            words = {
+                "up": "up, seen by a neighbour",
+                "away": "away, says a neighbour",
+                "": "not seen from here",
+            }[word]
             out[node] = State({"up": "running", "away": "away", "": "unknown"}[word], words, 0)
     return out
 
@@ -74,15 +82,21 @@ def _told(story: RunView, node: str) -> tuple[State, dict[str, str]]:
         links = dict(told["neighbours"])
     except (RecordError, KeyError, TypeError, ValueError):
         done = (story.folders[node] / "model.json").exists()
-        return (State("finished", "finished", 0) if done else State("unknown", "tells no state", 0)), {}
+        return (
+            State("finished", "finished", 0) if done else State("unknown", "tells no state", 0)
+        ), {}
     if word in ("finished", "parted"):
         return State("finished", "finished", n), links
     if word.startswith("failed"):
         return State("failed", f"{word}, in round {n}", n), links
     if word == "stopped" or not alive(pid):
-        return State("away", f"{'stopped' if word == 'stopped' else 'ended'} in round {n}", n), links
+        return State(
+            "away", f"{'stopped' if word == 'stopped' else 'ended'} in round {n}", n
+        ), links
     wait = f", waits for {told['waiting']}" if told.get("waiting") else ""
-    return State("agreeing" if word == "agreeing" else "running", f"{word}, round {n}{wait}", n), links
+    return State(
+        "agreeing" if word == "agreeing" else "running", f"{word}, round {n}{wait}", n
+    ), links
 
 
 def alive(pid: int) -> bool:

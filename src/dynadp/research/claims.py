@@ -1,4 +1,6 @@
-"""The paper's claims beside what :mod:`dynadp.research.reproduction` saw: each judged from the numbers, none by hand."""
+"""The paper's claims beside what :mod:`dynadp.research.reproduction` saw: each judged from the
+numbers, none by hand.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -43,7 +45,9 @@ class Claim:
 
 
 def judge(cases: Mapping[str, Mapping[str, bool]]) -> str:
-    """``holds`` if all cases do, ``does not hold`` if none does, else ``only`` with the cases that do."""
+    """``holds`` if all cases do, ``does not hold`` if none does, else ``only`` with the cases that
+    do.
+    """
     flat = [true for inner in cases.values() for true in inner.values()]
     if all(flat):
         return HOLDS
@@ -51,9 +55,15 @@ def judge(cases: Mapping[str, Mapping[str, bool]]) -> str:
         return FAILS
     parts = []
     for name, inner in cases.items():
-        good, bad = ([at for at, true in inner.items() if true is wanted] for wanted in (True, False))
+        good, bad = (
+            [at for at, true in inner.items() if true is wanted] for wanted in (True, False)
+        )
         if good and bad:
-            parts.append(f"{name} except at {_listed(bad)}" if len(bad) < len(good) else f"{name} at {_listed(good)}")
+            parts.append(
+                f"{name} except at {_listed(bad)}"
+                if len(bad) < len(good)
+                else f"{name} at {_listed(good)}"
+            )
         elif good:
             parts.append(name)
     return "only " + "; ".join(parts)
@@ -67,7 +77,9 @@ def _listed(cases: list[str]) -> str:
 
 def judge_claims(result: Numbers) -> list[Claim]:
     """All of the paper's claims, judged."""
-    return [judged(result) for judged in (_larger, _variance, _robust, _final, _exponential, _margins)]
+    return [
+        judged(result) for judged in (_larger, _variance, _robust, _final, _exponential, _margins)
+    ]
 
 
 def _larger(result: Numbers) -> Claim:
@@ -78,10 +90,15 @@ def _larger(result: Numbers) -> Claim:
         end = {r["alpha"]: r["median"] for r in rows if r["round"] == last}
         begin = {r["alpha"]: r["median"] for r in rows if r["round"] == 1}
         order = sorted(end)
-        cases[f"for {name}"] = {f"alpha = {b:g} after {a:g}": end[b] < end[a] * (1 + LEVEL) for a, b in pairwise(order)}
+        cases[f"for {name}"] = {
+            f"alpha = {b:g} after {a:g}": end[b] < end[a] * (1 + LEVEL) for a, b in pairwise(order)
+        }
         down = [f"{a:g}" for a in order if end[a] < begin[a]]
         losses = ", ".join(f"{end[a]:.3g}" for a in order)
-        seen.append(f"{name}: {losses}; the loss falls from round 1 to {last} at alpha = {', '.join(down) or 'none'}")
+        seen.append(
+            f"{name}: {losses}; the loss falls from round 1 to {last} at alpha = "
+            f"{', '.join(down) or 'none'}"
+        )
     grid = ", ".join(f"{a:g}" for a in order)
     measure = f"median loss after round {last} does not grow from one alpha to the next of {grid}"
     return Claim("Larger alpha converges better", judge(cases), measure, ". ".join(seen))
@@ -89,23 +106,34 @@ def _larger(result: Numbers) -> Claim:
 
 def _variance(result: Numbers) -> Claim:
     return _compared(
-        result, "DVP has a smaller variance of the loss than PVP", "deviation",
-        "standard deviation of the loss over draws, last round, DVP's below PVP's", lambda ours, theirs: ours < theirs,
-    )  # fmt: skip
+        result,
+        "DVP has a smaller variance of the loss than PVP",
+        "deviation",
+        "standard deviation of the loss over draws, last round, DVP's below PVP's",
+        lambda ours, theirs: ours < theirs,
+    )
 
 
 def _robust(result: Numbers) -> Claim:
     return _compared(
-        result, "DVP is more robust to noise at equal alpha", "median",
+        result,
+        "DVP is more robust to noise at equal alpha",
+        "median",
         "median loss of the last round, DVP's below PVP's (Algorithm 1: "
-        f"{result['plain']['losses'][-1]:.3g})", lambda ours, theirs: ours < theirs * (1 - LEVEL),
-    )  # fmt: skip
+        f"{result['plain']['losses'][-1]:.3g})",
+        lambda ours, theirs: ours < theirs * (1 - LEVEL),
+    )
 
 
-def _compared(result: Numbers, claim: str, key: str, measure: str, better: Callable[[float, float], bool]) -> Claim:
+def _compared(
+    result: Numbers, claim: str, key: str, measure: str, better: Callable[[float, float], bool]
+) -> Claim:
     """DVP beside both forms of PVP and the control, at every alpha, after the last round."""
     last = [row for row in result["tradeoff"] if row["round"] == result["settings"]["rounds"]]
-    found = {row["algorithm"]: {p["alpha"]: p[key] for p in row["points"]} for row in (*last, result["control"])}
+    found = {
+        row["algorithm"]: {p["alpha"]: p[key] for p in row["points"]}
+        for row in (*last, result["control"])
+    }
     ours = found["DVP"]
     cases = {
         f"against {name}": {f"alpha = {a:g}": better(ours[a], theirs[a]) for a in ours}
@@ -119,9 +147,19 @@ def _final(result: Numbers) -> Claim:
     found: dict[str, dict[float, float]] = {}
     for row in result["final"]:
         found.setdefault(row["algorithm"], {})[row["alpha"]] = row["loss"]["median"]
-    cases = {f"for {f}": {f"alpha = {a:g}": found[f][a] < found["DVP"][a] * (1 - LEVEL) for a in found["DVP"]} for f in FORMS}
+    cases = {
+        f"for {f}": {
+            f"alpha = {a:g}": found[f][a] < found["DVP"][a] * (1 - LEVEL) for a in found["DVP"]
+        }
+        for f in FORMS
+    }
     measure = "median loss of the final output (PVP: its last release by Algorithm 2; DVP: its last message), PVP's below DVP's"
-    return Claim("PVP's final output is slightly better in empirical loss", judge(cases), measure, _table(found))
+    return Claim(
+        "PVP's final output is slightly better in empirical loss",
+        judge(cases),
+        measure,
+        _table(found),
+    )
 
 
 def _exponential(result: Numbers) -> Claim:
@@ -132,26 +170,40 @@ def _exponential(result: Numbers) -> Claim:
         fit, name, at = row["fit"], f"for {row['algorithm']}", f"t = {row['round']}"
         shape = fit["r2"] >= FITS and fit["r2"] >= row["power_r2"]
         told = result["algorithms"][row["algorithm"]]
-        stated, units = told["stated"], (told["C"], 1.0)  # the paper's loss is C times the mean over rows, and so is its c4
+        stated, units = (
+            told["stated"],
+            (told["C"], 1.0),
+        )  # the paper's loss is C times the mean over rows, and so is its c4
         errors = (fit["errors"] or [None, None])[:2]
         found = [unit * fit[c] for c, unit in zip(("c4", "c5"), units, strict=True)]
         doubts = [None if e is None else unit * e for e, unit in zip(errors, units, strict=True)]
-        near = [e is not None and abs(v - s) <= 2 * e for v, s, e in zip(found, stated, doubts, strict=True)]
+        near = [
+            e is not None and abs(v - s) <= 2 * e
+            for v, s, e in zip(found, stated, doubts, strict=True)
+        ]
         forms[name] = {**forms.get(name, {}), at: shape}
         constants[name] = {**constants.get(name, {}), at: shape and all(near)}
-        plus = [f"{v:.3g}" + ("" if e is None else f" ± {e:.2g}") for v, e in zip(found, doubts, strict=True)]
+        plus = [
+            f"{v:.3g}" + ("" if e is None else f" ± {e:.2g}")
+            for v, e in zip(found, doubts, strict=True)
+        ]
         seen.append(
-            f"{row['algorithm']}, t = {row['round']}: C c4 = {plus[0]} (stated {stated[0]:g}), c5 = {plus[1]} (stated "
+            f"{row['algorithm']}, t = {row['round']}: C c4 = {plus[0]} (stated {stated[0]:g}), c5 "
+            f"= {plus[1]} (stated "
             f"{stated[1]:g}), R² = {fit['r2']:.3f} (power law {row['power_r2']:.3f})"
         )
     verdict, form = judge(constants), judge(forms)
     if verdict == FAILS and form != FAILS:
         verdict = "only in form" + ("" if form == HOLDS else f", {form.removeprefix('only ')}")
     measure = (
-        f"c4 exp(-c5 alpha) + c6 explains {FITS:.0%} of the medians' variance, and no less than a power law; the stated c4 and "
-        "c5 lie within two standard errors of the fitted ones, c4 in the paper's units: C times that of mean losses"
+        f"c4 exp(-c5 alpha) + c6 explains {FITS:.0%} of the medians' variance, and no less than a "
+        f"power law; the stated c4 and "
+        "c5 lie within two standard errors of the fitted ones, c4 in the paper's units: C times "
+        "that of mean losses"
     )
-    return Claim("L_acc is exponential, with the stated constants", verdict, measure, ". ".join(seen))
+    return Claim(
+        "L_acc is exponential, with the stated constants", verdict, measure, ". ".join(seen)
+    )
 
 
 def _margins(result: Numbers) -> Claim:
@@ -160,12 +212,16 @@ def _margins(result: Numbers) -> Claim:
         found.setdefault(row["algorithm"], {})[row["margin"]] = row["median"]
     small = [m for m in found["DVP"] if m <= SMALL]
     cases = {
-        f"against {name}": {f"margin = {m:g}": found["DVP"][m] < theirs[m] * (1 - LEVEL) for m in small}
+        f"against {name}": {
+            f"margin = {m:g}": found["DVP"][m] < theirs[m] * (1 - LEVEL) for m in small
+        }
         for name, theirs in found.items()
         if name != "DVP"
     }
     measure = f"made separable rows, margins up to {SMALL:g}: median test error of the last messages, DVP's below PVP's"
-    return Claim("DVP is preferred for small margins", judge(cases), measure, _table(found, "margin"))
+    return Claim(
+        "DVP is preferred for small margins", judge(cases), measure, _table(found, "margin")
+    )
 
 
 def _private(result: Numbers) -> list[str]:
@@ -175,7 +231,8 @@ def _private(result: Numbers) -> list[str]:
 def _table(found: Mapping[str, Mapping[float, float]], what: str = "alpha") -> str:
     grid = ", ".join(f"{a:g}" for a in next(iter(found.values())))
     return f"at {what} = {grid}: " + "; ".join(
-        f"{name} {', '.join(f'{value:.3g}' for value in row.values())}" for name, row in found.items()
+        f"{name} {', '.join(f'{value:.3g}' for value in row.values())}"
+        for name, row in found.items()
     )
 
 
@@ -185,13 +242,19 @@ def page(result: Numbers, judged: list[Claim]) -> str:
     lines = [
         "# The paper's claims beside what was seen",
         "",
-        f"Data: {result['source']}. **SIMULATION**: noise is seeded (seed {s['seed']}) and protects nobody; losses are told "
+        f"Data: {result['source']}. **SIMULATION**: noise is seeded (seed {s['seed']}) and "
+        f"protects nobody; losses are told "
         "because the rows are published or made.",
         "",
-        f"{s['rounds']} rounds, {s['draws']} draws of the noise for each point; the split of the rows is fixed. Ours, because "
-        f"the paper names none: {s['nodes']} nodes on a {s['graph']}, eta = {s['eta']:g}. (rho, C) as in the paper: "
-        + ", ".join(f"{name} ({a['rho']:.3g}, {a['C']:g})" for name, a in result["algorithms"].items())
-        + ". Noise is that of the corrected algorithms. *As printed*: a node's own vector without its noise in the augmented "
+        f"{s['rounds']} rounds, {s['draws']} draws of the noise for each point; the split of the "
+        f"rows is fixed. Ours, because "
+        f"the paper names none: {s['nodes']} nodes on a {s['graph']}, eta = {s['eta']:g}. (rho, "
+        f"C) as in the paper: "
+        + ", ".join(
+            f"{name} ({a['rho']:.3g}, {a['C']:g})" for name, a in result["algorithms"].items()
+        )
+        + ". Noise is that of the corrected algorithms. *As printed*: a node's own vector without "
+        "its noise in the augmented "
         "term, with the sensitivity that this needs; *public*: its own message. "
         "A control has PVP with DVP's (rho, C). Losses are means over rows.",
         "",
@@ -205,24 +268,33 @@ def page(result: Numbers, judged: list[Claim]) -> str:
         "",
         "## Which alpha: the measured one with the best U_priv - loss, and fitted L_acc beside it",
         "",
-        "Losses are means over rows, so c4 and c6 are comparable between algorithms; the paper's are C times as large. The "
-        "fit's maximum is where the curve has one; measured there is the value at the nearest alpha that was measured.",
+        "Losses are means over rows, so c4 and c6 are comparable between algorithms; the paper's "
+        "are C times as large. The "
+        "fit's maximum is where the curve has one; measured there is the value at the nearest "
+        "alpha that was measured.",
         "",
-        "| algorithm | t | best measured alpha | U_priv - loss | not told apart | c4 | c5 | c6 | R² | the fit's maximum |",
+        "| algorithm | t | best measured alpha | U_priv - loss | not told apart | c4 | c5 | c6 | "
+        "R² | the fit's maximum |",
         "|---|---|---|---|---|---|---|---|---|---|",
         *map(_fit_row, result["tradeoff"]),
         "",
         f"## After {s['rounds']} rounds",
         "",
-        f"Medians. Without privacy {result['plain']['error']:.1%} test error, majority class {result['majority_error']:.1%}. "
-        f"epsilon is the total at delta = {s['delta']:g}, with system entropy: of the {s['rounds']} rounds' messages beside "
-        "the errors, and beside the final output with PVP's last release, which only that one needs.",
+        f"Medians. Without privacy {result['plain']['error']:.1%} test error, majority class "
+        f"{result['majority_error']:.1%}. "
+        f"epsilon is the total at delta = {s['delta']:g}, with system entropy: of the "
+        f"{s['rounds']} rounds' messages beside "
+        "the errors, and beside the final output with PVP's last release, which only that one "
+        "needs.",
         "",
-        "| algorithm | alpha | epsilon | error, last message | error, network mean | epsilon, final output | its loss |",
+        "| algorithm | alpha | epsilon | error, last message | error, network mean | epsilon, "
+        "final output | its loss |",
         "|---|---|---|---|---|---|---|",
         *(
-            f"| {r['algorithm']} | {r['alpha']:g} | {r['epsilon']:.3g} | {r['error']['median']:.1%} | "
-            f"{r['network_error']['median']:.1%} | {r['final_epsilon']:.3g} | {r['loss']['median']:.3g} |"
+            f"| {r['algorithm']} | {r['alpha']:g} | {r['epsilon']:.3g} | "
+            f"{r['error']['median']:.1%} | "
+            f"{r['network_error']['median']:.1%} | {r['final_epsilon']:.3g} | "
+            f"{r['loss']['median']:.3g} |"
             for r in result["final"]
         ),
         "",
@@ -230,18 +302,24 @@ def page(result: Numbers, judged: list[Claim]) -> str:
         "",
         "| algorithm | the paper's rho | least loss here at |",
         "|---|---|---|",
-        *(f"| {name} | {a['rho']:.3g} | {_best_rho(result, name)} |" for name, a in result["algorithms"].items()),
+        *(
+            f"| {name} | {a['rho']:.3g} | {_best_rho(result, name)} |"
+            for name, a in result["algorithms"].items()
+        ),
         "",
-        "Choosing rho by the loss of private rows, as the paper does, would be a release; here the rows are public.",
+        "Choosing rho by the loss of private rows, as the paper does, would be a release; here "
+        "the rows are public.",
         "",
-        f"## Schedules at one total: epsilon = {result['schedules']['epsilon']:g}, delta = {result['schedules']['delta']:g}",
+        f"## Schedules at one total: epsilon = {result['schedules']['epsilon']:g}, delta = "
+        f"{result['schedules']['delta']:g}",
         "",
         f"Data: {result['schedules']['source']}. All else as planned for a constant alpha.",
         "",
         "| schedule | smallest and largest alpha | error, last message | error, network mean |",
         "|---|---|---|---|",
         *(
-            f"| {r['schedule']} | {min(r['alphas']):.3g}, {max(r['alphas']):.3g} | {r['last']['median']:.1%} | "
+            f"| {r['schedule']} | {min(r['alphas']):.3g}, {max(r['alphas']):.3g} | "
+            f"{r['last']['median']:.1%} | "
             f"{r['network']['median']:.1%} |"
             for r in result["schedules"]["rows"]
         ),
@@ -252,10 +330,24 @@ def page(result: Numbers, judged: list[Claim]) -> str:
 def _fit_row(row: Numbers) -> str:
     fit, chosen = row["fit"], row["recommended"]
     errors = fit["errors"] or (None, None, None)
-    numbers = [f"{fit[c]:.3g}" + ("" if e is None else f" ± {e:.2g}") for c, e in zip(("c4", "c5", "c6"), errors, strict=True)]
-    best = [f"{chosen['alpha']:g}" + (", an end" if chosen["end"] else ""), f"{chosen['value']:.3g}"]
+    numbers = [
+        f"{fit[c]:.3g}" + ("" if e is None else f" ± {e:.2g}")
+        for c, e in zip(("c4", "c5", "c6"), errors, strict=True)
+    ]
+    best = [
+        f"{chosen['alpha']:g}" + (", an end" if chosen["end"] else ""),
+        f"{chosen['value']:.3g}",
+    ]
     near = ", ".join(f"{alpha:g}" for alpha in chosen["near"]) or "none"
-    cells = [row["algorithm"], str(row["round"]), *best, near, *numbers, f"{fit['r2']:.3f}", _peak(row)]
+    cells = [
+        row["algorithm"],
+        str(row["round"]),
+        *best,
+        near,
+        *numbers,
+        f"{fit['r2']:.3f}",
+        _peak(row),
+    ]
     return f"| {' | '.join(cells)} |"
 
 

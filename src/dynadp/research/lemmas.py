@@ -1,6 +1,8 @@
-"""What noise and a finite sample cost, at most: the paper's Lemmas 7, 8, 11, 12, corrected, and Sridharan's term (maths.md 9).
+"""What noise and a finite sample cost, at most: the paper's Lemmas 7, 8, 11, 12, corrected, and
+Sridharan's term (maths.md 9).
 
-Z is a node's objective (C/B) sum L + rho R with ``||x|| <= 1``, ``|L'| <= 1``, and R 1-strongly convex; delta is ``failure``.
+Z is a node's objective (C/B) sum L + rho R with ``||x|| <= 1``, ``|L'| <= 1``, and R 1-strongly
+convex; delta is ``failure``.
 """
 
 from math import log, sqrt
@@ -9,7 +11,8 @@ from dynadp.errors import DeclarationError
 
 
 def gamma_tail(k: int, theta: float, failure: float) -> float:
-    """k theta ln(k/delta): a Gamma(k, theta) variable stays below it with probability at least 1 - delta (Lemma 7).
+    """k theta ln(k/delta): a Gamma(k, theta) variable stays below it with probability at least 1 -
+    delta (Lemma 7).
 
     Raises
     ------
@@ -18,43 +21,64 @@ def gamma_tail(k: int, theta: float, failure: float) -> float:
     """
     if not (k >= 1 and theta >= 0 and 0 < failure <= 1):
         raise DeclarationError(
-            f"k is {k!r}, theta {theta!r}, failure {failure!r}; expected k >= 1, theta >= 0 and 0 < failure <= 1"
+            f"k is {k!r}, theta {theta!r}, failure {failure!r}; expected k >= 1, theta >= 0 and 0 "
+            f"< failure <= 1"
         )
     return k * theta * log(k / failure)
 
 
 def sampling_excess(rows: float, *, C: float, rho: float, failure: float) -> float:
-    """16 C^2 (1/2 + sqrt(s) + s)/(rho B), s = ln(1/delta): the last term of Sridharan et al., with a constant proven here.
+    """16 C^2 (1/2 + sqrt(s) + s)/(rho B), s = ln(1/delta): the last term of Sridharan et al., with
+    a constant proven here.
 
-    With probability at least 1 - delta over B independent rows, for all w at once,
-    Zhat(w) - min Zhat <= 2 (Z(w) - min Z) + this, where Zhat is the expectation of Z. Sridharan, Shalev-Shwartz and Srebro,
-    *Fast rates for regularized objectives* (2008), have a bound of this shape; the constant is not theirs but that of the proof
-    in maths.md 9. C is squared because C L is C-Lipschitz; the paper has C.
+    With probability at least 1 - delta over B independent rows, for all w at once, Zhat(w) - min
+    Zhat <= 2 (Z(w) - min Z) + this, where Zhat is the expectation of Z. Sridharan, Shalev-Shwartz
+    and Srebro, *Fast rates for regularized objectives* (2008), have a bound of this shape; the
+    constant is not theirs but that of the proof in maths.md 9. C is squared because C L is
+    C-Lipschitz; the paper has C.
     """
     s = log(1 / failure)
     return 16 * C * C * (0.5 + sqrt(s) + s) / (rho * rows)
 
 
 def dual_excess(
-    rows: float, *, ah: float, dimension: int, C: float, rho: float, failure: float, printed: bool = False
+    rows: float,
+    *,
+    ah: float,
+    dimension: int,
+    C: float,
+    rho: float,
+    failure: float,
+    printed: bool = False,
 ) -> float:
-    """4 C^2 d^2 ln^2(d/delta)/(rho B^2 ah^2): what the noise of Algorithm 2 adds to Z, at most (Lemma 8).
+    """4 C^2 d^2 ln^2(d/delta)/(rho B^2 ah^2): what the noise of Algorithm 2 adds to Z, at most
+    (Lemma 8).
 
-    With probability at least 1 - delta over e ~ exp(-(ah/2) ||e||), Z(argmin Z + (C/B) e.f) - min Z is at most that: half of it
-    in fact, as Z(w) - min Z <= ||grad Z(w)||^2/(2 rho). ``printed``: the paper's 16 d^2 ln^2(d/delta)/(rho B^2 alpha^2), which
-    lacks C^2; ``ah`` is alpha then.
+    With probability at least 1 - delta over e ~ exp(-(ah/2) ||e||), Z(argmin Z + (C/B) e.f) - min Z
+    is at most that: half of it in fact, as Z(w) - min Z <= ||grad Z(w)||^2/(2 rho). ``printed``:
+    the paper's 16 d^2 ln^2(d/delta)/(rho B^2 alpha^2), which lacks C^2; ``ah`` is alpha then.
     """
     length = gamma_tail(dimension, 2 / ah, failure) / rows
     return (4.0 if printed else C * C) * length * length / rho
 
 
 def neighbours_push(
-    rows: float, *, alpha: float, dimension: int, C: float, rho: float, eta: float, degree: int, failure: float
+    rows: float,
+    *,
+    alpha: float,
+    dimension: int,
+    C: float,
+    rho: float,
+    eta: float,
+    degree: int,
+    failure: float,
 ) -> float:
-    """4 C eta N d ln(2 d N/delta)/(rho B alpha): a bound on ||b||, b = eta sum_j (e_p - e_j), in the proof of Lemma 11.
+    """4 C eta N d ln(2 d N/delta)/(rho B alpha): a bound on ||b||, b = eta sum_j (e_p - e_j), in
+    the proof of Lemma 11.
 
-    Each of the N sums ||e_p|| + ||e_j|| is Gamma(2d, 2C/(rho B alpha)) and may fail with probability delta/N. B is the smallest
-    number of rows of the node and its neighbours: the paper gives all of them the same.
+    Each of the N sums ||e_p|| + ||e_j|| is Gamma(2d, 2C/(rho B alpha)) and may fail with
+    probability delta/N. B is the smallest number of rows of the node and its neighbours: the paper
+    gives all of them the same.
     """
     return eta * degree * gamma_tail(2 * dimension, 2 * C / (rho * rows * alpha), failure / degree)
 
@@ -71,29 +95,54 @@ def neighbours_excess(
     failure: float,
     printed: bool = False,
 ) -> float:
-    """16 C^2 eta^2 N^2 d^2 ln^2(2 d N/delta)/(rho^3 B^2 alpha^2): what noisy messages add to Z, at most (Lemma 11).
+    """16 C^2 eta^2 N^2 d^2 ln^2(2 d N/delta)/(rho^3 B^2 alpha^2): what noisy messages add to Z, at
+    most (Lemma 11).
 
-    With probability at least 1 - delta over e_j ~ exp(-zeta ||e||), zeta = rho B alpha/(2C), Z(argmin Z + b.f) - min Z is at
-    most that, b as in :func:`neighbours_push`; lam's noise is left out. ``printed``: ln(d/delta), as in the paper.
+    With probability at least 1 - delta over e_j ~ exp(-zeta ||e||), zeta = rho B alpha/(2C),
+    Z(argmin Z + b.f) - min Z is at most that, b as in :func:`neighbours_push`; lam's noise is left
+    out. ``printed``: ln(d/delta), as in the paper.
     """
-    push = neighbours_push(rows, alpha=alpha, dimension=dimension, C=C, rho=rho, eta=eta, degree=degree, failure=failure)
+    push = neighbours_push(
+        rows,
+        alpha=alpha,
+        dimension=dimension,
+        C=C,
+        rho=rho,
+        eta=eta,
+        degree=degree,
+        failure=failure,
+    )
     if printed:
         push *= log(dimension / failure) / log(2 * dimension * degree / failure)
     return push * push / rho
 
 
-def own_length(rows: float, *, alpha: float, dimension: int, C: float, rho: float, failure: float) -> float:
-    """2 C d ln(d/delta)/(rho B alpha): a bound on ||e||, e ~ exp(-zeta ||e||), zeta = rho B alpha/(2C) (Lemma 7)."""
+def own_length(
+    rows: float, *, alpha: float, dimension: int, C: float, rho: float, failure: float
+) -> float:
+    """2 C d ln(d/delta)/(rho B alpha): a bound on ||e||, e ~ exp(-zeta ||e||), zeta = rho B
+    alpha/(2C) (Lemma 7).
+    """
     return gamma_tail(dimension, 2 * C / (rho * rows * alpha), failure)
 
 
 def own_excess(
-    rows: float, *, alpha: float, dimension: int, C: float, rho: float, c4: float, failure: float, tau: float = 1.0
+    rows: float,
+    *,
+    alpha: float,
+    dimension: int,
+    C: float,
+    rho: float,
+    c4: float,
+    failure: float,
+    tau: float = 1.0,
 ) -> float:
-    """4 C^2 d^2 (rho tau + c4 C) ln^2(d/delta)/(rho^2 B^2 alpha^2): what noise on a minimiser costs, at most (Lemma 12).
+    """4 C^2 d^2 (rho tau + c4 C) ln^2(d/delta)/(rho^2 B^2 alpha^2): what noise on a minimiser
+    costs, at most (Lemma 12).
 
-    With probability at least 1 - delta over e as in :func:`own_length`, G(argmin G + e) - min G is at most that (half of it, in
-    fact) for G = Z plus any linear term, where R'' <= tau and L' is c4-Lipschitz; c4 = c1.
+    With probability at least 1 - delta over e as in :func:`own_length`, G(argmin G + e) - min G is
+    at most that (half of it, in fact) for G = Z plus any linear term, where R'' <= tau and L' is
+    c4-Lipschitz; c4 = c1.
     """
     length = own_length(rows, alpha=alpha, dimension=dimension, C=C, rho=rho, failure=failure)
     return length * length * (rho * tau + c4 * C)

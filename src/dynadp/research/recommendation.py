@@ -1,7 +1,8 @@
-"""Which alpha: of those that were measured, the one with the best U_priv(alpha) - median loss (maths.md 10).
+"""Which alpha: of those that were measured, the one with the best U_priv(alpha) - median loss
+(maths.md 10).
 
-The fitted L_acc is drawn, and its stationary points are told as the fit's. It is never recommended: where the curve misses the
-points, its maximum is far from theirs.
+The fitted L_acc is drawn, and its stationary points are told as the fit's. It is never recommended:
+where the curve misses the points, its maximum is far from theirs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,11 +48,17 @@ class Recommendation:
     def to_json(self) -> dict[str, Any]:
         """For a record."""
         fitted = None if self.fitted is None else self.fitted.to_json()
-        return {**asdict(self), "near": list(self.near), "fitted": fitted, "reasons": list(self.reasons)}
+        return {
+            **asdict(self),
+            "near": list(self.near),
+            "fitted": fitted,
+            "reasons": list(self.reasons),
+        }
 
 
 def fit_points(points: Sequence[Point]) -> AccuracyLoss | None:
-    """L_acc fitted to measured medians, weighed by the width of their intervals; None where the points do not fall so.
+    """L_acc fitted to measured medians, weighed by the width of their intervals; None where the
+    points do not fall so.
 
     Parameters
     ----------
@@ -59,7 +66,9 @@ def fit_points(points: Sequence[Point]) -> AccuracyLoss | None:
         ``alpha`` and ``median``; ``low`` and ``high`` where they are known.
     """
     medians = np.array([point["median"] for point in points], dtype=float)
-    widths = np.array([point.get("high", 1.0) - point.get("low", 0.0) for point in points], dtype=float)
+    widths = np.array(
+        [point.get("high", 1.0) - point.get("low", 0.0) for point in points], dtype=float
+    )
     floor = 1e-3 * max(float(np.abs(medians).max(initial=0.0)), 1e-9)
     try:
         fit = fit_loss([point["alpha"] for point in points], medians, np.maximum(widths, floor))
@@ -78,13 +87,14 @@ def recommend(
     floor: float | None = None,
     blind: float | None = None,
 ) -> Recommendation:
-    """argmax over measured alphas of U_priv(alpha) - median loss, with loss <= ceiling and U_priv >= floor.
+    """argmax over measured alphas of U_priv(alpha) - median loss, with loss <= ceiling and U_priv
+    >= floor.
 
     Parameters
     ----------
     points
-        ``alpha`` and ``median`` (of the loss) of each measured alpha; ``error``, the standard error of the median, where it is
-        known. The losses must be public.
+        ``alpha`` and ``median`` (of the loss) of each measured alpha; ``error``, the standard error
+        of the median, where it is known. The losses must be public.
     w
         The utility of privacy; the paper's by default.
     fit
@@ -92,7 +102,8 @@ def recommend(
     limits, ceiling, floor
         The range of alpha, the largest loss, the least utility.
     blind
-        The loss of answers that look at no row, where it is known: a recommended alpha that is no better says so.
+        The loss of answers that look at no row, where it is known: a recommended alpha that is no
+        better says so.
     """
     w = w or PrivacyUtility()
     known = sorted(points, key=lambda point: float(point["alpha"]))
@@ -104,32 +115,56 @@ def recommend(
         and (floor is None or float(w(point["alpha"])) >= floor)
     ]
     if not allowed:
-        raise DeclarationError(f"no measured alpha is left: {_asked(known, limits, ceiling, floor)}")
+        raise DeclarationError(
+            f"no measured alpha is left: {_asked(known, limits, ceiling, floor)}"
+        )
     values = [float(w(point["alpha"])) - float(point["median"]) for point in allowed]
     at = int(np.argmax(values))
     best = allowed[at]
-    room = [APART * sqrt(point.get("error", 0.0) ** 2 + best.get("error", 0.0) ** 2) for point in allowed]
-    near = tuple(float(p["alpha"]) for i, p in enumerate(allowed) if i != at and values[i] >= values[at] - room[i])
+    room = [
+        APART * sqrt(point.get("error", 0.0) ** 2 + best.get("error", 0.0) ** 2)
+        for point in allowed
+    ]
+    near = tuple(
+        float(p["alpha"])
+        for i, p in enumerate(allowed)
+        if i != at and values[i] >= values[at] - room[i]
+    )
     end = at in (0, len(allowed) - 1)
     reasons = [
-        f"{_counted(known)}; U_priv - loss is largest at alpha = {best['alpha']:.4g}: {values[at]:.4g}, with a median loss of "
+        f"{_counted(known)}; U_priv - loss is largest at alpha = {best['alpha']:.4g}: "
+        f"{values[at]:.4g}, with a median loss of "
         f"{best['median']:.4g}"
     ]
     if len(allowed) < len(known):
-        reasons.append(f"{len(allowed)} of them are allowed: {_asked(known, limits, ceiling, floor)}")
+        reasons.append(
+            f"{len(allowed)} of them are allowed: {_asked(known, limits, ceiling, floor)}"
+        )
     if near:
-        reasons.append(f"alpha = {_list(near)} cannot be told apart from it: they lie within {APART:g} standard errors")
+        reasons.append(
+            f"alpha = {_list(near)} cannot be told apart from it: they lie within {APART:g} "
+            f"standard errors"
+        )
     if end:
         which = "only" if len(allowed) == 1 else "smallest" if at == 0 else "largest"
-        reasons.append(f"it is the {which} alpha that was measured and is allowed: a better one may lie beyond")
+        reasons.append(
+            f"it is the {which} alpha that was measured and is allowed: a better one may lie beyond"
+        )
     if blind is not None and best["median"] >= blind - APART * best.get("error", 0.0):
         reasons.append(
-            f"its loss cannot be told apart from {blind:.4g}, that of always giving the commoner answer: ask for a ceiling "
+            f"its loss cannot be told apart from {blind:.4g}, that of always giving the commoner "
+            f"answer: ask for a ceiling "
             "below that if the model is to be of use"
         )
-    fitted = None if fit is None else design(fit, w, float(known[0]["alpha"]) * (1 - 1e-9), float(known[-1]["alpha"]))
+    fitted = (
+        None
+        if fit is None
+        else design(fit, w, float(known[0]["alpha"]) * (1 - 1e-9), float(known[-1]["alpha"]))
+    )
     reasons.append(_fits(fitted, allowed, values, at))
-    return Recommendation(float(best["alpha"]), float(best["median"]), values[at], near, end, fitted, tuple(reasons))
+    return Recommendation(
+        float(best["alpha"]), float(best["median"]), values[at], near, end, fitted, tuple(reasons)
+    )
 
 
 def _fits(fitted: Design | None, allowed: Sequence[Point], values: Sequence[float], at: int) -> str:
@@ -144,7 +179,9 @@ def _fits(fitted: Design | None, allowed: Sequence[Point], values: Sequence[floa
     return f"the fit's own maximum lies at alpha = {fitted.alpha:.4g}; {seen}{less}. The fit is drawn, not recommended"
 
 
-def _asked(known: Sequence[Point], limits: tuple[float, float], ceiling: float | None, floor: float | None) -> str:
+def _asked(
+    known: Sequence[Point], limits: tuple[float, float], ceiling: float | None, floor: float | None
+) -> str:
     said = [] if limits == (0.0, inf) else [f"alpha in [{limits[0]:g}, {limits[1]:g}]"]
     said += [] if ceiling is None else [f"a loss of at most {ceiling:g}"]
     said += [] if floor is None else [f"a utility of at least {floor:g}"]

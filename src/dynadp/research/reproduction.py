@@ -1,8 +1,10 @@
-"""The paper's experiments on Adult, as numbers: convergence, loss against alpha, final outputs, choice of rho (maths.md 11).
+"""The paper's experiments on Adult, as numbers: convergence, loss against alpha, final outputs,
+choice of rho (maths.md 11).
 
-Everything here is a seeded SIMULATION on published or made rows, whose losses may be told. The paper names no number of nodes,
-no graph and no eta: a ring of five with eta = 1 is ours. Losses are means over rows (the paper's divided by C), of a node's
-message on its own rows, then the mean over nodes; a draw is one seed of the noise, the split of the rows stays.
+Everything here is a seeded SIMULATION on published or made rows, whose losses may be told. The
+paper names no number of nodes, no graph and no eta: a ring of five with eta = 1 is ours. Losses are
+means over rows (the paper's divided by C), of a node's message on its own rows, then the mean over
+nodes; a draw is one seed of the noise, the split of the rows stays.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,7 +49,9 @@ DVP = Algorithm("DVP", Dual(), 10**-2.5, 1750.0, (0.2, 25.0))
 PRINTED = Algorithm("PVP as printed", Primal(own="paper"), 0.1, 146.0, (20.0, 20.0))
 PUBLIC = Algorithm("PVP public", Primal(), 0.1, 146.0, (20.0, 20.0))
 PRIVATE = (DVP, PRINTED, PUBLIC)
-MATCHED = replace(PUBLIC, name="PVP public, (rho, C) of DVP", rho=DVP.rho, C=DVP.C)  # a control: not a matter of C
+MATCHED = replace(
+    PUBLIC, name="PVP public, (rho, C) of DVP", rho=DVP.rho, C=DVP.C
+)  # a control: not a matter of C
 
 
 @dataclass(frozen=True)
@@ -88,9 +92,17 @@ class Settings:
 
 FULL = Settings()
 QUICK = Settings(
-    draws=3, alphas=(0.01, 0.05, 0.1, 0.5, 1.0), rhos=(1e-10, 10**-2.5, 1e-1, 10.0), rho_draws=2, rho_rounds=20,
-    margins=(0.02, 0.1, 0.4), margin_rows=2000, margin_draws=3, census_rows=10_000, schedule_draws=12,
-)  # fmt: skip
+    draws=3,
+    alphas=(0.01, 0.05, 0.1, 0.5, 1.0),
+    rhos=(1e-10, 10**-2.5, 1e-1, 10.0),
+    rho_draws=2,
+    rho_rounds=20,
+    margins=(0.02, 0.1, 0.4),
+    margin_rows=2000,
+    margin_draws=3,
+    census_rows=10_000,
+    schedule_draws=12,
+)
 
 
 @dataclass(frozen=True)
@@ -102,12 +114,14 @@ class Trace:
     losses
         Mean loss of the messages of every round, rounds x draws.
     error, network_error
-        Share of wrong answers on test rows of the last messages (mean over nodes), and of the network's mean; one a draw.
+        Share of wrong answers on test rows of the last messages (mean over nodes), and of the
+        network's mean; one a draw.
     final
-        Loss of the final output: after Algorithm 3's last release by Algorithm 2, where there is one.
+        Loss of the final output: after Algorithm 3's last release by Algorithm 2, where there is
+        one.
     epsilon, final_epsilon
-        What the messages of all rounds would cost in total, with system entropy, at DELTA; and with the last release, where
-        there is one. None without a mechanism.
+        What the messages of all rounds would cost in total, with system entropy, at DELTA; and with
+        the last release, where there is one. None without a mechanism.
     """
 
     losses: Array
@@ -139,25 +153,46 @@ class Bench:
     def loss(self, V: Array) -> Array:
         """Mean over nodes of the mean loss on a node's own rows, one for each replica."""
         value = Logistic().value
-        each = [value(np.asarray(s.signed @ v.T)).mean(axis=0) for s, v in zip(self.shards, V, strict=True)]
+        each = [
+            value(np.asarray(s.signed @ v.T)).mean(axis=0)
+            for s, v in zip(self.shards, V, strict=True)
+        ]
         return np.asarray(np.mean(each, axis=0))
 
     def error(self, V: Array) -> Array:
         """Mean over nodes of the share of wrong answers on test rows, one for each replica."""
-        return np.asarray(np.mean([np.mean((self.X @ v.T > 0) != self.positive[:, None], axis=0) for v in V], axis=0))
+        return np.asarray(
+            np.mean(
+                [np.mean((self.X @ v.T > 0) != self.positive[:, None], axis=0) for v in V], axis=0
+            )
+        )
 
     def run(
-        self, algorithm: Algorithm, alphas: Sequence[float], draws: int, *, every: bool = True, final: bool = True
+        self,
+        algorithm: Algorithm,
+        alphas: Sequence[float],
+        draws: int,
+        *,
+        every: bool = True,
+        final: bool = True,
     ) -> list[Trace]:
-        """All draws of one algorithm at each alpha, in a few stacks; losses of the last round only unless ``every``.
+        """All draws of one algorithm at each alpha, in a few stacks; losses of the last round only
+        unless ``every``.
 
-        Algorithm 3's last release has one alpha for the whole stack, so there each alpha has its own.
+        Algorithm 3's last release has one alpha for the whole stack, so there each alpha has its
+        own.
         """
         several = 1 if isinstance(algorithm.mechanism, Primal) and final else max(STACK // draws, 1)
         groups = [alphas[i : i + several] for i in range(0, len(alphas), several)]
-        return [trace for group in groups for trace in self._stack(algorithm, group, draws, every, final)]
+        return [
+            trace
+            for group in groups
+            for trace in self._stack(algorithm, group, draws, every, final)
+        ]
 
-    def _stack(self, algorithm: Algorithm, alphas: Sequence[float], draws: int, every: bool, final: bool) -> list[Trace]:
+    def _stack(
+        self, algorithm: Algorithm, alphas: Sequence[float], draws: int, every: bool, final: bool
+    ) -> list[Trace]:
         losses: list[Array] = []
         last: list[Array] = []
 
@@ -173,11 +208,22 @@ class Bench:
             mechanism = replace(mechanism, final=alphas[0])
         if mechanism is not None:
             schedule = [alpha for alpha in alphas for _ in range(draws)]
-            more = {"mechanism": mechanism, "schedule": schedule, "draws": SeededEntropy(self.seed), "replicas": len(schedule)}
+            more = {
+                "mechanism": mechanism,
+                "schedule": schedule,
+                "draws": SeededEntropy(self.seed),
+                "replicas": len(schedule),
+            }
         end: Run = simulate(
-            self.shards, Topology.family("ring", len(self.shards)), C=algorithm.C, rho=algorithm.rho, eta=ETA,
-            rounds=self.rounds, on_round=note, **more,
-        )  # fmt: skip
+            self.shards,
+            Topology.family("ring", len(self.shards)),
+            C=algorithm.C,
+            rho=algorithm.rho,
+            eta=ETA,
+            rounds=self.rounds,
+            on_round=note,
+            **more,
+        )
         every_loss, outputs = np.array(losses), self.loss(end.V) if final else losses[-1]
         wrong, agreed = self.error(last[0]), self.error(end.models("network")[:1])
         traces = []
@@ -185,7 +231,10 @@ class Bench:
             own = slice(i * draws, (i + 1) * draws)
             spent = end.events(own.start) if mechanism else ()
             messages = [event for event in spent if event.round <= self.rounds]
-            costs = [worst_node(events, DELTA).epsilon if mechanism else None for events in (messages, spent)]
+            costs = [
+                worst_node(events, DELTA).epsilon if mechanism else None
+                for events in (messages, spent)
+            ]
             traces.append(Trace(every_loss[:, own], wrong[own], agreed[own], outputs[own], *costs))
         return traces
 
@@ -199,10 +248,16 @@ def load(data: str | None, settings: Settings) -> tuple[Dataset, str]:
         if data is not None:
             raise
         found = census(settings.census_rows, seed=settings.seed, nodes=NODES)
-        return found, f"census rows made here, {settings.census_rows:,} (synthetic; UCI Adult was not to be had)"
+        return (
+            found,
+            f"census rows made here, {settings.census_rows:,} (synthetic; UCI Adult was not to be "
+            f"had)",
+        )
 
 
-def reproduce(data: Dataset, source: str, settings: Settings, say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+def reproduce(
+    data: Dataset, source: str, settings: Settings, say: Callable[[str], None] = lambda text: None
+) -> dict[str, Any]:
     """All numbers behind the figures; the same for the same settings.
 
     Parameters
@@ -224,13 +279,25 @@ def reproduce(data: Dataset, source: str, settings: Settings, say: Callable[[str
     for algorithm in PRIVATE:
         say(f"{algorithm.name}: {len(settings.alphas)} alphas, {settings.draws} draws each")
         found = bench.run(algorithm, settings.alphas, settings.draws)
-        traces |= {(algorithm.name, alpha): trace for alpha, trace in zip(settings.alphas, found, strict=True)}
+        traces |= {
+            (algorithm.name, alpha): trace
+            for alpha, trace in zip(settings.alphas, found, strict=True)
+        }
     result: dict[str, Any] = {
         "version": 1,
         "simulation": True,
         "source": source,
-        "settings": {**asdict(settings), "nodes": NODES, "graph": "ring", "eta": ETA, "delta": DELTA, "rows": rows},
-        "algorithms": {a.name: {"rho": a.rho, "C": a.C, "stated": a.stated} for a in (PLAIN, *PRIVATE)},
+        "settings": {
+            **asdict(settings),
+            "nodes": NODES,
+            "graph": "ring",
+            "eta": ETA,
+            "delta": DELTA,
+            "rows": rows,
+        },
+        "algorithms": {
+            a.name: {"rho": a.rho, "C": a.C, "stated": a.stated} for a in (PLAIN, *PRIVATE)
+        },
         "majority_error": float(min(np.mean(positive), 1 - np.mean(positive))),
         "plain": {"losses": plain.losses[:, 0].tolist(), "error": float(plain.error[0])},
         "convergence": [
@@ -239,9 +306,15 @@ def reproduce(data: Dataset, source: str, settings: Settings, say: Callable[[str
             if alpha in settings.shown
             for n, losses in enumerate(trace.losses, 1)
         ],
-        "tradeoff": [_against_alpha(a, n, traces, settings) for a in PRIVATE for n in (EARLY, settings.rounds)],
+        "tradeoff": [
+            _against_alpha(a, n, traces, settings)
+            for a in PRIVATE
+            for n in (EARLY, settings.rounds)
+        ],
         "control": {"algorithm": MATCHED.name, "points": _control(bench, settings, say)},
-        "final": [_final(name, alpha, trace, len(positive)) for (name, alpha), trace in traces.items()],
+        "final": [
+            _final(name, alpha, trace, len(positive)) for (name, alpha), trace in traces.items()
+        ],
         "rho": _choose_rho(replace(bench, rounds=settings.rho_rounds), settings, say),
         "margins": _margins(settings, say),
     }
@@ -258,53 +331,89 @@ def reproduce(data: Dataset, source: str, settings: Settings, say: Callable[[str
     return result
 
 
-def _against_alpha(algorithm: Algorithm, n: int, traces: dict[tuple[str, float], Trace], settings: Settings) -> dict[str, Any]:
-    """Loss at round n against alpha, L_acc fitted to its medians, and the measured alpha with the best U_priv - loss."""
-    points = [_point(alpha, traces[algorithm.name, alpha].losses[n - 1]) for alpha in settings.alphas]
+def _against_alpha(
+    algorithm: Algorithm, n: int, traces: dict[tuple[str, float], Trace], settings: Settings
+) -> dict[str, Any]:
+    """Loss at round n against alpha, L_acc fitted to its medians, and the measured alpha with the
+    best U_priv - loss.
+    """
+    points = [
+        _point(alpha, traces[algorithm.name, alpha].losses[n - 1]) for alpha in settings.alphas
+    ]
     alphas, medians = np.array(settings.alphas), np.array([p["median"] for p in points])
     fit = fit_loss(alphas, medians)
-    power = fit_loss(1 + np.log(alphas / alphas.min()), medians).r2  # c4 alpha^-c5 + c6 is exponential in ln alpha
+    power = fit_loss(
+        1 + np.log(alphas / alphas.min()), medians
+    ).r2  # c4 alpha^-c5 + c6 is exponential in ln alpha
     chosen = recommend(points, fit=fit if fit.c4 >= 0 else None).to_json()
     return {
-        "algorithm": algorithm.name, "round": n, "points": points, "fit": fit.to_json(), "power_r2": power,
+        "algorithm": algorithm.name,
+        "round": n,
+        "points": points,
+        "fit": fit.to_json(),
+        "power_r2": power,
         "recommended": chosen,
-    }  # fmt: skip
+    }
 
 
 def _point(alpha: float, losses: Array) -> dict[str, float]:
     deviation = float(np.std(losses, ddof=1))
-    return {"alpha": alpha, **quantile_band(losses), "error": standard_error(losses), "deviation": deviation}
+    return {
+        "alpha": alpha,
+        **quantile_band(losses),
+        "error": standard_error(losses),
+        "deviation": deviation,
+    }
 
 
-def _control(bench: Bench, settings: Settings, say: Callable[[str], None]) -> list[dict[str, float]]:
+def _control(
+    bench: Bench, settings: Settings, say: Callable[[str], None]
+) -> list[dict[str, float]]:
     """Losses of the last round with DVP's (rho, C) in place of PVP's."""
     say(f"{MATCHED.name}: {len(settings.alphas)} alphas, {settings.draws} draws each")
     traces = bench.run(MATCHED, settings.alphas, settings.draws, every=False, final=False)
-    return [_point(alpha, trace.losses[-1]) for alpha, trace in zip(settings.alphas, traces, strict=True)]
+    return [
+        _point(alpha, trace.losses[-1])
+        for alpha, trace in zip(settings.alphas, traces, strict=True)
+    ]
 
 
 def _final(name: str, alpha: float, trace: Trace, tested: int) -> dict[str, Any]:
-    """What the messages cost and give on so many test rows, and what the final output costs and gives."""
+    """What the messages cost and give on so many test rows, and what the final output costs and
+    gives.
+    """
     shares = {"error": trace.error, "network_error": trace.network_error}
     costs = {"epsilon": trace.epsilon, "final_epsilon": trace.final_epsilon}
-    told = {"loss": quantile_band(trace.final), **{key: quantile_band(share, tested) for key, share in shares.items()}}
+    told = {
+        "loss": quantile_band(trace.final),
+        **{key: quantile_band(share, tested) for key, share in shares.items()},
+    }
     return {"algorithm": name, "alpha": alpha, **costs, **told}
 
 
-def _choose_rho(bench: Bench, settings: Settings, say: Callable[[str], None]) -> list[dict[str, Any]]:
+def _choose_rho(
+    bench: Bench, settings: Settings, say: Callable[[str], None]
+) -> list[dict[str, Any]]:
     """Loss of the last messages for each rho, at the paper's alpha."""
     rows = []
     for algorithm in (PLAIN, *PRIVATE):
         say(f"{algorithm.name}, choice of rho at alpha = {settings.rho_alpha:g}")
         for rho in settings.rhos:
-            one, draws = replace(algorithm, rho=rho), settings.rho_draws if algorithm.mechanism else 1
+            one, draws = (
+                replace(algorithm, rho=rho),
+                settings.rho_draws if algorithm.mechanism else 1,
+            )
             trace = bench.run(one, (settings.rho_alpha,), draws, every=False, final=False)[0]
-            rows.append({"algorithm": algorithm.name, "rho": rho, **quantile_band(trace.losses[-1])})
+            rows.append(
+                {"algorithm": algorithm.name, "rho": rho, **quantile_band(trace.losses[-1])}
+            )
     return rows
 
 
 def _margins(settings: Settings, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Test error on made problems that a unit f0 separates with a given margin: the smaller, the longer f must be."""
+    """Test error on made problems that a unit f0 separates with a given margin: the smaller, the
+    longer f must be.
+    """
     rows = []
     for margin in settings.margins:
         say(f"made problems with margin {margin:g}")
@@ -315,13 +424,25 @@ def _margins(settings: Settings, say: Callable[[str], None]) -> list[dict[str, A
         shards = [Shard.of(X[part], y[part], name=str(p)) for p, part in enumerate(parts)]
         bench = Bench(shards, test, label > 0, settings.rounds, settings.seed)
         for algorithm in (*PRIVATE, MATCHED):
-            trace = bench.run(algorithm, (settings.rho_alpha,), settings.margin_draws, every=False, final=False)[0]
-            rows.append({"algorithm": algorithm.name, "margin": margin, **quantile_band(trace.error, len(label))})
+            trace = bench.run(
+                algorithm, (settings.rho_alpha,), settings.margin_draws, every=False, final=False
+            )[0]
+            rows.append(
+                {
+                    "algorithm": algorithm.name,
+                    "margin": margin,
+                    **quantile_band(trace.error, len(label)),
+                }
+            )
     return rows
 
 
-def _separable(rng: np.random.Generator, rows: int, margin: float, dimension: int = 20) -> tuple[Array, Array]:
-    """Unit rows with |x_1| uniform in [margin, 2 margin] and label sign x_1; the rest of the row is uniform on its sphere."""
+def _separable(
+    rng: np.random.Generator, rows: int, margin: float, dimension: int = 20
+) -> tuple[Array, Array]:
+    """Unit rows with |x_1| uniform in [margin, 2 margin] and label sign x_1; the rest of the row is
+    uniform on its sphere.
+    """
     y = rng.choice([-1.0, 1.0], rows)
     first = y * margin * rng.uniform(1, 2, rows)
     rest = rng.normal(size=(rows, dimension - 1))

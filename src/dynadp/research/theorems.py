@@ -1,12 +1,16 @@
-"""How many rows a node needs: the paper's Theorems 3 to 6 and Corollaries 4.1, 6.1, 6.2 (maths.md 9).
+"""How many rows a node needs: the paper's Theorems 3 to 6 and Corollaries 4.1, 6.1, 6.2 (maths.md
+9).
 
-Each theorem says: with B_p rows, node p's classifier has expected loss at most C0 + alpha_acc, but with a small probability,
-where C0 is that of any reference f0. It is offered as printed, up to the paper's unknown beta, and as the inequality behind it
+Each theorem says: with B_p rows, node p's classifier has expected loss at most C0 + alpha_acc, but
+with a small probability, where C0 is that of any reference f0. It is offered as printed, up to the
+paper's unknown beta, and as the inequality behind it
 
-    rho ||f0||^2/2 + Phi ||f0||^2/2 + sampling(B) + noise(B) <= alpha_acc,      rho = alpha_acc/||f0||^2,
+    rho ||f0||^2/2 + Phi ||f0||^2/2 + sampling(B) + noise(B) <= alpha_acc,      rho =
+    alpha_acc/||f0||^2,
 
-with explicit, corrected constants (docs/errata.md). They are upper bounds for the worst distribution, and large; they say how
-rows, alpha and accuracy trade, not what a run will reach. Theorems 5 and 6 bound a surrogate that leaves out the noise in lam.
+with explicit, corrected constants (docs/errata.md). They are upper bounds for the worst
+distribution, and large; they say how rows, alpha and accuracy trade, not what a run will reach.
+Theorems 5 and 6 bound a surrogate that leaves out the noise in lam.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +22,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dynadp.errors import DeclarationError
-from dynadp.research.lemmas import dual_excess, neighbours_excess, neighbours_push, own_excess, own_length, sampling_excess
+from dynadp.research.lemmas import (
+    dual_excess,
+    neighbours_excess,
+    neighbours_push,
+    own_excess,
+    own_length,
+    sampling_excess,
+)
 
 _LIMIT = 2**300  # no search goes further
 _CLOSE = 1e-9  # relative width at which the real-valued inverses stop, always on the safe side
@@ -39,7 +50,8 @@ class TheoremInputs:
     dimension
         d, with the intercept.
     alpha
-        alpha_p(n), or a schedule; its smallest value counts. For Algorithm 2 without the solver's share (maths.md 6).
+        alpha_p(n), or a schedule; its smallest value counts. For Algorithm 2 without the solver's
+        share (maths.md 6).
     c1
         sup L'', which is Theorem 6's c4.
     eta, degree
@@ -47,7 +59,8 @@ class TheoremInputs:
     Phi
         Of Algorithm 2; Theorem 4 only. The paper assumes 0.
     rounds
-        The noise of this many rounds must behave at once; the paper speaks of one. Solved forms only.
+        The noise of this many rounds must behave at once; the paper speaks of one. Solved forms
+        only.
     """
 
     norm: float
@@ -74,7 +87,9 @@ class TheoremInputs:
         if self.alpha is not None:
             values = np.asarray(self.alpha, dtype=float)
             if values.size == 0 or not (values >= 1e-100).all():  # infinity stands for no noise
-                raise DeclarationError("alpha must be a number from 1e-100, or a schedule of such numbers")
+                raise DeclarationError(
+                    "alpha must be a number from 1e-100, or a schedule of such numbers"
+                )
 
     @property
     def least(self) -> float:
@@ -126,8 +141,8 @@ class Bound:
 class Theorem:
     """One of the paper's bounds; ``events`` many things may fail, each with probability delta.
 
-    ``expression`` gives the printed terms in rows, ``excess`` the terms of the inequality at B rows and this rho. ``parts``: it
-    asks for what each of these asks for.
+    ``expression`` gives the printed terms in rows, ``excess`` the terms of the inequality at B rows
+    and this rho. ``parts``: it asks for what each of these asks for.
     """
 
     name: str
@@ -139,7 +154,9 @@ class Theorem:
     surrogate: bool = False
     parts: tuple["Theorem", ...] = ()
 
-    def printed(self, problem: TheoremInputs, accuracy: float, failure: float, beta: float = 1.0) -> Bound:
+    def printed(
+        self, problem: TheoremInputs, accuracy: float, failure: float, beta: float = 1.0
+    ) -> Bound:
         """B_p > beta max(terms), as the paper prints it; its beta is not known.
 
         Raises
@@ -150,10 +167,13 @@ class Theorem:
         self._check(problem, failure)
         terms = self.expression(problem, _positive("accuracy", accuracy), failure)
         terms = {name: _positive("beta", beta) * rows for name, rows in terms.items()}
-        return self._bound("printed", floor(max(terms.values())) + 1, terms, problem, accuracy, failure)
+        return self._bound(
+            "printed", floor(max(terms.values())) + 1, terms, problem, accuracy, failure
+        )
 
     def solved(self, problem: TheoremInputs, accuracy: float, failure: float) -> Bound:
-        """The fewest rows for which rho ||f0||^2/2 + Phi ||f0||^2/2 + all terms <= alpha_acc, with explicit constants.
+        """The fewest rows for which rho ||f0||^2/2 + Phi ||f0||^2/2 + all terms <= alpha_acc, with
+        explicit constants.
 
         Raises
         ------
@@ -164,16 +184,30 @@ class Theorem:
         _positive("accuracy", accuracy)
         if self.parts:
             each = {part.name: part.solved(problem, accuracy, failure) for part in self.parts}
-            terms = {f"{name}, {term}": rows for name, found in each.items() for term, rows in found.terms.items()}
-            return self._bound("solved", max(found.rows for found in each.values()), terms, problem, accuracy, failure)
+            terms = {
+                f"{name}, {term}": rows
+                for name, found in each.items()
+                for term, rows in found.terms.items()
+            }
+            return self._bound(
+                "solved",
+                max(found.rows for found in each.values()),
+                terms,
+                problem,
+                accuracy,
+                failure,
+            )
         if _room(problem, accuracy) <= 0:
             raise DeclarationError(
-                f"Phi ||f0||^2 is {problem.Phi * problem.norm * problem.norm:g}, accuracy {accuracy:g}: no number of rows is "
+                f"Phi ||f0||^2 is {problem.Phi * problem.norm * problem.norm:g}, accuracy "
+                f"{accuracy:g}: no number of rows is "
                 "enough; lower Phi or ask for less accuracy"
             )
 
         def alone(name: str) -> Callable[[int], bool]:
-            return lambda rows: self._terms(problem, rows, accuracy, failure)[name] <= _room(problem, accuracy)
+            return lambda rows: (
+                self._terms(problem, rows, accuracy, failure)[name] <= _room(problem, accuracy)
+            )
 
         names = self._terms(problem, _LIMIT, accuracy, failure)
         terms = {name: float(_fewest(alone(name))) for name in names}
@@ -181,7 +215,8 @@ class Theorem:
         return self._bound("solved", rows, terms, problem, accuracy, failure)
 
     def accuracy(self, problem: TheoremInputs, rows: int, failure: float) -> float:
-        """The smallest alpha_acc that these rows guarantee, by the solved form; rho is alpha_acc/||f0||^2 then.
+        """The smallest alpha_acc that these rows guarantee, by the solved form; rho is
+        alpha_acc/||f0||^2 then.
 
         Raises
         ------
@@ -193,12 +228,14 @@ class Theorem:
         return _smallest("accuracy", lambda accuracy: self._holds(problem, rows, accuracy, failure))
 
     def alpha(self, problem: TheoremInputs, rows: int, accuracy: float, failure: float) -> float:
-        """The smallest alpha with which these rows guarantee this accuracy, by the solved form; the problem's is not used.
+        """The smallest alpha with which these rows guarantee this accuracy, by the solved form; the
+        problem's is not used.
 
         Raises
         ------
         DeclarationError
-            If a number is missing or out of range, if the theorem has no alpha, or if even without noise the rows are too few.
+            If a number is missing or out of range, if the theorem has no alpha, or if even without
+            noise the rows are too few.
         """
         if "alpha" not in self.needs:
             raise DeclarationError(f"{self.name} is about runs without noise; it has no alpha")
@@ -208,15 +245,22 @@ class Theorem:
         _positive("accuracy", accuracy)
         if not self._holds(free, rows, accuracy, failure):
             raise DeclarationError(
-                f"no alpha gives accuracy {accuracy:g} with {rows} rows: without any noise {self.name} asks for "
-                f"{self.solved(free, accuracy, failure).rows}; use more rows or ask for less accuracy"
+                f"no alpha gives accuracy {accuracy:g} with {rows} rows: without any noise "
+                f"{self.name} asks for "
+                f"{self.solved(free, accuracy, failure).rows}; use more rows or ask for less "
+                f"accuracy"
             )
-        return _smallest("alpha", lambda alpha: self._holds(replace(problem, alpha=alpha), rows, accuracy, failure))
+        return _smallest(
+            "alpha",
+            lambda alpha: self._holds(replace(problem, alpha=alpha), rows, accuracy, failure),
+        )
 
     def _holds(self, problem: TheoremInputs, rows: float, accuracy: float, failure: float) -> bool:
         if self.parts:
             return all(part._holds(problem, rows, accuracy, failure) for part in self.parts)
-        return sum(self._terms(problem, rows, accuracy, failure).values()) <= _room(problem, accuracy)
+        return sum(self._terms(problem, rows, accuracy, failure).values()) <= _room(
+            problem, accuracy
+        )
 
     def _terms(self, problem: TheoremInputs, rows: float, accuracy: float, failure: float) -> Terms:
         return self.excess(problem, float(rows), accuracy / (problem.norm * problem.norm), failure)
@@ -224,14 +268,20 @@ class Theorem:
     def _check(self, problem: TheoremInputs, failure: float) -> None:
         missing = [name for name in self.needs if getattr(problem, name) is None]
         if missing:
-            raise DeclarationError(f"{self.name} needs {', '.join(missing)} of the problem; give it a value")
+            raise DeclarationError(
+                f"{self.name} needs {', '.join(missing)} of the problem; give it a value"
+            )
         if not 0 < failure < 1 / self.events:
             raise DeclarationError(
-                f"failure is {failure!r}; {self.name} may fail with {self.events} times that probability: expected a number "
+                f"failure is {failure!r}; {self.name} may fail with {self.events} times that "
+                f"probability: expected a number "
                 f"above 0 and below 1/{self.events}"
             )
         if problem.Phi and "Phi" not in self.needs:
-            raise DeclarationError(f"Phi is {problem.Phi:g}; it belongs to Algorithm 2, and {self.name} is not about it")
+            raise DeclarationError(
+                f"Phi is {problem.Phi:g}; it belongs to Algorithm 2, and {self.name} is not about "
+                f"it"
+            )
 
     def _bound(
         self,
@@ -245,7 +295,18 @@ class Theorem:
         binding = max(terms, key=lambda name: terms[name])
         rho = accuracy / (problem.norm * problem.norm)
         total = self.events * failure
-        return Bound(self.name, form, rows, binding, terms, rho, accuracy, total, self.statement, self.surrogate)
+        return Bound(
+            self.name,
+            form,
+            rows,
+            binding,
+            terms,
+            rho,
+            accuracy,
+            total,
+            self.statement,
+            self.surrogate,
+        )
 
 
 def _room(problem: TheoremInputs, accuracy: float) -> float:
@@ -259,7 +320,10 @@ def _fewest(enough: Callable[[int], bool]) -> int:
     while not enough(high):
         high *= 2
         if high > _LIMIT:
-            raise DeclarationError("more rows would be needed than can be counted; ask for less accuracy, or give more alpha")
+            raise DeclarationError(
+                "more rows would be needed than can be counted; ask for less accuracy, or give "
+                "more alpha"
+            )
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
@@ -268,7 +332,9 @@ def _fewest(enough: Callable[[int], bool]) -> int:
 
 
 def _smallest(name: str, enough: Callable[[float], bool]) -> float:
-    """The smallest number above 0 for which a monotone condition holds, from above, to a billionth of itself."""
+    """The smallest number above 0 for which a monotone condition holds, from above, to a billionth
+    of itself.
+    """
     low = high = 1.0
     while not enough(high):
         low, high = high, high * 2
@@ -298,7 +364,13 @@ def _whole(name: str, value: int) -> int:
 
 def _numbers(problem: TheoremInputs) -> tuple[int, float, float, float, int]:
     """d, alpha, c1, eta, N_p; 0 for what a theorem does without."""
-    return problem.dimension or 0, problem.least, problem.c1 or 0.0, problem.eta or 0.0, problem.degree or 0
+    return (
+        problem.dimension or 0,
+        problem.least,
+        problem.c1 or 0.0,
+        problem.eta or 0.0,
+        problem.degree or 0,
+    )
 
 
 def _sampled(p: TheoremInputs, accuracy: float, failure: float) -> Terms:
@@ -320,16 +392,26 @@ def _printed4(p: TheoremInputs, accuracy: float, failure: float) -> Terms:
 
 
 def _excess4(p: TheoremInputs, rows: float, rho: float, failure: float) -> Terms:
-    """2 x Lemma 8 with ah = alpha, what abar adds to that, and sampling; rho + Phi is the strong convexity."""
+    """2 x Lemma 8 with ah = alpha, what abar adds to that, and sampling; rho + Phi is the strong
+    convexity.
+    """
     d, alpha, c1, eta, N = _numbers(p)
     ridge = rho + p.Phi
     ah = alpha - log1p(c1 * p.C / (rows * (ridge + 2 * eta * N)))
 
     def noise(ah: float) -> float:
-        return 2 * dual_excess(rows, ah=ah, dimension=d, C=p.C, rho=ridge, failure=failure / p.rounds) if ah > 0 else inf
+        return (
+            2 * dual_excess(rows, ah=ah, dimension=d, C=p.C, rho=ridge, failure=failure / p.rounds)
+            if ah > 0
+            else inf
+        )
 
     plain, full = noise(alpha), noise(ah)
-    return {"noise": plain, "determinant": full - plain if full < inf else inf, **_sampling(p, rows, ridge, failure)}
+    return {
+        "noise": plain,
+        "determinant": full - plain if full < inf else inf,
+        **_sampling(p, rows, ridge, failure),
+    }
 
 
 def _printed5(p: TheoremInputs, accuracy: float, failure: float) -> Terms:
@@ -343,7 +425,16 @@ def _printed5(p: TheoremInputs, accuracy: float, failure: float) -> Terms:
 def _excess5(p: TheoremInputs, rows: float, rho: float, failure: float) -> Terms:
     """2 x Lemma 11, and sampling."""
     d, alpha, _, eta, N = _numbers(p)
-    excess = neighbours_excess(rows, alpha=alpha, dimension=d, C=p.C, rho=rho, eta=eta, degree=N, failure=failure / p.rounds)
+    excess = neighbours_excess(
+        rows,
+        alpha=alpha,
+        dimension=d,
+        C=p.C,
+        rho=rho,
+        eta=eta,
+        degree=N,
+        failure=failure / p.rounds,
+    )
     return {"neighbours": 2 * excess, **_sampling(p, rows, rho, failure)}
 
 
@@ -352,50 +443,106 @@ def _printed6(p: TheoremInputs, accuracy: float, failure: float) -> Terms:
     tail = log(d / failure)
     return {
         **_printed5(p, accuracy, failure),
-        "own": 4 * p.C * p.norm * d * tail**2 / (accuracy * alpha),  # the paper's C^B, which is not defined, read as C^R
+        "own": 4
+        * p.C
+        * p.norm
+        * d
+        * tail**2
+        / (accuracy * alpha),  # the paper's C^B, which is not defined, read as C^R
         "neighbours without C": 4 * p.norm**3 * eta * N * d * tail / (accuracy**2 * alpha),
         "own curvature": 4 * p.C**1.5 * p.norm**2 * d * tail / (accuracy**1.5 * alpha),
     }
 
 
 def _excess6(p: TheoremInputs, rows: float, rho: float, failure: float) -> Terms:
-    """2 x (Lemma 11 + Lemma 12 + ||b|| ||e||), and sampling: Z(V) - Z(f) = G(V) - G(f) - b.e for G = Z + b.f."""
+    """2 x (Lemma 11 + Lemma 12 + ||b|| ||e||), and sampling: Z(V) - Z(f) = G(V) - G(f) - b.e for G
+    = Z + b.f.
+    """
     d, alpha, c4, eta, N = _numbers(p)
     noise = failure / p.rounds
-    push = neighbours_push(rows, alpha=alpha, dimension=d, C=p.C, rho=rho, eta=eta, degree=N, failure=noise)
+    push = neighbours_push(
+        rows, alpha=alpha, dimension=d, C=p.C, rho=rho, eta=eta, degree=N, failure=noise
+    )
     length = own_length(rows, alpha=alpha, dimension=d, C=p.C, rho=rho, failure=noise)
     own = own_excess(rows, alpha=alpha, dimension=d, C=p.C, rho=rho, c4=c4, failure=noise)
     return {**_excess5(p, rows, rho, failure), "own": 2 * own, "crossed": 2 * push * length}
 
 
-THEOREM_3 = Theorem("Theorem 3", 1, "C(f_p(t)) <= C0 + accuracy + Delta_non(t), Algorithm 1", (), _sampled, _sampling)
+THEOREM_3 = Theorem(
+    "Theorem 3",
+    1,
+    "C(f_p(t)) <= C0 + accuracy + Delta_non(t), Algorithm 1",
+    (),
+    _sampled,
+    _sampling,
+)
 _DUAL = ("dimension", "alpha", "c1", "Phi")
 _PRIMAL = ("dimension", "alpha", "eta", "degree")
-THEOREM_4 = Theorem("Theorem 4", 2, "C(f*_p(t)) <= C0 + accuracy, Algorithm 2, noise frozen at t", _DUAL, _printed4, _excess4)
-COROLLARY_4_1 = replace(THEOREM_4, name="Corollary 4.1", statement="C(f_p(t)) <= C0 + accuracy + Delta_dual(t), Algorithm 2")
+THEOREM_4 = Theorem(
+    "Theorem 4",
+    2,
+    "C(f*_p(t)) <= C0 + accuracy, Algorithm 2, noise frozen at t",
+    _DUAL,
+    _printed4,
+    _excess4,
+)
+COROLLARY_4_1 = replace(
+    THEOREM_4,
+    name="Corollary 4.1",
+    statement="C(f_p(t)) <= C0 + accuracy + Delta_dual(t), Algorithm 2",
+)
 THEOREM_5 = Theorem(
-    "Theorem 5", 2, "C(f*_p(t)) <= C0 + accuracy, Algorithm 3, noise frozen at t", _PRIMAL, _printed5, _excess5, True
+    "Theorem 5",
+    2,
+    "C(f*_p(t)) <= C0 + accuracy, Algorithm 3, noise frozen at t",
+    _PRIMAL,
+    _printed5,
+    _excess5,
+    True,
 )
 THEOREM_6 = Theorem(
-    "Theorem 6", 3, "C(V*_p(t)) <= C0 + accuracy, Algorithm 3, noise frozen at t", (*_PRIMAL, "c1"), _printed6, _excess6, True
+    "Theorem 6",
+    3,
+    "C(V*_p(t)) <= C0 + accuracy, Algorithm 3, noise frozen at t",
+    (*_PRIMAL, "c1"),
+    _printed6,
+    _excess6,
+    True,
 )
-COROLLARY_6_1 = replace(THEOREM_6, name="Corollary 6.1", statement="C(V_p(t)) <= C0 + accuracy + Delta_primV(t), Algorithm 3")
+COROLLARY_6_1 = replace(
+    THEOREM_6,
+    name="Corollary 6.1",
+    statement="C(V_p(t)) <= C0 + accuracy + Delta_primV(t), Algorithm 3",
+)
 
 
 def _printed62(p: TheoremInputs, accuracy: float, failure: float) -> Terms:
     parts = {"Theorem 4": _printed4, "Theorem 6": _printed6}
-    return {f"{name}, {term}": rows for name, part in parts.items() for term, rows in part(p, accuracy, failure).items()}
+    return {
+        f"{name}, {term}": rows
+        for name, part in parts.items()
+        for term, rows in part(p, accuracy, failure).items()
+    }
 
 
 COROLLARY_6_2 = replace(
     THEOREM_6,
     name="Corollary 6.2",
     events=5,
-    statement="C(f*_p) <= C0 + accuracy + Delta_dual(t), Algorithm 3 with a final release by Algorithm 2",
+    statement="C(f*_p) <= C0 + accuracy + Delta_dual(t), Algorithm 3 with a final release by "
+    "Algorithm 2",
     expression=_printed62,
     parts=(THEOREM_4, THEOREM_6),
 )
 THEOREMS = {
     theorem.name.split()[1]: theorem
-    for theorem in (THEOREM_3, THEOREM_4, COROLLARY_4_1, THEOREM_5, THEOREM_6, COROLLARY_6_1, COROLLARY_6_2)
+    for theorem in (
+        THEOREM_3,
+        THEOREM_4,
+        COROLLARY_4_1,
+        THEOREM_5,
+        THEOREM_6,
+        COROLLARY_6_1,
+        COROLLARY_6_2,
+    )
 }

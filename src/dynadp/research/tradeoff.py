@@ -1,6 +1,8 @@
-"""max over alpha of U_priv(alpha) - L_acc(alpha): the paper's privacy-accuracy design (its section 5; maths.md 10).
+"""max over alpha of U_priv(alpha) - L_acc(alpha): the paper's privacy-accuracy design (its section
+5; maths.md 10).
 
-Losses that enter a fit must be public: of published or made rows, or charged for. What is chosen from them is then public too.
+Losses that enter a fit must be public: of published or made rows, or charged for. What is chosen
+from them is then public too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +30,8 @@ class AccuracyLoss:
     c4, c5, c6
         The paper's constants.
     errors
-        Their standard errors, where they were fitted; infinite where the points do not determine them.
+        Their standard errors, where they were fitted; infinite where the points do not determine
+        them.
     r2
         Share of the points' variance that the curve explains.
     """
@@ -51,7 +54,8 @@ class AccuracyLoss:
 
 @dataclass(frozen=True)
 class PrivacyUtility:
-    """U_priv(alpha) = w1 ln(w2/(w3 alpha + w4 alpha^2)), falling in alpha (the paper's Assumption 6 has it reversed).
+    """U_priv(alpha) = w1 ln(w2/(w3 alpha + w4 alpha^2)), falling in alpha (the paper's Assumption 6
+    has it reversed).
 
     Attributes
     ----------
@@ -67,7 +71,9 @@ class PrivacyUtility:
     def __post_init__(self) -> None:
         w = self.w1, self.w2, self.w3, self.w4
         if not (all(map(isfinite, w)) and min(w[:2]) > 0 and min(w[2:]) >= 0 and max(w[2:]) > 0):
-            raise DeclarationError(f"the utility's w are {w}; expected w1, w2 > 0 and w3, w4 >= 0, not both 0")
+            raise DeclarationError(
+                f"the utility's w are {w}; expected w1, w2 > 0 and w3, w4 >= 0, not both 0"
+            )
 
     def __call__(self, alpha: ArrayLike) -> Array:
         """U_priv(alpha)."""
@@ -90,7 +96,8 @@ class Design:
     low, high
         The range that the constraints leave.
     stationary
-        All stationary points in (0, inf), smaller first: none, or a local minimum and a local maximum.
+        All stationary points in (0, inf), smaller first: none, or a local minimum and a local
+        maximum.
     end_wins
         In words, where an end of the range is better than the interior maximum, or there is none.
     best
@@ -115,10 +122,11 @@ class Design:
 
 
 def fit_loss(alphas: ArrayLike, losses: ArrayLike, sigma: ArrayLike | None = None) -> AccuracyLoss:
-    """argmin over c of sum ((c4 exp(-c5 alpha) + c6 - loss)/sigma)^2, with standard errors sqrt(diag s^2 (J'J)^-1).
+    """argmin over c of sum ((c4 exp(-c5 alpha) + c6 - loss)/sigma)^2, with standard errors
+    sqrt(diag s^2 (J'J)^-1).
 
-    For a given c5 the other two are a linear least squares, so one search over c5 alone, on a grid and then between its
-    points, finds the global minimum. s^2 = residuals/(n - 3).
+    For a given c5 the other two are a linear least squares, so one search over c5 alone, on a grid
+    and then between its points, finds the global minimum. s^2 = residuals/(n - 3).
 
     Parameters
     ----------
@@ -132,7 +140,8 @@ def fit_loss(alphas: ArrayLike, losses: ArrayLike, sigma: ArrayLike | None = Non
     good = a.ndim == 1 and a.shape == y.shape == s.shape and len(np.unique(a)) >= 4
     if not (good and np.isfinite([a, y, s]).all() and (a > 0).all() and (s > 0).all()):
         raise DeclarationError(
-            f"{a.size} alphas and {y.size} losses; expected one finite loss for each of at least four different alphas above "
+            f"{a.size} alphas and {y.size} losses; expected one finite loss for each of at least "
+            f"four different alphas above "
             "0, and sigma above 0"
         )
 
@@ -147,7 +156,14 @@ def fit_loss(alphas: ArrayLike, losses: ArrayLike, sigma: ArrayLike | None = Non
     i = int(np.argmin(rss))
     around = np.log(grid[max(i - 1, 0)]), np.log(grid[min(i + 1, len(grid) - 1)])
     c5 = float(
-        np.exp(minimize_scalar(lambda t: linear(exp(t))[1], bounds=around, method="bounded", options={"xatol": 1e-12}).x)
+        np.exp(
+            minimize_scalar(
+                lambda t: linear(exp(t))[1],
+                bounds=around,
+                method="bounded",
+                options={"xatol": 1e-12},
+            ).x
+        )
     )
     (top, c6), left = linear(c5)
     e = np.exp(-c5 * (a - a.min()))
@@ -159,20 +175,33 @@ def fit_loss(alphas: ArrayLike, losses: ArrayLike, sigma: ArrayLike | None = Non
         v = np.array([up, top * up * a.min(), 0.0])
         errors = (sqrt(v @ cov @ v), sqrt(cov[1, 1]), sqrt(cov[2, 2]))
     spread = float(np.sum(((y - np.average(y, weights=s**-2)) / s) ** 2))
-    return AccuracyLoss(float(top) * exp(min(c5 * a.min(), 700.0)), c5, float(c6), errors, 1 - left / spread if spread else 1.0)
+    return AccuracyLoss(
+        float(top) * exp(min(c5 * a.min(), 700.0)),
+        c5,
+        float(c6),
+        errors,
+        1 - left / spread if spread else 1.0,
+    )
 
 
 def stationary_points(c: AccuracyLoss, w: PrivacyUtility) -> tuple[float, ...]:
-    """All alpha > 0 with c4 c5 exp(-c5 alpha) = w1 (w3 + 2 w4 alpha)/(w3 alpha + w4 alpha^2): none or two (maths.md 10).
+    """All alpha > 0 with c4 c5 exp(-c5 alpha) = w1 (w3 + 2 w4 alpha)/(w3 alpha + w4 alpha^2): none
+    or two (maths.md 10).
 
-    The difference h of the logarithms of both sides is strictly concave and its maximum lies in [0.82/c5, 1/c5], so each side
-    of it holds one root or none. The smaller root is a local minimum of U_priv - L_acc, the larger one a local maximum.
+    The difference h of the logarithms of both sides is strictly concave and its maximum lies in
+    [0.82/c5, 1/c5], so each side of it holds one root or none. The smaller root is a local minimum
+    of U_priv - L_acc, the larger one a local maximum.
     """
     if c.c4 <= 0:
         return ()
 
     def h(x: float) -> float:
-        return log(c.c4 * c.c5 / w.w1) - c.c5 * x + log(x) + log((w.w3 + w.w4 * x) / (w.w3 + 2 * w.w4 * x))
+        return (
+            log(c.c4 * c.c5 / w.w1)
+            - c.c5 * x
+            + log(x)
+            + log((w.w3 + w.w4 * x) / (w.w3 + 2 * w.w4 * x))
+        )
 
     def slope(x: float) -> float:
         return 1 / x - c.c5 - w.w4 * w.w3 / ((w.w3 + w.w4 * x) * (w.w3 + 2 * w.w4 * x))
@@ -197,9 +226,11 @@ def design(
     ceiling: float | None = None,
     floor: float | None = None,
 ) -> Design:
-    """max over alpha in [low, high] of U_priv - L_acc, subject to L_acc <= ceiling and U_priv >= floor.
+    """max over alpha in [low, high] of U_priv - L_acc, subject to L_acc <= ceiling and U_priv >=
+    floor.
 
-    Both constraints cut the range to an interval, since both functions fall; all stationary points and both ends are compared.
+    Both constraints cut the range to an interval, since both functions fall; all stationary points
+    and both ends are compared.
 
     Parameters
     ----------
@@ -213,25 +244,38 @@ def design(
     w = w or PrivacyUtility()
     if not (all(map(isfinite, (c.c4, c.c5, c.c6))) and c.c4 >= 0 and c.c5 > 0):
         raise DeclarationError(
-            f"L_acc has c4 = {c.c4:g}, c5 = {c.c5:g}; expected c4 >= 0 and c5 > 0: a loss that falls with alpha"
+            f"L_acc has c4 = {c.c4:g}, c5 = {c.c5:g}; expected c4 >= 0 and c5 > 0: a loss that "
+            f"falls with alpha"
         )
     if not (isfinite(high) and 0 < low < high):
         raise DeclarationError(f"the range is [{low:g}, {high:g}]; expected 0 < low < high")
     if not all(isfinite(bound) for bound in (ceiling, floor) if bound is not None):
-        raise DeclarationError(f"ceiling is {ceiling} and floor is {floor}; expected finite numbers, or none")
+        raise DeclarationError(
+            f"ceiling is {ceiling} and floor is {floor}; expected finite numbers, or none"
+        )
     first, last, reasons = low, high, [f"alpha is looked for in [{low:g}, {high:g}]"]
     if ceiling is not None:
-        least = inf if ceiling < c.c6 or (ceiling == c.c6 and c.c4) else _log_ratio(c.c4, ceiling - c.c6) / c.c5
+        least = (
+            inf
+            if ceiling < c.c6 or (ceiling == c.c6 and c.c4)
+            else _log_ratio(c.c4, ceiling - c.c6) / c.c5
+        )
         first = max(first, least)
         never = f"cannot be had: it stays above c6 = {c.c6:g}"
-        reasons.append(f"a loss of at most {ceiling:g} " + (f"needs alpha >= {max(least, 0.0):.4g}" if least < inf else never))
+        reasons.append(
+            f"a loss of at most {ceiling:g} "
+            + (f"needs alpha >= {max(least, 0.0):.4g}" if least < inf else never)
+        )
     if floor is not None:
         product = w.w2 * exp(min(-floor / w.w1, 300.0))  # w3 alpha + w4 alpha^2 at the floor
         most = 2 * product / (w.w3 + sqrt(w.w3**2 + 4 * w.w4 * product))
         last = min(last, most)
         reasons.append(f"a utility of at least {floor:g} needs alpha <= {most:.4g}")
     if first > last:
-        raise DeclarationError(f"no alpha is left: {'; '.join(reasons)}; raise the ceiling, lower the floor or widen the range")
+        raise DeclarationError(
+            f"no alpha is left: {'; '.join(reasons)}; raise the ceiling, lower the floor or widen "
+            f"the range"
+        )
 
     def value(alpha: float) -> float:
         return float(w(alpha) - c(alpha))
@@ -243,16 +287,36 @@ def design(
     name = "lower" if end == first else "upper"
     end_wins = None
     if inside is None:
-        end_wins = f"the {name} end, alpha = {end:.4g}, wins: U_priv - L_acc has no interior maximum there"
+        end_wins = (
+            f"the {name} end, alpha = {end:.4g}, wins: U_priv - L_acc has no interior maximum there"
+        )
     elif best == end:
         end_wins = (
-            f"the {name} end, alpha = {end:.4g}, has {value(end) - value(inside):.3g} more than the interior maximum "
-            f"{inside:.4g}" + (": U_priv grows without bound as alpha falls to 0" if end == first else "")
+            f"the {name} end, alpha = {end:.4g}, has {value(end) - value(inside):.3g} more than "
+            f"the interior maximum "
+            f"{inside:.4g}"
+            + (": U_priv grows without bound as alpha falls to 0" if end == first else "")
         )
     chosen = end if inside is None else inside
-    reasons.append(f"the marginal gain in accuracy equals the marginal loss of privacy at alpha = {_list(points)}")
-    reasons.append(end_wins or f"the interior maximum beats both ends, by at least {value(chosen) - value(end):.3g}")
-    return Design(chosen, inside is not None, value(chosen), first, last, points, end_wins, best, tuple(reasons))
+    reasons.append(
+        f"the marginal gain in accuracy equals the marginal loss of privacy at alpha = "
+        f"{_list(points)}"
+    )
+    reasons.append(
+        end_wins
+        or f"the interior maximum beats both ends, by at least {value(chosen) - value(end):.3g}"
+    )
+    return Design(
+        chosen,
+        inside is not None,
+        value(chosen),
+        first,
+        last,
+        points,
+        end_wins,
+        best,
+        tuple(reasons),
+    )
 
 
 def _log_ratio(top: float, below: float) -> float:
@@ -264,27 +328,35 @@ def _list(points: Sequence[float]) -> str:
 
 
 def design_table(c: ArrayLike, w: ArrayLike = (0.02, 6.0, 9.0, 1.0), **limits: Any) -> Array:
-    """alpha of :func:`design` for each node and round: c is ... x 3, w is ... x 4, broadcast against each other.
+    """alpha of :func:`design` for each node and round: c is ... x 3, w is ... x 4, broadcast
+    against each other.
 
     Parameters
     ----------
     c, w
-        (c4, c5, c6) and (w1, w2, w3, w4), the last axis; P x T x 3 for a design for each node and round.
+        (c4, c5, c6) and (w1, w2, w3, w4), the last axis; P x T x 3 for a design for each node and
+        round.
     limits
         As for :func:`design`, the same for all.
     """
     cs, ws = np.asarray(c, dtype=float), np.asarray(w, dtype=float)
     if cs.shape[-1:] != (3,) or ws.shape[-1:] != (4,):
-        raise DeclarationError(f"c has shape {cs.shape} and w {ws.shape}; expected ... x 3 and ... x 4")
+        raise DeclarationError(
+            f"c has shape {cs.shape} and w {ws.shape}; expected ... x 3 and ... x 4"
+        )
     shape = np.broadcast_shapes(cs.shape[:-1], ws.shape[:-1])
     cs, ws = np.broadcast_to(cs, (*shape, 3)), np.broadcast_to(ws, (*shape, 4))
     out = np.empty(shape)
     for at in np.ndindex(shape):
-        out[at] = design(AccuracyLoss(*cs[at].tolist()), PrivacyUtility(*ws[at].tolist()), **limits).alpha
+        out[at] = design(
+            AccuracyLoss(*cs[at].tolist()), PrivacyUtility(*ws[at].tolist()), **limits
+        ).alpha
     return out
 
 
 def design_schedule(nodes: Sequence[str], alphas: ArrayLike) -> Schedule:
     """alpha_p(n) from a P or P x T table of :func:`design_table`."""
-    table: Mapping[str, Any] = dict(zip(nodes, np.asarray(alphas, dtype=float).tolist(), strict=True))
+    table: Mapping[str, Any] = dict(
+        zip(nodes, np.asarray(alphas, dtype=float).tolist(), strict=True)
+    )
     return per_node(table)

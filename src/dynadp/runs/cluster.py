@@ -30,15 +30,17 @@ _MESSAGES = "messages-ray"  # of a SIMULATION: a folder for each node
 class ClusterRun(LocalRun):
     """A checked run file whose nodes are actors of a Ray cluster.
 
-    Rows, ledgers and run folder lie on storage that all hosts see at the same paths, with locks that hold between hosts, as
-    those of NFS 4 do. Rows never travel: an actor reads its node's file.
+    Rows, ledgers and run folder lie on storage that all hosts see at the same paths, with locks
+    that hold between hosts, as those of NFS 4 do. Rows never travel: an actor reads its node's
+    file.
 
     Attributes
     ----------
     address
         ``HOST:PORT`` of the cluster's head, or ``auto``; None for a cluster of this machine alone.
     per_actor
-        How many nodes share an actor; by default as :class:`~dynadp.engines.ray.pool.ActorPool` has it.
+        How many nodes share an actor; by default as :class:`~dynadp.engines.ray.pool.ActorPool` has
+        it.
     """
 
     address: str | None = None
@@ -61,7 +63,8 @@ class ClusterRun(LocalRun):
         at: Callable[[str], None] = no_checkpoint,
         on_start: Callable[[ActorPool], None] = lambda company: None,
     ) -> dict[str, Any]:
-        """Train, or go on, as :meth:`~dynadp.runs.local.LocalRun.run` does; either may go on with a private run that the other began.
+        """Train, or go on, as :meth:`~dynadp.runs.local.LocalRun.run` does; either may go on with a
+        private run that the other began.
 
         Parameters
         ----------
@@ -96,7 +99,8 @@ class ClusterRun(LocalRun):
         if planned is None:
             problems.append("privacy: mechanism is none: Algorithm 1 runs in one process")
         if self.file.data.file is not None:
-            problems.append("data: file holds the rows of all nodes; on a cluster each node has a file of its own")
+            problems.append("data: file holds the rows of all nodes; on a cluster each node has a "
+                            "file of its own")
         if planned is None or problems:
             raise ConfigError("\n".join([f"{self.path}: leave out --runtime ray, or change", *(f"  {p}" for p in problems)]))
         return planned
@@ -143,7 +147,8 @@ class ClusterRun(LocalRun):
 
 
 class Ranks:
-    """Puts what single nodes tell of their rounds into order: a round is recorded when all nodes have told theirs.
+    """Puts what single nodes tell of their rounds into order: a round is recorded when all nodes
+    have told theirs.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
-"""A file with declarations, checked all at once: the kinds of values that it holds, and its mistakes in words.
+"""A file with declarations, checked all at once: the kinds of values that it holds, and its
+mistakes in words.
 
-Mistakes are reported together, each with its place and what to do, and without the values that were given.
-"""
+Mistakes are reported together, each with its place and what to do, and without the values that were
+given. """
 
 import json
 import math
@@ -28,7 +29,8 @@ def _line(text: str) -> str:
 
 def _plain(text: str) -> str:
     if "/" in text or "\\" in text or text in (".", "..") or not text.isprintable():
-        raise ValueError("must be a line of printable text without slashes: a folder is named after it")
+        raise ValueError("must be a line of printable text without slashes: a folder is named "
+                         "after it")
     return text
 
 
@@ -43,7 +45,8 @@ def _mebibytes(given: Any) -> Any:
     units = {"MiB": 2**20, "GiB": 2**30, "MB": 10**6, "GB": 10**9}
     mebibytes = math.floor(float(found[1]) * units[found[2]] / 2**20) if found else given
     if not isinstance(mebibytes, int) or isinstance(mebibytes, bool) or mebibytes < LEAST_MEMORY >> 20:
-        raise ValueError(f'must be a whole number of MiB from {LEAST_MEMORY >> 20}, or a text such as "512 MiB" or "2 GiB"')
+        raise ValueError(f'must be a whole number of MiB from {LEAST_MEMORY >> 20}, or a text '
+                         f'such as "512 MiB" or "2 GiB"')
     return mebibytes
 
 
@@ -110,6 +113,7 @@ def _explained(path: str | Path, error: ValidationError) -> ConfigError:
             message = "there is no such key; check its spelling and its table"
         elif problem["type"] == "missing":
             message = "is missing"
-        lines += [f"{place}: {message}"] if place else message.split("\n")  # the whole file's mistakes come in one
+        # the whole file's mistakes come in one
+        lines += [f"{place}: {message}"] if place else message.split("\n")
     count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
     return ConfigError(f"{path}: {count}\n" + "\n".join(f"  {line}" for line in lines))

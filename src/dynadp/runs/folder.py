@@ -3,13 +3,13 @@
 ::
 
     RUN/
-      run.json      what was run: format, version, simulation, config and its hash, library versions, when
-      rounds.jsonl  one line for each round and node: residuals of released vectors, alpha of private rounds
-      model.json    the classifier: classes, coefficients, schema and its hash, loss, mechanism, privacy
+      run.json      what was run: format, version, simulation, config and its hash, library
+      versions, when rounds.jsonl  one line for each round and node: residuals of released vectors,
+      alpha of private rounds model.json    the classifier: classes, coefficients, schema and its
+      hash, loss, mechanism, privacy
 
-Readers accept this version and older ones; a newer one is a clear error. Files appear whole or not at all, except rounds.jsonl,
-which grows by whole lines; an unfinished last line is ignored.
-"""
+Readers accept this version and older ones; a newer one is a clear error. Files appear whole or not
+at all, except rounds.jsonl, which grows by whole lines; an unfinished last line is ignored. """
 
 import json
 import os
@@ -35,7 +35,8 @@ _LIBRARIES = ("dynadp", "numpy", "scipy", "networkx", "pydantic")
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A linear classifier on bounded rows: sign(coef . x + intercept x_0), x the schema's features and x_0 its intercept.
+    """A linear classifier on bounded rows: sign(coef . x + intercept x_0), x the schema's features
+    and x_0 its intercept.
 
     Attributes
     ----------
@@ -108,11 +109,14 @@ def load_model(path: str | Path) -> Model:
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"{path} is damaged: {type(error).__name__}; restore it from a copy") from error
     if (negative, positive) != (schema.label.negative, schema.label.positive):
-        raise RecordError(f"{path}: its classes are not those of its schema; the file was changed by hand or is damaged")
+        raise RecordError(f"{path}: its classes are not those of its schema; the file was changed "
+                          f"by hand or is damaged")
     if schema.digest() != claimed:
-        raise RecordError(f"{path}: the schema does not match its hash; the file was changed by hand or is damaged")
+        raise RecordError(f"{path}: the schema does not match its hash; the file was changed by "
+                          f"hand or is damaged")
     if coef.shape != (schema.dimension - bool(schema.intercept),) or not np.isfinite([*coef, intercept]).all():
-        raise RecordError(f"{path}: expected {schema.dimension - bool(schema.intercept)} finite coefficients, one a feature")
+        raise RecordError(f"{path}: expected {schema.dimension - bool(schema.intercept)} finite "
+                          f"coefficients, one a feature")
     return model
 
 
@@ -146,7 +150,8 @@ class RunFolder:
         try:
             folder.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RecordError(f"cannot make the run folder {folder.path}: {error.strerror}; choose another") from error
+            raise RecordError(f"cannot make the run folder {folder.path}: {error.strerror}; "
+                              f"choose another") from error
         content = {
             "format": RUN_FORMAT,
             "version": VERSION,
@@ -170,7 +175,8 @@ class RunFolder:
     def require_empty(path: Path, beside: Iterable[str] = ()) -> None:
         """Refuse a path that holds anything else."""
         if path.exists() and (not path.is_dir() or {file.name for file in path.iterdir()} - set(beside)):
-            raise RecordError(f"{path} exists and is not an empty folder; choose another, nothing is overwritten")
+            raise RecordError(f"{path} exists and is not an empty folder; choose another, nothing "
+                              f"is overwritten")
 
     def append(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Add lines to rounds.jsonl; an unfinished last line, left by a crash, goes."""
@@ -193,7 +199,8 @@ def load_run(path: str | Path) -> dict[str, Any]:
     """Read and check run.json of a run folder."""
     content = read_file(Path(path) / "run.json", RUN_FORMAT)
     if digest(content.get("config")) != content.get("config_hash"):
-        raise RecordError(f"{path}: the config does not match its hash; run.json was changed by hand or is damaged")
+        raise RecordError(f"{path}: the config does not match its hash; run.json was changed by "
+                          f"hand or is damaged")
     return content
 
 
@@ -204,7 +211,8 @@ def read_rounds(path: str | Path) -> Iterator[dict[str, Any]]:
         content = file.read_bytes()
     except OSError as error:
         raise RecordError(f"cannot read {file}: {error.strerror}") from error
-    for number, line in enumerate(content.split(b"\n")[:-1], 1):  # what follows the last line break is unfinished
+    # what follows the last line break is unfinished
+    for number, line in enumerate(content.split(b"\n")[:-1], 1):
         try:
             yield json.loads(line)
         except ValueError as error:

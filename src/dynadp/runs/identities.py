@@ -1,13 +1,15 @@
-"""Who is who in a network of silos: the consortium's authority, each node's certificate, and its signing key.
+"""Who is who in a network of silos: the consortium's authority, each node's certificate, and its
+signing key.
 
-Links are mutual TLS with certificates (EC P-256) that the consortium's authority signed, common name = the node's name.
-Messages are signed besides (Ed25519), so that they can be believed whoever carried them. Files::
+Links are mutual TLS with certificates (EC P-256) that the consortium's authority signed, common
+name = the node's name. Messages are signed besides (Ed25519), so that they can be believed whoever
+carried them. Files::
 
     AUTHORITY/  ca.pem  ca.key (0600)  issued/NAME.pem
     NODE/       ca.pem  tls.pem  tls.key (0600)  sign.key (0600)
 
-A silo that trusts nobody with its keys makes them itself (:func:`request`) and lets the authority sign the request alone.
-"""
+A silo that trusts nobody with its keys makes them itself (:func:`request`) and lets the authority
+sign the request alone. """
 
 import base64
 import ipaddress
@@ -59,23 +61,28 @@ class Identity:
 
     @classmethod
     def load(cls, folder: str | Path, now: datetime) -> "Identity":
-        """Read a node's folder; refuses what is expired, not of one authority, or open to other users."""
+        """Read a node's folder; refuses what is expired, not of one authority, or open to other
+        users.
+        """
         folder = Path(folder)
         own, authority = _certificate(folder / "tls.pem"), _certificate(folder / "ca.pem")
         key, tls = signing_key(folder / "sign.key"), _private(folder / "tls.key")
         if not isinstance(tls, ec.EllipticCurvePrivateKey) or tls.public_key() != own.public_key():
-            raise IdentityError(f"{folder}: tls.key is not the key of tls.pem; put the pair back, or renew the certificate")
+            raise IdentityError(f"{folder}: tls.key is not the key of tls.pem; put the pair back, "
+                                f"or renew the certificate")
         try:
             own.verify_directly_issued_by(authority)
         except (InvalidSignature, ValueError, TypeError):
             raise IdentityError(
-                f"{folder}: tls.pem was not signed by the authority of ca.pem; ask the consortium for both files anew"
+                f"{folder}: tls.pem was not signed by the authority of ca.pem; ask the consortium "
+                f"for both files anew"
             ) from None
         for title, found in (("certificate", own), ("authority", authority)):
             if not found.not_valid_before_utc <= now <= found.not_valid_after_utc:
                 raise IdentityError(
                     f"{folder}: the {title} is valid from {found.not_valid_before_utc:%Y-%m-%d} to "
-                    f"{found.not_valid_after_utc:%Y-%m-%d}, today is {now:%Y-%m-%d}; renew it with `dynadp pki renew`"
+                    f"{found.not_valid_after_utc:%Y-%m-%d}, today is {now:%Y-%m-%d}; renew it "
+                    f"with `dynadp pki renew`"
                 )
         return cls(common_name(own), folder, min(own.not_valid_after_utc, authority.not_valid_after_utc), key)
 
@@ -97,7 +104,8 @@ def make_authority(folder: str | Path, name: str, now: datetime, days: int = AUT
 def _write_authority(folder: Path, name: str, now: datetime, days: int) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _checked(name))])
-    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)  # signs certificates and lists
+    # signs certificates and lists
+    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
     certificate = (
         _builder(subject, subject, key.public_key(), now, now + timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -133,7 +141,9 @@ def request(name: str, hosts: Sequence[str], out: str | Path) -> Path:
 
 
 def sign_request(authority: str | Path, path: str | Path, out: str | Path, now: datetime, days: int = NODE_DAYS) -> str:
-    """At the authority: sign a silo's request; writes tls.pem and ca.pem into ``out`` and returns the node's name."""
+    """At the authority: sign a silo's request; writes tls.pem and ca.pem into ``out`` and returns
+    the node's name.
+    """
     authority, out = Path(authority), Path(out)
     content = _read(Path(path))
     try:
@@ -141,13 +151,15 @@ def sign_request(authority: str | Path, path: str | Path, out: str | Path, now: 
         hosts = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         sound = asked.is_signature_valid
     except (ValueError, x509.ExtensionNotFound, UnsupportedAlgorithm):
-        raise IdentityError(f"{path} is not a certificate request; make one with `dynadp pki request`") from None
+        raise IdentityError(f"{path} is not a certificate request; make one with `dynadp pki "
+                            f"request`") from None
     name = common_name(asked)
     if not sound:
         raise IdentityError(f"{path} was changed after it was signed; ask {name} to send it again")
     issued = authority / "issued" / f"{_file(name)}.pem"
     if issued.exists():
-        raise IdentityError(f"{name} has a certificate of this authority already; renew it, or revoke it first")
+        raise IdentityError(f"{name} has a certificate of this authority already; renew it, or "
+                            f"revoke it first")
     certificate = _issue(authority, asked.subject, hosts, asked.public_key(), now, days)
     _write(issued, _pem(certificate))
     _write(out / "tls.pem", _pem(certificate))
@@ -159,12 +171,15 @@ def _issued(authority: Path, name: str) -> Path:
     """The authority's copy of a node's certificate."""
     path = authority / "issued" / f"{_file(name)}.pem"
     if not path.exists():
-        raise IdentityError(f"{name} has no certificate of this authority; it issued {', '.join(members(authority)) or 'none'}")
+        raise IdentityError(f"{name} has no certificate of this authority; it issued "
+                            f"{', '.join(members(authority)) or 'none'}")
     return path
 
 
 def renew(authority: str | Path, name: str, now: datetime, days: int = NODE_DAYS) -> Path:
-    """A new certificate for a node's old key and hosts; returns the file to send to the silo as its tls.pem."""
+    """A new certificate for a node's old key and hosts; returns the file to send to the silo as its
+    tls.pem.
+    """
     authority = Path(authority)
     path = _issued(authority, name)
     old = _certificate(path)
@@ -176,9 +191,9 @@ def renew(authority: str | Path, name: str, now: datetime, days: int = NODE_DAYS
 def revoke(authority: str | Path, name: str, now: datetime, days: int = NODE_DAYS) -> list[Path]:
     """Shut a node out: a new authority, and new certificates of it for all other nodes' old keys.
 
-    Links know no list of revoked certificates, so an authority that never signed the node takes the old one's place. Every
-    other silo gets the new ca.pem and its new certificate, whose files are returned.
-    """
+    Links know no list of revoked certificates, so an authority that never signed the node takes the
+    old one's place. Every other silo gets the new ca.pem and its new certificate, whose files are
+    returned. """
     authority = Path(authority)
     path = _issued(authority, name)
     old = _certificate(authority / "ca.pem")
@@ -198,7 +213,8 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
     """A node's signing key."""
     key = _private(path)
     if not isinstance(key, Ed25519PrivateKey):
-        raise IdentityError(f"{path} is not an Ed25519 key; use the sign.key that `dynadp pki` made")
+        raise IdentityError(f"{path} is not an Ed25519 key; use the sign.key that `dynadp pki` "
+                            f"made")
     return key
 
 
@@ -214,7 +230,8 @@ def public_key(text: str) -> Ed25519PublicKey:
             raise ValueError
         return Ed25519PublicKey.from_public_bytes(base64.b64decode(text.removeprefix(_PREFIX), validate=True))
     except ValueError:
-        raise IdentityError("a signing key is spelled ed25519: and 44 letters of base64, as `dynadp pki` prints it") from None
+        raise IdentityError("a signing key is spelled ed25519: and 44 letters of base64, as "
+                            "`dynadp pki` prints it") from None
 
 
 def common_name(of: x509.Certificate | x509.CertificateSigningRequest) -> str:
@@ -233,7 +250,8 @@ def _issue(
         raise IdentityError("certificates are for elliptic curve keys; make them with `dynadp pki`")
     end = min(now + timedelta(days=days), issuer.not_valid_after_utc)
     if end <= now:
-        raise IdentityError(f"{authority}: the authority ended on {end:%Y-%m-%d}; make a new one with `dynadp pki init`")
+        raise IdentityError(f"{authority}: the authority ended on {end:%Y-%m-%d}; make a new one "
+                            f"with `dynadp pki init`")
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     return (
         _builder(subject, issuer.subject, public, now, end)
@@ -260,17 +278,20 @@ def _hosts(hosts: Iterable[str]) -> list[x509.GeneralName]:
         except ValueError:
             if not _HOST.match(host):
                 raise IdentityError(
-                    f"host {host!r} is neither an address nor a host name in ASCII, such as silo.example.org; give no port"
+                    f"host {host!r} is neither an address nor a host name in ASCII, such as "
+                    f"silo.example.org; give no port"
                 ) from None
             found.append(x509.DNSName(host))
     if not found:
-        raise IdentityError("a node needs at least one host: the name or address that its neighbours dial")
+        raise IdentityError("a node needs at least one host: the name or address that its "
+                            "neighbours dial")
     return found
 
 
 def _checked(name: str) -> str:
     if not name or not name.isprintable() or len(name.encode()) > _LONGEST:
-        raise IdentityError(f"a node's name must be a line of 1 to {_LONGEST} letters (bytes in UTF-8); {name!r} is not")
+        raise IdentityError(f"a node's name must be a line of 1 to {_LONGEST} letters (bytes in "
+                            f"UTF-8); {name!r} is not")
     return name
 
 
@@ -291,7 +312,8 @@ def _certificate(path: Path) -> x509.Certificate:
 def _private(path: Path) -> object:
     content = _read(path)
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
-        raise IdentityError(f"{path} is a secret that other users may read; make it yours alone: chmod 600 {path}")
+        raise IdentityError(f"{path} is a secret that other users may read; make it yours alone: "
+                            f"chmod 600 {path}")
     try:
         return serialization.load_pem_private_key(content, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):

@@ -1,4 +1,6 @@
-"""A run file, carried out: check everything, say what it would spend, train, and go on after an interruption."""
+"""A run file, carried out: check everything, say what it would spend, train, and go on after an
+interruption.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -71,12 +73,14 @@ class LocalRun:
         path, overrides
             The run file, and what is to be taken instead of what it says.
         spending
-            False for what releases nothing: it needs no ledgers, and no rows where the run file declares their numbers.
+            False for what releases nothing: it needs no ledgers, and no rows where the run file
+            declares their numbers.
         """
         path = Path(path)
         file = load_run_file(path, overrides)
         if file.networked:
-            raise ConfigError(f"{path} is a network run, whose nodes run apart from each other: start each with `dynadp node`")
+            raise ConfigError(f"{path} is a network run, whose nodes run apart from each other: "
+                              f"start each with `dynadp node`")
         problems = MistakeList()
         attempt = problems.attempt
         schema = attempt(lambda: load_schema(path.parent / file.data.schema_file))
@@ -102,7 +106,9 @@ class LocalRun:
         return cls(path, file, schema, topology, tables, counts)
 
     def plan(self, begun: Path | None = None) -> Plan | None:
-        """What the run will do and cost; None where nothing is protected. ``begun`` is the folder of a run that goes on."""
+        """What the run will do and cost; None where nothing is protected. ``begun`` is the folder
+        of a run that goes on.
+        """
         counts, file = [self.counts[p] for p in self.topology.nodes], self.file
         said = (load_run(begun)["config"].get("plan") or {}) if begun else {}
         if said and "weights" not in said:  # version 0.1.0 knew no others
@@ -113,7 +119,9 @@ class LocalRun:
         return recorded(planned, said, counts, self.topology, self.schema.dimension)
 
     def check(self) -> dict[str, Any]:
-        """What the run would spend, and whether the ledgers would let it; reads all rows and refuses what `run` would."""
+        """What the run would spend, and whether the ledgers would let it; reads all rows and
+        refuses what `run` would.
+        """
         self._validate()
         planned = self.plan()
         nodes: dict[str, Any] = {p: {"rows": self.counts[p]} for p in self.topology.nodes}
@@ -171,7 +179,7 @@ class LocalRun:
                 delta=planned.total.delta, chosen=planned, draws=entropy_for(self.file.run.seed), journal=outbox,
                 device=self.file.run.device,
                 on_round=note,
-            )  # fmt: skip
+            )
         model = with_statement(trained.model(), trained.total)
         folder.finish(model)
         return self._result(folder, model, len(trained.run.rounds), trained.total, trained.events)
@@ -187,8 +195,9 @@ class LocalRun:
             regularizer=regularizer, C=C, weights=training.weights, rho=rho,
             eta=training.eta or default_eta(self.topology, loss, C, rho),
             rounds=training.rounds or PLAIN_ROUNDS, acceleration=Acceleration(gap=PLAIN_GAP), on_round=note,
-        )  # fmt: skip
-        statement = {"protected": False, "statement": "Algorithm 1 sends exact vectors: nothing is protected."}
+        )
+        statement = {"protected": False, "statement": "Algorithm 1 sends exact vectors: nothing "
+                                                      "is protected."}
         model = Model.of(end.models(self.file.run.output)[0, 0], self.schema, loss.describe(), "none", statement)
         folder.finish(model)
         return self._result(folder, model, len(end.rounds))
@@ -204,11 +213,14 @@ class LocalRun:
         }
 
     def _begun(self, stack: ExitStack, out: Path, planned: Plan | None) -> dict[str, Any]:
-        """The config of the run that is to go on, held so that no other process goes on with it too."""
+        """The config of the run that is to go on, held so that no other process goes on with it
+        too.
+        """
         config: dict[str, Any] = load_run(out)["config"]
         if _decided(self._said(planned)) != _decided(config):
             raise ConfigError(
-                f"{out} was begun with another run file, schema, number of rows or version of dynadp; resume with those, or "
+                f"{out} was begun with another run file, schema, number of rows or version of "
+                f"dynadp; resume with those, or "
                 "begin anew"
             )
         if (out / "model.json").exists():
@@ -234,7 +246,8 @@ class LocalRun:
         resume: bool,
         check: Callable[[], None] = lambda: None,
     ) -> tuple[RunFolder, LedgerJournal | None]:
-        """The run folder, and the ledgers of a private run with the whole plan reserved: at all nodes or at none.
+        """The run folder, and the ledgers of a private run with the whole plan reserved: at all
+        nodes or at none.
 
         Rows are validated when the ledgers are open, and before anything is reserved.
         """
@@ -244,7 +257,8 @@ class LocalRun:
             check()
             journal.reserve(planned.events)  # refused before a folder is made
         if resume:
-            (out / "rounds.jsonl").write_bytes(b"")  # told again, from the messages that were entered
+            # told again, from the messages that were entered
+            (out / "rounds.jsonl").write_bytes(b"")
             return RunFolder(out), journal
         config = {**self._said(planned), "run_id": run_id}
         try:
@@ -257,7 +271,9 @@ class LocalRun:
         return folder, journal
 
     def _validate(self) -> None:
-        """Refuse rows that do not fit the schema: the first bad cell of each column, of all nodes together."""
+        """Refuse rows that do not fit the schema: the first bad cell of each column, of all nodes
+        together.
+        """
         problems = list[DataError]()
         for p in self.topology.nodes:
             try:
@@ -302,7 +318,9 @@ class LocalRun:
 
 
 def _decided(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What has to be the same when a run goes on: fields that were added since have their defaults, words do not count."""
+    """What has to be the same when a run goes on: fields that were added since have their defaults,
+    words do not count.
+    """
     said = config.get("plan") or {}
     plan = {"weights": "equal"} | {name: value for name, value in said.items() if name not in _FOLLOWS}
     decided = {name: config.get(name) for name in ("file", "schema_hash", "topology", "counts")} | {"plan": plan}
@@ -328,7 +346,9 @@ def finished_model(plan: Plan, outcome: NodeResult, seeded: bool) -> tuple[Model
 
 @dataclass(frozen=True)
 class Tally:
-    """How many rows were read, how many of them stay, and of these: answered right, and of the second label."""
+    """How many rows were read, how many of them stay, and of these: answered right, and of the
+    second label.
+    """
 
     read: int
     stay: int
@@ -339,8 +359,8 @@ class Tally:
 def tally(model: Model, data: Any) -> Tally:
     """The answers of a model to rows; its numbers are private where the rows are.
 
-    All but ``read`` depend on cells. A replaced row, also one that is dropped then or was before, moves ``right`` by at most 1.
-    """
+    All but ``read`` depend on cells. A replaced row, also one that is dropped then or was before,
+    moves ``right`` by at most 1. """
     read = stay = right = positive = 0
     given = source(data)
     names = (*(column.name for column in model.schema.columns), model.schema.label.name)
@@ -356,10 +376,13 @@ def tally(model: Model, data: Any) -> Tally:
 
 
 def evaluate(model: Model, data: Any) -> dict[str, Any]:
-    """Share of right answers on public rows with its 95% interval, and what always guessing the commoner label would give."""
+    """Share of right answers on public rows with its 95% interval, and what always guessing the
+    commoner label would give.
+    """
     found = tally(model, data)
     if not found.stay:
-        raise DataError(f"{source(data).name} has no rows to evaluate on: the schema drops all of them")
+        raise DataError(f"{source(data).name} has no rows to evaluate on: the schema drops all of "
+                        f"them")
     rows, accuracy = found.stay, found.right / found.stay
     low, high = wilson(accuracy, rows)
     majority = max(found.positive, rows - found.positive) / rows
@@ -379,7 +402,9 @@ def predictions(model: Model, data: Any, size: int = 65536) -> Any:
 
 
 def _tables(file: RunFile, folder: Path, schema: Schema, problems: MistakeList) -> dict[str, Any]:
-    """Each node's rows, of those that have any; header and columns are checked, cells are not read yet."""
+    """Each node's rows, of those that have any; header and columns are checked, cells are not read
+    yet.
+    """
     names = [node.name for node in file.nodes]
     if file.data.file is not None:
         whole = source(folder / file.data.file, separator=file.data.separator)
@@ -392,7 +417,8 @@ def _tables(file: RunFile, folder: Path, schema: Schema, problems: MistakeList) 
             problems.append(f"node {node.name}: {error}")
     files = [(folder / str(node.file)).resolve() for node in file.nodes]
     if len(set(files)) < len(files):
-        problems.append("nodes: two have the same file, so that every person in it would have rows at both; give each its own")
+        problems.append("nodes: two have the same file, so that every person in it would have "
+                        "rows at both; give each its own")
     return found
 
 
@@ -408,11 +434,13 @@ def _rows_problems(file: RunFile, schema: Schema, counts: Mapping[str, int | Non
     for node in file.nodes:
         if node.rows is not None and counts.get(node.name) not in (None, node.rows):
             problems.append(
-                f"node {node.name}: rows = {node.rows} is declared, but another number of rows stays; correct one of them"
+                f"node {node.name}: rows = {node.rows} is declared, but another number of rows "
+                f"stays; correct one of them"
             )
         elif node.rows is None and drops and file.run.seed is None and file.privacy.mechanism != "none":
             problems.append(
-                f"node {node.name}: the schema drops rows with missing cells, so their number depends on cells: declare it, "
+                f"node {node.name}: the schema drops rows with missing cells, so their number "
+                f"depends on cells: declare it, "
                 "rows = N, as public, or let the schema put a value there"
             )
     return problems
@@ -427,7 +455,9 @@ def _lines(entry: RoundProgress, nodes: tuple[str, ...], planned: Plan | None) -
 
 
 def lock(stack: ExitStack, folder: Path, name: str = "run.json") -> None:
-    """Lock a run folder by one of its files for as long as the stack lives; one process at a time works on a run."""
+    """Lock a run folder by one of its files for as long as the stack lives; one process at a time
+    works on a run.
+    """
     handle = stack.enter_context(open(folder / name, "rb"))  # noqa: SIM115 (the stack closes it)
     try:
         import fcntl
@@ -436,4 +466,5 @@ def lock(stack: ExitStack, folder: Path, name: str = "run.json") -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        raise RecordError(f"another process is at work on the run in {folder}; wait for it, or end it") from error
+        raise RecordError(f"another process is at work on the run in {folder}; wait for it, or "
+                          f"end it") from error

@@ -26,7 +26,9 @@ class MistakeList(list[str]):
     """Mistakes, found one after the other."""
 
     def attempt(self, make: Callable[[], Any]) -> Any:
-        """What it makes; None where that fails, and the mistake is noted. A damaged ledger is more than a mistake."""
+        """What it makes; None where that fails, and the mistake is noted. A damaged ledger is more
+        than a mistake.
+        """
         try:
             return make()
         except LedgerDamaged:
@@ -43,13 +45,16 @@ class MistakeList(list[str]):
 
 
 def open_columns(path: Path, separator: Any, schema: Schema, memory: int | None = None) -> Source:
-    """The file, if it has the schema's columns and the label; rows that need more MiB of ``memory`` will be streamed."""
+    """The file, if it has the schema's columns and the label; rows that need more MiB of ``memory``
+    will be streamed.
+    """
     given = source(path, separator=separator, memory=None if memory is None else memory << 20)
     wanted = [*(column.name for column in schema.columns), schema.label.name]
     if (missing := set(wanted) - set(given.columns)) and (told := given.unsplit(wanted)):
         raise DataError(f"{given.name}: {told}")
     if missing:
-        raise DataError(f"{given.name}: no column {', '.join(sorted(map(repr, missing)))}, which the schema declares")
+        raise DataError(f"{given.name}: no column {', '.join(sorted(map(repr, missing)))}, which "
+                        f"the schema declares")
     return given
 
 
@@ -57,10 +62,12 @@ def check_ledger(path: Path, node: str) -> None:
     """Refuse a ledger that is missing, or of another node."""
     if not path.exists():
         raise ConfigError(
-            f"node {node}: there is no ledger {path}; make it: dynadp ledger cap {path} --node {node} --epsilon E --delta D"
+            f"node {node}: there is no ledger {path}; make it: dynadp ledger cap {path} --node "
+            f"{node} --epsilon E --delta D"
         )
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-        raise ConfigError(f"node {node}: the ledger {path} or its folder cannot be written by this user")
+        raise ConfigError(f"node {node}: the ledger {path} or its folder cannot be written by "
+                          f"this user")
     with Ledger.open(path) as ledger:  # to write, so that an entry that a crash cut short is undone
         if ledger.node != node:
             raise ConfigError(f"node {node}: {path} is the ledger of {ledger.node!r}")
@@ -74,7 +81,7 @@ def plan_from_file(file: RunFile, schema: Schema, topology: Topology, counts: Se
         found = plan(
             counts, topology, schema.dimension, epsilon=file.totals, delta=privacy.delta, mechanism=privacy.mechanism,
             centring=centre, features=len(schema.features) - bool(schema.intercept), weights=file.training.weights,
-        )  # fmt: skip
+        )
         return replace(found, output=file.run.output)
     return _given_plan(file, schema, topology, counts) if privacy.alpha is not None else None
 

@@ -1,7 +1,7 @@
 """The run file: everything that is decided before a run, as TOML, checked all at once.
 
-Paths are relative to the file. A flag beats an environment variable, which beats the file, which beats the default.
-"""
+Paths are relative to the file. A flag beats an environment variable, which beats the file, which
+beats the default. """
 
 import re
 from collections.abc import Mapping
@@ -31,7 +31,9 @@ class RunSection(Section):
 
 
 class DataSection(Section):
-    """Where rows and their public declarations are, and how much memory a node's rows may take: more than that is streamed."""
+    """Where rows and their public declarations are, and how much memory a node's rows may take:
+    more than that is streamed.
+    """
 
     schema_file: Annotated[File, Field(alias="schema")]
     file: File | None = None
@@ -45,7 +47,9 @@ SigningKey = Annotated[str, Field(pattern=r"^ed25519:[A-Za-z0-9+/]{43}=$")]
 
 
 class NodeSection(Section):
-    """One node: its rows, its ledger, and a total of its own; on a network, where it is reached and its public signing key."""
+    """One node: its rows, its ledger, and a total of its own; on a network, where it is reached and
+    its public signing key.
+    """
 
     name: Line
     file: File | None = None
@@ -81,7 +85,8 @@ class TopologySection(Section):
         heavy = [edge for edge in edges if isinstance(edge, list | tuple) and len(edge) == 3]
         if not all(is_one(edge[2]) for edge in heavy):
             raise ValueError(
-                "an edge has a third entry other than 1; edges have no weights here, since the algorithm has one penalty eta "
+                "an edge has a third entry other than 1; edges have no weights here, since the "
+                "algorithm has one penalty eta "
                 'for all of them: write pairs, ["a", "b"]'
             )
         return [edge[:2] if edge in heavy else edge for edge in edges]
@@ -96,7 +101,9 @@ class TopologySection(Section):
 
 
 class PrivacySection(Section):
-    """How messages are protected, and what that may cost in total (epsilon, delta) or in each round (alpha)."""
+    """How messages are protected, and what that may cost in total (epsilon, delta) or in each round
+    (alpha).
+    """
 
     mechanism: Literal["primal", "dual", "none"] = "primal"
     epsilon: Above0 | None = None
@@ -111,13 +118,16 @@ class PrivacySection(Section):
         if self.mechanism == "none":
             if self.epsilon is not None or self.alpha is not None:
                 raise ValueError(
-                    "mechanism is none, so nothing is protected: leave out epsilon and alpha, or choose a mechanism"
+                    "mechanism is none, so nothing is protected: leave out epsilon and alpha, or "
+                    "choose a mechanism"
                 )
             return self
         if self.delta is None:
-            raise ValueError("delta is missing: the chance left to worse luck, well below one over the number of rows")
+            raise ValueError("delta is missing: the chance left to worse luck, well below one "
+                             "over the number of rows")
         if self.epsilon is not None and self.alpha is not None:
-            raise ValueError("give epsilon (a total; the planner chooses the rest) or alpha (each round), not both")
+            raise ValueError("give epsilon (a total; the planner chooses the rest) or alpha (each "
+                             "round), not both")
         return self
 
 
@@ -131,7 +141,8 @@ class LossSection(Section):
     @model_validator(mode="after")
     def _teaches(self) -> "LossSection":
         if self.name == "huber_hinge" and self.margin is not None and self.margin <= -self.width:
-            raise ValueError("margin must be above -width, since the loss is 0 at 0 otherwise and nothing can be learnt")
+            raise ValueError("margin must be above -width, since the loss is 0 at 0 otherwise and "
+                             "nothing can be learnt")
         return self
 
     def made(self) -> Loss:
@@ -187,7 +198,9 @@ class RunFile(Section):
 
     @property
     def networked(self) -> bool:
-        """Whether nodes run apart from each other, each with a NODE.toml of its own; the file is then shared by all."""
+        """Whether nodes run apart from each other, each with a NODE.toml of its own; the file is
+        then shared by all.
+        """
         return self.network.relay is not None or any(node.key is not None or node.endpoint is not None for node in self.nodes)
 
     @model_validator(mode="after")
@@ -205,32 +218,42 @@ class RunFile(Section):
         for name, why in (("key", "a public signing key, as `dynadp pki` prints it"), ("rows", "a public number of rows")):
             missing = [node.name for node in self.nodes if getattr(node, name) is None]
             if missing:
-                problems.append(f"nodes: no {name} for {', '.join(missing)}: every node of a network needs {why}")
+                problems.append(f"nodes: no {name} for {', '.join(missing)}: every node of a "
+                                f"network needs {why}")
         if len(keys := [node.key for node in self.nodes if node.key]) > len(set(keys)):
             problems.append("nodes: two have the same key: every node signs with its own")
         if self.data.file is not None or any(node.file is not None or node.ledger is not None for node in self.nodes):
-            problems.append("nodes: the file of a network run is shared by all: files and ledgers belong into each NODE.toml")
+            problems.append("nodes: the file of a network run is shared by all: files and ledgers "
+                            "belong into each NODE.toml")
         if any(len(node.name.encode()) > 64 or node.name == "relay" for node in self.nodes):
-            problems.append("nodes: on a network a name has at most 64 letters (bytes in UTF-8), and is not 'relay'")
+            problems.append("nodes: on a network a name has at most 64 letters (bytes in UTF-8), "
+                            "and is not 'relay'")
         if any(re.fullmatch(r"[\w-]+(\.[\w-]+)+", node.name) for node in self.nodes):
-            problems.append("nodes: on a network a name must not be a host name, which certificates of others may carry")
+            problems.append("nodes: on a network a name must not be a host name, which "
+                            "certificates of others may carry")
         if self.privacy.mechanism == "none":
-            problems.append("privacy: mechanism is none, so messages would reveal rows: a network run needs a mechanism")
+            problems.append("privacy: mechanism is none, so messages would reveal rows: a network "
+                            "run needs a mechanism")
         if self.privacy.own == "paper":
-            problems.append("privacy: own = 'paper' needs a private vector that no crash may lose: networks run own = 'public'")
+            problems.append("privacy: own = 'paper' needs a private vector that no crash may "
+                            "lose: networks run own = 'public'")
         if self.run.device != "cpu":
-            problems.append("run: device is for runs in one process: a node of a network works on its CPU")
+            problems.append("run: device is for runs in one process: a node of a network works on "
+                            "its CPU")
         return problems
 
     def _data_problems(self, names: list[str]) -> list[str]:
         problems = []
         apart = [node.name for node in self.nodes if node.file is None]
         if self.data.file is None and apart:
-            problems.append(f"nodes: no file for {', '.join(apart)}: give each node a file, or data.file with data.node_column")
+            problems.append(f"nodes: no file for {', '.join(apart)}: give each node a file, or "
+                            f"data.file with data.node_column")
         if self.data.file is not None and (self.data.node_column is None or len(apart) < len(names)):
-            problems.append("data: file holds the rows of all nodes: name its node_column, and leave out the nodes' own files")
+            problems.append("data: file holds the rows of all nodes: name its node_column, and "
+                            "leave out the nodes' own files")
         if self.data.file is not None and self.data.memory is not None:
-            problems.append("data: memory limits what is read of a node's own file: give each node a Parquet file of its own")
+            problems.append("data: memory limits what is read of a node's own file: give each "
+                            "node a Parquet file of its own")
         return problems
 
     def _privacy_problems(self) -> list[str]:
@@ -239,15 +262,18 @@ class RunFile(Section):
         if privacy.mechanism == "none":
             return ["nodes: an epsilon without a mechanism protects nobody: leave it out"] if own else []
         if privacy.alpha is None and privacy.epsilon is None and len(own) < len(self.nodes):
-            problems.append("privacy: epsilon is missing: the total that nobody may lose more of (or alpha for each round)")
+            problems.append("privacy: epsilon is missing: the total that nobody may lose more of "
+                            "(or alpha for each round)")
         if privacy.alpha is not None:
             given = [name for name in ("rounds", "rho", "eta") if getattr(self.training, name) is None]
             if given:
                 problems.append(
-                    f"training: with privacy.alpha, {', '.join(given)} must be given; with epsilon the planner chooses"
+                    f"training: with privacy.alpha, {', '.join(given)} must be given; with "
+                    f"epsilon the planner chooses"
                 )
             if own:
-                problems.append("nodes: a total epsilon does not go with privacy.alpha: give one or the other")
+                problems.append("nodes: a total epsilon does not go with privacy.alpha: give one "
+                                "or the other")
         else:
             chosen = [
                 name
@@ -256,20 +282,25 @@ class RunFile(Section):
             ]
             if chosen:
                 problems.append(
-                    f"training: with a total epsilon the planner chooses {', '.join(chosen)}; leave out, or give alpha"
+                    f"training: with a total epsilon the planner chooses {', '.join(chosen)}; "
+                    f"leave out, or give alpha"
                 )
             if privacy.own == "paper" or privacy.split == "paper":
-                problems.append("privacy: own and split of the paper go with alpha, not with a total epsilon")
+                problems.append("privacy: own and split of the paper go with alpha, not with a "
+                                "total epsilon")
         if self.networked:
             return problems
         missing = [node.name for node in self.nodes if node.ledger is None]
         if self.run.seed is None and missing:
             problems.append(
-                f"nodes: no ledger for {', '.join(missing)}, where a private run enters what it spends: make one with `dynadp "
-                "ledger cap FILE --node NAME --epsilon E --delta D`, or set run.seed for a SIMULATION that protects nobody"
+                f"nodes: no ledger for {', '.join(missing)}, where a private run enters what it "
+                f"spends: make one with `dynadp "
+                "ledger cap FILE --node NAME --epsilon E --delta D`, or set run.seed for a "
+                "SIMULATION that protects nobody"
             )
         if self.run.seed is not None and len(missing) < len(self.nodes):
-            problems.append("nodes: a seeded run is a SIMULATION and enters no ledger: leave out ledger, or leave out run.seed")
+            problems.append("nodes: a seeded run is a SIMULATION and enters no ledger: leave out "
+                            "ledger, or leave out run.seed")
         return problems
 
     def digest(self) -> str:
@@ -307,7 +338,8 @@ class RunFile(Section):
     def _known(self, topology: Topology) -> Topology:
         strangers = set(topology.nodes) - {node.name for node in self.nodes}
         if strangers:
-            raise ConfigError(f"topology: an edge names {', '.join(sorted(strangers))}, which nodes does not list")
+            raise ConfigError(f"topology: an edge names {', '.join(sorted(strangers))}, which "
+                              f"nodes does not list")
         return topology
 
 
@@ -319,8 +351,9 @@ def load_run_file(path: str | Path, overrides: Mapping[str, Any] | None = None) 
     path
         The file.
     overrides
-        Values that beat the file's, by place, such as ``{"privacy.epsilon": 2.0}``; None leaves the file's. A seed makes the
-        run a SIMULATION: the ledgers that the file names are left out, so that nothing can open or charge them.
+        Values that beat the file's, by place, such as ``{"privacy.epsilon": 2.0}``; None leaves the
+        file's. A seed makes the run a SIMULATION: the ledgers that the file names are left out, so
+        that nothing can open or charge them.
     """
     content = read_toml(Path(path))
     for place, value in (overrides or {}).items():

@@ -1,4 +1,6 @@
-"""A NODE.toml, carried out: one silo's process, from its rows to its model, however often it is started again."""
+"""A NODE.toml, carried out: one silo's process, from its rows to its model, however often it is
+started again.
+"""
 
 import json
 import os
@@ -41,8 +43,10 @@ from dynadp.consensus import Topology
 STATUS, STATUS_VERSION = "dynadp-status", 1
 SHOWN = 16  # letters of the configuration's hash that stand behind a run's name in a ledger
 _SOON = timedelta(days=30)
-_BESIDE = ("node.log", "node.lock", "status.json")  # a run folder may hold these before the run is agreed on
-_LEFT = (".status.json.*", ".run.json.*", ".model.json.*")  # what a process that was killed had not finished writing
+# a run folder may hold these before the run is agreed on
+_BESIDE = ("node.log", "node.lock", "status.json")
+# what a process that was killed had not finished writing
+_LEFT = (".status.json.*", ".run.json.*", ".model.json.*")
 _TICK, _HEALTH = 0.5, 10.0  # seconds between two looks at the status, and two health lines
 
 
@@ -79,7 +83,8 @@ class SiloRun:
         file = load_run_file(path.parent / node.run)
         if not file.networked:
             raise ConfigError(
-                f"{node.run} is a run in one process: on a network its nodes need key, rows and endpoint. Train it with "
+                f"{node.run} is a run in one process: on a network its nodes need key, rows and "
+                f"endpoint. Train it with "
                 "`dynadp train`, or try it as a network with `dynadp launch`"
             )
         problems = MistakeList()
@@ -87,25 +92,30 @@ class SiloRun:
         home = (path.parent / node.run).parent
         mine = next((section for section in file.nodes if section.name == node.node), None)
         if mine is None:
-            problems.append(f"node: {node.run} has no node {node.node!r}; it has {', '.join(p.name for p in file.nodes)}")
+            problems.append(f"node: {node.run} has no node {node.node!r}; it has "
+                            f"{', '.join(p.name for p in file.nodes)}")
         schema = attempt(lambda: load_schema(home / file.data.schema_file))
         topology = attempt(lambda: file.graph(home))
         identity = attempt(lambda: Identity.load(path.parent / node.identity, datetime.now(UTC)))
         if identity and identity.name != node.node:
-            problems.append(f"identity: the certificate is of {identity.name!r}, this is {node.node!r}")
+            problems.append(f"identity: the certificate is of {identity.name!r}, this is "
+                            f"{node.node!r}")
         if identity and mine and identity.public != mine.key:
             problems.append(
-                f"identity: sign.key is not the key that the run file names for {node.node}: it should name {identity.public}"
+                f"identity: sign.key is not the key that the run file names for {node.node}: it "
+                f"should name {identity.public}"
             )
         memory = node.memory or file.data.memory
         rows = attempt(lambda: open_columns(path.parent / node.file, file.data.separator, schema, memory)) if schema else None
         if rows and mine and (found := attempt(lambda: count(schema, rows))) not in (None, mine.rows):
             problems.append(
-                f"file: it has {found} rows, the run file declares {mine.rows} for {node.node}; correct one of them"
+                f"file: it has {found} rows, the run file declares {mine.rows} for {node.node}; "
+                f"correct one of them"
             )
         if (file.run.seed is None) != (node.ledger is not None):
             problems.append(
-                "ledger: a private run needs one, where it enters what it spends: make it with `dynadp ledger cap`"
+                "ledger: a private run needs one, where it enters what it spends: make it with "
+                "`dynadp ledger cap`"
                 if file.run.seed is None
                 else "ledger: a seeded run is a SIMULATION and enters no ledger: leave it out"
             )
@@ -132,7 +142,9 @@ class SiloRun:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What all nodes must agree on; numbers that were computed are told to 9 figures, since machines round differently."""
+        """What all nodes must agree on; numbers that were computed are told to 9 figures, since
+        machines round differently.
+        """
         said = self.file.model_dump(mode="json", by_alias=True)
         plan = self.plan
         return {
@@ -153,7 +165,9 @@ class SiloRun:
         }
 
     def site(self) -> Site:
-        """Where it listens and whom it dials: of two nodes with endpoints the later one in the file dials."""
+        """Where it listens and whom it dials: of two nodes with endpoints the later one in the file
+        dials.
+        """
         order = {section.name: (i, section.endpoint) for i, section in enumerate(self.file.nodes)}
         here, mine = order[self.node.node]
         dial = [
@@ -175,7 +189,8 @@ class SiloRun:
         on_round: Callable[[RoundProgress], None] = lambda entry: None,
         at: Callable[[str], None] = no_checkpoint,
     ) -> dict[str, Any]:
-        """Take part in the run until it is over, from wherever it stands; leaves model and record in the run folder.
+        """Take part in the run until it is over, from wherever it stands; leaves model and record
+        in the run folder.
 
         Parameters
         ----------
@@ -217,7 +232,8 @@ class SiloRun:
             links = stack.enter_context(Links(self.site(), post, config, private, self.node.patience, stop))
             status = stack.enter_context(Status(self, links, name[:SHOWN]))
             try:
-                if (self.folder / "model.json").exists():  # it stays for those that are not done yet
+                # it stays for those that are not done yet
+                if (self.folder / "model.json").exists():
                     status.round = rounds
                 else:
                     links.agree()
@@ -236,7 +252,8 @@ class SiloRun:
                 status.state = f"failed: {type(error).__name__}"
                 raise
         if behind:
-            LOG.warning("finished; %s did not say that they are too: start this node again if they need it", ", ".join(behind))
+            LOG.warning("finished; %s did not say that they are too: start this node again if "
+                        "they need it", ", ".join(behind))
         return self._result("finished", rounds, behind)
 
     def _rounds(
@@ -253,7 +270,8 @@ class SiloRun:
     ) -> NodeResult:
         events = [event for event in self.plan.events if event.node == self.node.node]
         if not outbox.begun:
-            validate(self.schema, self.rows, self.node.node)  # a bad cell must not be found when part of the budget is spent
+            # a bad cell must not be found when part of the budget is spent
+            validate(self.schema, self.rows, self.node.node)
             outbox.reserve(events)
         at("reserved")
         folder = RunFolder(self.folder)
@@ -263,7 +281,8 @@ class SiloRun:
                 folder = RunFolder.create(
                     self.folder, config, simulation=self.file.run.seed is not None, created=now(), beside=beside
                 )
-        (self.folder / "rounds.jsonl").write_bytes(b"")  # told again, from what was entered and what was heard
+        # told again, from what was entered and what was heard
+        (self.folder / "rounds.jsonl").write_bytes(b"")
         alpha = self.plan.alphas[part.index]
 
         def note(entry: RoundProgress) -> None:
@@ -290,7 +309,8 @@ class SiloRun:
         """Refuse a folder of another run."""
         if (self.folder / "run.json").exists() and load_run(self.folder)["config"] != json.loads(json.dumps(config)):
             raise ConfigError(
-                f"{self.folder} was begun with another run file or schema; go on with those, or choose another folder (out)"
+                f"{self.folder} was begun with another run file or schema; go on with those, or "
+                f"choose another folder (out)"
             )
 
     def _result(self, state: str, rounds: int, behind: list[str]) -> dict[str, Any]:
@@ -382,7 +402,8 @@ def _unreachable(file: RunFile, topology: Topology) -> list[str]:
     endpoints = {section.name: section.endpoint for section in file.nodes}
     edges = [(topology.nodes[u], topology.nodes[v]) for u, v in topology.edges]
     return [
-        f"nodes: neither {u} nor {v} has an endpoint, and they are neighbours: give one of them one, or a network.relay"
+        f"nodes: neither {u} nor {v} has an endpoint, and they are neighbours: give one of them "
+        f"one, or a network.relay"
         for u, v in edges
         if endpoints[u] is None and endpoints[v] is None
     ]

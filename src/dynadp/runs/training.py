@@ -87,9 +87,11 @@ def train(
     Parameters
     ----------
     schema
-        Public declarations for the columns; without a centre, one is found privately within the budget.
+        Public declarations for the columns; without a centre, one is found privately within the
+        budget.
     tables
-        Raw rows of each node: a file, a frame or columns by name, as :func:`~dynadp.data.loading.source` takes them.
+        Raw rows of each node: a file, a frame or columns by name, as
+        :func:`~dynadp.data.loading.source` takes them.
     topology
         The network, with the same nodes.
     epsilon, delta
@@ -97,11 +99,13 @@ def train(
     mechanism
         ``primal`` or ``dual``.
     weights
-        ``rows``: every row of the network weighs the same. ``equal``: every node does, as in the paper.
+        ``rows``: every row of the network weighs the same. ``equal``: every node does, as in the
+        paper.
     start
         A public vector to begin with, d numbers.
     draws
-        Where noise comes from; by default the operating system's entropy. Seeded draws protect nobody.
+        Where noise comes from; by default the operating system's entropy. Seeded draws protect
+        nobody.
     chosen
         A plan to follow instead of the planner's, for this network, these counts and this total.
     device
@@ -113,21 +117,24 @@ def train(
     """
     nodes, draws = topology.nodes, draws or SystemEntropy()
     if set(tables) != set(nodes):
-        raise DeclarationError(f"rows are given for nodes {sorted(tables)}, the network has {sorted(nodes)}; expected the same")
+        raise DeclarationError(f"rows are given for nodes {sorted(tables)}, the network has "
+                               f"{sorted(nodes)}; expected the same")
     counts = [count(schema, tables[p]) for p in nodes]
     features = len(schema.features) - bool(schema.intercept)
     if chosen is None:
         chosen = plan(
             counts, topology, schema.dimension, epsilon=epsilon, delta=delta, mechanism=mechanism,
             centring=schema.centre is None, features=features, weights=weights,
-        )  # fmt: skip
+        )
     check_plan(chosen, counts, topology, schema.dimension, features)
-    releases_of(chosen, counts, topology, schema.dimension, start)  # refused before anything is spent
+    # refused before anything is spent
+    releases_of(chosen, counts, topology, schema.dimension, start)
     for node, found in by_node(chosen.events, delta).items():
         most = epsilon[node] if isinstance(epsilon, Mapping) else epsilon
         if found.epsilon > most:
             raise DeclarationError(
-                f"the plan costs node {node!r} epsilon = {found.epsilon:g} at delta = {delta:g}, more than the given total "
+                f"the plan costs node {node!r} epsilon = {found.epsilon:g} at delta = {delta:g}, "
+                f"more than the given total "
                 f"{most:g}; plan again with that total"
             )
     _LOG.info("plan: %s", "; ".join(chosen.reasons))

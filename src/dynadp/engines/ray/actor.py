@@ -1,8 +1,9 @@
 """An actor on Ray: how it works for its nodes, and what it tells the driver.
 
-It holds a node, or a stack of them, pushes their letters to the actors that need them, and asks for what it misses. What must
-outlive its process is in the nodes' ledgers (:mod:`dynadp.engines.ray.spec`): an actor that is started again, on whatever host,
-replays its part from its ledger and from what its neighbours hold, and never draws for a round that is entered.
+It holds a node, or a stack of them, pushes their letters to the actors that need them, and asks for
+what it misses. What must outlive its process is in the nodes' ledgers
+(:mod:`dynadp.engines.ray.spec`): an actor that is started again, on whatever host, replays its part
+from its ledger and from what its neighbours hold, and never draws for a round that is entered.
 """
 
 import os
@@ -28,9 +29,15 @@ from dynadp.engines.ray.spec import ActorSpec
 from dynadp.errors import CellError, ConfigError, DataError, DynadpError, RecordError
 
 NAMESPACE = "dynadp"
-SILENT = 60.0  # seconds after which an actor answers the driver without news, and the driver says for whom it waits
+# seconds after which an actor answers the driver without news, and the driver says for whom it
+# waits
+SILENT = 60.0
 _BATCH = 64  # letters that an actor hands over at once: those of a neighbour that replays
-_DWELL, _AGAIN, _RARELY = 0.1, 1.0, 10.0  # seconds between two tellings to the driver; before asking, first and later
+_DWELL, _AGAIN, _RARELY = (
+    0.1,
+    1.0,
+    10.0,
+)  # seconds between two tellings to the driver; before asking, first and later
 
 
 class SentLetter(NamedTuple):
@@ -52,7 +59,9 @@ class NodeProgress(NamedTuple):
 
 
 class ActorUpdate(NamedTuple):
-    """What an actor tells the driver: which incarnation it is, new rounds, and its nodes' outcomes or what went wrong."""
+    """What an actor tells the driver: which incarnation it is, new rounds, and its nodes' outcomes
+    or what went wrong.
+    """
 
     incarnation: str
     rounds: list[NodeProgress]
@@ -61,17 +70,20 @@ class ActorUpdate(NamedTuple):
 
 
 class NodeActor:
-    """Some nodes of a run, in an actor: one thread works for all of them, Ray's threads take and hand over letters.
+    """Some nodes of a run, in an actor: one thread works for all of them, Ray's threads take and
+    hand over letters.
 
-    A letter is pushed to the actors that need it; an actor that was started again, or waits for long, asks for what it misses.
+    A letter is pushed to the actors that need it; an actor that was started again, or waits for
+    long, asks for what it misses.
 
     Parameters
     ----------
     name, nodes
         The actor's name; its nodes.
     kept
-        Every node's order, and the name of every node's actor: a reference, pickled, to an object that the driver keeps. What
-        a constructor is given beyond some 100 KB Ray loses before the second start.
+        Every node's order, and the name of every node's actor: a reference, pickled, to an object
+        that the driver keeps. What a constructor is given beyond some 100 KB Ray loses before the
+        second start.
     release
         The driver's version of dynadp.
     """
@@ -82,12 +94,16 @@ class NodeActor:
         whole, homes = ray.get(pickle.loads(kept))
         self._name, self._release, self._incarnation = name, release, token_hex(8)
         self._orders: dict[str, ActorSpec] = {node: whole[node] for node in nodes}
-        everybody = {j: None for me, order in self._orders.items() for j in (me, *order.part.neighbours)}
+        everybody = {
+            j: None for me, order in self._orders.items() for j in (me, *order.part.neighbours)
+        }
         self._near = {
-            via: tuple(me for me, order in self._orders.items() if via in order.part.neighbours) for via in everybody
+            via: tuple(me for me, order in self._orders.items() if via in order.part.neighbours)
+            for via in everybody
         }  # who lives here and takes letters from a node
         self._readers = {
-            me: {homes[j] for j in order.part.neighbours} - {name} for me, order in self._orders.items()
+            me: {homes[j] for j in order.part.neighbours} - {name}
+            for me, order in self._orders.items()
         }  # other actors that need a node's letters
         self._posts: dict[str, Inbox] = {}
         self._log: list[SentLetter] = []
@@ -105,7 +121,11 @@ class NodeActor:
         try:
             self._same_version()
             for me, order in self._orders.items():
-                validate(order.part.schema, source(order.rows, separator=order.separator, memory=order.memory), me)
+                validate(
+                    order.part.schema,
+                    source(order.rows, separator=order.separator, memory=order.memory),
+                    me,
+                )
         except (DynadpError, OSError) as error:
             return _tellable(error)
         return None
@@ -125,9 +145,16 @@ class NodeActor:
         """Push to an actor what it needs of all rounds from n on."""
         self._start()
         self._ready.wait()
-        found = [handed for handed in list(self._log) if asker in self._readers[handed.via] and handed.round >= n]
+        found = [
+            handed
+            for handed in list(self._log)
+            if asker in self._readers[handed.via] and handed.round >= n
+        ]
         for i in range(0, len(found), _BATCH):
-            batch = [(h.via, self._posts[h.via].get(h.author, h.kind, h.round)) for h in found[i : i + _BATCH]]
+            batch = [
+                (h.via, self._posts[h.via].get(h.author, h.kind, h.round))
+                for h in found[i : i + _BATCH]
+            ]
             self._push(asker, [(via, data) for via, data in batch if data is not None])
 
     def tell(self, incarnation: str, have: int) -> ActorUpdate:
@@ -147,7 +174,9 @@ class NodeActor:
         if self._failure is not None:
             return ActorUpdate(self._incarnation, [], None, _tellable(self._failure))
         over = self._over
-        return ActorUpdate(self._incarnation, self._rounds[have:], dict(self._outcomes) if over else None, None)
+        return ActorUpdate(
+            self._incarnation, self._rounds[have:], dict(self._outcomes) if over else None, None
+        )
 
     def whereabouts(self) -> dict[str, Any]:
         """Its process, its host, and its peak memory in bytes."""
@@ -180,7 +209,8 @@ class NodeActor:
         here = version("dynadp")
         if here != self._release:
             raise ConfigError(
-                f"host {socket.gethostname()} has dynadp {here}, the driver {self._release}; install the same everywhere"
+                f"host {socket.gethostname()} has dynadp {here}, the driver {self._release}; "
+                f"install the same everywhere"
             )
 
     def _start(self) -> None:
@@ -201,7 +231,9 @@ class NodeActor:
         self._tell_news()
 
     def _spread(self, via: str, data: bytes) -> None:
-        """Give a letter to those here who take letters from the node that hands it over; what is for all goes on."""
+        """Give a letter to those here who take letters from the node that hands it over; what is
+        for all goes on.
+        """
         todo = [via]
         while todo:
             via = todo.pop()
@@ -211,7 +243,9 @@ class NodeActor:
                     self._hand_over(j, data, letter.author, letter.kind, letter.round)
                     todo.append(j)
 
-    def _hand_over(self, via: str, data: bytes, author: str, kind: Kind, n: int, push: bool = True) -> None:
+    def _hand_over(
+        self, via: str, data: bytes, author: str, kind: Kind, n: int, push: bool = True
+    ) -> None:
         self._log.append(SentLetter(via, author, kind, n))
         for other in self._readers[via] if push else ():
             self._push(other, [(via, data)])
@@ -229,7 +263,8 @@ class NodeActor:
                 self._actors[other] = ray.get_actor(other, NAMESPACE)
         return self._actors.get(other)
 
-    # ------------------------------------------------------------------------------------------------ in its thread
+    # ------------------------------------------------------------------------------------------------
+    # in its thread
 
     def _drive(self) -> None:
         try:
@@ -237,8 +272,13 @@ class NodeActor:
             with ExitStack() as stack:
                 posts = {me: order.post() for me, order in self._orders.items()}
                 for post in posts.values():
-                    finalize(self, post.close)  # as long as the actor: others ask for letters when its own nodes are done
-                parts = {me: self._part(order, posts[me], order.outbox(stack)) for me, order in self._orders.items()}
+                    finalize(
+                        self, post.close
+                    )  # as long as the actor: others ask for letters when its own nodes are done
+                parts = {
+                    me: self._part(order, posts[me], order.outbox(stack))
+                    for me, order in self._orders.items()
+                }
                 self._posts = posts
                 self._ready.set()
                 self._ask(set().union(*self._readers.values()), 0)
@@ -252,7 +292,9 @@ class NodeActor:
         pause = _AGAIN
         while parts and self._failure is None:
             came = self._came
-            ready = [me for me in parts if me not in wants or not self._posts[me].missing(*wants[me])]
+            ready = [
+                me for me in parts if me not in wants or not self._posts[me].missing(*wants[me])
+            ]
             for me in ready:
                 try:
                     wants[me] = next(parts[me])
@@ -267,7 +309,10 @@ class NodeActor:
                 if self._came == came:
                     self._news.wait(pause)
             if self._came == came:
-                self._ask({home for me in parts for home in self._readers[me]}, min(wants[me].round for me in parts))
+                self._ask(
+                    {home for me in parts for home in self._readers[me]},
+                    min(wants[me].round for me in parts),
+                )
                 pause = min(2 * pause, _RARELY)
 
     def _ask(self, others: set[str], n: int) -> None:
@@ -275,20 +320,30 @@ class NodeActor:
             if (actor := self._actor(other)) is not None:
                 actor.ask.remote(self._name, n)
 
-    def _part(self, order: ActorSpec, post: Inbox, outbox: Journal) -> Generator[Awaiting, None, NodeResult]:
+    def _part(
+        self, order: ActorSpec, post: Inbox, outbox: Journal
+    ) -> Generator[Awaiting, None, NodeResult]:
         me, rows = order.part.me, source(order.rows, separator=order.separator, memory=order.memory)
 
         def publish(data: bytes, kind: Kind, n: int) -> None:
-            heard = not post.missing("message", n + 1, order.part.neighbours)  # a replay: who went on has had this letter
+            heard = not post.missing(
+                "message", n + 1, order.part.neighbours
+            )  # a replay: who went on has had this letter
             self._hand_over(me, data, me, kind, n, push=not heard)
             self._spread(me, data)
 
         def note(entry: RoundProgress) -> None:
-            self._rounds.append(NodeProgress(me, entry.number, float(entry.disagreement[0, 0]), float(entry.change[0, 0])))
+            self._rounds.append(
+                NodeProgress(
+                    me, entry.number, float(entry.disagreement[0, 0]), float(entry.change[0, 0])
+                )
+            )
             self._tell_news()
             order.at("noted")
 
-        return node_rounds(order.part, rows, post, publish, outbox, order.draws, note=note, at=order.at)
+        return node_rounds(
+            order.part, rows, post, publish, outbox, order.draws, note=note, at=order.at
+        )
 
 
 def _tellable(error: BaseException) -> DynadpError:
@@ -299,7 +354,8 @@ def _tellable(error: BaseException) -> DynadpError:
         return error
     if isinstance(error, OSError):
         return RecordError(
-            f"host {socket.gethostname()}: {error}; rows, ledgers and run folder must be on storage that all hosts of the "
+            f"host {socket.gethostname()}: {error}; rows, ledgers and run folder must be on "
+            f"storage that all hosts of the "
             "cluster see at the same path"
         )
     raise error

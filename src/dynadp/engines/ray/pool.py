@@ -1,10 +1,11 @@
 """Letters over Ray: one trusted cluster, for more rows or nodes than one machine holds.
 
-The driver starts the actors (:mod:`dynadp.engines.ray.actor`) and listens to them, but no letter passes through it. Rows, ledgers
-and run folder are on storage that all hosts share.
+The driver starts the actors (:mod:`dynadp.engines.ray.actor`) and listens to them, but no letter
+passes through it. Rows, ledgers and run folder are on storage that all hosts share.
 
-Whoever reaches a Ray cluster can run any code there and read any file. It is for hosts that trust each other, with
-``RAY_AUTH_MODE=token`` and ``RAY_USE_TLS=1``, and never joins organisations: they run :mod:`dynadp.engines.zenoh.links`.
+Whoever reaches a Ray cluster can run any code there and read any file. It is for hosts that trust
+each other, with ``RAY_AUTH_MODE=token`` and ``RAY_USE_TLS=1``, and never joins organisations: they
+run :mod:`dynadp.engines.zenoh.links`.
 """
 
 import os
@@ -25,10 +26,14 @@ from dynadp.engines.ray.spec import ActorSpec
 from dynadp.engines.zenoh.log import LOG
 from dynadp.errors import ConfigError, DynadpError
 
-_STORE = 100 * 2**20  # bytes of Ray's object store, where Ray is started here: letters are small and do not use it
+_STORE = (
+    100 * 2**20
+)  # bytes of Ray's object store, where Ray is started here: letters are small and do not use it
 _ANSWER, _LEAVE = 5.0, 1.0  # seconds for a cluster to answer, and for actors to leave
 _THREADS = 8  # of an actor, for calls: one is the driver's, those that bring letters are short
-_SHARE = 0.01  # of a core, as Ray counts: with none it does not spread actors, with more one host could not take over all
+# of a core, as Ray counts: with none it does not spread actors, with more one host could not take
+# over all
+_SHARE = 0.01
 _CROWD = 4  # actors for each core, at most; further nodes share
 
 
@@ -42,7 +47,8 @@ class ActorPool:
     orders
         One for each node.
     per_actor
-        How many nodes share an actor; by default one each, and more where there would be over four actors for each core.
+        How many nodes share an actor; by default one each, and more where there would be over four
+        actors for each core.
     """
 
     def __init__(self, run: str, orders: Sequence[ActorSpec], per_actor: int | None = None) -> None:
@@ -52,7 +58,9 @@ class ActorPool:
         cores = max(int(ray.cluster_resources().get("CPU", 1)), 1)  # type: ignore[no-untyped-call]
         size = per_actor or -(-len(orders) // (_CROWD * cores))
         attempt = f"{run} {token_hex(4)}"  # actors of an attempt that was killed may linger
-        self._crews = {f"{attempt} {i}": self.orders[i : i + size] for i in range(0, len(orders), size)}
+        self._crews = {
+            f"{attempt} {i}": self.orders[i : i + size] for i in range(0, len(orders), size)
+        }
         self.actors: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
@@ -62,22 +70,41 @@ class ActorPool:
         reference = self._ray.cloudpickle.dumps(self._kept)  # type: ignore[no-untyped-call]
         for name, orders in self._crews.items():
             made = remote.options(
-                name=name, namespace=NAMESPACE, max_restarts=-1, max_task_retries=-1, max_concurrency=_THREADS,
-                num_cpus=_SHARE, scheduling_strategy="SPREAD", enable_task_events=False,
-            )  # fmt: skip
-            self.actors[name] = made.remote(name, [order.part.me for order in orders], reference, release)
+                name=name,
+                namespace=NAMESPACE,
+                max_restarts=-1,
+                max_task_retries=-1,
+                max_concurrency=_THREADS,
+                num_cpus=_SHARE,
+                scheduling_strategy="SPREAD",
+                enable_task_events=False,
+            )
+            self.actors[name] = made.remote(
+                name, [order.part.me for order in orders], reference, release
+            )
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         actors = list(self.actors.values())
         if error is None:
-            self._ray.wait([actor.leave.remote() for actor in actors], num_returns=len(actors), timeout=_LEAVE)
+            self._ray.wait(
+                [actor.leave.remote() for actor in actors], num_returns=len(actors), timeout=_LEAVE
+            )
         for actor in actors:
             self._ray.kill(actor)
 
     def home(self, node: str) -> Any:
         """The actor of a node."""
-        return next(self.actors[name] for name, orders in self._crews.items() if node in {o.part.me for o in orders})
+        return next(
+            self.actors[name]
+            for name, orders in self._crews.items()
+            if node in {o.part.me for o in orders}
+        )
 
     def check(self) -> None:
         """Have all rows read once, where the actors are; the first mistake is raised."""
@@ -102,7 +129,11 @@ class ActorPool:
             if monotonic() - heard > SILENT:
                 heard = monotonic()
                 behind = [node for node, n in last.items() if n == min(last.values())]
-                LOG.warning("nothing new for %g seconds; behind: %s. See `ray status`", SILENT, ", ".join(behind))
+                LOG.warning(
+                    "nothing new for %g seconds; behind: %s. See `ray status`",
+                    SILENT,
+                    ", ".join(behind),
+                )
             for ref in done:
                 name, before, have = waiting.pop(ref)
                 tidings: ActorUpdate = self._answers([ref])[0]
@@ -110,11 +141,17 @@ class ActorPool:
                     raise tidings.failure
                 have = (have if tidings.incarnation == before else 0) + len(tidings.rounds)
                 for told in tidings.rounds:
-                    if told.round > last[told.node]:  # an actor that was started again tells all of them again
+                    if (
+                        told.round > last[told.node]
+                    ):  # an actor that was started again tells all of them again
                         last[told.node], heard = told.round, monotonic()
                         note(told)
                 if tidings.outcomes is None:
-                    waiting[self.actors[name].tell.remote(tidings.incarnation, have)] = name, tidings.incarnation, have
+                    waiting[self.actors[name].tell.remote(tidings.incarnation, have)] = (
+                        name,
+                        tidings.incarnation,
+                        have,
+                    )
                 else:
                     outcomes |= tidings.outcomes
         return outcomes
@@ -124,26 +161,32 @@ class ActorPool:
             return self._ray.get(refs)
         except self._ray.exceptions.RayActorError as error:
             raise ConfigError(
-                "an actor cannot be started on the cluster; every host needs the same Python, ray and dynadp, and the files at "
+                "an actor cannot be started on the cluster; every host needs the same Python, ray "
+                "and dynadp, and the files at "
                 f"the same paths. Ray says: {error}"
             ) from None
 
 
 @contextmanager
 def cluster(address: str | None = None) -> Iterator[None]:
-    """A connection to a Ray cluster: the one at the address, or one of this machine alone, made for the purpose.
+    """A connection to a Ray cluster: the one at the address, or one of this machine alone, made for
+    the purpose.
 
     Parameters
     ----------
     address
-        ``HOST:PORT`` of the cluster's head, or ``auto`` for the one that this host belongs to. A connection that is there
-        already is used as it is.
+        ``HOST:PORT`` of the cluster's head, or ``auto`` for the one that this host belongs to. A
+        connection that is there already is used as it is.
     """
     if address is None and "ray" not in sys.modules:  # Ray reads its settings when it is imported
         os.environ.setdefault("RAY_AUTH_MODE", "token")
         if "RAY_AUTH_TOKEN_PATH" not in os.environ:
-            os.environ.setdefault("RAY_AUTH_TOKEN", token_hex(32))  # of this run alone: Ray listens on all interfaces
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing about a run goes to anybody else
+            os.environ.setdefault(
+                "RAY_AUTH_TOKEN", token_hex(32)
+            )  # of this run alone: Ray listens on all interfaces
+    os.environ.setdefault(
+        "RAY_USAGE_STATS_ENABLED", "0"
+    )  # nothing about a run goes to anybody else
     import ray
 
     if ray.is_initialized():
@@ -152,12 +195,19 @@ def cluster(address: str | None = None) -> Iterator[None]:
     quiet: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": ERROR}
     if address is None:
         settings: dict[str, Any] = {"worker_niceness": 0}  # actors are the work, not its background
-        ray.init(address="local", include_dashboard=False, object_store_memory=_STORE, _system_config=settings, **quiet)
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            object_store_memory=_STORE,
+            _system_config=settings,
+            **quiet,
+        )
     else:
         _reachable(address)
         if os.environ.get("RAY_AUTH_MODE") != "token":
             LOG.warning(
-                "the cluster takes orders from whoever reaches it: start it, and this command, with RAY_AUTH_MODE=token (and "
+                "the cluster takes orders from whoever reaches it: start it, and this command, "
+                "with RAY_AUTH_MODE=token (and "
                 "RAY_USE_TLS=1 where others share the wire)"
             )
         try:
@@ -170,8 +220,11 @@ def cluster(address: str | None = None) -> Iterator[None]:
         ray.shutdown()
 
 
-def map_on_cluster(work: Callable[..., Any], tasks: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> list[Any]:
-    """``[work(**shared, **task) for task in tasks]``, each a task of the cluster; results in their order.
+def map_on_cluster(
+    work: Callable[..., Any], tasks: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]
+) -> list[Any]:
+    """``[work(**shared, **task) for task in tasks]``, each a task of the cluster; results in their
+    order.
 
     Parameters
     ----------
@@ -198,11 +251,15 @@ def _reachable(address: str) -> None:
         return
     host, _, port = address.rpartition(":")
     if not host or "/" in address or not port.isdigit():
-        raise ConfigError(f"--address is {address!r}; expected HOST:PORT of the cluster's head, or auto on one of its hosts")
+        raise ConfigError(
+            f"--address is {address!r}; expected HOST:PORT of the cluster's head, or auto on one "
+            f"of its hosts"
+        )
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER).close()
     except (OSError, OverflowError) as error:
         raise ConfigError(
-            f"no Ray cluster answers at {address} ({error}); start one with `ray start --head --port PORT`, or leave out "
+            f"no Ray cluster answers at {address} ({error}); start one with `ray start --head "
+            f"--port PORT`, or leave out "
             "--address for one of this machine alone"
         ) from None

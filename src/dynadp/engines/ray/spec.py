@@ -1,9 +1,12 @@
-"""What an actor on Ray has to know about one of its nodes, and where that node's messages and letters are kept.
+"""What an actor on Ray has to know about one of its nodes, and where that node's messages and
+letters are kept.
 
-What must outlive an actor is in the nodes' ledgers, on storage that all hosts share; a post office is in memory.
+What must outlive an actor is in the nodes' ledgers, on storage that all hosts share; a post office
+is in memory.
 
-*Two incarnations at once.* A host that is cut off may be given up for lost while its actors still work. Whoever enters a round
-first has drawn for it; the other one is refused by the ledger, throws its own draw away unsent, and sends what is entered.
+*Two incarnations at once.* A host that is cut off may be given up for lost while its actors still
+work. Whoever enters a round first has drawn for it; the other one is refused by the ledger, throws
+its own draw away unsent, and sends what is entered.
 """
 
 import hashlib
@@ -41,7 +44,9 @@ class Checksum:
 
 
 class Fenced(LedgerJournal):
-    """Ledgers that two incarnations of a node may use at once: the second to enter a round gets what the first entered."""
+    """Ledgers that two incarnations of a node may use at once: the second to enter a round gets
+    what the first entered.
+    """
 
     def spend(self, n: int, events: Sequence[Event], messages: Messages) -> Messages:
         """Enter round n, or find it entered; send what this returns."""
@@ -77,7 +82,8 @@ class ActorSpec:
     events
         What the node will spend, reserved already.
     ledger
-        Where it enters what it spends; None in a SIMULATION, which keeps its messages in ``messages``.
+        Where it enters what it spends; None in a SIMULATION, which keeps its messages in
+        ``messages``.
     messages
         A folder for those.
     dataset, who
@@ -113,9 +119,13 @@ class ActorSpec:
         return journal
 
     def post(self) -> Inbox:
-        """A post office in memory: own letters come from the ledger again, and others from their authors."""
+        """A post office in memory: own letters come from the ledger again, and others from their
+        authors.
+        """
         part = self.part
         keys = dict.fromkeys(part.topology.nodes, Checksum())
         ids = run_id(self.run), self.config
-        rules = AcceptanceRules(part.me, frozenset(part.neighbours), *ids, keys, part.rounds, part.grids())
+        rules = AcceptanceRules(
+            part.me, frozenset(part.neighbours), *ids, keys, part.rounds, part.grids()
+        )
         return Inbox(":memory:", rules, Checksum())

@@ -18,35 +18,64 @@ _COLOUR, _WHERE = (
     re.compile(r"\x1b\[[0-9;]*m"),
     re.compile(r"^\S+\s+(?P<level>[A-Z]+) .*?(?P<module>zenoh[\w:]*): (?P<text>.*)$"),
 )
-_BLOCKED = re.compile(r"CertCommonName\((?P<who>.*?)\)\+.* is unauthorized to Put \(ingress\) on (?P<key>\S+/letter/\S*)")
+_BLOCKED = re.compile(
+    r"CertCommonName\((?P<who>.*?)\)\+.* is unauthorized to Put \(ingress\) on "
+    r"(?P<key>\S+/letter/\S*)"
+)
 _HINT = " Hint: increase the system open file limit."
 _MEANINGS = (
-    ("UnknownIssuer", "refused a link: its certificate was not signed by this consortium's authority"),
-    ("BadSignature", "refused a link: its certificate was not signed by this consortium's authority"),
+    (
+        "UnknownIssuer",
+        "refused a link: its certificate was not signed by this consortium's authority",
+    ),
+    (
+        "BadSignature",
+        "refused a link: its certificate was not signed by this consortium's authority",
+    ),
     ("certificate expired", "refused a link: its certificate has expired"),
     ("peer sent no certificates", "refused a link: it showed no certificate"),
     ("NotValidForName", "refused a link: the certificate of the dialled node names another host"),
-    ("unknown certificate authority", "was refused by the other side: it does not know this node's authority"),
+    (
+        "unknown certificate authority",
+        "was refused by the other side: it does not know this node's authority",
+    ),
 )
 _DIALLED = re.compile(r"Unable to connect to configured peer tls/(?P<where>\S+)! (?P<why>.*)")
 _WHY = (
-    ("certificate not valid for name", "refused a link with {}: its certificate names another host"),
+    (
+        "certificate not valid for name",
+        "refused a link with {}: its certificate names another host",
+    ),
     (
         "peer certificate: UnknownIssuer",
         "refused a link with {}: its certificate was not signed by this consortium's authority",
     ),
-    ("peer certificate: certificate expired", "refused a link with {}: its certificate has expired"),
+    (
+        "peer certificate: certificate expired",
+        "refused a link with {}: its certificate has expired",
+    ),
     ("alert: CertificateExpired", "refused by {}: this node's certificate has expired"),
-    ("alert: UnknownCA", "refused by {}: it does not know the authority of this node's certificate"),
+    (
+        "alert: UnknownCA",
+        "refused by {}: it does not know the authority of this node's certificate",
+    ),
     ("alert: ", "refused by {}: it does not believe this node's certificate"),
 )
-_BLOCKS, _LEVEL = b" is unauthorized to ", 64  # where a line says whom it blocks; how far from its start its level may be
-_ROOM, _PAUSE = 2**20, 0.1  # bytes in the pipe, where the system grants them; seconds between two readings
+_BLOCKS, _LEVEL = (
+    b" is unauthorized to ",
+    64,
+)  # where a line says whom it blocks; how far from its start its level may be
+_ROOM, _PAUSE = (
+    2**20,
+    0.1,
+)  # bytes in the pipe, where the system grants them; seconds between two readings
 _NOISE = ("Gossip is disabled",)
 
 
 class RateLimitedLog:
-    """Tells the same thing the 1st, 10th, 100th, ... time only: whoever knocks a million times does not fill the disk."""
+    """Tells the same thing the 1st, 10th, 100th, ... time only: whoever knocks a million times does
+    not fill the disk.
+    """
 
     def __init__(self, limit: int = 10_000) -> None:
         self._counts, self._lock, self._limit = Counter[str](), Lock(), limit
@@ -64,13 +93,21 @@ class RateLimitedLog:
 
 def explain(line: str) -> str | None:
     """What a line of Zenoh's log means; None where it means nothing to anybody."""
-    line = "".join(letter for letter in _COLOUR.sub("", line) if letter.isprintable()).strip()  # strangers write part of it
+    line = "".join(
+        letter for letter in _COLOUR.sub("", line) if letter.isprintable()
+    ).strip()  # strangers write part of it
     if found := _BLOCKED.search(line):
         return f"blocked {found['who']}: it tried to send under {found['key']}, a name that is not its own"
     if found := _DIALLED.search(line):
-        return next((words.format(found["where"]) for sign, words in _WHY if sign in found["why"]), None)
+        return next(
+            (words.format(found["where"]) for sign, words in _WHY if sign in found["why"]), None
+        )
     known = _WHERE.match(line)
-    if known is None or known["level"] in ("TRACE", "DEBUG", "INFO") or any(word in line for word in _NOISE):
+    if (
+        known is None
+        or known["level"] in ("TRACE", "DEBUG", "INFO")
+        or any(word in line for word in _NOISE)
+    ):
         return None
     for sign, words in _MEANINGS:
         if sign in line:
@@ -80,7 +117,9 @@ def explain(line: str) -> str | None:
 
 @contextmanager
 def engine_log() -> Iterator[None]:
-    """Zenoh tells its log on standard output; this reads it there, tells it in words, and leaves standard output as it was."""
+    """Zenoh tells its log on standard output; this reads it there, tells it in words, and leaves
+    standard output as it was.
+    """
     import zenoh
 
     sys.stdout.flush()

@@ -1,6 +1,8 @@
-"""The rules of a ledger, without its file: what entries say, one after the other, and what may come next.
+"""The rules of a ledger, without its file: what entries say, one after the other, and what may come
+next.
 
-hash = SHA-256(id, at, who, kind, run, round, content, SHA-256(message), previous): every entry is chained to the one before it.
+hash = SHA-256(id, at, who, kind, run, round, content, SHA-256(message), previous): every entry is
+chained to the one before it.
 """
 
 import hashlib
@@ -60,7 +62,19 @@ class Entry:
     def digest(self) -> str:
         """What its hash must be."""
         message = None if self.message is None else hashlib.sha256(self.message).hexdigest()
-        return digest([self.id, self.at, self.who, self.kind, self.run, self.round, self.content, message, self.previous])
+        return digest(
+            [
+                self.id,
+                self.at,
+                self.who,
+                self.kind,
+                self.run,
+                self.round,
+                self.content,
+                message,
+                self.previous,
+            ]
+        )
 
     def sealed(self, id: int, previous: str, details: dict[str, Any]) -> "Entry":
         """The entry in its place in the chain."""
@@ -89,7 +103,9 @@ class Reservation:
 
     @property
     def took_all(self) -> bool:
-        """Whether nothing may follow it under its cap: admitted as a fixed plan, and not given up before its first release."""
+        """Whether nothing may follow it under its cap: admitted as a fixed plan, and not given up
+        before its first release.
+        """
         return self.basis == "plan" and bool(self.spent or not self.closed)
 
     @property
@@ -119,39 +135,59 @@ class LedgerState:
 
     def spent(self) -> list[Event]:
         """What was released."""
-        return [event for run in self.runs.values() for event in run.plan if event.round in run.spent]
+        return [
+            event for run in self.runs.values() for event in run.plan if event.round in run.spent
+        ]
 
     def check(self, events: list[Event]) -> None:
         """Refuse events that no ledger, or not this one, may take."""
         for event in events:
             if not _sound(event):
                 raise BudgetRefused(
-                    f"{event!r} has no known cost; expected an event of dynadp.privacy.events, in plain numbers"
+                    f"{event!r} has no known cost; expected an event of dynadp.privacy.events, in "
+                    f"plain numbers"
                 )
             if event.seeded:
-                raise SeededRefused(f"{event!r} is seeded: such noise protects nobody; release with the system's noise")
+                raise SeededRefused(
+                    f"{event!r} is seeded: such noise protects nobody; release with the system's "
+                    f"noise"
+                )
             if event.node != self.node:
-                raise BudgetRefused(f"{event!r} is of another node; this is the ledger of {self.node!r}, use the node's own")
+                raise BudgetRefused(
+                    f"{event!r} is of another node; this is the ledger of {self.node!r}, use the "
+                    f"node's own"
+                )
 
     def plan(self, run: str, plan: list[Event]) -> None:
         """Refuse a plan for other reasons than its cost."""
         self.check(plan)
         if run in self.runs:
-            raise BudgetRefused(f"run {run!r} was reserved before; a run is reserved once, choose another id")
+            raise BudgetRefused(
+                f"run {run!r} was reserved before; a run is reserved once, choose another id"
+            )
         if not plan:
-            raise BudgetRefused(f"the plan of run {run!r} is empty; expected the events of all its rounds")
-        if whole := [name for name, other in self.runs.items() if other.took_all and other.cap == self.cap]:
-            raise BudgetRefused(f"run {whole[0]!r} took the whole cap, so nothing may follow it; {self.advice()}")
+            raise BudgetRefused(
+                f"the plan of run {run!r} is empty; expected the events of all its rounds"
+            )
+        if whole := [
+            name for name, other in self.runs.items() if other.took_all and other.cap == self.cap
+        ]:
+            raise BudgetRefused(
+                f"run {whole[0]!r} took the whole cap, so nothing may follow it; {self.advice()}"
+            )
 
     def advice(self) -> str:
-        """What would make room for a run that is refused; nothing that would not help in this ledger."""
+        """What would make room for a run that is refused; nothing that would not help in this
+        ledger.
+        """
         if self.cap is None:
             return "set one with `dynadp ledger cap`"
         freed = [name for name, run in self.runs.items() if run.returns]
         ways = []
         if freed:
             ways.append(
-                "close what will not go on with `dynadp ledger close FILE RUN`, which gives back what it reserved and did not "
+                "close what will not go on with `dynadp ledger close FILE RUN`, which gives back "
+                "what it reserved and did not "
                 f"spend; open: {', '.join(map(repr, freed))}"
             )
         if not any(run.took_all and run.cap == self.cap for run in self.runs.values()):
@@ -161,15 +197,23 @@ class LedgerState:
         return "; or ".join([*ways, "set a larger cap, without regard to what was released"])
 
     def spend(self, run: str, round: int, events: list[Event]) -> dict[str, Any]:
-        """What an entry for this release says; refused where it was not reserved, or was made before."""
+        """What an entry for this release says; refused where it was not reserved, or was made
+        before.
+        """
         self.check(events)
         known = self.running(run)
         if round in known.spent:
-            raise BudgetRefused(f"round {round} of run {run!r} is spent; send its stored message again, never a new one")
-        planned = known.by_round.get(round, [])
-        if not planned or (events != planned and Counter(events) != Counter(planned)):  # in any order
             raise BudgetRefused(
-                f"round {round} of run {run!r} would spend {events}, its plan holds {planned}; release what was reserved, or "
+                f"round {round} of run {run!r} is spent; send its stored message again, never a "
+                f"new one"
+            )
+        planned = known.by_round.get(round, [])
+        if not planned or (
+            events != planned and Counter(events) != Counter(planned)
+        ):  # in any order
+            raise BudgetRefused(
+                f"round {round} of run {run!r} would spend {events}, its plan holds {planned}; "
+                f"release what was reserved, or "
                 "close the run and reserve another"
             )
         return {"events": [to_json(event) for event in events]}
@@ -177,7 +221,9 @@ class LedgerState:
     def running(self, run: str) -> Reservation:
         """A run that may still spend."""
         if run not in self.runs:
-            raise BudgetRefused(f"run {run!r} has no reservation; reserve its plan before its first round")
+            raise BudgetRefused(
+                f"run {run!r} has no reservation; reserve its plan before its first round"
+            )
         if self.runs[run].closed:
             raise BudgetRefused(f"run {run!r} is closed; reserve another")
         return self.runs[run]
@@ -201,7 +247,9 @@ class LedgerState:
             self.cap = Cap(**entry.details)
         elif entry.kind == "reserve":
             details = entry.details
-            self.runs[run] = Reservation([from_json(event) for event in details["plan"]], details["basis"], self.cap)
+            self.runs[run] = Reservation(
+                [from_json(event) for event in details["plan"]], details["basis"], self.cap
+            )
         elif entry.kind == "spend":
             self.runs[run].spent[entry.round or 0] = entry.id
         else:
@@ -232,7 +280,11 @@ def _sound(event: Event) -> bool:
     """Whether JSON gives it back as it is, and no share of its loss can lower a sum."""
     try:
         shares = (event.abar, event.ah) if isinstance(event, DualPerturbation) else (0, event.alpha)
-        whole = type(event.round) is type(event.dimension) is int and 0 <= event.round < 2**63 and event.dimension >= 1
+        whole = (
+            type(event.round) is type(event.dimension) is int
+            and 0 <= event.round < 2**63
+            and event.dimension >= 1
+        )
         return (
             whole
             and 0 <= shares[0] < inf
@@ -257,5 +309,7 @@ def a_moment(at: str) -> datetime:
         if moment.tzinfo is None:
             raise ValueError("no offset")
     except (TypeError, ValueError) as error:
-        raise DeclarationError(f"at is {at!r}; expected a time like 2026-03-01T12:00:00+00:00") from error
+        raise DeclarationError(
+            f"at is {at!r}; expected a time like 2026-03-01T12:00:00+00:00"
+        ) from error
     return moment

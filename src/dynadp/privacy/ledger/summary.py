@@ -49,23 +49,39 @@ class Entered:
 
     @property
     def took_all(self) -> bool:
-        """Whether nothing may follow it under its cap: admitted as a fixed plan, and not given up before its first release."""
+        """Whether nothing may follow it under its cap: admitted as a fixed plan, and not given up
+        before its first release.
+        """
         return self.basis == "plan" and (self.closed is None or self.rounds_spent > 0)
 
     def to_json(self) -> dict[str, Any]:
         """The run without its plan."""
-        names = ("run", "dataset", "at", "who", "basis", "rounds_planned", "rounds_spent", "alpha_spent")
-        return {**{name: getattr(self, name) for name in names}, "state": "open" if self.closed is None else self.closed}
+        names = (
+            "run",
+            "dataset",
+            "at",
+            "who",
+            "basis",
+            "rounds_planned",
+            "rounds_spent",
+            "alpha_spent",
+        )
+        return {
+            **{name: getattr(self, name) for name in names},
+            "state": "open" if self.closed is None else self.closed,
+        }
 
 
 @dataclass(frozen=True)
 class Room:
-    """What is taken of a cap, and what is left, by one measure: all numbers of one line are in its unit.
+    """What is taken of a cap, and what is left, by one measure: all numbers of one line are in its
+    unit.
 
     Attributes
     ----------
     measure
-        ``sum``: of alpha; ``renyi``: the Rényi loss of the cap's order; ``plan``: epsilon of one plan that took the whole cap.
+        ``sum``: of alpha; ``renyi``: the Rényi loss of the cap's order; ``plan``: epsilon of one
+        plan that took the whole cap.
     spent, counted, limit
         What was released; that and what open runs reserved; how much there may be.
     order
@@ -80,7 +96,11 @@ class Room:
 
     def share(self, amount: float) -> float:
         """An amount over the limit, at most 1; a plan takes all."""
-        return float(amount > 0) if self.measure == "plan" or self.limit <= 0 else min(1.0, amount / self.limit)
+        return (
+            float(amount > 0)
+            if self.measure == "plan" or self.limit <= 0
+            else min(1.0, amount / self.limit)
+        )
 
     @property
     def left(self) -> float:
@@ -90,17 +110,27 @@ class Room:
     @property
     def words(self) -> str:
         """What is counted, of what."""
-        names = {"sum": "sum of alpha", "renyi": f"Rényi loss of order {self.order:g}", "plan": "epsilon of one fixed plan"}
+        names = {
+            "sum": "sum of alpha",
+            "renyi": f"Rényi loss of order {self.order:g}",
+            "plan": "epsilon of one fixed plan",
+        }
         return f"{names[self.measure]}: {up(self.counted)} of {self.limit:.4g}"
 
     @property
     def left_words(self) -> str:
         """How much is left."""
-        return "nothing left: one plan took the whole cap" if self.measure == "plan" else f"{self.left:.1%} left"
+        return (
+            "nothing left: one plan took the whole cap"
+            if self.measure == "plan"
+            else f"{self.left:.1%} left"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The measure, its numbers and the share that is left."""
-        return {name: getattr(self, name) for name in ("measure", "spent", "counted", "limit", "left")}
+        return {
+            name: getattr(self, name) for name in ("measure", "spent", "counted", "limit", "left")
+        }
 
 
 @dataclass(frozen=True)
@@ -142,15 +172,25 @@ class LedgerSummary:
                 in_force = Cap(**details)
             elif entry.kind == "reserve":
                 plan = [from_json(event) for event in details["plan"]]
-                runs[name] = Entered(name, details["dataset"], entry.at, entry.who, details["basis"], plan, in_force)
+                runs[name] = Entered(
+                    name, details["dataset"], entry.at, entry.who, details["basis"], plan, in_force
+                )
             elif entry.kind == "spend":
                 events = [from_json(event) for event in details["events"]]
                 alpha = sum(event.alpha for event in events)
                 runs[name].rounds_spent += 1
                 runs[name].alpha_spent += alpha
-                if entry.message is not None and any(getattr(event, "purpose", "") == EVALUATION for event in events):
+                if entry.message is not None and any(
+                    getattr(event, "purpose", "") == EVALUATION for event in events
+                ):
                     with suppress(ValueError, TypeError):  # a message of somebody's own making
-                        evaluations.append({"at": entry.at, "alpha": alpha, "accuracy": float(loads(entry.message))})
+                        evaluations.append(
+                            {
+                                "at": entry.at,
+                                "alpha": alpha,
+                                "accuracy": float(loads(entry.message)),
+                            }
+                        )
             elif entry.kind == "close":
                 runs[name].closed = details["reason"]
         found = ledger.spent(), ledger.counted(), tuple(evaluations), entries, ledger.head
@@ -159,7 +199,9 @@ class LedgerSummary:
     @property
     def whole(self) -> Entered | None:
         """The run that took the whole cap, if one did."""
-        return next((run for run in self.runs.values() if run.took_all and run.cap == self.cap), None)
+        return next(
+            (run for run in self.runs.values() if run.took_all and run.cap == self.cap), None
+        )
 
     @property
     def room(self) -> Room | None:
@@ -170,25 +212,32 @@ class LedgerSummary:
             cost = _cost(tuple(whole.plan), cap.delta)
             return Room("plan", cost if whole.rounds_spent else 0.0, cost, cap.epsilon, cap.order)
         (plain, moment), (plains, moments) = cap.spent(self.spent), cap.spent(self.counted)
-        found = Room("sum", plain, plains, cap.epsilon, cap.order), Room("renyi", moment, moments, cap.budget, cap.order)
-        return max(found if cap.budget > 0 else found[:1], key=lambda room: 1 - room.counted / room.limit)
+        found = (
+            Room("sum", plain, plains, cap.epsilon, cap.order),
+            Room("renyi", moment, moments, cap.budget, cap.order),
+        )
+        return max(
+            found if cap.budget > 0 else found[:1], key=lambda room: 1 - room.counted / room.limit
+        )
 
     @property
     def lost(self) -> float | None:
-        """min(odometer, what a theorem of maths.md 5 promises of all that was released): at most so much is lost so far.
+        """min(odometer, what a theorem of maths.md 5 promises of all that was released): at most so
+        much is lost so far.
 
         All at the cap's delta; None without a cap. Each figure is a bound by itself:
 
         - the odometer, whatever was released under whatever caps;
         - the cap's epsilon, where all that was released, by all runs together, satisfies the filter's condition under the cap
-          that is in force now: it is then the beginning of a process that this filter lets pass, however earlier caps were.
-          What is reserved and not released does not enter, nor by which rule runs were admitted;
+          that is in force now: it is then the beginning of a process that this filter lets pass,
+          however earlier caps were. What is reserved and not released does not enter, nor by which
+          rule runs were admitted;
         - the total of a plan, where one run alone was admitted as a fixed plan under this very cap, and every other run was
-          closed before its first release: then the plan is all that is ever released under this cap, and a part of it loses no
-          more than all of it.
+          closed before its first release: then the plan is all that is ever released under this
+          cap, and a part of it loses no more than all of it.
 
-        Where none but the odometer applies (a cap that was lowered below what was spent, a plan of another cap that does not
-        fit this one's filter), it may lie above the cap.
+        Where none but the odometer applies (a cap that was lowered below what was spent, a plan of
+        another cap that does not fit this one's filter), it may lie above the cap.
         """
         if (cap := self.cap) is None:
             return None
@@ -202,11 +251,12 @@ class LedgerSummary:
 
     @property
     def promised(self) -> float | None:
-        """The epsilon that holds for all that is released, reserved or still admitted under this cap, at its delta.
+        """The epsilon that holds for all that is released, reserved or still admitted under this
+        cap, at its delta.
 
-        The cap's, where all that counts already satisfies the filter's condition under it, or where one fixed plan took this
-        very cap. Otherwise the cap cannot hold any more: nothing is admitted beside what counts, which loses at most what the
-        odometer says of it.
+        The cap's, where all that counts already satisfies the filter's condition under it, or where
+        one fixed plan took this very cap. Otherwise the cap cannot hold any more: nothing is
+        admitted beside what counts, which loses at most what the odometer says of it.
         """
         if (cap := self.cap) is None:
             return None
@@ -231,7 +281,8 @@ class LedgerSummary:
         plain, moment = cap.spent(self.spent)
         if plain <= cap.epsilon or moment <= cap.budget:
             return (
-                f"{over}. Open runs reserved more than that before ({', '.join(self.open_runs)}) and may still lose {found}; "
+                f"{over}. Open runs reserved more than that before ({', '.join(self.open_runs)}) "
+                f"and may still lose {found}; "
                 "end those that will not go on with `dynadp ledger close FILE RUN`"
             )
         word = "lost or reserved" if self.open_runs else "lost"
@@ -241,7 +292,11 @@ class LedgerSummary:
     def _only_plan(self) -> Entered | None:
         """The fixed plan that is all that was and will be released under this cap, if so."""
         alive = [run for run in self.runs.values() if run.rounds_spent or run.closed is None]
-        return alive[0] if len(alive) == 1 and alive[0].basis == "plan" and alive[0].cap == self.cap else None
+        return (
+            alive[0]
+            if len(alive) == 1 and alive[0].basis == "plan" and alive[0].cap == self.cap
+            else None
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Runs, cap and what counts against it."""
@@ -249,8 +304,18 @@ class LedgerSummary:
         if (cap := self.cap) is not None:
             plain, moment = cap.spent(self.counted)
             whole, room = self.whole, self.room
-            figures = {"epsilon": cap.epsilon, "delta": cap.delta, "order": cap.order, "budget": cap.budget}
-            figures |= {"sum": plain, "renyi": moment, "odometer": cap.odometer(self.spent), "lost": self.lost}
+            figures = {
+                "epsilon": cap.epsilon,
+                "delta": cap.delta,
+                "order": cap.order,
+                "budget": cap.budget,
+            }
+            figures |= {
+                "sum": plain,
+                "renyi": moment,
+                "odometer": cap.odometer(self.spent),
+                "lost": self.lost,
+            }
             figures |= {"room": room.to_json() if room else None, "promised": self.promised}
             figures |= {"taken_by": whole.run if whole else None}
             figures |= {"taken": _cost(tuple(whole.plan), cap.delta) if whole else None}

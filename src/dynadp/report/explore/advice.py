@@ -1,6 +1,8 @@
-"""Accuracy against alpha on public rows, and the way from either to the other; with the measured alpha that is recommended.
+"""Accuracy against alpha on public rows, and the way from either to the other; with the measured
+alpha that is recommended.
 
-Every number rests on rows that are made here or declared public: a sweep over private rows would spend budget itself.
+Every number rests on rows that are made here or declared public: a sweep over private rows would
+spend budget itself.
 """
 
 import re
@@ -34,7 +36,8 @@ class Advisor:
     setting
         What is planned.
     points
-        For each total: epsilon, alpha, and of right answers in 100 their median, low, high and the median's standard error.
+        For each total: epsilon, alpha, and of right answers in 100 their median, low, high and the
+        median's standard error.
     baselines
         Right answers in 100 without privacy, and of always giving the commoner answer.
     source
@@ -59,8 +62,14 @@ class Advisor:
         self._lock = Lock()
         self._choice, self._curve = lru_cache(512)(self._chosen), lru_cache(512)(self._over_rounds)
 
-    def sweep(self, on_point: Callable[[], None] = lambda: None, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Try totals from both ends to the middle; ``on_point`` is called after each, ``stopped`` before."""
+    def sweep(
+        self,
+        on_point: Callable[[], None] = lambda: None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Try totals from both ends to the middle; ``on_point`` is called after each, ``stopped``
+        before.
+        """
         try:
             rows = self.setting.rows(SEED)
             self.source, self.rows = rows.source, len(next(iter(rows.test.values())))
@@ -70,7 +79,11 @@ class Advisor:
                 if stopped():
                     return
                 own, tested = self.planned(epsilon), self.planned(epsilon, rows.counts)
-                point = {"epsilon": epsilon, "alpha": own.alpha, **_right(tried(self.setting.topology, rows, tested, DRAWS))}
+                point = {
+                    "epsilon": epsilon,
+                    "alpha": own.alpha,
+                    **_right(tried(self.setting.topology, rows, tested, DRAWS)),
+                }
                 self.points = sorted([*self.points, point], key=lambda one: one["epsilon"])
                 on_point()
         except DynadpError as error:
@@ -79,7 +92,9 @@ class Advisor:
         on_point()
 
     def planned(self, epsilon: float, counts: Sequence[int] | None = None) -> Plan:
-        """What `dynadp train` would do for this total; with other numbers of rows for a trial on fewer."""
+        """What `dynadp train` would do for this total; with other numbers of rows for a trial on
+        fewer.
+        """
         with self._lock:  # the accountant's caches are shared
             return self.setting.plan(epsilon, counts)
 
@@ -89,14 +104,19 @@ class Advisor:
             raise DeclarationError(f"epsilon is {epsilon:g}; expected a total above 0, at most 100")
         epsilon = float(f"{epsilon:.4g}")
         found = self._choice(epsilon)
-        return found | {"accuracy": self.expected(epsilon), "words": self._sentence(epsilon, found["total"])}
+        return found | {
+            "accuracy": self.expected(epsilon),
+            "words": self._sentence(epsilon, found["total"]),
+        }
 
     def totals(self, epsilon: float) -> list[dict[str, Any]]:
         """How the total grows over the rounds of this choice, under each accounting."""
         return self._curve(self.for_total(epsilon)["epsilon"])
 
     def for_accuracy(self, target: float) -> dict[str, Any]:
-        """From right answers in 100 to the smallest total whose median reaches them on the swept rows."""
+        """From right answers in 100 to the smallest total whose median reaches them on the swept
+        rows.
+        """
         if len(self.points) < 2:
             return {"reached": False, "words": "The sweep has not come that far yet."}
         best = np.maximum.accumulate([point["median"] for point in self.points])
@@ -112,7 +132,9 @@ class Advisor:
         return self.for_total(epsilon) | {"target": target}
 
     def expected(self, epsilon: float) -> dict[str, Any] | None:
-        """Right answers in 100: as measured, or ``between`` two measured totals, straight in ln epsilon; None outside them."""
+        """Right answers in 100: as measured, or ``between`` two measured totals, straight in ln
+        epsilon; None outside them.
+        """
         totals = [point["epsilon"] for point in self.points]
         if not totals or not totals[0] * (1 - 1e-9) <= epsilon <= totals[-1] * (1 + 1e-9):
             return None
@@ -120,34 +142,58 @@ class Advisor:
         at = int(np.searchsorted(totals, epsilon))
         measured = abs(totals[near] / epsilon - 1) < 1e-3  # epsilon is asked for with four digits
         found: dict[str, Any] = {
-            name: float(np.interp(np.log(epsilon), np.log(totals), [point[name] for point in self.points]))
+            name: float(
+                np.interp(np.log(epsilon), np.log(totals), [point[name] for point in self.points])
+            )
             for name in ("median", "low", "high")
         }
         return found | {"between": None if measured else totals[at - 1 : at + 1]}
 
     def recommended(self) -> dict[str, Any]:
-        """The measured alpha with the best U_priv minus wrong answers, its total, and why; or why there is none."""
+        """The measured alpha with the best U_priv minus wrong answers, its total, and why; or why
+        there is none.
+        """
         if self.problem or not self.done:
             return {"alpha": None, "reasons": [self.problem or "The sweep is not finished."]}
         losses = [_wrong(point) for point in self.points]
         commoner = self.baselines.get(COMMONER)
-        found = recommend(losses, fit=fit_points(losses), blind=None if commoner is None else 1 - commoner / 100)
+        found = recommend(
+            losses, fit=fit_points(losses), blind=None if commoner is None else 1 - commoner / 100
+        )
         epsilon = next(point["epsilon"] for point in self.points if point["alpha"] == found.alpha)
         reasons = [reason[0].upper() + reason[1:] + "." for reason in found.reasons]
         total = self.planned(epsilon).total.epsilon
-        return {"alpha": found.alpha, "epsilon": epsilon, "total": total, "near": list(found.near), "reasons": reasons}
+        return {
+            "alpha": found.alpha,
+            "epsilon": epsilon,
+            "total": total,
+            "near": list(found.near),
+            "reasons": reasons,
+        }
 
     def _chosen(self, epsilon: float) -> dict[str, Any]:
         planned = self.planned(epsilon)
         total, delta = planned.total, self.setting.delta
         meaning = odds(total.epsilon, delta)
         digits = re.search(r"at most (\d+) in 100", meaning)
-        asks = f"privacy.epsilon = {epsilon:.3g}" if self.setting.given is None else f"privacy.alpha = {planned.alpha:.3g}"
+        asks = (
+            f"privacy.epsilon = {epsilon:.3g}"
+            if self.setting.given is None
+            else f"privacy.alpha = {planned.alpha:.3g}"
+        )
         return {
-            "reached": True, "epsilon": epsilon, "total": total.epsilon, "delta": delta, "method": total.method,
-            "alpha": planned.alpha, "centring": planned.centring, "rounds": planned.rounds, "odds": meaning,
-            "right": int(digits[1]) if digits else 100, "asks": asks,
-        }  # fmt: skip
+            "reached": True,
+            "epsilon": epsilon,
+            "total": total.epsilon,
+            "delta": delta,
+            "method": total.method,
+            "alpha": planned.alpha,
+            "centring": planned.centring,
+            "rounds": planned.rounds,
+            "odds": meaning,
+            "right": int(digits[1]) if digits else 100,
+            "asks": asks,
+        }
 
     def _over_rounds(self, epsilon: float) -> list[dict[str, Any]]:
         _, own = worst(self.planned(epsilon).events, self.setting.delta)
@@ -158,13 +204,20 @@ class Advisor:
         found = self.expected(epsilon)
         if not self.baselines or found is None:
             return f"{privacy}: how often answers would be right is being tried on public rows."
-        low, high = floor(found["low"]), ceil(found["high"])  # outwards, so that nothing is promised that was not seen
+        low, high = (
+            floor(found["low"]),
+            ceil(found["high"]),
+        )  # outwards, so that nothing is promised that was not seen
         without, commoner = (round(value) for value in self.baselines.values())
         between = found["between"] and " and ".join(f"{total:.3g}" for total in found["between"])
-        how = f", interpolated between the measured totals {between}" if between else ", as measured"
+        how = (
+            f", interpolated between the measured totals {between}" if between else ", as measured"
+        )
         return (
-            f"{privacy}, {low} to {high} in 100 people would get the right answer{how}, on {self.source}. Without privacy it "
-            f"would be {without} in 100 there, and always giving the commoner answer is right for {commoner} in 100. The range "
+            f"{privacy}, {low} to {high} in 100 people would get the right answer{how}, on "
+            f"{self.source}. Without privacy it "
+            f"would be {without} in 100 there, and always giving the commoner answer is right for "
+            f"{commoner} in 100. The range "
             f"holds {SEVERAL} ({self.rows:,} rows)."
         )
 
@@ -187,7 +240,12 @@ def spread(values: Sequence[float]) -> list[float]:
 def _right(loss: Mapping[str, float]) -> dict[str, float]:
     """Right answers in 100, from shares of wrong ones."""
     low, high = 100 * (1 - loss["high"]), 100 * (1 - loss["low"])
-    return {"median": 100 * (1 - loss["median"]), "low": low, "high": high, "error": 100 * loss["error"]}
+    return {
+        "median": 100 * (1 - loss["median"]),
+        "low": low,
+        "high": high,
+        "error": 100 * loss["error"],
+    }
 
 
 def _wrong(point: Mapping[str, float]) -> dict[str, float]:

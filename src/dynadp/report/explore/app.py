@@ -1,7 +1,8 @@
 """``dynadp explore``: the page, served to this machine alone.
 
-Every address begins with a random token. A request with another token, another Host (a name that was made to point here) or
-another Origin gets nothing. The page loads nothing from elsewhere and runs no code but its own files.
+Every address begins with a random token. A request with another token, another Host (a name that
+was made to point here) or another Origin gets nothing. The page loads nothing from elsewhere and
+runs no code but its own files.
 """
 
 import json
@@ -20,7 +21,13 @@ from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -36,7 +43,8 @@ from dynadp.report.page import STATIC, environment
 from dynadp.report.progress import thinned
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' "
+    "data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
@@ -73,7 +81,9 @@ class Guard:
 
         async def answer(message: Any) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] += [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] += [
+                    (name.lower().encode(), value.encode()) for name, value in HEADERS.items()
+                ]
             await send(message)
 
         await (self.app if refused is None else refused)(scope, receive, answer)
@@ -87,7 +97,9 @@ class Guard:
             return PlainTextResponse("another page may not ask here", 403)
         first = request.url.path.split("/")[1] if "/" in request.url.path else ""
         if not secrets.compare_digest(first.encode(), self.token.encode()):
-            return PlainTextResponse("the address lacks the token that `dynadp explore` printed", 403)
+            return PlainTextResponse(
+                "the address lacks the token that `dynadp explore` printed", 403
+            )
         return None
 
 
@@ -121,7 +133,9 @@ class Explorer:
         self.worker.start()
 
     def close(self) -> None:
-        """Wait for the thread, a few seconds at most: ending Python while Vega is put together would abort the process."""
+        """Wait for the thread, a few seconds at most: ending Python while Vega is put together
+        would abort the process.
+        """
         self.over.set()
         if self.worker is not None:
             self.worker.join()
@@ -135,7 +149,13 @@ class Explorer:
     async def page(self, request: Request) -> Response:
         """The page."""
         advice = self.advice
-        shown = {"setting": advice.setting, "watch": self.watch, "least": LEAST, "most": MOST, "holds": SEVERAL}
+        shown = {
+            "setting": advice.setting,
+            "watch": self.watch,
+            "least": LEAST,
+            "most": MOST,
+            "holds": SEVERAL,
+        }
         return HTMLResponse(environment().get_template("explore.html").render(**shown))
 
     async def start(self, request: Request) -> Response:
@@ -146,7 +166,9 @@ class Explorer:
 
     async def recommend(self, request: Request) -> Response:
         """``?epsilon=`` or ``?accuracy=``, right answers in 100: the choice that follows."""
-        return await _answer(request, {"epsilon": self.advice.for_total, "accuracy": self.advice.for_accuracy})
+        return await _answer(
+            request, {"epsilon": self.advice.for_total, "accuracy": self.advice.for_accuracy}
+        )
 
     async def totals(self, request: Request) -> Response:
         """``?epsilon=``: the curve over rounds of that choice."""
@@ -157,11 +179,17 @@ class Explorer:
         return Response(await run_sync(bundle), media_type="text/javascript")
 
     async def events(self, request: Request) -> Response:
-        """Server-sent events: ``rounds`` with an id each, ``state`` and ``sweep`` whole whenever they change."""
-        return StreamingResponse(self.stream(request.headers.get("last-event-id", "")), media_type="text/event-stream")
+        """Server-sent events: ``rounds`` with an id each, ``state`` and ``sweep`` whole whenever
+        they change.
+        """
+        return StreamingResponse(
+            self.stream(request.headers.get("last-event-id", "")), media_type="text/event-stream"
+        )
 
     async def stream(self, last: str) -> AsyncIterator[str]:
-        """Everything after the event with this id (KEY-ROUND); another run's id, or none, begins at round 1."""
+        """Everything after the event with this id (KEY-ROUND); another run's id, or none, begins at
+        round 1.
+        """
         key, _, number = last.partition("-")
         sent = int(number) if number.isdecimal() else 0
         told, swept, quiet = -1, -1, 0.0
@@ -190,15 +218,30 @@ class Explorer:
 
     def _swept(self) -> dict[str, Any]:
         advice = self.advice
-        chart = figures.spec(figures.accuracy(advice.points, advice.baselines, None)) if len(advice.points) > 1 else None
-        found: dict[str, Any] = {"chart": chart, "points": advice.points, "baselines": advice.baselines, "of": POINTS}
+        chart = (
+            figures.spec(figures.accuracy(advice.points, advice.baselines, None))
+            if len(advice.points) > 1
+            else None
+        )
+        found: dict[str, Any] = {
+            "chart": chart,
+            "points": advice.points,
+            "baselines": advice.baselines,
+            "of": POINTS,
+        }
         found |= {"source": advice.source, "rows": advice.rows}
-        return found | {"done": advice.done, "problem": advice.problem, "recommended": advice.recommended()}
+        return found | {
+            "done": advice.done,
+            "problem": advice.problem,
+            "recommended": advice.recommended(),
+        }
 
 
 @cache
 def bundle() -> str:
-    """Vega's JavaScript, as vl-convert ships it: a second or two to put together, so it is kept in the user's cache."""
+    """Vega's JavaScript, as vl-convert ships it: a second or two to put together, so it is kept in
+    the user's cache.
+    """
     import vl_convert
 
     made = ""
@@ -210,12 +253,18 @@ def bundle() -> str:
             made = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
             home.mkdir(parents=True, exist_ok=True)
             write_whole(kept, made)
-    except (OSError, RuntimeError, UnicodeDecodeError):  # no home, or one that cannot be written: the same seconds next time
+    except (
+        OSError,
+        RuntimeError,
+        UnicodeDecodeError,
+    ):  # no home, or one that cannot be written: the same seconds next time
         made = made or vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return made
 
 
-def application(explorer: Explorer, token: str, hosts: frozenset[str], *, background: bool = True) -> Starlette:
+def application(
+    explorer: Explorer, token: str, hosts: frozenset[str], *, background: bool = True
+) -> Starlette:
     """The page's application.
 
     Parameters
@@ -248,7 +297,9 @@ def application(explorer: Explorer, token: str, hosts: frozenset[str], *, backgr
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
     guard = Middleware(Guard, token=token, hosts=hosts)
-    return Starlette(routes=[Mount(f"/{token}", routes=routes)], middleware=[guard], lifespan=lifespan)
+    return Starlette(
+        routes=[Mount(f"/{token}", routes=routes)], middleware=[guard], lifespan=lifespan
+    )
 
 
 async def _answer(request: Request, ways: Mapping[str, Callable[[float], Any]]) -> Response:

@@ -1,4 +1,6 @@
-"""From the command line to a running page: what is explored, the token, and a server that Ctrl-C ends."""
+"""From the command line to a running page: what is explored, the token, and a server that Ctrl-C
+ends.
+"""
 
 import os
 import secrets
@@ -15,7 +17,8 @@ PORT = 8317
 
 
 def explorer(target: str | None, watch: str | None = None) -> Any:
-    """What is shown: a run folder, a run file with the folder that its run will have, or census rows.
+    """What is shown: a run folder, a run file with the folder that its run will have, or census
+    rows.
 
     Parameters
     ----------
@@ -36,14 +39,18 @@ def explorer(target: str | None, watch: str | None = None) -> Any:
     if path.is_dir():
         return Explorer(Advisor(PublicSetting.of_story(RunView.read(path))), Watch(path))
     if not path.is_file():
-        raise DeclarationError(f"{path} is neither a run folder nor a run file; {MADE_BY}, or a run.toml")
+        raise DeclarationError(
+            f"{path} is neither a run folder nor a run file; {MADE_BY}, or a run.toml"
+        )
     setting = PublicSetting.of_file(path)
     name = load_run_file(path).run.name
     return Explorer(Advisor(setting), Watch(Path(watch) if watch else Path("runs") / name))
 
 
 def token_of(file: str | None) -> str:
-    """The token in a file that nobody else can read, made where it is missing; without a file, a new one."""
+    """The token in a file that nobody else can read, made where it is missing; without a file, a
+    new one.
+    """
     if file is None:
         return secrets.token_urlsafe(24)
     path = Path(file)
@@ -52,11 +59,16 @@ def token_of(file: str | None) -> str:
         with os.fdopen(handle, "w") as out:
             out.write(secrets.token_urlsafe(24) + "\n")
     if path.stat().st_mode & 0o077:
-        raise DeclarationError(f"{path} can be read by other users; keep the token to yourself: chmod 600 {path}")
-    token = path.read_text(encoding="utf-8").strip()
-    if len(token) < 16 or not all(letter.isascii() and (letter.isalnum() or letter in "-_") for letter in token):
         raise DeclarationError(
-            f"{path} holds no token: expected at least 16 letters, digits, - or _; remove it to get a new one"
+            f"{path} can be read by other users; keep the token to yourself: chmod 600 {path}"
+        )
+    token = path.read_text(encoding="utf-8").strip()
+    if len(token) < 16 or not all(
+        letter.isascii() and (letter.isalnum() or letter in "-_") for letter in token
+    ):
+        raise DeclarationError(
+            f"{path} holds no token: expected at least 16 letters, digits, - or _; remove it to "
+            f"get a new one"
         )
     return token
 
@@ -87,7 +99,8 @@ def serve(shown: Any, token: str, port: int, ready: Callable[[str], None]) -> in
     except OSError as error:
         listening.close()
         raise DeclarationError(
-            f"port {port} of this machine cannot be had ({error.strerror}); choose another with --port"
+            f"port {port} of this machine cannot be had ({error.strerror}); choose another with "
+            f"--port"
         ) from error
     port = listening.getsockname()[1]
     hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})
@@ -107,7 +120,9 @@ def serve(shown: Any, token: str, port: int, ready: Callable[[str], None]) -> in
             ready(f"http://127.0.0.1:{port}/{token}/")
 
     app = application(shown, token, hosts)
-    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3
+    )
     server = Server(config)
     with listening:
         server.run([listening])

@@ -1,4 +1,6 @@
-"""The public numbers that a choice of alpha rests on: from a run folder, a run file, or five silos of census rows."""
+"""The public numbers that a choice of alpha rests on: from a run folder, a run file, or five silos
+of census rows.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,9 +19,13 @@ from dynadp.report.record_view import RunView
 from dynadp.runs import LocalRun, load_run_file, load_schema, plan_from_file
 
 ROWS, NODES, DELTA, EPSILON = 20_000, ("north", "east", "south", "west", "centre"), 1e-5, 1.0
-TOLD = 20_000  # made rows that accuracy is told on: they cost nothing, and few of them would blur it
+TOLD = (
+    20_000  # made rows that accuracy is told on: they cost nothing, and few of them would blur it
+)
 PADDING = "padding"  # a column of made rows that says nothing
-MOST_ROWS = 60_000  # of a sweep, over all nodes; larger runs are tried on fewer rows, and the page says so
+MOST_ROWS = (
+    60_000  # of a sweep, over all nodes; larger runs are tried on fewer rows, and the page says so
+)
 
 
 @dataclass(frozen=True)
@@ -66,13 +72,15 @@ class PublicSetting:
     mechanism, centring
         As for :func:`~dynadp.planning.planner.plan`.
     public
-        A file that the run file declares public, with its schema and separator; None: census rows are made.
+        A file that the run file declares public, with its schema and separator; None: census rows
+        are made.
     output
         Which mean of released vectors becomes the model.
     weights
         What weighs the same, every row or every node.
     given
-        What a run file fixes that gives alpha and its constants itself; None where a total is planned for.
+        What a run file fixes that gives alpha and its constants itself; None where a total is
+        planned for.
     """
 
     name: str
@@ -95,31 +103,55 @@ class PublicSetting:
         ring = Topology.family("ring", len(NODES)).named(NODES)
         schema = census(len(NODES), nodes=len(NODES), test_rows=0).schema
         features = len(schema.features) - bool(schema.intercept)
-        return cls("census rows made here", ring, (ROWS // len(NODES),) * len(NODES), schema.dimension, features)
+        return cls(
+            "census rows made here",
+            ring,
+            (ROWS // len(NODES),) * len(NODES),
+            schema.dimension,
+            features,
+        )
 
     @classmethod
     def of_file(cls, path: Path) -> "PublicSetting":
         """Of a run file: numbers of rows, graph, schema and privacy; not one private cell."""
         file = load_run_file(path)
         if file.networked:
-            schema, topology = load_schema(path.parent / file.data.schema_file), file.graph(path.parent)
+            schema, topology = (
+                load_schema(path.parent / file.data.schema_file),
+                file.graph(path.parent),
+            )
             counts = tuple(int(node.rows or 0) for node in file.nodes)
         else:
             job = LocalRun.load(path, spending=False)
-            schema, topology, counts = job.schema, job.topology, tuple(job.counts[p] for p in job.topology.nodes)
+            schema, topology, counts = (
+                job.schema,
+                job.topology,
+                tuple(job.counts[p] for p in job.topology.nodes),
+            )
         privacy = file.privacy
         if privacy.mechanism == "none":
-            raise DeclarationError(f"{path} protects nothing, so there is no alpha to choose; set privacy.mechanism")
+            raise DeclarationError(
+                f"{path} protects nothing, so there is no alpha to choose; set privacy.mechanism"
+            )
         totals, public = file.totals, None
         given = None if totals else plan_from_file(file, schema, topology, counts)
         if file.evaluation is not None:  # config admits only public = true
             public = (path.parent / file.evaluation.file, schema, file.data.separator)
         return cls(
-            file.run.name, topology, counts, schema.dimension, len(schema.features) - bool(schema.intercept),
-            max(totals.values()) if totals else given.total.epsilon if given else EPSILON, privacy.delta or DELTA,
-            privacy.mechanism, privacy.centring and schema.centre is None, public, file.run.output, file.training.weights,
+            file.run.name,
+            topology,
+            counts,
+            schema.dimension,
+            len(schema.features) - bool(schema.intercept),
+            max(totals.values()) if totals else given.total.epsilon if given else EPSILON,
+            privacy.delta or DELTA,
+            privacy.mechanism,
+            privacy.centring and schema.centre is None,
+            public,
+            file.run.output,
+            file.training.weights,
             given,
-        )  # fmt: skip
+        )
 
     @classmethod
     def of_story(cls, story: RunView) -> "PublicSetting":
@@ -131,13 +163,20 @@ class PublicSetting:
         plan = story.plan
         if plan is None:
             return cls(story.name, story.topology, counts, width, features)
-        epsilon = float(up(plan.total["epsilon"], 2)) if plan.total and plan.total["epsilon"] else _asked(story)
-        told = cls(story.name, story.topology, counts, width, features, epsilon, plan.delta, plan.mechanism)
+        epsilon = (
+            float(up(plan.total["epsilon"], 2))
+            if plan.total and plan.total["epsilon"]
+            else _asked(story)
+        )
+        told = cls(
+            story.name, story.topology, counts, width, features, epsilon, plan.delta, plan.mechanism
+        )
         told = replace(told, weights=plan.settings.get("weights", "equal"))
         return told if plan.centrings else replace(told, centring=False)
 
     def plan(self, epsilon: float, counts: Sequence[int] | None = None) -> Plan:
-        """What `dynadp train` would do for this total: planned, or the run file's own constants with the alpha that fits.
+        """What `dynadp train` would do for this total: planned, or the run file's own constants
+        with the alpha that fits.
 
         Parameters
         ----------
@@ -149,27 +188,45 @@ class PublicSetting:
         counts, delta = counts or self.counts, self.delta
         if (fixed := self.given) is None:
             found = plan(
-                counts, self.topology, self.dimension, epsilon=epsilon, delta=delta, mechanism=self.mechanism,
-                centring=self.centring, features=self.features, weights=self.weights,
-            )  # fmt: skip
+                counts,
+                self.topology,
+                self.dimension,
+                epsilon=epsilon,
+                delta=delta,
+                mechanism=self.mechanism,
+                centring=self.centring,
+                features=self.features,
+                weights=self.weights,
+            )
             return replace(found, output=self.output)
         nodes, sizes = self.topology.nodes, np.array(counts, dtype=float)
         C = shares(fixed.C, sizes, fixed.weights)
-        public = public_numbers(sizes, self.topology.degrees, self.dimension, C, fixed.rho, fixed.eta, fixed.loss)
+        public = public_numbers(
+            sizes, self.topology.degrees, self.dimension, C, fixed.rho, fixed.eta, fixed.loss
+        )
 
         def events(alpha: float) -> list[Event]:
-            return planned_events(fixed.mechanism, public, fixed.rounds, nodes, np.full(len(nodes), alpha), (), 0)
+            return planned_events(
+                fixed.mechanism, public, fixed.rounds, nodes, np.full(len(nodes), alpha), (), 0
+            )
 
         alpha = calibrate(events, epsilon, delta)
         spent = tuple(events(alpha))
-        return replace(fixed, alphas=(alpha,) * len(nodes), events=spent, total=worst_node(spent, delta))
+        return replace(
+            fixed, alphas=(alpha,) * len(nodes), events=spent, total=worst_node(spent, delta)
+        )
 
     def rows(self, seed: int = 0) -> Rows:
-        """Public rows of the nodes' sizes, in the run's dimension: the declared ones, drawn again and again, or census rows."""
+        """Public rows of the nodes' sizes, in the run's dimension: the declared ones, drawn again
+        and again, or census rows.
+        """
         scale = min(1.0, MOST_ROWS / sum(self.counts))
         counts = [max(1, int(count * scale)) for count in self.counts]
         fewer = (
-            "" if scale == 1 else f"; {sum(counts):,} rows instead of {sum(self.counts):,}, so the run itself should do better"
+            ""
+            if scale == 1
+            else f"; {sum(counts):,} rows instead of {sum(self.counts):,}, so the run itself "
+            f"should do better"
         )
         nodes, rng = self.topology.nodes, np.random.default_rng([seed, 0xE8])
         if self.public is None:
@@ -178,7 +235,12 @@ class PublicSetting:
             parts = np.split(rng.permutation(sum(counts)), np.cumsum(counts)[:-1])
             tables = {p: _padded(made.train, part) for p, part in zip(nodes, parts, strict=True)}
             change = schema.dimension - made.schema.dimension
-            width = "" if not change else f", {'cut' if change < 0 else 'padded'} to the run's {schema.dimension} columns"
+            width = (
+                ""
+                if not change
+                else f", {'cut' if change < 0 else 'padded'} to the run's {schema.dimension} "
+                f"columns"
+            )
             told = _padded(made.test, slice(None))
             return Rows(schema, tables, told, f"census rows made here (synthetic){width}{fewer}")
         path, schema, separator = self.public
@@ -186,7 +248,8 @@ class PublicSetting:
         order = rng.permutation(len(next(iter(table.values()))))
         if len(order) < 20:
             raise ConfigError(
-                f"{path} has {len(order)} rows; a sweep needs at least 20, half to train on, half to be told about"
+                f"{path} has {len(order)} rows; a sweep needs at least 20, half to train on, half "
+                f"to be told about"
             )
         train, test = order[: len(order) // 2], order[len(order) // 2 :]
         tables = {
@@ -195,11 +258,14 @@ class PublicSetting:
             for pick in [train[rng.integers(len(train), size=count)]]
         }
         words = f"{path.name}, which the run file declares public: half of it drawn with replacement, told on the other half"
-        return Rows(schema, tables, {name: cells[test] for name, cells in table.items()}, words + fewer)
+        return Rows(
+            schema, tables, {name: cells[test] for name, cells in table.items()}, words + fewer
+        )
 
 
 def of_width(schema: Schema, features: int, intercept: bool) -> Schema:
-    """The schema cut to its first features, or padded with features that are 0 in all rows: noise in d dimensions needs them.
+    """The schema cut to its first features, or padded with features that are 0 in all rows: noise
+    in d dimensions needs them.
 
     Parameters
     ----------
@@ -224,7 +290,9 @@ def of_width(schema: Schema, features: int, intercept: bool) -> Schema:
             break
     if left > 0:
         kept.append(Categorical(name=PADDING, values=tuple(f"{PADDING} {i}" for i in range(left))))
-    return schema.model_copy(update={"columns": tuple(kept), "intercept": schema.intercept if intercept else 0.0})
+    return schema.model_copy(
+        update={"columns": tuple(kept), "intercept": schema.intercept if intercept else 0.0}
+    )
 
 
 def _padded(table: Mapping[str, Any], pick: Any) -> dict[str, Any]:

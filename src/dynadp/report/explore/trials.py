@@ -1,4 +1,6 @@
-"""Seeded runs on public rows at several totals, each exactly as planned: what `tradeoff` and `explore` both rest on."""
+"""Seeded runs on public rows at several totals, each exactly as planned: what `tradeoff` and
+`explore` both rest on.
+"""
 
 from collections.abc import Callable
 from math import exp, log
@@ -22,7 +24,9 @@ DRAWS, SEED = 12, 0  # of the noise, for each total
 COMMONER = "always the commoner answer"
 
 
-def totals(planned: Callable[[float], Plan], limits: tuple[float, float] | None = None) -> list[float]:
+def totals(
+    planned: Callable[[float], Plan], limits: tuple[float, float] | None = None
+) -> list[float]:
     """The totals to try: from LEAST to MOST, or from what one alpha costs to what another does.
 
     Parameters
@@ -32,9 +36,15 @@ def totals(planned: Callable[[float], Plan], limits: tuple[float, float] | None 
     limits
         The alphas; None for LEAST to MOST.
     """
-    low, high = (LEAST, MOST) if limits is None else (_total(planned, limits[0]), _total(planned, limits[1]))
+    low, high = (
+        (LEAST, MOST)
+        if limits is None
+        else (_total(planned, limits[0]), _total(planned, limits[1]))
+    )
     if not low < high:
-        raise DeclarationError(f"the range of alpha is {limits}; expected a smaller one first, then a larger")
+        raise DeclarationError(
+            f"the range of alpha is {limits}; expected a smaller one first, then a larger"
+        )
     return [float(total) for total in np.geomspace(low, high, POINTS)]
 
 
@@ -50,12 +60,18 @@ def _total(planned: Callable[[float], Plan], alpha: float) -> float:
     while above(high) < 0 and high < 6:
         high += 2
     if above(low) > 0 or above(high) < 0:
-        raise DeclarationError(f"no total plans alpha = {alpha:g}; give a range of alpha that totals up to {exp(6):.0f} reach")
+        raise DeclarationError(
+            f"no total plans alpha = {alpha:g}; give a range of alpha that totals up to "
+            f"{exp(6):.0f} reach"
+        )
     return exp(float(brentq(above, low, high, xtol=1e-3)))
 
 
-def tried(topology: Topology, rows: Rows, planned: Plan, draws: int = DRAWS, seed: int = SEED) -> dict[str, float]:
-    """Share of wrong answers on held-out public rows of seeded runs: one centring round, then all draws in one stack.
+def tried(
+    topology: Topology, rows: Rows, planned: Plan, draws: int = DRAWS, seed: int = SEED
+) -> dict[str, float]:
+    """Share of wrong answers on held-out public rows of seeded runs: one centring round, then all
+    draws in one stack.
 
     Parameters
     ----------
@@ -71,12 +87,24 @@ def tried(topology: Topology, rows: Rows, planned: Plan, draws: int = DRAWS, see
     nodes, schema = topology.nodes, rows.schema
     if planned.centrings:
         tables = [rows.tables[p] for p in nodes]
-        schema = private_centre(schema, tables, nodes, planned.centrings, SeededEntropy(seed)).applied(schema)
+        schema = private_centre(
+            schema, tables, nodes, planned.centrings, SeededEntropy(seed)
+        ).applied(schema)
     end = simulate(
-        [shard(schema, rows.tables[p], p) for p in nodes], topology, loss=planned.loss, regularizer=planned.regularizer,
-        C=planned.C, weights=planned.weights, rho=planned.rho, eta=planned.eta, rounds=planned.rounds, replicas=draws,
-        mechanism=planned.mechanism, schedule=planned.schedule(nodes), draws=SeededEntropy(seed),
-    )  # fmt: skip
+        [shard(schema, rows.tables[p], p) for p in nodes],
+        topology,
+        loss=planned.loss,
+        regularizer=planned.regularizer,
+        C=planned.C,
+        weights=planned.weights,
+        rho=planned.rho,
+        eta=planned.eta,
+        rounds=planned.rounds,
+        replicas=draws,
+        mechanism=planned.mechanism,
+        schedule=planned.schedule(nodes),
+        draws=SeededEntropy(seed),
+    )
     shares = wrong(schema, rows, end.models(planned.output)[0])
     told = len(next(iter(rows.test.values())))
     return {**quantile_band(shares, told), "error": standard_error(shares, told)}
@@ -85,13 +113,19 @@ def tried(topology: Topology, rows: Rows, planned: Plan, draws: int = DRAWS, see
 def wrong(schema: Schema, rows: Rows, vectors: Array) -> Array:
     """Share of wrong answers on the rows that are told, for each vector."""
     positive = schema.labels(rows.test) > 0
-    return np.asarray(np.mean((schema.rows(rows.test) @ vectors.T > 0) != positive[:, None], axis=0))
+    return np.asarray(
+        np.mean((schema.rows(rows.test) @ vectors.T > 0) != positive[:, None], axis=0)
+    )
 
 
 def baselines(rows: Rows) -> dict[str, float]:
-    """Right answers in 100: of all rows in one place without privacy, and of always the commoner answer."""
+    """Right answers in 100: of all rows in one place without privacy, and of always the commoner
+    answer.
+    """
     names = next(iter(rows.tables.values()))
-    pooled: dict[str, Any] = {name: np.concatenate([table[name] for table in rows.tables.values()]) for name in names}
+    pooled: dict[str, Any] = {
+        name: np.concatenate([table[name] for table in rows.tables.values()]) for name in names
+    }
     alone = simulate([shard(rows.schema, pooled, "pooled")], Topology.family("ring", 1), rounds=1)
     without = float(wrong(rows.schema, rows, alone.V[0])[0])
     return {"without privacy": 100 * (1 - without), COMMONER: 100 * (1 - blind(rows))}

@@ -70,7 +70,9 @@ class Watch:
         if story is None:
             return self._tell("")
         changed = states(story, len(self.rounds.rows))
-        entered = _times(file for ledger in self._files.values() for file in (ledger, Path(f"{ledger}-wal")))
+        entered = _times(
+            file for ledger in self._files.values() for file in (ledger, Path(f"{ledger}-wal"))
+        )
         if entered != self._ledgers:
             self._purses, self._ledgers = purses(story, self._files), entered
         self._states = changed
@@ -79,7 +81,12 @@ class Watch:
     def _signature(self) -> Signature:
         """Changes when a record, a model or a node's folder appears."""
         assert self.path is not None
-        found = [file for name in ("run.json", "model.json") for at in (name, f"*/{name}") for file in self.path.glob(at)]
+        found = [
+            file
+            for name in ("run.json", "model.json")
+            for at in (name, f"*/{name}")
+            for file in self.path.glob(at)
+        ]
         first = [home / "messages" / "round-000001.npy" for home in [self.path]]
         return _times([*found, *first])
 
@@ -131,11 +138,15 @@ class Watch:
             "meaning": words,
             "accuracy": accuracy.accuracy if accuracy else None,
             "accuracy_range": accuracy.range if accuracy else "",
-            "accuracy_note": accuracy.note if accuracy else "told when the run is finished, and only on public rows",
+            "accuracy_note": accuracy.note
+            if accuracy
+            else "told when the run is finished, and only on public rows",
             "network": drawing(story.topology, self._states),
             "network_words": in_words(self._states),
             "nodes": pieces.render(part="nodes", **shared),
-            "budgets": pieces.render(part="budgets", total=self._counted[1] if self._counted else None, **shared),
+            "budgets": pieces.render(
+                part="budgets", total=self._counted[1] if self._counted else None, **shared
+            ),
         }
 
 

@@ -1,9 +1,10 @@
 """A run folder told to MLflow, once or for as long as the run goes on.
 
-A look compares what the folder tells with what the store has, and logs the difference: so looking twice, or going on after
-either side was interrupted, leaves no gap and no value twice.
+A look compares what the folder tells with what the store has, and logs the difference: so looking
+twice, or going on after either side was interrupted, leaves no gap and no value twice.
 
-Stores: a folder (``mlruns``) or an MLflow server (``http://...``); databases (``sqlite:///...``) need all of MLflow.
+Stores: a folder (``mlruns``) or an MLflow server (``http://...``); databases (``sqlite:///...``)
+need all of MLflow.
 """
 
 import os
@@ -21,7 +22,10 @@ from dynadp.report.tracking.selection import KEY, METRICS, NotYet, TrackedRun
 
 BATCH = 1000  # values that a store takes at once
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
-PAUSE, LONGEST = 1.0, 60.0  # seconds between two looks; between two tries of a store that does not answer
+PAUSE, LONGEST = (
+    1.0,
+    60.0,
+)  # seconds between two looks; between two tries of a store that does not answer
 
 
 class StoreRefused(RecordError):
@@ -50,26 +54,41 @@ class Store:
         self._params: set[str] = set()
         self._tags: dict[str, str] = {}
         self._points: set[tuple[str, int]] = set()
-        if (scheme := _scheme(self.uri)) in DATABASES and not (find_spec("sqlalchemy") and find_spec("alembic")):
-            raise DeclarationError(f"{scheme}: databases need all of MLflow: pip install mlflow; or give a folder or a server")
+        if (scheme := _scheme(self.uri)) in DATABASES and not (
+            find_spec("sqlalchemy") and find_spec("alembic")
+        ):
+            raise DeclarationError(
+                f"{scheme}: databases need all of MLflow: pip install mlflow; or give a folder or "
+                f"a server"
+            )
         local = not scheme and self.uri != "databricks"
         if local and "@" in self.uri:
             raise DeclarationError(
-                "the store looks like an address with a password, but has no scheme; expected http:// or https://"
+                "the store looks like an address with a password, but has no scheme; expected "
+                "http:// or https://"
             )
         with self._asked():
             self._client = _client(Path(self.uri).absolute().as_uri() if local else self.uri)
             found = self._client.get_experiment_by_name(experiment)
-            self._experiment_id = found.experiment_id if found else self._client.create_experiment(experiment)
+            self._experiment_id = (
+                found.experiment_id if found else self._client.create_experiment(experiment)
+            )
         if found and found.lifecycle_stage != "active":
-            raise DeclarationError(f"the experiment {experiment!r} was deleted in {self}; restore it there, or name another")
+            raise DeclarationError(
+                f"the experiment {experiment!r} was deleted in {self}; restore it there, or name "
+                f"another"
+            )
 
     def __str__(self) -> str:
         """The address without user, password and query."""
         if not _scheme(self.uri):
             return self.uri
         scheme, _, rest = self.uri.partition("//")
-        return f"{scheme}//{rest.rpartition('@')[2].partition('?')[0].partition('#')[0]}" if rest else "of the given address"
+        return (
+            f"{scheme}//{rest.rpartition('@')[2].partition('?')[0].partition('#')[0]}"
+            if rest
+            else "of the given address"
+        )
 
     def log(self, told: TrackedRun) -> None:
         """Log what the store does not have yet; ``entered`` counts the values of metrics."""
@@ -77,21 +96,36 @@ class Store:
             if self._key != told.key:
                 self._open(told)
             self._describe(told)
-            new = sorted((told.points.keys() - self._points), key=lambda point: (point[1], point[0]))
+            new = sorted(
+                (told.points.keys() - self._points), key=lambda point: (point[1], point[0])
+            )
             for i in range(0, len(new), BATCH):
                 self._enter(told, new[i : i + BATCH])
             self._settle(told)
 
     def _open(self, told: TrackedRun) -> None:
         """Find the run by its key, and what it has; or begin it."""
-        found = self._client.search_runs([self._experiment_id], f"tags.`{KEY}` = '{told.key}'", order_by=["start_time ASC"])
+        found = self._client.search_runs(
+            [self._experiment_id], f"tags.`{KEY}` = '{told.key}'", order_by=["start_time ASC"]
+        )
         if found:
             run = found[0]
         else:
-            begun = self._client.create_run(self._experiment_id, told.began, {KEY: told.key}, told.name)
+            begun = self._client.create_run(
+                self._experiment_id, told.began, {KEY: told.key}, told.name
+            )
             run = self._client.get_run(begun.info.run_id)
-        history = [point for name in METRICS if name in run.data.metrics for point in self._history(run.info.run_id, name)]
-        self._params, self._tags, self._points = set(run.data.params), dict(run.data.tags), set(history)
+        history = [
+            point
+            for name in METRICS
+            if name in run.data.metrics
+            for point in self._history(run.info.run_id, name)
+        ]
+        self._params, self._tags, self._points = (
+            set(run.data.params),
+            dict(run.data.tags),
+            set(history),
+        )
         self._status, self.run_id, self._key = run.info.status, run.info.run_id, told.key
 
     def _history(self, run_id: str, name: str) -> list[tuple[str, int]]:
@@ -100,8 +134,14 @@ class Store:
     def _describe(self, told: TrackedRun) -> None:
         from mlflow.entities import Param, RunTag
 
-        params = [Param(name, value) for name, value in told.params.items() if name not in self._params]
-        tags = [RunTag(name, value) for name, value in told.tags.items() if self._tags.get(name) != value]
+        params = [
+            Param(name, value) for name, value in told.params.items() if name not in self._params
+        ]
+        tags = [
+            RunTag(name, value)
+            for name, value in told.tags.items()
+            if self._tags.get(name) != value
+        ]
         if params or tags:
             self._client.log_batch(self.run_id, params=params, tags=tags)
             self._params |= told.params.keys()
@@ -111,7 +151,9 @@ class Store:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        self._client.log_batch(self.run_id, metrics=[Metric(name, told.points[name, n], now, n) for name, n in points])
+        self._client.log_batch(
+            self.run_id, metrics=[Metric(name, told.points[name, n], now, n) for name, n in points]
+        )
         self._points |= set(points)
         self.entered += len(points)
 
@@ -129,42 +171,58 @@ class Store:
 
     @contextmanager
     def _asked(self) -> Iterator[None]:
-        """Turn whatever MLflow raises into one sentence, and look anew next time what the store has."""
+        """Turn whatever MLflow raises into one sentence, and look anew next time what the store
+        has.
+        """
         try:
             yield
         except DynadpError:
             raise
-        except Exception as error:  # a foreign library's: message and traceback may show the address with its password
+        except Exception as error:
+            # a foreign library's: message and traceback may show the address with its password
             self._key = ""
             secret = "@" in self.uri or "?" in self.uri
-            why = type(error).__name__ + ("" if secret else f": {' '.join(str(error).split())[:300]}")
+            why = type(error).__name__ + (
+                "" if secret else f": {' '.join(str(error).split())[:300]}"
+            )
             code = error.get_http_status_code() if hasattr(error, "get_http_status_code") else 500
             if code in (400, 401, 403):
                 raise StoreRefused(f"MLflow's store {self} refused: {why}") from None
-            raise StoreAway(f"MLflow's store {self} cannot be reached or does not answer: {why}; try again later") from None
+            raise StoreAway(
+                f"MLflow's store {self} cannot be reached or does not answer: {why}; try again "
+                f"later"
+            ) from None
 
 
 def _scheme(uri: str) -> str:
-    """``sqlite`` of ``sqlite:///...``, ``postgresql`` of ``postgresql+psycopg://...``; empty for a folder."""
+    """``sqlite`` of ``sqlite:///...``, ``postgresql`` of ``postgresql+psycopg://...``; empty for a
+    folder.
+    """
     found = re.match(r"([a-z][a-z0-9.-]+)(\+\w+)?:", uri, re.IGNORECASE)
     return found[1].lower() if found else ""
 
 
 def _client(uri: str) -> Any:
     """MLflow's client, without MLflow's usage statistics: a silo talks to nobody but the store."""
-    os.environ.update({"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"})  # read when it is imported, and later
+    os.environ.update(
+        {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
+    )  # read when it is imported, and later
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
     try:
         from mlflow import MlflowClient
     except ModuleNotFoundError as error:
-        raise DeclarationError(f"logging to MLflow needs {error.name}: pip install 'dynadp[mlflow]'") from error
+        raise DeclarationError(
+            f"logging to MLflow needs {error.name}: pip install 'dynadp[mlflow]'"
+        ) from error
     return MlflowClient(uri)
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Refuse a second process that would log the same folder at the same time, and every value twice."""
+    """Refuse a second process that would log the same folder at the same time, and every value
+    twice.
+    """
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -172,7 +230,9 @@ def alone(folder: Path) -> Iterator[None]:
 
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise RecordError(f"another process logs {folder} to MLflow; wait for it, or end it") from error
+            raise RecordError(
+                f"another process logs {folder} to MLflow; wait for it, or end it"
+            ) from error
         except (ImportError, OSError):  # no such locks on this system
             pass
         yield
@@ -205,7 +265,8 @@ def follow(
     say: Callable[[str], None] = lambda words: None,
     pause: Callable[[float], None] = time.sleep,
 ) -> dict[str, Any]:
-    """Log what a run folder tells until the run is over; waits for one that has not begun, and for a store that is away.
+    """Log what a run folder tells until the run is over; waits for one that has not begun, and for
+    a store that is away.
 
     Parameters
     ----------
@@ -231,7 +292,10 @@ def follow(
                         locked = True
                     told = TrackedRun.read(path)
                     store.log(told)
-                    words, wait = f"round {told.rounds}" + (f" of {told.planned}" if told.planned else ""), PAUSE
+                    words, wait = (
+                        f"round {told.rounds}" + (f" of {told.planned}" if told.planned else ""),
+                        PAUSE,
+                    )
                     if told.status != "RUNNING":
                         return result(told, store)
             except NotYet as error:
@@ -241,7 +305,9 @@ def follow(
             if words != before:
                 say(words)
                 before = words
-            pause(min(max(wait, 4 * (time.monotonic() - began)), LONGEST))  # large folders are looked at less often
+            pause(
+                min(max(wait, 4 * (time.monotonic() - began)), LONGEST)
+            )  # large folders are looked at less often
 
 
 def result(told: TrackedRun, store: Store) -> dict[str, Any]:

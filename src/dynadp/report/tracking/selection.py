@@ -1,7 +1,9 @@
-"""What may be told of a run outside: parameters, tags, metrics by round and the model, each from a list of names.
+"""What may be told of a run outside: parameters, tags, metrics by round and the model, each from a
+list of names.
 
-Everything is read from the run folder, which holds declarations and what was made of released vectors, and of it only what the
-lists below name: whatever else lies in the folder or in its files stays there.
+Everything is read from the run folder, which holds declarations and what was made of released
+vectors, and of it only what the lists below name: whatever else lies in the folder or in its files
+stays there.
 """
 
 import json
@@ -24,15 +26,36 @@ SPREAD: dict[str, Callable[[list[float]], float]] = {"median": median, "min": mi
 METRICS = (
     *(f"{name}/{which}" for name in ("disagreement", "change") for which in SPREAD),
     "alpha/largest",  # of one round, at the node that loses most
-    "epsilon/sum_so_far",  # plain sum of one node's alphas up to this round, centring included: holds at delta = 0
+    # plain sum of one node's alphas up to this round, centring included: holds at delta = 0
+    "epsilon/sum_so_far",
     "epsilon/total",  # of the whole run, at the parameter delta; told when the run is finished
 )
 SETTINGS = ("loss", "regularizer", "C", "weights", "rho", "eta", "output")
 LIBRARIES = ("dynadp", "numpy", "scipy", "networkx", "pydantic")
 MODEL = (
-    "format", "version", "classes", "coef", "intercept", "features", "schema", "schema_hash", "loss", "mechanism", "privacy",
-)  # fmt: skip
-PRIVACY = ("epsilon", "delta", "method", "epsilon_sum", "epsilon_pure", "alpha", "releases", "protected", "statement")
+    "format",
+    "version",
+    "classes",
+    "coef",
+    "intercept",
+    "features",
+    "schema",
+    "schema_hash",
+    "loss",
+    "mechanism",
+    "privacy",
+)
+PRIVACY = (
+    "epsilon",
+    "delta",
+    "method",
+    "epsilon_sum",
+    "epsilon_pure",
+    "alpha",
+    "releases",
+    "protected",
+    "statement",
+)
 KEY = "dynadp.key"  # the tag by which a run is found again
 Status = Literal["RUNNING", "FINISHED", "FAILED"]
 
@@ -52,7 +75,11 @@ class Line(NamedTuple):
     def of(cls, told: Mapping[str, Any]) -> "Line":
         """Whatever else a line holds stays where it is."""
         alpha = told.get("alpha")
-        line = cls(float(told["disagreement"]), float(told["change"]), None if alpha is None else float(alpha))
+        line = cls(
+            float(told["disagreement"]),
+            float(told["change"]),
+            None if alpha is None else float(alpha),
+        )
         if not all(isfinite(value) for value in line if value is not None):
             raise ValueError
         return line
@@ -71,7 +98,8 @@ class TrackedRun:
     points
         {(metric, round): value}.
     models
-        {artifact: text}: model.json, once there is one; NODE/model.json where a network's nodes are looked at together.
+        {artifact: text}: model.json, once there is one; NODE/model.json where a network's nodes are
+        looked at together.
     status, began, ended
         As MLflow has them; times in milliseconds, None where the folder does not tell.
     rounds, planned
@@ -104,9 +132,14 @@ class TrackedRun:
             except RecordError as error:
                 raise NotYet(str(error)) from None
         story = RunView.read(path)
-        if not (path / "run.json").exists() and story.kind == "network" and len(story.folders) < len(story.topology):
+        if (
+            not (path / "run.json").exists()
+            and story.kind == "network"
+            and len(story.folders) < len(story.topology)
+        ):
             raise NotYet(
-                f"{path} has {len(story.folders)} of the {len(story.topology)} nodes of its run; name the folder of one node "
+                f"{path} has {len(story.folders)} of the {len(story.topology)} nodes of its run; "
+                f"name the folder of one node "
                 "to log it by itself, or give --follow, which waits for the others"
             )
         finished = story.finished  # before lines are read: they are all there then
@@ -115,8 +148,14 @@ class TrackedRun:
         rounds, points = _points(story)
         if privacy.get("epsilon") is not None:
             points["epsilon/total", rounds] = float(privacy["epsilon"])
-        looks = {state.look for node, state in states(story, rounds).items() if node in story.folders}
-        protected = story.plan is not None and not story.simulation and privacy.get("protected", True) is True
+        looks = {
+            state.look for node, state in states(story, rounds).items() if node in story.folders
+        }
+        protected = (
+            story.plan is not None
+            and not story.simulation
+            and privacy.get("protected", True) is True
+        )
         tags = _tags(story, protected, privacy)
         return cls(
             key=tags[KEY],
@@ -124,10 +163,19 @@ class TrackedRun:
             params=_params(story, privacy),
             tags=tags,
             points=points,
-            models={name: json.dumps(content, indent=1, allow_nan=False) + "\n" for name, content in models.items()},
-            status="FINISHED" if finished else "FAILED" if "failed" in looks and looks <= {"failed", "finished"} else "RUNNING",
+            models={
+                name: json.dumps(content, indent=1, allow_nan=False) + "\n"
+                for name, content in models.items()
+            },
+            status="FINISHED"
+            if finished
+            else "FAILED"
+            if "failed" in looks and looks <= {"failed", "finished"}
+            else "RUNNING",
             began=_began(story),
-            ended=max(int((home / "model.json").stat().st_mtime * 1000) for home in story.homes) if finished else None,
+            ended=max(int((home / "model.json").stat().st_mtime * 1000) for home in story.homes)
+            if finished
+            else None,
             rounds=rounds,
             planned=story.plan.rounds if story.plan else None,
             simulation=story.simulation,
@@ -136,7 +184,9 @@ class TrackedRun:
 
 
 def _key(story: RunView) -> str:
-    """A network's run is its configuration, whenever a folder was made for it; others differ by when they began."""
+    """A network's run is its configuration, whenever a folder was made for it; others differ by
+    when they began.
+    """
     told = sorted(story.folders) if story.kind == "network" else story.created
     return digest([story.kind, story.record["config_hash"], told])
 
@@ -150,7 +200,9 @@ def _params(story: RunView, privacy: Mapping[str, Any]) -> dict[str, str]:
         "run": story.name,
         "kind": story.kind,
         "config_hash": story.record["config_hash"],
-        "schema_hash": Schema.model_validate(config["schema"]).digest() if "schema" in config else config["schema_hash"],
+        "schema_hash": Schema.model_validate(config["schema"]).digest()
+        if "schema" in config
+        else config["schema_hash"],
         "nodes": len(story.topology),
         "edges": len(story.topology.edges),
         "topology": story.topology.name,
@@ -168,12 +220,18 @@ def _params(story: RunView, privacy: Mapping[str, Any]) -> dict[str, str]:
         **{f"version.{name}": story.record.get("libraries", {}).get(name) for name in LIBRARIES},
     }
     return {
-        name: value if isinstance(value, str) else canonical_json(value) for name, value in found.items() if value is not None
+        name: value if isinstance(value, str) else canonical_json(value)
+        for name, value in found.items()
+        if value is not None
     }
 
 
 def _tags(story: RunView, protected: bool, privacy: Mapping[str, Any]) -> dict[str, str]:
-    word = "SIMULATION: noise is seeded or rows are made, so that nobody is protected" if story.simulation else ""
+    word = (
+        "SIMULATION: noise is seeded or rows are made, so that nobody is protected"
+        if story.simulation
+        else ""
+    )
     alone = story.kind == "network" and len(story.folders) == 1
     return {
         KEY: _key(story),
@@ -197,8 +255,14 @@ def _points(story: RunView) -> tuple[int, dict[tuple[str, int], float]]:
                     raise ValueError
                 seen.setdefault(int(told["round"]), {})[told["node"]] = Line.of(told)
             except (ValueError, KeyError, TypeError) as error:
-                raise RecordError(f"{file}, line {number} is not a round's line; the file is damaged") from error
-    lost, points, n = dict(story.plan.centrings) if story.plan else {}, dict[tuple[str, int], float](), 0
+                raise RecordError(
+                    f"{file}, line {number} is not a round's line; the file is damaged"
+                ) from error
+    lost, points, n = (
+        dict(story.plan.centrings) if story.plan else {},
+        dict[tuple[str, int], float](),
+        0,
+    )
     while len(here := seen.get(n + 1, {})) >= len(story.folders):
         n += 1
         for which, of in SPREAD.items():
@@ -219,7 +283,9 @@ def _models(story: RunView) -> dict[str, dict[str, Any]]:
         load_model(home)
         content = read_file(home / "model.json", MODEL_FORMAT)
         kept = {name: value for name, value in content.items() if name in MODEL}
-        kept["privacy"] = {name: value for name, value in content["privacy"].items() if name in PRIVACY}
+        kept["privacy"] = {
+            name: value for name, value in content["privacy"].items() if name in PRIVACY
+        }
         out[f"{node}/model.json".lstrip("/")] = kept
     return out
 

@@ -1,7 +1,9 @@
-"""Attacks on the messages of Algorithms 1, 2 and 3, for demonstrations on rows made here (docs/attacks.md).
+"""Attacks on the messages of Algorithms 1, 2 and 3, for demonstrations on rows made here
+(docs/attacks.md).
 
-The adversary of differential privacy knows every public number, the law of the noise, and all rows but one. What it finds is
-told beside what guessing finds and what (epsilon, delta) allows; an attack that fails proves nothing about better ones.
+The adversary of differential privacy knows every public number, the law of the noise, and all rows
+but one. What it finds is told beside what guessing finds and what (epsilon, delta) allows; an
+attack that fails proves nothing about better ones.
 """
 
 from dynadp.research.attacks.inference import Membership, membership

@@ -34,7 +34,8 @@ class Membership:
     caught, caught_bound
         True positives at 1% false positives; the largest that the accountant allows.
     odds, odds_high
-        Odds for the row after the attack, 1:1 before, in runs that hold it: the median, and what 99 in 100 runs stay below.
+        Odds for the row after the attack, 1:1 before, in runs that hold it: the median, and what 99
+        in 100 runs stay below.
     epsilon, delta
         What the rounds cost in total; e^epsilon bounds the odds but for chances of about delta.
     false_positives, true_positives, bound
@@ -73,11 +74,13 @@ def membership(
     runs: int = 1000,
     seed: int = 0,
 ) -> dict[View, Membership]:
-    """sum_n ln p(V_p(n) | a) - ln p(V_p(n) | -a): by Neyman and Pearson no score of the whole transcript is better.
+    """sum_n ln p(V_p(n) | a) - ln p(V_p(n) | -a): by Neyman and Pearson no score of the whole
+    transcript is better.
 
-    The target holds the row a = y x of largest norm, or -a: the same attributes with the other label, which moves messages more
-    than other replacements. A neighbour's score is the same with messages that it does not see put in by guess, so a better one
-    may exist; its odds are those of two normal laws fitted to the scores.
+    The target holds the row a = y x of largest norm, or -a: the same attributes with the other
+    label, which moves messages more than other replacements. A neighbour's score is the same with
+    messages that it does not see put in by guess, so a better one may exist; its odds are those of
+    two normal laws fitted to the scores.
 
     Parameters
     ----------
@@ -99,7 +102,10 @@ def membership(
     y[row] *= -1
     X = signed * shards[s.target].y[:, None]
     opposite = [Shard.of(X, y) if p == s.target else shard for p, shard in enumerate(shards)]
-    told = [listen(held, mechanism, alpha, s, runs, 2 * seed + k) for k, held in enumerate((shards, opposite))]
+    told = [
+        listen(held, mechanism, alpha, s, runs, 2 * seed + k)
+        for k, held in enumerate((shards, opposite))
+    ]
     rest, found = np.delete(signed, row, axis=0), {}
     deltas = np.geomspace(1e-6, 0.6, 30) if mechanism else ()
     bounds = [(total(told[0].events, float(delta)).epsilon, float(delta)) for delta in deltas]
@@ -115,32 +121,53 @@ def membership(
         with np.errstate(over="ignore"):
             odds, odds_high = np.exp(np.quantile(held, [0.5, 0.99], method="higher")).tolist()
         found[view] = Membership(
-            view, mechanism.name if mechanism else "none", alpha, s.rounds, len(held), float(wins),
-            float(np.mean(np.concatenate([held > 0, not_held <= 0]))), float((1 + np.max(bound - FALSE_POSITIVES)) / 2),
-            float(_curve(held, not_held, one)[0]), float(allowed(bounds, one)[0]), odds, odds_high, epsilon, DELTA,
-            tuple(FALSE_POSITIVES.tolist()), tuple(curve.tolist()), tuple(bound.tolist()),
-        )  # fmt: skip
+            view,
+            mechanism.name if mechanism else "none",
+            alpha,
+            s.rounds,
+            len(held),
+            float(wins),
+            float(np.mean(np.concatenate([held > 0, not_held <= 0]))),
+            float((1 + np.max(bound - FALSE_POSITIVES)) / 2),
+            float(_curve(held, not_held, one)[0]),
+            float(allowed(bounds, one)[0]),
+            odds,
+            odds_high,
+            epsilon,
+            DELTA,
+            tuple(FALSE_POSITIVES.tolist()),
+            tuple(curve.tolist()),
+            tuple(bound.tolist()),
+        )
     return found
 
 
 def allowed(totals: Sequence[tuple[float, float]], false_positives: Array) -> Array:
-    """min over (epsilon, delta) of e^epsilon f + delta and 1 - e^-epsilon (1 - f - delta): true positives at f, at most."""
+    """min over (epsilon, delta) of e^epsilon f + delta and 1 - e^-epsilon (1 - f - delta): true
+    positives at f, at most.
+    """
     f, out = false_positives, np.ones_like(false_positives)
     for epsilon, delta in totals:
         grown = exp(min(epsilon, 700.0))
-        out = np.minimum(out, np.minimum(grown * f + delta, 1 - np.maximum(1 - f - delta, 0) / grown))
+        out = np.minimum(
+            out, np.minimum(grown * f + delta, 1 - np.maximum(1 - f - delta, 0) / grown)
+        )
     return out
 
 
 def _ratio(densities: Array) -> Array:
-    """The log-likelihood ratio of all rounds, K; a round that fits neither row (a message put in by guess) says nothing."""
+    """The log-likelihood ratio of all rounds, K; a round that fits neither row (a message put in by
+    guess) says nothing.
+    """
     neither = np.isneginf(densities).all(axis=1)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(neither, 0.0, densities[:, 0] - densities[:, 1]).sum(axis=-1))
 
 
 def _normal_ratio(held: Array, not_held: Array) -> tuple[Array, Array]:
-    """(s - (m1 + m0)/2)(m1 - m0)/v: the log-likelihood ratio of a score with two normal laws of one variance."""
+    """(s - (m1 + m0)/2)(m1 - m0)/v: the log-likelihood ratio of a score with two normal laws of one
+    variance.
+    """
     up, down, v = held.mean(), not_held.mean(), (held.var() + not_held.var()) / 2
     pull = max(up - down, 0.0) + 1e-12  # where nothing is learned, the order of scores still counts
     return (held - (up + down) / 2) * pull / v, (not_held - (up + down) / 2) * pull / v
@@ -150,5 +177,9 @@ def _curve(held: Array, not_held: Array, false_positives: Array) -> Array:
     """Share of ``held`` above the score that the share f of ``not_held`` passes."""
     ordered = np.sort(not_held)[::-1]
     let_through = np.floor(false_positives * len(ordered) + 1e-9).astype(int)
-    line = np.where(let_through < len(ordered), ordered[np.minimum(let_through, len(ordered) - 1)], -inf)
-    return np.asarray(np.where(let_through == len(ordered), 1.0, (held[:, None] > line).mean(axis=0)))
+    line = np.where(
+        let_through < len(ordered), ordered[np.minimum(let_through, len(ordered) - 1)], -inf
+    )
+    return np.asarray(
+        np.where(let_through == len(ordered), 1.0, (held[:, None] > line).mean(axis=0))
+    )

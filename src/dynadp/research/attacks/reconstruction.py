@@ -12,7 +12,16 @@ from dynadp.data import Dataset, Numeric, RawTable, Schema, spelled
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism
 from dynadp.privacy import total
-from dynadp.research.attacks.transcript import DELTA, Setting, Transcript, dense, listen, log_density, others, to_json
+from dynadp.research.attacks.transcript import (
+    DELTA,
+    Setting,
+    Transcript,
+    dense,
+    listen,
+    log_density,
+    others,
+    to_json,
+)
 
 
 @dataclass(frozen=True)
@@ -24,11 +33,13 @@ class Reconstruction:
     knows
         ``all other rows`` or ``no row``: of what the adversary knows about the target's rows.
     mechanism, alpha, rounds, rows
-        What was attacked, and how many rows were sought, each in a run of its own with noise of its own.
+        What was attacked, and how many rows were sought, each in a run of its own with noise of its
+        own.
     attributes
         How many a row has.
     recovered
-        How many were right, on average over rows: by algebra without noise, by the likeliest value with it.
+        How many were right, on average over rows: by algebra without noise, by the likeliest value
+        with it.
     algebra
         How many the algebra alone gets right, which takes no account of noise.
     guessing
@@ -70,15 +81,18 @@ def reconstruct(
     rows: int = 20,
     seed: int = 0,
 ) -> Reconstruction:
-    """G(V) = -w L'(a.V) a for the gradient G of the known rows: Algorithm 1 shows the unknown row a = y x but for its length.
+    """G(V) = -w L'(a.V) a for the gradient G of the known rows: Algorithm 1 shows the unknown row a
+    = y x but for its length.
 
-    The constant intercept then gives the length, and the schema's transforms give the raw cells. Against noise: the likeliest
-    value of each attribute, with rows of the population as the prior and their exact likelihood (:func:`log_density`).
+    The constant intercept then gives the length, and the schema's transforms give the raw cells.
+    Against noise: the likeliest value of each attribute, with rows of the population as the prior
+    and their exact likelihood (:func:`log_density`).
 
     Parameters
     ----------
     data
-        Raw rows with their nodes and schema; rows of the setting's target are sought, one at a time.
+        Raw rows with their nodes and schema; rows of the setting's target are sought, one at a
+        time.
     population
         Raw rows of other people, from the same population: what the adversary believes beforehand.
     mechanism, alpha
@@ -96,25 +110,38 @@ def reconstruct(
     candidates = dense(data.schema.shard(population))
     told = listen(shards, mechanism, alpha, s, rows, seed)
     values = {name: np.unique(cells, return_inverse=True) for name, cells in belief.items()}
-    guess = {name: str(kinds[np.bincount(place).argmax()]) for name, (kinds, place) in values.items()}
+    guess = {
+        name: str(kinds[np.bincount(place).argmax()]) for name, (kinds, place) in values.items()
+    }
     best, plain = [], []
     for i in range(rows):
         heard, rest = told.replica(i), np.delete(signed, i, axis=0)
         base = others(s, rest)
-        plain.append(decode(data.schema, np.sum([base.gradient(h.V, h.q, h.b)[0, 0] for h in heard.heard()], axis=0)))
+        plain.append(
+            decode(
+                data.schema,
+                np.sum([base.gradient(h.V, h.q, h.b)[0, 0] for h in heard.heard()], axis=0),
+            )
+        )
         if mechanism is None:
             continue
         score = log_density(heard, rest, candidates)[0].sum(axis=-1)
         weight = np.exp(score - score.max())
-        best.append({name: str(kinds[np.bincount(at, weight).argmax()]) for name, (kinds, at) in values.items()})
+        best.append(
+            {
+                name: str(kinds[np.bincount(at, weight).argmax()])
+                for name, (kinds, at) in values.items()
+            }
+        )
     return _judged("all other rows", told, mechanism, alpha, truth, best or plain, plain, guess)
 
 
 def unmix(told: Transcript, count: int, seed: int = 0, tries: int = 40) -> Array:
-    """Rows A with (C/B) L'(V A^T) A = G in all rounds, count x d: the target's rows from its messages alone.
+    """Rows A with (C/B) L'(V A^T) A = G in all rounds, count x d: the target's rows from its
+    messages alone.
 
-    G(1), ..., G(T) lie in the span of the rows, which their singular vectors Q give; A = M Q is then found by least squares
-    over M, count x count, from several starts.
+    G(1), ..., G(T) lie in the span of the rows, which their singular vectors Q give; A = M Q is
+    then found by least squares over M, count x count, from several starts.
     """
     s = told.setting
     heard = list(told.heard())
@@ -131,7 +158,9 @@ def unmix(told: Transcript, count: int, seed: int = 0, tries: int = 40) -> Array
     rng, best = np.random.default_rng([seed, 0x50F7]), None
     for _ in range(tries):
         start = -G.mean(axis=0) / s.C + rng.normal(scale=0.5, size=(count, count))
-        found = least_squares(misfit, start.ravel(), xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=300)
+        found = least_squares(
+            misfit, start.ravel(), xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=300
+        )
         if best is None or found.cost < best.cost:
             best = found
         if best.cost < 1e-16 * G.size:
@@ -149,7 +178,9 @@ def small_node(
     setting: Setting | None = None,
     seed: int = 0,
 ) -> Reconstruction:
-    """``unmix`` on a target with few rows, of which the adversary knows none; each true row meets the nearest one found."""
+    """``unmix`` on a target with few rows, of which the adversary knows none; each true row meets
+    the nearest one found.
+    """
     s, shards = setting or Setting(), data.shards()
     signed, truth = dense(shards[s.target]), _texts(data.schema, _held(data, s.target))
     told = listen(shards, mechanism, alpha, s, 1, seed)
@@ -161,10 +192,16 @@ def small_node(
 
 
 def decode(schema: Schema, a: Array) -> dict[str, str]:
-    """phi(raw) = intercept x/x_last + centre and y = sign(a_last), for a = y x times any c > 0; numbers to whole ones."""
+    """phi(raw) = intercept x/x_last + centre and y = sign(a_last), for a = y x times any c > 0;
+    numbers to whole ones.
+    """
     if not schema.intercept:
-        raise DeclarationError("the schema has no intercept; decoding reads a row's label and length off that constant")
-    phi = a[:-1] * (schema.intercept / a[-1]) + (0.0 if schema.centre is None else np.array(schema.centre))
+        raise DeclarationError(
+            "the schema has no intercept; decoding reads a row's label and length off that constant"
+        )
+    phi = a[:-1] * (schema.intercept / a[-1]) + (
+        0.0 if schema.centre is None else np.array(schema.centre)
+    )
     out, at = {}, 0
     for column in schema.columns:
         block = phi[at : at + len(column.features)] / column.weight
@@ -175,7 +212,10 @@ def decode(schema: Schema, a: Array) -> dict[str, str]:
             out[column.name] = str(column.values[k]) if listed else "(other)"
             continue
         if column.encode[0] != "linear":
-            raise DeclarationError(f"column {column.name!r} begins with {column.encode[0]!r}; decoding needs 'linear' first")
+            raise DeclarationError(
+                f"column {column.name!r} begins with {column.encode[0]!r}; decoding needs "
+                f"'linear' first"
+            )
         u = float(np.clip((block[0] + 1) / 2 if column.signed else block[0], 0, 1))
         span = column.high - column.low
         v = np.expm1(u * np.log1p(span)) if column.transform == "log1p" else u * span
@@ -185,22 +225,38 @@ def decode(schema: Schema, a: Array) -> dict[str, str]:
 
 
 def _judged(
-    knows: str, told: Transcript, mechanism: Mechanism | None, alpha: float | None, truth: dict[str, Any],
-    best: list[dict[str, str]], plain: list[dict[str, str]], guess: dict[str, str],
-) -> Reconstruction:  # fmt: skip
+    knows: str,
+    told: Transcript,
+    mechanism: Mechanism | None,
+    alpha: float | None,
+    truth: dict[str, Any],
+    best: list[dict[str, str]],
+    plain: list[dict[str, str]],
+    guess: dict[str, str],
+) -> Reconstruction:
     """What was found beside the truth."""
     rows = len(best)
-    hits = {name: [found[name] == cells[i] for i, found in enumerate(best)] for name, cells in truth.items()}
+    hits = {
+        name: [found[name] == cells[i] for i, found in enumerate(best)]
+        for name, cells in truth.items()
+    }
     lucky = {name: [guess[name] == cells[i] for i in range(rows)] for name, cells in truth.items()}
     algebra = [[found[name] == truth[name][i] for name in truth] for i, found in enumerate(plain)]
     return Reconstruction(
-        knows, mechanism.name if mechanism else "none", alpha, told.setting.rounds, rows, len(truth),
-        float(np.mean(list(hits.values())) * len(truth)), float(np.mean(algebra) * len(truth)),
+        knows,
+        mechanism.name if mechanism else "none",
+        alpha,
+        told.setting.rounds,
+        rows,
+        len(truth),
+        float(np.mean(list(hits.values())) * len(truth)),
+        float(np.mean(algebra) * len(truth)),
         float(np.mean(list(lucky.values())) * len(truth)),
         {name: (float(np.mean(hits[name])), float(np.mean(lucky[name]))) for name in truth},
         {name: (str(truth[name][0]), best[0][name], guess[name]) for name in truth},
-        total(told.events, DELTA).epsilon if mechanism else inf, DELTA,
-    )  # fmt: skip
+        total(told.events, DELTA).epsilon if mechanism else inf,
+        DELTA,
+    )
 
 
 def _held(data: Dataset, p: int) -> RawTable:
@@ -209,7 +265,10 @@ def _held(data: Dataset, p: int) -> RawTable:
 
 
 def _texts(schema: Schema, table: RawTable) -> dict[str, Any]:
-    return {name: spelled(table[name]) for name in (*(column.name for column in schema.columns), schema.label.name)}
+    return {
+        name: spelled(table[name])
+        for name in (*(column.name for column in schema.columns), schema.label.name)
+    }
 
 
 def _commonest(cells: Any) -> str:

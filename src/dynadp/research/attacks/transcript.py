@@ -4,7 +4,8 @@ Node p's message minimises its local problem, so that with a_i = y_i x_i
 
     (C/B) sum_i L'(a_i.V) a_i = -(rho grad R(V) + (q + Phi) V + b + noise)
 
-and q and b are functions of earlier messages: every message of Algorithm 1 is a gradient of the node's rows at a known point.
+and q and b are functions of earlier messages: every message of Algorithm 1 is a gradient of the
+node's rows at a known point.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,8 @@ DELTA = 1e-5
 
 @dataclass(frozen=True)
 class Setting:
-    """A network and its public numbers: by default three nodes in a row, the middle one attacked, the first one curious.
+    """A network and its public numbers: by default three nodes in a row, the middle one attacked,
+    the first one curious.
 
     Attributes
     ----------
@@ -36,8 +38,8 @@ class Setting:
     target, watcher
         Places of the node whose row is sought, and of the neighbour that listens.
     loss, C, rho, eta, rounds
-        As for :func:`~dynadp.engines.simulation.simulate`. With these the loss of a release comes close to alpha: attacks are
-        as strong as the noise allows.
+        As for :func:`~dynadp.engines.simulation.simulate`. With these the loss of a release comes
+        close to alpha: attacks are as strong as the noise allows.
     gamma
         How exact Algorithm 1 is, and the attacker.
     """
@@ -55,7 +57,9 @@ class Setting:
 
 @dataclass(frozen=True)
 class Transcript:
-    """V(1), ..., V(T), each P x K x d: all that leaves the nodes, and the public numbers of every round."""
+    """V(1), ..., V(T), each P x K x d: all that leaves the nodes, and the public numbers of every
+    round.
+    """
 
     setting: Setting
     messages: tuple[Array, ...] = field(repr=False)
@@ -91,7 +95,9 @@ class Transcript:
 
 @dataclass(frozen=True)
 class Heard:
-    """One message V of the target (1 x K x d) and the problem it came from: q with Phi, b, and the law of the noise."""
+    """One message V of the target (1 x K x d) and the problem it came from: q with Phi, b, and the
+    law of the noise.
+    """
 
     V: Array
     q: Array
@@ -100,33 +106,59 @@ class Heard:
 
 
 def listen(
-    shards: Sequence[Shard], mechanism: Mechanism | None, alpha: float | None, setting: Setting, replicas: int, seed: int
+    shards: Sequence[Shard],
+    mechanism: Mechanism | None,
+    alpha: float | None,
+    setting: Setting,
+    replicas: int,
+    seed: int,
 ) -> Transcript:
     """V(1), ..., V(T) of a seeded run of Algorithm 1, 2 or 3, ``replicas`` times."""
     sent: list[Array] = []
     run = simulate(
-        shards, setting.topology, loss=setting.loss, C=setting.C, weights="equal", rho=setting.rho, eta=setting.eta,
-        gamma=None if mechanism else setting.gamma, rounds=setting.rounds, replicas=replicas if mechanism else 1,
-        mechanism=mechanism, schedule=alpha,
-        draws=OrderedDraws(np.random.default_rng([seed, 0xA77AC]), seeded=True), storage="dense",
+        shards,
+        setting.topology,
+        loss=setting.loss,
+        C=setting.C,
+        weights="equal",
+        rho=setting.rho,
+        eta=setting.eta,
+        gamma=None if mechanism else setting.gamma,
+        rounds=setting.rounds,
+        replicas=replicas if mechanism else 1,
+        mechanism=mechanism,
+        schedule=alpha,
+        draws=OrderedDraws(np.random.default_rng([seed, 0xA77AC]), seeded=True),
+        storage="dense",
         on_round=lambda _, V: sent.append(V.copy()),
-    )  # fmt: skip
-    events = [event for event in run.events() if event.node == setting.topology.nodes[setting.target]]
+    )
+    events = [
+        event for event in run.events() if event.node == setting.topology.nodes[setting.target]
+    ]
     return Transcript(setting, tuple(sent), run.calibrations, tuple(events))
 
 
 def others(setting: Setting, rows: Array) -> Problem:
     """Z_p without the unknown row: a row still weighs C/B, B = known rows + 1."""
     known = len(rows)
-    return Problem([rows], setting.loss, SquaredL2(), setting.C * known / (known + 1), setting.rho, storage="dense")
+    return Problem(
+        [rows],
+        setting.loss,
+        SquaredL2(),
+        setting.C * known / (known + 1),
+        setting.rho,
+        storage="dense",
+    )
 
 
 def log_density(told: Transcript, rows: Array, candidates: Array, by: int | None = None) -> Array:
-    """ln p(V_p(n) | messages before), if node p held ``rows`` and a candidate a = y x: K x N x T, up to what a leaves alone.
+    """ln p(V_p(n) | messages before), if node p held ``rows`` and a candidate a = y x: K x N x T,
+    up to what a leaves alone.
 
-    With w = C/B, G the gradient and M the Hessian of the problem with the known rows alone, and g(a) its minimiser with a:
-    Algorithm 2: -(zeta/w) ||G(V) + w L'(a.V) a|| + ln(1 + w L''(a.V) a.M^-1 a). Algorithm 3: -zeta ||V - g(a)||. Algorithm 1:
-    0 where the gradient is at most gamma, else -infinity. Left out: rounding to the grid, and the z of Algorithm 2.
+    With w = C/B, G the gradient and M the Hessian of the problem with the known rows alone, and
+    g(a) its minimiser with a: Algorithm 2: -(zeta/w) ||G(V) + w L'(a.V) a|| + ln(1 + w L''(a.V)
+    a.M^-1 a). Algorithm 3: -zeta ||V - g(a)||. Algorithm 1: 0 where the gradient is at most gamma,
+    else -infinity. Left out: rounding to the grid, and the z of Algorithm 2.
 
     Parameters
     ----------
@@ -141,19 +173,28 @@ def log_density(told: Transcript, rows: Array, candidates: Array, by: int | None
     """
     s, w = told.setting, told.setting.C / (len(rows) + 1)
     base = others(s, rows)
-    return np.stack([_round_density(s, base, w, candidates, heard) for heard in told.heard(by)], axis=-1)
+    return np.stack(
+        [_round_density(s, base, w, candidates, heard) for heard in told.heard(by)], axis=-1
+    )
 
 
 def _round_density(s: Setting, base: Problem, w: float, A: Array, heard: Heard) -> Array:
     noise, V = heard.noise, heard.V[0][:, None]
     if noise is not None and noise.inner is None and noise.outer is not None:
-        return np.asarray(-noise.outer[s.target, 0] * np.linalg.norm(V - _minimisers(s, base, w, A, heard), axis=-1))
+        return np.asarray(
+            -noise.outer[s.target, 0]
+            * np.linalg.norm(V - _minimisers(s, base, w, A, heard), axis=-1)
+        )
     z = heard.V[0] @ A.T
-    force = base.gradient(heard.V, heard.q, heard.b)[0][:, None] + w * s.loss.slope(z)[..., None] * A
+    force = (
+        base.gradient(heard.V, heard.q, heard.b)[0][:, None] + w * s.loss.slope(z)[..., None] * A
+    )
     size = np.linalg.norm(force, axis=-1)
     if noise is None or noise.inner is None:
         return np.where(size <= s.gamma, 0.0, -inf)
-    jacobian = np.log1p(w * np.sum(A * _steered(base, A, heard.V, heard.q), axis=1) * s.loss.curvature(z))
+    jacobian = np.log1p(
+        w * np.sum(A * _steered(base, A, heard.V, heard.q), axis=1) * s.loss.curvature(z)
+    )
     return np.asarray(jacobian - noise.inner[s.target, 0] / w * size)
 
 
@@ -166,7 +207,8 @@ def _steered(base: Problem, A: Array, point: Array, q: Array) -> Array:
 def _minimisers(s: Setting, base: Problem, w: float, A: Array, heard: Heard) -> Array:
     """g(a) = g - w L'(m) M^-1 a, where m = a.g(a) solves m + w L'(m) a.M^-1 a = a.g; K x N x d.
 
-    To the second order in C/B. With replicas M is only near to each one's, which two more steps make good.
+    To the second order in C/B. With replicas M is only near to each one's, which two more steps
+    make good.
     """
     point = solve(base, heard.q, heard.b, np.full((1, 1), s.gamma), heard.V).point
     steered = _steered(base, A, point, heard.q)
@@ -178,16 +220,23 @@ def _minimisers(s: Setting, base: Problem, w: float, A: Array, heard: Heard) -> 
     for _ in range(2 if len(z) > 1 else 0):
         own = w * s.loss.slope(np.einsum("knd,nd->kn", g, A))[..., None] * A
         flat = g.reshape(1, -1, g.shape[-1])
-        force = base.gradient(flat, heard.q, np.repeat(heard.b, len(A), axis=1)).reshape(g.shape) + own
+        force = (
+            base.gradient(flat, heard.q, np.repeat(heard.b, len(A), axis=1)).reshape(g.shape) + own
+        )
         g = g - _steered(base, force.reshape(flat.shape[1:]), point, heard.q).reshape(g.shape)
     return np.asarray(g)
 
 
 def dense(shard: Shard) -> Array:
     """The signed rows y x, B x d."""
-    return np.asarray(shard.signed if isinstance(shard.signed, np.ndarray) else shard.signed.toarray())
+    return np.asarray(
+        shard.signed if isinstance(shard.signed, np.ndarray) else shard.signed.toarray()
+    )
 
 
 def to_json(result: Any) -> dict[str, Any]:
     """The fields of a result; an infinite number is null."""
-    return {name: None if isinstance(v, float) and not isfinite(v) else v for name, v in asdict(result).items()}
+    return {
+        name: None if isinstance(v, float) and not isfinite(v) else v
+        for name, v in asdict(result).items()
+    }

@@ -1,8 +1,9 @@
 """From releases of two data sets to a lower bound on epsilon, with a stated confidence.
 
-An (epsilon, delta)-private release has P(S) <= e^epsilon Q(S) + delta for every set S of outputs, P and Q being its laws under
-either data set in either order. So whoever knows P(S) from below and Q(S) from above knows epsilon from below. The set is
-chosen on the first half of the draws and counted on the second, which therefore owes nothing to the choice.
+An (epsilon, delta)-private release has P(S) <= e^epsilon Q(S) + delta for every set S of outputs, P
+and Q being its laws under either data set in either order. So whoever knows P(S) from below and
+Q(S) from above knows epsilon from below. The set is chosen on the first half of the draws and
+counted on the second, which therefore owes nothing to the choice.
 """
 
 from collections.abc import Callable
@@ -14,9 +15,13 @@ from scipy.special import betaincinv, ndtri
 from dynadp._arrays import Array
 from dynadp.errors import DeclarationError
 
-Score = Callable[[Array], Array]  # outputs, n x m -> n numbers, larger where the first data set is likelier
+Score = Callable[
+    [Array], Array
+]  # outputs, n x m -> n numbers, larger where the first data set is likelier
 FEWEST = 100  # releases of each data set, below which nothing can be said
-LEVELS = np.concatenate([np.geomspace(1e-5, 0.02, 40), np.linspace(0.025, 0.975, 96), 1 - np.geomspace(0.02, 1e-5, 40)])
+LEVELS = np.concatenate(
+    [np.geomspace(1e-5, 0.02, 40), np.linspace(0.025, 0.975, 96), 1 - np.geomspace(0.02, 1e-5, 40)]
+)
 
 
 @dataclass(frozen=True)
@@ -57,11 +62,13 @@ def lower_bound(
     confidence: float = 0.999,
     scores: dict[str, Score] | None = None,
 ) -> Bound:
-    """epsilon >= ln( (P(S) - delta)/Q(S) ), S chosen on the first half of the draws, P(S) and Q(S) bounded on the second.
+    """epsilon >= ln( (P(S) - delta)/Q(S) ), S chosen on the first half of the draws, P(S) and Q(S)
+    bounded on the second.
 
-    The statistic, the order of the data sets, the tail and the threshold are all chosen on the first half, so a single pair of
-    one-sided Clopper-Pearson limits remains, each at half of 1 - confidence: the bound is wrong with a probability of at most
-    1 - confidence, whatever the release is.
+    The statistic, the order of the data sets, the tail and the threshold are all chosen on the
+    first half, so a single pair of one-sided Clopper-Pearson limits remains, each at half of 1 -
+    confidence: the bound is wrong with a probability of at most 1 - confidence, whatever the
+    release is.
 
     Parameters
     ----------
@@ -76,7 +83,10 @@ def lower_bound(
     """
     x, y = (_outputs(given) for given in (under, other))
     if x.shape[1] != y.shape[1]:
-        raise DeclarationError(f"outputs have {x.shape[1]} and {y.shape[1]} numbers; expected as many from either data set")
+        raise DeclarationError(
+            f"outputs have {x.shape[1]} and {y.shape[1]} numbers; expected as many from either "
+            f"data set"
+        )
     check(delta, confidence)
     doubt = (1 - confidence) / 2
     first = x[: len(x) // 2], y[: len(y) // 2]
@@ -87,29 +97,43 @@ def lower_bound(
     _, flipped, above, threshold, name, score = max(tests, key=lambda test: test[0])
     pair = [score(half) for half in (x[len(x) // 2 :], y[len(y) // 2 :])]
     P, Q = reversed(pair) if flipped else pair
-    hits, misses = (int(np.count_nonzero(s >= threshold if above else s <= threshold)) for s in (P, Q))
+    hits, misses = (
+        int(np.count_nonzero(s >= threshold if above else s <= threshold)) for s in (P, Q)
+    )
     low = float(betaincinv(hits, len(P) - hits + 1, doubt)) if hits else 0.0
     high = float(betaincinv(misses + 1, len(Q) - misses, 1 - doubt)) if misses < len(Q) else 1.0
     epsilon = max(0.0, float(np.log((low - delta) / high))) if low > delta else 0.0
     direction = "D' against D" if flipped else "D against D'"
     side = "at least" if above else "at most"
     return Bound(
-        epsilon, delta, confidence, direction, f"{name} {side} {threshold:.6g}", hits, misses, min(len(x), len(y))
-    )  # fmt: skip
+        epsilon,
+        delta,
+        confidence,
+        direction,
+        f"{name} {side} {threshold:.6g}",
+        hits,
+        misses,
+        min(len(x), len(y)),
+    )
 
 
 def learnt(x: Array, y: Array) -> dict[str, Score]:
-    """Statistics that may tell D from D', learnt from outputs of each: any function is valid, a good one shows more.
+    """Statistics that may tell D from D', learnt from outputs of each: any function is valid, a
+    good one shows more.
 
-    ``linear``: Fisher's discriminant, for a shift. ``quadratic``: the log-likelihood ratio of two Gaussians, for a change of
-    scale. ``near D``, ``near D'``: minus the distance to the median of the outputs, for noise with a peak that is too sharp.
+    ``linear``: Fisher's discriminant, for a shift. ``quadratic``: the log-likelihood ratio of two
+    Gaussians, for a change of scale. ``near D``, ``near D'``: minus the distance to the median of
+    the outputs, for noise with a peak that is too sharp.
     """
     spread = np.concatenate([x, y]).std(axis=0)
     spread[spread == 0] = 1.0
     means = [half.mean(axis=0) / spread for half in (x, y)]
     medians = [np.median(half, axis=0) / spread for half in (x, y)]
     ridge = 1e-9 * np.eye(x.shape[1])  # outputs that never vary, or vary together
-    widths: list[Array] = [np.asarray(np.cov(half / spread, rowvar=False)).reshape(ridge.shape) + ridge for half in (x, y)]
+    widths: list[Array] = [
+        np.asarray(np.cov(half / spread, rowvar=False)).reshape(ridge.shape) + ridge
+        for half in (x, y)
+    ]
     slope = np.linalg.solve(widths[0] + widths[1], means[0] - means[1])
 
     def distance(v: Array, i: int) -> Array:
@@ -125,15 +149,20 @@ def learnt(x: Array, y: Array) -> dict[str, Score]:
 
 
 def _chosen(x: Array, y: Array, delta: float, z: float) -> tuple[float, bool, bool, float]:
-    """(promise, flipped, above, threshold) of the most promising set of the form "score above (below) a threshold".
+    """(promise, flipped, above, threshold) of the most promising set of the form "score above
+    (below) a threshold".
 
-    The promise is ln( (p - z s_p - delta)/(q + z s_q + z^2/n) ) with the usual standard errors: near enough to the bound that
-    the second half will give, and quick.
+    The promise is ln( (p - z s_p - delta)/(q + z s_q + z^2/n) ) with the usual standard errors:
+    near enough to the bound that the second half will give, and quick.
     """
     x, y = np.sort(x), np.sort(y)
     together = np.sort(np.concatenate([x, y]))
-    values = np.unique(together[np.minimum((LEVELS * len(together)).astype(int), len(together) - 1)])
-    thresholds = (values[1:] + values[:-1]) / 2 if len(values) > 1 else values  # between outputs, so that rounding is harmless
+    values = np.unique(
+        together[np.minimum((LEVELS * len(together)).astype(int), len(together) - 1)]
+    )
+    thresholds = (
+        (values[1:] + values[:-1]) / 2 if len(values) > 1 else values
+    )  # between outputs, so that rounding is harmless
     best = (-np.inf, False, True, float(thresholds[0]))
     for above in (True, False):
         side = "left" if above else "right"
@@ -155,16 +184,23 @@ def _outputs(given: Array) -> Array:
     outputs = np.asarray(given, dtype=float)
     if outputs.ndim not in (1, 2) or len(outputs) < FEWEST or outputs.size == 0:
         raise DeclarationError(
-            f"releases have shape {outputs.shape}; expected at least {FEWEST} of them: n numbers, or n x m outputs"
+            f"releases have shape {outputs.shape}; expected at least {FEWEST} of them: n numbers, "
+            f"or n x m outputs"
         )
     if not np.isfinite(outputs).all():
-        raise DeclarationError("releases hold NaN or infinite numbers; expected outputs as they were sent, missing ones as 0")
+        raise DeclarationError(
+            "releases hold NaN or infinite numbers; expected outputs as they were sent, missing "
+            "ones as 0"
+        )
     return outputs.reshape(len(outputs), -1)
 
 
 def check(delta: float, confidence: float) -> None:
     """Refuse a delta or a confidence that is none."""
-    for name, value, least in (("delta", delta, delta >= 0), ("confidence", confidence, confidence > 0)):
+    for name, value, least in (
+        ("delta", delta, delta >= 0),
+        ("confidence", confidence, confidence > 0),
+    ):
         if not (least and value < 1):
             bracket = "[" if name == "delta" else "("
             raise DeclarationError(f"{name} is {value!r}; expected a number in {bracket}0, 1)")

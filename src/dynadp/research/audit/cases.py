@@ -1,4 +1,6 @@
-"""Two neighbouring data sets of a node and what an adversary tells it: the most telling ones known, and random ones."""
+"""Two neighbouring data sets of a node and what an adversary tells it: the most telling ones known,
+and random ones.
+"""
 
 from dataclasses import dataclass, field
 
@@ -22,7 +24,8 @@ class Case:
     loss, regularizer
         L and R.
     heard
-        The sum of the neighbours' messages, the same in every round: d numbers of the adversary's choice.
+        The sum of the neighbours' messages, the same in every round: d numbers of the adversary's
+        choice.
     C, rho, eta, degree
         The node's public numbers.
     """
@@ -39,14 +42,21 @@ class Case:
     regularizer: Regularizer = field(default_factory=SquaredL2)
 
     def __post_init__(self) -> None:
-        if self.rows.ndim != 2 or self.rows.shape != self.other.shape or self.heard.shape != self.rows.shape[1:]:
+        if (
+            self.rows.ndim != 2
+            or self.rows.shape != self.other.shape
+            or self.heard.shape != self.rows.shape[1:]
+        ):
             raise DeclarationError(
-                f"rows have shapes {self.rows.shape} and {self.other.shape}, heard has {self.heard.shape}; "
+                f"rows have shapes {self.rows.shape} and {self.other.shape}, heard has "
+                f"{self.heard.shape}; "
                 "expected B x d, B x d and d"
             )
         changed = int(np.count_nonzero((self.rows != self.other).any(axis=1)))
         if changed > 1:
-            raise DeclarationError(f"the data sets differ in {changed} rows; neighbouring ones differ in one")
+            raise DeclarationError(
+                f"the data sets differ in {changed} rows; neighbouring ones differ in one"
+            )
         longest = max(float(np.linalg.norm(rows, axis=1).max()) for rows in (self.rows, self.other))
         if longest > 1 + 1e-12:
             raise DeclarationError(f"the longest row has norm {longest:g}; expected at most 1")
@@ -55,17 +65,23 @@ class Case:
 def worst_cases(dimension: int, alpha: float = 1.0) -> tuple[Case, ...]:
     """Pairs of data sets that come near to the bounds of maths.md 3 and 4, each in its own way.
 
-    A replaced row moves the data gradient by (C/B) || L'(z) a - L'(z') a' ||, at most 2C/B: attained by opposite rows where the
-    loss is saturated on both sides, L' = -1. The plain logistic loss gets there in two dimensions only, when messages push f
-    far along a direction in which both rows lean backwards. Where the loss curves, replacing a row also changes the volume that
-    noise is squeezed into.
+    A replaced row moves the data gradient by (C/B) || L'(z) a - L'(z') a' ||, at most 2C/B:
+    attained by opposite rows where the loss is saturated on both sides, L' = -1. The plain logistic
+    loss gets there in two dimensions only, when messages push f far along a direction in which both
+    rows lean backwards. Where the loss curves, replacing a row also changes the volume that noise
+    is squeezed into.
     """
     if dimension < 1:
         raise DeclarationError(f"dimension is {dimension!r}; expected a whole number from 1")
     first, zero = np.eye(dimension)[0], np.zeros(dimension)
     even = np.full(dimension, dimension**-0.5) * (1 - 1e-15)
-    saturated = HuberHinge(width=10.0, margin=30.0)  # L' = -1 below 20: wherever noise carries f here
-    a, Lam = 10 / min(alpha, 1.0), 5.0  # B/C, so large that small alphas do not carry f out of that range; rho + 2 eta N_p
+    saturated = HuberHinge(
+        width=10.0, margin=30.0
+    )  # L' = -1 below 20: wherever noise carries f here
+    a, Lam = (
+        10 / min(alpha, 1.0),
+        5.0,
+    )  # B/C, so large that small alphas do not carry f out of that range; rho + 2 eta N_p
 
     def case(name: str, row: Array, other: Array, loss: Loss, f: Array, B: int = 4) -> Case:
         """With messages that bring f to about here in round 1."""
@@ -75,20 +91,41 @@ def worst_cases(dimension: int, alpha: float = 1.0) -> tuple[Case, ...]:
 
     cases = [case("opposite rows, saturated loss", first, -first, saturated, zero)]
     if dimension > 1:
-        cases.append(case("opposite rows along the diagonal, saturated loss", even, -even, saturated, zero))
+        cases.append(
+            case("opposite rows along the diagonal, saturated loss", even, -even, saturated, zero)
+        )
         second = np.eye(dimension)[1]
         u, v = -0.14 * first + 0.99 * second, -0.14 * first - 0.99 * second
-        cases.append(case("mirrored rows, logistic loss, f pushed far out", u, v, Logistic(), 40 * first))
-    h = 0.5 / (a * Lam * float(np.expm1(min(alpha, 4.0) / 2)))  # then abar is half of alpha, as long as Phi is 0
-    bent = HuberHinge(width=h, margin=40 * h)  # the row begins to curve at 39 h; its opposite is saturated there
+        cases.append(
+            case("mirrored rows, logistic loss, f pushed far out", u, v, Logistic(), 40 * first)
+        )
+    h = 0.5 / (
+        a * Lam * float(np.expm1(min(alpha, 4.0) / 2))
+    )  # then abar is half of alpha, as long as Phi is 0
+    bent = HuberHinge(
+        width=h, margin=40 * h
+    )  # the row begins to curve at 39 h; its opposite is saturated there
     for push in (-1, 0):
         f = (39 * h + push / (a * Lam)) * first
-        cases.append(case(f"opposite rows, one where the loss begins to curve, push {push}", first, -first, bent, f, 16))
+        cases.append(
+            case(
+                f"opposite rows, one where the loss begins to curve, push {push}",
+                first,
+                -first,
+                bent,
+                f,
+                16,
+            )
+        )
     return tuple(cases)
 
 
-def random_cases(rng: np.random.Generator, dimension: int, alpha: float, count: int) -> tuple[Case, ...]:
-    """Pairs that nobody thought of: rows, losses and messages at random, over a few orders of magnitude."""
+def random_cases(
+    rng: np.random.Generator, dimension: int, alpha: float, count: int
+) -> tuple[Case, ...]:
+    """Pairs that nobody thought of: rows, losses and messages at random, over a few orders of
+    magnitude.
+    """
     losses = (Logistic(), Logistic(6.0), HuberHinge(0.5), HuberHinge(10.0, 30.0))
     cases = []
     for i in range(count):

@@ -16,8 +16,9 @@ class Stream(OrderedDraws):
 def repeats_itself(draws: Draws, generators: int = 2**18) -> bool:
     """Whether two of so many generators begin with the same 64-bit word.
 
-    A source with keys of k bits repeats itself about generators^2/2^{k+1} times: 8 times for 32 bits and 2^18 generators,
-    once in 2^29 audits for the 64 bits that can be seen. A test of the key's length: a good source passes; so may a bad one.
+    A source with keys of k bits repeats itself about generators^2/2^{k+1} times: 8 times for 32
+    bits and 2^18 generators, once in 2^29 audits for the 64 bits that can be seen. A test of the
+    key's length: a good source passes; so may a bad one.
     """
     seen: set[int] = set()
     for k in range(generators):

@@ -30,8 +30,8 @@ class Audit:
     Attributes
     ----------
     alpha_claimed, delta
-        The claim: at most this loss, but for a chance of delta. For one release its alpha; for several, in spite of the name,
-        the epsilon of all of them together.
+        The claim: at most this loss, but for a chance of delta. For one release its alpha; for
+        several, in spite of the name, the epsilon of all of them together.
     epsilon_lower, confidence
         What was found: at least this loss, at that delta, and how surely.
     draws
@@ -39,7 +39,8 @@ class Audit:
     pair, direction, statistic
         The data sets, which of them was taken for the truth, and how they were told apart.
     largest_log_ratio, log_ratio_bound
-        Largest exact ``|ln p_D/p_D'|`` among all draws where densities are known, and what it may not pass; else None.
+        Largest exact ``|ln p_D/p_D'|`` among all draws where densities are known, and what it may
+        not pass; else None.
     setting
         What else there is to say, such as mechanism, dimension and rounds.
     """
@@ -63,7 +64,9 @@ class Audit:
 
     @property
     def refuted_exactly(self) -> bool:
-        """Whether a single output is likelier under one data set than its bound allows; no chance is involved."""
+        """Whether a single output is likelier under one data set than its bound allows; no chance
+        is involved.
+        """
         largest, most = self.largest_log_ratio, self.log_ratio_bound
         return largest is not None and most is not None and largest > most * (1 + 1e-9)
 
@@ -74,7 +77,9 @@ class Audit:
 
     def to_json(self) -> dict[str, Any]:
         """Version 1."""
-        found = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "setting"}
+        found = {
+            name: getattr(self, name) for name in self.__dataclass_fields__ if name != "setting"
+        }
         return {"version": 1, **found, "verdict": self.verdict, **self.setting}
 
 
@@ -89,16 +94,18 @@ def audit(
     score: Score | None = None,
     pilot: int = PILOT,
 ) -> Audit:
-    """Try to refute that a release is (claimed, delta)-private: P(S) <= e^claimed Q(S) + delta for every set S of outputs.
+    """Try to refute that a release is (claimed, delta)-private: P(S) <= e^claimed Q(S) + delta for
+    every set S of outputs.
 
     Parameters
     ----------
     release
-        ``release(data, count)``: so many independent outputs of the release on these data, count x m numbers (or count
-        numbers). Whatever is sent belongs to the output: also how many messages there are.
+        ``release(data, count)``: so many independent outputs of the release on these data, count x
+        m numbers (or count numbers). Whatever is sent belongs to the output: also how many messages
+        there are.
     pairs
-        Neighbouring data sets (D, D'), or several such pairs by name: each is tried with a few draws, and the one that tells
-        most is drawn from anew.
+        Neighbouring data sets (D, D'), or several such pairs by name: each is tried with a few
+        draws, and the one that tells most is drawn from anew.
     claimed, delta
         The claim.
     draws
@@ -119,7 +126,9 @@ def audit(
 
     def bound(name: str, count: int, confidence: float) -> Bound:
         D, E = named[name]
-        return lower_bound(release(D, count), release(E, count), delta=delta, confidence=confidence, scores=scores)
+        return lower_bound(
+            release(D, count), release(E, count), delta=delta, confidence=confidence, scores=scores
+        )
 
     worst = _most_telling(named, lambda name: bound(name, pilot, 0.9).epsilon)
     return _judged(bound(worst, draws, confidence), claimed, draws, worst)
@@ -137,10 +146,12 @@ def audit_mechanism(
     source: Draws | None = None,
     cases: tuple[Case, ...] | None = None,
 ) -> Audit:
-    """Try to refute that one node's releases lose at most what the accountant says: alpha in one round, its total in several.
+    """Try to refute that one node's releases lose at most what the accountant says: alpha in one
+    round, its total in several.
 
-    The adversary picks the data sets and all neighbours' messages; the pair that tells most in a pilot is drawn from anew. The
-    exact log-likelihood ratio serves as statistic beside the learnt ones, and is checked on every draw by itself.
+    The adversary picks the data sets and all neighbours' messages; the pair that tells most in a
+    pilot is drawn from anew. The exact log-likelihood ratio serves as statistic beside the learnt
+    ones, and is checked on every draw by itself.
 
     Parameters
     ----------
@@ -160,7 +171,10 @@ def audit_mechanism(
     _check_draws(draws)
     check(delta, confidence)
     if isinstance(mechanism, NoProtection):
-        raise DeclarationError("mechanism 'none' claims nothing, so there is nothing to refute; give Dual() or Primal()")
+        raise DeclarationError(
+            "mechanism 'none' claims nothing, so there is nothing to refute; give Dual() or "
+            "Primal()"
+        )
     chosen = source or Stream()
     if cases is None:
         cases = worst_cases(dimension, alpha)
@@ -173,14 +187,20 @@ def audit_mechanism(
         sent = []
         for rows in (node.case.rows, node.case.other):
             points, messages = node.transcript(rows, count, chosen)
-            largest[name] = max(largest[name], float(np.abs(node.log_ratio(points, messages)).max()))
+            largest[name] = max(
+                largest[name], float(np.abs(node.log_ratio(points, messages)).max())
+            )
             sent.append(messages.reshape(count, -1))
 
         def exact(outputs: Array) -> Array:
             messages = outputs.reshape(len(outputs), -1, node.public.dimension)
-            return np.round(node.log_ratio(messages, messages), 9)  # where it is flat, rounding must not make up an order
+            return np.round(
+                node.log_ratio(messages, messages), 9
+            )  # where it is flat, rounding must not make up an order
 
-        return lower_bound(*sent, delta=delta, confidence=confidence, scores={"log-likelihood ratio": exact})
+        return lower_bound(
+            *sent, delta=delta, confidence=confidence, scores={"log-likelihood ratio": exact}
+        )
 
     worst = _most_telling(nodes, lambda name: bound(name, PILOT, 0.9).epsilon)
     node, found = nodes[worst], bound(worst, draws, confidence)
@@ -192,7 +212,12 @@ def audit_mechanism(
         "seeded": chosen.seeded,
     }
     done = _judged(found, total(node.events, delta).epsilon, draws, worst)
-    return replace(done, largest_log_ratio=largest[worst], log_ratio_bound=node.log_ratio_bound, setting=setting)
+    return replace(
+        done,
+        largest_log_ratio=largest[worst],
+        log_ratio_bound=node.log_ratio_bound,
+        setting=setting,
+    )
 
 
 def _most_telling(names: Mapping[str, Any], promise: Callable[[str], float]) -> str:
@@ -204,10 +229,19 @@ def _most_telling(names: Mapping[str, Any], promise: Callable[[str], float]) -> 
 
 def _judged(bound: Bound, claimed: float, draws: int, pair: str) -> Audit:
     return Audit(
-        claimed, bound.delta, bound.epsilon, bound.confidence, draws, pair, bound.direction, bound.statistic
-    )  # fmt: skip
+        claimed,
+        bound.delta,
+        bound.epsilon,
+        bound.confidence,
+        draws,
+        pair,
+        bound.direction,
+        bound.statistic,
+    )
 
 
 def _check_draws(draws: int) -> None:
     if not isinstance(draws, int | np.integer) or draws < 2 * FEWEST:
-        raise DeclarationError(f"draws is {draws!r}; expected a whole number from {2 * FEWEST}, better {DRAWS:,}")
+        raise DeclarationError(
+            f"draws is {draws!r}; expected a whole number from {2 * FEWEST}, better {DRAWS:,}"
+        )
