@@ -12,7 +12,7 @@ from typing import Any
 
 import lazy_loader
 
-_lazy, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_lazy, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __all__ += ["__version__"]
 
 getLogger("dynadp").addHandler(NullHandler())  # silent, unless a program asks for it
@@ -24,3 +24,7 @@ def __getattr__(name: str) -> Any:
 
         return version("dynadp")
     return _lazy(name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
