@@ -10,18 +10,14 @@ from typing import Any, cast
 import numpy as np
 
 from dynadp._files import digest
-from dynadp.runs.preparation import node_run
+from dynadp.consensus import no_checkpoint
+from dynadp.engines import ActorPool, ActorSpec, NodeProgress, NodeRun, RoundProgress, cluster
 from dynadp.errors import ConfigError
-from dynadp.runs.local import LocalRun, finished_model
 from dynadp.mechanisms import Draws, entropy_for
 from dynadp.planning import Plan
 from dynadp.runs.folder import RunFolder
-from dynadp.engines import NodeProgress
-from dynadp.engines import ActorSpec
-from dynadp.engines import NodeRun
-from dynadp.engines import ActorPool, cluster
-from dynadp.consensus import no_checkpoint
-from dynadp.engines import RoundProgress
+from dynadp.runs.local import LocalRun, finished_model
+from dynadp.runs.preparation import node_run
 
 _MESSAGES = "messages-ray"  # of a SIMULATION: a folder for each node
 
@@ -47,7 +43,12 @@ class ClusterRun(LocalRun):
     per_actor: int | None = None
 
     @classmethod
-    def at(cls, path: str | Path, overrides: Mapping[str, Any] | None = None, address: str | None = None) -> "ClusterRun":
+    def at(
+        cls,
+        path: str | Path,
+        overrides: Mapping[str, Any] | None = None,
+        address: str | None = None,
+    ) -> "ClusterRun":
         """Read the run file and all that it names, for the cluster at this address."""
         return replace(cast(ClusterRun, cls.load(path, overrides)), address=address)
 
@@ -88,7 +89,9 @@ class ClusterRun(LocalRun):
             folder, _ = self._reserved(stack, out, planned, run_id, who, created, resume)
             on_start(company)
             outcomes = company.run(Ranks(folder, planned, self.topology.nodes, on_round).take)
-        model, total, events = finished_model(planned, outcomes[self.topology.nodes[0]], self.file.run.seed is not None)
+        model, total, events = finished_model(
+            planned, outcomes[self.topology.nodes[0]], self.file.run.seed is not None
+        )
         folder.finish(model)
         rmtree(folder.path / _MESSAGES, ignore_errors=True)
         return self._result(folder, model, planned.rounds, total, events)
@@ -99,10 +102,19 @@ class ClusterRun(LocalRun):
         if planned is None:
             problems.append("privacy: mechanism is none: Algorithm 1 runs in one process")
         if self.file.data.file is not None:
-            problems.append("data: file holds the rows of all nodes; on a cluster each node has a "
-                            "file of its own")
+            problems.append(
+                "data: file holds the rows of all nodes; on a cluster each node has a "
+                "file of its own"
+            )
         if planned is None or problems:
-            raise ConfigError("\n".join([f"{self.path}: leave out --runtime ray, or change", *(f"  {p}" for p in problems)]))
+            raise ConfigError(
+                "\n".join(
+                    [
+                        f"{self.path}: leave out --runtime ray, or change",
+                        *(f"  {p}" for p in problems),
+                    ]
+                )
+            )
         return planned
 
     def _parts(self, planned: Plan) -> list[NodeRun]:
@@ -159,7 +171,11 @@ class Ranks:
     """
 
     def __init__(
-        self, folder: RunFolder, planned: Plan, nodes: tuple[str, ...], on_round: Callable[[RoundProgress, int], None] | None
+        self,
+        folder: RunFolder,
+        planned: Plan,
+        nodes: tuple[str, ...],
+        on_round: Callable[[RoundProgress, int], None] | None,
     ) -> None:
         self.folder, self.planned, self.nodes, self.on_round = folder, planned, nodes, on_round
         self._rounds: dict[int, dict[str, NodeProgress]] = {}
@@ -173,9 +189,20 @@ class Ranks:
         found = self._rounds.pop(n)
         ranked = [found[node] for node in self.nodes]
         self.folder.append(
-            {"round": n, "node": t.node, "alpha": alpha, "disagreement": t.disagreement, "change": t.change}
+            {
+                "round": n,
+                "node": t.node,
+                "alpha": alpha,
+                "disagreement": t.disagreement,
+                "change": t.change,
+            }
             for t, alpha in zip(ranked, self.planned.alphas, strict=True)
         )
         if self.on_round:
-            apart, change = (np.array([[getattr(t, name)] for t in ranked]) for name in ("disagreement", "change"))
-            self.on_round(RoundProgress(n, np.array([self.planned.eta]), apart, change), self.planned.rounds)
+            apart, change = (
+                np.array([[getattr(t, name)] for t in ranked])
+                for name in ("disagreement", "change")
+            )
+            self.on_round(
+                RoundProgress(n, np.array([self.planned.eta]), apart, change), self.planned.rounds
+            )

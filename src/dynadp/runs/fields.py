@@ -2,7 +2,8 @@
 mistakes in words.
 
 Mistakes are reported together, each with its place and what to do, and without the values that were
-given. """
+given.
+"""
 
 import json
 import math
@@ -13,8 +14,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from dynadp.errors import ConfigError
 from dynadp.data import LEAST_MEMORY
+from dynadp.errors import ConfigError
 
 Model = TypeVar("Model", bound=BaseModel)
 Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -29,8 +30,9 @@ def _line(text: str) -> str:
 
 def _plain(text: str) -> str:
     if "/" in text or "\\" in text or text in (".", "..") or not text.isprintable():
-        raise ValueError("must be a line of printable text without slashes: a folder is named "
-                         "after it")
+        raise ValueError(
+            "must be a line of printable text without slashes: a folder is named after it"
+        )
     return text
 
 
@@ -41,12 +43,22 @@ File = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_line
 
 def _mebibytes(given: Any) -> Any:
     """A limit on memory in MiB, from a number of them or a text with a unit."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([MG]i?B)\s*", given) if isinstance(given, str) else None
+    found = (
+        re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([MG]i?B)\s*", given)
+        if isinstance(given, str)
+        else None
+    )
     units = {"MiB": 2**20, "GiB": 2**30, "MB": 10**6, "GB": 10**9}
     mebibytes = math.floor(float(found[1]) * units[found[2]] / 2**20) if found else given
-    if not isinstance(mebibytes, int) or isinstance(mebibytes, bool) or mebibytes < LEAST_MEMORY >> 20:
-        raise ValueError(f'must be a whole number of MiB from {LEAST_MEMORY >> 20}, or a text '
-                         f'such as "512 MiB" or "2 GiB"')
+    if (
+        not isinstance(mebibytes, int)
+        or isinstance(mebibytes, bool)
+        or mebibytes < LEAST_MEMORY >> 20
+    ):
+        raise ValueError(
+            f"must be a whole number of MiB from {LEAST_MEMORY >> 20}, or a text "
+            f'such as "512 MiB" or "2 GiB"'
+        )
     return mebibytes
 
 
@@ -89,7 +101,11 @@ def read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        place = str(error).rpartition("(")[2].rstrip(")") if isinstance(error, tomllib.TOMLDecodeError) else "not UTF-8"
+        place = (
+            str(error).rpartition("(")[2].rstrip(")")
+            if isinstance(error, tomllib.TOMLDecodeError)
+            else "not UTF-8"
+        )
         raise ConfigError(f"{path} is not TOML ({place})") from None
 
 

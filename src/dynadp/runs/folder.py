@@ -9,7 +9,8 @@
       hash, loss, mechanism, privacy
 
 Readers accept this version and older ones; a newer one is a clear error. Files appear whole or not
-at all, except rounds.jsonl, which grows by whole lines; an unfinished last line is ignored. """
+at all, except rounds.jsonl, which grows by whole lines; an unfinished last line is ignored.
+"""
 
 import json
 import os
@@ -25,8 +26,7 @@ from numpy.typing import NDArray
 
 from dynadp._arrays import Array
 from dynadp._files import digest, read_file, write_bytes, write_whole
-from dynadp.data import Value
-from dynadp.data import Schema, Table
+from dynadp.data import Schema, Table, Value
 from dynadp.errors import RecordError
 
 RUN_FORMAT, MODEL_FORMAT, VERSION = "dynadp-run", "dynadp-model", 1
@@ -61,10 +61,25 @@ class Model:
     privacy: Mapping[str, Any] = field(repr=False)
 
     @classmethod
-    def of(cls, f: Array, schema: Schema, loss: Mapping[str, Any], mechanism: str, privacy: Mapping[str, Any]) -> "Model":
+    def of(
+        cls,
+        f: Array,
+        schema: Schema,
+        loss: Mapping[str, Any],
+        mechanism: str,
+        privacy: Mapping[str, Any],
+    ) -> "Model":
         """The model of a released vector f, with the intercept last."""
         coef, intercept = (f[:-1], float(f[-1])) if schema.intercept else (f, 0.0)
-        return cls((schema.label.negative, schema.label.positive), np.array(coef), intercept, schema, loss, mechanism, privacy)
+        return cls(
+            (schema.label.negative, schema.label.positive),
+            np.array(coef),
+            intercept,
+            schema,
+            loss,
+            mechanism,
+            privacy,
+        )
 
     def decision(self, table: Table) -> Array:
         """f.x for every raw row."""
@@ -107,16 +122,27 @@ def load_model(path: str | Path) -> Model:
         model = Model((negative, positive), coef, intercept, schema, *training)
         claimed = content["schema_hash"]
     except (KeyError, TypeError, ValueError) as error:
-        raise RecordError(f"{path} is damaged: {type(error).__name__}; restore it from a copy") from error
+        raise RecordError(
+            f"{path} is damaged: {type(error).__name__}; restore it from a copy"
+        ) from error
     if (negative, positive) != (schema.label.negative, schema.label.positive):
-        raise RecordError(f"{path}: its classes are not those of its schema; the file was changed "
-                          f"by hand or is damaged")
+        raise RecordError(
+            f"{path}: its classes are not those of its schema; the file was changed "
+            f"by hand or is damaged"
+        )
     if schema.digest() != claimed:
-        raise RecordError(f"{path}: the schema does not match its hash; the file was changed by "
-                          f"hand or is damaged")
-    if coef.shape != (schema.dimension - bool(schema.intercept),) or not np.isfinite([*coef, intercept]).all():
-        raise RecordError(f"{path}: expected {schema.dimension - bool(schema.intercept)} finite "
-                          f"coefficients, one a feature")
+        raise RecordError(
+            f"{path}: the schema does not match its hash; the file was changed by "
+            f"hand or is damaged"
+        )
+    if (
+        coef.shape != (schema.dimension - bool(schema.intercept),)
+        or not np.isfinite([*coef, intercept]).all()
+    ):
+        raise RecordError(
+            f"{path}: expected {schema.dimension - bool(schema.intercept)} finite "
+            f"coefficients, one a feature"
+        )
     return model
 
 
@@ -128,7 +154,13 @@ class RunFolder:
 
     @classmethod
     def create(
-        cls, path: str | Path, config: Mapping[str, Any], *, simulation: bool, created: str, beside: Iterable[str] = ()
+        cls,
+        path: str | Path,
+        config: Mapping[str, Any],
+        *,
+        simulation: bool,
+        created: str,
+        beside: Iterable[str] = (),
     ) -> "RunFolder":
         """Start a run folder; refuses a folder that holds anything.
 
@@ -150,8 +182,9 @@ class RunFolder:
         try:
             folder.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RecordError(f"cannot make the run folder {folder.path}: {error.strerror}; "
-                              f"choose another") from error
+            raise RecordError(
+                f"cannot make the run folder {folder.path}: {error.strerror}; choose another"
+            ) from error
         content = {
             "format": RUN_FORMAT,
             "version": VERSION,
@@ -163,20 +196,31 @@ class RunFolder:
             "libraries": {name: version(name) for name in _LIBRARIES},
         }
         try:
-            write_bytes(folder.path / "run.json", (json.dumps(content, indent=1, allow_nan=False) + "\n").encode(), new=True)
+            write_bytes(
+                folder.path / "run.json",
+                (json.dumps(content, indent=1, allow_nan=False) + "\n").encode(),
+                new=True,
+            )
             (folder.path / "rounds.jsonl").touch()
         except FileExistsError:
-            raise RecordError(f"{folder.path} was taken by another run meanwhile; choose another") from None
+            raise RecordError(
+                f"{folder.path} was taken by another run meanwhile; choose another"
+            ) from None
         except OSError as error:
-            raise RecordError(f"cannot write into {folder.path}: {error.strerror}; choose another") from error
+            raise RecordError(
+                f"cannot write into {folder.path}: {error.strerror}; choose another"
+            ) from error
         return folder
 
     @staticmethod
     def require_empty(path: Path, beside: Iterable[str] = ()) -> None:
         """Refuse a path that holds anything else."""
-        if path.exists() and (not path.is_dir() or {file.name for file in path.iterdir()} - set(beside)):
-            raise RecordError(f"{path} exists and is not an empty folder; choose another, nothing "
-                              f"is overwritten")
+        if path.exists() and (
+            not path.is_dir() or {file.name for file in path.iterdir()} - set(beside)
+        ):
+            raise RecordError(
+                f"{path} exists and is not an empty folder; choose another, nothing is overwritten"
+            )
 
     def append(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Add lines to rounds.jsonl; an unfinished last line, left by a crash, goes."""
@@ -199,8 +243,10 @@ def load_run(path: str | Path) -> dict[str, Any]:
     """Read and check run.json of a run folder."""
     content = read_file(Path(path) / "run.json", RUN_FORMAT)
     if digest(content.get("config")) != content.get("config_hash"):
-        raise RecordError(f"{path}: the config does not match its hash; run.json was changed by "
-                          f"hand or is damaged")
+        raise RecordError(
+            f"{path}: the config does not match its hash; run.json was changed by "
+            f"hand or is damaged"
+        )
     return content
 
 

@@ -9,7 +9,8 @@ carried them. Files::
     NODE/       ca.pem  tls.pem  tls.key (0600)  sign.key (0600)
 
 A silo that trusts nobody with its keys makes them itself (:func:`request`) and lets the authority
-sign the request alone. """
+sign the request alone.
+"""
 
 import base64
 import ipaddress
@@ -68,8 +69,10 @@ class Identity:
         own, authority = _certificate(folder / "tls.pem"), _certificate(folder / "ca.pem")
         key, tls = signing_key(folder / "sign.key"), _private(folder / "tls.key")
         if not isinstance(tls, ec.EllipticCurvePrivateKey) or tls.public_key() != own.public_key():
-            raise IdentityError(f"{folder}: tls.key is not the key of tls.pem; put the pair back, "
-                                f"or renew the certificate")
+            raise IdentityError(
+                f"{folder}: tls.key is not the key of tls.pem; put the pair back, "
+                f"or renew the certificate"
+            )
         try:
             own.verify_directly_issued_by(authority)
         except (InvalidSignature, ValueError, TypeError):
@@ -84,7 +87,12 @@ class Identity:
                     f"{found.not_valid_after_utc:%Y-%m-%d}, today is {now:%Y-%m-%d}; renew it "
                     f"with `dynadp pki renew`"
                 )
-        return cls(common_name(own), folder, min(own.not_valid_after_utc, authority.not_valid_after_utc), key)
+        return cls(
+            common_name(own),
+            folder,
+            min(own.not_valid_after_utc, authority.not_valid_after_utc),
+            key,
+        )
 
     @property
     def public(self) -> str:
@@ -92,7 +100,9 @@ class Identity:
         return public_text(self.key.public_key())
 
 
-def make_authority(folder: str | Path, name: str, now: datetime, days: int = AUTHORITY_DAYS) -> None:
+def make_authority(
+    folder: str | Path, name: str, now: datetime, days: int = AUTHORITY_DAYS
+) -> None:
     """Make a consortium's authority in an empty folder."""
     folder = Path(folder)
     if folder.exists() and any(folder.iterdir()):
@@ -117,7 +127,14 @@ def _write_authority(folder: Path, name: str, now: datetime, days: int) -> None:
     _write(folder / "ca.pem", _pem(certificate))
 
 
-def make_node(authority: str | Path, name: str, hosts: Sequence[str], out: str | Path, now: datetime, days: int) -> Identity:
+def make_node(
+    authority: str | Path,
+    name: str,
+    hosts: Sequence[str],
+    out: str | Path,
+    now: datetime,
+    days: int,
+) -> Identity:
     """Make keys and certificate of a node at once, on a machine that the silo trusts with its keys."""
     made = request(name, hosts, out)
     sign_request(authority, made, out, now, days)
@@ -133,14 +150,23 @@ def request(name: str, hosts: Sequence[str], out: str | Path) -> Path:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _checked(name))])
     names = x509.SubjectAlternativeName(_hosts(hosts))
-    asked = x509.CertificateSigningRequestBuilder().subject_name(subject).add_extension(names, critical=False)
+    asked = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(subject)
+        .add_extension(names, critical=False)
+    )
     _write(out / "tls.key", _pem(key), secret=True)
     _write(out / "sign.key", _pem(Ed25519PrivateKey.generate()), secret=True)
-    _write(out / "request.csr", asked.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    _write(
+        out / "request.csr",
+        asked.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM),
+    )
     return out / "request.csr"
 
 
-def sign_request(authority: str | Path, path: str | Path, out: str | Path, now: datetime, days: int = NODE_DAYS) -> str:
+def sign_request(
+    authority: str | Path, path: str | Path, out: str | Path, now: datetime, days: int = NODE_DAYS
+) -> str:
     """At the authority: sign a silo's request; writes tls.pem and ca.pem into ``out`` and returns
     the node's name.
     """
@@ -151,15 +177,17 @@ def sign_request(authority: str | Path, path: str | Path, out: str | Path, now: 
         hosts = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         sound = asked.is_signature_valid
     except (ValueError, x509.ExtensionNotFound, UnsupportedAlgorithm):
-        raise IdentityError(f"{path} is not a certificate request; make one with `dynadp pki "
-                            f"request`") from None
+        raise IdentityError(
+            f"{path} is not a certificate request; make one with `dynadp pki request`"
+        ) from None
     name = common_name(asked)
     if not sound:
         raise IdentityError(f"{path} was changed after it was signed; ask {name} to send it again")
     issued = authority / "issued" / f"{_file(name)}.pem"
     if issued.exists():
-        raise IdentityError(f"{name} has a certificate of this authority already; renew it, or "
-                            f"revoke it first")
+        raise IdentityError(
+            f"{name} has a certificate of this authority already; renew it, or revoke it first"
+        )
     certificate = _issue(authority, asked.subject, hosts, asked.public_key(), now, days)
     _write(issued, _pem(certificate))
     _write(out / "tls.pem", _pem(certificate))
@@ -171,8 +199,10 @@ def _issued(authority: Path, name: str) -> Path:
     """The authority's copy of a node's certificate."""
     path = authority / "issued" / f"{_file(name)}.pem"
     if not path.exists():
-        raise IdentityError(f"{name} has no certificate of this authority; it issued "
-                            f"{', '.join(members(authority)) or 'none'}")
+        raise IdentityError(
+            f"{name} has no certificate of this authority; it issued "
+            f"{', '.join(members(authority)) or 'none'}"
+        )
     return path
 
 
@@ -193,7 +223,8 @@ def revoke(authority: str | Path, name: str, now: datetime, days: int = NODE_DAY
 
     Links know no list of revoked certificates, so an authority that never signed the node takes the
     old one's place. Every other silo gets the new ca.pem and its new certificate, whose files are
-    returned. """
+    returned.
+    """
     authority = Path(authority)
     path = _issued(authority, name)
     old = _certificate(authority / "ca.pem")
@@ -206,15 +237,18 @@ def revoke(authority: str | Path, name: str, now: datetime, days: int = NODE_DAY
 
 def members(authority: str | Path) -> list[str]:
     """Names of the nodes that hold a certificate of the authority."""
-    return sorted(common_name(_certificate(path)) for path in (Path(authority) / "issued").glob("*.pem"))
+    return sorted(
+        common_name(_certificate(path)) for path in (Path(authority) / "issued").glob("*.pem")
+    )
 
 
 def signing_key(path: Path) -> Ed25519PrivateKey:
     """A node's signing key."""
     key = _private(path)
     if not isinstance(key, Ed25519PrivateKey):
-        raise IdentityError(f"{path} is not an Ed25519 key; use the sign.key that `dynadp pki` "
-                            f"made")
+        raise IdentityError(
+            f"{path} is not an Ed25519 key; use the sign.key that `dynadp pki` made"
+        )
     return key
 
 
@@ -228,10 +262,13 @@ def public_key(text: str) -> Ed25519PublicKey:
     try:
         if not text.startswith(_PREFIX):
             raise ValueError
-        return Ed25519PublicKey.from_public_bytes(base64.b64decode(text.removeprefix(_PREFIX), validate=True))
+        return Ed25519PublicKey.from_public_bytes(
+            base64.b64decode(text.removeprefix(_PREFIX), validate=True)
+        )
     except ValueError:
-        raise IdentityError("a signing key is spelled ed25519: and 44 letters of base64, as "
-                            "`dynadp pki` prints it") from None
+        raise IdentityError(
+            "a signing key is spelled ed25519: and 44 letters of base64, as `dynadp pki` prints it"
+        ) from None
 
 
 def common_name(of: x509.Certificate | x509.CertificateSigningRequest) -> str:
@@ -243,31 +280,50 @@ def common_name(of: x509.Certificate | x509.CertificateSigningRequest) -> str:
 
 
 def _issue(
-    authority: Path, subject: x509.Name, hosts: x509.SubjectAlternativeName, public: object, now: datetime, days: int
+    authority: Path,
+    subject: x509.Name,
+    hosts: x509.SubjectAlternativeName,
+    public: object,
+    now: datetime,
+    days: int,
 ) -> x509.Certificate:
     issuer, key = _certificate(authority / "ca.pem"), _private(authority / "ca.key")
-    if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(key, ec.EllipticCurvePrivateKey):
+    if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(
+        key, ec.EllipticCurvePrivateKey
+    ):
         raise IdentityError("certificates are for elliptic curve keys; make them with `dynadp pki`")
     end = min(now + timedelta(days=days), issuer.not_valid_after_utc)
     if end <= now:
-        raise IdentityError(f"{authority}: the authority ended on {end:%Y-%m-%d}; make a new one "
-                            f"with `dynadp pki init`")
+        raise IdentityError(
+            f"{authority}: the authority ended on {end:%Y-%m-%d}; make a new one "
+            f"with `dynadp pki init`"
+        )
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     return (
         _builder(subject, issuer.subject, public, now, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(hosts, critical=False)
         .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False
+        )
         .sign(key, hashes.SHA256())
     )
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey, start: datetime, end: datetime
+    subject: x509.Name,
+    issuer: x509.Name,
+    public: ec.EllipticCurvePublicKey,
+    start: datetime,
+    end: datetime,
 ) -> x509.CertificateBuilder:
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public)
-    return builder.serial_number(x509.random_serial_number()).not_valid_before(start - _EARLY).not_valid_after(end)
+    return (
+        builder.serial_number(x509.random_serial_number())
+        .not_valid_before(start - _EARLY)
+        .not_valid_after(end)
+    )
 
 
 def _hosts(hosts: Iterable[str]) -> list[x509.GeneralName]:
@@ -283,15 +339,18 @@ def _hosts(hosts: Iterable[str]) -> list[x509.GeneralName]:
                 ) from None
             found.append(x509.DNSName(host))
     if not found:
-        raise IdentityError("a node needs at least one host: the name or address that its "
-                            "neighbours dial")
+        raise IdentityError(
+            "a node needs at least one host: the name or address that its neighbours dial"
+        )
     return found
 
 
 def _checked(name: str) -> str:
     if not name or not name.isprintable() or len(name.encode()) > _LONGEST:
-        raise IdentityError(f"a node's name must be a line of 1 to {_LONGEST} letters (bytes in "
-                            f"UTF-8); {name!r} is not")
+        raise IdentityError(
+            f"a node's name must be a line of 1 to {_LONGEST} letters (bytes in "
+            f"UTF-8); {name!r} is not"
+        )
     return name
 
 
@@ -312,8 +371,9 @@ def _certificate(path: Path) -> x509.Certificate:
 def _private(path: Path) -> object:
     content = _read(path)
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
-        raise IdentityError(f"{path} is a secret that other users may read; make it yours alone: "
-                            f"chmod 600 {path}")
+        raise IdentityError(
+            f"{path} is a secret that other users may read; make it yours alone: chmod 600 {path}"
+        )
     try:
         return serialization.load_pem_private_key(content, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -339,7 +399,9 @@ def _write(path: Path, content: bytes, *, secret: bool = False) -> None:
     partial = path.with_name(f".{path.name}.partial")
     partial.unlink(missing_ok=True)
     try:
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644), "wb") as file:
+        with os.fdopen(
+            os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644), "wb"
+        ) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -13,28 +13,26 @@ from typing import Any
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.runs.preparation import MistakeList, open_columns, check_ledger, plan_from_file
-from dynadp.runs.run_file import RunFile, load_run_file, load_schema
-from dynadp.data import Schema
-from dynadp.errors import CellError, ConfigError, DataError, DynadpError, RecordError
 from dynadp._intervals import wilson
-from dynadp.problem import Logistic
+from dynadp.consensus import Acceleration, Topology
+from dynadp.data import Schema, count, mistakes, source, split_tables, validate
+from dynadp.engines import (
+    FolderJournal,
+    LedgerJournal,
+    NodeResult,
+    RoundProgress,
+    default_eta,
+    now,
+    simulate,
+)
+from dynadp.errors import CellError, ConfigError, DataError, DynadpError, RecordError
 from dynadp.mechanisms import entropy_for
 from dynadp.planning import Plan, recorded
-from dynadp.privacy import Total, worst_node, by_node, up
-from dynadp.privacy import Event
-from dynadp.privacy import Ledger
+from dynadp.privacy import Event, Ledger, Total, by_node, up, worst_node
+from dynadp.problem import Logistic, SquaredL2, local_shard
 from dynadp.runs.folder import Model, RunFolder, load_run
-from dynadp.problem import SquaredL2
-from dynadp.consensus import Acceleration
-from dynadp.engines import LedgerJournal, FolderJournal, now
-from dynadp.engines import NodeResult
-from dynadp.engines import RoundProgress
-from dynadp.engines import default_eta, simulate
-from dynadp.data import count, mistakes, split_tables, validate
-from dynadp.data import source
-from dynadp.problem import local_shard
-from dynadp.consensus import Topology
+from dynadp.runs.preparation import MistakeList, check_ledger, open_columns, plan_from_file
+from dynadp.runs.run_file import RunFile, load_run_file, load_schema
 from dynadp.runs.training import train
 
 _FOLLOWS = ("centrings", "reasons", "total")  # in a plan: from its other numbers
@@ -65,7 +63,9 @@ class LocalRun:
     counts: Mapping[str, int]
 
     @classmethod
-    def load(cls, path: str | Path, overrides: Mapping[str, Any] | None = None, *, spending: bool = True) -> "LocalRun":
+    def load(
+        cls, path: str | Path, overrides: Mapping[str, Any] | None = None, *, spending: bool = True
+    ) -> "LocalRun":
         """Read the run file and all that it names; every mistake is reported, together.
 
         Parameters
@@ -79,15 +79,21 @@ class LocalRun:
         path = Path(path)
         file = load_run_file(path, overrides)
         if file.networked:
-            raise ConfigError(f"{path} is a network run, whose nodes run apart from each other: "
-                              f"start each with `dynadp node`")
+            raise ConfigError(
+                f"{path} is a network run, whose nodes run apart from each other: "
+                f"start each with `dynadp node`"
+            )
         problems = MistakeList()
         attempt = problems.attempt
         schema = attempt(lambda: load_schema(path.parent / file.data.schema_file))
         topology = attempt(lambda: file.graph(path.parent))
         declared = {node.name: node.rows for node in file.nodes}
         unread = not spending and all(declared.values())
-        tables = (attempt(lambda: _tables(file, path.parent, schema, problems)) or {}) if schema and not unread else {}
+        tables = (
+            (attempt(lambda: _tables(file, path.parent, schema, problems)) or {})
+            if schema and not unread
+            else {}
+        )
         counts = {node: attempt(partial(count, schema, rows)) for node, rows in tables.items()}
         if unread:
             counts |= declared
@@ -97,7 +103,11 @@ class LocalRun:
         if schema:
             problems += _rows_problems(file, schema, counts)
         if schema and file.evaluation is not None:
-            attempt(partial(open_columns, path.parent / file.evaluation.file, file.data.separator, schema))
+            attempt(
+                partial(
+                    open_columns, path.parent / file.evaluation.file, file.data.separator, schema
+                )
+            )
         for node in file.nodes:
             if node.ledger is not None and spending:
                 attempt(partial(check_ledger, path.parent / node.ledger, node.name))
@@ -112,7 +122,9 @@ class LocalRun:
         counts, file = [self.counts[p] for p in self.topology.nodes], self.file
         said = (load_run(begun)["config"].get("plan") or {}) if begun else {}
         if said and "weights" not in said:  # version 0.1.0 knew no others
-            file = file.model_copy(update={"training": file.training.model_copy(update={"weights": "equal"})})
+            file = file.model_copy(
+                update={"training": file.training.model_copy(update={"weights": "equal"})}
+            )
         planned = plan_from_file(file, self.schema, self.topology, counts)
         if planned is None or begun is None:
             return planned
@@ -126,7 +138,12 @@ class LocalRun:
         planned = self.plan()
         nodes: dict[str, Any] = {p: {"rows": self.counts[p]} for p in self.topology.nodes}
         seeded = self.file.run.seed is not None
-        result: dict[str, Any] = {"version": 1, "run": self.file.run.name, "simulation": seeded, "nodes": nodes}
+        result: dict[str, Any] = {
+            "version": 1,
+            "run": self.file.run.name,
+            "simulation": seeded,
+            "nodes": nodes,
+        }
         result |= {"topology": repr(self.topology), "columns": self.schema.dimension}
         if planned is None:
             return result | {"protected": False, "plan": None}
@@ -139,13 +156,26 @@ class LocalRun:
                 with Ledger.open(self.path.parent / section.ledger, read_only=True) as ledger:
                     cap, before, advice = ledger.cap, ledger.counted(), ledger.advice()
                 basis = cap.admits(before, own) if cap else None
-                nodes[section.name]["ledger"] = {"cap": None if cap is None else cap.epsilon, "admitted": basis}
+                nodes[section.name]["ledger"] = {
+                    "cap": None if cap is None else cap.epsilon,
+                    "admitted": basis,
+                }
                 if basis is None:
                     nodes[section.name]["ledger"]["advice"] = advice
-        return result | {"protected": self.file.run.seed is None, "delta": delta, "plan": planned.to_json()}
+        return result | {
+            "protected": self.file.run.seed is None,
+            "delta": delta,
+            "plan": planned.to_json(),
+        }
 
     def run(
-        self, out: Path, *, resume: bool = False, who: str, created: str, on_round: Callable[[RoundProgress, int], None] | None = None
+        self,
+        out: Path,
+        *,
+        resume: bool = False,
+        who: str,
+        created: str,
+        on_round: Callable[[RoundProgress, int], None] | None = None,
     ) -> dict[str, Any]:
         """Train, or go on; leaves a run folder with the model.
 
@@ -164,7 +194,9 @@ class LocalRun:
         rounds = planned.rounds if planned else PLAIN_ROUNDS
         with ExitStack() as stack:
             run_id = self._run_id(stack, out, planned, created, resume)
-            folder, journal = self._reserved(stack, out, planned, run_id, who, created, resume, self._validate)
+            folder, journal = self._reserved(
+                stack, out, planned, run_id, who, created, resume, self._validate
+            )
 
             def note(entry: RoundProgress, V: Array) -> None:
                 folder.append(_lines(entry, self.topology.nodes, planned))
@@ -175,8 +207,14 @@ class LocalRun:
                 return self._plain(folder, note)
             outbox = journal or FolderJournal(folder.path / "messages", self.topology.nodes)
             trained = train(
-                self.schema, self.tables, self.topology, epsilon=self.file.totals or planned.total.epsilon,
-                delta=planned.total.delta, chosen=planned, draws=entropy_for(self.file.run.seed), journal=outbox,
+                self.schema,
+                self.tables,
+                self.topology,
+                epsilon=self.file.totals or planned.total.epsilon,
+                delta=planned.total.delta,
+                chosen=planned,
+                draws=entropy_for(self.file.run.seed),
+                journal=outbox,
                 device=self.file.run.device,
                 on_round=note,
             )
@@ -184,21 +222,34 @@ class LocalRun:
         folder.finish(model)
         return self._result(folder, model, len(trained.run.rounds), trained.total, trained.events)
 
-    def _plain(self, folder: RunFolder, note: Callable[[RoundProgress, Array], None]) -> dict[str, Any]:
+    def _plain(
+        self, folder: RunFolder, note: Callable[[RoundProgress, Array], None]
+    ) -> dict[str, Any]:
         """Algorithm 1: exact vectors are sent."""
         training = self.file.training
         loss = training.loss.made() if training.loss else Logistic()
         regularizer = training.regularizer.made() if training.regularizer else SquaredL2()
         C, rho = training.C or 1.0, training.rho or 1e-4
         end = simulate(
-            [local_shard(self.schema, self.tables[p], p) for p in self.topology.nodes], self.topology, loss=loss,
-            regularizer=regularizer, C=C, weights=training.weights, rho=rho,
+            [local_shard(self.schema, self.tables[p], p) for p in self.topology.nodes],
+            self.topology,
+            loss=loss,
+            regularizer=regularizer,
+            C=C,
+            weights=training.weights,
+            rho=rho,
             eta=training.eta or default_eta(self.topology, loss, C, rho),
-            rounds=training.rounds or PLAIN_ROUNDS, acceleration=Acceleration(gap=PLAIN_GAP), on_round=note,
+            rounds=training.rounds or PLAIN_ROUNDS,
+            acceleration=Acceleration(gap=PLAIN_GAP),
+            on_round=note,
         )
-        statement = {"protected": False, "statement": "Algorithm 1 sends exact vectors: nothing "
-                                                      "is protected."}
-        model = Model.of(end.models(self.file.run.output)[0, 0], self.schema, loss.describe(), "none", statement)
+        statement = {
+            "protected": False,
+            "statement": "Algorithm 1 sends exact vectors: nothing is protected.",
+        }
+        model = Model.of(
+            end.models(self.file.run.output)[0, 0], self.schema, loss.describe(), "none", statement
+        )
         folder.finish(model)
         return self._result(folder, model, len(end.rounds))
 
@@ -228,7 +279,9 @@ class LocalRun:
         lock(stack, out)
         return config
 
-    def _run_id(self, stack: ExitStack, out: Path, planned: Plan | None, created: str, resume: bool) -> str:
+    def _run_id(
+        self, stack: ExitStack, out: Path, planned: Plan | None, created: str, resume: bool
+    ) -> str:
         """The run's name in ledgers: of the one that is to go on, or a new one."""
         if resume:
             return str(self._begun(stack, out, planned)["run_id"])
@@ -262,7 +315,9 @@ class LocalRun:
             return RunFolder(out), journal
         config = {**self._said(planned), "run_id": run_id}
         try:
-            folder = RunFolder.create(out, config, simulation=self.file.run.seed is not None, created=created)
+            folder = RunFolder.create(
+                out, config, simulation=self.file.run.seed is not None, created=created
+            )
             lock(stack, out)
         except BaseException:
             if journal:
@@ -283,22 +338,42 @@ class LocalRun:
             except DataError as error:
                 problems.append(error)
         if len(problems) > 1:
-            raise DataError("\n".join([f"{self.path}: {len(problems)} problems", *(f"  {problem}" for problem in problems)]))
+            raise DataError(
+                "\n".join(
+                    [
+                        f"{self.path}: {len(problems)} problems",
+                        *(f"  {problem}" for problem in problems),
+                    ]
+                )
+            )
         if problems:
             raise problems[0]
 
     def _books(self, stack: ExitStack, run_id: str, who: str, resume: bool) -> LedgerJournal:
         paths = {node.name: self.path.parent / str(node.ledger) for node in self.file.nodes}
         ledgers = {p: stack.enter_context(Ledger.open(paths[p])) for p in self.topology.nodes}
-        return LedgerJournal(ledgers, run_id, dataset=self.file.data.description, who=who, clock=now, resume=resume)
+        return LedgerJournal(
+            ledgers, run_id, dataset=self.file.data.description, who=who, clock=now, resume=resume
+        )
 
     def _result(
-        self, folder: RunFolder, model: Model, rounds: int, total: Total | None = None, events: Sequence[Event] = ()
+        self,
+        folder: RunFolder,
+        model: Model,
+        rounds: int,
+        total: Total | None = None,
+        events: Sequence[Event] = (),
     ) -> dict[str, Any]:
         """What a run came to; without a total nothing is protected."""
-        evaluation, note = None, "accuracy on private rows is private: declare public rows in [evaluation] to be told one"
+        evaluation, note = (
+            None,
+            "accuracy on private rows is private: declare public rows in [evaluation] to be told "
+            "one",
+        )
         if self.file.evaluation is not None:
-            given = source(self.path.parent / self.file.evaluation.file, separator=self.file.data.separator)
+            given = source(
+                self.path.parent / self.file.evaluation.file, separator=self.file.data.separator
+            )
             evaluation = evaluate(model, given)
             note = f"on {self.file.evaluation.file}, which the run file declares public"
         return {
@@ -313,7 +388,9 @@ class LocalRun:
             "epsilon": total.epsilon if total else None,
             "delta": total.delta if total else None,
             "protected": bool(total and total.protected),
-            "nodes": {node: found.epsilon for node, found in by_node(events, total.delta).items()} if total else {},
+            "nodes": {node: found.epsilon for node, found in by_node(events, total.delta).items()}
+            if total
+            else {},
         }
 
 
@@ -322,8 +399,12 @@ def _decided(config: Mapping[str, Any]) -> dict[str, Any]:
     words do not count.
     """
     said = config.get("plan") or {}
-    plan = {"weights": "equal"} | {name: value for name, value in said.items() if name not in _FOLLOWS}
-    decided = {name: config.get(name) for name in ("file", "schema_hash", "topology", "counts")} | {"plan": plan}
+    plan = {"weights": "equal"} | {
+        name: value for name, value in said.items() if name not in _FOLLOWS
+    }
+    decided = {name: config.get(name) for name in ("file", "schema_hash", "topology", "counts")} | {
+        "plan": plan
+    }
     with suppress(ValueError):  # what is no run file is the same as none
         decided["file"] = RunFile.model_validate(decided["file"])
     return decided
@@ -331,12 +412,18 @@ def _decided(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def with_statement(model: Model, total: Total) -> Model:
     """The model with its guarantee in one sentence."""
-    word = "" if total.protected else "SIMULATION: seeded noise protects nobody; with system entropy this would cost "
+    word = (
+        ""
+        if total.protected
+        else "SIMULATION: seeded noise protects nobody; with system entropy this would cost "
+    )
     statement = f"{word}epsilon = {up(total.epsilon)} at delta = {total.delta:g} in total, for anybody with a row at one node: "
     return replace(model, privacy={**total.to_json(), "statement": statement + total.odds})
 
 
-def finished_model(plan: Plan, outcome: NodeResult, seeded: bool) -> tuple[Model, Total, list[Event]]:
+def finished_model(
+    plan: Plan, outcome: NodeResult, seeded: bool
+) -> tuple[Model, Total, list[Event]]:
     """The model of nodes that ran apart, its guarantee, and all that was released: the whole plan."""
     events = [replace(event, seeded=seeded) for event in plan.events]
     total = worst_node(events, plan.total.delta)
@@ -360,7 +447,8 @@ def tally(model: Model, data: Any) -> Tally:
     """The answers of a model to rows; its numbers are private where the rows are.
 
     All but ``read`` depend on cells. A replaced row, also one that is dropped then or was before,
-    moves ``right`` by at most 1. """
+    moves ``right`` by at most 1.
+    """
     read = stay = right = positive = 0
     given = source(data)
     names = (*(column.name for column in model.schema.columns), model.schema.label.name)
@@ -381,8 +469,9 @@ def evaluate(model: Model, data: Any) -> dict[str, Any]:
     """
     found = tally(model, data)
     if not found.stay:
-        raise DataError(f"{source(data).name} has no rows to evaluate on: the schema drops all of "
-                        f"them")
+        raise DataError(
+            f"{source(data).name} has no rows to evaluate on: the schema drops all of them"
+        )
     rows, accuracy = found.stay, found.right / found.stay
     low, high = wilson(accuracy, rows)
     majority = max(found.positive, rows - found.positive) / rows
@@ -412,13 +501,17 @@ def _tables(file: RunFile, folder: Path, schema: Schema, problems: MistakeList) 
     found = {}
     for node in file.nodes:
         try:
-            found[node.name] = open_columns(folder / str(node.file), file.data.separator, schema, file.data.memory)
+            found[node.name] = open_columns(
+                folder / str(node.file), file.data.separator, schema, file.data.memory
+            )
         except DynadpError as error:
             problems.append(f"node {node.name}: {error}")
     files = [(folder / str(node.file)).resolve() for node in file.nodes]
     if len(set(files)) < len(files):
-        problems.append("nodes: two have the same file, so that every person in it would have "
-                        "rows at both; give each its own")
+        problems.append(
+            "nodes: two have the same file, so that every person in it would have "
+            "rows at both; give each its own"
+        )
     return found
 
 
@@ -437,7 +530,12 @@ def _rows_problems(file: RunFile, schema: Schema, counts: Mapping[str, int | Non
                 f"node {node.name}: rows = {node.rows} is declared, but another number of rows "
                 f"stays; correct one of them"
             )
-        elif node.rows is None and drops and file.run.seed is None and file.privacy.mechanism != "none":
+        elif (
+            node.rows is None
+            and drops
+            and file.run.seed is None
+            and file.privacy.mechanism != "none"
+        ):
             problems.append(
                 f"node {node.name}: the schema drops rows with missing cells, so their number "
                 f"depends on cells: declare it, "
@@ -446,11 +544,21 @@ def _rows_problems(file: RunFile, schema: Schema, counts: Mapping[str, int | Non
     return problems
 
 
-def _lines(entry: RoundProgress, nodes: tuple[str, ...], planned: Plan | None) -> list[dict[str, Any]]:
+def _lines(
+    entry: RoundProgress, nodes: tuple[str, ...], planned: Plan | None
+) -> list[dict[str, Any]]:
     alphas = planned.alphas if planned else (None,) * len(nodes)
     return [
-        {"round": entry.number, "node": p, "alpha": a, "disagreement": float(apart), "change": float(change)}
-        for p, a, apart, change in zip(nodes, alphas, entry.disagreement[:, 0], entry.change[:, 0], strict=True)
+        {
+            "round": entry.number,
+            "node": p,
+            "alpha": a,
+            "disagreement": float(apart),
+            "change": float(change),
+        }
+        for p, a, apart, change in zip(
+            nodes, alphas, entry.disagreement[:, 0], entry.change[:, 0], strict=True
+        )
     ]
 
 
@@ -466,5 +574,6 @@ def lock(stack: ExitStack, folder: Path, name: str = "run.json") -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        raise RecordError(f"another process is at work on the run in {folder}; wait for it, or "
-                          f"end it") from error
+        raise RecordError(
+            f"another process is at work on the run in {folder}; wait for it, or end it"
+        ) from error

@@ -8,18 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from dynadp.runs.run_file import RunFile
-from dynadp.data import Schema
-from dynadp.errors import ConfigError, DataError, DynadpError, LedgerDamaged
-from dynadp.problem import Logistic
-from dynadp.problem import shares
-from dynadp.planning import Plan, warnings_about, plan, public_numbers, priced, planned_events
-from dynadp.privacy import worst_node
-from dynadp.privacy import Ledger
-from dynadp.problem import SquaredL2
-from dynadp.engines import NodeRun
-from dynadp.data import Source, source
 from dynadp.consensus import Topology
+from dynadp.data import Schema, Source, source
+from dynadp.engines import NodeRun
+from dynadp.errors import ConfigError, DataError, DynadpError, LedgerDamaged
+from dynadp.planning import Plan, plan, planned_events, priced, public_numbers, warnings_about
+from dynadp.privacy import Ledger, worst_node
+from dynadp.problem import Logistic, SquaredL2, shares
+from dynadp.runs.run_file import RunFile
 
 
 class MistakeList(list[str]):
@@ -40,7 +36,12 @@ class MistakeList(list[str]):
     def refusal(self, path: Path) -> ConfigError:
         """All of them, one a line, as mistakes of this file."""
         return ConfigError(
-            "\n".join([f"{path}: {len(self)} problem{'s' * (len(self) > 1)}", *(f"  {problem}" for problem in self)])
+            "\n".join(
+                [
+                    f"{path}: {len(self)} problem{'s' * (len(self) > 1)}",
+                    *(f"  {problem}" for problem in self),
+                ]
+            )
         )
 
 
@@ -53,8 +54,10 @@ def open_columns(path: Path, separator: Any, schema: Schema, memory: int | None 
     if (missing := set(wanted) - set(given.columns)) and (told := given.unsplit(wanted)):
         raise DataError(f"{given.name}: {told}")
     if missing:
-        raise DataError(f"{given.name}: no column {', '.join(sorted(map(repr, missing)))}, which "
-                        f"the schema declares")
+        raise DataError(
+            f"{given.name}: no column {', '.join(sorted(map(repr, missing)))}, which "
+            f"the schema declares"
+        )
     return given
 
 
@@ -66,21 +69,31 @@ def check_ledger(path: Path, node: str) -> None:
             f"{node} --epsilon E --delta D"
         )
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-        raise ConfigError(f"node {node}: the ledger {path} or its folder cannot be written by "
-                          f"this user")
+        raise ConfigError(
+            f"node {node}: the ledger {path} or its folder cannot be written by this user"
+        )
     with Ledger.open(path) as ledger:  # to write, so that an entry that a crash cut short is undone
         if ledger.node != node:
             raise ConfigError(f"node {node}: {path} is the ledger of {ledger.node!r}")
 
 
-def plan_from_file(file: RunFile, schema: Schema, topology: Topology, counts: Sequence[int]) -> Plan | None:
+def plan_from_file(
+    file: RunFile, schema: Schema, topology: Topology, counts: Sequence[int]
+) -> Plan | None:
     """What a run file asks for, from public numbers alone; None where nothing is protected."""
     privacy = file.privacy
     if file.totals is not None and privacy.delta is not None:
         centre = privacy.centring and schema.centre is None
         found = plan(
-            counts, topology, schema.dimension, epsilon=file.totals, delta=privacy.delta, mechanism=privacy.mechanism,
-            centring=centre, features=len(schema.features) - bool(schema.intercept), weights=file.training.weights,
+            counts,
+            topology,
+            schema.dimension,
+            epsilon=file.totals,
+            delta=privacy.delta,
+            mechanism=privacy.mechanism,
+            centring=centre,
+            features=len(schema.features) - bool(schema.intercept),
+            weights=file.training.weights,
         )
         return replace(found, output=file.run.output)
     return _given_plan(file, schema, topology, counts) if privacy.alpha is not None else None
@@ -88,24 +101,65 @@ def plan_from_file(file: RunFile, schema: Schema, topology: Topology, counts: Se
 
 def _given_plan(file: RunFile, schema: Schema, topology: Topology, counts: Sequence[int]) -> Plan:
     """The paper's constants and alpha, as the file gives them."""
-    training, privacy, nodes, mechanism = file.training, file.privacy, topology.nodes, file.mechanism
+    training, privacy, nodes, mechanism = (
+        file.training,
+        file.privacy,
+        topology.nodes,
+        file.mechanism,
+    )
     loss = training.loss.made() if training.loss else Logistic()
-    C, rho, eta, rounds = training.C or 1.0, training.rho or 0.0, training.eta or 0.0, training.rounds or 0
+    C, rho, eta, rounds = (
+        training.C or 1.0,
+        training.rho or 0.0,
+        training.eta or 0.0,
+        training.rounds or 0,
+    )
     alphas = np.full(len(nodes), privacy.alpha)
     shared = shares(C, counts, training.weights)
-    public = public_numbers(np.array(counts, dtype=float), topology.degrees, schema.dimension, shared, rho, eta, loss)
+    public = public_numbers(
+        np.array(counts, dtype=float), topology.degrees, schema.dimension, shared, rho, eta, loss
+    )
     events = tuple(planned_events(mechanism, public, rounds, nodes, alphas, (), 0))
     total = worst_node(events, privacy.delta or 0.0)
     said = ("as the run file says; nothing was planned", *warnings_about(total.delta, counts))
     regularizer = training.regularizer.made() if training.regularizer else SquaredL2()
     numbers = C, rho, eta, rounds, tuple(alphas.tolist()), ()
-    found = Plan(mechanism, loss, *numbers, file.run.output, events, total, said, regularizer, training.weights)
+    found = Plan(
+        mechanism,
+        loss,
+        *numbers,
+        file.run.output,
+        events,
+        total,
+        said,
+        regularizer,
+        training.weights,
+    )
     return priced(found, counts, topology, schema.dimension)
 
 
-def node_run(me: str, schema: Schema, topology: Topology, plan: Plan, counts: Sequence[int | None]) -> NodeRun:
+def node_run(
+    me: str, schema: Schema, topology: Topology, plan: Plan, counts: Sequence[int | None]
+) -> NodeRun:
     """What is public about a run, from one of its nodes."""
     nodes = topology.nodes
     alpha = plan.schedule(nodes).table(nodes, plan.rounds)
-    constants = plan.mechanism, plan.loss, plan.regularizer, plan.C, plan.weights, plan.rho, plan.eta
-    return NodeRun(me, topology, schema, np.array(counts, dtype=float), *constants, alpha, plan.centrings, plan.output)
+    constants = (
+        plan.mechanism,
+        plan.loss,
+        plan.regularizer,
+        plan.C,
+        plan.weights,
+        plan.rho,
+        plan.eta,
+    )
+    return NodeRun(
+        me,
+        topology,
+        schema,
+        np.array(counts, dtype=float),
+        *constants,
+        alpha,
+        plan.centrings,
+        plan.output,
+    )

@@ -1,7 +1,8 @@
 """The run file: everything that is decided before a run, as TOML, checked all at once.
 
 Paths are relative to the file. A flag beats an environment variable, which beats the file, which
-beats the default. """
+beats the default.
+"""
 
 import re
 from collections.abc import Mapping
@@ -11,14 +12,33 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from dynadp._files import digest
+from dynadp.consensus import FAMILIES, Topology, is_one
 from dynadp.data import Schema
 from dynadp.errors import ConfigError
-from dynadp.runs.fields import Above0, Address, File, Line, Memory, Name, Section, Share, checked, read_json, read_toml
-from dynadp.problem import HuberHinge, Logistic, Loss, SmoothedHinge
-from dynadp.problem import Weights
-from dynadp.mechanisms import Dual, NoProtection, Mechanism, Primal
-from dynadp.problem import Regularizer, SmoothElasticNet, SquaredL2
-from dynadp.consensus import FAMILIES, Topology, is_one
+from dynadp.mechanisms import Dual, Mechanism, NoProtection, Primal
+from dynadp.problem import (
+    HuberHinge,
+    Logistic,
+    Loss,
+    Regularizer,
+    SmoothedHinge,
+    SmoothElasticNet,
+    SquaredL2,
+    Weights,
+)
+from dynadp.runs.fields import (
+    Above0,
+    Address,
+    File,
+    Line,
+    Memory,
+    Name,
+    Section,
+    Share,
+    checked,
+    read_json,
+    read_toml,
+)
 
 
 class RunSection(Section):
@@ -123,11 +143,15 @@ class PrivacySection(Section):
                 )
             return self
         if self.delta is None:
-            raise ValueError("delta is missing: the chance left to worse luck, well below one "
-                             "over the number of rows")
+            raise ValueError(
+                "delta is missing: the chance left to worse luck, well below one "
+                "over the number of rows"
+            )
         if self.epsilon is not None and self.alpha is not None:
-            raise ValueError("give epsilon (a total; the planner chooses the rest) or alpha (each "
-                             "round), not both")
+            raise ValueError(
+                "give epsilon (a total; the planner chooses the rest) or alpha (each "
+                "round), not both"
+            )
         return self
 
 
@@ -141,8 +165,10 @@ class LossSection(Section):
     @model_validator(mode="after")
     def _teaches(self) -> "LossSection":
         if self.name == "huber_hinge" and self.margin is not None and self.margin <= -self.width:
-            raise ValueError("margin must be above -width, since the loss is 0 at 0 otherwise and "
-                             "nothing can be learnt")
+            raise ValueError(
+                "margin must be above -width, since the loss is 0 at 0 otherwise and "
+                "nothing can be learnt"
+            )
         return self
 
     def made(self) -> Loss:
@@ -201,12 +227,18 @@ class RunFile(Section):
         """Whether nodes run apart from each other, each with a NODE.toml of its own; the file is
         then shared by all.
         """
-        return self.network.relay is not None or any(node.key is not None or node.endpoint is not None for node in self.nodes)
+        return self.network.relay is not None or any(
+            node.key is not None or node.endpoint is not None for node in self.nodes
+        )
 
     @model_validator(mode="after")
     def _parts_agree(self) -> "RunFile":
         names = [node.name for node in self.nodes]
-        problems = ["nodes: two have the same name: names must differ"] if len(set(names)) < len(names) else []
+        problems = (
+            ["nodes: two have the same name: names must differ"]
+            if len(set(names)) < len(names)
+            else []
+        )
         problems += self._network_problems() if self.networked else self._data_problems(names)
         problems += self._privacy_problems()
         if problems:
@@ -215,65 +247,100 @@ class RunFile(Section):
 
     def _network_problems(self) -> list[str]:
         problems = []
-        for name, why in (("key", "a public signing key, as `dynadp pki` prints it"), ("rows", "a public number of rows")):
+        for name, why in (
+            ("key", "a public signing key, as `dynadp pki` prints it"),
+            ("rows", "a public number of rows"),
+        ):
             missing = [node.name for node in self.nodes if getattr(node, name) is None]
             if missing:
-                problems.append(f"nodes: no {name} for {', '.join(missing)}: every node of a "
-                                f"network needs {why}")
+                problems.append(
+                    f"nodes: no {name} for {', '.join(missing)}: every node of a "
+                    f"network needs {why}"
+                )
         if len(keys := [node.key for node in self.nodes if node.key]) > len(set(keys)):
             problems.append("nodes: two have the same key: every node signs with its own")
-        if self.data.file is not None or any(node.file is not None or node.ledger is not None for node in self.nodes):
-            problems.append("nodes: the file of a network run is shared by all: files and ledgers "
-                            "belong into each NODE.toml")
+        if self.data.file is not None or any(
+            node.file is not None or node.ledger is not None for node in self.nodes
+        ):
+            problems.append(
+                "nodes: the file of a network run is shared by all: files and ledgers "
+                "belong into each NODE.toml"
+            )
         if any(len(node.name.encode()) > 64 or node.name == "relay" for node in self.nodes):
-            problems.append("nodes: on a network a name has at most 64 letters (bytes in UTF-8), "
-                            "and is not 'relay'")
+            problems.append(
+                "nodes: on a network a name has at most 64 letters (bytes in UTF-8), "
+                "and is not 'relay'"
+            )
         if any(re.fullmatch(r"[\w-]+(\.[\w-]+)+", node.name) for node in self.nodes):
-            problems.append("nodes: on a network a name must not be a host name, which "
-                            "certificates of others may carry")
+            problems.append(
+                "nodes: on a network a name must not be a host name, which "
+                "certificates of others may carry"
+            )
         if self.privacy.mechanism == "none":
-            problems.append("privacy: mechanism is none, so messages would reveal rows: a network "
-                            "run needs a mechanism")
+            problems.append(
+                "privacy: mechanism is none, so messages would reveal rows: a network "
+                "run needs a mechanism"
+            )
         if self.privacy.own == "paper":
-            problems.append("privacy: own = 'paper' needs a private vector that no crash may "
-                            "lose: networks run own = 'public'")
+            problems.append(
+                "privacy: own = 'paper' needs a private vector that no crash may "
+                "lose: networks run own = 'public'"
+            )
         if self.run.device != "cpu":
-            problems.append("run: device is for runs in one process: a node of a network works on "
-                            "its CPU")
+            problems.append(
+                "run: device is for runs in one process: a node of a network works on its CPU"
+            )
         return problems
 
     def _data_problems(self, names: list[str]) -> list[str]:
         problems = []
         apart = [node.name for node in self.nodes if node.file is None]
         if self.data.file is None and apart:
-            problems.append(f"nodes: no file for {', '.join(apart)}: give each node a file, or "
-                            f"data.file with data.node_column")
-        if self.data.file is not None and (self.data.node_column is None or len(apart) < len(names)):
-            problems.append("data: file holds the rows of all nodes: name its node_column, and "
-                            "leave out the nodes' own files")
+            problems.append(
+                f"nodes: no file for {', '.join(apart)}: give each node a file, or "
+                f"data.file with data.node_column"
+            )
+        if self.data.file is not None and (
+            self.data.node_column is None or len(apart) < len(names)
+        ):
+            problems.append(
+                "data: file holds the rows of all nodes: name its node_column, and "
+                "leave out the nodes' own files"
+            )
         if self.data.file is not None and self.data.memory is not None:
-            problems.append("data: memory limits what is read of a node's own file: give each "
-                            "node a Parquet file of its own")
+            problems.append(
+                "data: memory limits what is read of a node's own file: give each "
+                "node a Parquet file of its own"
+            )
         return problems
 
     def _privacy_problems(self) -> list[str]:
         privacy, problems = self.privacy, []
         own = [node for node in self.nodes if node.epsilon is not None]
         if privacy.mechanism == "none":
-            return ["nodes: an epsilon without a mechanism protects nobody: leave it out"] if own else []
+            return (
+                ["nodes: an epsilon without a mechanism protects nobody: leave it out"]
+                if own
+                else []
+            )
         if privacy.alpha is None and privacy.epsilon is None and len(own) < len(self.nodes):
-            problems.append("privacy: epsilon is missing: the total that nobody may lose more of "
-                            "(or alpha for each round)")
+            problems.append(
+                "privacy: epsilon is missing: the total that nobody may lose more of "
+                "(or alpha for each round)"
+            )
         if privacy.alpha is not None:
-            given = [name for name in ("rounds", "rho", "eta") if getattr(self.training, name) is None]
+            given = [
+                name for name in ("rounds", "rho", "eta") if getattr(self.training, name) is None
+            ]
             if given:
                 problems.append(
                     f"training: with privacy.alpha, {', '.join(given)} must be given; with "
                     f"epsilon the planner chooses"
                 )
             if own:
-                problems.append("nodes: a total epsilon does not go with privacy.alpha: give one "
-                                "or the other")
+                problems.append(
+                    "nodes: a total epsilon does not go with privacy.alpha: give one or the other"
+                )
         else:
             chosen = [
                 name
@@ -286,8 +353,9 @@ class RunFile(Section):
                     f"leave out, or give alpha"
                 )
             if privacy.own == "paper" or privacy.split == "paper":
-                problems.append("privacy: own and split of the paper go with alpha, not with a "
-                                "total epsilon")
+                problems.append(
+                    "privacy: own and split of the paper go with alpha, not with a total epsilon"
+                )
         if self.networked:
             return problems
         missing = [node.name for node in self.nodes if node.ledger is None]
@@ -299,8 +367,10 @@ class RunFile(Section):
                 "SIMULATION that protects nobody"
             )
         if self.run.seed is not None and len(missing) < len(self.nodes):
-            problems.append("nodes: a seeded run is a SIMULATION and enters no ledger: leave out "
-                            "ledger, or leave out run.seed")
+            problems.append(
+                "nodes: a seeded run is a SIMULATION and enters no ledger: leave out "
+                "ledger, or leave out run.seed"
+            )
         return problems
 
     def digest(self) -> str:
@@ -319,7 +389,11 @@ class RunFile(Section):
         """As the privacy section says."""
         if self.privacy.mechanism == "none":
             return NoProtection()
-        return Primal(own=self.privacy.own) if self.privacy.mechanism == "primal" else Dual(split=self.privacy.split)
+        return (
+            Primal(own=self.privacy.own)
+            if self.privacy.mechanism == "primal"
+            else Dual(split=self.privacy.split)
+        )
 
     def graph(self, folder: Path) -> Topology:
         """The topology over the nodes, in the file's order."""
@@ -327,19 +401,26 @@ class RunFile(Section):
         if section.graphml is not None:
             found = Topology.from_graphml(folder / section.graphml)
             return self._known(
-                Topology.from_edges([(found.nodes[u], found.nodes[v]) for u, v in found.edges], names, "graphml")
+                Topology.from_edges(
+                    [(found.nodes[u], found.nodes[v]) for u, v in found.edges], names, "graphml"
+                )
             )
         if section.edges is not None:
             return self._known(Topology.from_edges(section.edges, names))
         return Topology.family(
-            section.family, len(names), degree=section.degree, probability=section.probability, seed=section.seed
+            section.family,
+            len(names),
+            degree=section.degree,
+            probability=section.probability,
+            seed=section.seed,
         ).named(names)
 
     def _known(self, topology: Topology) -> Topology:
         strangers = set(topology.nodes) - {node.name for node in self.nodes}
         if strangers:
-            raise ConfigError(f"topology: an edge names {', '.join(sorted(strangers))}, which "
-                              f"nodes does not list")
+            raise ConfigError(
+                f"topology: an edge names {', '.join(sorted(strangers))}, which nodes does not list"
+            )
         return topology
 
 
@@ -364,7 +445,9 @@ def load_run_file(path: str | Path, overrides: Mapping[str, Any] | None = None) 
         if not isinstance(table, dict):
             raise ConfigError(f"{path}: {section} must be a table")
         table[key] = value
-    if (overrides or {}).get("run.seed") is not None and isinstance(nodes := content.get("nodes"), list):
+    if (overrides or {}).get("run.seed") is not None and isinstance(
+        nodes := content.get("nodes"), list
+    ):
         for node in nodes:
             if isinstance(node, dict):
                 node.pop("ledger", None)

@@ -14,31 +14,41 @@ from typing import Any
 
 import numpy as np
 
-from dynadp._files import digest
-from dynadp.runs.preparation import MistakeList, open_columns, check_ledger, node_run, plan_from_file
-from dynadp.runs.run_file import RunFile, load_run_file, load_schema
-from dynadp.data import Schema
+from dynadp._files import digest, write_whole
+from dynadp.consensus import Journal, Topology, no_checkpoint
+from dynadp.data import Schema, Source, count, validate
+from dynadp.engines import (
+    LOG,
+    AcceptanceRules,
+    FolderJournal,
+    Inbox,
+    LedgerJournal,
+    Links,
+    NodeResult,
+    NodeRun,
+    RoundProgress,
+    Site,
+    Stopped,
+    node_rounds,
+    now,
+    run_id,
+)
 from dynadp.errors import ConfigError, DynadpError
-from dynadp.runs.local import finished_model, lock
-from dynadp.runs.node_file import NodeFile, load_node_file
 from dynadp.mechanisms import Draws, entropy_for
-from dynadp.runs.identities import Identity, public_key
 from dynadp.planning import Plan
 from dynadp.privacy import Ledger
 from dynadp.runs.folder import RunFolder, load_run
-from dynadp._files import write_whole
-from dynadp.engines import LedgerJournal, FolderJournal, now
-from dynadp.consensus import Journal
-from dynadp.engines import run_id
-from dynadp.engines import Inbox, AcceptanceRules
-from dynadp.engines import NodeResult, NodeRun, node_rounds
-from dynadp.consensus import no_checkpoint
-from dynadp.engines import RoundProgress
-from dynadp.engines import LOG
-from dynadp.engines import Links, Site, Stopped
-from dynadp.data import Source
-from dynadp.data import count, validate
-from dynadp.consensus import Topology
+from dynadp.runs.identities import Identity, public_key
+from dynadp.runs.local import finished_model, lock
+from dynadp.runs.node_file import NodeFile, load_node_file
+from dynadp.runs.preparation import (
+    MistakeList,
+    check_ledger,
+    node_run,
+    open_columns,
+    plan_from_file,
+)
+from dynadp.runs.run_file import RunFile, load_run_file, load_schema
 
 STATUS, STATUS_VERSION = "dynadp-status", 1
 SHOWN = 16  # letters of the configuration's hash that stand behind a run's name in a ledger
@@ -92,22 +102,35 @@ class SiloRun:
         home = (path.parent / node.run).parent
         mine = next((section for section in file.nodes if section.name == node.node), None)
         if mine is None:
-            problems.append(f"node: {node.run} has no node {node.node!r}; it has "
-                            f"{', '.join(p.name for p in file.nodes)}")
+            problems.append(
+                f"node: {node.run} has no node {node.node!r}; it has "
+                f"{', '.join(p.name for p in file.nodes)}"
+            )
         schema = attempt(lambda: load_schema(home / file.data.schema_file))
         topology = attempt(lambda: file.graph(home))
         identity = attempt(lambda: Identity.load(path.parent / node.identity, datetime.now(UTC)))
         if identity and identity.name != node.node:
-            problems.append(f"identity: the certificate is of {identity.name!r}, this is "
-                            f"{node.node!r}")
+            problems.append(
+                f"identity: the certificate is of {identity.name!r}, this is {node.node!r}"
+            )
         if identity and mine and identity.public != mine.key:
             problems.append(
                 f"identity: sign.key is not the key that the run file names for {node.node}: it "
                 f"should name {identity.public}"
             )
         memory = node.memory or file.data.memory
-        rows = attempt(lambda: open_columns(path.parent / node.file, file.data.separator, schema, memory)) if schema else None
-        if rows and mine and (found := attempt(lambda: count(schema, rows))) not in (None, mine.rows):
+        rows = (
+            attempt(
+                lambda: open_columns(path.parent / node.file, file.data.separator, schema, memory)
+            )
+            if schema
+            else None
+        )
+        if (
+            rows
+            and mine
+            and (found := attempt(lambda: count(schema, rows))) not in (None, mine.rows)
+        ):
             problems.append(
                 f"file: it has {found} rows, the run file declares {mine.rows} for {node.node}; "
                 f"correct one of them"
@@ -149,8 +172,13 @@ class SiloRun:
         plan = self.plan
         return {
             "run": said["run"],
-            "nodes": {node["name"]: {name: node[name] for name in ("rows", "epsilon", "key")} for node in said["nodes"]},
-            "edges": [[self.topology.nodes[u], self.topology.nodes[v]] for u, v in self.topology.edges],
+            "nodes": {
+                node["name"]: {name: node[name] for name in ("rows", "epsilon", "key")}
+                for node in said["nodes"]
+            },
+            "edges": [
+                [self.topology.nodes[u], self.topology.nodes[v]] for u, v in self.topology.edges
+            ],
             "privacy": said["privacy"],
             "training": said["training"],
             "schema": self.schema.model_dump(mode="json"),
@@ -160,7 +188,10 @@ class SiloRun:
                 "regularizer": plan.regularizer.describe(),
                 "rounds": plan.rounds,
                 "weights": plan.weights,
-                **{name: _told(getattr(plan, name)) for name in ("C", "rho", "eta", "alphas", "centrings")},
+                **{
+                    name: _told(getattr(plan, name))
+                    for name in ("C", "rho", "eta", "alphas", "centrings")
+                },
             },
         }
 
@@ -178,7 +209,14 @@ class SiloRun:
         ]
         listen = () if mine is None else (self.node.listen or mine,)
         folder = self.path.parent / self.node.identity
-        return Site(self.node.node, self.part.neighbours, folder, listen, tuple(dial), self.file.network.relay)
+        return Site(
+            self.node.node,
+            self.part.neighbours,
+            folder,
+            listen,
+            tuple(dial),
+            self.file.network.relay,
+        )
 
     def run(
         self,
@@ -216,10 +254,15 @@ class SiloRun:
                     partial.unlink()
             self._known_folder(config)
             if self.identity.expires < datetime.now(UTC) + _SOON:
-                LOG.warning("the certificate ends on %s; renew it: dynadp pki renew", f"{self.identity.expires:%Y-%m-%d}")
+                LOG.warning(
+                    "the certificate ends on %s; renew it: dynadp pki renew",
+                    f"{self.identity.expires:%Y-%m-%d}",
+                )
             keys = {section.name: public_key(str(section.key)) for section in self.file.nodes}
             ids = run_id(self.file.run.name), bytes.fromhex(name)
-            rules = AcceptanceRules(self.node.node, frozenset(part.neighbours), *ids, keys, rounds, part.grids())
+            rules = AcceptanceRules(
+                self.node.node, frozenset(part.neighbours), *ids, keys, rounds, part.grids()
+            )
             post = Inbox(self.folder / f"letters-{name[:12]}.sqlite", rules, self.identity.key)
             stack.callback(post.close)
             outbox = self._outbox(stack, f"{self.file.run.name} {name[:SHOWN]}", who)
@@ -229,7 +272,9 @@ class SiloRun:
                 return None if sent is None else np.asarray(sent[self.node.node], "<f8").tobytes()
 
             private = None if self.node.ledger is None else known
-            links = stack.enter_context(Links(self.site(), post, config, private, self.node.patience, stop))
+            links = stack.enter_context(
+                Links(self.site(), post, config, private, self.node.patience, stop)
+            )
             status = stack.enter_context(Status(self, links, name[:SHOWN]))
             try:
                 # it stays for those that are not done yet
@@ -239,7 +284,17 @@ class SiloRun:
                     links.agree()
                     at("agreed")
                     status.state = "running"
-                    outcome = self._rounds(part, config, post, links, outbox, draws or entropy_for(seed), status, on_round, at)
+                    outcome = self._rounds(
+                        part,
+                        config,
+                        post,
+                        links,
+                        outbox,
+                        draws or entropy_for(seed),
+                        status,
+                        on_round,
+                        at,
+                    )
                     self._finish(outcome)
                     at("finished")
                 status.state = "finished"
@@ -252,8 +307,10 @@ class SiloRun:
                 status.state = f"failed: {type(error).__name__}"
                 raise
         if behind:
-            LOG.warning("finished; %s did not say that they are too: start this node again if "
-                        "they need it", ", ".join(behind))
+            LOG.warning(
+                "finished; %s did not say that they are too: start this node again if they need it",
+                ", ".join(behind),
+            )
         return self._result("finished", rounds, behind)
 
     def _rounds(
@@ -279,7 +336,11 @@ class SiloRun:
             beside = (*_BESIDE, *(file.name for file in self.folder.glob("letters-*")), "messages")
             with status.writing:  # its half-written file would be a stranger there
                 folder = RunFolder.create(
-                    self.folder, config, simulation=self.file.run.seed is not None, created=now(), beside=beside
+                    self.folder,
+                    config,
+                    simulation=self.file.run.seed is not None,
+                    created=now(),
+                    beside=beside,
                 )
         # told again, from what was entered and what was heard
         (self.folder / "rounds.jsonl").write_bytes(b"")
@@ -288,12 +349,17 @@ class SiloRun:
         def note(entry: RoundProgress) -> None:
             status.round = entry.number
             line = {"round": entry.number, "node": self.node.node, "alpha": alpha}
-            left = {"disagreement": float(entry.disagreement[0, 0]), "change": float(entry.change[0, 0])}
+            left = {
+                "disagreement": float(entry.disagreement[0, 0]),
+                "change": float(entry.change[0, 0]),
+            }
             folder.append([{**line, **left}])
             on_round(entry)
             at("noted")
 
-        return links.run(node_rounds(part, self.rows, post, links.publish, outbox, draws, note=note, at=at))
+        return links.run(
+            node_rounds(part, self.rows, post, links.publish, outbox, draws, note=note, at=at)
+        )
 
     def _finish(self, outcome: NodeResult) -> None:
         model, _, _ = finished_model(self.plan, outcome, self.file.run.seed is not None)
@@ -303,11 +369,15 @@ class SiloRun:
         if self.node.ledger is None:
             return FolderJournal(self.folder / "messages", [self.node.node])
         ledger = stack.enter_context(Ledger.open(self.path.parent / self.node.ledger))
-        return LedgerJournal({self.node.node: ledger}, run, dataset=self.file.data.description, who=who, resume=True)
+        return LedgerJournal(
+            {self.node.node: ledger}, run, dataset=self.file.data.description, who=who, resume=True
+        )
 
     def _known_folder(self, config: Mapping[str, Any]) -> None:
         """Refuse a folder of another run."""
-        if (self.folder / "run.json").exists() and load_run(self.folder)["config"] != json.loads(json.dumps(config)):
+        if (self.folder / "run.json").exists() and load_run(self.folder)["config"] != json.loads(
+            json.dumps(config)
+        ):
             raise ConfigError(
                 f"{self.folder} was begun with another run file or schema; go on with those, or "
                 f"choose another folder (out)"
@@ -370,7 +440,9 @@ class Status:
             "neighbours": {j: "up" if j in links.alive else "away" for j in links.site.neighbours},
             "rejected": dict(links.post.rejected),
             "waiting": links.waiting,
-            "ledger": None if silo.node.ledger is None else str((silo.path.parent / silo.node.ledger).resolve()),
+            "ledger": None
+            if silo.node.ledger is None
+            else str((silo.path.parent / silo.node.ledger).resolve()),
             "pid": os.getpid(),
         }
 

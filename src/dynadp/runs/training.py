@@ -9,22 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dynadp._arrays import Array
-from dynadp.mechanisms import Centring, centre_of, private_centre
-from dynadp.data import Schema
+from dynadp.consensus import Journal, Topology
+from dynadp.data import Schema, count, same_rows, validate
+from dynadp.engines import RoundProgress, Run, simulate
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import Draws, SystemEntropy
-from dynadp.problem import Weights
+from dynadp.mechanisms import Centring, Draws, SystemEntropy, centre_of, private_centre
 from dynadp.planning import Plan, check_plan, plan, releases_of
-from dynadp.privacy import Total, worst_node, by_node
-from dynadp.privacy import Event
+from dynadp.privacy import Event, Total, by_node, worst_node
+from dynadp.problem import Weights, local_shard
 from dynadp.runs.folder import Model
-from dynadp.consensus import Journal
-from dynadp.data import same_rows
-from dynadp.engines import RoundProgress
-from dynadp.engines import Run, simulate
-from dynadp.data import count, validate
-from dynadp.problem import local_shard
-from dynadp.consensus import Topology
 
 _LOG = getLogger("dynadp")
 
@@ -63,7 +56,13 @@ class Trained:
     def model(self) -> Model:
         """The classifier, the same at every node."""
         vector = self.run.models(self.plan.output)[0, 0]
-        return Model.of(vector, self.schema, self.plan.loss.describe(), self.plan.mechanism.name, self.total.to_json())
+        return Model.of(
+            vector,
+            self.schema,
+            self.plan.loss.describe(),
+            self.plan.mechanism.name,
+            self.total.to_json(),
+        )
 
 
 def train(
@@ -117,14 +116,23 @@ def train(
     """
     nodes, draws = topology.nodes, draws or SystemEntropy()
     if set(tables) != set(nodes):
-        raise DeclarationError(f"rows are given for nodes {sorted(tables)}, the network has "
-                               f"{sorted(nodes)}; expected the same")
+        raise DeclarationError(
+            f"rows are given for nodes {sorted(tables)}, the network has "
+            f"{sorted(nodes)}; expected the same"
+        )
     counts = [count(schema, tables[p]) for p in nodes]
     features = len(schema.features) - bool(schema.intercept)
     if chosen is None:
         chosen = plan(
-            counts, topology, schema.dimension, epsilon=epsilon, delta=delta, mechanism=mechanism,
-            centring=schema.centre is None, features=features, weights=weights,
+            counts,
+            topology,
+            schema.dimension,
+            epsilon=epsilon,
+            delta=delta,
+            mechanism=mechanism,
+            centring=schema.centre is None,
+            features=features,
+            weights=weights,
         )
     check_plan(chosen, counts, topology, schema.dimension, features)
     # refused before anything is spent
@@ -167,7 +175,12 @@ def train(
         on_round=on_round,
     )
     trained = Trained(chosen, schema, centring, run)
-    _LOG.info("trained in %d rounds: epsilon = %.4g at delta = %g", len(run.rounds), trained.total.epsilon, delta)
+    _LOG.info(
+        "trained in %d rounds: epsilon = %.4g at delta = %g",
+        len(run.rounds),
+        trained.total.epsilon,
+        delta,
+    )
     return trained
 
 
@@ -187,4 +200,6 @@ def _centre(
         if journal is None:
             return made
         sent = journal.spend(0, made.events, dict(zip(nodes, made.messages, strict=True)))
-    return centre_of(schema, counts, np.array([sent[p] for p in nodes]), nodes, alphas, seeded=draws.seeded)
+    return centre_of(
+        schema, counts, np.array([sent[p] for p in nodes]), nodes, alphas, seeded=draws.seeded
+    )
