@@ -14,10 +14,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.pooled import adult_shards
+from dynadp import Plan
 from dynadp.consensus.topology import Topology
 from dynadp.engines.simulation import simulate
-from dynadp.mechanisms.base import Dual, Mechanism, Primal
+from dynadp.mechanisms.base import Mechanism
+from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import BatchedDraws
+from dynadp.mechanisms.primal import Primal
 
 NODES, C, RHO, ETA = 5, 1.0, 10**-2.5, 0.02
 
@@ -30,13 +33,8 @@ def sweep(
     return simulate(
         shards,
         Topology.family("ring", NODES),
-        C=C,
-        rho=RHO,
-        eta=ETA,
-        rounds=rounds,
+        Plan.of(C=C, rho=RHO, eta=ETA, rounds=rounds, mechanism=mechanism, schedule=each),
         replicas=len(each),
-        mechanism=mechanism,
-        schedule=each,
         draws=BatchedDraws(1, device),
         device=device,
         storage="dense" if device == "cuda" else "auto",

@@ -10,6 +10,7 @@ from scipy.optimize import nnls
 from scipy.sparse import csr_array, random_array
 
 from benchmarks.measure import RESULTS, Figure, Report, compare, main, table
+from dynadp import Plan
 from dynadp.consensus.topology import Topology
 from dynadp.data.schema import Shard
 from dynadp.engines.simulation import simulate
@@ -102,7 +103,8 @@ def sparse_network() -> tuple[float, dict[str, Any]]:
         truth = np.random.default_rng(50).standard_normal(2000)
         shards.append(Shard.of(X, np.where(X @ truth > 0, 1, -1), name=str(p)))
     ways = {
-        s: lambda s=s: simulate(shards, topology, rounds=10, storage=s) for s in ("csr", "dense")
+        s: lambda s=s: simulate(shards, topology, Plan.of(rounds=10), storage=s)
+        for s in ("csr", "dense")
     }
     times = compare(ways)
     apart = float(np.abs(times["csr"].result.V - times["dense"].result.V).max())

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from dynadp import Plan
 from dynadp.consensus import admm
 from dynadp.consensus.topology import Topology
 from dynadp.engines.simulation import simulate
@@ -120,11 +121,8 @@ def test_simulation_is_algorithm_1_as_printed(census5, family):
     simulate(
         shards,
         topology,
-        C=C,
-        rho=rho,
-        eta=eta,
-        rounds=T,
-        on_round=lambda _, V: messages.append(V[:, 0].copy()),
+        Plan.of(C=C, rho=rho, eta=eta, rounds=T),
+        on_round=lambda progress: messages.append(progress.messages[:, 0].copy()),
     )
     for ours, theirs in zip(messages, seen, strict=True):
         np.testing.assert_allclose(
@@ -149,7 +147,7 @@ def test_send_adds_the_linear_term(census5):
 def test_one_node_alone_minimises_its_own_objective(census5):
     shard = census5.schema.shard(census5.train)
     problem = Problem([shard.signed], Logistic(), SquaredL2(), 1.0, 0.01)
-    run = simulate([shard], Topology.family("ring", 1), rho=0.01, rounds=2)
+    run = simulate([shard], Topology.family("ring", 1), Plan.of(rho=0.01, rounds=2))
     assert np.linalg.norm(problem.local_gradient(run.V)) < 1e-9
 
 

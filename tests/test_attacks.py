@@ -17,7 +17,8 @@ from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.datasets import census
 from dynadp.data.schema import Label, Schema
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import Dual, Primal
+from dynadp.mechanisms.dual import Dual
+from dynadp.mechanisms.primal import Primal
 from dynadp.problem.objective import Problem
 from dynadp.problem.regularizers import SquaredL2
 from dynadp.problem.solver import solve

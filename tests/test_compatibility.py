@@ -23,7 +23,8 @@ from dynadp.engines.inbox import AcceptanceRules, Inbox
 from dynadp.engines.letters import run_id, verify
 from dynadp.engines.node import differences
 from dynadp.errors import BudgetRefused, Rejected
-from dynadp.mechanisms.base import Dual, Primal
+from dynadp.mechanisms.dual import Dual
+from dynadp.mechanisms.primal import Primal
 from dynadp.privacy.accountant import total
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.inverse import calibrate

@@ -3,7 +3,9 @@
 import pytest
 
 from dynadp.errors import ConfigError, DeclarationError, TopologyError
-from dynadp.mechanisms.base import Dual, NoProtection, Primal
+from dynadp.mechanisms.base import NoProtection
+from dynadp.mechanisms.dual import Dual
+from dynadp.mechanisms.primal import Primal
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
 from dynadp.runs.node_file import load_node_file

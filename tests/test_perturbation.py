@@ -12,8 +12,10 @@ from scipy import stats
 from contracts.perturbation import PerturbationContract
 from dynadp.consensus import admm
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import Dual, NoProtection, Primal, PublicNumbers
+from dynadp.mechanisms.base import NoProtection, PublicNumbers
+from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.mechanisms.primal import Primal
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.problem.objective import Problem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2

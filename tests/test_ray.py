@@ -452,7 +452,7 @@ class Stop(Exception):
 def test_a_run_that_was_stopped_goes_on_here_or_there(runtime, seed, tmp_path, pretended):
     file = make(tmp_path, seed=seed)
 
-    def stop(entry, rounds):
+    def stop(progress):
         if entry.number == 3:
             raise Stop
 
@@ -477,7 +477,7 @@ def test_a_run_that_was_stopped_goes_on_here_or_there(runtime, seed, tmp_path, p
 def test_a_cluster_does_not_go_on_with_other_rows(tmp_path, pretended):
     file = make(tmp_path)
 
-    def stop(entry, rounds):
+    def stop(progress):
         if entry.number == 3:
             raise Stop
 

@@ -9,14 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dynadp import Plan
 from dynadp._intervals import wilson
 from dynadp.cli.reproduce import run_reproduce
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import census, partition
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DatasetError, RecordError
-from dynadp.mechanisms.base import Primal
 from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.mechanisms.primal import Primal
 from dynadp.privacy.accountant import total, worst_node
 from dynadp.privacy.inverse import primal
 from dynadp.problem.losses import Logistic
@@ -95,15 +96,17 @@ def test_a_trace_is_what_a_plain_simulation_gives(data):
     run = simulate(
         shards,
         Topology.family("ring", 5),
-        C=146.0,
-        rho=0.1,
-        eta=1.0,
-        rounds=4,
+        Plan.of(
+            C=146.0,
+            rho=0.1,
+            eta=1.0,
+            rounds=4,
+            schedule=0.5,
+            mechanism=Primal(augment="iterate", final_release=0.5),
+        ),
         replicas=2,
         draws=SeededEntropy(7),
-        schedule=0.5,
-        mechanism=Primal(own="paper", final=0.5),
-        on_round=lambda entry, V: seen.append(V.copy()),
+        on_round=lambda progress: seen.append(progress.messages.copy()),
     )
     for n, V in enumerate(seen):
         own = [

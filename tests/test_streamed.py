@@ -36,8 +36,9 @@ from dynadp.engines.letters import run_id
 from dynadp.engines.node import NodeRun, node_rounds
 from dynadp.engines.simulation import simulate
 from dynadp.errors import CellError, ConfigError, DataError, DeclarationError, NotCertified
-from dynadp.mechanisms.base import Dual, Primal
+from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.mechanisms.primal import Primal
 from dynadp.problem import streamed as streamed_module
 from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.problem.objective import Problem
@@ -55,6 +56,7 @@ from dynadp.runs.local import LocalRun
 from dynadp.runs.node_file import load_node_file
 from dynadp.runs.run_file import load_run_file
 from dynadp.runs.training import train
+from support import flat_simulate
 
 SECRET = "SECRET-CELL"
 LEAST = LEAST_MEMORY
@@ -679,7 +681,7 @@ def test_a_streamed_run_is_the_run(files, mechanism, never_fits):
     assert held.events == there.events
     assert held.schema == there.schema
     assert there.schema.centre is not None
-    for release in there.run.calibrations:
+    for release in there.run.noises:
         assert (
             np.abs(there.run.V - held.run.V)
             <= np.maximum(2 * release.step[..., None], 1e-9 * np.abs(held.run.V))
@@ -690,7 +692,7 @@ def test_a_streamed_run_is_the_run(files, mechanism, never_fits):
 
 
 @pytest.mark.parametrize(
-    "mechanism", [Dual(), Primal(), Primal(own="paper"), Primal(final=0.5)], ids=repr
+    "mechanism", [Dual(), Primal(), Primal(augment="iterate"), Primal(final_release=0.5)], ids=repr
 )
 def test_mechanisms_without_a_centre(files, mechanism):
     schema, paths = files
@@ -703,18 +705,18 @@ def test_mechanisms_without_a_centre(files, mechanism):
         "schedule": 0.8,
         "draws": SeededEntropy(5),
     }
-    held = simulate([shard(schema, paths[p], p) for p in NODES], RING, **told)
-    there = simulate([streamed(schema, paths[p], p) for p in NODES], RING, **told)
+    held = flat_simulate([shard(schema, paths[p], p) for p in NODES], RING, **told)
+    there = flat_simulate([streamed(schema, paths[p], p) for p in NODES], RING, **told)
     np.testing.assert_allclose(
-        there.V, held.V, rtol=1e-9, atol=2 * max(c.step.max() for c in held.calibrations)
+        there.V, held.V, rtol=1e-9, atol=2 * max(c.step.max() for c in held.noises)
     )
 
 
 def test_algorithm_1_with_acceleration(files):
     schema, paths = files
     told = {"rho": 1e-3, "rounds": 200, "acceleration": Acceleration(gap=1e-8)}
-    held = simulate([shard(schema, paths[p], p) for p in NODES], RING, **told)
-    there = simulate([streamed(schema, paths[p], p) for p in NODES], RING, **told)
+    held = flat_simulate([shard(schema, paths[p], p) for p in NODES], RING, **told)
+    there = flat_simulate([streamed(schema, paths[p], p) for p in NODES], RING, **told)
     assert there.stopped
     assert there.certificate.gap.max() <= 1e-8
     np.testing.assert_allclose(there.V, held.V, rtol=1e-3, atol=1e-3)
@@ -755,7 +757,7 @@ def test_a_node_of_a_network_streams(files, never_fits, tmp_path):
         post.close()
         found.append(end.value.value)
     assert found[0].schema == found[1].schema
-    step = max(float(c.step.max()) for c in part.releases.calibrations)
+    step = max(float(c.step.max()) for c in part.releases.noises)
     np.testing.assert_allclose(found[1].vector, found[0].vector, rtol=1e-9, atol=2 * step)
 
 

@@ -15,10 +15,12 @@ from rich.table import Table
 from dynadp._arrays import Array
 from dynadp._intervals import wilson
 from dynadp.consensus import Topology
+from dynadp.consensus.progress import RoundProgress
 from dynadp.data import Dataset, Schema, census
-from dynadp.engines import RoundProgress, default_eta, simulate
+from dynadp.engines import simulate
 from dynadp.mechanisms import NoProtection, SeededEntropy
 from dynadp.planning import Plan, plan
+from dynadp.planning.plans import default_eta
 from dynadp.privacy import odds, up
 from dynadp.problem import Logistic, SquaredL2
 from dynadp.report import charts
@@ -106,9 +108,9 @@ class _Demo:
         task = progress.add_task(f"mechanism {name}", total=rounds)
         messages: list[Array] = []
 
-        def on_round(entry: RoundProgress, V: Array) -> None:
+        def on_round(entry: RoundProgress) -> None:
             folder.append(_lines(entry, planned.alpha if planned else None))
-            messages.append(V[:, 0].copy())
+            messages.append(entry.messages[:, 0].copy())
             progress.advance(task)
 
         schema, end, privacy = self.data.schema, None, _EXACT
@@ -118,19 +120,19 @@ class _Demo:
                 schema,
                 tables,
                 self.ring,
-                epsilon=self.epsilon,
-                delta=self.delta,
-                chosen=planned,
+                planned,
                 draws=SeededEntropy(self.seed),
                 on_round=on_round,
             )
             schema, end, privacy = trained.schema, trained.run, _privacy(trained)
         else:
-            end = simulate(self.shards, self.ring, C=C, rho=RHO, rounds=rounds, on_round=on_round)
+            end = simulate(
+                self.shards, self.ring, Plan.of(C=C, rho=RHO, rounds=rounds), on_round=on_round
+            )
         for n, V in enumerate(messages, 1):
             self._note(name, n, schema, V)
         models = end.models(planned.output if planned else "last")[:, 0]
-        loss = (planned.loss if planned else Logistic()).describe()
+        loss = (planned.settings.loss if planned else Logistic()).describe()
         folder.finish(Model.of(models[0], schema, loss, name, privacy))
         return {
             "mechanism": name,
@@ -187,9 +189,7 @@ class _Demo:
         alone = simulate(
             [schema.shard(self.data.train, "pooled")],
             Topology.family("ring", 1),
-            C=C,
-            rho=RHO,
-            rounds=1,
+            Plan.of(C=C, rho=RHO, rounds=1),
         )
         return float(self.errors(schema, alone.V[0])[0])
 

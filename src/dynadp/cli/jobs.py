@@ -16,7 +16,8 @@ from rich.progress import Progress
 from dynadp._intervals import ONE
 from dynadp.cli.codes import INTERRUPTED
 from dynadp.cli.ledger import user
-from dynadp.engines import RoundProgress, now
+from dynadp.consensus.progress import RoundProgress
+from dynadp.engines import now
 from dynadp.errors import BudgetRefused, DeclarationError
 from dynadp.mechanisms import SystemEntropy, l2_laplace
 from dynadp.planning import warnings_about
@@ -109,7 +110,8 @@ def run_train(
         with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
             task = progress.add_task("rounds", total=None)
 
-            def on_round(entry: RoundProgress, rounds: int) -> None:
+            def on_round(entry: RoundProgress) -> None:
+                rounds = entry.rounds
                 progress.update(task, completed=entry.number, total=rounds)
                 if not console.is_terminal and (entry.number % 10 == 0 or entry.number == rounds):
                     click.echo(f"round {entry.number} of at most {rounds}", err=True)

@@ -234,7 +234,7 @@ def _words(
 ) -> Sequence[str]:
     facts = {} if fit is None else {"c4": fit.c4, "c5": fit.c5, "c6": fit.c6}
     fitted = ", ".join(f"{name} = {value:.3g}" for name, value in facts.items())
-    centred = f" and a centring round with {best.centring:.3g}" if best.centring else ""
+    centred = f" and a centring round with {max(best.centrings):.3g}" if best.centrings else ""
     return [
         f"a SIMULATION on {source}: {draws} seeded draws for each alpha; your own rows may behave "
         f"otherwise",
@@ -249,6 +249,6 @@ def _words(
         f"{best.rounds} rounds with this alpha{centred} cost epsilon = {up(best.total.epsilon)} "
         f"at delta = "
         f"{best.total.delta:g}: {best.total.odds}",
-        f"eta = {best.eta:.3g}, rho = {best.rho:.3g} and C = {best.C:g} are those that `dynadp "
+        f"eta = {best.settings.eta:.3g}, rho = {best.settings.rho:.3g} and C = {best.settings.C:g} are those that `dynadp "
         f"train` takes for this alpha",
     ]

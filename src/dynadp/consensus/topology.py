@@ -232,7 +232,7 @@ class Topology:
 
 
 def _refuse_weights(graph: nx.Graph) -> None:
-    """Edges may have attributes, but no weight other than 1: it would change nothing, in silence."""
+    """Refuse weights other than 1, which would change nothing in silence."""
     found = [
         (u, v, w)
         for u, v, more in graph.edges(data=True)

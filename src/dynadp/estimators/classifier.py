@@ -37,10 +37,25 @@ from dynadp.estimators.inputs import (
     take_rows,
 )
 from dynadp.estimators.one_vs_rest import shared, solve, spent
-from dynadp.mechanisms import Draws, SeededEntropy, SystemEntropy, private_centre
-from dynadp.planning import MECHANISMS, Constants, Plan, plan
+from dynadp.mechanisms import (
+    Draws,
+    SeededEntropy,
+    SystemEntropy,
+    mechanism_named,
+    mechanism_names,
+    private_centre,
+)
+from dynadp.planning import Constants, Plan, plan
 from dynadp.privacy import Event, Ledger, check_delta, worst_node
-from dynadp.problem import HuberHinge, Logistic, Loss, Regularizer, SmoothedHinge, Weights
+from dynadp.problem import (
+    HuberHinge,
+    Logistic,
+    Loss,
+    Regularizer,
+    SmoothedHinge,
+    SquaredL2,
+    Weights,
+)
 
 LOSSES: dict[str, Any] = {kind.name: kind for kind in (Logistic, SmoothedHinge, HuberHinge)}
 _PLANNED = {
@@ -318,7 +333,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     self.data_norm if self.data_norm is not None else float(lengths(X).max()) or 1.0
                 )
                 X, units = bound_features(X, norm, intercept)
-            place: dict[str, Any] = {"start": start / units, "draws": draws, "books": journal}
+            place: dict[str, Any] = {"start": start / units, "draws": draws, "journal": journal}
             runs = solve(
                 X, codes, len(self.classes_), owner, self.topology_, **place, **self._how(problems)
             )
@@ -414,9 +429,9 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                         f"mechanism='primal' or 'dual', "
                         f"or leave {name} out"
                     )
-        elif self.mechanism not in MECHANISMS:
+        elif self.mechanism not in mechanism_names():
             raise DeclarationError(
-                f"mechanism is {self.mechanism!r}; expected one of {', '.join(MECHANISMS)}, or None"
+                f"mechanism is {self.mechanism!r}; expected one of {', '.join(mechanism_names())}, or None"
             )
         elif (self.epsilon is None) == (self.alpha is None):
             raise DeclarationError(
@@ -510,17 +525,11 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _how(self, problems: int) -> dict[str, Any]:
-        """What :func:`~dynadp.estimators.one_vs_rest.solve` hands on."""
+        """What :func:`~dynadp.estimators.one_vs_rest.solve` hands on: the plan of one problem."""
         if self.plan_ is not None:
-            chosen = {
-                name: getattr(self.plan_, name)
-                for name in ("mechanism", "loss", "C", "weights", "rho", "eta")
-            }
-            chosen |= {
-                "rounds": self.plan_.rounds // problems,
-                "schedule": self.plan_.schedule(self.topology_.nodes),
-            }
-            return {**chosen, "regularizer": self.regularizer}
+            settings = replace(self.plan_.settings, regularizer=self.regularizer or SquaredL2())
+            rounds = self.plan_.rounds // problems
+            return {"plan": replace(self.plan_, settings=settings, rounds=rounds)}
         loss = self.loss
         if not isinstance(loss, Loss):
             if loss not in LOSSES:
@@ -530,22 +539,21 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             loss = LOSSES[loss]() if self.margin is None else LOSSES[loss](margin=self.margin)
         elif self.margin is not None:
             raise DeclarationError("margin is given beside a Loss, which has its own; leave it out")
-        own = {"loss": loss, "C": self.C, "weights": self.weights, "rho": self.rho, "eta": self.eta}
-        own["regularizer"] = self.regularizer
-        if self.mechanism is None:
-            most = 1000 if self.rounds is None else self.rounds
-            return {
-                **own,
-                "rounds": most,
-                "mechanism": None,
-                "acceleration": Acceleration(distance=self.tol),
-            }
-        return {
-            **own,
-            "rounds": self.rounds,
-            "mechanism": MECHANISMS[self.mechanism],
-            "schedule": self.alpha,
-        }
+        private = self.mechanism is not None
+        plan = Plan.of(
+            loss=loss,
+            regularizer=self.regularizer,
+            C=self.C,
+            weights=self.weights,
+            rho=self.rho,
+            eta=self.eta,
+            rounds=1000 if self.rounds is None and not private else self.rounds,
+            mechanism=mechanism_named(str(self.mechanism)) if private else None,
+            schedule=self.alpha if private else None,
+        )
+        return {"plan": plan} | (
+            {} if private else {"acceleration": Acceleration(distance=self.tol)}
+        )
 
     def _start(self, problems: int, width: int) -> Array:
         start = np.zeros(width) if self.start is None else np.asarray(self.start, dtype=float)

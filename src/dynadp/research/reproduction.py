@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from dynadp._arrays import Array, Rows
 from dynadp._intervals import quantile_band, standard_error
 from dynadp.consensus import Topology
+from dynadp.consensus.progress import RoundProgress
 from dynadp.data import Dataset, Shard, adult, census, partition
-from dynadp.engines import RoundProgress, Run, simulate
+from dynadp.engines import Run, simulate
 from dynadp.errors import DatasetError
 from dynadp.mechanisms import Dual, Mechanism, Primal, SeededEntropy
+from dynadp.planning import Plan
 from dynadp.privacy import worst_node
 from dynadp.problem import Logistic
 from dynadp.research.recommendation import recommend
@@ -46,7 +48,7 @@ class Algorithm:
 
 PLAIN = Algorithm("Algorithm 1", None, 1e-10, 1750.0)
 DVP = Algorithm("DVP", Dual(), 10**-2.5, 1750.0, (0.2, 25.0))
-PRINTED = Algorithm("PVP as printed", Primal(own="paper"), 0.1, 146.0, (20.0, 20.0))
+PRINTED = Algorithm("PVP as printed", Primal(augment="iterate"), 0.1, 146.0, (20.0, 20.0))
 PUBLIC = Algorithm("PVP public", Primal(), 0.1, 146.0, (20.0, 20.0))
 PRIVATE = (DVP, PRINTED, PUBLIC)
 MATCHED = replace(
@@ -196,31 +198,26 @@ class Bench:
         losses: list[Array] = []
         last: list[Array] = []
 
-        def note(entry: RoundProgress, V: Array) -> None:
-            if every or entry.number == self.rounds:
+        def note(progress: RoundProgress) -> None:
+            V = progress.messages
+            if every or progress.number == self.rounds:
                 losses.append(self.loss(V))
-            if entry.number == self.rounds:
+            if progress.number == self.rounds:
                 last.append(V.copy())
 
         mechanism = algorithm.mechanism
+        how: dict[str, Any] = {}
         more: dict[str, Any] = {}
         if isinstance(mechanism, Primal) and final:
-            mechanism = replace(mechanism, final=alphas[0])
+            mechanism = replace(mechanism, final_release=alphas[0])
         if mechanism is not None:
             schedule = [alpha for alpha in alphas for _ in range(draws)]
-            more = {
-                "mechanism": mechanism,
-                "schedule": schedule,
-                "draws": SeededEntropy(self.seed),
-                "replicas": len(schedule),
-            }
+            how = {"mechanism": mechanism, "schedule": schedule}
+            more = {"draws": SeededEntropy(self.seed), "replicas": len(schedule)}
         end: Run = simulate(
             self.shards,
             Topology.family("ring", len(self.shards)),
-            C=algorithm.C,
-            rho=algorithm.rho,
-            eta=ETA,
-            rounds=self.rounds,
+            Plan.of(C=algorithm.C, rho=algorithm.rho, eta=ETA, rounds=self.rounds, **how),
             on_round=note,
             **more,
         )

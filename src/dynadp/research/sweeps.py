@@ -3,6 +3,7 @@ simulations on public rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -117,19 +118,14 @@ def _schedule(
     """One schedule."""
     d = shards[0].dimension
     alphas = equal_total(shape, d, epsilon, delta)
+    schedule = per_node({p: alphas.tolist() for p in topology.nodes})
+    assert planned.protection is not None
     end = simulate(
         shards,
         topology,
-        loss=planned.loss,
-        C=planned.C,
-        weights=planned.weights,
-        rho=planned.rho,
-        eta=planned.eta,
-        rounds=planned.rounds,
+        replace(planned, protection=replace(planned.protection, schedule=schedule)),
         replicas=draws,
-        mechanism=planned.mechanism,
         draws=SeededEntropy(seed),
-        schedule=per_node({p: alphas.tolist() for p in topology.nodes}),
     )
     row: dict[str, Any] = {"schedule": name, "alphas": alphas.tolist()}
     row["epsilon"] = worst_node(_releases(alphas, d), delta).epsilon

@@ -15,7 +15,7 @@ from dynadp._files import digest
 from dynadp.consensus import FAMILIES, Topology, is_one
 from dynadp.data import Schema
 from dynadp.errors import ConfigError
-from dynadp.mechanisms import Dual, Mechanism, NoProtection, Primal
+from dynadp.mechanisms import Mechanism, NoProtection, mechanism_named
 from dynadp.problem import (
     HuberHinge,
     Logistic,
@@ -390,9 +390,9 @@ class RunFile(Section):
         if self.privacy.mechanism == "none":
             return NoProtection()
         return (
-            Primal(own=self.privacy.own)
+            mechanism_named("primal", own=self.privacy.own)
             if self.privacy.mechanism == "primal"
-            else Dual(split=self.privacy.split)
+            else mechanism_named("dual", split=self.privacy.split)
         )
 
     def graph(self, folder: Path) -> Topology:

@@ -188,7 +188,7 @@ class Advisor:
             "delta": delta,
             "method": total.method,
             "alpha": planned.alpha,
-            "centring": planned.centring,
+            "centring": max(planned.centrings, default=None),
             "rounds": planned.rounds,
             "odds": meaning,
             "right": int(digits[1]) if digits else 100,

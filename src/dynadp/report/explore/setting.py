@@ -12,9 +12,9 @@ import numpy as np
 from dynadp.consensus import Output, Topology
 from dynadp.data import Categorical, Column, Numeric, Schema, census, source
 from dynadp.errors import ConfigError, DeclarationError
-from dynadp.planning import Plan, plan, planned_events, public_numbers
-from dynadp.privacy import Event, calibrate, up, worst_node
-from dynadp.problem import Weights, shares
+from dynadp.planning import Consortium, Plan, plan
+from dynadp.privacy import calibrate, up
+from dynadp.problem import Weights
 from dynadp.report.record_view import RunView
 from dynadp.runs import LocalRun, load_run_file, load_schema, plan_from_file
 
@@ -199,22 +199,16 @@ class PublicSetting:
                 weights=self.weights,
             )
             return replace(found, output=self.output)
-        nodes, sizes = self.topology.nodes, np.array(counts, dtype=float)
-        C = shares(fixed.C, sizes, fixed.weights)
-        public = public_numbers(
-            sizes, self.topology.degrees, self.dimension, C, fixed.rho, fixed.eta, fixed.loss
+        assert fixed.protection is not None
+        protection = replace(fixed.protection, delta=delta)
+        bound = fixed.on(
+            Consortium(self.topology, tuple(int(b) for b in counts), self.dimension, self.features)
         )
 
-        def events(alpha: float) -> list[Event]:
-            return planned_events(
-                fixed.mechanism, public, fixed.rounds, nodes, np.full(len(nodes), alpha), (), 0
-            )
+        def at(alpha: float) -> Plan:
+            return replace(bound, protection=replace(protection, schedule=alpha))
 
-        alpha = calibrate(events, epsilon, delta)
-        spent = tuple(events(alpha))
-        return replace(
-            fixed, alphas=(alpha,) * len(nodes), events=spent, total=worst_node(spent, delta)
-        )
+        return at(calibrate(lambda alpha: at(alpha).events, epsilon, delta))
 
     def rows(self, seed: int = 0) -> Rows:
         """Public rows of the nodes' sizes, in the run's dimension: the declared ones, drawn again

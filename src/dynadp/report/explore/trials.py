@@ -93,16 +93,8 @@ def tried(
     end = simulate(
         [shard(schema, rows.tables[p], p) for p in nodes],
         topology,
-        loss=planned.loss,
-        regularizer=planned.regularizer,
-        C=planned.C,
-        weights=planned.weights,
-        rho=planned.rho,
-        eta=planned.eta,
-        rounds=planned.rounds,
+        planned,
         replicas=draws,
-        mechanism=planned.mechanism,
-        schedule=planned.schedule(nodes),
         draws=SeededEntropy(seed),
     )
     shares = wrong(schema, rows, end.models(planned.output)[0])
@@ -126,7 +118,9 @@ def baselines(rows: Rows) -> dict[str, float]:
     pooled: dict[str, Any] = {
         name: np.concatenate([table[name] for table in rows.tables.values()]) for name in names
     }
-    alone = simulate([shard(rows.schema, pooled, "pooled")], Topology.family("ring", 1), rounds=1)
+    alone = simulate(
+        [shard(rows.schema, pooled, "pooled")], Topology.family("ring", 1), Plan(rounds=1)
+    )
     without = float(wrong(rows.schema, rows, alone.V[0])[0])
     return {"without privacy": 100 * (1 - without), COMMONER: 100 * (1 - blind(rows))}
 
