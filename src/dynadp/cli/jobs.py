@@ -118,34 +118,27 @@ def run_train(
 
             result = job.run(folder, resume=resume, who=user(), created=now(), on_round=on_round)
     except KeyboardInterrupt:
-        if job.file.privacy.own == "paper" and job.file.run.seed is None:
-            click.echo(
-                "dynadp: interrupted; own = 'paper' keeps no private vector, so close the run and "
-                "begin anew",
-                err=True,
-            )
-        else:
-            given = [
-                f
-                for key, value in overrides.items()
-                if value is not None
-                for f in (f"--{key.split('.')[1]}", f"{value!r}")
+        given = [
+            f
+            for key, value in overrides.items()
+            if value is not None
+            for f in (f"--{key.split('.')[1]}", f"{value!r}")
+        ]
+        if runtime != "local":
+            given += [
+                "--runtime",
+                runtime,
+                *([] if address is None else ["--address", address]),
             ]
-            if runtime != "local":
-                given += [
-                    "--runtime",
-                    runtime,
-                    *([] if address is None else ["--address", address]),
-                ]
-            command = [
-                "dynadp",
-                "train",
-                path,
-                *given,
-                *(["--out", out] if out else []),
-                "--resume",
-            ]
-            click.echo(f"dynadp: interrupted; finish the run with: {shlex.join(command)}", err=True)
+        command = [
+            "dynadp",
+            "train",
+            path,
+            *given,
+            *(["--out", out] if out else []),
+            "--resume",
+        ]
+        click.echo(f"dynadp: interrupted; finish the run with: {shlex.join(command)}", err=True)
         sys.exit(INTERRUPTED)
     if as_json:
         click.echo(json.dumps(result, indent=1))

@@ -39,6 +39,7 @@ from dynadp.estimators.inputs import (
 from dynadp.estimators.one_vs_rest import shared, solve, spent
 from dynadp.mechanisms import (
     Draws,
+    Mechanism,
     SeededEntropy,
     SystemEntropy,
     mechanism_named,
@@ -46,7 +47,7 @@ from dynadp.mechanisms import (
     private_centre,
 )
 from dynadp.planning import Constants, Plan, plan
-from dynadp.privacy import Event, Ledger, check_delta, worst_node
+from dynadp.privacy import Event, Ledger, as_schedule, check_delta, worst_node
 from dynadp.problem import (
     HuberHinge,
     Logistic,
@@ -114,14 +115,14 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         or node -> number); the planner decides C, rho, eta and alpha. With ``alpha``, delta is
         where the total is told; None there means 0.
     alpha
-        Instead of epsilon: how much each release may lose, a number or a
-        :class:`~dynadp.privacy.schedules.Schedule`.
+        Instead of epsilon: how much each release may lose. A number, one for each round, a number
+        or such a list by node, or a :class:`~dynadp.privacy.schedules.Schedule`.
     rounds
         T of each problem; the planner's by default, required with ``alpha``, at most 1,000 without
         a mechanism.
     mechanism
-        ``primal``, ``dual``, or None for Algorithm 1 to a certified optimum: no noise, and messages
-        reveal rows.
+        ``primal``, ``dual``, another one's name, a :class:`~dynadp.mechanisms.base.Mechanism`, or
+        None for Algorithm 1 to a certified optimum: no noise, and messages reveal rows.
     topology
         A family's name, a :class:`~dynadp.consensus.topology.Topology` or a networkx graph.
     nodes
@@ -201,7 +202,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         delta: float | None = None,
         alpha: Any = None,
         rounds: int | None = None,
-        mechanism: str | None = "primal",
+        mechanism: str | Mechanism | None = "primal",
         topology: Any = "ring",
         nodes: int = 5,
         loss: str | Loss = "logistic",
@@ -340,7 +341,12 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.mechanism is None and not all(run.stopped for run in runs):
             text = f"the optimum is not certified to tol={self.tol:g} within the rounds; raise rounds, tol or rho"
             warnings.warn(text, ConvergenceWarning, stacklevel=3)
-        f = np.stack([run.models("tail")[:, 0] for run in runs], axis=1) * units  # P x K x d
+        f = (
+            np.stack(
+                [run.models("last" if run.releases.final else "tail")[:, 0] for run in runs], axis=1
+            )
+            * units
+        )  # P x K x d
         self.node_coef_, self.node_intercept_ = (
             (f[..., :-1], f[..., -1]) if intercept else (f, np.zeros(f.shape[:2]))
         )
@@ -429,9 +435,10 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                         f"mechanism='primal' or 'dual', "
                         f"or leave {name} out"
                     )
-        elif self.mechanism not in mechanism_names():
+        elif not isinstance(self.mechanism, Mechanism) and self.mechanism not in mechanism_names():
             raise DeclarationError(
-                f"mechanism is {self.mechanism!r}; expected one of {', '.join(mechanism_names())}, or None"
+                f"mechanism is {self.mechanism!r}; expected one of {', '.join(mechanism_names())}, "
+                "a Mechanism, or None"
             )
         elif (self.epsilon is None) == (self.alpha is None):
             raise DeclarationError(
@@ -515,7 +522,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             width,
             epsilon=self.epsilon,
             delta=self.delta,  # type: ignore[arg-type]
-            mechanism=str(self.mechanism),
+            mechanism=self.mechanism,  # type: ignore[arg-type]
             centring=self.schema is not None and self.schema.centre is None,
             features=None
             if self.schema is None
@@ -548,12 +555,16 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             rho=self.rho,
             eta=self.eta,
             rounds=1000 if self.rounds is None and not private else self.rounds,
-            mechanism=mechanism_named(str(self.mechanism)) if private else None,
-            schedule=self.alpha if private else None,
+            mechanism=self._mechanism(),
+            schedule=as_schedule(self.alpha) if private else None,
         )
         return {"plan": plan} | (
             {} if private else {"acceleration": Acceleration(distance=self.tol)}
         )
+
+    def _mechanism(self) -> Mechanism | None:
+        given = self.mechanism
+        return mechanism_named(given) if isinstance(given, str) else given
 
     def _start(self, problems: int, width: int) -> Array:
         start = np.zeros(width) if self.start is None else np.asarray(self.start, dtype=float)
@@ -615,10 +626,11 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, events: Sequence[Event], problems: int, declared: bool, known: bool
     ) -> dict[str, Any]:
         """What was spent, in numbers and words."""
+        mechanism = self._mechanism()
         rests = {
             "rounds": self.n_iter_,
             "problems": problems,
-            "mechanism": self.mechanism,
+            "mechanism": None if mechanism is None else mechanism.name,
             "classes": "declared"
             if declared
             else "read off y and treated as public; declare classes= if they are not",

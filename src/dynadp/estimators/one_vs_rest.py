@@ -61,6 +61,7 @@ def solve(
         The rest of it, the same for all problems.
     """
     problems = 1 if classes == 2 else classes
+    span = releases_in(plan)
     runs = []
     for k in range(problems):
         signs = np.where(codes == (k if problems > 1 else 1), 1, -1)
@@ -68,18 +69,23 @@ def solve(
             Shard.of(rows[owner == p], signs[owner == p], name=name)
             for p, name in enumerate(topology.nodes)
         ]
-        part = None if journal is None else _Part(journal, k, problems, plan.rounds)
-        later = ShiftedDraws(draws, rounds=k * plan.rounds)
+        part = None if journal is None else _Part(journal, k, problems, span)
+        later = ShiftedDraws(draws, rounds=k * span)
         runs.append(
             simulate(shards, topology, plan, start=start[k], draws=later, journal=part, **how)
         )
     return runs
 
 
+def releases_in(plan: Plan) -> int:
+    """How many releases a problem makes: one a round, and the final one where there is one."""
+    return plan.rounds + bool(getattr(plan.mechanism, "final_release", None))
+
+
 def spent(runs: Sequence[Run]) -> tuple[Event, ...]:
     """What all problems spent, in order."""
     return tuple(
-        replace(e, round=e.round + k * len(run.rounds))
+        replace(e, round=e.round + k * len(run.releases.noises))
         for k, run in enumerate(runs)
         for e in run.events()
     )

@@ -23,5 +23,6 @@ from .ledger.summary import EVALUATION as EVALUATION
 from .ledger.summary import LedgerSummary as LedgerSummary
 from .ledger.summary import Room as Room
 from .schedules import Schedule as Schedule
+from .schedules import as_schedule as as_schedule
 from .schedules import constant as constant
 from .schedules import per_node as per_node

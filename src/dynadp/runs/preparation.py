@@ -10,7 +10,7 @@ from dynadp.consensus import Topology
 from dynadp.data import Schema, Source, source
 from dynadp.errors import ConfigError, DataError, DynadpError, LedgerDamaged
 from dynadp.planning import Consortium, Plan, plan, warnings_about, with_reasons
-from dynadp.privacy import Ledger
+from dynadp.privacy import Ledger, as_schedule
 from dynadp.runs.run_file import RunFile
 
 
@@ -86,7 +86,7 @@ def plan_from_file(
             schema.dimension,
             epsilon=file.totals,
             delta=privacy.delta,
-            mechanism=privacy.mechanism,
+            mechanism=privacy.made(),
             centring=centre,
             features=len(schema.features) - bool(schema.intercept),
             weights=file.training.weights,
@@ -106,8 +106,8 @@ def _given_plan(file: RunFile, schema: Schema, topology: Topology, counts: Seque
         weights=training.weights,
         rho=training.rho,
         eta=training.eta,
-        mechanism=file.mechanism,
-        schedule=privacy.alpha,
+        mechanism=privacy.made(),
+        schedule=as_schedule(privacy.alpha),
         delta=delta,
         rounds=training.rounds,
         output=file.run.output,
