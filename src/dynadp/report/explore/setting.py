@@ -13,7 +13,7 @@ from dynadp.consensus import Output, Topology
 from dynadp.data import Categorical, Column, Numeric, Schema, census, source
 from dynadp.errors import ConfigError, DeclarationError
 from dynadp.planning import Plan, plan, planned_events, public_numbers
-from dynadp.privacy import Event, calibrate, up, worst_node
+from dynadp.privacy import Event, calibrate, round_up, worst_node
 from dynadp.problem import Weights, shares
 from dynadp.report.record_view import RunView
 from dynadp.runs import LocalRun, load_run_file, load_schema, plan_from_file
@@ -164,7 +164,7 @@ class PublicSetting:
         if plan is None:
             return cls(story.name, story.topology, counts, width, features)
         epsilon = (
-            float(up(plan.total["epsilon"], 2))
+            round_up(plan.total["epsilon"], 2)
             if plan.total and plan.total["epsilon"]
             else _asked(story)
         )
