@@ -141,7 +141,7 @@ def test_noise_from_the_system_protects_and_never_comes_again():
     first, second = (private(random_state=None).fit(X2, Y2) for _ in range(2))
     assert first.privacy_["protected"]
     assert first.privacy_["statement"].startswith(
-        "In total, over all rounds, at delta = 1e-05: at most "
+        "This costs anybody with a row at one node at most epsilon = "
     )
     assert first.privacy_["classes"].startswith("read off y and treated as public")
     assert not np.array_equal(first.coef_, second.coef_)

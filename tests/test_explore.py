@@ -19,7 +19,8 @@ from dynadp._intervals import wilson
 from dynadp.consensus.topology import Topology
 from dynadp.errors import ConfigError, DeclarationError
 from dynadp.planning.planner import plan
-from dynadp.privacy.accountant import odds, worst_node
+from dynadp.privacy.accountant import worst_node
+from dynadp.privacy.statements import guess_words
 from dynadp.report import figures
 from dynadp.report.budgets import purse
 from dynadp.report.explore import advice as advice_module
@@ -239,7 +240,7 @@ def test_from_a_total_to_alpha_as_the_planner_says(page, swept, epsilon):
     assert got["centring"] == planned.centring
     assert got["rounds"] == planned.rounds
     assert got["total"] == planned.total.epsilon == worst_node(planned.events, 1e-5).epsilon
-    assert got["odds"] == odds(planned.total.epsilon, 1e-5)
+    assert got["odds"] == guess_words(planned.total.epsilon, 1e-5)
     assert f"at most {got['right']} in 100" in got["odds"]
     curve = page.get(f"/{TOKEN}/api/totals", params={"epsilon": epsilon}).json()
     assert curve[-1]["epsilon"] == planned.total.epsilon

@@ -16,9 +16,10 @@ from dynadp.cli.tradeoff import run_design, run_tradeoff
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import census
 from dynadp.errors import DeclarationError
-from dynadp.privacy.accountant import total, up
+from dynadp.privacy.accountant import total
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.inverse import dual, primal
+from dynadp.privacy.statements import upper_bound
 from dynadp.report.explore.setting import PublicSetting
 from dynadp.research.sweeps import compare_schedules, equal_total, schedule_shapes
 from dynadp.research.tradeoff import (
@@ -294,7 +295,7 @@ def test_design_prints_json_and_words(capsys):
         assert "needs alpha >= 0.2119" in words
         assert (
             f"10 rounds of {mechanism} perturbation cost epsilon = "
-            f"{up(total(spent, 1e-5).epsilon)} at" in words
+            f"{upper_bound(total(spent, 1e-5).epsilon)} at" in words
         )
     with pytest.raises(DeclarationError, match="dual perturbation needs --jacobian-share"):
         run_design((0.2, 25, 0.35), (0.02, 6, 9, 1), releases=("dual", 10, 20, 1e-5, None))

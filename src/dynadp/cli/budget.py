@@ -15,10 +15,10 @@ from dynadp.privacy import (
     calibrate,
     dual,
     from_json,
-    odds,
+    guess_words,
     primal,
     total,
-    up,
+    upper_bound,
 )
 
 
@@ -61,8 +61,8 @@ def run_account_file(path: str, delta: float, rows: int, as_json: bool) -> None:
         return
     for node, found in sorted(each.items()):
         click.echo(
-            f"{node}: epsilon = {up(found.epsilon)} ({found.method}), sum "
-            f"{up(found.epsilon_sum)}, {found.releases} events"
+            f"{node}: epsilon = {upper_bound(found.epsilon)} ({found.method}), sum "
+            f"{upper_bound(found.epsilon_sum)}, {found.releases} events"
         )
     if not all(found.protected for found in each.values()):
         click.echo(
@@ -119,19 +119,21 @@ def run_calibrate(
 def _figures(found: Total) -> dict[str, Any]:
     figures = found.to_json()
     del figures["protected"]  # nothing was released
-    return {**figures, "words": odds(found.epsilon, found.delta)}
+    return {**figures, "words": guess_words(found.epsilon, found.delta)}
 
 
 def _show(found: Total, rows: int = 1) -> None:
     click.echo(
-        f"  total    epsilon = {up(found.epsilon)} at delta = {found.delta:g} (by {found.method})"
+        f"  total    epsilon = {upper_bound(found.epsilon)} at delta = {found.delta:g} (by {found.method})"
     )
     click.echo(
-        f"  coarser  {up(found.epsilon_pure)} if only alpha were known of each release, "
-        f"{up(found.epsilon_sum)} as a plain sum"
+        f"  coarser  {upper_bound(found.epsilon_pure)} if only alpha were known of each release, "
+        f"{upper_bound(found.epsilon_sum)} as a plain sum"
     )
-    click.echo(f"  a round  alpha = {up(found.alpha)} at most: {odds(found.alpha, 0.0)}")
-    click.echo(f"In total {found.odds}.")
+    click.echo(
+        f"  a round  alpha = {upper_bound(found.alpha)} at most: {guess_words(found.alpha, 0.0)}"
+    )
+    click.echo(f"In total {guess_words(found.epsilon, found.delta)}.")
     who = "one row" if rows == 1 else f"up to {rows} rows"
     click.echo(
         f"This holds for a plan that is fixed before its first round, for persons with {who} at "

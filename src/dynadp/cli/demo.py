@@ -21,7 +21,7 @@ from dynadp.engines import simulate
 from dynadp.mechanisms import NoProtection, SeededEntropy
 from dynadp.planning import Plan, plan
 from dynadp.planning.plans import default_eta
-from dynadp.privacy import odds, up
+from dynadp.privacy import guarantee, upper_bound
 from dynadp.problem import Logistic, SquaredL2
 from dynadp.report import charts
 from dynadp.runs import Model, RunFolder, Trained, train
@@ -273,9 +273,7 @@ def _privacy(trained: Trained) -> dict[str, Any]:
     total = trained.total
     return {
         **total.to_json(),
-        "statement": "SIMULATION: the noise came from a seed and protects nobody. With system "
-        "entropy this schedule would cost "
-        f"epsilon = {up(total.epsilon)} at delta = {total.delta:g} in total: {total.odds}.",
+        "statement": total.guarantee,
     }
 
 
@@ -328,7 +326,7 @@ def _show(result: dict[str, Any]) -> None:
         epsilon, alpha = (
             ("no privacy", "")
             if run["alpha"] is None
-            else (up(run["epsilon"], 3), up(run["alpha"], 3))
+            else (upper_bound(run["epsilon"], 3), upper_bound(run["alpha"], 3))
         )
         table.add_row(
             run["mechanism"],
@@ -353,11 +351,8 @@ def _show(result: dict[str, Any]) -> None:
     private = [run for run in result["runs"] if run["epsilon"] is not None]
     if private:
         epsilon, delta = max(run["epsilon"] for run in private), private[0]["delta"]
-        console.print(f"In total, over all rounds, at delta = {delta:g}: {odds(epsilon, delta)}.")
-    console.print(
-        "SIMULATION: rows are synthetic and noise is seeded, so nobody is protected and nobody "
-        "needs to be."
-    )
+        console.print(guarantee(epsilon, delta, seeded=True))
+    console.print("All rows are synthetic, so nobody needs to be protected.")
     console.print(f"Folder:  {result['folder']}", soft_wrap=True)
     for picture in result["pictures"]:
         console.print(f"Picture: {picture}", soft_wrap=True)

@@ -21,7 +21,7 @@ from dynadp.engines import now
 from dynadp.errors import BudgetRefused, DeclarationError
 from dynadp.mechanisms import SystemEntropy, l2_laplace
 from dynadp.planning import warnings_about
-from dynadp.privacy import EVALUATION, L2Laplace, Ledger, odds, up
+from dynadp.privacy import EVALUATION, L2Laplace, Ledger, guarantee, upper_bound
 from dynadp.runs import LocalRun, Tally, drops_rows, evaluate, load_model, predictions, tally
 
 
@@ -61,7 +61,7 @@ def _say(path: str, result: dict[str, Any]) -> None:
     for node, facts in result["nodes"].items():
         line = f"  {node}: {facts['rows']:,} rows"
         if "epsilon" in facts:
-            line += f", epsilon = {up(facts['epsilon'])} in total"
+            line += f", epsilon = {upper_bound(facts['epsilon'])} in total"
         if "ledger" in facts:
             line += (
                 ", its ledger would take it"
@@ -75,14 +75,8 @@ def _say(path: str, result: dict[str, Any]) -> None:
     for reason in result["plan"]["reasons"]:
         click.echo(f"  - {reason}")
     total = result["plan"]["total"]
-    word = (
-        "SIMULATION, protects nobody; with system entropy it would cost"
-        if result["simulation"]
-        else "It will cost"
-    )
     click.echo(
-        f"{word} epsilon = {up(total['epsilon'])} at delta = {total['delta']:g}: "
-        f"{odds(total['epsilon'], total['delta'])}."
+        guarantee(total["epsilon"], total["delta"], seeded=result["simulation"], planned=True)
     )
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from dynadp.data import Seal
 from dynadp.engines import now
 from dynadp.errors import DeclarationError, LedgerDamaged, LedgerError
-from dynadp.privacy import Basis, Cap, Ledger, LedgerSummary, Room, up
+from dynadp.privacy import Basis, Cap, Ledger, LedgerSummary, Room, upper_bound
 
 
 def user() -> str:
@@ -57,7 +57,7 @@ def run_show(path: str, as_json: bool) -> None:
             run["who"],
             run["basis"],
             spent,
-            up(run["alpha_spent"]),
+            upper_bound(run["alpha_spent"]),
             run["state"],
         )
         table.add_row(*map(escape, cells))
@@ -74,7 +74,7 @@ def run_show(path: str, as_json: bool) -> None:
             click.echo(
                 f"Taken whole by run {cap['taken_by']}: its plan was fixed before its first "
                 f"release and costs epsilon = "
-                f"{up(cap['taken'])} in total. Nothing may follow under this cap."
+                f"{upper_bound(cap['taken'])} in total. Nothing may follow under this cap."
             )
         else:
             click.echo(
@@ -85,7 +85,7 @@ def run_show(path: str, as_json: bool) -> None:
                 f"{_other(cap, room)}A new run is allowed if either measure stays under its limit."
             )
         click.echo(
-            f"Lost so far, by all runs: at most epsilon = {up(cap['lost'])} at delta = "
+            f"Lost so far, by all runs: at most epsilon = {upper_bound(cap['lost'])} at delta = "
             f"{cap['delta']:g}."
         )
     for note in result["notes"]:

@@ -18,7 +18,7 @@ import click
 from dynadp._files import read_file
 from dynadp.cli.ledger import user
 from dynadp.errors import IdentityError, LedgerDamaged, LedgerError, RecordError
-from dynadp.privacy import Ledger, LedgerSummary, up
+from dynadp.privacy import Ledger, LedgerSummary, upper_bound
 from dynadp.report import alive
 from dynadp.runs import SHOWN, STATUS, Identity, SiloRun
 
@@ -79,7 +79,7 @@ def run_node(path: str, quiet: bool, as_json: bool) -> None:
             word,
             silo.file.run.name,
             plan.rounds,
-            up(total.epsilon),
+            upper_bound(total.epsilon),
             total.delta,
         )
         try:
@@ -136,7 +136,7 @@ def run_status(folders: tuple[str, ...], as_json: bool) -> None:
             share = f"{spent['rounds_spent']} of {spent['rounds_planned']} releases"
             which = f" with configuration {spent['config'][:8]}" if spent["others"] else ""
             click.echo(f"  spent{which}: {share}")
-            of = f"epsilon = {up(spent['lost'])} of its cap {spent['cap']:g} at delta {spent['delta']:g}"
+            of = f"epsilon = {upper_bound(spent['lost'])} of its cap {spent['cap']:g} at delta {spent['delta']:g}"
             click.echo(f"  lost so far, by all runs in its ledger: at most {of}")
         there = ", ".join(f"{j} {state}" for j, state in one["neighbours"].items())
         click.echo(

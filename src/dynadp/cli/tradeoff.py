@@ -16,7 +16,7 @@ from dynadp.cli.budget import plan
 from dynadp.cli.cluster import spreading
 from dynadp.errors import DeclarationError
 from dynadp.planning import Plan
-from dynadp.privacy import total, up
+from dynadp.privacy import guess_words, total, upper_bound
 from dynadp.report import DRAWS, SEED, PublicSetting, blind, totals, tried
 from dynadp.research import (
     RANGE,
@@ -107,9 +107,9 @@ def run_design(
         click.echo(f"  - {reason}")
     if cost:
         click.echo(
-            f"{rounds} rounds of {mechanism} perturbation cost epsilon = {up(cost.epsilon)} at "
+            f"{rounds} rounds of {mechanism} perturbation cost epsilon = {upper_bound(cost.epsilon)} at "
             f"delta = {cost.delta:g} in "
-            f"total: {cost.odds}."
+            f"total: {guess_words(cost.epsilon, cost.delta)}."
         )
 
 
@@ -221,7 +221,7 @@ def run_tradeoff(
         click.echo(json.dumps(result, indent=1))
         return
     click.echo(
-        f"alpha = {chosen.alpha:.4g} a round: epsilon = {up(best.total.epsilon)} at delta = "
+        f"alpha = {chosen.alpha:.4g} a round: epsilon = {upper_bound(best.total.epsilon)} at delta = "
         f"{setting.delta:g} in total"
     )
     for words in result["words"]:
@@ -246,9 +246,9 @@ def _words(
             if fit is None
             else [f"the fitted curve: {fitted} ({fit.r2 or 0.0:.1%} of the weighted variance)"]
         ),
-        f"{best.rounds} rounds with this alpha{centred} cost epsilon = {up(best.total.epsilon)} "
+        f"{best.rounds} rounds with this alpha{centred} cost epsilon = {upper_bound(best.total.epsilon)} "
         f"at delta = "
-        f"{best.total.delta:g}: {best.total.odds}",
+        f"{best.total.delta:g}: {guess_words(best.total.epsilon, best.total.delta)}",
         f"eta = {best.settings.eta:.3g}, rho = {best.settings.rho:.3g} and C = {best.settings.C:g} are those that `dynadp "
         f"train` takes for this alpha",
     ]

@@ -647,13 +647,11 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 **rests,
             }
         total = worst_node(events, self.delta or 0.0)
-        words = f"In total, over all rounds, at delta = {total.delta:g}: {total.odds}, for one row at one node."
+        words = total.guarantee
         if problems > 1:
             words += (
                 f" All {problems} problems, one class against the rest each, are in this total."
             )
-        if not total.protected:
-            words = f"SIMULATION: noise is seeded, so nobody is protected. With noise from the system: {words}"
         figures = {
             name: getattr(total, name) for name in ("epsilon", "delta", "alpha", "protected")
         }

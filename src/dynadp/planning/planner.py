@@ -30,7 +30,7 @@ from dynadp.privacy import (
     check_epsilon,
     constant,
     per_node,
-    up,
+    upper_bound,
 )
 from dynadp.problem import (
     Logistic,
@@ -164,7 +164,7 @@ def plan(
     )
     reasons = (
         f"{chosen.name} perturbation: {chosen.why}",
-        f"{T} rounds with the same alpha = {_range(alphas, up)}; only rounds over penalty counts, "
+        f"{T} rounds with the same alpha = {_range(alphas, upper_bound)}; only rounds over penalty counts, "
         f"and uneven alphas gain "
         "nothing",
         f"penalty q = {q:.3g} (eta = {eta:.3g}, rho = {rho:.2g}): in proportion to the noise that "
@@ -173,13 +173,13 @@ def plan(
         f"C/q counts",
         f"loss {loss!r}: a margin raises the signal for the same sensitivity; scores are then no "
         f"log-odds",
-        f"a centring round with alpha = {_range(weight * alphas, up)}, {share:.0%} of the budget: "
+        f"a centring round with alpha = {_range(weight * alphas, upper_bound)}, {share:.0%} of the budget: "
         f"centred rows differ more"
         if share
         else "no centring round: none was asked for, or the schema has a public centre",
         "the model is the mean of all nodes' messages of the last half of the rounds: averaging "
         "released vectors is free",
-        f"in total epsilon = {up(total.epsilon)} at delta = {delta:g} for anybody with a row at "
+        f"in total epsilon = {upper_bound(total.epsilon)} at delta = {delta:g} for anybody with a row at "
         f"one node",
         *warnings_about(delta, counts),
         *_burdens(nodes, shared, (shared / (B * mus)) ** 2),

@@ -1,4 +1,4 @@
-"""alpha_p(n): how much each node spends in each round, decided before round 1 from public values."""
+"""alpha_p(n): what each node spends in each round, decided before round 1 from public values."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

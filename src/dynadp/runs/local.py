@@ -21,7 +21,7 @@ from dynadp.errors import CellError, ConfigError, DataError, DynadpError, Record
 from dynadp.mechanisms import entropy_for
 from dynadp.planning import Plan, recorded
 from dynadp.planning.plans import default_eta
-from dynadp.privacy import Event, Ledger, Total, by_node, up, worst_node
+from dynadp.privacy import Event, Ledger, Total, by_node, worst_node
 from dynadp.problem import local_shard
 from dynadp.runs.folder import Model, RunFolder, load_run
 from dynadp.runs.preparation import MistakeList, check_ledger, open_columns, plan_from_file
@@ -414,13 +414,7 @@ def _decided(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def with_statement(model: Model, total: Total) -> Model:
     """The model with its guarantee in one sentence."""
-    word = (
-        ""
-        if total.protected
-        else "SIMULATION: seeded noise protects nobody; with system entropy this would cost "
-    )
-    statement = f"{word}epsilon = {up(total.epsilon)} at delta = {total.delta:g} in total, for anybody with a row at one node: "
-    return replace(model, privacy={**total.to_json(), "statement": statement + total.odds})
+    return replace(model, privacy={**total.to_json(), "statement": total.guarantee})
 
 
 def finished_model(

@@ -5,7 +5,6 @@ Every number rests on rows that are made here or declared public: a sweep over p
 spend budget itself.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -18,7 +17,7 @@ import numpy as np
 from dynadp._intervals import SEVERAL
 from dynadp.errors import DeclarationError, DynadpError
 from dynadp.planning import Plan
-from dynadp.privacy import odds, up
+from dynadp.privacy import guess_words, guesses_in_100, upper_bound
 from dynadp.report.budgets import over_rounds, worst
 from dynadp.report.explore.setting import PublicSetting
 from dynadp.report.explore.trials import COMMONER, DRAWS, MOST, SEED, baselines, totals, tried
@@ -174,8 +173,6 @@ class Advisor:
     def _chosen(self, epsilon: float) -> dict[str, Any]:
         planned = self.planned(epsilon)
         total, delta = planned.total, self.setting.delta
-        meaning = odds(total.epsilon, delta)
-        digits = re.search(r"at most (\d+) in 100", meaning)
         asks = (
             f"privacy.epsilon = {epsilon:.3g}"
             if self.setting.given is None
@@ -190,8 +187,8 @@ class Advisor:
             "alpha": planned.alpha,
             "centring": max(planned.centrings, default=None),
             "rounds": planned.rounds,
-            "odds": meaning,
-            "right": int(digits[1]) if digits else 100,
+            "odds": guess_words(total.epsilon, delta),
+            "right": guesses_in_100(total.epsilon, delta),
             "asks": asks,
         }
 
@@ -200,7 +197,7 @@ class Advisor:
         return over_rounds(own, self.setting.delta, STEPS)
 
     def _sentence(self, epsilon: float, total: float) -> str:
-        privacy = f"With a total of epsilon = {up(total)} at delta = {self.setting.delta:g} over all rounds"
+        privacy = f"With a total of epsilon = {upper_bound(total)} at delta = {self.setting.delta:g} over all rounds"
         found = self.expected(epsilon)
         if not self.baselines or found is None:
             return f"{privacy}: how often answers would be right is being tried on public rows."

@@ -13,7 +13,7 @@ from dynadp.consensus import Output, Topology
 from dynadp.data import Categorical, Column, Numeric, Schema, census, source
 from dynadp.errors import ConfigError, DeclarationError
 from dynadp.planning import Consortium, Plan, plan
-from dynadp.privacy import calibrate, up
+from dynadp.privacy import calibrate, round_up
 from dynadp.problem import Weights
 from dynadp.report.record_view import RunView
 from dynadp.runs import LocalRun, load_run_file, load_schema, plan_from_file
@@ -164,7 +164,7 @@ class PublicSetting:
         if plan is None:
             return cls(story.name, story.topology, counts, width, features)
         epsilon = (
-            float(up(plan.total["epsilon"], 2))
+            round_up(plan.total["epsilon"], 2)
             if plan.total and plan.total["epsilon"]
             else _asked(story)
         )
