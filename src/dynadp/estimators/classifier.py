@@ -40,9 +40,8 @@ from dynadp.estimators.one_vs_rest import shared, solve, spent
 from dynadp.mechanisms import Draws, SeededEntropy, SystemEntropy, private_centre
 from dynadp.planning import MECHANISMS, Constants, Plan, plan
 from dynadp.privacy import Event, Ledger, check_delta, worst_node
-from dynadp.problem import HuberHinge, Logistic, Loss, Regularizer, SmoothedHinge, Weights
+from dynadp.problem import Logistic, Loss, Regularizer, Weights
 
-LOSSES: dict[str, Any] = {kind.name: kind for kind in (Logistic, SmoothedHinge, HuberHinge)}
 _PLANNED = {
     "C": 1.0,
     "rho": 1e-4,
@@ -112,9 +111,10 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     nodes
         P, where rows are split evenly over a named family: row i goes to node i mod P.
     loss, margin
-        ``logistic``, ``smoothed_hinge`` or ``huber_hinge`` with this margin, or a
-        :class:`~dynadp.problem.losses.Loss`. None is the loss's own margin (logistic: 0), and with
-        epsilon the planner's, 3; only the logistic loss with margin 0 has ``predict_proba``.
+        ``logistic``, ``smoothed_hinge``, ``huber_hinge`` or the name of a loss of your own, with
+        this margin; or a :class:`~dynadp.problem.losses.Loss`. None is the loss's own margin
+        (logistic: 0), and with epsilon the planner's, 3; only the logistic loss with margin 0 has
+        ``predict_proba``.
     regularizer
         R; ||f||^2/2 by default.
     C, rho, eta
@@ -318,7 +318,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     self.data_norm if self.data_norm is not None else float(lengths(X).max()) or 1.0
                 )
                 X, units = bound_features(X, norm, intercept)
-            place: dict[str, Any] = {"start": start / units, "draws": draws, "books": journal}
+            place: dict[str, Any] = {"start": start / units, "draws": draws, "journal": journal}
             runs = solve(
                 X, codes, len(self.classes_), owner, self.topology_, **place, **self._how(problems)
             )
@@ -509,6 +509,20 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             constants=shared(constants, problems),
         )
 
+    def _chosen_loss(self) -> Loss:
+        if isinstance(self.loss, Loss):
+            if self.margin is not None:
+                raise DeclarationError(
+                    "margin is given beside a Loss, which has its own; leave it out"
+                )
+            return self.loss
+        described: dict[str, Any] = {"name": self.loss}
+        if self.margin is not None:
+            if "margin" not in Loss.named(self.loss).parameters():
+                raise DeclarationError(f"loss {self.loss!r} has no margin; leave margin out")
+            described["margin"] = self.margin
+        return Loss.from_description(described)
+
     def _how(self, problems: int) -> dict[str, Any]:
         """What :func:`~dynadp.estimators.one_vs_rest.solve` hands on."""
         if self.plan_ is not None:
@@ -521,16 +535,13 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "schedule": self.plan_.schedule(self.topology_.nodes),
             }
             return {**chosen, "regularizer": self.regularizer}
-        loss = self.loss
-        if not isinstance(loss, Loss):
-            if loss not in LOSSES:
-                raise DeclarationError(
-                    f"loss is {loss!r}; expected a Loss or one of {', '.join(LOSSES)}"
-                )
-            loss = LOSSES[loss]() if self.margin is None else LOSSES[loss](margin=self.margin)
-        elif self.margin is not None:
-            raise DeclarationError("margin is given beside a Loss, which has its own; leave it out")
-        own = {"loss": loss, "C": self.C, "weights": self.weights, "rho": self.rho, "eta": self.eta}
+        own = {
+            "loss": self._chosen_loss(),
+            "C": self.C,
+            "weights": self.weights,
+            "rho": self.rho,
+            "eta": self.eta,
+        }
         own["regularizer"] = self.regularizer
         if self.mechanism is None:
             most = 1000 if self.rounds is None else self.rounds

@@ -8,6 +8,7 @@ from .objective import Storage as Storage
 from .objective import Terms as Terms
 from .objective import Weights as Weights
 from .objective import shares as shares
+from .registry import Named as Named
 from .regularizers import Regularizer as Regularizer
 from .regularizers import SmoothElasticNet as SmoothElasticNet
 from .regularizers import SquaredL2 as SquaredL2

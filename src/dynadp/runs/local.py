@@ -227,8 +227,8 @@ class LocalRun:
     ) -> dict[str, Any]:
         """Algorithm 1: exact vectors are sent."""
         training = self.file.training
-        loss = training.loss.made() if training.loss else Logistic()
-        regularizer = training.regularizer.made() if training.regularizer else SquaredL2()
+        loss = training.loss or Logistic()
+        regularizer = training.regularizer or SquaredL2()
         C, rho = training.C or 1.0, training.rho or 1e-4
         end = simulate(
             [local_shard(self.schema, self.tables[p], p) for p in self.topology.nodes],

@@ -107,7 +107,7 @@ def _given_plan(file: RunFile, schema: Schema, topology: Topology, counts: Seque
         topology.nodes,
         file.mechanism,
     )
-    loss = training.loss.made() if training.loss else Logistic()
+    loss = training.loss or Logistic()
     C, rho, eta, rounds = (
         training.C or 1.0,
         training.rho or 0.0,
@@ -122,7 +122,7 @@ def _given_plan(file: RunFile, schema: Schema, topology: Topology, counts: Seque
     events = tuple(planned_events(mechanism, public, rounds, nodes, alphas, (), 0))
     total = worst_node(events, privacy.delta or 0.0)
     said = ("as the run file says; nothing was planned", *warnings_about(total.delta, counts))
-    regularizer = training.regularizer.made() if training.regularizer else SquaredL2()
+    regularizer = training.regularizer or SquaredL2()
     numbers = C, rho, eta, rounds, tuple(alphas.tolist()), ()
     found = Plan(
         mechanism,
