@@ -14,10 +14,10 @@ from dynadp.mechanisms.base import Dual, Primal
 from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
 from dynadp.privacy.accountant import worst_node
 from dynadp.privacy.schedules import constant, geometric, per_node
+from dynadp.problem.gamma import default_gamma
 from dynadp.problem.losses import Logistic
-from dynadp.problem.objective import Problem
+from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SquaredL2
-from dynadp.problem.solver import default_gamma
 
 RING = Topology.family("ring", 5)
 MECHANISMS = [Dual(), Dual(split="paper"), Primal(), Primal(own="paper"), Primal(final=0.5)]
@@ -60,7 +60,7 @@ def test_state_is_a_function_of_messages_exactly_as_sent(shards, mechanism):
 @pytest.mark.parametrize("mechanism", [Dual(), Primal()], ids=str)
 def test_messages_lie_on_the_public_grid_and_never_equal_an_argmin(shards, mechanism):
     run, messages = transcript(shards, mechanism)
-    problem = Problem([s.signed for s in shards], Logistic(), SquaredL2(), 1.0, 0.01)
+    problem = StackedProblem([s.signed for s in shards], Logistic(), SquaredL2(), 1.0, 0.01)
     eta, zero = np.array([0.05]), np.zeros_like(messages[0])
     state = admm.begin(zero, zero, RING.degrees)
     for V, c in zip(messages, run.calibrations, strict=True):

@@ -30,9 +30,9 @@ from dynadp.privacy import Event, Schedule, constant
 from dynadp.problem import (
     Logistic,
     Loss,
-    Problem,
     Regularizer,
     SquaredL2,
+    StackedProblem,
     Storage,
     StreamedShard,
     Weights,
@@ -274,7 +274,9 @@ def simulate(
         )
     else:
         blocks = [to_device(_dense(s), device) for s in shards]
-        problem = Problem(blocks, loss, regularizer, each, rho, replicas=replicas, storage="dense")
+        problem = StackedProblem(
+            blocks, loss, regularizer, each, rho, replicas=replicas, storage="dense"
+        )
     try:
         V = np.broadcast_to(
             np.zeros(1) if start is None else np.asarray(start, float),

@@ -31,7 +31,7 @@ class Loss(Named):
     @property
     @abstractmethod
     def c1(self) -> float:
-        """Sup L'' (an upper bound is valid; a smaller one breaks the privacy of dual perturbation)."""
+        """Sup L'', or an upper bound; a smaller number breaks the privacy of dual perturbation."""
 
     @abstractmethod
     def value(self, z: Array) -> Array:

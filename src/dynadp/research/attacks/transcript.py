@@ -21,7 +21,14 @@ from dynadp.data import Shard
 from dynadp.engines import neighbour_sums, simulate
 from dynadp.mechanisms import Mechanism, OrderedDraws, RoundNoise
 from dynadp.privacy import Event
-from dynadp.problem import Logistic, Loss, Problem, SquaredL2, solve
+from dynadp.problem import (
+    Logistic,
+    Loss,
+    Problem,
+    SquaredL2,
+    StackedProblem,
+    solve,
+)
 
 DELTA = 1e-5
 
@@ -141,7 +148,7 @@ def listen(
 def others(setting: Setting, rows: Array) -> Problem:
     """Z_p without the unknown row: a row still weighs C/B, B = known rows + 1."""
     known = len(rows)
-    return Problem(
+    return StackedProblem(
         [rows],
         setting.loss,
         SquaredL2(),

@@ -15,7 +15,7 @@ from dynadp.consensus import ReleasePlan, Topology, admm
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import ARRAYS, Draws, Mechanism, RoundNoise
 from dynadp.privacy import Event
-from dynadp.problem import Factor, Problem, Terms
+from dynadp.problem import Factor, Problem, Terms, StackedProblem
 from dynadp.research.audit.cases import Case
 
 BATCH, NUMBERS = (
@@ -177,7 +177,7 @@ class AuditedNode:
 
     def _problem(self, *blocks: Array) -> Problem:
         case = self.case
-        return Problem(blocks, case.loss, case.regularizer, case.C, case.rho, storage="dense")
+        return StackedProblem(blocks, case.loss, case.regularizer, case.C, case.rho, storage="dense")
 
     def _begin(self, nodes: int, count: int) -> tuple[admm.State, Array]:
         zero = np.zeros((nodes, count, self.public.dimension))
