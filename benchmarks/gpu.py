@@ -90,10 +90,10 @@ def count(
     """
     import cupy
 
-    from dynadp.problem import objective
+    from dynadp.problem import storage
 
     seen = {"operations": 0.0, "bytes": 0.0, "passes": 0, "product_seconds": 0.0}
-    kept = objective.DenseRows.margins, objective.DenseRows._adjoint
+    kept = storage.DenseRows.margins, storage.DenseRows._adjoint
 
     def watched(product: Callable[..., Any], replicas: Callable[..., int]) -> Callable[..., Any]:
         def call(self: Any, *given: Any) -> Any:
@@ -114,12 +114,12 @@ def count(
 
         return call
 
-    objective.DenseRows.margins = watched(kept[0], lambda given: given[0].shape[1])  # type: ignore[method-assign]
-    objective.DenseRows._adjoint = watched(kept[1], lambda given: given[2].shape[1])  # type: ignore[method-assign]
+    storage.DenseRows.margins = watched(kept[0], lambda given: given[0].shape[1])  # type: ignore[method-assign]
+    storage.DenseRows._adjoint = watched(kept[1], lambda given: given[2].shape[1])  # type: ignore[method-assign]
     try:
         sweep(shards, mechanism, alphas, draws, rounds, "cuda")
     finally:
-        objective.DenseRows.margins, objective.DenseRows._adjoint = kept  # type: ignore[method-assign]
+        storage.DenseRows.margins, storage.DenseRows._adjoint = kept  # type: ignore[method-assign]
     return seen
 
 

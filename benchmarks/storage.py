@@ -15,8 +15,9 @@ from dynadp.consensus.topology import Topology
 from dynadp.data.schema import Shard
 from dynadp.engines.simulation import simulate
 from dynadp.problem.losses import Logistic
-from dynadp.problem.objective import Problem, faster_storage
+from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SquaredL2
+from dynadp.problem.storage import faster_storage
 
 NODES = 5
 DENSITIES, COLUMNS, REPLICAS = (0.003, 0.01, 0.03, 0.1, 0.3), (20, 100, 500, 2000), (1, 4, 16, 64)
@@ -45,7 +46,7 @@ def cell(density: float, columns: int, replicas: int) -> dict[str, Any]:
     blocks = [sparse_rows(count, columns, density, seed) for seed in range(NODES)]
     F = np.random.default_rng(9).standard_normal((NODES, replicas, columns))
     problems = {
-        s: Problem(blocks, Logistic(), SquaredL2(), 1.0, 1e-4, replicas=replicas, storage=s)
+        s: StackedProblem(blocks, Logistic(), SquaredL2(), 1.0, 1e-4, replicas=replicas, storage=s)
         for s in ("csr", "dense")
     }
     passes = {

@@ -19,7 +19,7 @@ from dynadp.data.schema import Label, Schema
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.primal import Primal
-from dynadp.problem.objective import Problem
+from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SquaredL2
 from dynadp.problem.solver import solve
 from dynadp.report.attacks import membership as membership_picture
@@ -136,7 +136,9 @@ def test_the_likelihood_is_that_of_the_whole_problem(made, mechanism, replicas):
     assert found.shape == (replicas, 3, 4)
     exact = np.empty_like(found)
     for j, a in enumerate(candidates):
-        problem = Problem([np.vstack([rest, a])], s.loss, SquaredL2(), s.C, s.rho, storage="dense")
+        problem = StackedProblem(
+            [np.vstack([rest, a])], s.loss, SquaredL2(), s.C, s.rho, storage="dense"
+        )
         for n, heard in enumerate(told.heard()):
             for k in range(replicas):
                 V, b = heard.V[:, k : k + 1], heard.b[:, k : k + 1]

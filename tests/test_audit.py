@@ -384,7 +384,9 @@ def test_a_simulated_network_is_a_release_like_any_other():
             ),
             replicas=count,
             draws=SeededEntropy(int(x) + 1),
-            on_round=lambda progress: sent.append(progress.messages.transpose(1, 0, 2).reshape(count, -1)),
+            on_round=lambda progress: sent.append(
+                progress.messages.transpose(1, 0, 2).reshape(count, -1)
+            ),
         )
         return np.hstack(sent)
 

@@ -29,10 +29,11 @@ from dynadp.planning.planner import plan, releases_of
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.schedules import geometric, per_node
+from dynadp.problem.gamma import longest
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
-from dynadp.problem.objective import Problem, Terms
+from dynadp.problem.objective import StackedProblem, Terms
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
-from dynadp.problem.solver import longest, solve
+from dynadp.problem.solver import solve
 from support import flat_simulate
 
 PAIR = Topology.family("path", 2)
@@ -78,7 +79,7 @@ def attacked(
     """A node whose neighbour sends, in every round, the longest vector of the grid that it
     believes.
     """
-    problem = Problem([rows], loss or Logistic(), regularizer or SquaredL2(), C, rho)
+    problem = StackedProblem([rows], loss or Logistic(), regularizer or SquaredL2(), C, rho)
     mine, V, degrees, penalty = (
         releases.some(slice(0, 1)),
         np.zeros((1, 1, rows.shape[1])),
@@ -306,7 +307,9 @@ def test_honest_runs_are_certified_and_not_clipped(size, how):
             PAIR,
             draws=SeededEntropy(seed),
             **how,
-            on_round=lambda progress, kept=longest_sent: kept.append(np.linalg.norm(progress.messages, axis=-1)),
+            on_round=lambda progress, kept=longest_sent: kept.append(
+                np.linalg.norm(progress.messages, axis=-1)
+            ),
         )
         for sent, c in zip(
             [*longest_sent, np.linalg.norm(run.V, axis=-1)], run.noises, strict=False
@@ -389,7 +392,7 @@ def test_a_plan_that_no_gamma_covers_is_no_plan():
 )
 def test_no_minimiser_is_longer_than_said(seed, size, powers, loss, regularizer):
     rows, (C, Lam, b) = unit_rows(*size, seed), (10.0**power for power in powers)
-    problem = Problem([rows], loss, regularizer, C, Lam / 2)
+    problem = StackedProblem([rows], loss, regularizer, C, Lam / 2)
     push = b * -rows[0][None, None]
     found = solve(
         problem,
@@ -418,7 +421,9 @@ def test_long_margins_are_summed_in_spans():
     f = np.ones((1, 1, d))
     exact = np.array([np.dot(r.astype(np.longdouble), f[0, 0].astype(np.longdouble)) for r in row])
     for storage in ("dense", "csr"):
-        Z = Problem([row], Logistic(), SquaredL2(), 1.0, 1.0, storage=storage).margins(f)[:, 0]
+        Z = StackedProblem([row], Logistic(), SquaredL2(), 1.0, 1.0, storage=storage).margins(f)[
+            :, 0
+        ]
         assert (np.abs(Z - exact) <= dot_roundings(d) * 2.0**-53 * np.abs(exact)).all()
     one_by_one = np.cumsum(row[0] * f[0, 0])[-1]
     assert abs(one_by_one - exact[0]) > 10 * dot_roundings(d) * 2.0**-53 * abs(exact[0])

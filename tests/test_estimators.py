@@ -220,7 +220,7 @@ def test_no_two_problems_share_noise():
         "rounds": 2,
         "start": np.zeros((3, 3)),
         "draws": SeededEntropy(0),
-        "books": None,
+        "journal": None,
         "mechanism": Primal(),
         "schedule": 1.0,
     }
@@ -280,7 +280,7 @@ def test_private_fits_do_not_guess_a_bound():
         ({"data_norm": "5"}, "data_norm is '5'"),
         (
             {"epsilon": None, "mechanism": None, "loss": "squared"},
-            "expected a Loss or one of logistic",
+            "expected a Loss or one of smoothed_hinge, logistic",
         ),
         (
             {"epsilon": None, "mechanism": None, "loss": Logistic(), "margin": 1.0},

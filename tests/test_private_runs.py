@@ -6,10 +6,10 @@ import pytest
 from dynadp import Plan
 from dynadp.consensus import admm
 from dynadp.consensus.acceleration import Acceleration
+from dynadp.consensus.round import NeighbourSums
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import census, partition
 from dynadp.data.schema import Shard
-from dynadp.consensus.round import NeighbourSums
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError, NotCertified
 from dynadp.mechanisms.dual import Dual
@@ -17,10 +17,10 @@ from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
 from dynadp.mechanisms.primal import Primal
 from dynadp.privacy.accountant import worst_node
 from dynadp.privacy.schedules import constant, geometric, per_node
+from dynadp.problem.gamma import default_gamma
 from dynadp.problem.losses import Logistic
-from dynadp.problem.objective import Problem
+from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SquaredL2
-from dynadp.problem.solver import default_gamma
 from support import flat_simulate
 
 RING = Topology.family("ring", 5)
@@ -49,7 +49,10 @@ def transcript(shards, mechanism, **changes):
         **changes,
     }
     run = flat_simulate(
-        shards, RING, on_round=lambda progress: messages.append(progress.messages.copy()), **arguments
+        shards,
+        RING,
+        on_round=lambda progress: messages.append(progress.messages.copy()),
+        **arguments,
     )
     return run, messages
 
@@ -72,7 +75,7 @@ def test_state_is_a_function_of_messages_exactly_as_sent(shards, mechanism):
 @pytest.mark.parametrize("mechanism", [Dual(), Primal()], ids=str)
 def test_messages_lie_on_the_public_grid_and_never_equal_an_argmin(shards, mechanism):
     run, messages = transcript(shards, mechanism)
-    problem = Problem([s.signed for s in shards], Logistic(), SquaredL2(), 1.0, 0.01)
+    problem = StackedProblem([s.signed for s in shards], Logistic(), SquaredL2(), 1.0, 0.01)
     eta, zero = np.array([0.05]), np.zeros_like(messages[0])
     state = admm.begin(zero, zero, RING.degrees)
     for V, c in zip(messages, run.noises, strict=True):

@@ -14,7 +14,7 @@ from dynadp.engines.simulation import simulate
 from dynadp.errors import DataError, DeclarationError, LossError, NotCertified
 from dynadp.planning.plans import default_eta
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
-from dynadp.problem.objective import Problem
+from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
 from reference import centralised_optimum
 from support import flat_simulate
@@ -191,7 +191,7 @@ def test_a_certified_run_stops_at_the_first_round_that_can_be_certified(census5,
             Shard(signed[some], y[some]) for some in np.array_split(np.argsort(y, kind="stable"), 5)
         ]
     topology, able = Topology.family("complete", 5), []
-    problem = Problem([s.signed for s in shards], Logistic(), SquaredL2(), 1.0, RHO)
+    problem = StackedProblem([s.signed for s in shards], Logistic(), SquaredL2(), 1.0, RHO)
     eta = multiple * default_eta(topology, Logistic(), 1.0, RHO)
     plan, look = (
         Acceleration(gap=1e-5),
@@ -431,7 +431,9 @@ def test_residual_stopping_waits_for_the_local_steps():
 def test_a_run_that_ends_by_rounds_certifies_what_it_hands_back(census5):
     arguments = {"rho": 1e-3, "rounds": 15, "acceleration": Acceleration(gap=1e-9)}
     run = flat_simulate(census5.shards(), Topology.family("ring", 5), **arguments)
-    problem = Problem([s.signed for s in census5.shards()], Logistic(), SquaredL2(), 1.0, 1e-3)
+    problem = StackedProblem(
+        [s.signed for s in census5.shards()], Logistic(), SquaredL2(), 1.0, 1e-3
+    )
     assert not run.stopped
     np.testing.assert_allclose(run.certificate.gap, certify(problem, run.V).gap, rtol=1e-6)
     assert run.certificate.gap[0] < 1

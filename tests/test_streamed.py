@@ -41,11 +41,11 @@ from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.primal import Primal
 from dynadp.problem import streamed as streamed_module
 from dynadp.problem.losses import HuberHinge, Logistic
-from dynadp.problem.objective import Problem
+from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
 from dynadp.problem.solver import rounding_error, solve
 from dynadp.problem.streamed import (
-    Apart,
+    MixedProblem,
     StreamedProblem,
     StreamedShard,
     bytes_in_memory,
@@ -185,7 +185,9 @@ def pair(schema, path, loss=None, R=None, C=3.0, rho=0.1):
     """The same problem in memory and streamed."""
     constants = loss or Logistic(), R or SquaredL2(), C, rho
     held = shard(schema, path)
-    return Problem([held.signed], *constants), StreamedProblem(streamed(schema, path), *constants)
+    return StackedProblem([held.signed], *constants), StreamedProblem(
+        streamed(schema, path), *constants
+    )
 
 
 # -----------------------------------------------------------------------------------------------------------------
@@ -515,7 +517,7 @@ def test_a_streamed_problem_is_the_problem(which, K, loss, R, path):
     assert (len(there), there.dimension, *there.counts) == (1, d, *held.counts)
     close = {"rtol": 1e-11, "atol": 1e-13}
     np.testing.assert_allclose(there.local_gradient(F), held.local_gradient(F), **close)
-    np.testing.assert_allclose(there.gradient(F, q, b, none), held.gradient(F, q, b, Z), **close)
+    np.testing.assert_allclose(there.gradient(F, q, b), held.gradient(F, q, b), **close)
     np.testing.assert_allclose(there.local_value(F), held.local_value(F), **close)
     slopes = [p.along(F, D, z, p.margins(D), q, b)(t) for p, z in ((held, Z), (there, none))]
     np.testing.assert_allclose(slopes[1], slopes[0], **close)
@@ -598,7 +600,7 @@ def test_without_threadpoolctl_passes_are_the_same(path, monkeypatch):
 
 
 def test_wide_rows_are_solved_with_diagonals(path, monkeypatch):
-    monkeypatch.setattr("dynadp.problem.solver._LARGEST_INVERSE", 4)
+    monkeypatch.setattr("dynadp.problem.solver.LARGEST_INVERSE", 4)
     held, there = pair(schema(), path, rho=0.05)
     q, b = np.full((1, 1), 0.1), np.zeros((1, 1, held.dimension))
     found = [solve(problem, q, b, np.full((1, 1), 1e-9), b) for problem in (held, there)]
@@ -614,16 +616,16 @@ def test_nodes_that_stream_and_nodes_that_do_not(path, tmp_path):
     big, there = shard(schema(), path), streamed(schema(), path)
     held = local_problem([small, big, small], *constants)
     mixed = local_problem([small, there, small], *constants)
-    assert isinstance(mixed, Apart)
-    assert not isinstance(held, Apart)
+    assert isinstance(mixed, MixedProblem)
+    assert not isinstance(held, MixedProblem)
     rng = np.random.default_rng(4)
     F, D = rng.normal(size=(2, 3, 2, held.dimension))
     q, b, t = rng.random((3, 2)), rng.normal(size=F.shape), rng.random((3, 2))
     Z, z = held.margins(F), mixed.margins(F)
     assert len(z) == 2 * small.rows
     close = {"rtol": 1e-11, "atol": 1e-13}
-    np.testing.assert_allclose(mixed.gradient(F, q, b, z), held.gradient(F, q, b, Z), **close)
-    np.testing.assert_allclose(mixed.local_gradient(F), held.local_gradient(F), **close)
+    np.testing.assert_allclose(mixed.gradient(F, q, b), held.gradient(F, q, b), **close)
+    np.testing.assert_allclose(mixed.local_gradient(F, z), held.local_gradient(F, Z), **close)
     np.testing.assert_allclose(mixed.local_value(F), held.local_value(F), **close)
     np.testing.assert_allclose(mixed.hessians(F, z, 2), held.hessians(F, Z, 2), **close)
     np.testing.assert_allclose(mixed.hessian_diagonals(F, z), held.hessian_diagonals(F, Z), **close)

@@ -30,7 +30,7 @@ from dynadp.mechanisms import Draws, RoundNoise, SystemEntropy
 from dynadp.planning import Consortium, Plan, start_of
 from dynadp.planning.plans import positive
 from dynadp.privacy import Event
-from dynadp.problem import Problem, Storage, StreamedShard, local_problem
+from dynadp.problem import StackedProblem, Storage, StreamedShard, local_problem
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def simulate(
         problem = local_problem(shards, *constants, replicas=replicas, storage=storage)
     else:
         blocks = [to_device(_dense(s), device) for s in shards]
-        problem = Problem(blocks, *constants, replicas=replicas, storage="dense")
+        problem = StackedProblem(blocks, *constants, replicas=replicas, storage="dense")
     V = start_of(start, (len(shards), replicas, dimension))
     alpha = bound.table(replicas)
     releases = ReleasePlan.plan(problem, topology, penalties, bound.mechanism, alpha, V, gamma)

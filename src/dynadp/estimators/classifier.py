@@ -49,16 +49,13 @@ from dynadp.mechanisms import (
 from dynadp.planning import Constants, Plan, plan
 from dynadp.privacy import Event, Ledger, as_schedule, check_delta, worst_node
 from dynadp.problem import (
-    HuberHinge,
     Logistic,
     Loss,
     Regularizer,
-    SmoothedHinge,
     SquaredL2,
     Weights,
 )
 
-LOSSES: dict[str, Any] = {kind.name: kind for kind in (Logistic, SmoothedHinge, HuberHinge)}
 _PLANNED = {
     "C": 1.0,
     "rho": 1e-4,
@@ -128,9 +125,10 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     nodes
         P, where rows are split evenly over a named family: row i goes to node i mod P.
     loss, margin
-        ``logistic``, ``smoothed_hinge`` or ``huber_hinge`` with this margin, or a
-        :class:`~dynadp.problem.losses.Loss`. None is the loss's own margin (logistic: 0), and with
-        epsilon the planner's, 3; only the logistic loss with margin 0 has ``predict_proba``.
+        ``logistic``, ``smoothed_hinge``, ``huber_hinge`` or the name of a loss of your own, with
+        this margin; or a :class:`~dynadp.problem.losses.Loss`. None is the loss's own margin
+        (logistic: 0), and with epsilon the planner's, 3; only the logistic loss with margin 0 has
+        ``predict_proba``.
     regularizer
         R; ||f||^2/2 by default.
     C, rho, eta
@@ -531,24 +529,29 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             constants=shared(constants, problems),
         )
 
+    def _chosen_loss(self) -> Loss:
+        if isinstance(self.loss, Loss):
+            if self.margin is not None:
+                raise DeclarationError(
+                    "margin is given beside a Loss, which has its own; leave it out"
+                )
+            return self.loss
+        described: dict[str, Any] = {"name": self.loss}
+        if self.margin is not None:
+            if "margin" not in Loss.named(self.loss).parameters():
+                raise DeclarationError(f"loss {self.loss!r} has no margin; leave margin out")
+            described["margin"] = self.margin
+        return Loss.from_description(described)
+
     def _how(self, problems: int) -> dict[str, Any]:
         """What :func:`~dynadp.estimators.one_vs_rest.solve` hands on: the plan of one problem."""
         if self.plan_ is not None:
             settings = replace(self.plan_.settings, regularizer=self.regularizer or SquaredL2())
             rounds = self.plan_.rounds // problems
             return {"plan": replace(self.plan_, settings=settings, rounds=rounds)}
-        loss = self.loss
-        if not isinstance(loss, Loss):
-            if loss not in LOSSES:
-                raise DeclarationError(
-                    f"loss is {loss!r}; expected a Loss or one of {', '.join(LOSSES)}"
-                )
-            loss = LOSSES[loss]() if self.margin is None else LOSSES[loss](margin=self.margin)
-        elif self.margin is not None:
-            raise DeclarationError("margin is given beside a Loss, which has its own; leave it out")
         private = self.mechanism is not None
         plan = Plan.of(
-            loss=loss,
+            loss=self._chosen_loss(),
             regularizer=self.regularizer,
             C=self.C,
             weights=self.weights,

@@ -15,7 +15,6 @@ from .local import evaluate as evaluate
 from .local import predictions as predictions
 from .local import tally as tally
 from .preparation import plan_from_file as plan_from_file
-from .run_file import LossSection as LossSection
 from .run_file import RunFile as RunFile
 from .run_file import load_run_file as load_run_file
 from .run_file import load_schema as load_schema

@@ -240,8 +240,8 @@ class LocalRun:
         """What Algorithm 1 does where nothing is protected."""
         training = self.file.training
         made = Plan.of(
-            loss=training.loss.made() if training.loss else None,
-            regularizer=training.regularizer.made() if training.regularizer else None,
+            loss=training.loss,
+            regularizer=training.regularizer,
             C=training.C,
             weights=training.weights,
             rho=training.rho,

@@ -100,8 +100,8 @@ def _given_plan(file: RunFile, schema: Schema, topology: Topology, counts: Seque
     training, privacy = file.training, file.privacy
     delta = privacy.delta or 0.0
     made = Plan.of(
-        loss=training.loss.made() if training.loss else None,
-        regularizer=training.regularizer.made() if training.regularizer else None,
+        loss=training.loss,
+        regularizer=training.regularizer,
         C=training.C,
         weights=training.weights,
         rho=training.rho,

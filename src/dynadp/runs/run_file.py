@@ -6,25 +6,30 @@ beats the default.
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from dynadp._files import digest
 from dynadp.consensus import FAMILIES, Topology, is_one
 from dynadp.data import Schema
-from dynadp.errors import ConfigError, DeclarationError
+from dynadp.errors import ConfigError, DeclarationError, DynadpError
 from dynadp.mechanisms import Mechanism, mechanism_from
 from dynadp.privacy import as_schedule
 from dynadp.problem import (
-    HuberHinge,
-    Logistic,
     Loss,
+    Named,
     Regularizer,
-    SmoothedHinge,
-    SmoothElasticNet,
-    SquaredL2,
     Weights,
 )
 from dynadp.runs.fields import (
@@ -196,40 +201,37 @@ class PrivacySection(Section):
         return self
 
 
-class LossSection(Section):
-    """L."""
+def _by_name(base: type[Named], default: str, given: Any) -> Any:
+    """The object that a table describes by ``name`` and constructor parameters."""
+    if isinstance(given, base):
+        return given
+    name = given.get("name", default) if isinstance(given, Mapping) else default
+    kind = base.registry.get(name) if isinstance(name, str) else None
+    fields: dict[str, Any] = {"name": (Literal[tuple(base.registry)], default)}
+    if kind is None:
+        given = {"name": name}  # its parameters are unknown
+    else:
+        for key, one in kind.parameters().items():
+            untyped, required = one.annotation is one.empty, one.default is one.empty
+            fields[key] = (Any if untyped else one.annotation, ... if required else one.default)
+        if isinstance(given, Mapping):  # records of 0.1.0 have None for a default
+            given = {k: v for k, v in given.items() if v is not None and k not in kind.ignored}
+    table: type[Section] = create_model(base.__name__, __base__=Section, **fields)
+    parameters = dict(table.model_validate(given))
+    try:
+        return base.named(parameters.pop("name"))(**parameters)
+    except DynadpError as error:
+        raise ValueError(str(error)) from None
 
-    name: Literal["logistic", "smoothed_hinge", "huber_hinge"] = "logistic"
-    margin: float | None = None
-    width: Above0 = 0.5
 
-    @model_validator(mode="after")
-    def _teaches(self) -> "LossSection":
-        if self.name == "huber_hinge" and self.margin is not None and self.margin <= -self.width:
-            raise ValueError(
-                "margin must be above -width, since the loss is 0 at 0 otherwise and "
-                "nothing can be learnt"
-            )
-        return self
-
-    def made(self) -> Loss:
-        """The loss."""
-        if self.name == "logistic":
-            return Logistic(self.margin or 0.0)
-        kind = SmoothedHinge if self.name == "smoothed_hinge" else HuberHinge
-        return kind(width=self.width, margin=1.0 if self.margin is None else self.margin)
-
-
-class RegularizerSection(Section):
-    """R."""
-
-    name: Literal["squared_l2", "smooth_elastic_net"] = "squared_l2"
-    l1: Above0 = 1.0
-    scale: Above0 = 0.1
-
-    def made(self) -> Regularizer:
-        """The regulariser."""
-        return SquaredL2() if self.name == "squared_l2" else SmoothElasticNet(self.l1, self.scale)
+DeclaredLoss = Annotated[
+    Loss, PlainValidator(partial(_by_name, Loss, "logistic")), PlainSerializer(Loss.declaration)
+]
+DeclaredRegularizer = Annotated[
+    Regularizer,
+    PlainValidator(partial(_by_name, Regularizer, "squared_l2")),
+    PlainSerializer(Regularizer.declaration),
+]
 
 
 class TrainingSection(Section):
@@ -240,8 +242,8 @@ class TrainingSection(Section):
     weights: Weights = "rows"
     rho: Above0 | None = None
     eta: Above0 | None = None
-    loss: LossSection | None = None
-    regularizer: RegularizerSection | None = None
+    loss: DeclaredLoss | None = None
+    regularizer: DeclaredRegularizer | None = None
 
 
 class EvaluationSection(Section):

@@ -23,7 +23,14 @@ from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism, OrderedDraws, RoundNoise
 from dynadp.planning import Plan
 from dynadp.privacy import Event
-from dynadp.problem import Logistic, Loss, Problem, SquaredL2, solve
+from dynadp.problem import (
+    Logistic,
+    Loss,
+    Problem,
+    SquaredL2,
+    StackedProblem,
+    solve,
+)
 
 DELTA = 1e-5
 
@@ -145,7 +152,7 @@ def listen(
 def others(setting: Setting, rows: Array) -> Problem:
     """Z_p without the unknown row: a row still weighs C/B, B = known rows + 1."""
     known = len(rows)
-    return Problem(
+    return StackedProblem(
         [rows],
         setting.loss,
         SquaredL2(),

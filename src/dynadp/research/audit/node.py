@@ -16,7 +16,7 @@ from dynadp.consensus import LocalSolver, ReleasePlan, Releaser, Rounds, Topolog
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Draws, Mechanism, RoundNoise, SystemEntropy
 from dynadp.privacy import Event
-from dynadp.problem import Problem, Terms
+from dynadp.problem import StackedProblem, Terms
 from dynadp.research.audit.cases import Case
 
 # replicas that are solved at once, and how many numbers their rows may make
@@ -123,7 +123,9 @@ class AuditedNode:
 
     def _solver(self, count: int, *blocks: Array) -> LocalSolver:
         case, nodes = self.case, len(blocks)
-        problem = Problem(blocks, case.loss, case.regularizer, case.C, case.rho, storage="dense")
+        problem = StackedProblem(
+            blocks, case.loss, case.regularizer, case.C, case.rho, storage="dense"
+        )
         degrees, gamma = (
             np.repeat(self.degrees, nodes),
             np.repeat(self.releases.public.gamma, nodes, 0),
