@@ -22,6 +22,7 @@ from dynadp.privacy.inverse import primal
 from dynadp.problem.losses import Logistic
 from dynadp.research import reproduction as module
 from dynadp.research.claims import FAILS, HOLDS, judge, judge_claims, page
+from dynadp.research.public_rows import HeldOut
 from dynadp.research.reproduction import (
     DVP,
     FULL,
@@ -29,13 +30,14 @@ from dynadp.research.reproduction import (
     PUBLIC,
     QUICK,
     Bench,
-    Settings,
+    Effort,
+    Reproduction,
     load,
     reproduce,
 )
 from dynadp.research.tradeoff import PrivacyUtility
 
-TINY = Settings(
+TINY = Effort(
     draws=3,
     rounds=5,
     shown=(0.05, 0.5),
@@ -59,11 +61,21 @@ def data():
 
 @pytest.fixture(scope="module")
 def result(data):
-    return reproduce(data, "census rows made here (synthetic)", TINY)
+    return reproduce(data, "census rows made here (synthetic)", TINY).to_json()
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # numbers
+
+
+def reproduction(record):
+    """The value behind a record."""
+    return Reproduction(
+        **{name: copy.deepcopy(record[name]) for name in record if name not in FIXED}
+    )
+
+
+FIXED = ("version", "simulation")
 
 
 def test_settings_are_the_papers():
@@ -73,24 +85,24 @@ def test_settings_are_the_papers():
         (0.1, 146),
         (0.1, 146),
     ]
-    for settings in (FULL, QUICK):
-        assert settings.shown == (0.01, 0.1, 0.5, 1.0)
-        assert set(settings.shown) <= set(settings.alphas)
-        assert (settings.rounds, settings.rho_alpha) == (100, 0.3)
+    for effort in (FULL, QUICK):
+        assert effort.shown == (0.01, 0.1, 0.5, 1.0)
+        assert set(effort.shown) <= set(effort.alphas)
+        assert (effort.rounds, effort.rho_alpha) == (100, 0.3)
     assert FULL.draws == 50
 
 
 def test_numbers_repeat_to_the_last_bit(data, result):
-    again = reproduce(data, "census rows made here (synthetic)", TINY)
+    again = reproduce(data, "census rows made here (synthetic)", TINY).to_json()
     assert json.dumps(again) == json.dumps(result)
     other = reproduce(data, "x", replace(TINY, seed=1, margins=(0.05,), rhos=(1e-4,)))
-    assert other["final"] != result["final"]
+    assert other.final != result["final"]
 
 
 def test_a_trace_is_what_a_plain_simulation_gives(data):
     shards = data.shards(partition(TINY.census_rows, 5))
     X, positive = data.schema.rows(data.test), data.schema.labels(data.test) > 0
-    trace = Bench(shards, X, positive, 4, 7).run(PRINTED, (0.2, 0.5), 2)[1]
+    trace = Bench(shards, HeldOut(X, positive), 4, 7).run(PRINTED, (0.2, 0.5), 2)[1]
     seen = []
     run = simulate(
         shards,
@@ -160,7 +172,7 @@ def test_test_errors_carry_the_sampling_error_of_the_rows(data, result):
 
 def test_stacks_hold_many_alphas_or_one_with_the_same_result(data, monkeypatch):
     shards = data.shards(partition(TINY.census_rows, 5))
-    bench = Bench(shards, data.schema.rows(data.test), data.schema.labels(data.test) > 0, 3, 0)
+    bench = Bench(shards, HeldOut.of(data.schema, data.test), 3, 0)
     together = bench.run(DVP, (0.2, 1.0), 2)
     monkeypatch.setattr(module, "STACK", 1)
     apart = bench.run(DVP, (0.2, 1.0), 2)
@@ -197,7 +209,7 @@ def test_adult_is_used_where_it_is_and_census_is_labelled_where_not(monkeypatch,
         load(str(tmp_path), TINY)
 
 
-# ----------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # claims
 
 
@@ -298,7 +310,7 @@ def test_small_margins_are_judged_and_large_ones_are_not(result):
         assert verdict(made, "small margins") == expected
 
 
-# ------------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # page
 
 
@@ -322,9 +334,9 @@ def test_the_page_says_what_it_stands_on(result):
 def test_the_command_leaves_numbers_pictures_and_claims(monkeypatch, tmp_path, data, capsys):
     monkeypatch.setattr(
         "dynadp.cli.reproduce.load",
-        lambda folder, settings: (data, "census rows made here (synthetic)"),
+        lambda folder, effort: (data, "census rows made here (synthetic)"),
     )
-    run_reproduce(None, True, str(tmp_path / "out"), True, settings=TINY)
+    run_reproduce(None, True, str(tmp_path / "out"), True, effort=TINY)
     answer = json.loads(capsys.readouterr().out)
     assert len(answer["claims"]) == 6
     assert len(answer["pictures"]) == 2 * len(FIGURES)
@@ -338,13 +350,13 @@ def test_the_command_leaves_numbers_pictures_and_claims(monkeypatch, tmp_path, d
     assert numbers["claims"] == answer["claims"]
     assert (tmp_path / "out" / "claims.md").read_text() == page(numbers, judge_claims(numbers))
     with pytest.raises(RecordError, match="not an empty folder"):
-        run_reproduce(None, True, str(tmp_path / "out"), True, settings=TINY)
+        run_reproduce(None, True, str(tmp_path / "out"), True, effort=TINY)
 
 
 def test_the_command_prints_the_claims(monkeypatch, tmp_path, data, capsys, result):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("dynadp.cli.reproduce.load", lambda folder, settings: (data, "made"))
-    monkeypatch.setattr("dynadp.cli.reproduce.reproduce", lambda *args: copy.deepcopy(result))
+    monkeypatch.setattr("dynadp.cli.reproduce.load", lambda folder, effort: (data, "made"))
+    monkeypatch.setattr("dynadp.cli.reproduce.reproduce", lambda *args: reproduction(result))
     monkeypatch.setattr("dynadp.cli.reproduce.paper.figures", lambda numbers: {})
     for quick, folder in ((True, "reproduce-quick"), (False, "reproduce")):
         run_reproduce(None, quick, None, False)
