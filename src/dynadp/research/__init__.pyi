@@ -25,6 +25,7 @@ from .reproduction import Effort as Effort
 from .reproduction import load as load
 from .reproduction import reproduce as reproduce
 from .theorems import THEOREMS as THEOREMS
+from .theorems import Neighbour as Neighbour
 from .theorems import TheoremInputs as TheoremInputs
 from .tradeoff import RANGE as RANGE
 from .tradeoff import AccuracyLoss as AccuracyLoss
