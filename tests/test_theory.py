@@ -403,8 +403,8 @@ def test_no_rows_at_the_node_make_up_for_noisy_neighbours():
 
 
 def test_one_alpha_and_one_b_cannot_stand_for_unlike_nodes():
-    """Means of alpha and B, and the node's own, promise too little noise; the smallest of both hold,
-    and guarantee far less accuracy than there is.
+    """Means of alpha and B, and the node's own, promise too little noise; the smallest of both
+    hold, and guarantee far less accuracy than there is.
     """
     rng, d, C, rho, eta, draws, delta = np.random.default_rng(6), 3, 1.5, 0.3, 0.4, 20_000, 0.1
     alphas, rows = np.array([1.0, 0.02, 1.0, 1.5, 2.0]), np.array([500, 4000, 8, 900, 200])

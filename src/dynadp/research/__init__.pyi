@@ -16,6 +16,7 @@ from .experiments import try_plan as try_plan
 from .public_rows import HeldOut as HeldOut
 from .public_rows import PublicRows as PublicRows
 from .public_rows import draw_public_rows as draw_public_rows
+from .quantities import NodeQuantities as NodeQuantities
 from .recommendation import Recommendation as Recommendation
 from .recommendation import fit_points as fit_points
 from .recommendation import recommend as recommend
