@@ -20,6 +20,7 @@ from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.privacy.accountant import total, worst_node
 from dynadp.privacy.inverse import primal
 from dynadp.problem.losses import Logistic
+from dynadp.report import paper
 from dynadp.research import reproduction as module
 from dynadp.research.claims import FAILS, HOLDS, judge, judge_claims, page
 from dynadp.research.public_rows import HeldOut
@@ -51,7 +52,16 @@ TINY = Effort(
     census_rows=600,
     schedule_draws=2,
 )
-FIGURES = ("convergence", "tradeoff", "final", "rho", "margins", "schedules")
+FIGURES = (
+    "flow",
+    "final_flow",
+    "convergence",
+    "tradeoff",
+    "final",
+    "rho",
+    "margins",
+    "schedules",
+)
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +143,68 @@ def test_a_trace_is_what_a_plain_simulation_gives(data):
     ]
     np.testing.assert_allclose(trace.error, wrong)
     assert trace.final_epsilon == worst_node(run.events(0), 1e-5).epsilon
+
+
+def test_the_flow_of_a_round_is_that_of_a_plain_simulation(data, result):
+    """lam before and after by shorter runs, mu by the gradient at the minimiser."""
+    shards = data.shards(partition(TINY.census_rows, 5))
+    ring, flow = Topology.family("ring", 5), result["flow"]
+
+    def run(rounds, algorithm, **more):
+        mechanism = replace(algorithm.mechanism, **more)
+        return simulate(
+            shards,
+            ring,
+            C=algorithm.C,
+            rho=algorithm.rho,
+            eta=1.0,
+            rounds=rounds,
+            mechanism=mechanism,
+            schedule=TINY.rho_alpha,
+            draws=SeededEntropy(0),
+        )
+
+    def norm(vector):
+        return pytest.approx(np.linalg.norm(vector), rel=1e-2)
+
+    def mu(f, algorithm, before, noise):
+        """Half of what the linear term must be for f to be the minimiser."""
+        margins = shards[0].signed @ f
+        slope = algorithm.C * (shards[0].signed.T @ Logistic().slope(margins)) / shards[0].rows
+        pull = (algorithm.rho + 4 + noise.phi[0, 0]) * f - 2 * before.W[0, 0]
+        return -(slope + pull) / 2
+
+    one, two = run(1, DVP), run(2, DVP)
+    assert (flow["round"], flow["node"], flow["alpha"]) == (2, "0", 0.3)
+    assert flow["dual"]["lam"] == norm(one.state.lam[0, 0])
+    assert flow["dual"]["lam_next"] == norm(two.state.lam[0, 0])
+    assert flow["dual"]["f"] == norm(two.V[0, 0])
+    found = mu(two.V[0, 0], DVP, one.state, two.calibrations[1])
+    assert flow["dual"]["perturbed"] == norm(found)
+    assert flow["dual"]["noise"] == norm(found - one.state.lam[0, 0])
+    one, two, last = run(1, PUBLIC), run(2, PUBLIC), run(2, PUBLIC, final=0.3)
+    assert flow["primal"]["lam"] == norm(one.state.lam[0, 0])
+    assert flow["primal"]["perturbed"] == norm(two.V[0, 0])
+    slack = abs(flow["primal"]["f"] - flow["primal"]["noise"])
+    assert slack <= flow["primal"]["perturbed"] <= flow["primal"]["f"] + flow["primal"]["noise"]
+    assert flow["final"]["lam"] == flow["primal"]["lam_next"] == norm(two.state.lam[0, 0])
+    assert flow["final"]["f"] == norm(last.V[0, 0])
+    found = mu(last.V[0, 0], PUBLIC, two.state, last.calibrations[2])
+    assert flow["final"]["perturbed"] == norm(found)
+    assert flow["final"]["lam_next"] is None
+
+
+def test_diagrams_name_every_step_and_its_norm(result):
+    for chart, words in (
+        (paper.flow(result), ("μ_p(t+1) (14)", "argmin L_dual (15)", "V_p(t+1) (19)", "rows D_p")),
+        (paper.final_flow(result), ("μ_p(t_s+1) (21)", "argmin L_dual (22)", "f*_p")),
+    ):
+        text = json.dumps(chart.to_dict(), ensure_ascii=False)
+        for part in words:
+            assert part in text
+    norms = result["flow"]["dual"].values()
+    drawn = json.dumps(paper.flow(result).to_dict(), ensure_ascii=False)
+    assert all(f"norm {norm:.3g}" in drawn for norm in norms)
 
 
 def test_rounds_are_priced_without_the_final_release(data, result):
@@ -322,6 +394,8 @@ def test_the_page_says_what_it_stands_on(result):
         "eta = 1",
         "census rows made here (synthetic)",
         "3 draws",
+        "(flow.png)",
+        "(final_flow.png)",
     ):
         assert words in text
     tables = [line for line in text.splitlines() if line.startswith("|")]

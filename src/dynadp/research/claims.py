@@ -272,6 +272,11 @@ def page(result: Numbers, judged: list[Claim]) -> str:
         "",
         *(f"- *{c.claim}*: {c.seen}." for c in judged),
         "",
+        "## Where noise enters: the paper's Figures 1 and 2",
+        "",
+        "![A round of DVP and of PVP](flow.png)",
+        "![The final iteration](final_flow.png)",
+        "",
         "## Which alpha: the measured one with the best U_priv - loss, and fitted L_acc beside it",
         "",
         "Losses are means over rows, so c4 and c6 are comparable between algorithms; the paper's "

@@ -23,6 +23,7 @@ from dynadp.mechanisms import Dual, Mechanism, Primal
 from dynadp.privacy import worst_node
 from dynadp.problem import Logistic
 from dynadp.research.experiments import run_seeded
+from dynadp.research.flow import Flow, measure_flow
 from dynadp.research.public_rows import HeldOut
 from dynadp.research.recommendation import recommend
 from dynadp.research.schedule_comparison import compare_schedules
@@ -150,6 +151,11 @@ class Bench:
     rounds: int
     seed: int
 
+    @property
+    def ring(self) -> Topology:
+        """The network."""
+        return Topology.family("ring", len(self.shards))
+
     def loss(self, V: Array) -> Array:
         """Mean over nodes of the mean loss on a node's own rows, one for each replica."""
         value = Logistic().value
@@ -200,7 +206,7 @@ class Bench:
         schedule = [alpha for alpha in alphas for _ in range(draws)]
         end = run_seeded(
             self.shards,
-            Topology.family("ring", len(self.shards)),
+            self.ring,
             {"C": algorithm.C, "rho": algorithm.rho, "eta": ETA},
             rounds=self.rounds,
             mechanism=mechanism,
@@ -240,8 +246,10 @@ class Reproduction:
         Share of wrong answers of always giving the commoner answer.
     plain
         Losses by round and the test error of Algorithm 1.
+    flow
+        Norms of one node's vectors in one round, for the paper's Figures 1 and 2.
     convergence, tradeoff, control, final, rho, margins, schedules
-        What each figure shows.
+        What each other figure shows.
     """
 
     source: str
@@ -249,6 +257,7 @@ class Reproduction:
     algorithms: dict[str, dict[str, Any]]
     majority_error: float
     plain: dict[str, Any]
+    flow: dict[str, Any]
     convergence: list[dict[str, Any]]
     tradeoff: list[dict[str, Any]]
     control: dict[str, Any]
@@ -314,6 +323,7 @@ def reproduce(
         },
         majority_error=held_out.majority_error,
         plain={"losses": plain.losses[:, 0].tolist(), "error": float(plain.error[0])},
+        flow=_flow(bench, effort).to_json(),
         convergence=[
             {"algorithm": name, "alpha": alpha, "round": n, **quantile_band(losses)}
             for (name, alpha), trace in traces.items()
@@ -330,6 +340,20 @@ def reproduce(
         rho=_choose_rho(replace(bench, rounds=effort.rho_rounds), effort, say),
         margins=_margins(effort, say),
         schedules=_schedules(effort, say),
+    )
+
+
+def _flow(bench: Bench, effort: Effort) -> Flow:
+    """Round EARLY of DVP and PVP at the alpha of the choice of rho, and the final release."""
+    dual, primal = ({"C": a.C, "rho": a.rho, "eta": ETA} for a in (DVP, PUBLIC))
+    return measure_flow(
+        bench.shards,
+        bench.ring,
+        dual,
+        primal,
+        rounds=EARLY,
+        alpha=effort.rho_alpha,
+        seed=effort.seed,
     )
 
 
