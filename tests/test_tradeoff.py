@@ -21,7 +21,7 @@ from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.inverse import dual, primal
 from dynadp.privacy.statements import upper_bound
 from dynadp.report.explore.setting import PublicSetting
-from dynadp.research.sweeps import compare_schedules, equal_total, schedule_shapes
+from dynadp.research.schedule_comparison import compare_schedules, equal_total, schedule_shapes
 from dynadp.research.tradeoff import (
     AccuracyLoss,
     PrivacyUtility,
@@ -42,7 +42,7 @@ def objective(c, w, a):
     return w[0] * math.log(w[1] / (w[2] * a + w[3] * a**2)) - (c[0] * math.exp(-c[1] * a) + c[2])
 
 
-# -------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # functions
 
 
@@ -66,7 +66,7 @@ def test_c6_does_not_move_the_design():
     assert design(AccuracyLoss(0.2, 25, 0.0)).alpha == design(AccuracyLoss(0.2, 25, 7.0)).alpha
 
 
-# -----------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # stationary points
 
 POSITIVE = {"allow_nan": False, "allow_infinity": False}
@@ -132,7 +132,7 @@ def test_an_end_can_win_and_says_so():
     assert "no interior maximum" in flat.end_wins
 
 
-# ------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # constraints
 
 
@@ -197,7 +197,7 @@ def test_a_design_for_each_node_and_round():
     assert design_schedule(("a", "b"), found[:, 0]).table(("a", "b"), 4)[1, 3] == found[1, 0]
 
 
-# ------------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # fits
 
 
@@ -244,7 +244,7 @@ def test_points_that_determine_nothing_have_infinite_errors():
     assert AccuracyLoss(1, 2, 3).to_json()["errors"] is None
 
 
-# -----------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # sweeps, schedules
 
 
@@ -273,7 +273,7 @@ def test_constant_alpha_is_best_with_averaging():
     assert error["all in the end"] > error["constant"] + 0.05
 
 
-# --------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # commands
 
 

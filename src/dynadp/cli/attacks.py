@@ -137,8 +137,6 @@ def _odds(odds: float | None) -> str:
 
 def words(result: Mapping[str, Any]) -> list[str]:
     """What was found, in words."""
-    from dynadp._intervals import wilson
-
     open_, *private = result["reconstruction"]
     nobody, *hidden = result["small_node"]
     out = [
@@ -180,7 +178,7 @@ def words(result: Mapping[str, Any]) -> list[str]:
                     f"nothing is drawn; odds from 1:1 to {_odds(case['odds'])}."
                 )
                 continue
-            low, high = (100 * end for end in wilson(case["right"], answers))
+            low, high = (100 * case["interval"][end] for end in ("lower", "upper"))
             out.append(
                 f"  {called(case)}: {100 * case['right']:.1f} of 100 right ({low:.1f} to "
                 f"{high:.1f} given {answers:,} answers; "

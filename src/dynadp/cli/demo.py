@@ -24,6 +24,7 @@ from dynadp.planning.plans import default_eta
 from dynadp.privacy import guarantee, upper_bound
 from dynadp.problem import Logistic, SquaredL2
 from dynadp.report import charts
+from dynadp.research import HeldOut
 from dynadp.runs import Model, RunFolder, Trained, train
 
 SILOS = ("north", "east", "south", "west", "centre")
@@ -54,7 +55,7 @@ def run_demo(
         "nodes": len(SILOS),
         "rows": ROWS,
         "runs": runs,
-        "test_rows": len(demo.positive),
+        "test_rows": len(data.test[data.schema.label.name]),
         "centralised_error": demo.centralised_error(),
         "majority_error": demo.majority_error,
         "folder": str(root),
@@ -84,19 +85,16 @@ class _Demo:
             list(zip(SILOS, SILOS[1:] + SILOS[:1], strict=True)), SILOS, name="ring"
         )
         self.shards = data.shards(names=SILOS)
-        self.positive = data.schema.labels(data.test) > 0
         self.curve: list[dict[str, Any]] = []
 
     @property
     def majority_error(self) -> float:
-        """Of always giving the commoner answer."""
-        return float(min(np.mean(self.positive), 1 - np.mean(self.positive)))
+        """Share of wrong answers of always giving the commoner answer."""
+        return HeldOut.of(self.data.schema, self.data.test).majority_error
 
     def errors(self, schema: Schema, V: Array) -> Array:
-        """Share of wrong answers on held-out rows, which are synthetic and public, for each vector."""
-        return np.asarray(
-            np.mean((schema.rows(self.data.test) @ V.T > 0) != self.positive[:, None], axis=0)
-        )
+        """Share of wrong answers of each vector on held-out rows, which are synthetic."""
+        return HeldOut.of(schema, self.data.test).error(V)
 
     def train(self, name: str, progress: Progress) -> dict[str, Any]:
         """One run with its folder."""

@@ -8,7 +8,7 @@ import click
 
 from dynadp._files import write_whole
 from dynadp.report import charts, paper
-from dynadp.research import FULL, QUICK, Settings, judge_claims, load, page, reproduce
+from dynadp.research import FULL, QUICK, Effort, judge_claims, load, page, reproduce
 from dynadp.runs import RunFolder
 
 
@@ -18,7 +18,7 @@ def run_reproduce(
     out: str | None,
     as_json: bool,
     seed: int = 0,
-    settings: Settings | None = None,
+    effort: Effort | None = None,
 ) -> None:
     """Run, and leave a folder with numbers.json, claims.md and the figures; print the claims.
 
@@ -34,16 +34,17 @@ def run_reproduce(
         Print JSON.
     seed
         Of noise and split.
-    settings
+    effort
         How much to run, instead of what ``quick`` says.
     """
     charts.require()
     folder = Path(out or ("reproduce-quick" if quick else "reproduce"))
     RunFolder.require_empty(folder)
-    chosen = replace(settings or (QUICK if quick else FULL), seed=seed)
+    chosen = replace(effort or (QUICK if quick else FULL), seed=seed)
     rows, source = load(data, chosen)
     click.echo(f"SIMULATION on {source}", err=True)
-    result = reproduce(rows, source, chosen, lambda text: click.echo(f"  {text}", err=True))
+    numbers = reproduce(rows, source, chosen, lambda text: click.echo(f"  {text}", err=True))
+    result = numbers.to_json()
     judged = judge_claims(result)
     result["claims"] = [claim.to_json() for claim in judged]
     folder.mkdir(parents=True, exist_ok=True)

@@ -43,6 +43,14 @@ from dynadp.cli.options import DIMENSION, JSON, MECHANISM, ROUNDS, RUN_FILE, SHA
     "--degree", type=click.IntRange(min=1), help="Neighbours of the node; Theorem 4 can do without."
 )
 @click.option(
+    "--neighbour",
+    "neighbours",
+    multiple=True,
+    metavar="ALPHA[:ROWS]",
+    help="alpha and rows of one neighbour, instead of --degree; repeat it for each. By default "
+    "neighbours have the node's own.",
+)
+@click.option(
     "--rounds",
     type=ROUNDS,
     default=1,

@@ -1,14 +1,21 @@
 """``dynadp bounds``: how many rows the paper's theorems ask for, and back."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from dynadp.research import THEOREMS, TheoremInputs
+from dynadp.research import THEOREMS, Neighbour, TheoremInputs
 
-_SURROGATE = "It bounds a surrogate: the noise that earlier messages left in lam is not counted (docs/maths.md, section 9)."
-_DELTAS = "Delta is how far round t is from its limit; no bound on it is known, and consensus among unlike nodes is part of it."
+_SURROGATE = (
+    "It bounds a surrogate: the noise that earlier messages left in lam is not counted "
+    "(docs/maths.md, section 9)."
+)
+_DELTAS = (
+    "Delta is how far round t is from its limit; no bound on it is known, and consensus among "
+    "unlike nodes is part of it."
+)
 
 
 def run_bounds(
@@ -17,12 +24,14 @@ def run_bounds(
     failure: float,
     rows: int | None,
     beta: float | None,
+    neighbours: Sequence[str],
     as_json: bool,
     **numbers: Any,
 ) -> None:
     """Print rows, accuracy or alpha, whichever was not given."""
     found: dict[str, Any]
-    chosen, problem = THEOREMS[theorem], TheoremInputs(**numbers)
+    others = [_neighbour(text) for text in neighbours]
+    chosen, problem = THEOREMS[theorem], TheoremInputs(neighbours=others, **numbers)
     if rows is None:
         if accuracy is None:
             raise click.UsageError("missing --accuracy, or --rows to ask back")
@@ -68,8 +77,22 @@ def run_bounds(
         _show(found)
 
 
+def _neighbour(text: str) -> Neighbour:
+    """Read ALPHA or ALPHA:ROWS."""
+    alpha, _, rows = text.partition(":")
+    try:
+        return Neighbour(float(alpha), int(rows) if rows else None)
+    except ValueError:
+        raise click.UsageError(
+            f"--neighbour is {text!r}; expected its alpha, or alpha and rows as in 0.5:2000"
+        ) from None
+
+
 def _show(found: dict[str, Any]) -> None:
-    head = f"{found['theorem']}, {found['form']}: {found['rows']} rows at the node, accuracy {found['accuracy']:.6g}"
+    head = (
+        f"{found['theorem']}, {found['form']}: {found['rows']} rows at the node, accuracy "
+        f"{found['accuracy']:.6g}"
+    )
     click.echo(head + (f", alpha {found['alpha']:.6g}" if "alpha" in found else ""))
     for name, rows in sorted(found.get("terms", {}).items(), key=lambda term: -term[1]):
         click.echo(

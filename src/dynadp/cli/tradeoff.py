@@ -17,15 +17,19 @@ from dynadp.cli.cluster import spreading
 from dynadp.errors import DeclarationError
 from dynadp.planning import Plan
 from dynadp.privacy import guess_words, total, upper_bound
-from dynadp.report import DRAWS, SEED, PublicSetting, blind, totals, tried
+from dynadp.report import PublicSetting
 from dynadp.research import (
+    DRAWS,
     RANGE,
+    SEED,
     AccuracyLoss,
     PrivacyUtility,
     Recommendation,
     design,
     fit_points,
     recommend,
+    totals_to_try,
+    try_plan,
 )
 from dynadp.runs import RunFolder
 
@@ -175,7 +179,7 @@ def run_tradeoff(
     folder = Path(out or f"{setting.name}-tradeoff")
     RunFolder.require_empty(folder)
     rows = setting.rows(seed)
-    asked = totals(setting.plan, limits)
+    asked = totals_to_try(setting.plan, limits)
     planned = [setting.plan(epsilon) for epsilon in asked]
     tested = (
         planned
@@ -184,15 +188,16 @@ def run_tradeoff(
     )
     shared = {"topology": setting.topology, "rows": rows, "draws": draws, "seed": seed}
     with spreading(runtime, address) as spread:
-        losses = spread(tried, [{"planned": one} for one in tested], shared)
+        losses = spread(try_plan, [{"planned": one} for one in tested], shared)
     points = [
         {"epsilon": epsilon, "alpha": one.alpha, **found}
         for epsilon, one, found in zip(asked, planned, losses, strict=True)
     ]
     fit, w = fit_points(points), PrivacyUtility(*utility)
-    chosen = recommend(points, w, fit=fit, ceiling=ceiling, floor=floor, blind=blind(rows))
+    blind = rows.held_out.majority_error
+    chosen = recommend(points, w, fit=fit, ceiling=ceiling, floor=floor, blind=blind)
     best = next(one for one in planned if one.alpha == chosen.alpha)
-    told = len(next(iter(rows.test.values())))
+    told = len(rows.held_out)
     result: dict[str, Any] = {
         "version": 1,
         "simulation": True,

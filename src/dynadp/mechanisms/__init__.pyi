@@ -7,6 +7,7 @@ from .centring import centre_of as centre_of
 from .centring import centring_grid as centring_grid
 from .centring import private_centre as private_centre
 from .dual import Dual as Dual
+from .dual import DualNoise as DualNoise
 from .entropy import BatchedDraws as BatchedDraws
 from .entropy import Draws as Draws
 from .entropy import OrderedDraws as OrderedDraws
@@ -15,6 +16,7 @@ from .entropy import ShiftedDraws as ShiftedDraws
 from .entropy import SystemEntropy as SystemEntropy
 from .entropy import entropy_for as entropy_for
 from .primal import Primal as Primal
+from .primal import PrimalNoise as PrimalNoise
 from .registry import mechanism_from as mechanism_from
 from .registry import mechanism_named as mechanism_named
 from .registry import mechanism_names as mechanism_names

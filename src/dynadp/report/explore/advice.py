@@ -20,8 +20,17 @@ from dynadp.planning import Plan
 from dynadp.privacy import guess_words, guesses_in_100, upper_bound
 from dynadp.report.budgets import over_rounds, worst
 from dynadp.report.explore.setting import PublicSetting
-from dynadp.report.explore.trials import COMMONER, DRAWS, MOST, SEED, baselines, totals, tried
-from dynadp.research import fit_points, recommend
+from dynadp.research import (
+    COMMONER,
+    DRAWS,
+    MOST,
+    SEED,
+    fit_points,
+    measure_baselines,
+    recommend,
+    totals_to_try,
+    try_plan,
+)
 
 STEPS = 9  # points of the curve over rounds
 
@@ -71,17 +80,17 @@ class Advisor:
         """
         try:
             rows = self.setting.rows(SEED)
-            self.source, self.rows = rows.source, len(next(iter(rows.test.values())))
-            self.baselines = baselines(rows)
+            self.source, self.rows = rows.source, len(rows.held_out)
+            self.baselines = measure_baselines(rows)
             on_point()
-            for epsilon in spread(totals(self.planned)):
+            for epsilon in spread(totals_to_try(self.planned)):
                 if stopped():
                     return
                 own, tested = self.planned(epsilon), self.planned(epsilon, rows.counts)
                 point = {
                     "epsilon": epsilon,
                     "alpha": own.alpha,
-                    **_right(tried(self.setting.topology, rows, tested, DRAWS)),
+                    **_right(try_plan(self.setting.topology, rows, tested, DRAWS)),
                 }
                 self.points = sorted([*self.points, point], key=lambda one: one["epsilon"])
                 on_point()
@@ -121,7 +130,10 @@ class Advisor:
         best = np.maximum.accumulate([point["median"] for point in self.points])
         totals = [point["epsilon"] for point in self.points]
         if target > best[-1]:
-            words = f"No total up to {MOST:g} reached {target:.1f} in 100 on these rows; the best was {best[-1]:.1f}."
+            words = (
+                f"No total up to {MOST:g} reached {target:.1f} in 100 on these rows; the best was "
+                f"{best[-1]:.1f}."
+            )
             return {"reached": False, "words": words}
         at = int(np.searchsorted(best, target))
         epsilon = totals[0]
@@ -197,7 +209,10 @@ class Advisor:
         return over_rounds(own, self.setting.delta, STEPS)
 
     def _sentence(self, epsilon: float, total: float) -> str:
-        privacy = f"With a total of epsilon = {upper_bound(total)} at delta = {self.setting.delta:g} over all rounds"
+        privacy = (
+            f"With a total of epsilon = {upper_bound(total)} at delta = {self.setting.delta:g} over all "
+            f"rounds"
+        )
         found = self.expected(epsilon)
         if not self.baselines or found is None:
             return f"{privacy}: how often answers would be right is being tried on public rows."
