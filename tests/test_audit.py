@@ -14,17 +14,16 @@ import pytest
 from click.testing import CliRunner
 from scipy import stats
 
-import dynadp.mechanisms.base
 from dynadp import Plan
 from dynadp.cli import main
 from dynadp.consensus.topology import Topology
 from dynadp.data.schema import Shard
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import NoProtection, RoundNoise
+from dynadp.mechanisms.base import Mechanism, NoProtection
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
-from dynadp.mechanisms.primal import Primal
+from dynadp.mechanisms.primal import Primal, PrimalNoise
 from dynadp.privacy.accountant import total
 from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.research.audit import (
@@ -52,7 +51,7 @@ FALSE_ALARMS = int(
 )  # 5 of 1,000, where 1 is expected at worst
 
 
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the bound
 
 
@@ -196,7 +195,7 @@ def test_mistakes_are_named(call, match):
         call()
 
 
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the exact ratio
 
 
@@ -215,7 +214,7 @@ def test_the_audited_node_sends_what_the_shipped_one_sends(mechanism):
         ),
         replicas=50,
         draws=SeededEntropy(5),
-        gamma=float(alone.public.gamma[0, 0]),
+        gamma=float(alone.releases.public.gamma[0, 0]),
         on_round=lambda progress: sent.append(progress.messages[0]),
     )
     np.testing.assert_array_equal(alone.release(CURVED.rows, 50, SeededEntropy(5)), sent[0])
@@ -254,7 +253,8 @@ def test_no_pair_that_is_searched_passes_the_bound(mechanism, dimension):
     for alpha, rounds in ((0.2, 1), (2.0, 2)):
         for case in (*worst_cases(dimension, alpha), *random_cases(rng, dimension, alpha, 4)):
             node = AuditedNode(case, mechanism, alpha, rounds)
-            assert node.log_ratio_bound <= (alpha * rounds + (mechanism.final or 0)) * (1 + 1e-9)
+            last = getattr(mechanism, "final_release", None) or 0
+            assert node.log_ratio_bound <= (alpha * rounds + last) * (1 + 1e-9)
             for rows in (case.rows, case.other):
                 ratios = node.log_ratio(*node.transcript(rows, 200, Stream(dimension)))
                 assert np.abs(ratios).max() <= node.log_ratio_bound * (1 + 1e-9)
@@ -269,7 +269,7 @@ def test_some_draw_comes_within_two_percent_of_the_bound(mechanism, dimension):
         assert np.abs(ratios).max() > 0.98 * alpha
 
 
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # our mechanisms
 
 
@@ -330,8 +330,8 @@ def test_the_printed_calibration_is_caught_with_a_few_thousand_draws(printed):
 @pytest.fixture
 def printed():
     class Printed(Dual):
-        def noise_for(self, public, alpha, before=None):
-            c = super().noise_for(public, alpha, before)
+        def noise_for(self, public, alpha):
+            c = super().noise_for(public, alpha)
             return replace(c, inner=2 * c.inner)
 
     return Printed
@@ -359,7 +359,7 @@ def test_a_thousand_audits_of_what_is_sound_raise_no_more_alarms_than_they_may(
     assert np.median([one.epsilon_lower for one in found]) > 0.3
 
 
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # any release
 
 
@@ -425,7 +425,7 @@ def test_what_the_page_shows_runs(capsys):
     assert "consistent with the claim" in capsys.readouterr().out
 
 
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the command line
 
 
@@ -485,7 +485,7 @@ def test_command_line_in_words(quick):
 
 
 def test_a_refuted_claim_exits_with_1(quick, monkeypatch, printed):
-    monkeypatch.setattr(dynadp.mechanisms.base, "Dual", printed)
+    monkeypatch.setitem(Mechanism.registry, "dual", printed)
     result = run("--mechanism", "dual", "--draws", "4000", "--seed", "3")
     assert result.exit_code == 1
     assert "claim refuted" in result.output
@@ -498,11 +498,18 @@ def test_command_line_mistakes(flags):
     assert run(*flags).exit_code == 2
 
 
-class Own(RoundNoise):
+class Own(PrimalNoise):
     """A user's own, which is made otherwise."""
 
     def __init__(self, of):
         self.__dict__.update(vars(of))
+
+
+class WithoutDensity(Own):
+    """Says nothing of its density."""
+
+    def log_density(self, x):
+        return None
 
 
 class Changed(Primal):
@@ -512,8 +519,8 @@ class Changed(Primal):
         super().__init__()
         object.__setattr__(self, "change", change)
 
-    def noise_for(self, public, alpha, before):
-        return self.change(super().noise_for(public, alpha, before))
+    def noise_for(self, public, alpha):
+        return self.change(super().noise_for(public, alpha))
 
 
 def test_a_calibration_of_ones_own_is_audited():
@@ -524,8 +531,8 @@ def test_a_calibration_of_ones_own_is_audited():
     ("change", "message"),
     [
         (
-            lambda c: replace(c, outer=None),
-            "Changed, round 1: its Calibration has neither inner nor outer noise.*audit.audit",
+            WithoutDensity,
+            "Changed, round 1: its RoundNoise has no log_density to compare.*audit.audit",
         ),
         (
             lambda c: SimpleNamespace(**vars(c)),

@@ -17,14 +17,14 @@ import pytest
 from dynadp import Plan
 from dynadp.consensus import admm
 from dynadp.consensus.acceleration import Acceleration
+from dynadp.consensus.round import Releaser
 from dynadp.consensus.topology import Topology
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError, NotCertified
 from dynadp.mechanisms import base as perturbation
-from dynadp.mechanisms.base import RoundNoise
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
-from dynadp.mechanisms.primal import Primal
+from dynadp.mechanisms.primal import Primal, PrimalNoise
 from dynadp.mechanisms.sampling import to_grid
 from dynadp.problem.losses import Logistic
 from dynadp.problem.regularizers import SquaredL2
@@ -65,37 +65,37 @@ class Mutant:
     sound: Callable[[], bool]
 
 
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # how to plant
 
 
 class Printed(Dual):
-    def noise_for(self, public, alpha, before=None):
-        c = super().noise_for(public, alpha, before)
+    def noise_for(self, public, alpha):
+        c = super().noise_for(public, alpha)
         return replace(c, inner=2 * c.inner)
 
 
 class WithoutJacobian(Dual):
-    def noise_for(self, public, alpha, before=None):
-        return replace(super().noise_for(public, alpha, before), inner=(1 - self.slack) * alpha / 2)
+    def noise_for(self, public, alpha):
+        return replace(super().noise_for(public, alpha), inner=(1 - self.slack) * alpha / 2)
 
 
 class OwnVectorPublicSensitivity(Primal):
-    def noise_for(self, public, alpha, before=None):
-        return super().noise_for(public, alpha, None)
+    def plan(self, public, alpha):
+        return tuple(self.noise_for(public, alpha[..., n]) for n in range(alpha.shape[-1]))
 
 
 class WrongDegree(Primal):
-    def noise_for(self, public, alpha, before=None):
-        return super().noise_for(replace(public, degrees=public.degrees + 2), alpha, before)
+    def noise_for(self, public, alpha):
+        return super().noise_for(replace(public, degrees=public.degrees + 2), alpha)
 
 
-class Bare(RoundNoise):
+class Bare(PrimalNoise):
     def release(self, g, draws, nodes, n):
         return g
 
 
-class ExponentialRadius(RoundNoise):
+class ExponentialRadius(PrimalNoise):
     def release(self, g, draws, nodes, n):
         rng = draws.generator("primal", nodes[0], n)
         direction = rng.standard_normal(g.shape)
@@ -104,7 +104,7 @@ class ExponentialRadius(RoundNoise):
         return to_grid(g + e / self.outer[..., None], self.step, self.radius)
 
 
-class PerCoordinate(RoundNoise):
+class PerCoordinate(PrimalNoise):
     def release(self, g, draws, nodes, n):
         e = draws.generator("primal", nodes[0], n).laplace(size=g.shape)
         return to_grid(g + e / self.outer[..., None], self.step, self.radius)
@@ -112,10 +112,25 @@ class PerCoordinate(RoundNoise):
 
 def released_by(kind):
     class Mutated(Primal):
-        def noise_for(self, public, alpha, before=None):
-            return kind(**vars(super().noise_for(public, alpha, before)))
+        def noise_for(self, public, alpha):
+            return kind(**vars(super().noise_for(public, alpha)))
 
     return Mutated()
+
+
+def bare_every_second_round(send=Releaser.send):
+    """Releaser.send of the shared round, which sends the minimiser every second time."""
+
+    def mutated(self, n, state):
+        g, V = send(self, n, state)
+        return g, g if n % 2 == 0 else V
+
+    return patch.object(Releaser, "send", mutated)
+
+
+def unperturbed_own_vector():
+    """Releaser.own of the shared round, as if every mechanism augmented with its private vector."""
+    return patch.object(Releaser, "own", lambda self, n, g, V: 2 * g - V)
 
 
 class FreeIntercept(SquaredL2):
@@ -139,7 +154,7 @@ def one_newton_step(problem, q, b, gamma, start, **rest):
     )
 
 
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # how to catch
 
 
@@ -167,6 +182,12 @@ def exactly(*args, **changes):
     return found.refuted_exactly and found.epsilon_lower > found.alpha_claimed
 
 
+def with_round(mutated, catch):
+    """What a catcher finds while the round that all engines share is a mutated one."""
+    with mutated:
+        return catch(Primal(), rounds=2)
+
+
 def holds(*args, **changes):
     return not look(*args, **changes).refuted
 
@@ -190,7 +211,7 @@ FAR_OUT = Case(
 def stops_early():
     with pytest.raises(NotCertified):  # what the code does about it
         solve(
-            AuditedNode(FAR_OUT, Primal(), 1.0)._problem(FAR_OUT.rows),
+            AuditedNode(FAR_OUT, Primal(), 1.0)._solver(1, FAR_OUT.rows).problem,
             np.full((1, 1), 4.0),
             np.full((1, 1, 1), -200.0),
             np.full((1, 1), 1e-10),
@@ -304,7 +325,7 @@ MUTANTS = {
         "Algorithm 3 sends the minimiser, not the noisy V",
         STATISTICAL,
         lambda: beyond(released_by(Bare)),
-        lambda: holds(released_by(RoundNoise)),
+        lambda: holds(released_by(PrimalNoise)),
     ),
     "data-dependent scaling": Mutant(
         "rows are divided by the largest norm among them",
@@ -316,13 +337,13 @@ MUTANTS = {
         "the radius of the noise is Exponential instead of Gamma(d), d = 2",
         STATISTICAL,
         lambda: beyond(released_by(ExponentialRadius), 2),
-        lambda: holds(released_by(RoundNoise), 2),
+        lambda: holds(released_by(PrimalNoise), 2),
     ),
     "noise per coordinate": Mutant(
         "Laplace noise on each coordinate with the l2 sensitivity, d = 2",
         STATISTICAL,
         lambda: beyond(released_by(PerCoordinate), 2, draws=40_000),
-        lambda: holds(released_by(RoundNoise), 2, draws=40_000),
+        lambda: holds(released_by(PrimalNoise), 2, draws=40_000),
     ),
     "noise reused after a restart": Mutant(
         "a round is begun again with other messages and the same draw",
@@ -353,6 +374,19 @@ MUTANTS = {
         f"{STATISTICAL}, {EXACT}",
         lambda: exactly(WrongDegree()),
         lambda: holds(Primal()),
+    ),
+    "a round without noise": Mutant(
+        "the round that all engines share sends the minimiser every second time",
+        f"{STATISTICAL} of two rounds",
+        lambda: with_round(bare_every_second_round(), beyond),
+        lambda: holds(Primal(), rounds=2),
+    ),
+    "private vector in the shared round": Mutant(
+        "the round that all engines share goes on from the own unperturbed vector, whatever the "
+        "mechanism",
+        f"{STATISTICAL} of two rounds, {EXACT}",
+        lambda: with_round(unperturbed_own_vector(), exactly),
+        lambda: holds(Primal(), rounds=2),
     ),
     "32-bit entropy": Mutant(
         "the generators' keys have 32 bits",

@@ -25,7 +25,7 @@ from dynadp.errors import BudgetRefused, DeclarationError, NotCertified
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.primal import Primal
-from dynadp.planning.planner import plan, releases_of
+from dynadp.planning.planner import plan
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.schedules import geometric, per_node
@@ -362,10 +362,10 @@ def test_noise_of_earlier_rounds_and_of_neighbours_is_not_clipped(counts, how):
 def test_the_certificate_costs_at_most_a_twentieth_of_the_noise(nodes, d, B):
     ring = Topology.family("ring", nodes)
     chosen = plan([B] * nodes, ring, d, epsilon=1.0, delta=1e-7, centring=False)
-    found = releases_of(chosen, [B] * nodes, ring, d)
+    found, chosen_for = chosen.release_plan, chosen.settings
     assert 1 < found.inflation < 1.05
-    Lam = chosen.rho + 2 * chosen.eta * ring.degrees[0]
-    exact = chosen.alpha / (2 * chosen.C / B / Lam)
+    Lam = chosen_for.rho + 2 * chosen_for.eta * ring.degrees[0]
+    exact = chosen.alpha / (2 * chosen_for.C / B / Lam)
     assert exact / found.noises[0].outer[0, 0] == pytest.approx(found.inflation, rel=1e-6)
     assert any("certified error lengthens the noise by" in reason for reason in chosen.reasons)
 

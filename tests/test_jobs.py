@@ -430,7 +430,7 @@ def test_a_run_with_ledgers_is_resumed_by_its_name(place):
     job = LocalRun.load("run.toml")
 
     def stop(progress):
-        if entry.number == 5:
+        if progress.number == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -35,7 +35,7 @@ class TestPrimal(PerturbationContract):
 
 
 class TestPrimalAsPrinted(PerturbationContract):
-    mechanism = Primal(own="paper")
+    mechanism = Primal(augment="iterate")
 
 
 def public(B=100, d=2, C=1.0, rho=2.0, eta=2.0, degree=2, loss=None, gamma=1e-10):
@@ -51,8 +51,8 @@ def public(B=100, d=2, C=1.0, rho=2.0, eta=2.0, degree=2, loss=None, gamma=1e-10
     return PublicNumbers.of(*one, loss or Logistic())
 
 
-def calibrated(mechanism, numbers, alpha, before=None):
-    return mechanism.noise_for(numbers, np.full((1, 1), alpha), before)
+def calibrated(mechanism, numbers, alpha):
+    return mechanism.noise_for(numbers, np.full((1, 1), alpha))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def audit(mechanism, rows, other, f, alpha, loss, R, noise, zeta_factor=1.0, **n
     ratio = log_density(D, f, shift, zeta, q, C, rho, loss, R) - log_density(
         D2, f, shift, zeta, q, C, rho, loss, R
     )
-    return ratio, sum(float(loss[0, 0]) for loss in c.losses.values())
+    return ratio, sum(event.alpha for event in c.events(("node",), 1, len(f)))
 
 
 def test_density_audit_of_the_corrected_and_of_the_printed_calibration():
@@ -185,7 +185,7 @@ def test_phi_is_admissible_and_no_neighbour_is_better(alpha, B, C, rho, eta):
 SATURATED = Logistic(30.0)  # slope -1 for every margin that occurs here
 
 
-def replay(own, rounds):
+def replay(augment, rounds):
     """f(t; D) and f(t; D') for t = 1..rounds when every message, own and neighbours', is zero."""
     B, C, rho, eta, degrees = 10, 10.0, 0.1, np.array([1.0]), np.array([2.0])
     out = []
@@ -199,41 +199,37 @@ def replay(own, rounds):
             f = admm.send(problem, state, degrees, eta, default_gamma(problem), f).point
             path.append(f[0, 0])
             state = admm.receive(
-                state, zero, zero, degrees, eta, pull=2 * f if own == "paper" else None
+                state, zero, zero, degrees, eta, pull=2 * f if augment == "iterate" else None
             )
         out.append(np.array(path))
     return np.linalg.norm(out[0] - out[1], axis=1)
 
 
-def deltas(own, rounds, alpha=1.0):
+def deltas(augment, rounds, alpha=1.0):
     numbers = public(B=10, C=10.0, rho=0.1, eta=1.0, degree=2, loss=SATURATED, gamma=1e-9)
-    c, out = None, []
-    for _ in range(rounds):
-        c = calibrated(Primal(own=own), numbers, alpha, c)
-        out.append(c)
-    return out
+    return Primal(augment=augment).plan(numbers, np.full((1, 1, rounds), alpha))
 
 
 def test_primal_sensitivity_covers_every_round_of_a_replayed_transcript():
-    for own in ("public", "paper"):
-        moved = replay(own, 200)
-        for c, distance in zip(deltas(own, 200), moved, strict=True):
+    for augment in ("message", "iterate"):
+        moved = replay(augment, 200)
+        for c, distance in zip(deltas(augment, 200), moved, strict=True):
             assert float(c.outer[0, 0]) * distance <= 1.0
             assert float(c.outer[0, 0]) * distance >= 0.999  # and it is tight
-    paper = replay("paper", 200)
+    paper = replay("iterate", 200)
     np.testing.assert_allclose(paper[[0, 9, 49, 199]], [0.4878, 4.376, 14.18, 19.857], rtol=1e-3)
-    np.testing.assert_allclose(replay("public", 200), 0.4878, rtol=1e-3)
+    np.testing.assert_allclose(replay("message", 200), 0.4878, rtol=1e-3)
 
 
 def test_the_public_sensitivity_with_the_papers_update_would_be_broken():
-    naive = float(deltas("public", 1)[0].outer[0, 0])
-    assert (naive * replay("paper", 3))[1] > 1.5
+    naive = float(deltas("message", 1)[0].outer[0, 0])
+    assert (naive * replay("iterate", 3))[1] > 1.5
 
 
 def test_paper_sensitivity_has_its_closed_form_and_stays_below_the_printed_one():
     B, C, rho, eta, N = 10, 10.0, 0.1, 1.0, 2
     k = 2 * eta * N / (rho + 2 * eta * N)
-    for n, c in enumerate(deltas("paper", 50), 1):
+    for n, c in enumerate(deltas("iterate", 50), 1):
         closed = (2 * C / B + 2e-9) / rho * (1 - k**n)
         assert c.delta[0, 0] == pytest.approx(closed, rel=1e-9)
         assert c.delta[0, 0] < 2 * C / (rho * B)
@@ -254,7 +250,7 @@ def test_a_final_dual_step_from_released_vectors_moves_the_noise_by_at_most_two(
         return -a * (slope - eta * N * own)  # q f + b at f = 0, W = N own / 2
 
     own = (
-        replay("paper", 200)[-1] / 2
+        replay("iterate", 200)[-1] / 2
     )  # each of the two lies half of their distance from zero, on opposite sides
     released = np.linalg.norm(noise_for(1, np.zeros(2)) - noise_for(-1, np.zeros(2)))
     assert released <= 2
@@ -267,7 +263,7 @@ def test_a_final_dual_step_from_released_vectors_moves_the_noise_by_at_most_two(
 
 
 @pytest.mark.parametrize(
-    "mechanism", [Dual(), Dual(split="paper"), Primal(), Primal(own="paper")], ids=str
+    "mechanism", [Dual(), Dual(split="paper"), Primal(), Primal(augment="iterate")], ids=str
 )
 def test_noise_has_the_scale_that_the_calibration_audits(mechanism):
     """zeta ||e|| ~ Gamma(d) for the e behind (C/B) e in the objective and for what is added to the
@@ -287,7 +283,7 @@ def test_noise_has_the_scale_that_the_calibration_audits(mechanism):
     c = mechanism.noise_for(known, np.full((2, K), 0.8))
     g = np.random.default_rng(0).normal(size=(2, K, d))
     sent = np.linalg.norm(c.release(g, SeededEntropy(4), nodes, 2) - g, axis=-1) * c.outer
-    inner = c.inner_noise(known, SeededEntropy(4), nodes, 2)
+    inner = c.linear(known, SeededEntropy(4), nodes, 2)
     assert (inner is None) == isinstance(mechanism, Primal)
     if inner is not None:
         e = (
@@ -337,12 +333,14 @@ def test_gamma_is_inside_both_calibrations():
 class Halving(Primal):
     """Noise of twice the length in every round: it looks at the round before."""
 
-    def noise_for(self, public, alpha, before=None):
-        made = super().noise_for(public, alpha)
-        return made if before is None else replace(made, outer=before.outer / 2)
+    def plan(self, public, alpha):
+        rounds = [self.noise_for(public, alpha[..., 0])]
+        while len(rounds) < alpha.shape[-1]:
+            rounds.append(replace(rounds[-1], outer=rounds[-1].outer / 2))
+        return tuple(rounds)
 
 
-def test_a_mechanism_that_looks_at_the_round_before_is_asked_in_every_round():
+def test_a_mechanism_whose_rounds_depend_on_earlier_ones_plans_them_itself():
     alpha = np.full((1, 1, 4), 0.5)
     public = PublicNumbers.of(
         np.array([100.0]),
@@ -377,7 +375,7 @@ def test_losses_of_the_events_sum_to_alpha():
         (Dual(), 2),
         (Dual(split="paper"), 2),
         (Primal(), 1),
-        (Primal(own="paper"), 1),
+        (Primal(augment="iterate"), 1),
     ):
         c = mechanism.noise_for(numbers, alpha)
         for k in range(2):
@@ -394,7 +392,7 @@ def test_losses_of_the_events_sum_to_alpha():
 
 
 def test_calibration_never_sees_rows():
-    """Public holds counts and constants only; nothing in it has as many entries as there are rows."""
+    """Public numbers are counts and constants; none has as many entries as there are rows."""
     fields = set(PublicNumbers.__dataclass_fields__)
     assert fields == {
         "counts",
@@ -413,7 +411,7 @@ def test_calibration_never_sees_rows():
 
 def test_grid_steps_are_powers_of_two_and_float64_holds_the_ball():
     for mechanism, B, C, rho, alpha in itertools.product(
-        (Dual(), Primal(), Primal(own="paper")),
+        (Dual(), Primal(), Primal(augment="iterate")),
         (1, 10**4),
         (1.0, 1750.0),
         (1e-10, 0.1),
@@ -432,8 +430,8 @@ def test_grid_steps_are_powers_of_two_and_float64_holds_the_ball():
         (lambda: Dual(slack=0.0), "slack is 0.0"),
         (lambda: Dual(slack=1.0), "slack is 1.0"),
         (lambda: Dual(F=-1.0), "F is -1.0"),
-        (lambda: Primal(own="mine"), "own is 'mine'"),
-        (lambda: Primal(final=0.0), "final is 0.0"),
+        (lambda: Primal(augment="mine"), "augment is 'mine'"),
+        (lambda: Primal(final_release=0.0), "final_release is 0.0"),
     ],
 )
 def test_parameters_are_checked(make, match):
@@ -443,7 +441,11 @@ def test_parameters_are_checked(make, match):
 
 def test_descriptions_name_their_parameters():
     assert Dual(F=3.0).describe() == {"name": "dual", "split": "optimal", "slack": 0.01, "F": 3.0}
-    assert Primal().describe() == {"name": "primal", "own": "public", "final": None}
+    assert Primal().describe() == {
+        "name": "primal",
+        "augment": "message",
+        "final_release": None,
+    }
     assert NoProtection().describe() == {"name": "none"}
 
 
@@ -453,4 +455,4 @@ def test_a_guess_of_the_norm_changes_accuracy_not_privacy():
     )
     assert small.phi > large.phi
     for c in (small, large):
-        assert sum(float(loss[0, 0]) for loss in c.losses.values()) == pytest.approx(1.0)
+        assert (c.abar + c.ah + c.slack)[0, 0] == pytest.approx(1.0)

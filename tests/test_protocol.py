@@ -52,6 +52,7 @@ from dynadp.planning.planner import Constants, plan
 from dynadp.planning.plans import Plan
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.ledger.file import Ledger
+from dynadp.privacy.schedules import per_node
 from dynadp.runs.identities import make_authority, make_node
 from dynadp.runs.silo import SiloRun
 from dynadp.runs.training import train
@@ -60,13 +61,14 @@ EPSILON, DELTA, SEED = 2.0, 1e-5, 7
 STAMP = {"who": "test", "at": "2026-03-01T12:00:00+00:00"}
 POINTS = ("computed", "spent", "kept", "published", "received", "noted", "closed")
 RUN = "trial 0123456789abcdef"
+ITERATE = Primal(augment="iterate")
 
 
 class Plug(BaseException):
     """The process is gone."""
 
 
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the network
 
 
@@ -107,32 +109,8 @@ class Setting:
         )
         return cls(topology, schema, tables, replace(made, output=output), **more)
 
-    @functools.cached_property
-    def counts(self):
-        return np.array([float(count(self.schema, self.tables[p])) for p in self.topology.nodes])
-
     def part(self, me):
-        chosen, nodes = self.chosen, self.topology.nodes
-        alpha = chosen.schedule(nodes).table(nodes, chosen.rounds)
-        constants = (
-            chosen.mechanism,
-            chosen.loss,
-            chosen.regularizer,
-            chosen.C,
-            chosen.weights,
-            chosen.rho,
-            chosen.eta,
-        )
-        return NodeRun(
-            me,
-            self.topology,
-            self.schema,
-            self.counts,
-            *constants,
-            alpha,
-            chosen.centrings,
-            chosen.output,
-        )
+        return NodeRun(me, self.schema, self.chosen)
 
     @functools.cached_property
     def keys(self):
@@ -159,23 +137,16 @@ class Setting:
         """Everybody's model and messages, (node, round): vector, in one process."""
         messages = {}
 
-        def keep(entry, V):
+        def keep(progress):
             messages.update(
                 {
-                    (p, entry.number): v[0].copy()
-                    for p, v in zip(self.topology.nodes, V, strict=True)
+                    (p, progress.number): v[0].copy()
+                    for p, v in zip(self.topology.nodes, progress.messages, strict=True)
                 }
             )
 
         done = train(
-            self.schema,
-            self.tables,
-            self.topology,
-            epsilon=EPSILON,
-            delta=DELTA,
-            draws=draws,
-            chosen=self.chosen,
-            on_round=keep,
+            self.schema, self.tables, self.topology, self.chosen, draws=draws, on_round=keep
         )
         if done.centring is not None:
             messages.update(
@@ -244,8 +215,8 @@ class Node:
             self.publish,
             journal,
             Witness(self),
-            note=self.note,
-            at=self.at,
+            on_round=self.note,
+            checkpoint=self.at,
             storage=setting.storage,
         )
 
@@ -260,8 +231,9 @@ class Node:
             self.plugged = None
             raise Plug(point)
 
-    def note(self, entry):
-        self.noted.append(entry)
+    def note(self, progress):
+        assert progress.messages.shape == (1, 1, self.setting.schema.dimension)
+        self.noted.append(progress)
         self.at("noted")
 
     def publish(self, data, kind, n):
@@ -416,6 +388,10 @@ def build():
             network.close()
 
 
+def private_files(node):
+    return sorted(node.folder.glob("*-own-*"))
+
+
 def messages_of(network):
     return {
         (p, n): np.frombuffer(m, "<f8")
@@ -431,7 +407,7 @@ def assert_same_messages(network, expected):
         np.testing.assert_array_equal(found[key], message, err_msg=str(key))
 
 
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # settings
 
 SMALL = Schema.model_validate(
@@ -476,7 +452,7 @@ def census_tables(data, nodes):
     }
 
 
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the same run
 
 
@@ -531,28 +507,31 @@ def test_storages_and_uneven_schedules(build, census5, storage, mechanism):
         topology, census5.schema, tables, rounds=3, output="tail", centring=False
     )
     alphas = tuple(0.02 * (i + 1) for i in range(5))
-    alike = replace(made.chosen, mechanism=mechanism, alphas=alphas, C=2.0, rho=0.02, eta=0.03)
-    schedule = alike.schedule(topology.nodes)
+    alike = Plan.of(
+        C=2.0,
+        rho=0.02,
+        eta=0.03,
+        rounds=3,
+        mechanism=mechanism,
+        schedule=per_node(dict(zip(topology.nodes, alphas, strict=True))),
+        output="tail",
+    )
     messages = {}
     run = simulate(
         [shard(census5.schema, tables[p], p) for p in topology.nodes],
         topology,
-        Plan.of(
-            loss=alike.loss,
-            C=2.0,
-            rho=0.02,
-            eta=0.03,
-            rounds=3,
-            mechanism=mechanism,
-            schedule=schedule,
-        ),
+        alike,
         draws=SeededEntropy(SEED),
         on_round=lambda progress: messages.update(
-            {(p, entry.number): V[i, 0].copy() for i, p in enumerate(topology.nodes)}
+            {
+                (p, progress.number): progress.messages[i, 0].copy()
+                for i, p in enumerate(topology.nodes)
+            }
         ),
     )
-    events = tuple(replace(event, seeded=False) for event in run.events())
-    network = build(replace(made, chosen=replace(alike, events=events), storage=storage))
+    bound = alike.on(made.chosen.bound)
+    assert tuple(replace(event, seeded=False) for event in run.events()) == bound.events
+    network = build(replace(made, chosen=bound, storage=storage))
     outcomes = network.finish()
     assert_same_messages(network, messages)
     for i, p in enumerate(topology.nodes):
@@ -596,7 +575,7 @@ def test_simulations_keep_their_messages_in_a_folder(tmp_path):
     post.close()
 
 
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the order
 
 
@@ -632,7 +611,7 @@ def test_spend_then_keep_then_send_then_wait(build):
         assert node.events == first + rounds + last
 
 
-@pytest.mark.parametrize("mechanism", ["primal", "dual"])
+@pytest.mark.parametrize("mechanism", ["primal", "dual", ITERATE], ids=str)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash_at_any_point_of_any_round(build, point, mechanism):
     """Each node dies at the first, second, ... time that it comes to the point, in turn, and starts
@@ -640,10 +619,13 @@ def test_a_crash_at_any_point_of_any_round(build, point, mechanism):
 
     After a crash the solver begins where the last message was, not where the last minimiser was.
     Its answers then differ by what gamma allows, which the grid, some 10^6 times as coarse, hides:
-    messages stay the same to the last bit."""
+    messages stay the same to the last bit.
+
+    With augment = "iterate" a node goes on from its own minimiser, which it keeps beside its ledger
+    for as long as the run lasts."""
     setting = small(mechanism=mechanism)
     network = build(setting)
-    crashes = 0
+    crashes = kept = 0
     for _ in range(400):
         for i, node in enumerate(network.nodes.values()):
             if not node.up:
@@ -654,6 +636,8 @@ def test_a_crash_at_any_point_of_any_round(build, point, mechanism):
                 node.step()
             crashes += not node.up
             assert len(node.events) >= before
+            assert {path.stat().st_mode & 0o777 for path in private_files(node)} <= {0o600}
+            kept = max(kept, len(private_files(node)))
         while network.flying:
             network.deliver(0)
         for node in network.nodes.values():
@@ -662,6 +646,8 @@ def test_a_crash_at_any_point_of_any_round(build, point, mechanism):
             break
     outcomes = network.finish()
     assert crashes >= 3
+    assert kept == (2 if mechanism == ITERATE else 0)
+    assert not any(private_files(node) for node in network.nodes.values())
     models, messages, _ = setting.undisturbed
     assert_same_messages(network, messages)
     for p, outcome in outcomes.items():
@@ -709,14 +695,11 @@ def test_rows_of_another_number_than_declared_are_refused_before_training(build)
     protected by it.
     """
     setting = small("path", 2, names=("a", "b"), centring=False)
-    setting.counts  # noqa: B018 (declared before the file changes)
     tables = {
         p: {name: column[:-3] for name, column in table.items()}
         for p, table in setting.tables.items()
     }
-    other = replace(setting, tables=tables)
-    other.__dict__["counts"] = setting.counts
-    network = build(other)
+    network = build(replace(setting, tables=tables))
     node = network.nodes["a"]
     node.start()
     with pytest.raises(DataError, match="B_p is public and calibrates the noise"):
@@ -733,11 +716,27 @@ def test_another_plan_is_not_resumed(build):
         network.nodes["a/b"].start()
 
 
-def test_own_paper_is_not_for_networks():
-    setting = small()
-    part = setting.part("a/b")
-    with pytest.raises(DeclarationError, match="own = 'paper' needs a private vector"):
-        replace(part, mechanism=Primal(augment="iterate"))
+def test_a_private_vector_that_is_gone_stops_the_node(build):
+    """A message in its place would lead to another model, so the node says that it cannot go on."""
+    network = build(small(mechanism=ITERATE))
+    node = next(iter(network.nodes.values()))
+    for n in (1, 2):  # with both its centring letter and its first two rounds
+        while node.spends().keys() < set(range(n + 1)):
+            for one in network.nodes.values():
+                if not one.up:
+                    one.start()
+                if one.ready:
+                    one.step()
+            while network.flying:
+                network.deliver(0)
+    node.stop()
+    assert private_files(node)
+    for path in private_files(node):
+        path.unlink()
+    node.start()
+    last = max(node.spends())
+    with pytest.raises(DeclarationError, match=f"private vector of round {last} is gone"):
+        network.finish()
 
 
 def test_what_neighbours_may_send_is_told_by_public_numbers():
@@ -766,7 +765,7 @@ def test_what_neighbours_may_send_is_told_by_public_numbers():
             np.testing.assert_array_equal(message % grid.step, 0)
 
 
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # whatever happens
 
 HOSTILE = (
@@ -1019,7 +1018,7 @@ TestLongTrouble = pytest.mark.slow(LongTrouble.TestCase)
 TestLongTrouble.settings = settings(max_examples=120, stateful_step_count=100, deadline=None)
 
 
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # liars and clones
 
 
@@ -1246,7 +1245,7 @@ def test_two_machines_under_one_name_are_not_both_believed(build):
             other.post.offer(data, "a/b")
 
 
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # real links
 
 
@@ -1270,8 +1269,10 @@ def pair():
             (folder / f"{p}.csv").write_text(
                 "age,sex,ill\n" + "".join(f"{a},{s},{y}\n" for a, s, y in rows)
             )
-            nodes += f'[[nodes]]\nname = "{p}"\nrows = {30 + i}\nkey = "{found.public}"\nendpoint = "127.0.0.1:{ports[i]}"\n'
-            own = f'run = "run.toml"\nnode = "{p}"\nidentity = "id-{p}"\nfile = "{p}.csv"\nout = "out-{p}"\npatience = 60\n'
+            nodes += f'[[nodes]]\nname = "{p}"\nrows = {30 + i}\nkey = "{found.public}"\n'
+            nodes += f'endpoint = "127.0.0.1:{ports[i]}"\n'
+            own = f'run = "run.toml"\nnode = "{p}"\nidentity = "id-{p}"\nfile = "{p}.csv"\n'
+            own += f'out = "out-{p}"\npatience = 60\n'
             (folder / f"{p}.toml").write_text(own)
         (folder / "schema.json").write_text(SMALL.model_dump_json())
         (folder / "run.toml").write_text(
@@ -1342,7 +1343,7 @@ def test_a_silo_whose_ledger_was_restored_from_an_old_copy_does_not_start(pair, 
 
 
 def test_a_simulation_that_ended_between_its_last_round_and_its_model(pair):
-    """Its messages are gone then, and it has no ledger: it makes them again, and they are the same."""
+    """Its messages are gone then, and it has no ledger: it makes the same ones again."""
     (pair / "run.toml").write_text((pair / "run.toml").read_text() + "seed = 3\n")
 
     def die(point):
@@ -1372,7 +1373,7 @@ def test_silos_that_differ_are_told_where(pair):
     assert not any((pair / f"out-{p}" / "model.json").exists() for p in "ab")
 
 
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # agreement
 
 

@@ -112,12 +112,12 @@ def test_a_run_of_a_version_without_seals_goes_on(tmp_path):
     assert not seal.path.exists()
 
 
-# ------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # runs
 
 
 def stop(progress):
-    if entry.number == 3:
+    if progress.number == 3:
         raise Stop
 
 

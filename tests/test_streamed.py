@@ -39,6 +39,7 @@ from dynadp.errors import CellError, ConfigError, DataError, DeclarationError, N
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.primal import Primal
+from dynadp.planning.plans import Consortium, Plan
 from dynadp.problem import streamed as streamed_module
 from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.problem.objective import StackedProblem
@@ -190,7 +191,7 @@ def pair(schema, path, loss=None, R=None, C=3.0, rho=0.1):
     )
 
 
-# -----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # rows
 
 
@@ -340,7 +341,7 @@ def test_sums_counts_and_validation(path):
     validate(schema, there, "a")
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # errors
 
 
@@ -497,7 +498,7 @@ def test_without_arrow_streaming_says_what_to_install(path, monkeypatch):
         streamed(schema(), path)
 
 
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # problems
 
 
@@ -637,7 +638,7 @@ def test_nodes_that_stream_and_nodes_that_do_not(path, tmp_path):
     assert isinstance(local_problem([there], *constants), StreamedProblem)
 
 
-# -----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # runs
 
 NODES = ("a", "b", "c")
@@ -728,17 +729,11 @@ def test_a_node_of_a_network_streams(files, never_fits, tmp_path):
     schema, paths = files
     alone = Topology.from_edges([], ["a"])
     rows = count(schema, paths["a"])
-    constants = Dual(), Logistic(), SquaredL2(), 1.0, "rows", 0.01, 0.02
-    part = NodeRun(
-        "a",
-        alone,
-        schema,
-        np.array([float(rows)]),
-        *constants,
-        np.full((1, 3), 0.8),
-        (0.5,),
-        "network",
-    )
+    features = len(schema.features) - bool(schema.intercept)
+    plan = Plan.of(
+        rho=0.01, eta=0.02, rounds=3, mechanism=Dual(), schedule=0.8, centring=(0.5,)
+    ).on(Consortium(alone, (rows,), schema.dimension, features))
+    part = NodeRun("a", schema, plan)
     found = []
     for mine in (paths["a"], limited(paths)["a"]):
         key, folder = Ed25519PrivateKey.generate(), tmp_path / str(len(found))
@@ -759,7 +754,7 @@ def test_a_node_of_a_network_streams(files, never_fits, tmp_path):
         post.close()
         found.append(end.value.value)
     assert found[0].schema == found[1].schema
-    step = max(float(c.step.max()) for c in part.releases.noises)
+    step = max(float(c.step.max()) for c in plan.release_plan.noises)
     np.testing.assert_allclose(found[1].vector, found[0].vector, rtol=1e-9, atol=2 * step)
 
 
@@ -769,7 +764,7 @@ def test_a_streamed_node_takes_no_gpu(files):
         simulate([streamed(schema, paths["a"], "a")], Topology.family("ring", 1), device="cuda")
 
 
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the limit
 
 
@@ -905,7 +900,7 @@ def test_jobs_stream_when_the_run_file_says_so(files, tmp_path, never_fits, priv
     np.testing.assert_allclose(models[1], models[0], rtol=1e-4, atol=1e-5)
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # memory
 
 WORKER = Path(__file__).parents[1] / "benchmarks" / "streamed_worker.py"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dynadp import Plan
+from dynadp.consensus.journal import Journal
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import census
 from dynadp.engines.journal import FolderJournal, LedgerJournal
@@ -111,7 +112,7 @@ def test_a_plan_for_something_else_is_refused(data, tables, ledgers, mechanism):
     good = plan([1000] * 3, RING, d, **given)
     others = [
         plan([1000] * 3, RING, 10**5, **given),
-        replace(good, alphas=(2.0, 2.0, 2.0)),
+        replace(good, protection=replace(good.protection, schedule=2.0)),
         replace(good, rounds=30),
     ]
     others += [plan([10**6] * 3, RING, d, **given)] if mechanism == "dual" else []
@@ -121,9 +122,7 @@ def test_a_plan_for_something_else_is_refused(data, tables, ledgers, mechanism):
                 data.schema,
                 tables,
                 RING,
-                epsilon=1.0,
-                delta=1e-5,
-                chosen=other,
+                other,
                 journal=journal(ledgers),
             )
     assert ledgers["a"].counted() == []
@@ -131,8 +130,26 @@ def test_a_plan_for_something_else_is_refused(data, tables, ledgers, mechanism):
 
 def test_a_plan_at_a_larger_delta_is_refused(data, tables):
     chosen = plan([1000] * 3, RING, data.schema.dimension, epsilon=1.0, delta=1e-3)
-    with pytest.raises(DeclarationError, match="more than the given total"):
-        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, chosen=chosen)
+    smaller = replace(chosen, protection=replace(chosen.protection, delta=1e-5))
+    with pytest.raises(DeclarationError, match="at delta = 1e-05, more than the total 1 that"):
+        train(data.schema, tables, RING, smaller)
+
+
+@pytest.mark.parametrize(
+    "total", [{"epsilon": 1.0, "delta": 1e-5}, {"epsilon": 1.0}, {"delta": 1e-5}]
+)
+def test_a_plan_or_a_total_and_not_both(data, tables, total):
+    chosen = plan([1000] * 3, RING, data.schema.dimension, epsilon=1.0, delta=1e-5)
+    with pytest.raises(DeclarationError, match="give a plan, or a total"):
+        train(data.schema, tables, RING, chosen, **total)
+    if len(total) < 2:
+        with pytest.raises(DeclarationError, match="give a plan, or a total"):
+            train(data.schema, tables, RING, **total)
+
+
+def test_a_plan_without_protection_is_not_trained(data, tables):
+    with pytest.raises(DeclarationError, match="has no protection, so messages would reveal rows"):
+        train(data.schema, tables, RING, Plan.of(rounds=2))
 
 
 def test_rows_without_an_intercept(data, tables, ledgers):
@@ -145,9 +162,9 @@ def test_rows_without_an_intercept(data, tables, ledgers):
 def test_a_message_is_entered_before_anybody_sees_it(data, ledgers):
     shards, seen = data.shards(names=NODES), []
 
-    def on_round(entry, V):
-        seen.append(entry.number)
-        assert all(entry.number in ledgers[p].rounds("run") for p in NODES)
+    def on_round(progress):
+        seen.append(progress.number)
+        assert all(progress.number in ledgers[p].rounds("run") for p in NODES)
 
     class Broken(LedgerJournal):
         def spend(self, n, events, messages):
@@ -169,8 +186,9 @@ def test_a_message_is_entered_before_anybody_sees_it(data, ledgers):
 
 def test_a_plan_past_the_total_is_refused(data, tables):
     chosen = plan([1000] * 3, RING, data.schema.dimension, epsilon=2.0, delta=1e-5)
-    with pytest.raises(DeclarationError, match="more than the given total 1;"):
-        train(data.schema, tables, RING, epsilon=1.0, delta=1e-5, chosen=chosen)
+    promised = replace(chosen, protection=replace(chosen.protection, epsilon=(2.0, 1.0, 2.0)))
+    with pytest.raises(DeclarationError, match=r"costs node 'b' .* more than the total 1 that"):
+        train(data.schema, tables, RING, promised)
 
 
 def test_ledgers_hold_the_whole_run(data, tables, ledgers):
@@ -275,8 +293,8 @@ class Stop(Exception):
 
 
 def stop_at(n):
-    def on_round(entry, V):
-        if entry.number == n:
+    def on_round(progress):
+        if progress.number == n:
             raise Stop
 
     return on_round
@@ -420,22 +438,135 @@ def test_a_bad_cell_is_found_before_anything_is_reserved(data, tables, ledgers):
     assert ledgers["a"].counted() == []
 
 
-def test_the_papers_own_vector_is_not_kept(data, tmp_path):
-    shards, given = (
-        data.shards(names=NODES),
-        {
-            "mechanism": Primal(augment="iterate"),
-            "schedule": 0.1,
-            "rounds": 3,
-            "draws": SeededEntropy(0),
-        },
-    )
+ITERATE = {"mechanism": Primal(augment="iterate"), "schedule": 0.05, "rounds": 6}
+
+
+class Pinned(SeededEntropy):
+    """Draws from a seed that pass for the operating system's."""
+
+    seeded = False
+
+
+def private_files(folder):
+    return sorted(folder.rglob("*-own-*"))
+
+
+def dies(kind, where, round_):
+    """A journal whose process dies at one point of one round."""
+
+    class Dying(kind):
+        def keep(self, n, vectors):
+            if (n, where) == (round_, "before keep"):
+                raise Stop
+            super().keep(n, vectors)
+            if (n, where) == (round_, "after keep"):
+                raise Stop
+
+        def spend(self, n, events, messages):
+            entered = super().spend(n, events, messages)
+            if (n, where) == (round_, "after spend"):
+                raise Stop
+            return entered
+
+    return Dying
+
+
+@pytest.mark.parametrize("where", ["before keep", "after keep", "after spend"])
+@pytest.mark.parametrize("round_", [1, 2, 5, 6])
+@pytest.mark.parametrize("place", ["folder", "ledgers"])
+def test_an_interrupted_run_goes_on_from_its_private_vector(
+    data, ledgers, tmp_path, place, round_, where
+):
+    """augment = "iterate" needs the unperturbed vector of the round before; no message has it."""
+    if place == "folder":
+        kind, given = FolderJournal, {"path": tmp_path / "m", "nodes": NODES}
+    else:
+        stamp = {"dataset": "census", "who": "test", "clock": lambda: AT, "resume": True}
+        kind, given = LedgerJournal, {"ledgers": ledgers, "run": "run", **stamp}
+    draws = SeededEntropy(5) if place == "folder" else Pinned(5)
+    shards = data.shards(names=NODES)
+    whole = flat_simulate(shards, RING, draws=draws, **ITERATE)
     with pytest.raises(Stop):
         flat_simulate(
-            shards, RING, journal=FolderJournal(tmp_path / "m", NODES), on_round=stop_at(1), **given
+            shards, RING, draws=draws, journal=dies(kind, where, round_)(**given), **ITERATE
         )
-    with pytest.raises(DeclarationError, match="begin anew"):
-        flat_simulate(shards, RING, journal=FolderJournal(tmp_path / "m", NODES), **given)
+    files = private_files(tmp_path)
+    assert {path.stat().st_mode & 0o777 for path in files} <= {0o600}
+    assert len(files) == 3 * min(2, round_ - (where == "before keep"))
+    resumed = flat_simulate(shards, RING, draws=draws, journal=kind(**given), **ITERATE)
+    assert resumed.V.tobytes() == whole.V.tobytes()
+    assert resumed.tail.tobytes() == whole.tail.tobytes()
+    assert resumed.events() == whole.events()
+    assert private_files(tmp_path) == []
+
+
+def test_a_message_in_the_place_of_the_private_vector_would_lead_elsewhere(data, tmp_path):
+    """What the kept vector is for: with the message instead, the run ends with another model."""
+    shards, draws = data.shards(names=NODES), SeededEntropy(5)
+    whole = flat_simulate(shards, RING, draws=draws, **ITERATE)
+
+    class Forgetful(FolderJournal):
+        def kept(self, n):
+            return self.sent(n)
+
+    with pytest.raises(Stop):
+        flat_simulate(
+            shards,
+            RING,
+            draws=draws,
+            journal=FolderJournal(tmp_path / "m", NODES),
+            on_round=stop_at(3),
+            **ITERATE,
+        )
+    other = flat_simulate(
+        shards, RING, draws=draws, journal=Forgetful(tmp_path / "m", NODES), **ITERATE
+    )
+    assert np.abs(other.V - whole.V).max() > 1e-3 * np.abs(whole.V).max()
+
+
+def test_a_private_vector_that_is_gone_ends_the_run(data, tmp_path):
+    shards, draws = data.shards(names=NODES), SeededEntropy(5)
+    with pytest.raises(Stop):
+        flat_simulate(
+            shards,
+            RING,
+            draws=draws,
+            journal=FolderJournal(tmp_path / "m", NODES),
+            on_round=stop_at(3),
+            **ITERATE,
+        )
+    for path in private_files(tmp_path):
+        path.unlink()
+    with pytest.raises(DeclarationError, match="private vector of round 3 is gone"):
+        flat_simulate(
+            shards, RING, draws=draws, journal=FolderJournal(tmp_path / "m", NODES), **ITERATE
+        )
+
+
+def test_a_journal_that_keeps_no_private_vector_says_so(data):
+    class Plain(Journal):
+        begun = True
+
+        def reserve(self, plan):
+            pass
+
+        def sent(self, n):
+            return None
+
+        def spend(self, n, events, messages):
+            return messages
+
+        def fail(self, n, events):
+            pass
+
+        def close(self, reason):
+            pass
+
+    shards, draws = data.shards(names=NODES), SeededEntropy(5)
+    with pytest.raises(DeclarationError, match="keeps no private vectors"):
+        flat_simulate(shards, RING, draws=draws, journal=Plain(), **ITERATE)
+    message = {**ITERATE, "mechanism": Primal()}
+    assert flat_simulate(shards, RING, draws=draws, journal=Plain(), **message).seeded
 
 
 def test_a_folder_is_no_ledger(data, tables, tmp_path):
