@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dynadp import _require
 from dynadp._arrays import Array, host, namespace, on, to_device
 from dynadp.consensus import (
     MORE,
@@ -245,16 +246,12 @@ def simulate(
     dimension = check_shards(shards, topology.nodes)
     check_loss(loss)
     check_regularizer(regularizer)
-    for name, value in (
-        ("C", C),
-        ("rho", rho),
-        *((("gamma", gamma),) if gamma is not None else ()),
-    ):
-        if not (isinstance(value, int | float | np.number) and np.isfinite(value) and value > 0):
-            raise DeclarationError(f"{name} is {value!r}; expected a finite number above 0")
-    for name, count in (("rounds", rounds), ("replicas", replicas)):
-        if not isinstance(count, int | np.integer) or count < 1:
-            raise DeclarationError(f"{name} is {count!r}; expected a whole number from 1")
+    _require.positive("C", C)
+    _require.positive("rho", rho)
+    if gamma is not None:
+        _require.positive("gamma", gamma)
+    _require.whole("rounds", rounds)
+    _require.whole("replicas", replicas)
     if eta is None and len(topology) == 1 and mechanism is None:
         eta = 1e-9 * rho  # nothing to agree on, and no noise to hold back: one round is enough
     elif eta is None:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from dynadp import _require
 from dynadp._arrays import Array, on
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.entropy import Draws, grid_step, l2_laplace, to_grid
@@ -325,10 +326,9 @@ class Dual(Mechanism):
     def __post_init__(self) -> None:
         if self.split not in ("optimal", "paper"):
             raise DeclarationError(f"split is {self.split!r}; expected 'optimal' or 'paper'")
-        if not 0 < self.slack < 1:
-            raise DeclarationError(f"slack is {self.slack!r}; expected a share in (0, 1)")
-        if self.F is not None and not (np.isfinite(self.F) and self.F > 0):
-            raise DeclarationError(f"F is {self.F!r}; expected a finite number above 0")
+        _require.share("slack", self.slack)
+        if self.F is not None:
+            _require.positive("F", self.F)
 
     def allowance(self, public: PublicNumbers) -> Array:
         """``slack`` C/B_p: z is 2 gamma d/(alpha2 Lam) long on average, e moves f by (C/B_p)
@@ -397,10 +397,8 @@ class Primal(Mechanism):
     def __post_init__(self) -> None:
         if self.own not in ("public", "paper"):
             raise DeclarationError(f"own is {self.own!r}; expected 'public' or 'paper'")
-        if self.final is not None and not (np.isfinite(self.final) and self.final > 0):
-            raise DeclarationError(
-                f"final is {self.final!r}; expected the alpha of one more release, a number above 0"
-            )
+        if self.final is not None:
+            _require.positive("final", self.final, ", the alpha of one more release")
 
     def allowance(self, public: PublicNumbers) -> Array:
         """C/B_p, as 2 gamma stands beside 2C/B in Delta; less where a final release has its own
