@@ -362,7 +362,7 @@ def test_label_skew_loses_no_row_whose_label_is_missing():
         ),
         (
             {"how": "label_skew", "labels": [1] * 9, "concentration": 0},
-            "concentration is 0; expected a number above 0",
+            "concentration is 0; expected a finite number above 0",
         ),
     ],
 )

@@ -98,9 +98,7 @@ def test_stacked_vectors_are_the_single_ones():
 
 @pytest.mark.parametrize("seed", [-1, 1.0, "1", True, None])
 def test_seed_must_be_a_whole_number(seed):
-    with pytest.raises(
-        DeclarationError, match=r"the seed is .*; expected a whole number, 0 or above"
-    ):
+    with pytest.raises(DeclarationError, match=r"the seed is .*; expected a whole number from 0"):
         SeededEntropy(seed)
 
 

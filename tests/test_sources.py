@@ -768,11 +768,11 @@ def test_entries_that_stand_twice_count_together():
         (
             [[1.0]],
             {},
-            "data_norm is None: declare a number above 0 that bounds the norm of a row .* would "
-            "leak them",
+            "data_norm is None; expected a finite number above 0: a bound on the norm of a row, "
+            "declared .* would leak them",
         ),
-        ([[1.0]], {"data_norm": 0}, "data_norm is 0: declare"),
-        ([[1.0]], {"data_norm": float("inf")}, "data_norm is inf: declare"),
+        ([[1.0]], {"data_norm": 0}, "data_norm is 0; expected"),
+        ([[1.0]], {"data_norm": float("inf")}, "data_norm is inf; expected"),
         ([[1.0]], {"data_norm": 1, "intercept": -1}, "intercept is -1"),
         ([[1.0]], {"data_norm": 1, "rows": 2}, "holds 1 rows but declared B_p = 2"),
         ([[float("nan")]], {"data_norm": 1}, "row 0, column 0: the value is NaN or infinite"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dynadp import _require
 from dynadp._arrays import Array, norm
 from dynadp.consensus import admm
 from dynadp.consensus.anderson import Anderson
@@ -73,8 +74,8 @@ class Acceleration:
             raise DeclarationError(f"anderson is {self.anderson!r}; expected a depth of 0 or more")
         for name in ("gap", "distance", "residual"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < 1:
-                raise DeclarationError(f"{name} is {value!r}; expected a share in (0, 1)")
+            if value is not None:
+                _require.share(name, value)
 
     @property
     def certified(self) -> bool:

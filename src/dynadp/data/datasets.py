@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.schema import Label, Schema, Shard
@@ -501,8 +502,7 @@ def partition(
             for part in np.split(np.argsort(_one_each("column", column, rows), kind="stable"), even)
         ]
     if how == "label_skew":
-        if not (np.isfinite(concentration) and concentration > 0):
-            raise DeclarationError(f"concentration is {concentration!r}; expected a number above 0")
+        _require.positive("concentration", concentration)
         owner = np.empty(rows, dtype=int)
         values, kind = np.unique(_one_each("labels", labels, rows), return_inverse=True)
         for value in range(len(values)):

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, hstack, issparse
 
+from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.data.columns import Value, normalise
 from dynadp.data.encoding import Blocks
@@ -231,13 +232,12 @@ def matrix_shard(
     intercept
         A constant last column, which counts in the norm; 0 for none.
     """
-    if data_norm is None or not (np.isfinite(data_norm) and data_norm > 0):
-        raise DeclarationError(
-            f"data_norm is {data_norm!r}: declare a number above 0 that bounds the norm of a row "
-            f"from what is known about the "
-            "features, such as sqrt(d) times the largest possible value; a bound read off the "
-            "rows would leak them"
-        )
+    _require.positive(
+        "data_norm",
+        data_norm,
+        ": a bound on the norm of a row, declared from what is known about the features, such as "
+        "sqrt(d) times the largest possible value; a bound read off the rows would leak them",
+    )
     if not (np.isfinite(intercept) and intercept >= 0):
         raise DeclarationError(f"intercept is {intercept!r}; expected a number, 0 or above")
     matrix = _numbers(X)

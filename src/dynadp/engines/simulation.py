@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dynadp import _require
 from dynadp._arrays import Array, host, to_device
 from dynadp.consensus import (
     MORE,
@@ -28,7 +29,6 @@ from dynadp.data import Shard, check_shards
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Draws, RoundNoise, SystemEntropy
 from dynadp.planning import Consortium, Plan, start_of
-from dynadp.planning.plans import positive
 from dynadp.privacy import Event
 from dynadp.problem import StackedProblem, Storage, StreamedShard, local_problem
 
@@ -195,10 +195,9 @@ def simulate(
     """
     plan = plan or Plan()
     dimension = check_shards(shards, topology.nodes)
-    if not isinstance(replicas, int | np.integer) or replicas < 1:
-        raise DeclarationError(f"replicas is {replicas!r}; expected a whole number from 1")
+    _require.whole("replicas", replicas)
     if gamma is not None:
-        positive("gamma", gamma)
+        _require.positive("gamma", gamma)
     bound = plan.on(Consortium(topology, tuple(s.rows for s in shards), dimension))
     private = bound.protection is not None
     penalties = bound.settings.eta_of(replicas)

@@ -22,6 +22,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.consensus import Acceleration
 from dynadp.data import Schema, Shard, no_query
@@ -469,21 +470,14 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise DeclarationError(_NO_BOUND)
         if self.delta is not None:
             check_delta(self.delta)
-        if self.rounds is not None and not (
-            isinstance(self.rounds, int | np.integer) and self.rounds >= 1
-        ):
-            raise DeclarationError(f"rounds is {self.rounds!r}; expected a whole number from 1")
+        if self.rounds is not None:
+            _require.whole("rounds", self.rounds)
         if not isinstance(self.regularizer, Regularizer | None):
             raise DeclarationError(
                 f"regularizer is {self.regularizer!r}; expected a Regularizer, such as SquaredL2()"
             )
-        norm = self.data_norm
-        if norm is not None and not (
-            isinstance(norm, int | float | np.number) and np.isfinite(norm) and norm > 0
-        ):
-            raise DeclarationError(
-                f"data_norm is {norm!r}; expected a finite number above 0, a public bound on ||x||"
-            )
+        if self.data_norm is not None:
+            _require.positive("data_norm", self.data_norm, ", a public bound on ||x||")
 
     def _validated(self, X: Any, y: Any, nodes: Any) -> tuple[Any, NDArray[Any], Any]:
         """X, y and nodes of one length, without the rows that a schema drops."""

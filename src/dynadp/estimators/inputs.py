@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, diags_array, hstack, issparse, vstack
 
+from dynadp import _require
 from dynadp._arrays import Array, Rows
 from dynadp.consensus import Topology
 from dynadp.data import Shard, ambiguous, match
@@ -109,8 +110,8 @@ def assign_nodes(
     family = topology if isinstance(topology, str) else None
     network = graph(topology) if family is None else None
     if labels is None:
-        if network is None and not (isinstance(nodes, int | np.integer) and nodes >= 1):
-            raise DeclarationError(f"nodes is {nodes!r}; expected a whole number from 1")
+        if network is None:
+            _require.whole("nodes", nodes)
         network = network or Topology.family(str(family), int(nodes))
         owner = np.arange(rows) % len(network)
     else:

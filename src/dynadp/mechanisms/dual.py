@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from dynadp import _require
 from dynadp._arrays import Array, on
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import Mechanism, PublicNumbers, RoundNoise, ball
@@ -116,10 +117,9 @@ class Dual(Mechanism):
     def __post_init__(self) -> None:
         if self.split not in ("optimal", "paper"):
             raise DeclarationError(f"split is {self.split!r}; expected 'optimal' or 'paper'")
-        if not 0 < self.slack < 1:
-            raise DeclarationError(f"slack is {self.slack!r}; expected a share in (0, 1)")
-        if self.F is not None and not (np.isfinite(self.F) and self.F > 0):
-            raise DeclarationError(f"F is {self.F!r}; expected a finite number above 0")
+        _require.share("slack", self.slack)
+        if self.F is not None:
+            _require.positive("F", self.F)
 
     def allowance(self, public: PublicNumbers) -> Array:
         """``slack`` C/B_p: z is 2 gamma d/(alpha2 Lam) long on average, e moves f by (C/B_p)

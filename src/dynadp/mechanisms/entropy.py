@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dynadp import _require
 from dynadp._files import canonical_json
 from dynadp.errors import DeclarationError
 
@@ -55,8 +56,7 @@ class SeededEntropy:
     seeded = True
 
     def __init__(self, seed: int) -> None:
-        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-            raise DeclarationError(f"the seed is {seed!r}; expected a whole number, 0 or above")
+        _require.whole("the seed", seed, 0)
         self.seed = int(seed)
 
     def generator(

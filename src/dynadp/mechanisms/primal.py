@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import Mechanism, PublicNumbers, RoundNoise, ball
@@ -90,12 +91,9 @@ class Primal(Mechanism):
     def __post_init__(self) -> None:
         if self.augment not in ("message", "iterate"):
             raise DeclarationError(f"augment is {self.augment!r}; expected 'message' or 'iterate'")
-        last = self.final_release
-        if last is not None and not (np.isfinite(last) and last > 0):
-            raise DeclarationError(
-                f"final_release is {last!r}; expected the alpha of one more release, a number "
-                "above 0"
-            )
+        if self.final_release is not None:
+            more = ", the alpha of one more release"
+            _require.positive("final_release", self.final_release, more)
 
     @classmethod
     def translated(cls, parameters: Mapping[str, Any]) -> dict[str, Any]:

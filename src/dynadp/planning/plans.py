@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.consensus import Output, ReleasePlan, Topology
 from dynadp.errors import DeclarationError
@@ -46,12 +47,6 @@ def default_eta(topology: Topology, loss: Loss, C: float, rho: float) -> float:
     return float(np.sqrt(least * (C * loss.c1 / 4 + least) / (2 * topology.spectral_gap)) / degree)
 
 
-def positive(name: str, value: Any) -> None:
-    """Refuse what is no finite number above 0."""
-    if not (isinstance(value, int | float | np.number) and np.isfinite(value) and value > 0):
-        raise DeclarationError(f"{name} is {value!r}; expected a finite number above 0")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What is minimised, and how strongly nodes are held together.
@@ -84,8 +79,8 @@ class Settings:
                     f"{name} is {given!r}; expected a {kind.__name__}, such as "
                     f"{kind.__subclasses__()[0].__name__}()"
                 )
-        positive("C", self.C)
-        positive("rho", self.rho)
+        _require.positive("C", self.C)
+        _require.positive("rho", self.rho)
 
     def eta_of(self, replicas: int = 1) -> Array:
         """Return the penalty of each replica."""
@@ -201,8 +196,7 @@ class Plan:
     consortium: Consortium | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rounds, int | np.integer) or self.rounds < 1:
-            raise DeclarationError(f"rounds is {self.rounds!r}; expected a whole number from 1")
+        _require.whole("rounds", self.rounds)
 
     @classmethod
     def of(cls, **numbers: Any) -> Self:

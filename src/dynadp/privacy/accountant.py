@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dynadp import _require
 from dynadp.errors import DeclarationError
 from dynadp.privacy.distributions import LARGEST, LossDistribution, Pure, distribution_of, dots
 from dynadp.privacy.events import Event
@@ -87,8 +88,7 @@ def total(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
         How many rows a person may have at each of these nodes.
     """
     check_delta(delta)
-    if not isinstance(rows, int | np.integer) or rows < 1:
-        raise DeclarationError(f"rows is {rows!r}; expected a whole number from 1")
+    _require.whole("rows", rows)
     events = list(events)
     protected = not any(getattr(event, "seeded", True) for event in events)
     groups = counted(events, rows)
@@ -259,16 +259,9 @@ def _orders(variance: float, delta: float) -> tuple[float, ...]:
 
 def check_epsilon(epsilon: float) -> None:
     """Refuse an epsilon that is no total."""
-    if not (isinstance(epsilon, int | float | np.number) and isfinite(epsilon) and epsilon > 0):
-        raise DeclarationError(
-            f"epsilon is {epsilon!r}; expected a finite number above 0, the total loss"
-        )
+    _require.positive("epsilon", epsilon, ", the total loss")
 
 
 def check_delta(delta: float) -> None:
     """Refuse a delta that is none."""
-    if not (isinstance(delta, int | float | np.number) and 0 <= delta < 1):
-        raise DeclarationError(
-            f"delta is {delta!r}; expected a number in [0, 1), well below one over the number of "
-            f"rows"
-        )
+    _require.share("delta", delta, zero=True, meaning=", well below one over the number of rows")

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dynadp import _require
 from dynadp._arrays import Array, namespace, one_kernel
 from dynadp.errors import DeclarationError, LossError
 from dynadp.problem.declared_bounds import BoundCheck
@@ -174,8 +175,7 @@ class HuberHinge(Loss):
 
 
 def _require_parameters(name: str, width: float, margin: float) -> None:
-    if not (np.isfinite(width) and width > 0):
-        raise DeclarationError(f"{name}: width is {width!r}; expected a finite number above 0")
+    _require.positive(f"{name}: width", width)
     if not np.isfinite(margin):
         raise DeclarationError(f"{name}: margin is {margin!r}; expected a finite number")
 
@@ -194,8 +194,7 @@ def check_loss(loss: Loss) -> None:
     """
     where = loss.describe()["name"]
     c1 = float(loss.c1)
-    if not (np.isfinite(c1) and c1 > 0):
-        raise LossError(f"loss {where!r} declares c1 = {c1!r}; expected a finite number above 0")
+    _require.positive(f"c1 of loss {where!r}", c1, error=LossError)
     trial = BoundCheck(f"loss {where!r}", "z", LossError)
     value, slope, curvature = trial.values(
         {"L": loss.value, "L'": loss.slope, "L''": loss.curvature}

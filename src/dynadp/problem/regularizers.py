@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dynadp import _require
 from dynadp._arrays import Array, dot, namespace
 from dynadp.errors import DeclarationError
 from dynadp.problem.declared_bounds import BoundCheck
@@ -81,15 +82,11 @@ class SmoothElasticNet(Regularizer):
     name: ClassVar[str] = "smooth_elastic_net"
 
     def __post_init__(self) -> None:
-        for field, value, good in (
-            ("l1", self.l1, self.l1 >= 0),
-            ("scale", self.scale, self.scale > 0),
-        ):
-            if not (np.isfinite(value) and good):
-                limit = "not below 0" if field == "l1" else "above 0"
-                raise DeclarationError(
-                    f"smooth_elastic_net: {field} is {value!r}; expected a finite number {limit}"
-                )
+        _require.positive("smooth_elastic_net: scale", self.scale)
+        if not (np.isfinite(self.l1) and self.l1 >= 0):
+            raise DeclarationError(
+                f"smooth_elastic_net: l1 is {self.l1!r}; expected a finite number not below 0"
+            )
 
     @property
     def smoothness(self) -> float:

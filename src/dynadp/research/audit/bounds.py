@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import betaincinv, ndtri
 
+from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.errors import DeclarationError
 
@@ -197,10 +198,5 @@ def _outputs(given: Array) -> Array:
 
 def check(delta: float, confidence: float) -> None:
     """Refuse a delta or a confidence that is none."""
-    for name, value, least in (
-        ("delta", delta, delta >= 0),
-        ("confidence", confidence, confidence > 0),
-    ):
-        if not (least and value < 1):
-            bracket = "[" if name == "delta" else "("
-            raise DeclarationError(f"{name} is {value!r}; expected a number in {bracket}0, 1)")
+    _require.share("delta", delta, zero=True)
+    _require.share("confidence", confidence)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.errors import DeclarationError
 from dynadp.problem import HuberHinge, Logistic, Loss, Regularizer, SquaredL2
@@ -71,8 +72,7 @@ def worst_cases(dimension: int, alpha: float = 1.0) -> tuple[Case, ...]:
     rows lean backwards. Where the loss curves, replacing a row also changes the volume that noise
     is squeezed into.
     """
-    if dimension < 1:
-        raise DeclarationError(f"dimension is {dimension!r}; expected a whole number from 1")
+    _require.whole("dimension", dimension)
     first, zero = np.eye(dimension)[0], np.zeros(dimension)
     even = np.full(dimension, dimension**-0.5) * (1 - 1e-15)
     saturated = HuberHinge(

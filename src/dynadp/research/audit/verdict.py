@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from math import isfinite
 from typing import Any, TypeVar
 
 import numpy as np
 
+from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Draws, Mechanism, NoProtection
@@ -117,8 +117,7 @@ def audit(
     pilot
         Releases of each data set with which a pair is tried.
     """
-    if not (isfinite(claimed) and claimed > 0):
-        raise DeclarationError(f"the claimed loss is {claimed!r}; expected a finite number above 0")
+    _require.positive("the claimed loss", claimed)
     _check_draws(draws)
     check(delta, confidence)
     named = pairs if isinstance(pairs, Mapping) else {"the given pair": pairs}
@@ -241,7 +240,4 @@ def _judged(bound: Bound, claimed: float, draws: int, pair: str) -> Audit:
 
 
 def _check_draws(draws: int) -> None:
-    if not isinstance(draws, int | np.integer) or draws < 2 * FEWEST:
-        raise DeclarationError(
-            f"draws is {draws!r}; expected a whole number from {2 * FEWEST}, better {DRAWS:,}"
-        )
+    _require.whole("draws", draws, 2 * FEWEST, f", better {DRAWS:,}")
