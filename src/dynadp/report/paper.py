@@ -5,13 +5,14 @@ error of the rows too. Colours are from the Okabe-Ito palette and each series ha
 letters stay readable at the width of a column.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, floor, log10
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dynadp._arrays import Array
 from dynadp._intervals import SEVERAL
 from dynadp.report.charts import BLUE, GREEN, GREY, ORANGE, PALETTE, PURPLE, require
 from dynadp.report.flow_diagram import LEGEND, dual_panel, final_panel, primal_panel
@@ -69,19 +70,13 @@ def convergence(result: Numbers) -> Any:
         {"round": n, "series": "Algorithm 1", "median": loss}
         for n, loss in enumerate(result["plain"]["losses"], 1)
     ]
-    rows = [{**row, "series": row["algorithm"]} for row in result["convergence"]]
-    y = _log_axis(
-        alt,
-        "median:Q",
-        "loss",
-        [row[key] for row in rows for key in ("low", "high")] + [plain[-1]["median"]],
-    )
+    rows = _series(result["convergence"])
+    y = _log_axis(alt, "median:Q", "loss", [*_ends(rows), plain[-1]["median"]])
     panels = []
     for alpha in sorted({row["alpha"] for row in rows}):
         own = [row for row in rows if row["alpha"] == alpha]
-        x = alt.X("round:Q", title="round", axis=alt.Axis(tickCount=4, tickMinStep=1))
-        panels.append(_panel(alt, [*plain, *own], x, y, f"alpha = {alpha:g}"))
-    return _page(alt, panels, "Loss against rounds", _said(result))
+        panels.append(_panel(alt, [*plain, *own], _round_axis(alt), y, f"alpha = {alpha:g}"))
+    return _page(alt, panels, "Loss against rounds", _caption(result))
 
 
 def tradeoff(result: Numbers) -> Any:
@@ -98,12 +93,12 @@ def tradeoff(result: Numbers) -> Any:
         panels.append(drawn.properties(width=WIDTH, height=HEIGHT, title=title))
     alphas = [point["alpha"] for point in result["tradeoff"][0]["points"]]
     panels += [_utility(alt, alphas), _objectives(alt, result, alphas)]
-    said = [
-        *_said(result),
+    caption = [
+        *_caption(result),
         "points: medians; line: fitted L_acc; dashes: the measured alpha with the best U_priv - "
         "loss",
     ]
-    return _page(alt, panels, "Loss against alpha", said)
+    return _page(alt, panels, "Loss against alpha", caption)
 
 
 def final(result: Numbers) -> Any:
@@ -126,61 +121,38 @@ def final(result: Numbers) -> Any:
             {"series": "Algorithm 1", "alpha": alpha, "median": exact}
             for alpha in {row["alpha"] for row in rows}
         ]
-        spread = [row[side] for row in rows for side in ("low", "high") if side in row]
-        y = alt.Y(
-            "median:Q",
-            title="test error",
-            axis=alt.Axis(format=".0%", tickCount=5),
-            scale=alt.Scale(zero=False),
-        )
-        panels.append(
-            _panel(
-                alt,
-                rows,
-                x,
-                _log_axis(alt, "median:Q", "loss", [*spread, exact]) if key == "loss" else y,
-                title,
-            )
-        )
-    top = panels[0].properties(width=2 * WIDTH + 50)
-    said = [*_said(result), ERRORS]
-    return _page(
-        alt,
-        [top, alt.hconcat(*panels[1:])],
-        f"After {result['settings']['rounds']} rounds",
-        said,
-        columns=1,
-    )
+        y = _share_axis(alt, "test error", scale=alt.Scale(zero=False))
+        if key == "loss":
+            y = _log_axis(alt, "median:Q", "loss", [*_ends(rows), exact])
+        panels.append(_panel(alt, rows, x, y, title))
+    rows_of_panels = [panels[0].properties(width=2 * WIDTH + 50), alt.hconcat(*panels[1:])]
+    title = f"After {result['settings']['rounds']} rounds"
+    return _page(alt, rows_of_panels, title, [*_caption(result), ERRORS], columns=1)
 
 
 def rho(result: Numbers) -> Any:
     """Loss against rho at one alpha; a ring marks the paper's choice."""
     alt = require()
-    rows = [{**row, "series": row["algorithm"]} for row in result["rho"]]
+    rows = _series(result["rho"])
     x = _log_axis(alt, "rho:Q", "rho", [row["rho"] for row in rows], "x", every=3)
-    y = _log_axis(alt, "median:Q", "loss", [row[side] for row in rows for side in ("low", "high")])
+    y = _log_axis(alt, "median:Q", "loss", _ends(rows))
     named = result["algorithms"]
     marks = [row for row in rows if np.isclose(row["rho"], named[row["algorithm"]]["rho"])]
-    rings = (
-        alt.Chart(alt.Data(values=marks))
-        .mark_point(size=120, strokeWidth=2, color="#000000")
-        .encode(x=x, y=y)
-    )
-    lines = alt.layer(_panel(alt, rows, x, y, ""), rings).properties(
-        width=2 * WIDTH, height=HEIGHT + 30
-    )
+    rings = _chart(alt, marks).mark_point(size=120, strokeWidth=2, color="#000000")
+    lines = alt.layer(_panel(alt, rows, x, y, ""), rings.encode(x=x, y=y))
+    lines = lines.properties(width=2 * WIDTH, height=HEIGHT + 30)
     s = result["settings"]
-    said = [
-        *_said(result, s["rho_draws"]),
+    caption = [
+        *_caption(result, s["rho_draws"]),
         f"alpha = {s['rho_alpha']:g}, round {s['rho_rounds']}; rings: the paper's rho",
     ]
-    return _page(alt, [lines], "Loss against rho", said)
+    return _page(alt, [lines], "Loss against rho", caption)
 
 
 def margins(result: Numbers) -> Any:
     """Test error against the margin of made problems."""
     alt = require()
-    rows = [{**row, "series": row["algorithm"]} for row in result["margins"]]
+    rows = _series(result["margins"])
     grid = sorted({row["margin"] for row in rows})
     axis = alt.Axis(values=grid, format="~g")
     x = alt.X(
@@ -189,17 +161,17 @@ def margins(result: Numbers) -> Any:
         axis=axis,
         scale=alt.Scale(type="log", domain=[grid[0], grid[-1]], nice=False),
     )
-    y = alt.Y("median:Q", title="test error", axis=alt.Axis(format=".0%", tickCount=5))
-    panel = _panel(alt, rows, x, y, "").properties(width=2 * WIDTH, height=HEIGHT + 30)
+    panel = _panel(alt, rows, x, _share_axis(alt, "test error"), "")
+    panel = panel.properties(width=2 * WIDTH, height=HEIGHT + 30)
     s = result["settings"]
-    said = [
+    caption = [
         f"data: separable rows made here, {s['nodes']} x {s['margin_rows']:,} (synthetic)",
         f"SIMULATION, seed {s['seed']}",
         f"alpha = {s['rho_alpha']:g}, {s['rounds']} rounds, {s['margin_draws']} draws, last "
         f"message",
         ERRORS,
     ]
-    return _page(alt, [panel], "Test error against the margin", said, legend=3)
+    return _page(alt, [panel], "Test error against the margin", caption, legend=3)
 
 
 def schedules(result: Numbers) -> Any:
@@ -207,26 +179,17 @@ def schedules(result: Numbers) -> Any:
     alt = require()
     compared = result["schedules"]
     dashes = ([1, 0], [7, 3], [2, 2], [10, 3, 2, 3])
-    styles = {
-        row["schedule"]: look
-        for row, look in zip(compared["rows"], zip(PALETTE, dashes, strict=False), strict=False)
-    }
+    names = [row["schedule"] for row in compared["rows"]]
+    styles = {name: (PALETTE[i], dashes[i]) for i, name in enumerate(names)}
     steps = [
         {"series": r["schedule"], "round": n, "median": a}
         for r in compared["rows"]
         for n, a in enumerate(r["alphas"], 1)
     ]
-    x = alt.X("round:Q", title="round", axis=alt.Axis(tickCount=4, tickMinStep=1))
-    y = alt.Y("median:Q", title="alpha")
-    top = _panel(alt, steps, x, y, "what each round may lose", styles, "step").properties(
-        width=2 * WIDTH - 10
-    )
-    ends = [
-        row[output][side]
-        for row in compared["rows"]
-        for output in ("last", "network")
-        for side in ("low", "high")
-    ]
+    y, title = alt.Y("median:Q", title="alpha"), "what each round may lose"
+    top = _panel(alt, steps, _round_axis(alt), y, title, styles, "step")
+    top = top.properties(width=2 * WIDTH - 10)
+    ends = _ends(row[output] for row in compared["rows"] for output in ("last", "network"))
     room = 0.04 * (max(ends) - min(ends))
     across = {
         "scale": alt.Scale(domain=[min(ends) - room, max(ends) + room], nice=False),
@@ -239,8 +202,8 @@ def schedules(result: Numbers) -> Any:
         names_at = (
             alt.Axis(labelLimit=200) if output == "last" else alt.Axis(labels=False, ticks=False)
         )
-        base = alt.Chart(alt.Data(values=rows)).encode(
-            y=alt.Y("series:N", title=None, sort=list(styles), axis=names_at), color=colour
+        base = _chart(alt, rows).encode(
+            y=alt.Y("series:N", title=None, sort=names, axis=names_at), color=colour
         )
         bars = base.mark_rule(strokeWidth=4, opacity=0.4).encode(
             x=alt.X("low:Q", title="test error", **across), x2="high:Q"
@@ -252,7 +215,7 @@ def schedules(result: Numbers) -> Any:
             alt.layer(bars, dots).properties(width=WIDTH - 15, height=HEIGHT - 20, title=title)
         )
     s = result["settings"]
-    said = [
+    caption = [
         f"data: {compared['source']}, {s['nodes']} nodes",
         f"SIMULATION, seed {s['seed']}",
         f"total epsilon = {compared['epsilon']:g}, delta = {compared['delta']:g}; "
@@ -260,7 +223,7 @@ def schedules(result: Numbers) -> Any:
         ERRORS,
     ]
     return _page(
-        alt, [top, alt.hconcat(*panels)], "Schedules of alpha at one total", said, columns=1
+        alt, [top, alt.hconcat(*panels)], "Schedules of alpha at one total", caption, columns=1
     )
 
 
@@ -269,26 +232,21 @@ def curve(
     fit: AccuracyLoss | None,
     w: PrivacyUtility,
     alpha: float,
-    said: Sequence[str],
+    caption: Sequence[str],
 ) -> Any:
     """Share of wrong answers against alpha with its fit and the recommended alpha, and what is
     maximised below.
     """
     alt = require()
-    y = alt.Y(
-        "median:Q",
-        title="wrong answers",
-        axis=alt.Axis(format=".0%", tickCount=5),
-        scale=alt.Scale(zero=False),
-    )
+    y = _share_axis(alt, "wrong answers", scale=alt.Scale(zero=False))
     top = _curve(alt, points, fit, alpha, BLUE, y).properties(width=2 * WIDTH, height=HEIGHT + 40)
     below = _objective(alt, points, fit, w, alpha).properties(width=2 * WIDTH, height=HEIGHT - 30)
-    told = [
-        *said,
+    lines = (
         f"dashes: the recommended alpha = {alpha:.3g}, the best measured and allowed one; line: "
-        f"the fit",
-    ]
-    return _page(alt, [top, below], "Wrong answers against alpha", told, columns=1)
+        f"the fit"
+    )
+    title = "Wrong answers against alpha"
+    return _page(alt, [top, below], title, [*caption, lines], columns=1)
 
 
 def save(chart: Any, stem: Path) -> list[Path]:
@@ -299,7 +257,7 @@ def save(chart: Any, stem: Path) -> list[Path]:
     return [png, svg]
 
 
-def _said(result: Numbers, draws: int | None = None) -> list[str]:
+def _caption(result: Numbers, draws: int | None = None) -> list[str]:
     s = result["settings"]
     ours = f"{s['nodes']}-node {s['graph']}, eta = {s['eta']:g} (ours)"
     return [
@@ -312,13 +270,13 @@ def _page(
     alt: Any,
     panels: Sequence[Any],
     title: str,
-    said: Iterable[str],
+    caption: Iterable[str],
     columns: int = 2,
     legend: int = 4,
 ) -> Any:
     """Panels in columns under one title."""
     head = alt.TitleParams(
-        title, subtitle=list(said), anchor="start", fontSize=16, subtitleFontSize=12, offset=10
+        title, subtitle=list(caption), anchor="start", fontSize=16, subtitleFontSize=12, offset=10
     )
     grid = alt.concat(*panels, columns=columns, spacing=14).properties(title=head)
     return (
@@ -364,20 +322,40 @@ def _panel(
     clip: bool = False,
 ) -> Any:
     """Median lines with bands, a colour and dashes for each series."""
-    seen = {row["series"] for row in rows}
+    drawn = {row["series"] for row in rows}
     colour, dash = _scales(
-        alt, styles or {name: style for name, style in STYLE.items() if name in seen}
+        alt, styles or {name: style for name, style in STYLE.items() if name in drawn}
     )
-    mark = alt.Chart(alt.Data(values=list(rows))).mark_line(
-        strokeWidth=2, interpolate=interpolate, clip=clip
-    )
+    mark = _chart(alt, rows).mark_line(strokeWidth=2, interpolate=interpolate, clip=clip)
     lines = mark.encode(x=x, y=y, color=colour, strokeDash=dash)
     spread = [row for row in rows if "low" in row]
     layers = [lines]
     if spread:
-        area = alt.Chart(alt.Data(values=spread)).mark_area(opacity=0.2)
+        area = _chart(alt, spread).mark_area(opacity=0.2)
         layers.insert(0, area.encode(x=x, y=_side(y, "low:Q"), y2="high:Q", color=colour))
     return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=title)
+
+
+def _chart(alt: Any, rows: Iterable[Numbers]) -> Any:
+    return alt.Chart(alt.Data(values=list(rows)))
+
+
+def _series(rows: Iterable[Numbers]) -> list[dict[str, Any]]:
+    """Records with a series for each algorithm."""
+    return [{**row, "series": row["algorithm"]} for row in rows]
+
+
+def _ends(rows: Iterable[Numbers]) -> list[float]:
+    """Both ends of every band."""
+    return [row[side] for row in rows for side in ("low", "high") if side in row]
+
+
+def _round_axis(alt: Any) -> Any:
+    return alt.X("round:Q", title="round", axis=alt.Axis(tickCount=4, tickMinStep=1))
+
+
+def _share_axis(alt: Any, title: str, **more: Any) -> Any:
+    return alt.Y("median:Q", title=title, axis=alt.Axis(format=".0%", tickCount=5), **more)
 
 
 def _side(y: Any, field: str) -> Any:
@@ -397,31 +375,18 @@ def _curve(
 ) -> Any:
     """Points with bands, the fitted curve, and a dashed line at the chosen alpha."""
     alphas = [point["alpha"] for point in points]
-    grid = np.geomspace(min(alphas), max(alphas), 120)
-    fitted = (
-        []
-        if fit is None
-        else [{"alpha": float(a), "median": float(v)} for a, v in zip(grid, fit(grid), strict=True)]
-    )
-    values = [point[side] for point in points for side in ("low", "high")] + [
-        row["median"] for row in fitted
-    ]
+    fitted = [] if fit is None else _sampled(fit, alphas, "median")
+    values = [*_ends(points), *(row["median"] for row in fitted)]
     x = _log_axis(alt, "alpha:Q", "alpha", alphas, "x")
     y = y or _log_axis(alt, "median:Q", "loss", [v for v in values if v > 0])
-    seen = alt.Chart(alt.Data(values=list(points)))
-    layers = [
-        alt.Chart(alt.Data(values=fitted))
-        .mark_line(color=GREY, strokeWidth=2, clip=True)
-        .encode(x=x, y=y),
-        seen.mark_rule(color=colour, strokeWidth=4, opacity=0.35).encode(
-            x=x, y=_side(y, "low:Q"), y2="high:Q"
-        ),
-        seen.mark_point(color=colour, filled=True, size=45, opacity=1).encode(x=x, y=y),
-    ]
-    rule = alt.Chart(alt.Data(values=[{"alpha": chosen}])).mark_rule(
-        strokeDash=[5, 3], color="#000000"
+    measured = _chart(alt, points)
+    bars = measured.mark_rule(color=colour, strokeWidth=4, opacity=0.35)
+    return alt.layer(
+        _chart(alt, fitted).mark_line(color=GREY, strokeWidth=2, clip=True).encode(x=x, y=y),
+        bars.encode(x=x, y=_side(y, "low:Q"), y2="high:Q"),
+        measured.mark_point(color=colour, filled=True, size=45, opacity=1).encode(x=x, y=y),
+        _chosen_line(alt, x, chosen),
     )
-    return alt.layer(*layers, rule.encode(x=x))
 
 
 def _objective(
@@ -429,32 +394,38 @@ def _objective(
 ) -> Any:
     """U_priv - loss: as measured, and of the fit."""
     alphas = [point["alpha"] for point in points]
-    grid = np.geomspace(min(alphas), max(alphas), 120)
-    fitted = (
-        [] if fit is None else [{"alpha": float(a), "value": float(w(a) - fit(a))} for a in grid]
-    )
-    seen = [{"alpha": p["alpha"], "value": float(w(p["alpha"])) - p["median"]} for p in points]
+    fitted = [] if fit is None else _sampled(lambda a: w(a) - fit(a), alphas, "value")
+    measured = [{"alpha": p["alpha"], "value": float(w(p["alpha"])) - p["median"]} for p in points]
     x = _log_axis(alt, "alpha:Q", "alpha", alphas, "x")
     y = alt.Y(
         "value:Q", title="U_priv - wrong", axis=alt.Axis(tickCount=4), scale=alt.Scale(zero=False)
     )
+    dots = _chart(alt, measured).mark_point(color=BLUE, filled=True, size=45, opacity=1)
     return alt.layer(
-        alt.Chart(alt.Data(values=fitted)).mark_line(color=GREY, strokeWidth=2).encode(x=x, y=y),
-        alt.Chart(alt.Data(values=seen))
-        .mark_point(color=BLUE, filled=True, size=45, opacity=1)
-        .encode(x=x, y=y),
-        alt.Chart(alt.Data(values=[{"alpha": chosen}]))
-        .mark_rule(strokeDash=[5, 3], color="#000000")
-        .encode(x=x),
+        _chart(alt, fitted).mark_line(color=GREY, strokeWidth=2).encode(x=x, y=y),
+        dots.encode(x=x, y=y),
+        _chosen_line(alt, x, chosen),
     ).properties(title="what is maximised")
 
 
-def _utility(alt: Any, alphas: Sequence[float], w: PrivacyUtility | None = None) -> Any:
-    w = w or PrivacyUtility()
-    grid = np.geomspace(min(alphas), max(alphas), 80)
-    rows = [{"alpha": float(a), "value": float(v)} for a, v in zip(grid, w(grid), strict=True)]
+def _chosen_line(alt: Any, x: Any, alpha: float) -> Any:
+    """A dashed line at the chosen alpha."""
+    rule = _chart(alt, [{"alpha": alpha}]).mark_rule(strokeDash=[5, 3], color="#000000")
+    return rule.encode(x=x)
+
+
+def _sampled(
+    curve: Callable[[Array], Array], alphas: Sequence[float], name: str, points: int = 120
+) -> list[dict[str, float]]:
+    """A function of alpha on a fine grid over the measured alphas."""
+    grid = np.geomspace(min(alphas), max(alphas), points)
+    return [{"alpha": float(a), name: float(v)} for a, v in zip(grid, curve(grid), strict=True)]
+
+
+def _utility(alt: Any, alphas: Sequence[float]) -> Any:
+    rows = _sampled(PrivacyUtility(), alphas, "value", 80)
     x = _log_axis(alt, "alpha:Q", "alpha", alphas, "x")
-    line = alt.Chart(alt.Data(values=rows)).mark_line(color="#000000", strokeWidth=2)
+    line = _chart(alt, rows).mark_line(color="#000000", strokeWidth=2)
     y = alt.Y("value:Q", title="U_priv", axis=alt.Axis(tickCount=4))
     return line.encode(x=x, y=y).properties(width=WIDTH, height=HEIGHT, title="utility of privacy")
 

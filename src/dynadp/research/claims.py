@@ -1,26 +1,26 @@
-"""The paper's claims beside what :mod:`dynadp.research.reproduction` saw: each judged from the
-numbers, none by hand.
+"""The paper's claims, each judged from the numbers of :mod:`dynadp.research.reproduction`, none by
+hand.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from math import log
+from math import inf, log
 from typing import Any
 
 from dynadp.research.tradeoff import PrivacyUtility
 
 Numbers = Mapping[str, Any]
+Table = dict[str, dict[float, float]]  # algorithm -> alpha or margin -> value
 HOLDS, FAILS = "holds", "does not hold"
 LEVEL = 0.01  # medians closer than this share of the smaller one are level
 FITS = 0.95  # share of the variance that a form must explain
 SMALL = 0.1  # margins up to this are small
-FORMS = ("PVP as printed", "PVP public")
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says, whether it was seen, and the numbers.
+    """A claim of the paper, the verdict, and the numbers.
 
     Attributes
     ----------
@@ -105,141 +105,143 @@ def _larger(result: Numbers) -> Claim:
 
 
 def _variance(result: Numbers) -> Claim:
-    return _compared(
-        result,
+    return _compare(
         "DVP has a smaller variance of the loss than PVP",
-        "deviation",
         "standard deviation of the loss over draws, last round, DVP's below PVP's",
+        _last_round(result, "deviation"),
         lambda ours, theirs: ours < theirs,
     )
 
 
 def _robust(result: Numbers) -> Claim:
-    return _compared(
-        result,
+    return _compare(
         "DVP is more robust to noise at equal alpha",
-        "median",
         "median loss of the last round, DVP's below PVP's (Algorithm 1: "
         f"{result['plain']['losses'][-1]:.3g})",
-        lambda ours, theirs: ours < theirs * (1 - LEVEL),
+        _last_round(result, "median"),
+        _clearly_less,
     )
-
-
-def _compared(
-    result: Numbers, claim: str, key: str, measure: str, better: Callable[[float, float], bool]
-) -> Claim:
-    """DVP beside both forms of PVP and the control, at every alpha, after the last round."""
-    last = [row for row in result["tradeoff"] if row["round"] == result["settings"]["rounds"]]
-    found = {
-        row["algorithm"]: {p["alpha"]: p[key] for p in row["points"]}
-        for row in (*last, result["control"])
-    }
-    ours = found["DVP"]
-    cases = {
-        f"against {name}": {f"alpha = {a:g}": better(ours[a], theirs[a]) for a in ours}
-        for name, theirs in found.items()
-        if name != "DVP"
-    }
-    return Claim(claim, judge(cases), measure, _table(found))
 
 
 def _final(result: Numbers) -> Claim:
-    found: dict[str, dict[float, float]] = {}
-    for row in result["final"]:
-        found.setdefault(row["algorithm"], {})[row["alpha"]] = row["loss"]["median"]
-    cases = {
-        f"for {f}": {
-            f"alpha = {a:g}": found[f][a] < found["DVP"][a] * (1 - LEVEL) for a in found["DVP"]
-        }
-        for f in FORMS
-    }
-    measure = (
-        "median loss of the final output (PVP: its last release by Algorithm 2; DVP: its last "
-        "message), PVP's below DVP's"
-    )
-    return Claim(
+    return _compare(
         "PVP's final output is slightly better in empirical loss",
-        judge(cases),
-        measure,
-        _table(found),
+        "median loss of the final output (PVP: its last release by Algorithm 2; DVP: its last "
+        "message), PVP's below DVP's",
+        _by_algorithm(
+            (row["algorithm"], row["alpha"], row["loss"]["median"]) for row in result["final"]
+        ),
+        lambda ours, theirs: _clearly_less(theirs, ours),
+        word="for",
     )
+
+
+def _margins(result: Numbers) -> Claim:
+    return _compare(
+        "DVP is preferred for small margins",
+        f"made separable rows, margins up to {SMALL:g}: median test error of the last messages, "
+        f"DVP's below PVP's",
+        _by_algorithm(
+            (row["algorithm"], row["margin"], row["median"]) for row in result["margins"]
+        ),
+        _clearly_less,
+        axis="margin",
+        most=SMALL,
+    )
+
+
+def _clearly_less(a: float, b: float) -> bool:
+    return a < b * (1 - LEVEL)
+
+
+def _compare(
+    claim: str,
+    measure: str,
+    table: Table,
+    holds: Callable[[float, float], bool],
+    *,
+    word: str = "against",
+    axis: str = "alpha",
+    most: float = inf,
+) -> Claim:
+    """Compare DVP with every other algorithm of the table, at each point of the axis up to
+    ``most``.
+    """
+    ours = table["DVP"]
+    cases = {
+        f"{word} {name}": {
+            f"{axis} = {at:g}": holds(ours[at], theirs[at]) for at in ours if at <= most
+        }
+        for name, theirs in table.items()
+        if name != "DVP"
+    }
+    rows = [
+        f"{name} {', '.join(f'{value:.3g}' for value in row.values())}"
+        for name, row in table.items()
+    ]
+    grid = ", ".join(f"{at:g}" for at in ours)
+    return Claim(claim, judge(cases), measure, f"at {axis} = {grid}: {'; '.join(rows)}")
+
+
+def _last_round(result: Numbers, key: str) -> Table:
+    """DVP, both forms of PVP and the control against alpha, after the last round."""
+    last = [row for row in result["tradeoff"] if row["round"] == result["settings"]["rounds"]]
+    return _by_algorithm(
+        (row["algorithm"], point["alpha"], point[key])
+        for row in (*last, result["control"])
+        for point in row["points"]
+    )
+
+
+def _by_algorithm(rows: Iterable[tuple[str, float, float]]) -> Table:
+    table: Table = {}
+    for name, at, value in rows:
+        table.setdefault(name, {})[at] = value
+    return table
 
 
 def _exponential(result: Numbers) -> Claim:
-    forms: dict[str, Mapping[str, bool]] = {}
-    constants: dict[str, Mapping[str, bool]] = {}
+    forms: dict[str, dict[str, bool]] = {}
+    constants: dict[str, dict[str, bool]] = {}
     seen = []
     for row in result["tradeoff"]:
         fit, name, at = row["fit"], f"for {row['algorithm']}", f"t = {row['round']}"
+        algorithm, errors = result["algorithms"][row["algorithm"]], fit["errors"] or (None, None)
         shape = fit["r2"] >= FITS and fit["r2"] >= row["power_r2"]
-        told = result["algorithms"][row["algorithm"]]
-        stated, units = (
-            told["stated"],
-            (told["C"], 1.0),
-        )  # the paper's loss is C times the mean over rows, and so is its c4
-        errors = (fit["errors"] or [None, None])[:2]
-        found = [unit * fit[c] for c, unit in zip(("c4", "c5"), units, strict=True)]
-        doubts = [None if e is None else unit * e for e, unit in zip(errors, units, strict=True)]
-        near = [
-            e is not None and abs(v - s) <= 2 * e
-            for v, s, e in zip(found, stated, doubts, strict=True)
-        ]
-        forms[name] = {**forms.get(name, {}), at: shape}
-        constants[name] = {**constants.get(name, {}), at: shape and all(near)}
-        plus = [
-            f"{v:.3g}" + ("" if e is None else f" ± {e:.2g}")
-            for v, e in zip(found, doubts, strict=True)
-        ]
+        near, words = [], []
+        for i, (key, label, unit) in enumerate(
+            # the paper's loss is C times the mean over rows, and so is its c4
+            (("c4", "C c4", algorithm["C"]), ("c5", "c5", 1.0))
+        ):
+            value, stated = unit * fit[key], algorithm["stated"][i]
+            error = None if errors[i] is None else unit * errors[i]
+            near.append(error is not None and abs(value - stated) <= 2 * error)
+            words.append(f"{label} = {_plus_minus(value, error)} (stated {stated:g})")
+        forms.setdefault(name, {})[at] = shape
+        constants.setdefault(name, {})[at] = shape and all(near)
         seen.append(
-            f"{row['algorithm']}, t = {row['round']}: C c4 = {plus[0]} (stated {stated[0]:g}), c5 "
-            f"= {plus[1]} (stated "
-            f"{stated[1]:g}), R² = {fit['r2']:.3f} (power law {row['power_r2']:.3f})"
+            f"{row['algorithm']}, {at}: {', '.join(words)}, R² = {fit['r2']:.3f} (power law "
+            f"{row['power_r2']:.3f})"
         )
     verdict, form = judge(constants), judge(forms)
     if verdict == FAILS and form != FAILS:
         verdict = "only in form" + ("" if form == HOLDS else f", {form.removeprefix('only ')}")
     measure = (
         f"c4 exp(-c5 alpha) + c6 explains {FITS:.0%} of the medians' variance, and no less than a "
-        f"power law; the stated c4 and "
-        "c5 lie within two standard errors of the fitted ones, c4 in the paper's units: C times "
-        "that of mean losses"
+        f"power law; the stated c4 and c5 lie within two standard errors of the fitted ones, c4 in "
+        f"the paper's units: C times that of mean losses"
     )
     return Claim(
         "L_acc is exponential, with the stated constants", verdict, measure, ". ".join(seen)
     )
 
 
-def _margins(result: Numbers) -> Claim:
-    found: dict[str, dict[float, float]] = {}
-    for row in result["margins"]:
-        found.setdefault(row["algorithm"], {})[row["margin"]] = row["median"]
-    small = [m for m in found["DVP"] if m <= SMALL]
-    cases = {
-        f"against {name}": {
-            f"margin = {m:g}": found["DVP"][m] < theirs[m] * (1 - LEVEL) for m in small
-        }
-        for name, theirs in found.items()
-        if name != "DVP"
-    }
-    measure = (
-        f"made separable rows, margins up to {SMALL:g}: median test error of the last messages, "
-        f"DVP's below PVP's"
-    )
-    return Claim(
-        "DVP is preferred for small margins", judge(cases), measure, _table(found, "margin")
-    )
+def _plus_minus(value: float, error: float | None) -> str:
+    return f"{value:.3g}" + ("" if error is None else f" ± {error:.2g}")
 
 
 def _private(result: Numbers) -> list[str]:
     return [name for name, facts in result["algorithms"].items() if facts["stated"] is not None]
-
-
-def _table(found: Mapping[str, Mapping[float, float]], what: str = "alpha") -> str:
-    grid = ", ".join(f"{a:g}" for a in next(iter(found.values())))
-    return f"at {what} = {grid}: " + "; ".join(
-        f"{name} {', '.join(f'{value:.3g}' for value in row.values())}"
-        for name, row in found.items()
-    )
 
 
 def page(result: Numbers, judged: list[Claim]) -> str:
@@ -249,20 +251,17 @@ def page(result: Numbers, judged: list[Claim]) -> str:
         "# The paper's claims beside what was seen",
         "",
         f"Data: {result['source']}. **SIMULATION**: noise is seeded (seed {s['seed']}) and "
-        f"protects nobody; losses are told "
-        "because the rows are published or made.",
+        f"protects nobody; losses may be shown because the rows are published or made.",
         "",
         f"{s['rounds']} rounds, {s['draws']} draws of the noise for each point; the split of the "
-        f"rows is fixed. Ours, because "
-        f"the paper names none: {s['nodes']} nodes on a {s['graph']}, eta = {s['eta']:g}. (rho, "
-        f"C) as in the paper: "
+        f"rows is fixed. Ours, because the paper names none: {s['nodes']} nodes on a {s['graph']}, "
+        f"eta = {s['eta']:g}. (rho, C) as in the paper: "
         + ", ".join(
             f"{name} ({a['rho']:.3g}, {a['C']:g})" for name, a in result["algorithms"].items()
         )
         + ". Noise is that of the corrected algorithms. *As printed*: a node's own vector without "
-        "its noise in the augmented "
-        "term, with the sensitivity that this needs; *public*: its own message. "
-        "A control has PVP with DVP's (rho, C). Losses are means over rows.",
+        "its noise in the augmented term, with the sensitivity that this needs; *public*: its own "
+        "message. A control has PVP with DVP's (rho, C). Losses are means over rows.",
         "",
         "| claim | verdict | judged by |",
         "|---|---|---|",
@@ -284,8 +283,8 @@ def page(result: Numbers, judged: list[Claim]) -> str:
         "fit's maximum is where the curve has one; measured there is the value at the nearest "
         "alpha that was measured.",
         "",
-        "| algorithm | t | best measured alpha | U_priv - loss | not told apart | c4 | c5 | c6 | "
-        "R² | the fit's maximum |",
+        "| algorithm | t | best measured alpha | U_priv - loss | as good within errors | c4 | c5 "
+        "| c6 | R² | the fit's maximum |",
         "|---|---|---|---|---|---|---|---|---|---|",
         *map(_fit_row, result["tradeoff"]),
         "",
@@ -341,10 +340,7 @@ def page(result: Numbers, judged: list[Claim]) -> str:
 def _fit_row(row: Numbers) -> str:
     fit, chosen = row["fit"], row["recommended"]
     errors = fit["errors"] or (None, None, None)
-    numbers = [
-        f"{fit[c]:.3g}" + ("" if e is None else f" ± {e:.2g}")
-        for c, e in zip(("c4", "c5", "c6"), errors, strict=True)
-    ]
+    numbers = [_plus_minus(fit[c], e) for c, e in zip(("c4", "c5", "c6"), errors, strict=True)]
     best = [
         f"{chosen['alpha']:g}" + (", an end" if chosen["end"] else ""),
         f"{chosen['value']:.3g}",
