@@ -217,7 +217,7 @@ def test_the_audited_node_sends_what_the_shipped_one_sends(mechanism):
         schedule=1.0,
         draws=SeededEntropy(5),
         gamma=float(alone.public.gamma[0, 0]),
-        on_round=lambda entry, V: sent.append(V[0]),
+        on_round=lambda entry: sent.append(entry.messages[0]),
     )
     np.testing.assert_array_equal(alone.release(CURVED.rows, 50, SeededEntropy(5)), sent[0])
     assert [e.alpha for e in run.events() if e.node == "node"] == [e.alpha for e in alone.events]
@@ -383,7 +383,9 @@ def test_a_simulated_network_is_a_release_like_any_other():
             mechanism=Primal(),
             schedule=alpha,
             draws=SeededEntropy(int(x) + 1),
-            on_round=lambda entry, V: sent.append(V.transpose(1, 0, 2).reshape(count, -1)),
+            on_round=lambda entry: sent.append(
+                entry.messages.transpose(1, 0, 2).reshape(count, -1)
+            ),
         )
         return np.hstack(sent)
 

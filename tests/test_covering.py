@@ -209,7 +209,7 @@ def test_a_gamma_without_its_ball_is_refused_before_round_1():
             schedule=1e-3,
             rounds=2,
             draws=SeededEntropy(0),
-            on_round=lambda entry, V: sent.append(V),
+            on_round=lambda entry: sent.append(entry.messages),
         )
     assert not sent
 

@@ -429,7 +429,7 @@ def test_a_run_with_ledgers_is_resumed_by_its_name(place):
     caps()
     job = LocalRun.load("run.toml")
 
-    def stop(entry, rounds):
+    def stop(entry):
         if entry.number == 5:
             raise KeyboardInterrupt
 

@@ -38,7 +38,9 @@ def transcript(shards, mechanism, **changes):
         "draws": SeededEntropy(3),
         **changes,
     }
-    run = simulate(shards, RING, on_round=lambda entry, V: messages.append(V.copy()), **arguments)
+    run = simulate(
+        shards, RING, on_round=lambda entry: messages.append(entry.messages.copy()), **arguments
+    )
     return run, messages
 
 
@@ -105,7 +107,7 @@ def test_a_solver_that_stops_early_fails_the_round_and_releases_nothing(shards, 
             mechanism=Primal(),
             schedule=1.0,
             draws=SystemEntropy(),
-            on_round=lambda entry, V: messages.append(V),
+            on_round=lambda entry: messages.append(entry.messages),
             **SETTING,
         )
     assert messages == []
@@ -265,7 +267,7 @@ def test_residuals_are_made_of_messages_alone(census5):
         mechanism=Primal(own="paper"),
         schedule=0.5,
         draws=SeededEntropy(3),
-        on_round=lambda entry, messages: V.append(messages.copy()),
+        on_round=lambda entry: V.append(entry.messages.copy()),
     )
     W = [np.zeros_like(V[0])]
     for messages in V:

@@ -157,11 +157,11 @@ class Setting:
         """Everybody's model and messages, (node, round): vector, in one process."""
         messages = {}
 
-        def keep(entry, V):
+        def keep(entry):
             messages.update(
                 {
                     (p, entry.number): v[0].copy()
-                    for p, v in zip(self.topology.nodes, V, strict=True)
+                    for p, v in zip(self.topology.nodes, entry.messages, strict=True)
                 }
             )
 
@@ -543,8 +543,8 @@ def test_storages_and_uneven_schedules(build, census5, storage, mechanism):
         mechanism=mechanism,
         schedule=schedule,
         draws=SeededEntropy(SEED),
-        on_round=lambda entry, V: messages.update(
-            {(p, entry.number): V[i, 0].copy() for i, p in enumerate(topology.nodes)}
+        on_round=lambda entry: messages.update(
+            {(p, entry.number): entry.messages[i, 0].copy() for i, p in enumerate(topology.nodes)}
         ),
     )
     events = tuple(replace(event, seeded=False) for event in run.events())

@@ -187,8 +187,8 @@ class Sentry:
     def start(self, company):
         self.company = company
 
-    def round(self, entry, rounds):
-        if entry.number == rounds:
+    def round(self, entry):
+        if entry.number == entry.rounds:
             for p, me in enumerate(self.topology.nodes):
                 for author in (me, *(self.topology.nodes[j] for j in self.topology.neighbours(p))):
                     self.see(me, author)
@@ -361,13 +361,13 @@ def test_actors_run_what_one_process_runs(case, per_actor, tmp_path, pretended):
         file,
         per_actor=per_actor,
         on_start=sentry.start,
-        on_round=lambda *told: (seen.append(told), sentry.round(*told)),
+        on_round=lambda entry: (seen.append(entry), sentry.round(entry)),
     )
     np.testing.assert_allclose(vector(file.parent / "out"), expected, rtol=1e-9, atol=1e-12)
     sentry.sound(file)
     rounds = LocalRun.load(file).plan().rounds
-    assert [entry.number for entry, _ in seen] == list(range(1, rounds + 1))
-    assert {of for _, of in seen} == {rounds}
+    assert [entry.number for entry in seen] == list(range(1, rounds + 1))
+    assert {entry.rounds for entry in seen} == {rounds}
     assert (result["rounds"], result["protected"], result["simulation"]) == (rounds, True, False)
     mine, theirs = (
         list(read_rounds(file.parent / "out")),
@@ -408,9 +408,9 @@ def test_two_incarnations_at_once_send_one_letter_a_round(pinned, tmp_path, pret
     file = make(tmp_path, privacy=PLANNED, nodes=3)
     sentry, rng = Sentry(file, pretended.get), np.random.default_rng(3)
 
-    def on_round(entry, rounds):
-        sentry.round(entry, rounds)
-        if entry.number % 2 and entry.number < rounds:
+    def on_round(entry):
+        sentry.round(entry)
+        if entry.number % 2 and entry.number < entry.rounds:
             pretended.restart(str(rng.choice(list(sentry.company.actors))))
 
     run(file, pinned=pinned, on_start=sentry.start, on_round=on_round)
@@ -452,7 +452,7 @@ class Stop(Exception):
 def test_a_run_that_was_stopped_goes_on_here_or_there(runtime, seed, tmp_path, pretended):
     file = make(tmp_path, seed=seed)
 
-    def stop(entry, rounds):
+    def stop(entry):
         if entry.number == 3:
             raise Stop
 
@@ -477,7 +477,7 @@ def test_a_run_that_was_stopped_goes_on_here_or_there(runtime, seed, tmp_path, p
 def test_a_cluster_does_not_go_on_with_other_rows(tmp_path, pretended):
     file = make(tmp_path)
 
-    def stop(entry, rounds):
+    def stop(entry):
         if entry.number == 3:
             raise Stop
 
@@ -712,7 +712,7 @@ class Fate:
     def __init__(self, ray, sentry, plan):
         self.ray, self.sentry, self.plan, self.done = ray, sentry, dict(plan), 0
 
-    def __call__(self, entry, rounds):
+    def __call__(self, entry):
         for n in [n for n in self.plan if n <= entry.number]:
             how = self.plan.pop(n)
             actor = list(self.sentry.company.actors.values())[
@@ -723,7 +723,7 @@ class Fate:
                 self.ray.kill(actor, no_restart=False)
             else:
                 os.kill(self.ray.get(actor.whereabouts.remote())["pid"], signal.SIGKILL)
-        self.sentry.round(entry, rounds)
+        self.sentry.round(entry)
 
 
 @real
@@ -869,7 +869,7 @@ def test_a_host_is_lost_and_its_nodes_go_on_elsewhere(tmp_path, two_hosts):
     file = make(tmp_path / "many", **given)
     sentry, lived, entered = Sentry(file, ray.get), [], []
 
-    def on_round(entry, rounds):
+    def on_round(entry):
         if not lived:
             lived.append(
                 [
@@ -881,14 +881,14 @@ def test_a_host_is_lost_and_its_nodes_go_on_elsewhere(tmp_path, two_hosts):
             for name in NAMES[:4]:
                 with Ledger.open(tmp_path / "many" / f"{name}.sqlite", read_only=True) as ledger:
                     entered.append(len(ledger.spent()))
-        if entry.number == rounds:
+        if entry.number == entry.rounds:
             lived.append(
                 [
                     ray.get(actor.whereabouts.remote())["host"]
                     for actor in sentry.company.actors.values()
                 ]
             )
-        sentry.round(entry, rounds)
+        sentry.round(entry)
 
     run(file, on_start=sentry.start, on_round=on_round)
     assert [len(set(hosts)) for hosts in lived] == [2, 1]

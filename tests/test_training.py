@@ -143,7 +143,7 @@ def test_rows_without_an_intercept(data, tables, ledgers):
 def test_a_message_is_entered_before_anybody_sees_it(data, ledgers):
     shards, seen = data.shards(names=NODES), []
 
-    def on_round(entry, V):
+    def on_round(entry):
         seen.append(entry.number)
         assert all(entry.number in ledgers[p].rounds("run") for p in NODES)
 
@@ -274,7 +274,7 @@ class Stop(Exception):
 
 
 def stop_at(n):
-    def on_round(entry, V):
+    def on_round(entry):
         if entry.number == n:
             raise Stop
 

@@ -106,9 +106,9 @@ class _Demo:
         task = progress.add_task(f"mechanism {name}", total=rounds)
         messages: list[Array] = []
 
-        def on_round(entry: RoundProgress, V: Array) -> None:
+        def on_round(entry: RoundProgress) -> None:
             folder.append(_lines(entry, planned.alpha if planned else None))
-            messages.append(V[:, 0].copy())
+            messages.append(np.array(entry.messages)[:, 0])
             progress.advance(task)
 
         schema, end, privacy = self.data.schema, None, _EXACT

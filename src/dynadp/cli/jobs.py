@@ -109,7 +109,8 @@ def run_train(
         with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
             task = progress.add_task("rounds", total=None)
 
-            def on_round(entry: RoundProgress, rounds: int) -> None:
+            def on_round(entry: RoundProgress) -> None:
+                rounds = entry.rounds
                 progress.update(task, completed=entry.number, total=rounds)
                 if not console.is_terminal and (entry.number % 10 == 0 or entry.number == rounds):
                     click.echo(f"round {entry.number} of at most {rounds}", err=True)

@@ -8,8 +8,8 @@ from .node import Awaiting as Awaiting
 from .node import NodeResult as NodeResult
 from .node import NodeRun as NodeRun
 from .node import node_rounds as node_rounds
+from .progress import RoundLine as RoundLine
 from .progress import RoundProgress as RoundProgress
-from .ray.actor import NodeProgress as NodeProgress
 from .ray.pool import ActorPool as ActorPool
 from .ray.pool import cluster as cluster
 from .ray.pool import map_on_cluster as map_on_cluster

@@ -1,7 +1,7 @@
 """All nodes, and any number of replicas of them, in one process (Algorithm 1; maths.md 2)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -180,7 +180,7 @@ def simulate(
     storage: Storage = "auto",
     device: str = "cpu",
     journal: Journal | None = None,
-    on_round: Callable[[RoundProgress, Array], None] | None = None,
+    on_round: Callable[[RoundProgress], None] | None = None,
 ) -> Run:
     """Run Algorithm 1, 2 or 3 over the network.
 
@@ -233,7 +233,7 @@ def simulate(
         before it is sent. Rounds that they hold already are taken from there, so that a run that
         was cut short goes on.
     on_round
-        Called after every round with what it left and the messages V, P x K x d.
+        Called after every round with its progress, messages included.
     """
     loss, regularizer = loss or Logistic(), regularizer or SquaredL2()
     for name, given, kind in (("loss", loss, Loss), ("regularizer", regularizer, Regularizer)):
@@ -346,7 +346,7 @@ def _rounds(
     topology: Topology,
     steps: LocalSolver,
     sender: Releaser,
-    on_round: Callable[[RoundProgress, Array], None] | None,
+    on_round: Callable[[RoundProgress], None] | None,
 ) -> Run:
     degrees, rounds, releases = steps.degrees, alpha.shape[-1], sender.releases
     mechanism = releases.mechanism
@@ -374,7 +374,7 @@ def _rounds(
         if on_round:
             shown = host(V).view()
             shown.setflags(write=False)
-            on_round(log[-1], shown)
+            on_round(replace(log[-1], messages=shown))
         state = steps.next_state(state, after, g)
         stopped = steps.done(n, V, residuals)
         if stopped:

@@ -196,7 +196,8 @@ class Bench:
         losses: list[Array] = []
         last: list[Array] = []
 
-        def note(entry: RoundProgress, V: Array) -> None:
+        def note(entry: RoundProgress) -> None:
+            V = np.asarray(entry.messages)
             if every or entry.number == self.rounds:
                 losses.append(self.loss(V))
             if entry.number == self.rounds:

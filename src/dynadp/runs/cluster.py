@@ -11,7 +11,7 @@ import numpy as np
 
 from dynadp._files import digest
 from dynadp.consensus import no_checkpoint
-from dynadp.engines import ActorPool, ActorSpec, NodeProgress, NodeRun, RoundProgress, cluster
+from dynadp.engines import ActorPool, ActorSpec, NodeRun, RoundLine, RoundProgress, cluster
 from dynadp.errors import ConfigError
 from dynadp.mechanisms import Draws, entropy_for
 from dynadp.planning import Plan
@@ -59,7 +59,7 @@ class ClusterRun(LocalRun):
         resume: bool = False,
         who: str,
         created: str,
-        on_round: Callable[[RoundProgress, int], None] | None = None,
+        on_round: Callable[[RoundProgress], None] | None = None,
         draws: Draws | None = None,
         at: Callable[[str], None] = no_checkpoint,
         on_start: Callable[[ActorPool], None] = lambda company: None,
@@ -167,7 +167,7 @@ class Ranks:
     folder, planned, nodes
         Where it is recorded; the plan; the order of nodes.
     on_round
-        Called with every round and the number of rounds.
+        Called after every round with its progress.
     """
 
     def __init__(
@@ -175,12 +175,12 @@ class Ranks:
         folder: RunFolder,
         planned: Plan,
         nodes: tuple[str, ...],
-        on_round: Callable[[RoundProgress, int], None] | None,
+        on_round: Callable[[RoundProgress], None] | None,
     ) -> None:
         self.folder, self.planned, self.nodes, self.on_round = folder, planned, nodes, on_round
-        self._rounds: dict[int, dict[str, NodeProgress]] = {}
+        self._rounds: dict[int, dict[str, RoundLine]] = {}
 
-    def take(self, told: NodeProgress) -> None:
+    def take(self, told: RoundLine) -> None:
         """One node's round; those of a node come in order."""
         n = told.round
         self._rounds.setdefault(n, {})[told.node] = told
@@ -188,21 +188,11 @@ class Ranks:
             return
         found = self._rounds.pop(n)
         ranked = [found[node] for node in self.nodes]
-        self.folder.append(
-            {
-                "round": n,
-                "node": t.node,
-                "alpha": alpha,
-                "disagreement": t.disagreement,
-                "change": t.change,
-            }
-            for t, alpha in zip(ranked, self.planned.alphas, strict=True)
-        )
+        self.folder.append(line._asdict() for line in ranked)
         if self.on_round:
             apart, change = (
                 np.array([[getattr(t, name)] for t in ranked])
                 for name in ("disagreement", "change")
             )
-            self.on_round(
-                RoundProgress(n, np.array([self.planned.eta]), apart, change), self.planned.rounds
-            )
+            eta = np.array([self.planned.eta])
+            self.on_round(RoundProgress(n, eta, apart, change, rounds=self.planned.rounds))

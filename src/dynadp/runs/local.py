@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from dynadp._arrays import Array
 from dynadp._intervals import wilson
 from dynadp.consensus import Acceleration, Topology
 from dynadp.data import Schema, count, mistakes, source, split_tables, validate
@@ -175,7 +174,7 @@ class LocalRun:
         resume: bool = False,
         who: str,
         created: str,
-        on_round: Callable[[RoundProgress, int], None] | None = None,
+        on_round: Callable[[RoundProgress], None] | None = None,
     ) -> dict[str, Any]:
         """Train, or go on; leaves a run folder with the model.
 
@@ -188,7 +187,7 @@ class LocalRun:
         who, created
             For ledgers and record: who starts it, and when.
         on_round
-            Called after every round with what it left and the number of rounds.
+            Called after every round with its progress.
         """
         planned = self.plan(out if resume else None)
         rounds = planned.rounds if planned else PLAIN_ROUNDS
@@ -198,10 +197,10 @@ class LocalRun:
                 stack, out, planned, run_id, who, created, resume, self._validate
             )
 
-            def note(entry: RoundProgress, V: Array) -> None:
+            def note(entry: RoundProgress) -> None:
                 folder.append(_lines(entry, self.topology.nodes, planned))
                 if on_round:
-                    on_round(entry, rounds)
+                    on_round(replace(entry, rounds=rounds))
 
             if planned is None:
                 return self._plain(folder, note)
@@ -222,9 +221,7 @@ class LocalRun:
         folder.finish(model)
         return self._result(folder, model, len(trained.run.rounds), trained.total, trained.events)
 
-    def _plain(
-        self, folder: RunFolder, note: Callable[[RoundProgress, Array], None]
-    ) -> dict[str, Any]:
+    def _plain(self, folder: RunFolder, note: Callable[[RoundProgress], None]) -> dict[str, Any]:
         """Algorithm 1: exact vectors are sent."""
         training = self.file.training
         loss = training.loss.made() if training.loss else Logistic()

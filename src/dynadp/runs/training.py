@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dynadp._arrays import Array
 from dynadp.consensus import Journal, Topology
 from dynadp.data import Schema, count, same_rows, validate
 from dynadp.engines import RoundProgress, Run, simulate
@@ -79,7 +78,7 @@ def train(
     chosen: Plan | None = None,
     device: str = "cpu",
     journal: Journal | None = None,
-    on_round: Callable[[RoundProgress, Array], None] | None = None,
+    on_round: Callable[[RoundProgress], None] | None = None,
 ) -> Trained:
     """Train one classifier that costs nobody with a row at one node more than (epsilon, delta).
 

@@ -24,7 +24,7 @@ from dynadp.data import source, validate
 from dynadp.engines.inbox import Inbox, is_broadcast
 from dynadp.engines.letters import Kind
 from dynadp.engines.node import Awaiting, NodeResult, node_rounds
-from dynadp.engines.progress import RoundProgress
+from dynadp.engines.progress import RoundLine, RoundProgress
 from dynadp.engines.ray.spec import ActorSpec
 from dynadp.errors import CellError, ConfigError, DataError, DynadpError, RecordError
 
@@ -49,22 +49,13 @@ class SentLetter(NamedTuple):
     round: int
 
 
-class NodeProgress(NamedTuple):
-    """What a node's round left: its number, disagreement and change."""
-
-    node: str
-    round: int
-    disagreement: float
-    change: float
-
-
 class ActorUpdate(NamedTuple):
     """What an actor tells the driver: which incarnation it is, new rounds, and its nodes' outcomes
     or what went wrong.
     """
 
     incarnation: str
-    rounds: list[NodeProgress]
+    rounds: list[RoundLine]
     outcomes: dict[str, NodeResult] | None
     failure: DynadpError | None
 
@@ -107,7 +98,7 @@ class NodeActor:
         }  # other actors that need a node's letters
         self._posts: dict[str, Inbox] = {}
         self._log: list[SentLetter] = []
-        self._rounds: list[NodeProgress] = []
+        self._rounds: list[RoundLine] = []
         self._outcomes: dict[str, NodeResult] = {}
         self._failure: BaseException | None = None
         self._news, self._came = Condition(), 0
@@ -333,11 +324,8 @@ class NodeActor:
             self._spread(me, data)
 
         def note(entry: RoundProgress) -> None:
-            self._rounds.append(
-                NodeProgress(
-                    me, entry.number, float(entry.disagreement[0, 0]), float(entry.change[0, 0])
-                )
-            )
+            alpha = float(order.part.alpha[order.part.index, entry.number - 1])
+            self._rounds += entry.lines([me], [alpha])
             self._tell_news()
             order.at("noted")
 

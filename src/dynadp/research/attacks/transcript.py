@@ -130,7 +130,7 @@ def listen(
         schedule=alpha,
         draws=OrderedDraws(np.random.default_rng([seed, 0xA77AC]), seeded=True),
         storage="dense",
-        on_round=lambda _, V: sent.append(V.copy()),
+        on_round=lambda entry: sent.append(np.array(entry.messages)),
     )
     events = [
         event for event in run.events() if event.node == setting.topology.nodes[setting.target]
