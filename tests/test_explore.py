@@ -34,6 +34,7 @@ from dynadp.report.explore.watch import Watch
 from dynadp.report.record_view import RunView
 from dynadp.research.tradeoff import PrivacyUtility
 from dynadp.runs.folder import RunFolder
+from dynadp.runs.record import load_run
 from dynadp.runs.run_file import load_run_file
 from test_report import NODES, dynadp, make_job, make_network, make_run
 
@@ -124,7 +125,7 @@ def page(swept):
 
 
 # ---- who may ask
-# ----------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -225,7 +226,7 @@ def test_vega_is_put_together_once(tmp_path, monkeypatch):
 
 
 # ---- the two sliders
-# ------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0, 4.0])
@@ -347,7 +348,7 @@ def test_what_is_said_of_a_recommendation_or_of_none(swept):
 
 
 # ---- the sweep
-# ------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 
 
 def test_a_sweep_on_made_rows(monkeypatch):
@@ -487,7 +488,7 @@ def test_settings_of_run_files_and_folders(tmp_path, run):
 
 
 # ---- the stream
-# -----------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 
 
 def take(shown, last="", until=lambda events: False, most=200):
@@ -524,8 +525,8 @@ class Growing:
     """A run folder to which rounds are added by hand."""
 
     def __init__(self, run, path, created="2026-01-01T00:00:00+00:00"):
-        config = json.loads((run / "run.json").read_text())["config"]
-        self.folder = RunFolder.create(path, config, simulation=True, created=created)
+        record = load_run(run).model_copy(update={"created": created, "simulation": True})
+        self.folder = RunFolder.create(path, record)
         self.watch = Watch(path)
         self.shown = Explorer(Advisor(small()), self.watch)
 
@@ -706,7 +707,7 @@ def test_a_network_is_followed_node_by_node(tmp_path, quick):
 
 
 # ---- the command
-# ----------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 
 
 def test_a_token_that_is_kept(tmp_path):

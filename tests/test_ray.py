@@ -43,8 +43,9 @@ from dynadp.report.explore.trials import tried
 from dynadp.research.attacks.transcript import Setting
 from dynadp.research.sweeps import compare_schedules, map_serially
 from dynadp.runs.cluster import ClusterRun
-from dynadp.runs.folder import load_model, read_rounds
+from dynadp.runs.folder import read_rounds
 from dynadp.runs.local import LocalRun
+from dynadp.runs.model import load_model
 
 NAMES = ("north", "south", "west", "east", "centre")
 SMALL = ("age", "schooling", "hours", "sex", "status")

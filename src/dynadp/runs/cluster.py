@@ -5,11 +5,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from dynadp._files import digest
 from dynadp.consensus import no_checkpoint
 from dynadp.engines import ActorPool, ActorSpec, NodeRun, RoundLine, RoundProgress, cluster
 from dynadp.errors import ConfigError
@@ -18,6 +17,7 @@ from dynadp.planning import Plan
 from dynadp.runs.folder import RunFolder
 from dynadp.runs.local import LocalRun, finished_model
 from dynadp.runs.preparation import node_run
+from dynadp.runs.record import Kind
 
 _MESSAGES = "messages-ray"  # of a SIMULATION: a folder for each node
 
@@ -39,6 +39,7 @@ class ClusterRun(LocalRun):
         it.
     """
 
+    kind: ClassVar[Kind] = "cluster"
     address: str | None = None
     per_actor: int | None = None
 
@@ -134,7 +135,7 @@ class ClusterRun(LocalRun):
     ) -> list[ActorSpec]:
         home = self.path.parent.resolve()
         sections = {section.name: section for section in self.file.nodes}
-        config = bytes.fromhex(digest(self._said(planned)))
+        config = bytes.fromhex(self._record(planned).config_hash)
         made = []
         for part in parts:
             section = sections[part.me]
@@ -159,8 +160,7 @@ class ClusterRun(LocalRun):
 
 
 class Ranks:
-    """Puts what single nodes tell of their rounds into order: a round is recorded when all nodes
-    have told theirs.
+    """Collects the rounds of single nodes: a round is recorded when all nodes are through it.
 
     Parameters
     ----------
@@ -180,19 +180,21 @@ class Ranks:
         self.folder, self.planned, self.nodes, self.on_round = folder, planned, nodes, on_round
         self._rounds: dict[int, dict[str, RoundLine]] = {}
 
-    def take(self, told: RoundLine) -> None:
+    def take(self, line: RoundLine) -> None:
         """One node's round; those of a node come in order."""
-        n = told.round
-        self._rounds.setdefault(n, {})[told.node] = told
+        n = line.round
+        self._rounds.setdefault(n, {})[line.node] = line
         if len(self._rounds[n]) < len(self.nodes):
             return
         found = self._rounds.pop(n)
         ranked = [found[node] for node in self.nodes]
-        self.folder.append(line._asdict() for line in ranked)
+        entry = RoundProgress(
+            n,
+            np.array([self.planned.eta]),
+            np.array([[line.disagreement] for line in ranked]),
+            np.array([[line.change] for line in ranked]),
+            rounds=self.planned.rounds,
+        )
+        self.folder.note(entry)
         if self.on_round:
-            apart, change = (
-                np.array([[getattr(t, name)] for t in ranked])
-                for name in ("disagreement", "change")
-            )
-            eta = np.array([self.planned.eta])
-            self.on_round(RoundProgress(n, eta, apart, change, rounds=self.planned.rounds))
+            self.on_round(entry)

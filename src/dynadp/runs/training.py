@@ -16,7 +16,7 @@ from dynadp.mechanisms import Centring, Draws, SystemEntropy, centre_of, private
 from dynadp.planning import Plan, check_plan, plan, releases_of
 from dynadp.privacy import Event, Total, by_node, worst_node
 from dynadp.problem import Weights, local_shard
-from dynadp.runs.folder import Model
+from dynadp.runs.model import Model
 
 _LOG = getLogger("dynadp")
 

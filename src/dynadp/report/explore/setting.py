@@ -158,20 +158,16 @@ class PublicSetting:
         """Of a run folder: the numbers that its record tells."""
         known = cls.made()
         counts = tuple(story.rows[p] for p in story.topology.nodes)
-        width = story.dimension or known.dimension
-        features = story.features if story.features is not None else width - 1
+        width = story.record.dimension or known.dimension
+        features = width - 1 if story.record.features is None else story.record.features
         plan = story.plan
         if plan is None:
             return cls(story.name, story.topology, counts, width, features)
-        epsilon = (
-            float(up(plan.total["epsilon"], 2))
-            if plan.total and plan.total["epsilon"]
-            else _asked(story)
-        )
+        epsilon = float(up(plan.total["epsilon"], 2)) if plan.total["epsilon"] else EPSILON
         told = cls(
             story.name, story.topology, counts, width, features, epsilon, plan.delta, plan.mechanism
         )
-        told = replace(told, weights=plan.settings.get("weights", "equal"))
+        told = replace(told, weights=plan.settings["weights"])
         return told if plan.centrings else replace(told, centring=False)
 
     def plan(self, epsilon: float, counts: Sequence[int] | None = None) -> Plan:
@@ -299,13 +295,6 @@ def _padded(table: Mapping[str, Any], pick: Any) -> dict[str, Any]:
     """Some rows of a table, with a column that holds no listed value."""
     found = {name: cells[pick] for name, cells in table.items()}
     return found | {PADDING: np.full(len(next(iter(found.values()))), "none")}
-
-
-def _asked(story: RunView) -> float:
-    """The total that a network run was asked for."""
-    config = story.record["config"]
-    own = [node["epsilon"] for node in config["nodes"].values() if node["epsilon"]]
-    return float(max(own, default=0) or config["privacy"]["epsilon"] or EPSILON)
 
 
 def _table(path: Path, schema: Schema, separator: Any) -> dict[str, Any]:
