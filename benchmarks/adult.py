@@ -31,7 +31,8 @@ def main() -> None:
     rows = []
     for series, eta in etas.items():
 
-        def note(entry, V, series=series):
+        def note(entry, series=series):
+            V = entry.messages
             mean = V[:, 0].mean(axis=0)
             rows.append(
                 {

@@ -60,8 +60,8 @@ def first_round(shards: list, topology: Topology, pooled: Pooled, least: float) 
     """
     gaps: list[float] = []
 
-    def look(_: Any, V: Any) -> None:
-        gaps.append(max(pooled.value(v) for v in V[:, 0]) / least - 1)
+    def look(entry: Any) -> None:
+        gaps.append(max(pooled.value(v) for v in entry.messages[:, 0]) / least - 1)
 
     simulate(
         shards,

@@ -46,8 +46,8 @@ def trained(file: Path) -> dict[str, Any]:
     job = ClusterRun.load(file)
     kept: list[ActorPool] = []
 
-    def last(entry: Any, rounds: int) -> None:
-        if entry.number == rounds:
+    def last(entry: Any) -> None:
+        if entry.number == entry.rounds:
             import ray
 
             here = ray.get([actor.whereabouts.remote() for actor in kept[0].actors.values()])
@@ -89,7 +89,7 @@ def recovery(file: Path) -> list[float]:
     job, passed, over = ClusterRun.load(file), threading.Condition(), threading.Event()
     at = [0.0]
 
-    def on_round(entry: Any, rounds: int) -> None:
+    def on_round(entry: Any) -> None:
         with passed:
             at[0] = time.perf_counter()
             passed.notify_all()

@@ -25,7 +25,7 @@ from dynadp.cli.launch import prepare
 from dynadp.engines.letters import verify
 from dynadp.errors import LedgerError
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.runs.folder import load_model
+from dynadp.runs.model import load_model
 from dynadp.runs.local import LocalRun
 from dynadp.runs.training import train
 

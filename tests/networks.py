@@ -34,7 +34,7 @@ from dynadp.engines.zenoh.links import settings
 from dynadp.privacy.accountant import worst_node as accounted
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs import identities as pki
-from dynadp.runs.folder import load_model
+from dynadp.runs.model import load_model
 from dynadp.runs.silo import SiloRun
 
 WORKER = Path(__file__).with_name("silo_worker.py")

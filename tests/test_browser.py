@@ -3,7 +3,6 @@
 DYNADP_PICTURES=FOLDER keeps the pictures that are taken; docs/pictures has them.
 """
 
-import json
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ import pytest
 
 from dynadp.report.page import write_report
 from dynadp.runs.folder import RunFolder
+from dynadp.runs.record import load_run
 from test_report import NODES, dynadp, make_job, make_run
 
 pytestmark = pytest.mark.slow
@@ -278,10 +278,8 @@ def test_a_run_is_followed_while_it_goes_on(browser, tmp_path):
 
 
 def test_a_server_that_is_started_again_goes_on_without_gaps(browser, run, tmp_path):
-    config = json.loads((run / "run.json").read_text())["config"]
-    live = RunFolder.create(
-        tmp_path / "live", config, simulation=False, created="2026-01-01T00:00:00+00:00"
-    )
+    began = {"simulation": False, "created": "2026-01-01T00:00:00+00:00"}
+    live = RunFolder.create(tmp_path / "live", load_run(run).model_copy(update=began))
 
     def grow(first, last):
         for n in range(first, last + 1):

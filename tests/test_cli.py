@@ -19,7 +19,9 @@ from dynadp.cli import Commands, main
 from dynadp.cli.demo import HETEROGENEITY, ROWS, SILOS, _fresh
 from dynadp.data.datasets import census
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.runs.folder import load_model, load_run, read_rounds
+from dynadp.runs.folder import read_rounds
+from dynadp.runs.model import load_model
+from dynadp.runs.record import load_run
 
 DYNADP = Path(sys.executable).parent / "dynadp"
 ENVIRONMENT = {
@@ -121,16 +123,12 @@ def test_record_of_the_demo_tells_what_was_run(answered, mechanism, rounds):
     alpha = entry["alpha"]
     assert (alpha is None) == (mechanism == "none")
     folder = folder / mechanism
-    config = load_run(folder)["config"]
-    assert load_run(folder)["simulation"] is True
-    assert (config["data"]["synthetic"], config["data"]["seed"], config["mechanism"]["name"]) == (
-        True,
-        0,
-        mechanism,
-    )
-    assert config["schedule"] == (None if alpha is None else {"name": "constant", "alpha": alpha})
-    assert config["entropy"] == (None if alpha is None else {"seed": 0})
-    assert [node["name"] for node in config["nodes"]] == list(SILOS)
+    record = load_run(folder)
+    assert (record.kind, record.simulation, record.seed) == ("demo", True, 0)
+    assert (record.made["synthetic"], record.made["seed"]) == (True, 0)
+    assert (record.plan["mechanism"]["name"], record.plan["rounds"]) == (mechanism, rounds)
+    assert (record.planned.alpha if record.planned else None) == alpha
+    assert list(record.rows) == list(SILOS)
     lines = list(read_rounds(folder))
     assert [(line["round"], line["node"]) for line in lines] == [
         (n, p) for n in range(1, rounds + 1) for p in SILOS
@@ -149,7 +147,7 @@ def test_another_seed_makes_other_rows_and_the_same_kind_of_table(answered, tmp_
         main, ["demo", "--mechanism", "dual", "--seed", "1", "--out", str(tmp_path)]
     )
     assert result.exit_code == 0
-    assert load_run(tmp_path / "dual")["config"]["data"]["seed"] == 1
+    assert load_run(tmp_path / "dual").seed == 1
     assert not np.array_equal(
         load_model(tmp_path / "dual").coef, load_model(answered[0] / "dual").coef
     )
@@ -269,7 +267,7 @@ def test_ctrl_c_is_exit_130_and_leaves_whole_files(tmp_path):
     )
     assert [p.name for p in tmp_path.iterdir()] == ["none"]
     assert sorted(p.name for p in (tmp_path / "none").iterdir()) == ["rounds.jsonl", "run.json"]
-    assert load_run(tmp_path / "none")["config"]["rounds"] == 60
+    assert load_run(tmp_path / "none").plan["rounds"] == 60
     assert [line["round"] for line in read_rounds(tmp_path / "none")] == [1] * 5
 
 

@@ -31,10 +31,12 @@ from dynadp.privacy.inverse import calibrate
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
-from dynadp.runs.folder import load_model, load_run, read_rounds
+from dynadp.runs.folder import read_rounds
 from dynadp.runs.identities import Identity, public_key
 from dynadp.runs.local import LocalRun
+from dynadp.runs.model import load_model
 from dynadp.runs.node_file import load_node_file
+from dynadp.runs.record import load_run
 from dynadp.runs.run_file import TrainingSection, load_run_file, load_schema
 from dynadp.runs.silo import SiloRun
 
@@ -59,7 +61,7 @@ ROWS = {
 
 @pytest.fixture
 def old(tmp_path):
-    """A copy of what version 0.1.0 wrote, its keys closed to others as on the day they were made."""
+    """A copy of what version 0.1.0 wrote, its keys closed to others as they were then."""
     home = shutil.copytree(FIXTURES / "v0.1.0", tmp_path / "v0.1.0")
     for file in (*home.glob("network/identities/*/*.key"), *home.rglob("*.sqlite")):
         file.chmod(0o600)
@@ -82,7 +84,7 @@ def read(*words):
     return json.loads(dynadp(*words, "--json"))
 
 
-# ------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 # run files and schemas
 
 
@@ -96,7 +98,7 @@ def test_schema_says_what_it_said(old):
 @pytest.mark.parametrize("name", ["primal", "dual", "private", "interrupted"])
 def test_run_file_says_what_its_run_recorded(old, name):
     file = load_run_file(old / f"{name}.toml")
-    recorded = load_run(old / "trained" / name)["config"]["file"]
+    recorded = load_run(old / "trained" / name).file
     said = file.model_dump(mode="json", by_alias=True)
     del said["training"]["weights"]  # added since
     if recorded["training"]["loss"]:  # None was written for the loss's own margin
@@ -142,14 +144,20 @@ def test_checked_run_counts_the_same_rows(old):
     assert (result["columns"], result["simulation"]) == (5, True)
 
 
-# ----------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 # runs and models
 
 
 def test_first_run_folder_stays_readable():
-    content = load_run(FIRST)
-    assert (content["format"], content["version"], content["simulation"]) == ("dynadp-run", 1, True)
-    assert content["config"]["topology"]["nodes"] == ["north", "east", "south"]
+    record = load_run(FIRST)
+    assert (record.kind, record.simulation, record.seed, record.planned) == (
+        "demo",
+        True,
+        11,
+        None,
+    )
+    assert record.topology.nodes == ("north", "east", "south")
+    assert (record.plan["rho"], record.plan["rounds"], record.dimension) == (0.01, 4, 13)
     lines = list(read_rounds(FIRST))
     assert [(line["round"], line["node"]) for line in lines] == [
         (n, p) for n in range(1, 5) for p in ("north", "east", "south")
@@ -190,13 +198,13 @@ def test_first_model_answers_as_it_did():
 )
 def test_run_folder_stays_readable(old, name, simulation, rounds, nodes, alpha, last):
     run, lines = load_run(old / "trained" / name), list(read_rounds(old / "trained" / name))
-    assert (run["version"], run["simulation"], run["libraries"]["dynadp"]) == (
-        1,
+    assert (run.kind, run.simulation, run.libraries["dynadp"]) == (
+        "one process",
         simulation,
         "0.1.0",
     )
-    assert (run["config"]["schema_hash"], run["config"]["plan"]["rounds"]) == (SCHEMA, rounds)
-    assert run["config"]["counts"] == dict.fromkeys(nodes, 24)
+    assert (run.schema_hash, run.planned.rounds) == (SCHEMA, rounds)
+    assert run.rows == dict.fromkeys(nodes, 24)
     assert [(line["round"], line["node"]) for line in lines] == [
         (n, p) for n in range(1, rounds + 1) for p in nodes
     ]
@@ -237,7 +245,11 @@ def test_run_folder_stays_readable(old, name, simulation, rounds, nodes, alpha, 
 )
 def test_model_answers_as_it_did(old, name, coef, intercept, epsilon, protected, scores, accuracy):
     model = load_model(old / name)
-    assert (model.coef.tolist(), model.intercept, model.classes) == (coef, intercept, ("no", "yes"))
+    assert (model.coef.tolist(), model.intercept.tolist(), model.classes) == (
+        [coef],
+        [intercept],
+        ("no", "yes"),
+    )
     assert (model.privacy["epsilon"], model.privacy["delta"], model.privacy["protected"]) == (
         epsilon,
         1e-5,
@@ -288,7 +300,7 @@ def test_report_tells_the_same_figures(old, name, parts):
     assert ("SIMULATION" in words) == ("SIMULATION" in parts)
 
 
-# ------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 # saved estimators
 
 
@@ -334,7 +346,7 @@ def test_estimator_of_raw_columns_answers_as_it_did(old):
     )
 
 
-# --------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 # ledgers
 
 
@@ -398,7 +410,7 @@ def test_ledger_of_an_interrupted_run_keeps_its_plan_reserved(old):
         assert ledger.verify(HEADS["ledgers/interrupted-north"]) == []
 
 
-# ------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 # interrupted runs
 
 
@@ -415,7 +427,7 @@ def test_interrupted_simulation_goes_on_to_the_same_model(old):
 @pytest.mark.parametrize("name", ["private", "primal"])
 def test_plan_is_the_recorded_one_where_libraries_round_otherwise(old, name, monkeypatch):
     folder = old / "trained" / name
-    said = load_run(folder)["config"]["plan"]
+    said = json.loads((folder / "run.json").read_text())["config"]["plan"]
     monkeypatch.setattr(
         "dynadp.planning.planner.calibrate", lambda *given: calibrate(*given) * (1 - 1e-13)
     )
@@ -492,7 +504,7 @@ def test_interrupted_private_run_goes_on_and_spends_what_it_had_reserved(old):
         old / "trained" / "interrupted",
         [old / "ledgers" / f"interrupted-{node}.sqlite" for node in NODES[:2]],
     )
-    begun, name = list(read_rounds(folder)), load_run(folder)["config"]["run_id"]
+    begun, name = list(read_rounds(folder)), load_run(folder).run_id
     with Ledger.open(paths[0], read_only=True) as ledger:
         sent, plan = [ledger.message(name, n) for n in range(4)], ledger.reserved(name)
     result = read("train", old / "interrupted.toml", "--out", folder, "--resume")
@@ -509,7 +521,7 @@ def test_interrupted_private_run_goes_on_and_spends_what_it_had_reserved(old):
         assert ledger.spent() == plan
 
 
-# --------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 # networks
 
 
@@ -556,18 +568,16 @@ def test_network_files_are_understood_as_they_were(old):
 @pytest.mark.parametrize("name", NODES)
 def test_node_folder_stays_readable(old, name):
     run, lines = load_run(old / "network" / name), list(read_rounds(old / "network" / name))
-    assert (run["config_hash"], run["simulation"]) == (CONFIG, False)
+    assert (run.config_hash, run.simulation, run.kind) == (CONFIG, False, "network")
     assert [(line["round"], line["node"], line["alpha"]) for line in lines] == [
         (n, name, pytest.approx(0.35141842, rel=1e-6)) for n in range(1, 21)
     ]
     model = load_model(old / "network" / name)
     assert model.coef.tolist() == [
-        1.1469889322916667,
-        3.8798014322916665,
-        -1.938671875,
-        2.5461751302083333,
+        [1.1469889322916667, 3.8798014322916665, -1.938671875, 2.5461751302083333]
     ]
-    assert (model.intercept, model.privacy["epsilon"]) == (1.5260579427083332, 2.997477418524142)
+    assert model.intercept.tolist() == [1.5260579427083332]
+    assert model.privacy["epsilon"] == 2.997477418524142
 
 
 def test_status_of_old_nodes_is_told(old):
@@ -607,7 +617,9 @@ def test_letters_are_opened_and_their_signatures_hold(old):
     assert heard == entered
     means = [verify(content, keys(old)).values for _, kind, _, content in letters if kind == "mean"]
     model = load_model(old / "network" / "south")
-    np.testing.assert_allclose(np.mean(means, axis=0), [*model.coef, model.intercept], rtol=1e-12)
+    np.testing.assert_allclose(
+        np.mean(means, axis=0), [*model.coef[0], *model.intercept], rtol=1e-12
+    )
 
 
 def test_greeting_is_opened_and_says_its_configuration(old):
@@ -618,7 +630,9 @@ def test_greeting_is_opened_and_says_its_configuration(old):
         0,
         CONFIG,
     )
-    assert json.loads(letter.body)["config"] == load_run(old / "network" / "north")["config"]
+    assert (
+        digest(json.loads(letter.body)["config"]) == load_run(old / "network" / "north").config_hash
+    )
 
 
 def test_post_office_knows_its_letters(old):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dynadp.data.datasets import census
-from dynadp.runs.folder import load_model
+from dynadp.runs.model import load_model
 from networks import DYNADP, ports, write_csv
 
 PAGE = (Path(__file__).parent.parent / "docs" / "deployment.md").read_text(encoding="utf-8")

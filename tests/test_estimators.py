@@ -52,6 +52,8 @@ from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.schedules import linear
 from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.problem.regularizers import SmoothElasticNet
+from dynadp.runs.model import Model, load_model
+from dynadp.runs.scoring import evaluate
 from dynadp.runs.training import train
 from support import flat_simulate
 
@@ -504,8 +506,8 @@ def test_with_a_schema_a_fit_is_what_train_does(data, tmp_path):
     X, test = _raw(found)
     model = NetworkClassifier(epsilon=2.0, delta=1e-5, schema=schema, random_state=3)
     model.fit(X, found.train["income"], nodes=found.node)
-    assert_allclose(model.coef_[0], trained.model().coef, rtol=1e-12)
-    assert model.intercept_[0] == pytest.approx(trained.model().intercept)
+    assert_allclose(model.coef_, trained.model().coef, rtol=1e-12)
+    assert_allclose(model.intercept_, trained.model().intercept)
     assert model.privacy_["epsilon"] == trained.total.epsilon
     assert model.privacy_["classes"] == model.privacy_["bounds"] == "declared"
     assert_array_equal(model.predict(test), trained.model().predict(found.test))
@@ -727,6 +729,44 @@ def test_a_saved_model_predicts_the_same(model, classes, tmp_path):
             again.fit(X, y)
 
 
+def test_a_saved_estimator_is_a_model_of_raw_columns(tmp_path):
+    data = census(400, nodes=2)
+    X, y = {k: v for k, v in data.train.items() if k != "income"}, data.train["income"]
+    fitted = private(schema=data.schema, data_norm=None, classes=None).fit(X, y)
+    fitted.save(tmp_path / "model.json")
+    model = load_model(tmp_path / "model.json")
+    assert_array_equal(model.predict(data.test), fitted.predict(data.test))
+    labels = data.test["income"]
+    assert evaluate(model, data.test)["accuracy"] == pytest.approx(
+        np.mean(fitted.predict(data.test) == labels)
+    )
+
+
+def test_a_saved_estimator_of_ready_features_says_that_it_has_no_schema(tmp_path):
+    exact().fit(X2, Y2).save(tmp_path / "model.json")
+    model = load_model(tmp_path / "model.json")
+    for use in (lambda: model.predict({}), lambda: evaluate(model, {"a": [1.0]})):
+        with pytest.raises(DataError, match=r"no schema for raw columns; load it with Network"):
+            use()
+
+
+def test_the_model_of_a_run_is_an_estimator(tmp_path):
+    data = census(400, nodes=2)
+    X = {k: v for k, v in data.train.items() if k != "income"}
+    loss = Logistic(margin=0.5).describe()
+    made = Model.of(
+        np.linspace(-1, 1, data.schema.dimension), data.schema, loss, "primal", {"epsilon": 1.0}
+    )
+    made.save(tmp_path / "model.json")
+    again = NetworkClassifier.load(tmp_path)
+    assert_allclose(again.decision_function(X), made.decision(data.train), rtol=1e-12)
+    assert_array_equal(again.predict(X), made.predict(data.train))
+    assert (again.mechanism, again.loss, again.margin) == ("primal", "logistic", 0.5)
+    assert not hasattr(again, "node_coef_")
+    again.save(tmp_path / "again.json")
+    assert_array_equal(load_model(tmp_path / "again.json").coef, made.coef)
+
+
 def test_names_of_columns_are_saved(tmp_path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X2, columns=["a", "b"])
@@ -740,13 +780,17 @@ def test_names_of_columns_are_saved(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "dynadp-model"}, "not a dynadp-estimator file"),
-        ({"version": 2}, "has version 2, this program reads up to 1; upgrade dynadp"),
-        ({"coef_": [[1.0]]}, "expected 1 x 2 finite coefficients"),
-        ({"coef_": [[1.0, None]]}, "is damaged"),
-        ({"intercept_": [1.0, 2.0]}, "is damaged"),
-        ({"parameters": {"colour": "red"}}, "is damaged: TypeError"),
-        ({"privacy_": ...}, "is damaged: KeyError 'privacy_'"),
+        ({"format": "dynadp-run"}, "not a dynadp-model file"),
+        ({"version": 3}, "has version 3, this program reads up to 2; upgrade dynadp"),
+        ({"coef": [[1.0]]}, "expected 2 finite coefficients"),
+        ({"coef": [[1.0, None]]}, "expected 2 finite coefficients"),
+        ({"intercept": [1.0, 2.0]}, "expected 2 finite coefficients, .* and an intercept"),
+        ({"estimator": {"n_features_in_": 2}}, "is damaged: KeyError 'parameters'"),
+        (
+            {"estimator": {"n_features_in_": 2, "parameters": {"colour": "red"}}},
+            "is damaged: TypeError",
+        ),
+        ({"privacy": ...}, "is damaged: KeyError"),
     ],
 )
 def test_damaged_files_are_refused(tmp_path, change, message):

@@ -35,6 +35,7 @@ from dynadp.research import experiments as experiments_module
 from dynadp.research import public_rows as rows_module
 from dynadp.research.tradeoff import PrivacyUtility
 from dynadp.runs.folder import RunFolder
+from dynadp.runs.record import load_run
 from dynadp.runs.run_file import load_run_file
 from test_report import NODES, dynadp, make_job, make_network, make_run
 
@@ -525,8 +526,8 @@ class Growing:
     """A run folder to which rounds are added by hand."""
 
     def __init__(self, run, path, created="2026-01-01T00:00:00+00:00"):
-        config = json.loads((run / "run.json").read_text())["config"]
-        self.folder = RunFolder.create(path, config, simulation=True, created=created)
+        record = load_run(run).model_copy(update={"created": created, "simulation": True})
+        self.folder = RunFolder.create(path, record)
         self.watch = Watch(path)
         self.shown = Explorer(Advisor(small()), self.watch)
 

@@ -18,9 +18,12 @@ from dynadp._intervals import wilson
 from dynadp.cli import main
 from dynadp.data.datasets import census
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.runs.folder import load_model, load_run, read_rounds
-from dynadp.runs.local import LocalRun, predictions
+from dynadp.runs.folder import read_rounds
+from dynadp.runs.local import LocalRun
+from dynadp.runs.model import load_model
+from dynadp.runs.record import load_run
 from dynadp.runs.run_file import load_schema
+from dynadp.runs.scoring import predictions
 
 NODES = ("north", "south", "west")
 DYNADP = Path(sys.executable).with_name("dynadp")
@@ -308,7 +311,7 @@ def test_a_seed_makes_a_simulation_of_any_run_file_and_touches_no_ledger(place):
     )
     assert json.loads(trained.stdout)["simulation"]
     assert not json.loads(trained.stdout)["protected"]
-    assert load_run("runs/first")["simulation"]
+    assert load_run("runs/first").simulation
     answer("train run.toml --out environment --json", DYNADP_SEED="1")
     assert Path("environment/model.json").read_bytes() == Path("runs/first/model.json").read_bytes()
     assert {
@@ -368,7 +371,7 @@ def test_alpha_in_each_round_and_no_mechanism(place):
     assert "which the run file declares public" in dynadp("train told.toml --out told").output
     found = answer("train alpha.toml --json")
     assert found["rounds"] == 4
-    assert load_run("runs/long")["config"]["plan"]["alpha"] == 0.5
+    assert load_run("runs/long").planned.alpha == 0.5
     assert found["epsilon"] <= 2.0
     plain = ALPHA.replace(
         'mechanism = "dual"\nalpha = 0.5\ndelta = 1e-5', 'mechanism = "none"'

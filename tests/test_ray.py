@@ -44,8 +44,9 @@ from dynadp.report.explore.setting import PublicSetting
 from dynadp.research.experiments import map_serially, try_plan
 from dynadp.research.schedule_comparison import compare_schedules
 from dynadp.runs.cluster import ClusterRun
-from dynadp.runs.folder import load_model, read_rounds
+from dynadp.runs.folder import read_rounds
 from dynadp.runs.local import LocalRun
+from dynadp.runs.model import load_model
 
 NAMES = ("north", "south", "west", "east", "centre")
 SMALL = ("age", "schooling", "hours", "sex", "status")

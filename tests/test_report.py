@@ -26,7 +26,9 @@ from dynadp.report.page import guarantee, report
 from dynadp.report.progress import Rounds, thinned
 from dynadp.report.record_view import RunView
 from dynadp.report.states import LOOKS, State, states
-from dynadp.runs.folder import RunFolder, load_model, load_run
+from dynadp.runs.folder import RunFolder
+from dynadp.runs.model import load_model
+from dynadp.runs.record import RunRecord, load_run
 
 NODES = ("north", "south", "west")
 COLUMNS = (
@@ -145,28 +147,20 @@ def make_network(folder, finished=True, rounds=5):
     made = census(300, seed=1, nodes=3)
     ring = Topology.family("ring", 3).named(NODES)
     chosen = plan([100] * 3, ring, made.schema.dimension, epsilon=1.0, delta=1e-5)
-    told = {
-        "mechanism": chosen.mechanism.describe(),
-        "loss": chosen.loss.describe(),
-        "regularizer": chosen.regularizer.describe(),
-        "rounds": chosen.rounds,
-        **{name: getattr(chosen, name) for name in ("C", "rho", "eta")},
-        "alphas": list(chosen.alphas),
-        "centrings": list(chosen.centrings),
-    }
-    config = {
-        "run": {"name": "trial", "seed": None, "output": "network"},
-        "nodes": {p: {"rows": 100, "epsilon": None, "key": f"ed25519:{p}"} for p in NODES},
-        "edges": [[NODES[u], NODES[v]] for u, v in ring.edges],
-        "privacy": {"delta": 1e-5, "epsilon": 1.0},
-        "training": {},
-        "schema": made.schema.model_dump(mode="json"),
-        "plan": told,
-    }
+    record = RunRecord.of(
+        kind="network",
+        name="trial",
+        run_id="trial 0123456789abcdef",
+        created="2026-01-01T00:00:00+00:00",
+        simulation=False,
+        source="rows: 300 rows at 3 nodes",
+        topology=ring,
+        rows=dict.fromkeys(NODES, 100),
+        schema=made.schema,
+        plan=chosen.to_json(),
+    )
     for i, node in enumerate(NODES):
-        home = RunFolder.create(
-            folder / node, config, simulation=False, created="2026-01-01T00:00:00+00:00"
-        )
+        home = RunFolder.create(folder / node, record)
         home.append(
             {
                 "round": n,
@@ -238,9 +232,9 @@ def test_the_sentence_is_the_accountants(private):
     )
     assert "Date and signature" in words
     assert "SIMULATION" not in words
-    assert story.record["config_hash"] in words
-    assert load_run(private)["config"]["schema_hash"] in words
-    for library, number in story.record["libraries"].items():
+    assert story.record.config_hash in words
+    assert load_run(private).schema_hash in words
+    for library, number in story.record.libraries.items():
         assert f"{library} {number}" in words
 
 
@@ -479,14 +473,23 @@ def test_a_run_in_one_process_that_went_silent(private, tmp_path, monkeypatch):
     sentence, _ = guarantee(story, None)
     assert "will give, when it is finished," in sentence
     page = report(copy)
+    assert "not told yet" not in page
+    assert agreed(story)[1] == agreed(RunView.read(private))[1]  # the record has all it needs
+
+
+def test_an_old_run_that_is_not_finished_is_counted_by_its_ledgers(tmp_path):
+    fixtures = Path(__file__).parent / "fixtures" / "v0.1.0"
+    copy = Path(shutil.copytree(fixtures / "trained" / "interrupted", tmp_path / "run"))
+    story = RunView.read(copy)
+    assert (story.record.dimension, story.record.events, agreed(story)) == (None, None, None)
+    page = report(copy)  # the ledgers cannot be found from here
     assert "not told yet" in page
-    assert "totals of single nodes cannot be told" in page  # the ledgers cannot be found from here
-    beside = private.parent / "unfinished"
-    beside.mkdir()
-    for name in ("run.json", "rounds.jsonl"):
-        (beside / name).write_bytes((private / name).read_bytes())
-    _, total = agreed(RunView.read(beside))  # from the ledgers' reservations
-    assert total == agreed(RunView.read(private))[1]
+    assert "totals of single nodes cannot be told" in page
+    for file in (fixtures / "ledgers").glob("interrupted-*.sqlite"):
+        (tmp_path / "ledgers").mkdir(exist_ok=True)
+        shutil.copyfile(file, tmp_path / "ledgers" / file.name)
+    events, total = agreed(story)
+    assert (len(events), total.epsilon) == (42, pytest.approx(1.9992470714962456))
 
 
 @pytest.mark.parametrize(
@@ -494,15 +497,15 @@ def test_a_run_in_one_process_that_went_silent(private, tmp_path, monkeypatch):
     [
         (lambda run: (run / "run.json").unlink(), "has no run.json"),
         (lambda run: (run / "run.json").write_text("{"), "is not JSON"),
-        (lambda run: _change(run, simulation=False, config={"a": 1}), "does not match its hash"),
+        (lambda run: _change(run, simulation=True), "does not match its hash"),
         (lambda run: _change(run, version=99), "upgrade dynadp"),
         (lambda run: (run / "rounds.jsonl").write_text('{"round": 1}\n'), "rounds.jsonl, line 1"),
         (
-            lambda run: _rewrite(run, lambda config: config.pop("topology")),
+            lambda run: _rewrite(run, lambda told: told.pop("topology")),
             "lacks what a run of dynadp records",
         ),
         (
-            lambda run: _rewrite(run, lambda config: config["plan"]["total"].update(epsilon=0.1)),
+            lambda run: _rewrite(run, lambda told: told["plan"]["total"].update(epsilon=0.1)),
             "its plan costs",
         ),
         (lambda run: (run / "model.json").write_text("{}"), "is not a dynadp-model file"),
@@ -529,8 +532,9 @@ def _rewrite(run, change):
     from dynadp._files import digest
 
     told = json.loads((run / "run.json").read_text())
-    change(told["config"])
-    _change(run, config=told["config"], config_hash=digest(told["config"]))
+    change(told)
+    bare = {k: v for k, v in told.items() if k not in ("format", "version", "content_hash")}
+    (run / "run.json").write_text(json.dumps(told | {"content_hash": digest(bare)}))
 
 
 def test_folders_that_are_not_a_run(tmp_path, private, seeded):

@@ -25,7 +25,8 @@ from dynadp.errors import DeclarationError, RecordError
 from dynadp.report.tracking import mlflow as tracking
 from dynadp.report.tracking.mlflow import Store, StoreAway, StoreRefused, alone, follow, track
 from dynadp.report.tracking.selection import LIBRARIES, METRICS, NotYet, TrackedRun
-from dynadp.runs.folder import load_model
+from dynadp.runs.model import load_model
+from dynadp.runs.record import load_run
 from networks import LONG, Network, end_group, ended, ports, typed, until
 from test_report import NODES, make_job, make_network, make_run
 
@@ -134,7 +135,7 @@ def expected_metrics(folders, model, centring):
 
 
 # ---- what is logged is the record
-# -----------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 
 
 def test_a_seeded_run_protects_nobody_from_its_first_round_on(run, tmp_path):
@@ -166,11 +167,11 @@ def test_everything_that_is_read_back_is_the_record(which, request, tmp_path):
         load_model(folder),
         only(tmp_path / "store"),
     )
-    plan = record["config"]["plan"]
+    plan = record["plan"]
     told = json.loads(done.stdout)
     assert told == {
         "version": 1,
-        "run": record["config"]["file"]["run"]["name"],
+        "run": record["file"]["run"]["name"],
         "mlflow_run": found["id"],
         "experiment": "dynadp",
         "uri": str(tmp_path / "store"),
@@ -201,13 +202,13 @@ def test_everything_that_is_read_back_is_the_record(which, request, tmp_path):
         **seed,
         "run": told["run"],
         "kind": "one process",
-        "config_hash": digest(record["config"]),
-        "schema_hash": record["config"]["schema_hash"],
+        "config_hash": digest(load_run(folder).config),
+        "schema_hash": record["schema_hash"],
         "python": record["python"],
-        "topology": record["config"]["topology"]["name"],
+        "topology": record["topology"]["name"],
         "nodes": 3,
         "edges": 3,
-        "rows": sum(record["config"]["counts"].values()),
+        "rows": sum(record["rows"].values()),
         "dimension": model.schema.dimension,
         "mechanism": plan["mechanism"]["name"],
         "epsilon": model.privacy["epsilon"],
@@ -284,12 +285,14 @@ def test_whatever_else_lies_in_a_folder_stays_there(run, tmp_path):
             for line in lines_of(run)
         )
     )
-    for file in ("run.json", "model.json"):
-        content = json.loads((folder / file).read_text())
-        content[secret] = content["rows"] = secret
-        content.setdefault("privacy", {})[secret] = secret
-        content.setdefault("libraries", {})[secret] = secret
-        (folder / file).write_text(json.dumps(content))
+    content = json.loads((folder / "model.json").read_text())
+    content[secret] = content["rows"] = content["privacy"][secret] = secret
+    content["estimator"] = {secret: secret}
+    (folder / "model.json").write_text(json.dumps(content))
+    record = load_run(folder)
+    more = {"libraries": {**record.libraries, secret: secret}, "source": secret}
+    more |= {"file": {**record.file, secret: secret}, "made": {secret: secret, "name": secret}}
+    (folder / "run.json").write_text(record.model_copy(update=more).to_json())
     assert dynadp("track", folder, "--uri", tmp_path / "store").exit_code == 0
     assert dynadp("track", run, "--uri", tmp_path / "clean").exit_code == 0
     found, clean = only(tmp_path / "store"), only(tmp_path / "clean")
@@ -322,7 +325,7 @@ def test_a_line_that_is_none_is_refused(run, tmp_path, change):
 
 
 # ---- no gap, nothing twice
-# ------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 
 
 def tree(path):
@@ -466,7 +469,7 @@ def test_two_processes_do_not_log_at_once(run, tmp_path):
 
 
 # ---- runs that go on
-# ------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 
 
 class Steps:
@@ -571,7 +574,7 @@ def test_a_live_run_in_processes(tmp_path):
     assert code == 0, err
     told, found = json.loads(out), only(store)
     assert (told["status"], told["new_values"]) == ("FINISHED", told["values"])
-    centring = json.loads((folder / "run.json").read_text())["config"]["plan"]["centring"]
+    centring = json.loads((folder / "run.json").read_text())["plan"]["centring"]
     assert found["metrics"] == expected_metrics([folder], load_model(folder), centring)
     track(folder, str(tmp_path / "at once"))
     assert compared(found) == compared(only(tmp_path / "at once"))
@@ -657,7 +660,7 @@ def test_an_interrupt_that_python_drops_is_not_lost(run, tmp_path, moment, where
 
 
 # ---- networks
-# -------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 
 
 def test_nodes_of_a_network_by_themselves_and_together(tmp_path, nursery):
@@ -728,7 +731,7 @@ def test_nodes_that_have_not_agreed_are_waited_for(tmp_path):
 
 
 # ---- only when asked, and to nobody else
-# ----------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 
 GUARD = """
 import sys
@@ -831,7 +834,7 @@ def test_nothing_is_logged_unasked(tmp_path):
 
 
 # ---- what can be wrong
-# ----------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 
 
 def test_without_mlflow_the_extra_is_named(run, monkeypatch, tmp_path):
@@ -933,14 +936,14 @@ def test_a_store_that_refuses_is_not_tried_again(run, tmp_path):
 def test_a_damaged_record_is_refused(run, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     content = json.loads((run / "run.json").read_text())
-    content["config"]["counts"]["north"] += 1
+    content["rows"]["north"] += 1
     (tmp_path / "run" / "run.json").write_text(json.dumps(content))
     with pytest.raises(RecordError, match="does not match its hash"):
         follow(tmp_path / "run", str(tmp_path / "store"))
 
 
 # ---- other stores, where all of MLflow is installed
-# -----------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 
 WHOLE = all(find_spec(name) for name in ("sqlalchemy", "alembic", "flask"))
 if not WHOLE:

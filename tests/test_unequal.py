@@ -166,9 +166,7 @@ def test_run_files_say_what_weighs_the_same_and_check_names_nodes_that_bring_noi
         assert plans[weights]["weights"] == weights
     assert plans["equal"]["eta"] > 5 * plans["rows"]["eta"]  # the tiny node's noise asks for it
     assert json.loads(shell("train run.toml --json"))["protected"]
-    assert (
-        json.loads(Path("runs/first/run.json").read_text())["config"]["plan"]["weights"] == "equal"
-    )
+    assert json.loads(Path("runs/first/run.json").read_text())["plan"]["weights"] == "equal"
 
 
 def shell(line):

@@ -12,8 +12,8 @@ from .planning.planner import plan as plan
 from .planning.plans import Plan as Plan
 from .privacy.cap import Cap as Cap
 from .privacy.ledger.file import Ledger as Ledger
-from .runs.folder import Model as Model
-from .runs.folder import load_model as load_model
+from .runs.model import Model as Model
+from .runs.model import load_model as load_model
 from .runs.training import train as train
 
 __version__: str

@@ -11,8 +11,6 @@ from typing import Any
 
 from dynadp.errors import RecordError
 
-VERSION = 1
-
 
 def canonical_json(value: Any) -> str:
     """JSON with sorted keys, no spaces, no NaN and the shortest spelling of every float.
@@ -60,23 +58,24 @@ def write_bytes(path: Path, content: bytes, *, new: bool = False, mode: int = 0o
             raise
 
 
-def read_file(path: Path, expected: str) -> dict[str, Any]:
-    """The content of a JSON file of this format, if it is of this version or an older one."""
+def read_file(path: Path, expected: str | tuple[str, ...], version: int = 1) -> dict[str, Any]:
+    """Read a JSON file of this format, or one of these, of this version or an older one."""
+    formats = (expected,) if isinstance(expected, str) else expected
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise RecordError(f"{path} is not JSON; it is damaged or not a file of dynadp") from error
-    if not isinstance(content, dict) or content.get("format") != expected:
-        raise RecordError(f"{path} is not a {expected} file")
+    if not isinstance(content, dict) or content.get("format") not in formats:
+        raise RecordError(f"{path} is not a {formats[0]} file")
     found = content.get("version")
     if not isinstance(found, int) or found < 1:
         raise RecordError(
-            f"{path} has version {found!r}; expected a whole number from 1 to {VERSION}"
+            f"{path} has version {found!r}; expected a whole number from 1 to {version}"
         )
-    if found > VERSION:
+    if found > version:
         raise RecordError(
-            f"{path} has version {found}, this program reads up to {VERSION}; upgrade dynadp"
+            f"{path} has version {found}, this program reads up to {version}; upgrade dynadp"
         )
     return content

@@ -25,7 +25,7 @@ from dynadp.privacy import guarantee, upper_bound
 from dynadp.problem import Logistic, SquaredL2
 from dynadp.report import charts
 from dynadp.research import HeldOut
-from dynadp.runs import Model, RunFolder, Trained, train
+from dynadp.runs import Model, RunFolder, RunRecord, Trained, train
 
 SILOS = ("north", "east", "south", "west", "centre")
 ROWS, HETEROGENEITY, C, RHO = 20_000, 0.5, 1.0, 1e-4
@@ -100,15 +100,13 @@ class _Demo:
         """One run with its folder."""
         planned = None if name == "none" else self.plan(name)
         rounds = planned.rounds if planned else PLAIN_ROUNDS
-        folder = RunFolder.create(
-            self.root / name, self.config(planned), simulation=True, created=self.created
-        )
+        folder = RunFolder.create(self.root / name, self.record(name, planned))
         task = progress.add_task(f"mechanism {name}", total=rounds)
         messages: list[Array] = []
 
         def on_round(entry: RoundProgress) -> None:
-            folder.append(_lines(entry, planned.alpha if planned else None))
-            messages.append(entry.messages[:, 0].copy())
+            folder.note(entry)
+            messages.append(np.array(entry.messages)[:, 0])
             progress.advance(task)
 
         schema, end, privacy = self.data.schema, None, _EXACT
@@ -149,33 +147,40 @@ class _Demo:
         counts, d = [shard.rows for shard in self.shards], self.data.schema.dimension
         return plan(counts, self.ring, d, epsilon=self.epsilon, delta=self.delta, mechanism=name)
 
-    def config(self, planned: Plan | None) -> dict[str, Any]:
+    def record(self, name: str, planned: Plan | None) -> RunRecord:
         """Everything that is decided before the run."""
         plain = {
             "loss": Logistic().describe(),
+            "regularizer": SquaredL2().describe(),
             "mechanism": NoProtection().describe(),
             "C": C,
+            "weights": "rows",
             "rho": RHO,
             "eta": default_eta(self.ring, Logistic(), C, RHO),
             "rounds": PLAIN_ROUNDS,
             "output": "last",
         }
-        return {
-            "data": {
-                "name": "census",
-                "rows": ROWS,
-                "seed": self.seed,
-                "heterogeneity": HETEROGENEITY,
-                "synthetic": True,
-            },
-            "schema_hash": self.data.schema.digest(),
-            "nodes": [{"name": shard.name, "rows": shard.rows} for shard in self.shards],
-            "topology": self.ring.describe(),
-            "regularizer": SquaredL2().describe(),
-            "schedule": {"name": "constant", "alpha": planned.alpha} if planned else None,
-            "entropy": {"seed": self.seed} if planned else None,
-            **(planned.to_json() if planned else plain),
+        made = {
+            "name": "census",
+            "rows": ROWS,
+            "seed": self.seed,
+            "heterogeneity": HETEROGENEITY,
+            "synthetic": True,
         }
+        return RunRecord.of(
+            kind="demo",
+            name=f"demo, {name}",
+            run_id=f"demo, {name} {self.created}",
+            created=self.created,
+            simulation=True,
+            seed=self.seed,
+            source=f"{ROWS:,} census rows made here (synthetic), seed {self.seed}",
+            topology=self.ring,
+            rows={shard.name: shard.rows for shard in self.shards},
+            schema=self.data.schema,
+            made=made,
+            plan=planned.to_json() if planned else plain,
+        )
 
     def rows_of(self, silo: int) -> dict[str, Any]:
         """Raw rows of one silo."""
@@ -279,21 +284,6 @@ def _fresh(parent: Path, name: str) -> Path:
     """A name that is not taken, for two demos within one second."""
     names = [name, *(f"{name}-{i}" for i in range(2, 1000))]
     return next(parent / candidate for candidate in names if not (parent / candidate).exists())
-
-
-def _lines(entry: RoundProgress, alpha: float | None) -> list[dict[str, Any]]:
-    return [
-        {
-            "round": entry.number,
-            "node": name,
-            "alpha": alpha,
-            "disagreement": float(apart),
-            "change": float(change),
-        }
-        for name, apart, change in zip(
-            SILOS, entry.disagreement[:, 0], entry.change[:, 0], strict=True
-        )
-    ]
 
 
 def _share(shares: ArrayLike, rows: int) -> str:

@@ -209,7 +209,7 @@ def run_evaluate(
     else:
         if alpha is None:
             raise DeclarationError("--ledger needs --alpha: how much this one release may lose")
-        if rows is None and drops_rows(model.schema):
+        if rows is None and drops_rows(model.columns):
             raise DeclarationError(
                 "the model's schema drops rows with missing cells, so how many stay depends on "
                 "cells and is private: declare a "
@@ -217,7 +217,7 @@ def run_evaluate(
                 "share of N"
             )
         found = tally(model, source(Path(data), separator=separator))
-        if rows not in (None, found.read) and not drops_rows(model.schema):
+        if rows not in (None, found.read) and not drops_rows(model.columns):
             raise DeclarationError(
                 f"--rows is {rows}, but {data} has {found.read} rows and none are dropped; leave "
                 f"out --rows"

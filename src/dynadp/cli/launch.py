@@ -21,12 +21,11 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from dynadp._files import read_file
 from dynadp.cli.codes import FAILED, INTERRUPTED, REFUSED
 from dynadp.cli.network import stopping
 from dynadp.errors import ConfigError, DynadpError, RecordError
 from dynadp.privacy import Ledger, LedgerSummary
-from dynadp.runs import STATUS, LocalRun, RunFile, load_model, load_run_file
+from dynadp.runs import LocalRun, RunFile, load_model, load_run_file, read_status
 from dynadp.runs import identities as pki
 
 _POLL = 0.2  # seconds
@@ -169,7 +168,7 @@ def _advice(path: str, folder: Path, nodes: list[Path], word: str, refusing: lis
 def _closing(folder: Path) -> str | None:
     """The command that closes a node's open reservation of this run, if there is one."""
     try:
-        told = read_file(folder / "status.json", STATUS)
+        told = read_status(folder)
         run = f"{told['run']} {told['config']}"
         with Ledger.open(told["ledger"], read_only=True) as ledger:
             reserved = run in LedgerSummary.of(ledger).open_runs

@@ -15,12 +15,10 @@ from typing import Any
 
 import click
 
-from dynadp._files import read_file
 from dynadp.cli.ledger import user
 from dynadp.errors import IdentityError, LedgerDamaged, LedgerError, RecordError
 from dynadp.privacy import Ledger, LedgerSummary, upper_bound
-from dynadp.report import alive
-from dynadp.runs import SHOWN, STATUS, Identity, SiloRun
+from dynadp.runs import SHOWN, Identity, SiloRun, alive, read_status
 
 
 @contextmanager
@@ -154,7 +152,7 @@ def _status_files(folder: Path) -> list[Path]:
 
 
 def _status(file: Path) -> dict[str, Any]:
-    told = read_file(file, STATUS)
+    told = read_status(file.parent)
     told["alive"] = alive(told["pid"])
     if not told["alive"]:
         told["neighbours"] = dict.fromkeys(told["neighbours"], "not known")

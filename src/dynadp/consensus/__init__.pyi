@@ -6,6 +6,7 @@ from .journal import Journal as Journal
 from .journal import Messages as Messages
 from .local_solver import LocalSolver as LocalSolver
 from .outputs import Output as Output
+from .progress import RoundLine as RoundLine
 from .progress import RoundProgress as RoundProgress
 from .releases import ReleasePlan as ReleasePlan
 from .residuals import Certificate as Certificate

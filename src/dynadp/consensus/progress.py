@@ -1,11 +1,58 @@
-"""What a round left behind."""
+"""The progress of a run: one value for each round, and its lines in rounds.jsonl."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dynadp._arrays import Array, host, namespace, norm
 from dynadp.consensus import admm
+
+
+class RoundLine(NamedTuple):
+    """One line of rounds.jsonl: a round at one node, computed from messages only.
+
+    Attributes
+    ----------
+    round, node
+        n = 1, 2, ... and the node's name.
+    alpha
+        Loss of this round at this node; None where nothing is protected.
+    disagreement, change
+        As in :class:`RoundProgress`.
+    """
+
+    round: int
+    node: str
+    alpha: float | None
+    disagreement: float
+    change: float
+
+    @classmethod
+    def from_json(cls, content: Any) -> "RoundLine":
+        """Read a parsed line; further keys are ignored.
+
+        Raises
+        ------
+        ValueError
+            If it is not a line of a round.
+        """
+        try:
+            alpha = content.get("alpha")
+            line = cls(
+                int(content["round"]),
+                str(content["node"]),
+                None if alpha is None else float(alpha),
+                float(content["disagreement"]),
+                float(content["change"]),
+            )
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError("not a line of a round") from error
+        if not all(isfinite(value) for value in line[2:] if value is not None):
+            raise ValueError("a number of the line is not finite")
+        return line
 
 
 @dataclass(frozen=True)
@@ -56,3 +103,12 @@ class RoundProgress:
         shown = host(V).view()
         shown.setflags(write=False)
         return replace(self, messages=shown)
+
+    def lines(self, nodes: Sequence[str], alphas: Sequence[float | None]) -> list[RoundLine]:
+        """Return the lines of the first replica, one a node, with its alpha of this round."""
+        return [
+            RoundLine(self.number, node, alpha, float(apart), float(change))
+            for node, alpha, apart, change in zip(
+                nodes, alphas, self.disagreement[:, 0], self.change[:, 0], strict=True
+            )
+        ]

@@ -11,7 +11,6 @@ from .letters import run_id as run_id
 from .node import NodeResult as NodeResult
 from .node import NodeRun as NodeRun
 from .node import node_rounds as node_rounds
-from .ray.actor import NodeProgress as NodeProgress
 from .ray.pool import ActorPool as ActorPool
 from .ray.pool import cluster as cluster
 from .ray.pool import map_on_cluster as map_on_cluster

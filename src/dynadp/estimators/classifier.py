@@ -56,6 +56,7 @@ from dynadp.problem import (
     SquaredL2,
     Weights,
 )
+from dynadp.runs import load_model
 
 _PLANNED = {
     "C": 1.0,
@@ -407,21 +408,21 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted model as JSON (format ``dynadp-estimator``, version 1)."""
+        """Write the fitted model as JSON (format ``dynadp-model``, version 2)."""
         check_is_fitted(self)
         parameters = self.get_params(deep=False)
         if isinstance(self.loss, Logistic):
             parameters.update(loss="logistic", margin=self.loss.margin)
-        saved.write(Path(path), self, parameters)
+        saved.to_model(self, parameters).save(path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a saved model, ready to predict.
+        """Read a saved model, or the model of a run, ready to predict.
 
         Parameters that JSON cannot hold (a graph, a schedule, a loss of your own) come back as
         their names; set them before fitting again. ``plan_`` and ``topology_`` are not saved.
         """
-        model: Self = saved.read(Path(path), cls)
+        model: Self = saved.from_model(load_model(path), cls, Path(path))
         return model
 
     def _check_parameters(self, parts: bool, shards: bool) -> None:

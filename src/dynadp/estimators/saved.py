@@ -1,73 +1,85 @@
-"""A fitted estimator as a JSON file (format ``dynadp-estimator``, version 1): parameters, schema,
-vectors and their cost.
-"""
+"""A fitted estimator as a model file (format ``dynadp-model``, see :mod:`dynadp.runs.model`)."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dynadp._files import read_file, write_whole
-from dynadp.data import Schema
 from dynadp.errors import RecordError
-from dynadp.runs import VERSION
+from dynadp.problem import Loss
+from dynadp.runs import Model
 
-FORMAT = "dynadp-estimator"
-_ARRAYS = ("classes_", "coef_", "intercept_", "node_coef_", "node_intercept_")
-_FIGURES = ("n_features_in_", "n_iter_", "privacy_")
+_ARRAYS = ("node_coef_", "node_intercept_")
+_FIGURES = ("n_features_in_", "n_iter_")
 
 
-def write(path: Path, model: Any, parameters: Mapping[str, Any]) -> None:
-    """Write what a fitted model knows, and the parameters that JSON can hold; others by their
-    names.
-    """
-    content = {
-        "format": FORMAT,
-        "version": VERSION,
-        "parameters": {
-            name: _plain(value) for name, value in parameters.items() if name != "schema"
-        },
-        "schema": None if model.schema is None else model.schema_.model_dump(mode="json"),
-        "features": _plain(getattr(model, "feature_names_in_", None)),
-        **{name: _plain(getattr(model, name)) for name in (*_ARRAYS, *_FIGURES)},
+def to_model(estimator: Any, parameters: Mapping[str, Any]) -> Model:
+    """The model of a fitted estimator, with its parameters; what JSON cannot hold by its name."""
+    loss = estimator.loss
+    described = loss.describe() if isinstance(loss, Loss) else {"name": str(loss)}
+    fitted = {
+        name: _plain(getattr(estimator, name))
+        for name in (*_ARRAYS, *_FIGURES)
+        if hasattr(estimator, name)
     }
-    write_whole(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    return Model(
+        classes=tuple(_plain(estimator.classes_)),
+        coef=np.asarray(estimator.coef_),
+        intercept=np.asarray(estimator.intercept_),
+        schema=None if estimator.schema is None else estimator.schema_,
+        loss={"margin": parameters["margin"], **described},
+        mechanism=estimator.mechanism or "none",
+        privacy=_plain(estimator.privacy_),
+        estimator={
+            "parameters": {
+                name: _plain(value) for name, value in parameters.items() if name != "schema"
+            },
+            "feature_names_in_": _plain(getattr(estimator, "feature_names_in_", None)),
+            **fitted,
+        },
+    )
 
 
-def read(path: Path, kind: type[Any]) -> Any:
-    """A model of this kind as it was written, its shapes checked."""
-    content = read_file(path, FORMAT)
-    try:
-        schema = None if content["schema"] is None else Schema.model_validate(content["schema"])
-        model = kind(**content["parameters"], schema=schema)
-        fitted = {name: np.array(content[name]) for name in _ARRAYS} | {
-            name: content[name] for name in _FIGURES
+def from_model(model: Model, kind: type[Any], path: Path) -> Any:
+    """An estimator of this kind that answers as the model in this file does.
+
+    The model of a run has no parameters of an estimator, and no vectors of single nodes: these
+    stay at their defaults, and unset.
+    """
+    kept = model.estimator
+    if kept is None:
+        names = [column.name for column in model.columns.columns]
+        mechanism = None if model.mechanism == "none" else model.mechanism
+        given = {"mechanism": mechanism, "loss": model.loss.get("name", "logistic")}
+        given["margin"] = model.loss.get("margin")
+        kept = {
+            "parameters": given,
+            "feature_names_in_": names,
+            "n_features_in_": len(names),
         }
-        fitted |= {} if schema is None else {"schema_": schema}
-        names = content["features"]
-        fitted |= {} if names is None else {"feature_names_in_": np.array(names, dtype=object)}
-        for name, value in fitted.items():
-            setattr(model, name, value)
-        rows = 1 if len(model.classes_) == 2 else len(model.classes_)
-        width = (
-            model.n_features_in_ if schema is None else schema.dimension - bool(schema.intercept)
-        )
-        sound = model.coef_.shape == (rows, width) and model.intercept_.shape == (rows,)
-        sound = sound and bool(
-            np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()
-        )
+    try:
+        estimator = kind(**kept["parameters"], schema=model.schema)
+        fitted: dict[str, Any] = {name: np.array(kept[name]) for name in _ARRAYS if name in kept}
+        fitted |= {name: kept[name] for name in _FIGURES if name in kept}
+        names = kept["feature_names_in_"]
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(
             f"{path} is damaged: {type(error).__name__} {error}; restore it from a copy"
         ) from error
-    if not sound:
-        raise RecordError(
-            f"{path} is damaged: expected {rows} x {width} finite coefficients; restore it from a "
-            f"copy"
-        )
-    return model
+    fitted |= {
+        "classes_": np.array(model.classes),
+        "coef_": model.coef,
+        "intercept_": model.intercept,
+        "privacy_": dict(model.privacy),
+    }
+    if model.schema is not None:
+        fitted["schema_"] = model.schema
+    if names is not None:
+        fitted["feature_names_in_"] = np.array(names, dtype=object)
+    for name, value in fitted.items():
+        setattr(estimator, name, value)
+    return estimator
 
 
 def _plain(value: Any) -> Any:

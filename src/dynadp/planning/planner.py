@@ -225,7 +225,8 @@ def planned_events(
         if centre.size
         else []
     )
-    table = np.broadcast_to(np.asarray(alphas, dtype=float)[:, None, None], (len(names), 1, rounds))
+    given = np.asarray(alphas, dtype=float).reshape(len(names), 1, -1)  # by node, or by round too
+    table = np.broadcast_to(given, (len(names), 1, rounds))
     releases = enumerate(mechanism.plan(public, table), 1)
     return [
         *first,

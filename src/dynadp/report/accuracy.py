@@ -1,45 +1,54 @@
-"""How often the model is right, only where that may be told: on made rows, on rows declared public,
-or charged to a ledger.
+"""How often the model is right, where that is public: on synthetic rows, on rows declared public, or
+charged to a ledger.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from dynadp._intervals import ONE
 from dynadp.data import census, source
 from dynadp.errors import DynadpError
 from dynadp.report.budgets import BudgetView
 from dynadp.report.record_view import RunView
-from dynadp.runs import evaluate, load_model
+from dynadp.runs import Model, evaluate, load_model
 
-PRIVATE = "accuracy on private rows is private: declare public rows in [evaluation] of the run file to be told one"
+PRIVATE = (
+    "accuracy on private rows is private: declare public rows in [evaluation] of the run file to "
+    "be told one"
+)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Accuracy:
-    """What may be told.
+    """What is public about a model's accuracy.
 
     Attributes
     ----------
-    accuracy, majority, rows
-        Share of right answers, and of the commoner label, on so many rows; None where there is
-        nothing to tell.
-    interval
-        From where to where the accuracy lies, given so many rows.
     note
-        On which rows, or why nothing is told.
+        On which rows it was measured, or why it is not shown.
+    accuracy, majority, rows
+        Share of right answers, and of the commoner label, on so many rows; None where accuracy is
+        not shown.
+    interval
+        95% interval of the accuracy, given so many rows.
     charged
         Noisy accuracies that nodes paid for, in words.
     """
 
-    accuracy: float | None
-    majority: float | None
-    rows: int
     note: str
-    charged: tuple[str, ...] = ()
+    accuracy: float | None = None
+    majority: float | None = None
+    rows: int = 0
     interval: tuple[float, float] | None = None
+    charged: tuple[str, ...] = ()
+
+    @classmethod
+    def measured(cls, model: Model, rows: object, note: str) -> "Accuracy":
+        """Evaluate on public rows."""
+        found = evaluate(model, rows)
+        low, high = found.pop("low"), found.pop("high")
+        return cls(note=note, interval=(low, high), **found)
 
     @property
     def range(self) -> str:
@@ -51,61 +60,37 @@ class Accuracy:
 
 
 def public_accuracy(
-    story: RunView, purses: Mapping[str, BudgetView | str] | None = None
+    view: RunView, purses: Mapping[str, BudgetView | str] | None = None
 ) -> Accuracy:
-    """Evaluate on public rows, where there are any that can be reached, and list what was charged
-    for.
-    """
+    """Evaluate on public rows, where they can be reached, and list what was charged to ledgers."""
     charged = tuple(
         f"{node}: about {found['accuracy']:.1%}, released {found['at']} for alpha = "
-        f"{found['alpha']:g} "
-        "(the ledger does not say of which model)"
+        f"{found['alpha']:g} (the ledger does not say of which model)"
         for node, purse in (purses or {}).items()
         if isinstance(purse, BudgetView)
         for found in purse.evaluations
     )
-    if not (story.home / "model.json").exists():
-        return Accuracy(None, None, 0, "the run is not finished, so there is no model yet", charged)
-    model, config = load_model(story.home), story.record["config"]
-    if story.kind == "demo":
-        told = config["data"]
-        made = census(
-            told["rows"],
-            seed=told["seed"],
-            nodes=len(story.topology),
-            heterogeneity=told["heterogeneity"],
-        )
-        found = evaluate(model, made.test)
-        return _found(found, "held-out census rows made here (synthetic)", charged)
-    declared = config["file"].get("evaluation") if story.kind == "one process" else None
+    return replace(_accuracy(view), charged=charged)
+
+
+def _accuracy(view: RunView) -> Accuracy:
+    if not (view.home / "model.json").exists():
+        return Accuracy(note="the run is not finished, so there is no model yet")
+    model, made, file = load_model(view.home), view.record.made, view.record.file or {}
+    if made is not None and made["name"] == "census":
+        shape = {"nodes": len(view.topology), "heterogeneity": made["heterogeneity"]}
+        again = census(made["rows"], seed=made["seed"], **shape)
+        return Accuracy.measured(model, again.test, "held-out census rows made here (synthetic)")
+    declared = file.get("evaluation")
     if not (declared and declared.get("public") is True):
-        return Accuracy(None, None, 0, PRIVATE, charged)
-    bases = [*story.home.resolve().parents[:3], Path.cwd()]
-    file = next(
-        (base / declared["file"] for base in bases if (base / declared["file"]).is_file()), None
-    )
-    if file is None:
-        return Accuracy(
-            None,
-            None,
-            0,
-            f"{declared['file']}, declared public, cannot be found from here",
-            charged,
-        )
+        return Accuracy(note=PRIVATE)
+    name = declared["file"]
+    bases = [*view.home.resolve().parents[:3], Path.cwd()]
+    path = next((base / name for base in bases if (base / name).is_file()), None)
+    if path is None:
+        return Accuracy(note=f"{name}, declared public, cannot be found from here")
     try:
-        found = evaluate(model, source(file, separator=config["file"]["data"].get("separator")))
+        rows = source(path, separator=file["data"].get("separator"))
+        return Accuracy.measured(model, rows, f"{name}, which the run file declares public")
     except DynadpError as error:
-        return Accuracy(None, None, 0, f"{declared['file']} cannot be evaluated: {error}", charged)
-    note = f"{declared['file']}, which the run file declares public"
-    return _found(found, note, charged)
-
-
-def _found(found: Mapping[str, Any], note: str, charged: tuple[str, ...]) -> Accuracy:
-    return Accuracy(
-        found["accuracy"],
-        found["majority"],
-        found["rows"],
-        note,
-        charged,
-        (found["low"], found["high"]),
-    )
+        return Accuracy(note=f"{name} cannot be evaluated: {error}")

@@ -6,7 +6,6 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from dynadp._files import read_file
 from dynadp.errors import DynadpError, RecordError
 from dynadp.privacy import (
     Cap,
@@ -19,7 +18,8 @@ from dynadp.privacy import (
     total,
     worst_node,
 )
-from dynadp.report.record_view import STATUS, RunView
+from dynadp.report.record_view import RunView
+from dynadp.runs import read_status
 
 IN_USE = "in use: the smallest"
 STEPS = 24  # points of a curve over rounds, at most
@@ -128,21 +128,17 @@ def agreed(story: RunView) -> tuple[tuple[Event, ...], Total] | None:
     A record that has its own total must agree with the events: otherwise it was changed or comes
     from another version.
     """
-    events = story.events() or (_reserved(story) if story.plan else None)
-    if events is None or story.plan is None:
+    if story.plan is None:
         return None
-    found = worst_node(events, story.plan.delta)
-    told = story.plan.total
-    if (
-        told is not None
-        and told["epsilon"] is not None
-        and abs(told["epsilon"] - found.epsilon) > 1e-6 * found.epsilon
-    ):
+    events = story.record.events or _reserved(story)
+    if events is None:
+        return None
+    found, epsilon = worst_node(events, story.plan.delta), story.plan.total["epsilon"]
+    if epsilon is not None and abs(epsilon - found.epsilon) > 1e-6 * found.epsilon:
         raise RecordError(
-            f"{story.home}: run.json tells a total of epsilon = {told['epsilon']:.6g}, its plan "
-            f"costs {found.epsilon:.6g}; the "
-            "file was changed, or another version of dynadp wrote it: ask `dynadp ledger show` "
-            "instead"
+            f"{story.home}: run.json has a total of epsilon = {epsilon:.6g}, its plan costs "
+            f"{found.epsilon:.6g}; the file was changed, or another version of dynadp wrote it: "
+            f"ask `dynadp ledger show` instead"
         )
     return events, found
 
@@ -154,23 +150,23 @@ def ledger_files(story: RunView) -> dict[str, Path]:
     looked for in the working directory, in the three folders above the run folder, and one level
     below each of these.
     """
-    config, found = story.record["config"], {}
+    found, run_id = {}, story.record.run_id
     if story.kind == "network":
         for node, home in story.folders.items():
             try:
-                told = read_file(home / "status.json", STATUS).get("ledger")
+                ledger = read_status(home).get("ledger")
             except RecordError:
                 continue
-            if told is not None and Path(told).exists():
-                found[node] = Path(told)
-    elif story.kind == "one process":
+            if ledger is not None and Path(ledger).exists():
+                found[node] = Path(ledger)
+    elif story.record.file is not None:
         home = story.home.resolve()
         near = list(dict.fromkeys([*home.parents[:3], Path.cwd()]))
         bases = list(dict.fromkeys([*near, *(below for base in near for below in _below(base))]))
-        for section in config["file"]["nodes"]:
+        for section in story.record.file["nodes"]:
             if section.get("ledger"):
                 files = dict.fromkeys(base / section["ledger"] for base in bases)
-                lengths = {file: _entries(file, section["name"], story.run_id) for file in files}
+                lengths = {file: _entries(file, section["name"], run_id) for file in files}
                 file = max(lengths, key=lengths.__getitem__)  # others are older copies of it
                 if lengths[file]:
                     found[section["name"]] = file
@@ -183,7 +179,7 @@ def _reserved(story: RunView) -> tuple[Event, ...] | None:
     for node in story.topology.nodes:
         try:
             with Ledger.open(files[node], read_only=True) as ledger:
-                own = ledger.reserved(story.run_id)
+                own = ledger.reserved(story.record.run_id)
         except (KeyError, DynadpError):
             return None
         if own is None:
@@ -209,7 +205,7 @@ def purses(story: RunView, files: Mapping[str, Path]) -> dict[str, BudgetView | 
     out: dict[str, BudgetView | str] = {}
     for node, file in files.items():
         try:
-            out[node] = purse(file, story.run_id)
+            out[node] = purse(file, story.record.run_id)
         except (DynadpError, OSError) as error:
             out[node] = str(error)
     return out

@@ -36,13 +36,16 @@ from dynadp.report.states import LOOKS, states
 TEMPLATES, STATIC = Path(__file__).parent / "templates", Path(__file__).parent / "static"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Alike:
-    """Nodes that lose the same: their names, rows, alphas and figures."""
+    """Nodes that lose the same: their names, rows, figures and alpha, the largest of all rounds
+    where it is not steady.
+    """
 
     nodes: tuple[str, ...]
     rows: tuple[int, ...]
     alpha: float
+    steady: bool
     centring: float | None
     releases: int
     figures: tuple[Figure, ...]
@@ -94,10 +97,9 @@ def guarantee(story: RunView, total: Total | None) -> tuple[str, str]:
     if story.plan is None:
         return "Nothing is protected: this run sent exact vectors, which reveal rows.", ""
     if total is None:
-        told = story.plan.total
-        if not told or told["epsilon"] is None:
-            return "What this run costs cannot be told yet: its record is not complete.", ""
-        epsilon, releases = told["epsilon"], told["releases"]
+        epsilon, releases = story.plan.total["epsilon"], story.plan.total["releases"]
+        if epsilon is None:
+            return "This run has no finite cost: a release is unknown to the accountant.", ""
     else:
         epsilon, releases = total.epsilon, total.releases
     delta = story.plan.delta
@@ -116,20 +118,19 @@ def alike(story: RunView, events: Sequence[Event]) -> list[Alike]:
     groups: dict[tuple[Any, ...], list[str]] = {}
     own = group_by_node(events)
     for node in story.topology.nodes:
-        groups.setdefault(
-            (plan.alphas[node], plan.centrings.get(node), own[node][0].alpha, own[node][-1].alpha),
-            [],
-        ).append(node)
+        losses = tuple(event.alpha for event in own[node])
+        groups.setdefault((plan.alphas[node], losses), []).append(node)
     return [
         Alike(
-            tuple(nodes),
-            tuple(story.rows[node] for node in nodes),
-            alpha,
-            centring,
-            len(own[nodes[0]]),
-            tuple(accountings(own[nodes[0]], plan.delta)),
+            nodes=tuple(nodes),
+            rows=tuple(story.rows[node] for node in nodes),
+            alpha=max(alphas),
+            steady=len(set(alphas)) == 1,
+            centring=plan.centrings.get(nodes[0]),
+            releases=len(own[nodes[0]]),
+            figures=tuple(accountings(own[nodes[0]], plan.delta)),
         )
-        for (alpha, centring, *_), nodes in groups.items()
+        for (alphas, _), nodes in groups.items()
     ]
 
 
@@ -173,7 +174,7 @@ def report(path: str | Path) -> str:
             missing=[p for p in story.topology.nodes if p not in found],
             accuracy=public_accuracy(story, found),
             style=(STATIC / "style.css").read_text(encoding="utf-8"),
-            config=json.dumps(story.record["config"], indent=1),
+            config=json.dumps(story.record.config, indent=1),
             residual=residual(lines, len(story.topology)),
             made=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
             version=version("dynadp"),

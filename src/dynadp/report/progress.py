@@ -1,13 +1,14 @@
-"""The lines of a run's rounds.jsonl files as they grow, made small: median and range over nodes,
-round by round.
+"""Progress of a run from its rounds.jsonl files as they grow: median and range over nodes, round by
+round.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from dynadp.consensus.progress import RoundLine
 from dynadp.errors import RecordError
 
 Row = dict[str, Any]
@@ -15,29 +16,42 @@ MOST = 400  # rounds that a picture shows one by one
 
 
 class Rounds:
-    """Follows files that grow by whole lines.
+    """Reads files that grow by whole lines.
 
     Parameters
     ----------
     files
         One for each process that writes.
+    count
+        How many nodes write: a round is whole when it has the lines of so many.
     nodes
-        How many lines a whole round has, over all files.
+        Names of nodes that may occur; None for any.
+
+    Attributes
+    ----------
+    rows
+        For each whole round its number, and ``disagreement`` and ``change`` as median, least and
+        largest over nodes.
+    alphas
+        For each whole round alpha by node, where it is protected.
     """
 
-    def __init__(self, files: Sequence[Path], nodes: int) -> None:
-        self.files, self.nodes = tuple(files), nodes
+    def __init__(
+        self, files: Sequence[Path], count: int, nodes: Collection[str] | None = None
+    ) -> None:
+        self.files, self.count, self.nodes = tuple(files), count, nodes
         self._forget()
 
     def _forget(self) -> None:
         self._at = dict.fromkeys(self.files, 0)
         self._lines = dict.fromkeys(self.files, 0)
-        self._open: dict[int, list[tuple[float, float]]] = {}
+        self._open: dict[int, dict[str, RoundLine]] = {}
         self.rows: list[Row] = []
+        self.alphas: list[dict[str, float]] = []
 
     def read(self) -> bool:
-        """Take up new lines; whether a whole round came. A file that shrank is told again from its
-        beginning.
+        """Read new lines and return whether a whole round came. All files are read again where one
+        of them shrank.
         """
         before = len(self.rows)
         if any(size < self._at[file] for file in self.files if (size := _size(file)) is not None):
@@ -54,24 +68,31 @@ class Rounds:
         except FileNotFoundError:
             return
         whole = content[: content.rfind(b"\n") + 1]
-        for line in whole.splitlines():
+        for text in whole.splitlines():
             self._lines[file] += 1
             try:
-                told = json.loads(line)
-                self._enter(int(told["round"]), float(told["disagreement"]), float(told["change"]))
-            except (ValueError, KeyError, TypeError) as error:
+                line = RoundLine.from_json(json.loads(text))
+                if self.nodes is not None and line.node not in self.nodes:
+                    raise ValueError("a line of a node that is not in the network")
+            except ValueError as error:
                 raise RecordError(
                     f"{file}, line {self._lines[file]} is not a round's line; the file is damaged"
                 ) from error
+            self._open.setdefault(line.round, {})[line.node] = line
         self._at[file] += len(whole)
+        while len(self._open.get(len(self.rows) + 1, ())) >= self.count:
+            self._close(len(self.rows) + 1)
 
-    def _enter(self, n: int, disagreement: float, change: float) -> None:
-        seen = self._open.setdefault(n, [])
-        seen.append((disagreement, change))
-        while len(self._open.get(len(self.rows) + 1, ())) >= self.nodes:
-            n = len(self.rows) + 1
-            apart, moved = zip(*self._open.pop(n), strict=True)
-            self.rows.append({"round": n, "disagreement": _spread(apart), "change": _spread(moved)})
+    def _close(self, n: int) -> None:
+        lines = self._open.pop(n).values()
+        self.rows.append(
+            {
+                "round": n,
+                "disagreement": _spread([line.disagreement for line in lines]),
+                "change": _spread([line.change for line in lines]),
+            }
+        )
+        self.alphas.append({line.node: line.alpha for line in lines if line.alpha is not None})
 
 
 def thinned(rows: Sequence[Row], most: int = MOST) -> list[Row]:

@@ -5,19 +5,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from dynadp._files import digest
-from dynadp.consensus import no_checkpoint
-from dynadp.consensus.progress import RoundProgress
-from dynadp.engines import ActorPool, ActorSpec, NodeProgress, NodeRun, cluster
+from dynadp.consensus import RoundLine, RoundProgress, no_checkpoint
+from dynadp.engines import ActorPool, ActorSpec, NodeRun, cluster
 from dynadp.errors import ConfigError
 from dynadp.mechanisms import Draws, entropy_for
 from dynadp.planning import Plan
 from dynadp.runs.folder import RunFolder
 from dynadp.runs.local import LocalRun, finished_model
+from dynadp.runs.record import Kind
 
 _MESSAGES = "messages-ray"  # of a SIMULATION: a folder for each node
 
@@ -39,6 +38,7 @@ class ClusterRun(LocalRun):
         it.
     """
 
+    kind: ClassVar[Kind] = "cluster"
     address: str | None = None
     per_actor: int | None = None
 
@@ -132,7 +132,7 @@ class ClusterRun(LocalRun):
     ) -> list[ActorSpec]:
         home = self.path.parent.resolve()
         sections = {section.name: section for section in self.file.nodes}
-        config = bytes.fromhex(digest(self._said(planned)))
+        config = bytes.fromhex(self._record(planned).config_hash)
         made = []
         for part in parts:
             section = sections[part.me]
@@ -157,15 +157,14 @@ class ClusterRun(LocalRun):
 
 
 class Ranks:
-    """Puts what single nodes tell of their rounds into order: a round is recorded when all nodes
-    have told theirs.
+    """Collects the rounds of single nodes: a round is recorded when all nodes are through it.
 
     Parameters
     ----------
     folder, planned, nodes
         Where it is recorded; the plan; the order of nodes.
     on_round
-        Called with every round and the number of rounds.
+        Called after every round with its progress.
     """
 
     def __init__(
@@ -176,31 +175,23 @@ class Ranks:
         on_round: Callable[[RoundProgress], None] | None,
     ) -> None:
         self.folder, self.planned, self.nodes, self.on_round = folder, planned, nodes, on_round
-        self._rounds: dict[int, dict[str, NodeProgress]] = {}
+        self._rounds: dict[int, dict[str, RoundLine]] = {}
 
-    def take(self, told: NodeProgress) -> None:
+    def take(self, line: RoundLine) -> None:
         """One node's round; those of a node come in order."""
-        n = told.round
-        self._rounds.setdefault(n, {})[told.node] = told
+        n = line.round
+        self._rounds.setdefault(n, {})[line.node] = line
         if len(self._rounds[n]) < len(self.nodes):
             return
         found = self._rounds.pop(n)
         ranked = [found[node] for node in self.nodes]
-        self.folder.append(
-            {
-                "round": n,
-                "node": t.node,
-                "alpha": alpha,
-                "disagreement": t.disagreement,
-                "change": t.change,
-            }
-            for t, alpha in zip(ranked, self.planned.alphas, strict=True)
+        entry = RoundProgress(
+            n,
+            self.planned.rounds,
+            self.planned.settings.eta_of(),
+            np.array([[line.disagreement] for line in ranked]),
+            np.array([[line.change] for line in ranked]),
         )
+        self.folder.note(entry)
         if self.on_round:
-            apart, change = (
-                np.array([[getattr(t, name)] for t in ranked])
-                for name in ("disagreement", "change")
-            )
-            self.on_round(
-                RoundProgress(n, self.planned.rounds, self.planned.settings.eta_of(), apart, change)
-            )
+            self.on_round(entry)

@@ -8,27 +8,28 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, ClassVar
 
-import numpy as np
-
-from dynadp._intervals import wilson
 from dynadp.consensus import Acceleration, Topology
 from dynadp.consensus.progress import RoundProgress
 from dynadp.data import Schema, count, mistakes, source, split_tables, validate
 from dynadp.engines import FolderJournal, LedgerJournal, NodeResult, now, simulate
 from dynadp.errors import CellError, ConfigError, DataError, DynadpError, RecordError
 from dynadp.mechanisms import entropy_for
-from dynadp.planning import Plan, recorded
+from dynadp.planning import Consortium, Plan, recorded
 from dynadp.planning.plans import default_eta
 from dynadp.privacy import Event, Ledger, Total, by_node, worst_node
 from dynadp.problem import local_shard
-from dynadp.runs.folder import Model, RunFolder, load_run
+from dynadp.runs.folder import RunFolder
+from dynadp.runs.model import Model
 from dynadp.runs.preparation import MistakeList, check_ledger, open_columns, plan_from_file
+from dynadp.runs.record import SETTINGS, Kind, RunRecord, counted, load_run
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
+from dynadp.runs.scoring import evaluate
 from dynadp.runs.training import train
 
-_FOLLOWS = ("centrings", "reasons", "total")  # in a plan: from its other numbers
+# what of a plan has to be the same when a run goes on: the rest follows from it, or is words
+_DECIDED = ("mechanism", *SETTINGS, "rounds", "alphas", "centrings")
 PLAIN_ROUNDS, PLAIN_GAP = 2000, 1e-8  # of Algorithm 1: at most so many rounds, to a certified gap
 
 
@@ -54,6 +55,7 @@ class LocalRun:
     topology: Topology = field(repr=False)
     tables: Mapping[str, Any] = field(repr=False)
     counts: Mapping[str, int]
+    kind: ClassVar[Kind] = "one process"
 
     @classmethod
     def load(
@@ -113,15 +115,14 @@ class LocalRun:
         of a run that goes on.
         """
         counts, file = [self.counts[p] for p in self.topology.nodes], self.file
-        said = (load_run(begun)["config"].get("plan") or {}) if begun else {}
-        if said and "weights" not in said:  # version 0.1.0 knew no others
-            file = file.model_copy(
-                update={"training": file.training.model_copy(update={"weights": "equal"})}
-            )
+        record = load_run(begun) if begun else None
+        if record and record.planned and not record.planned.lone_pull:  # 0.1.0: equal weights alone
+            training = file.training.model_copy(update={"weights": "equal"})
+            file = file.model_copy(update={"training": training})
         planned = plan_from_file(file, self.schema, self.topology, counts)
-        if planned is None or begun is None:
+        if planned is None or record is None:
             return planned
-        return recorded(planned, said)
+        return recorded(planned, record.plan)
 
     def check(self) -> dict[str, Any]:
         """What the run would spend, and whether the ledgers would let it; reads all rows and
@@ -190,10 +191,10 @@ class LocalRun:
                 stack, out, planned, run_id, who, created, resume, self._validate
             )
 
-            def note(progress: RoundProgress) -> None:
-                folder.append(_lines(progress, self.topology.nodes, planned))
+            def note(entry: RoundProgress) -> None:
+                folder.note(entry)
                 if on_round:
-                    on_round(progress)
+                    on_round(entry)
 
             if planned is None:
                 return self._plain(folder, note)
@@ -211,6 +212,25 @@ class LocalRun:
         model = with_statement(trained.model(), trained.total)
         folder.finish(model)
         return self._result(folder, model, len(trained.run.rounds), trained.total, trained.events)
+
+    def plain_plan(self) -> Plan:
+        """What Algorithm 1 does where nothing is protected."""
+        training, counts = self.file.training, tuple(self.counts[p] for p in self.topology.nodes)
+        made = Plan.of(
+            loss=training.loss,
+            regularizer=training.regularizer,
+            C=training.C,
+            weights=training.weights,
+            rho=training.rho,
+            eta=training.eta,
+            rounds=training.rounds or PLAIN_ROUNDS,
+            output=self.file.run.output,
+        )
+        s = made.settings
+        if s.eta is None:
+            eta = default_eta(self.topology, s.loss, s.C, s.rho)
+            made = replace(made, settings=replace(s, eta=eta))
+        return made.on(Consortium(self.topology, counts, self.schema.dimension))
 
     def _plain(self, folder: RunFolder, note: Callable[[RoundProgress], None]) -> dict[str, Any]:
         """Algorithm 1: exact vectors are sent."""
@@ -236,41 +256,30 @@ class LocalRun:
         folder.finish(model)
         return self._result(folder, model, len(end.rounds))
 
-    def plain_plan(self) -> Plan:
-        """What Algorithm 1 does where nothing is protected."""
-        training = self.file.training
-        made = Plan.of(
-            loss=training.loss,
-            regularizer=training.regularizer,
-            C=training.C,
-            weights=training.weights,
-            rho=training.rho,
-            eta=training.eta,
-            rounds=training.rounds or PLAIN_ROUNDS,
-            output=self.file.run.output,
-        )
-        if made.settings.eta is not None:
-            return made
-        s = made.settings
-        eta = default_eta(self.topology, s.loss, s.C, s.rho)
-        return replace(made, settings=replace(s, eta=eta))
-
-    def _said(self, planned: Plan | None) -> dict[str, Any]:
+    def _record(self, planned: Plan | None, run_id: str = "", created: str = "") -> RunRecord:
         """Everything that is decided before the run."""
-        return {
-            "file": self.file.model_dump(mode="json", by_alias=True),
-            "schema_hash": self.schema.digest(),
-            "topology": self.topology.describe(),
-            "counts": dict(self.counts),
-            "plan": planned.to_json() if planned else None,
-        }
+        seed = self.file.run.seed
+        return RunRecord.of(
+            kind=self.kind,
+            name=self.file.run.name,
+            run_id=run_id,
+            created=created,
+            simulation=seed is not None,
+            seed=seed,
+            source=counted(self.file.data.description, self.counts),
+            topology=self.topology,
+            rows=dict(self.counts),
+            schema=self.schema,
+            file=self.file.model_dump(mode="json", by_alias=True),
+            plan=(planned or self.plain_plan()).to_json(),
+        )
 
-    def _begun(self, stack: ExitStack, out: Path, planned: Plan | None) -> dict[str, Any]:
-        """The config of the run that is to go on, held so that no other process goes on with it
+    def _begun(self, stack: ExitStack, out: Path, planned: Plan | None) -> RunRecord:
+        """The record of the run that is to go on, locked so that no other process goes on with it
         too.
         """
-        config: dict[str, Any] = load_run(out)["config"]
-        if _decided(self._said(planned)) != _decided(config):
+        record = load_run(out)
+        if _decided(self._record(planned)) != _decided(record):
             raise ConfigError(
                 f"{out} was begun with another run file, schema, number of rows or version of "
                 f"dynadp; resume with those, or "
@@ -279,14 +288,14 @@ class LocalRun:
         if (out / "model.json").exists():
             raise ConfigError(f"{out} is finished: it has its model; there is nothing to resume")
         lock(stack, out)
-        return config
+        return record
 
     def _run_id(
         self, stack: ExitStack, out: Path, planned: Plan | None, created: str, resume: bool
     ) -> str:
         """The run's name in ledgers: of the one that is to go on, or a new one."""
         if resume:
-            return str(self._begun(stack, out, planned)["run_id"])
+            return self._begun(stack, out, planned).run_id
         RunFolder.require_empty(out)
         return f"{self.file.run.name} {created} {token_hex(4)}"
 
@@ -312,14 +321,11 @@ class LocalRun:
             check()
             journal.reserve(planned.events)  # refused before a folder is made
         if resume:
-            # told again, from the messages that were entered
-            (out / "rounds.jsonl").write_bytes(b"")
-            return RunFolder(out), journal
-        config = {**self._said(planned), "run_id": run_id}
+            folder = RunFolder(out)
+            folder.restart()
+            return folder, journal
         try:
-            folder = RunFolder.create(
-                out, config, simulation=self.file.run.seed is not None, created=created
-            )
+            folder = RunFolder.create(out, self._record(planned, run_id, created))
             lock(stack, out)
         except BaseException:
             if journal:
@@ -396,20 +402,21 @@ class LocalRun:
         }
 
 
-def _decided(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What has to be the same when a run goes on: fields that were added since have their defaults,
-    words do not count.
+def _decided(record: RunRecord) -> dict[str, Any]:
+    """What has to be the same when a run goes on: words and what follows from other numbers do not
+    count, and sections of the run file that were added since have their defaults.
     """
-    said = config.get("plan") or {}
-    plan = {"weights": "equal"} | {
-        name: value for name, value in said.items() if name not in _FOLLOWS
-    }
-    decided = {name: config.get(name) for name in ("file", "schema_hash", "topology", "counts")} | {
-        "plan": plan
-    }
+    file: Any = record.file
     with suppress(ValueError):  # what is no run file is the same as none
-        decided["file"] = RunFile.model_validate(decided["file"])
-    return decided
+        file = RunFile.model_validate(file)
+    plan = {name: record.plan.get(name) for name in _DECIDED} if record.planned else {}
+    return {
+        "file": file,
+        "schema_hash": record.schema_hash,
+        "topology": record.graph,
+        "rows": record.rows,
+        "plan": plan,
+    }
 
 
 def with_statement(model: Model, total: Total) -> Model:
@@ -425,65 +432,6 @@ def finished_model(
     total = worst_node(events, plan.delta)
     said = plan.settings.loss.describe(), plan.mechanism.name, total.to_json()
     return with_statement(Model.of(outcome.vector, outcome.schema, *said), total), total, events
-
-
-@dataclass(frozen=True)
-class Tally:
-    """How many rows were read, how many of them stay, and of these: answered right, and of the
-    second label.
-    """
-
-    read: int
-    stay: int
-    right: int
-    positive: int
-
-
-def tally(model: Model, data: Any) -> Tally:
-    """The answers of a model to rows; its numbers are private where the rows are.
-
-    All but ``read`` depend on cells. A replaced row, also one that is dropped then or was before,
-    moves ``right`` by at most 1.
-    """
-    read = stay = right = positive = 0
-    given = source(data)
-    names = (*(column.name for column in model.schema.columns), model.schema.label.name)
-    for batch in given.batches(names):
-        keep = model.schema.kept(batch)
-        kept = {name: cells[keep] for name, cells in batch.items()}
-        y = model.schema.labels(kept) > 0
-        right += int(np.sum((model.decision(kept) > 0) == y))
-        read, stay, positive = read + len(keep), stay + len(y), positive + int(y.sum())
-    if not read:
-        raise DataError(f"{given.name} has no rows to evaluate on")
-    return Tally(read, stay, right, positive)
-
-
-def evaluate(model: Model, data: Any) -> dict[str, Any]:
-    """Share of right answers on public rows with its 95% interval, and what always guessing the
-    commoner label would give.
-    """
-    found = tally(model, data)
-    if not found.stay:
-        raise DataError(
-            f"{source(data).name} has no rows to evaluate on: the schema drops all of them"
-        )
-    rows, accuracy = found.stay, found.right / found.stay
-    low, high = wilson(accuracy, rows)
-    majority = max(found.positive, rows - found.positive) / rows
-    return {"rows": rows, "accuracy": accuracy, "low": low, "high": high, "majority": majority}
-
-
-def predictions(model: Model, data: Any, size: int = 65536) -> Any:
-    """For each batch of rows: label values and scores; None where the schema drops a row."""
-    for batch in source(data).batches(tuple(column.name for column in model.schema.columns), size):
-        keep = model.schema.kept(batch)
-        kept = {name: cells[keep] for name, cells in batch.items()}
-        labels, scores = np.full(len(keep), None, dtype=object), np.full(len(keep), np.nan)
-        if keep.any():
-            scores[keep] = model.decision(kept)
-            labels[keep] = np.where(scores[keep] > 0, model.classes[1], model.classes[0])
-        yield labels, scores
 
 
 def _tables(file: RunFile, folder: Path, schema: Schema, problems: MistakeList) -> dict[str, Any]:
@@ -538,24 +486,6 @@ def _rows_problems(file: RunFile, schema: Schema, counts: Mapping[str, int | Non
                 "rows = N, as public, or let the schema put a value there"
             )
     return problems
-
-
-def _lines(
-    entry: RoundProgress, nodes: tuple[str, ...], planned: Plan | None
-) -> list[dict[str, Any]]:
-    alphas = planned.alphas if planned else (None,) * len(nodes)
-    return [
-        {
-            "round": entry.number,
-            "node": p,
-            "alpha": a,
-            "disagreement": float(apart),
-            "change": float(change),
-        }
-        for p, a, apart, change in zip(
-            nodes, alphas, entry.disagreement[:, 0], entry.change[:, 0], strict=True
-        )
-    ]
 
 
 def lock(stack: ExitStack, folder: Path, name: str = "run.json") -> None:

@@ -37,14 +37,15 @@ from dynadp.errors import ConfigError, DynadpError
 from dynadp.mechanisms import Draws, entropy_for
 from dynadp.planning import Plan
 from dynadp.privacy import Ledger
-from dynadp.runs.folder import RunFolder, load_run
+from dynadp.runs.folder import RunFolder
 from dynadp.runs.identities import Identity, public_key
 from dynadp.runs.local import finished_model, lock
 from dynadp.runs.node_file import NodeFile, load_node_file
 from dynadp.runs.preparation import MistakeList, check_ledger, open_columns, plan_from_file
+from dynadp.runs.record import RunRecord, counted, load_run
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
+from dynadp.runs.status import STATUS, STATUS_VERSION
 
-STATUS, STATUS_VERSION = "dynadp-status", 1
 SHOWN = 16  # letters of the configuration's hash that stand behind a run's name in a ledger
 _SOON = timedelta(days=30)
 # a run folder may hold these before the run is agreed on
@@ -181,6 +182,27 @@ class SiloRun:
                 if name not in ("reasons", "total", "alpha", "centring", "output", "epsilon")
             },
         }
+
+    def _record(self, config: Mapping[str, Any], created: str) -> RunRecord:
+        """The record of the run, of what all nodes agreed on."""
+        name, seed, hash_ = self.file.run.name, self.file.run.seed, digest(config)
+        rows = {section.name: int(section.rows or 0) for section in self.file.nodes}
+        sections = [{"name": node, **own} for node, own in config["nodes"].items()]
+        return RunRecord.of(
+            kind="network",
+            name=name,
+            run_id=f"{name} {hash_[:SHOWN]}",
+            created=created,
+            simulation=seed is not None,
+            seed=seed,
+            source=counted(self.file.data.description, rows),
+            topology=self.topology,
+            rows=rows,
+            schema=self.schema,
+            file={key: config[key] for key in ("run", "privacy", "training")} | {"nodes": sections},
+            plan=self.plan.to_json(),
+            config_hash=hash_,
+        )
 
     def site(self) -> Site:
         """Where it listens and whom it dials: of two nodes with endpoints the later one in the file
@@ -322,25 +344,12 @@ class SiloRun:
         if not (self.folder / "run.json").exists():
             beside = (*_BESIDE, *(file.name for file in self.folder.glob("letters-*")), "messages")
             with status.writing:  # its half-written file would be a stranger there
-                folder = RunFolder.create(
-                    self.folder,
-                    config,
-                    simulation=self.file.run.seed is not None,
-                    created=now(),
-                    beside=beside,
-                )
-        # told again, from what was entered and what was heard
-        (self.folder / "rounds.jsonl").write_bytes(b"")
-        alpha = self.plan.alphas[part.index]
+                folder = RunFolder.create(self.folder, self._record(config, now()), beside=beside)
+        folder.restart()
 
         def note(entry: RoundProgress) -> None:
             status.round = entry.number
-            line = {"round": entry.number, "node": self.node.node, "alpha": alpha}
-            left = {
-                "disagreement": float(entry.disagreement[0, 0]),
-                "change": float(entry.change[0, 0]),
-            }
-            folder.append([{**line, **left}])
+            folder.note(entry, [self.node.node])
             on_round(entry)
             at("noted")
 
@@ -371,8 +380,8 @@ class SiloRun:
 
     def _known_folder(self, config: Mapping[str, Any]) -> None:
         """Refuse a folder of another run."""
-        if (self.folder / "run.json").exists() and load_run(self.folder)["config"] != json.loads(
-            json.dumps(config)
+        if (self.folder / "run.json").exists() and load_run(self.folder).config_hash != digest(
+            config
         ):
             raise ConfigError(
                 f"{self.folder} was begun with another run file or schema; go on with those, or "

@@ -24,7 +24,7 @@ from dynadp.planning import Consortium, Plan, Protection
 from dynadp.planning import plan as make_plan
 from dynadp.privacy import Event, Total, by_node, worst_node
 from dynadp.problem import Weights, local_shard
-from dynadp.runs.folder import Model
+from dynadp.runs.model import Model
 
 _LOG = getLogger("dynadp")
 

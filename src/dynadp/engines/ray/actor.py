@@ -19,8 +19,7 @@ from time import sleep
 from typing import Any, NamedTuple
 from weakref import finalize
 
-from dynadp.consensus import Journal
-from dynadp.consensus.progress import RoundProgress
+from dynadp.consensus import Journal, RoundLine, RoundProgress
 from dynadp.data import source, validate
 from dynadp.engines.exchange import Awaiting
 from dynadp.engines.inbox import Inbox, is_broadcast
@@ -50,22 +49,13 @@ class SentLetter(NamedTuple):
     round: int
 
 
-class NodeProgress(NamedTuple):
-    """What a node's round left: its number, disagreement and change."""
-
-    node: str
-    round: int
-    disagreement: float
-    change: float
-
-
 class ActorUpdate(NamedTuple):
     """What an actor tells the driver: which incarnation it is, new rounds, and its nodes' outcomes
     or what went wrong.
     """
 
     incarnation: str
-    rounds: list[NodeProgress]
+    rounds: list[RoundLine]
     outcomes: dict[str, NodeResult] | None
     failure: DynadpError | None
 
@@ -108,7 +98,7 @@ class NodeActor:
         }  # other actors that need a node's letters
         self._posts: dict[str, Inbox] = {}
         self._log: list[SentLetter] = []
-        self._rounds: list[NodeProgress] = []
+        self._rounds: list[RoundLine] = []
         self._outcomes: dict[str, NodeResult] = {}
         self._failure: BaseException | None = None
         self._news, self._came = Condition(), 0
@@ -334,11 +324,8 @@ class NodeActor:
             self._spread(me, data)
 
         def note(entry: RoundProgress) -> None:
-            self._rounds.append(
-                NodeProgress(
-                    me, entry.number, float(entry.disagreement[0, 0]), float(entry.change[0, 0])
-                )
-            )
+            alpha = float(order.part.plan.table()[order.part.index, 0, entry.number - 1])
+            self._rounds += entry.lines([me], [alpha])
             self._tell_news()
             order.checkpoint("noted")
 

@@ -20,8 +20,9 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
+from dynadp.consensus.progress import RoundLine
 from dynadp.engines.node import NodeResult
-from dynadp.engines.ray.actor import NAMESPACE, SILENT, ActorUpdate, NodeActor, NodeProgress
+from dynadp.engines.ray.actor import NAMESPACE, SILENT, ActorUpdate, NodeActor
 from dynadp.engines.ray.spec import ActorSpec
 from dynadp.engines.zenoh.log import LOG
 from dynadp.errors import ConfigError, DynadpError
@@ -112,7 +113,7 @@ class ActorPool:
             if failure is not None:
                 raise failure
 
-    def run(self, note: Callable[[NodeProgress], None]) -> dict[str, NodeResult]:
+    def run(self, note: Callable[[RoundLine], None]) -> dict[str, NodeResult]:
         """Drive all nodes to their end.
 
         Parameters

@@ -10,6 +10,7 @@ from typing import Any
 from dynadp.consensus import Output, Topology
 from dynadp.data import Schema, census
 from dynadp.errors import DeclarationError
+from dynadp.mechanisms import Mechanism
 from dynadp.planning import Plan, plan
 from dynadp.privacy import round_up
 from dynadp.problem import Weights
@@ -55,7 +56,7 @@ class PublicSetting:
     features: int
     epsilon: float = EPSILON
     delta: float = DELTA
-    mechanism: str = "primal"
+    mechanism: str | Mechanism = "primal"
     centring: bool = True
     public: tuple[Path, Schema, Any] | None = field(default=None, repr=False)
     output: Output = "network"
@@ -94,7 +95,7 @@ class PublicSetting:
                 tuple(job.counts[p] for p in job.topology.nodes),
             )
         privacy = file.privacy
-        if privacy.mechanism == "none":
+        if not privacy.protected:
             raise DeclarationError(
                 f"{path} protects nothing, so there is no alpha to choose; set privacy.mechanism"
             )
@@ -110,7 +111,7 @@ class PublicSetting:
             len(schema.features) - bool(schema.intercept),
             max(totals.values()) if totals else given.total.epsilon if given else EPSILON,
             privacy.delta or DELTA,
-            privacy.mechanism,
+            privacy.made(),
             privacy.centring and schema.centre is None,
             public,
             file.run.output,
@@ -123,20 +124,16 @@ class PublicSetting:
         """Of a run folder: the numbers that its record tells."""
         known = cls.made()
         counts = tuple(story.rows[p] for p in story.topology.nodes)
-        width = story.dimension or known.dimension
-        features = story.features if story.features is not None else width - 1
+        width = story.record.dimension or known.dimension
+        features = width - 1 if story.record.features is None else story.record.features
         plan = story.plan
         if plan is None:
             return cls(story.name, story.topology, counts, width, features)
-        epsilon = (
-            round_up(plan.total["epsilon"], 2)
-            if plan.total and plan.total["epsilon"]
-            else _asked(story)
-        )
+        epsilon = round_up(plan.total["epsilon"], 2) if plan.total["epsilon"] else EPSILON
         told = cls(
             story.name, story.topology, counts, width, features, epsilon, plan.delta, plan.mechanism
         )
-        told = replace(told, weights=plan.settings.get("weights", "equal"))
+        told = replace(told, weights=plan.settings["weights"])
         return told if plan.centrings else replace(told, centring=False)
 
     def plan(self, epsilon: float, counts: Sequence[int] | None = None) -> Plan:
@@ -175,10 +172,3 @@ class PublicSetting:
         intercept = self.dimension > self.features
         nodes = self.topology.nodes
         return draw_public_rows(nodes, self.counts, self.features, intercept, self.public, seed)
-
-
-def _asked(story: RunView) -> float:
-    """The total that a network run was asked for."""
-    config = story.record["config"]
-    own = [node["epsilon"] for node in config["nodes"].values() if node["epsilon"]]
-    return float(max(own, default=0) or config["privacy"]["epsilon"] or EPSILON)

@@ -87,8 +87,7 @@ class Watch:
             for at in (name, f"*/{name}")
             for file in self.path.glob(at)
         ]
-        first = [home / "messages" / "round-000001.npy" for home in [self.path]]
-        return _times([*found, *first])
+        return _times(found)
 
     def _read(self) -> None:
         assert self.path is not None

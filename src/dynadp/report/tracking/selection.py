@@ -7,30 +7,28 @@ stays there.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from math import isfinite
 from pathlib import Path
-from statistics import median
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from dynadp._files import canonical_json, digest, read_file
-from dynadp.data import Schema
+from dynadp._files import canonical_json, digest
 from dynadp.errors import RecordError
+from dynadp.report.progress import Rounds
 from dynadp.report.record_view import RunView, run_folders
 from dynadp.report.states import states
-from dynadp.runs import MODEL_FORMAT, load_model, read_rounds
+from dynadp.runs import load_model
 
-SPREAD: dict[str, Callable[[list[float]], float]] = {"median": median, "min": min, "max": max}
+QUANTITIES, SPREAD = ("disagreement", "change"), ("median", "min", "max")
 METRICS = (
-    *(f"{name}/{which}" for name in ("disagreement", "change") for which in SPREAD),
+    *(f"{name}/{which}" for name in QUANTITIES for which in SPREAD),
     "alpha/largest",  # of one round, at the node that loses most
     # plain sum of one node's alphas up to this round, centring included: holds at delta = 0
     "epsilon/sum_so_far",
     "epsilon/total",  # of the whole run, at the parameter delta; told when the run is finished
 )
-SETTINGS = ("loss", "regularizer", "C", "weights", "rho", "eta", "output")
+SETTINGS = ("loss", "regularizer", "C", "weights", "rho", "eta", "rounds", "output")
 LIBRARIES = ("dynadp", "numpy", "scipy", "networkx", "pydantic")
 MODEL = (
     "format",
@@ -62,27 +60,6 @@ Status = Literal["RUNNING", "FINISHED", "FAILED"]
 
 class NotYet(RecordError):
     """A folder that is to hold a run does not yet."""
-
-
-class Line(NamedTuple):
-    """What is taken of one line of rounds.jsonl."""
-
-    disagreement: float
-    change: float
-    alpha: float | None
-
-    @classmethod
-    def of(cls, told: Mapping[str, Any]) -> "Line":
-        """Whatever else a line holds stays where it is."""
-        alpha = told.get("alpha")
-        line = cls(
-            float(told["disagreement"]),
-            float(told["change"]),
-            None if alpha is None else float(alpha),
-        )
-        if not all(isfinite(value) for value in line if value is not None):
-            raise ValueError
-        return line
 
 
 @dataclass(frozen=True)
@@ -187,37 +164,31 @@ def _key(story: RunView) -> str:
     """A network's run is its configuration, whenever a folder was made for it; others differ by
     when they began.
     """
-    told = sorted(story.folders) if story.kind == "network" else story.created
-    return digest([story.kind, story.record["config_hash"], told])
+    which = sorted(story.folders) if story.kind == "network" else story.record.created
+    return digest([story.kind, story.record.config_hash, which])
 
 
 def _params(story: RunView, privacy: Mapping[str, Any]) -> dict[str, str]:
-    config, plan = story.record["config"], story.plan
-    drawn = config["file"]["run"] if "file" in config else config.get("run", config.get("data", {}))
-    chosen = plan.settings if plan else config["file"]["training"] if "file" in config else config
-    total = privacy.get("epsilon") or ((plan.total or {}).get("epsilon") if plan else None)
+    record, plan = story.record, story.plan
     found = {
-        "run": story.name,
-        "kind": story.kind,
-        "config_hash": story.record["config_hash"],
-        "schema_hash": Schema.model_validate(config["schema"]).digest()
-        if "schema" in config
-        else config["schema_hash"],
-        "nodes": len(story.topology),
-        "edges": len(story.topology.edges),
-        "topology": story.topology.name,
-        "rows": sum(story.rows.values()),
-        "dimension": story.dimension,
+        "run": record.name,
+        "kind": record.kind,
+        "config_hash": record.config_hash,
+        "schema_hash": record.schema_hash,
+        "nodes": len(record.topology),
+        "edges": len(record.topology.edges),
+        "topology": record.topology.name,
+        "rows": sum(record.rows.values()),
+        "dimension": record.dimension,
         "mechanism": plan.mechanism if plan else "none",
-        "rounds": plan.rounds if plan else chosen.get("rounds"),
-        "epsilon": total,
+        "epsilon": privacy.get("epsilon") or (plan.total["epsilon"] if plan else None),
         "delta": plan.delta if plan else None,
         "alpha": plan.alpha if plan else None,
         "centring": max(plan.centrings.values()) if plan and plan.centrings else None,
-        **{name: chosen.get(name) for name in SETTINGS},
-        "seed": drawn.get("seed") if story.simulation else None,
-        "python": story.record.get("python"),
-        **{f"version.{name}": story.record.get("libraries", {}).get(name) for name in LIBRARIES},
+        **{name: record.plan.get(name) for name in SETTINGS},
+        "seed": record.seed if record.simulation else None,
+        "python": record.python,
+        **{f"version.{name}": record.libraries.get(name) for name in LIBRARIES},
     }
     return {
         name: value if isinstance(value, str) else canonical_json(value)
@@ -237,51 +208,38 @@ def _tags(story: RunView, protected: bool, privacy: Mapping[str, Any]) -> dict[s
         KEY: _key(story),
         "dynadp.protected": str(protected).lower(),
         "dynadp.simulation": str(story.simulation).lower(),
-        "dynadp.created": story.created,
+        "dynadp.created": story.record.created,
         **({"dynadp.node": next(iter(story.folders))} if alone else {}),
         **({"dynadp.statement": note} if (note := privacy.get("statement") or word) else {}),
     }
 
 
 def _points(story: RunView) -> tuple[int, dict[tuple[str, int], float]]:
-    """Whole rounds, in order: how many, and their metrics."""
-    seen: dict[int, dict[str, Line]] = {}
-    nodes = set(story.topology.nodes)
-    for home in story.homes:
-        file = home / "rounds.jsonl"
-        for number, told in enumerate(read_rounds(home) if file.exists() else (), 1):
-            try:
-                if told["node"] not in nodes:
-                    raise ValueError
-                seen.setdefault(int(told["round"]), {})[told["node"]] = Line.of(told)
-            except (ValueError, KeyError, TypeError) as error:
-                raise RecordError(
-                    f"{file}, line {number} is not a round's line; the file is damaged"
-                ) from error
-    lost, points, n = (
-        dict(story.plan.centrings) if story.plan else {},
-        dict[tuple[str, int], float](),
-        0,
-    )
-    while len(here := seen.get(n + 1, {})) >= len(story.folders):
-        n += 1
-        for which, of in SPREAD.items():
-            points[f"disagreement/{which}", n] = of([line.disagreement for line in here.values()])
-            points[f"change/{which}", n] = of([line.change for line in here.values()])
-        alphas = {node: line.alpha for node, line in here.items() if line.alpha is not None}
+    """The number of whole rounds, and their metrics."""
+    files = [home / "rounds.jsonl" for home in story.homes]
+    rounds = Rounds(files, len(story.folders), story.topology.nodes)
+    rounds.read()
+    lost = dict(story.plan.centrings) if story.plan else {}
+    points: dict[tuple[str, int], float] = {}
+    for row, alphas in zip(rounds.rows, rounds.alphas, strict=True):
+        n = row["round"]
+        for name in QUANTITIES:
+            points |= {
+                (f"{name}/{which}", n): value
+                for which, value in zip(SPREAD, row[name], strict=True)
+            }
         if alphas:
             lost |= {node: lost.get(node, 0.0) + alpha for node, alpha in alphas.items()}
             points["alpha/largest", n] = max(alphas.values())
             points["epsilon/sum_so_far", n] = max(lost[node] for node in alphas)
-    return n, points
+    return len(rounds.rows), points
 
 
 def _models(story: RunView) -> dict[str, dict[str, Any]]:
     """The models, checked, by the artifact's name."""
     out = {}
     for node, home in story.folders.items() if len(story.homes) > 1 else [("", story.home)]:
-        load_model(home)
-        content = read_file(home / "model.json", MODEL_FORMAT)
+        content = load_model(home).to_json()
         kept = {name: value for name, value in content.items() if name in MODEL}
         kept["privacy"] = {
             name: value for name, value in content["privacy"].items() if name in PRIVACY
@@ -292,6 +250,6 @@ def _models(story: RunView) -> dict[str, dict[str, Any]]:
 
 def _began(story: RunView) -> int | None:
     try:
-        return int(datetime.fromisoformat(story.created).timestamp() * 1000)
+        return int(datetime.fromisoformat(story.record.created).timestamp() * 1000)
     except ValueError:
         return None

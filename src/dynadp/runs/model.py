@@ -1,0 +1,213 @@
+"""model.json, version 2: a linear classifier with its schema, however it was trained.
+
+One format for runs and estimators. ``coef`` holds one vector for two classes, and one for each of
+more. Models of version 1 (``dynadp-model``, ``dynadp-estimator``) are read too.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynadp._arrays import Array
+from dynadp._files import read_file, write_whole
+from dynadp.data import Schema, Table, Value
+from dynadp.errors import DataError, RecordError
+
+FORMAT, VERSION = "dynadp-model", 2
+OLD_ESTIMATOR = "dynadp-estimator"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Model:
+    """Scores F x, and the class of the largest: of two classes the second where its score is above
+    0.
+
+    Attributes
+    ----------
+    classes
+        Label values; of two, the negative one first.
+    coef
+        One coefficient for each feature, without the intercept: 1 x features, or classes x
+        features.
+    intercept
+        Coefficient of the schema's intercept column, 0 where it has none; without a schema, what
+        is added to the score. One for each vector.
+    schema
+        How raw rows become bounded ones; None for a model of ready features.
+    loss, mechanism, privacy
+        How it was trained and what that cost, as in the run's record.
+    estimator
+        What only :class:`~dynadp.estimators.classifier.NetworkClassifier` needs; None in a run.
+    """
+
+    classes: tuple[Value, ...]
+    coef: Array = field(repr=False)
+    intercept: Array
+    schema: Schema | None = field(repr=False)
+    loss: Mapping[str, Any]
+    mechanism: str
+    privacy: Mapping[str, Any] = field(repr=False)
+    estimator: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        f: Array,
+        schema: Schema,
+        loss: Mapping[str, Any],
+        mechanism: str,
+        privacy: Mapping[str, Any],
+    ) -> "Model":
+        """The model of a released vector f, with the intercept last."""
+        coef, intercept = (f[:-1], f[-1]) if schema.intercept else (f, 0.0)
+        return cls(
+            classes=(schema.label.negative, schema.label.positive),
+            coef=np.array([coef]),
+            intercept=np.array([intercept], dtype=float),
+            schema=schema,
+            loss=loss,
+            mechanism=mechanism,
+            privacy=privacy,
+        )
+
+    @property
+    def columns(self) -> Schema:
+        """The schema.
+
+        Raises
+        ------
+        DataError
+            If the model was fitted on ready features, so that it has none.
+        """
+        if self.schema is None:
+            raise DataError(
+                "this model was fitted on ready features and has no schema for raw columns; load "
+                "it with NetworkClassifier.load and give predict() a matrix"
+            )
+        return self.schema
+
+    def decision(self, table: Table) -> Array:
+        """The score of every raw row, n numbers for two classes; n x classes for more."""
+        schema, F = self.columns, self.coef
+        if schema.intercept:
+            F = np.column_stack([F, self.intercept])
+        rows = schema.rows(table)
+        return np.asarray(rows @ F[0] if len(F) == 1 else rows @ F.T)
+
+    def answers(self, scores: Array) -> NDArray[Any]:
+        """The label value for every row of scores; a score of exactly 0 is negative."""
+        values = np.array(self.classes)
+        return np.asarray(
+            values[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+        )
+
+    def predict(self, table: Table) -> NDArray[Any]:
+        """The label value of every raw row."""
+        return self.answers(self.decision(table))
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of model.json."""
+        schema = self.schema
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "classes": list(self.classes),
+            "coef": self.coef.tolist(),
+            "intercept": self.intercept.tolist(),
+            "features": None if schema is None else list(schema.features[: self.coef.shape[1]]),
+            "schema": None if schema is None else schema.model_dump(mode="json"),
+            "schema_hash": None if schema is None else schema.digest(),
+            "loss": dict(self.loss),
+            "mechanism": self.mechanism,
+            "privacy": dict(self.privacy),
+            **({} if self.estimator is None else {"estimator": self.estimator}),
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write model.json."""
+        write_whole(Path(path), json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
+
+
+def load_model(path: str | Path) -> Model:
+    """Read a model file, or the model of a run folder; of this version or an older one."""
+    path = Path(path)
+    path = path / "model.json" if path.is_dir() else path
+    content = read_file(path, (FORMAT, OLD_ESTIMATOR), VERSION)
+    try:
+        if content["format"] == OLD_ESTIMATOR:
+            content = _from_estimator(content)
+        elif content["version"] == 1:
+            content |= {"coef": [content["coef"]], "intercept": [content["intercept"]]}
+        schema = None if content["schema"] is None else Schema.model_validate(content["schema"])
+        model = Model(
+            classes=tuple(content["classes"]),
+            coef=np.array(content["coef"], dtype=float),
+            intercept=np.array(content["intercept"], dtype=float),
+            schema=schema,
+            loss=content["loss"],
+            mechanism=content["mechanism"],
+            privacy=content["privacy"],
+            estimator=content.get("estimator"),
+        )
+        _check(model, content["schema_hash"], path)
+    except RecordError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise RecordError(
+            f"{path} is damaged: {type(error).__name__}; restore it from a copy"
+        ) from error
+    return model
+
+
+def _check(model: Model, schema_hash: str | None, path: Path) -> None:
+    schema, vectors = model.schema, 1 if len(model.classes) == 2 else len(model.classes)
+    width = model.coef.shape[1]
+    if len(set(model.classes)) < max(len(model.classes), 2):
+        raise ValueError("two classes or more are expected, all different")
+    if schema is not None and schema.digest() != schema_hash:
+        raise RecordError(
+            f"{path}: the schema does not match its hash; the file was changed by hand or is "
+            f"damaged"
+        )
+    if schema is not None:
+        width = schema.dimension - bool(schema.intercept)
+        label = schema.label.negative, schema.label.positive
+        if model.estimator is None and model.classes != label:
+            raise RecordError(
+                f"{path}: its classes are not those of its schema; the file was changed by hand "
+                f"or is damaged"
+            )
+    elif model.estimator is not None:
+        width = model.estimator["n_features_in_"]
+    finite = np.isfinite(model.coef).all() and np.isfinite(model.intercept).all()
+    if model.coef.shape != (vectors, width) or model.intercept.shape != (vectors,) or not finite:
+        each = "" if vectors == 1 else f" for each of {vectors} classes"
+        raise RecordError(
+            f"{path}: expected {width} finite coefficients, one a feature{each}, and an intercept"
+        )
+
+
+def _from_estimator(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A ``dynadp-estimator`` of version 1 as a model of version 2."""
+    schema, parameters = content["schema"], content["parameters"]
+    kept = ("node_coef_", "node_intercept_", "n_features_in_", "n_iter_")
+    return {
+        "classes": content["classes_"],
+        "coef": content["coef_"],
+        "intercept": content["intercept_"],
+        "schema": schema,
+        "schema_hash": None if schema is None else Schema.model_validate(schema).digest(),
+        "loss": {"name": parameters["loss"], "margin": parameters["margin"]},
+        "mechanism": parameters["mechanism"] or "none",
+        "privacy": content["privacy_"],
+        "estimator": {
+            "parameters": parameters,
+            "feature_names_in_": content["features"],
+            **{name: content[name] for name in kept},
+        },
+    }
