@@ -14,6 +14,7 @@ from dynadp._files import digest
 from dynadp.consensus import Topology
 from dynadp.data import Schema
 from dynadp.errors import RecordError
+from dynadp.mechanisms import mechanism_from
 from dynadp.privacy import worst_node
 from dynadp.runs.model import load_model
 from dynadp.runs.record import RecordedPlan, RunRecord, counted
@@ -115,6 +116,7 @@ def _plan(told: Mapping[str, Any]) -> dict[str, Any]:
     plan = {name: told[name] for name in names if told.get(name) is not None}
     if plan["mechanism"]["name"] == "none":
         return plan
+    plan["mechanism"] = mechanism_from(plan["mechanism"]).describe()  # under today's names
     plan |= {"alphas": told["alphas"], "reasons": told.get("reasons", [])}
     if "total" in told:
         plan["total"] = told["total"]

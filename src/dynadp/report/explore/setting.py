@@ -136,6 +136,11 @@ class PublicSetting:
         told = replace(told, weights=plan.settings["weights"])
         return told if plan.centrings else replace(told, centring=False)
 
+    @property
+    def mechanism_name(self) -> str:
+        """What the mechanism is called."""
+        return self.mechanism if isinstance(self.mechanism, str) else self.mechanism.name
+
     def plan(self, epsilon: float, counts: Sequence[int] | None = None) -> Plan:
         """What `dynadp train` would do for this total: planned, or the run file's own constants
         with the alpha that fits.
