@@ -12,7 +12,8 @@ import numpy as np
 
 from dynadp.consensus.acceleration import Acceleration
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import adult, partition
+from dynadp.data.datasets.splitting import partition
+from dynadp.data.datasets.uci import adult
 from dynadp.engines.simulation import default_eta, simulate
 from dynadp.problem.losses import Logistic
 from dynadp.report import charts

@@ -19,7 +19,9 @@ from benchmarks.budget_chart import draw
 from benchmarks.environment import PATIENCE, interpreter
 from benchmarks.measure import Figure, Report, main, table
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import Dataset, adult, partition
+from dynadp.data.datasets.base import Dataset
+from dynadp.data.datasets.splitting import partition
+from dynadp.data.datasets.uci import adult
 from dynadp.engines.simulation import simulate
 from dynadp.mechanisms.base import Dual, Primal
 from dynadp.mechanisms.entropy import SeededEntropy

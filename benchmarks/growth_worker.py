@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from dynadp.consensus.topology import Topology
-from dynadp.data.schema import Shard
+from dynadp.data.shard import Shard
 from dynadp.engines.simulation import Run, simulate
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.measure import Report, main
 from dynadp.consensus.topology import Topology
-from dynadp.data.schema import Shard
+from dynadp.data.shard import Shard
 from dynadp.engines.simulation import simulate
 from dynadp.mechanisms.base import Primal
 from dynadp.mechanisms.entropy import BatchedDraws

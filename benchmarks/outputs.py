@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.measure import Figure, Report, main, table
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import census
+from dynadp.data.datasets.synthetic import census
 from dynadp.engines.simulation import simulate
 from dynadp.mechanisms.base import Dual, Mechanism, Primal
 from dynadp.mechanisms.entropy import SeededEntropy

@@ -9,8 +9,8 @@ import numpy as np
 from benchmarks.measure import Figure, Report, main, table
 from benchmarks.pooled import Array, Pooled
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import census
-from dynadp.data.schema import Shard
+from dynadp.data.datasets.synthetic import census
+from dynadp.data.shard import Shard
 from dynadp.engines.progress import RoundProgress
 from dynadp.engines.simulation import default_eta, simulate
 from dynadp.problem.losses import Logistic

@@ -10,11 +10,12 @@ from scipy.optimize import nnls
 from scipy.sparse import csr_array, random_array
 
 from benchmarks.measure import RESULTS, Figure, Report, compare, main, table
+from dynadp._arrays import faster_storage
 from dynadp.consensus.topology import Topology
-from dynadp.data.schema import Shard
+from dynadp.data.shard import Shard
 from dynadp.engines.simulation import simulate
 from dynadp.problem.losses import Logistic
-from dynadp.problem.objective import Problem, faster_storage
+from dynadp.problem.objective import Problem
 from dynadp.problem.regularizers import SquaredL2
 
 NODES = 5

@@ -16,7 +16,7 @@ from dynadp.consensus.releases import ReleasePlan, Releaser
 from dynadp.consensus.steps import LocalSolver
 from dynadp.consensus.topology import Topology
 from dynadp.data.row_blocks import CodedBlock, Features, Group
-from dynadp.data.schema import Shard
+from dynadp.data.shard import Shard
 from dynadp.engines.journal import LedgerJournal
 from dynadp.engines.simulation import simulate
 from dynadp.errors import BudgetRefused, DeclarationError, NotCertified

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import census
+from dynadp.data.datasets.synthetic import census
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import Dual, Primal

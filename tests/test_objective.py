@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from dynadp._arrays import faster_storage
 from dynadp.errors import DeclarationError
 from dynadp.problem import objective
 from dynadp.problem.losses import HuberHinge, Logistic
-from dynadp.problem.objective import DenseRows, Problem, SparseRows, faster_storage, stack_rows
+from dynadp.problem.objective import DenseRows, Problem, SparseRows, stack_rows
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
 
 

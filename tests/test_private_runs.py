@@ -6,8 +6,9 @@ import pytest
 from dynadp.consensus import admm
 from dynadp.consensus.acceleration import Acceleration
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import census, partition
-from dynadp.data.schema import Shard
+from dynadp.data.datasets.splitting import partition
+from dynadp.data.datasets.synthetic import census
+from dynadp.data.shard import Shard
 from dynadp.engines.simulation import _alphas, neighbour_sums, simulate
 from dynadp.errors import DeclarationError, NotCertified
 from dynadp.mechanisms.base import Dual, Primal

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import census
+from dynadp.data.datasets.synthetic import census
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import Primal

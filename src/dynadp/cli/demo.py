@@ -113,10 +113,9 @@ class _Demo:
 
         schema, end, privacy = self.data.schema, None, _EXACT
         if planned:
-            tables = {p: self.rows_of(i) for i, p in enumerate(SILOS)}
             trained = train(
                 schema,
-                tables,
+                self.data.tables(SILOS),
                 self.ring,
                 epsilon=self.epsilon,
                 delta=self.delta,
@@ -176,10 +175,6 @@ class _Demo:
             "entropy": {"seed": self.seed} if planned else None,
             **(planned.to_json() if planned else plain),
         }
-
-    def rows_of(self, silo: int) -> dict[str, Any]:
-        """Raw rows of one silo."""
-        return {name: cells[self.data.node == silo] for name, cells in self.data.train.items()}
 
     def centralised_error(self) -> float:
         """Of the optimum of pooled rows, without privacy."""

@@ -29,13 +29,13 @@ from dynadp.consensus import (
     admm,
     no_checkpoint,
 )
-from dynadp.data import Schema, same_rows
+from dynadp.data import NodeRows, Schema
 from dynadp.engines.inbox import Grid, Inbox
 from dynadp.engines.letters import Kind
 from dynadp.engines.progress import RoundProgress
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Draws, Mechanism, centre_of, centring_grid, private_centre
-from dynadp.problem import Loss, Regularizer, Terms, Weights, local_problem, local_shard, shares
+from dynadp.problem import Loss, Regularizer, Terms, Weights, local_problem, shares
 
 Publish = Callable[[bytes, Kind, int], None]
 
@@ -136,7 +136,7 @@ class NodeRun:
                 found[node, "mean", self.rounds] = Grid(d, 0.0, radius)
         if self.centrings:
             _, steps, radii = centring_grid(self.schema, self.counts, np.array(self.centrings))
-            features = d - bool(self.schema.intercept)
+            features = self.schema.feature_count
             for node, step, radius in zip(self.topology.nodes, steps, radii, strict=True):
                 found[node, "message", 0] = Grid(features, float(step), float(radius))
         return found
@@ -177,7 +177,8 @@ def node_rounds(
     part
         What is public.
     rows
-        The node's raw rows, as :func:`~dynadp.data.loading.source` takes them.
+        The node's raw rows: :class:`~dynadp.data.node_rows.NodeRows`, or the data of a
+        :func:`~dynadp.data.readers.source`.
     post
         Its letters.
     publish
@@ -214,11 +215,12 @@ def node_rounds(
         return {author: V if author == me else post.values(author, kind, n) for author in authors}
 
     schema = part.schema
-    same_rows({me: outbox.seal(me)}, schema, {me: rows})
+    prepared = NodeRows.of(schema, rows, me)
+    prepared.require_same(outbox.seal(me))
     if part.centrings:
         sent = outbox.sent(0)
         if sent is None:
-            made = private_centre(schema, [rows], [me], [part.centrings[p]], draws)
+            made = private_centre(schema, [prepared.sums], [me], [part.centrings[p]], draws)
             at("computed")
             sent = outbox.spend(0, made.events, {me: made.messages[0]})
             at("spent")
@@ -230,9 +232,7 @@ def node_rounds(
 
     releases = part.releases.some(slice(p, p + 1))
     degrees, eta = part.topology.degrees[p : p + 1], np.array([part.eta])
-    held = local_shard(
-        schema, rows, me, rows=int(part.counts[p])
-    )  # noise is for C/B_p: another B_p would break it
+    held = prepared.shard(schema, rows=int(part.counts[p]))
     problem = local_problem(
         [held], part.loss, part.regularizer, releases.public.C, part.rho, storage=storage
     )

@@ -22,7 +22,7 @@ from dynadp.consensus import (
     Topology,
     admm,
 )
-from dynadp.data import Shard, check_shards
+from dynadp.data import Shard, StreamedShard, check_shards
 from dynadp.engines.progress import RoundProgress
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Draws, Mechanism, NoProtection, RoundNoise, SystemEntropy
@@ -34,7 +34,6 @@ from dynadp.problem import (
     Regularizer,
     SquaredL2,
     Storage,
-    StreamedShard,
     Weights,
     check_loss,
     check_regularizer,

@@ -51,9 +51,7 @@ def read(path: Path, kind: type[Any]) -> Any:
         for name, value in fitted.items():
             setattr(model, name, value)
         rows = 1 if len(model.classes_) == 2 else len(model.classes_)
-        width = (
-            model.n_features_in_ if schema is None else schema.dimension - bool(schema.intercept)
-        )
+        width = model.n_features_in_ if schema is None else schema.feature_count
         sound = model.coef_.shape == (rows, width) and model.intercept_.shape == (rows,)
         sound = sound and bool(
             np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()

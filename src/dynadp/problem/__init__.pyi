@@ -20,6 +20,4 @@ from .solver import longest as longest
 from .solver import reachable_gamma as reachable_gamma
 from .solver import reliable as reliable
 from .solver import solve as solve
-from .streamed import StreamedShard as StreamedShard
 from .streamed import local_problem as local_problem
-from .streamed import local_shard as local_shard

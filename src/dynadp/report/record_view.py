@@ -125,7 +125,7 @@ class RunView:
                 f"{homes[0]}: run.json lacks what a run of dynadp records ({error}); restore it"
             ) from error
         dimension = schema.dimension if schema else _width(homes[0], plan)
-        features = len(schema.features) - bool(schema.intercept) if schema else None
+        features = schema.feature_count if schema else None
         told = str(record.get("created", "")), bool(record.get("simulation", True))
         return cls(
             path, folders, kind, name, *told, topology, rows, plan, dimension, features, record

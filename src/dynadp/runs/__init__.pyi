@@ -10,7 +10,6 @@ from .folder import read_rounds as read_rounds
 from .identities import Identity as Identity
 from .local import LocalRun as LocalRun
 from .local import Tally as Tally
-from .local import drops_rows as drops_rows
 from .local import evaluate as evaluate
 from .local import predictions as predictions
 from .local import tally as tally

@@ -135,13 +135,9 @@ def load_model(path: str | Path) -> Model:
             f"{path}: the schema does not match its hash; the file was changed by "
             f"hand or is damaged"
         )
-    if (
-        coef.shape != (schema.dimension - bool(schema.intercept),)
-        or not np.isfinite([*coef, intercept]).all()
-    ):
+    if coef.shape != (schema.feature_count,) or not np.isfinite([*coef, intercept]).all():
         raise RecordError(
-            f"{path}: expected {schema.dimension - bool(schema.intercept)} finite "
-            f"coefficients, one a feature"
+            f"{path}: expected {schema.feature_count} finite coefficients, one a feature"
         )
     return model
 

@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike
 
 from dynadp._arrays import Array
 from dynadp.consensus import Journal, Topology
-from dynadp.data import Schema, count, same_rows, validate
+from dynadp.data import NodeRows, Schema
 from dynadp.engines import RoundProgress, Run, simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Centring, Draws, SystemEntropy, centre_of, private_centre
 from dynadp.planning import Plan, check_plan, plan, releases_of
 from dynadp.privacy import Event, Total, by_node, worst_node
-from dynadp.problem import Weights, local_shard
+from dynadp.problem import Weights
 from dynadp.runs.folder import Model
 
 _LOG = getLogger("dynadp")
@@ -89,8 +89,8 @@ def train(
         Public declarations for the columns; without a centre, one is found privately within the
         budget.
     tables
-        Raw rows of each node: a file, a frame or columns by name, as
-        :func:`~dynadp.data.loading.source` takes them.
+        Raw rows of each node: a file, a frame or columns by name, anything that
+        :func:`~dynadp.data.readers.source` reads, or :class:`~dynadp.data.node_rows.NodeRows`.
     topology
         The network, with the same nodes.
     epsilon, delta
@@ -120,8 +120,9 @@ def train(
             f"rows are given for nodes {sorted(tables)}, the network has "
             f"{sorted(nodes)}; expected the same"
         )
-    counts = [count(schema, tables[p]) for p in nodes]
-    features = len(schema.features) - bool(schema.intercept)
+    rows = {p: NodeRows.of(schema, tables[p], p, seal=journal is not None) for p in nodes}
+    counts = [rows[p].count for p in nodes]
+    features = schema.feature_count
     if chosen is None:
         chosen = plan(
             counts,
@@ -148,16 +149,17 @@ def train(
     _LOG.info("plan: %s", "; ".join(chosen.reasons))
     if journal and not journal.begun:
         for p in nodes:  # a bad cell must not be found when part of the budget is spent
-            validate(schema, tables[p], p)
+            rows[p].check()
     if journal:
         journal.reserve([replace(event, seeded=draws.seeded) for event in chosen.events])
-        same_rows({p: journal.seal(p) for p in nodes}, schema, tables)
+        for p in nodes:
+            rows[p].require_same(journal.seal(p))
     centring = None
     if chosen.centring is not None:
-        centring = _centre(schema, tables, counts, nodes, chosen.centrings, draws, journal)
+        centring = _centre(schema, rows, counts, nodes, chosen.centrings, draws, journal)
         schema = centring.applied(schema)
     run = simulate(
-        [local_shard(schema, tables[p], p) for p in nodes],
+        [rows[p].shard(schema) for p in nodes],
         topology,
         loss=chosen.loss,
         regularizer=chosen.regularizer,
@@ -186,7 +188,7 @@ def train(
 
 def _centre(
     schema: Schema,
-    tables: Mapping[str, Any],
+    rows: Mapping[str, NodeRows],
     counts: Sequence[int],
     nodes: Sequence[str],
     alphas: Sequence[float],
@@ -196,7 +198,7 @@ def _centre(
     """The centring round, entered before it is used, or as it was entered before."""
     sent = journal.sent(0) if journal else None
     if sent is None:
-        made = private_centre(schema, [tables[p] for p in nodes], nodes, alphas, draws)
+        made = private_centre(schema, [rows[p].sums for p in nodes], nodes, alphas, draws)
         if journal is None:
             return made
         sent = journal.spend(0, made.events, dict(zip(nodes, made.messages, strict=True)))

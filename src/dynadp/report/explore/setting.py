@@ -102,7 +102,7 @@ class PublicSetting:
         """Five silos of census rows on a ring."""
         ring = Topology.family("ring", len(NODES)).named(NODES)
         schema = census(len(NODES), nodes=len(NODES), test_rows=0).schema
-        features = len(schema.features) - bool(schema.intercept)
+        features = schema.feature_count
         return cls(
             "census rows made here",
             ring,
@@ -142,7 +142,7 @@ class PublicSetting:
             topology,
             counts,
             schema.dimension,
-            len(schema.features) - bool(schema.intercept),
+            schema.feature_count,
             max(totals.values()) if totals else given.total.epsilon if given else EPSILON,
             privacy.delta or DELTA,
             privacy.mechanism,
@@ -310,7 +310,7 @@ def _asked(story: RunView) -> float:
 
 def _table(path: Path, schema: Schema, separator: Any) -> dict[str, Any]:
     """Raw columns of a public file, without rows that the schema drops; the first 60,000 rows."""
-    names = (*(column.name for column in schema.columns), schema.label.name)
+    names = schema.raw_columns
     batches, total = [], 0
     for batch in source(path, separator=separator).batches(names):
         keep = schema.kept(batch)

@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 from dynadp._arrays import Array
 from dynadp._intervals import quantile_band, standard_error
 from dynadp.consensus import Topology
-from dynadp.data import Schema, shard
+from dynadp.data import Schema, feature_sums, load_shard
 from dynadp.engines import simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import SeededEntropy, private_centre
@@ -86,12 +86,12 @@ def tried(
     """
     nodes, schema = topology.nodes, rows.schema
     if planned.centrings:
-        tables = [rows.tables[p] for p in nodes]
+        sums = [feature_sums(schema, rows.tables[p], p) for p in nodes]
         schema = private_centre(
-            schema, tables, nodes, planned.centrings, SeededEntropy(seed)
+            schema, sums, nodes, planned.centrings, SeededEntropy(seed)
         ).applied(schema)
     end = simulate(
-        [shard(schema, rows.tables[p], p) for p in nodes],
+        [load_shard(schema, rows.tables[p], p) for p in nodes],
         topology,
         loss=planned.loss,
         regularizer=planned.regularizer,
@@ -126,7 +126,9 @@ def baselines(rows: Rows) -> dict[str, float]:
     pooled: dict[str, Any] = {
         name: np.concatenate([table[name] for table in rows.tables.values()]) for name in names
     }
-    alone = simulate([shard(rows.schema, pooled, "pooled")], Topology.family("ring", 1), rounds=1)
+    alone = simulate(
+        [load_shard(rows.schema, pooled, "pooled")], Topology.family("ring", 1), rounds=1
+    )
     without = float(wrong(rows.schema, rows, alone.V[0])[0])
     return {"without privacy": 100 * (1 - without), COMMONER: 100 * (1 - blind(rows))}
 
