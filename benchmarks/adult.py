@@ -13,7 +13,8 @@ import numpy as np
 from dynadp import Plan
 from dynadp.consensus.acceleration import Acceleration
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import adult, partition
+from dynadp.data.datasets.splitting import partition
+from dynadp.data.datasets.uci import adult
 from dynadp.engines.simulation import simulate
 from dynadp.planning.plans import default_eta
 from dynadp.problem.losses import Logistic

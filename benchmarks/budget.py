@@ -20,7 +20,9 @@ from benchmarks.environment import PATIENCE, interpreter
 from benchmarks.measure import Figure, Report, main, table
 from dynadp import Plan
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import Dataset, adult, partition
+from dynadp.data.datasets.base import Dataset
+from dynadp.data.datasets.splitting import partition
+from dynadp.data.datasets.uci import adult
 from dynadp.engines.simulation import simulate
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy

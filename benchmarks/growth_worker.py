@@ -14,7 +14,7 @@ import numpy as np
 
 from dynadp import Plan
 from dynadp.consensus.topology import Topology
-from dynadp.data.schema import Shard
+from dynadp.data.shard import Shard
 from dynadp.engines.simulation import Run, simulate
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.measure import Report, main
 from dynadp import Plan
 from dynadp.consensus.topology import Topology
-from dynadp.data.schema import Shard
+from dynadp.data.shard import Shard
 from dynadp.engines.simulation import simulate
 from dynadp.mechanisms.entropy import BatchedDraws
 from dynadp.mechanisms.primal import Primal

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.measure import Figure, Report, main, table
-from dynadp.data.datasets import census
+from dynadp.data.datasets.synthetic import census
 
 SIZES = (100_000, 300_000, 1_000_000)
 

@@ -13,7 +13,7 @@ import duckdb  # noqa: F401 (imported before the first reading)
 from dp_accounting import pld  # noqa: F401 (likewise)
 
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import census_schema
+from dynadp.data.datasets.synthetic import census_schema
 from dynadp.data.readers import source
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.planning.planner import plan

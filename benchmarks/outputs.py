@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.measure import Figure, Report, main, table
 from dynadp import Plan
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import census
+from dynadp.data.datasets.synthetic import census
 from dynadp.engines.simulation import simulate
 from dynadp.mechanisms.base import Mechanism
 from dynadp.mechanisms.dual import Dual

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import REPEATS, Figure, Report, main, table
-from dynadp.data.datasets import census
+from dynadp.data.datasets.synthetic import census
 
 DYNADP = str(Path(sys.executable).with_name("dynadp"))
 ROUNDS, NODES, ROWS = 1000, 100, 4000

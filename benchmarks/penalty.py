@@ -7,12 +7,12 @@ from itertools import product
 import numpy as np
 
 from benchmarks.measure import Figure, Report, main, table
-from benchmarks.pooled import Array, Pooled
+from benchmarks.pooled import Pooled
 from dynadp import Plan
 from dynadp.consensus.progress import RoundProgress
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import census
-from dynadp.data.schema import Shard
+from dynadp.data.datasets.synthetic import census
+from dynadp.data.shard import Shard
 from dynadp.engines.simulation import simulate
 from dynadp.planning.plans import default_eta
 from dynadp.problem.losses import Logistic

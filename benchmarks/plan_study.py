@@ -14,7 +14,9 @@ import numpy as np
 from benchmarks.measure import Figure, Report, main, table
 from dynadp import Plan
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import Dataset, census
+from dynadp.data.datasets.base import Dataset
+from dynadp.data.datasets.synthetic import census
+from dynadp.data.survey import feature_sums
 from dynadp.engines.simulation import simulate
 from dynadp.mechanisms.centring import private_centre
 from dynadp.mechanisms.entropy import SeededEntropy
@@ -142,8 +144,9 @@ def _error(constants: Constants, network: tuple, epsilon: float) -> float:
     for seed in range(CENTRINGS):
         applied = schema.model_copy(update={"scaling": "unit"})
         if chosen.centring is not None:
+            sums = [feature_sums(schema, rows) for rows in tables]
             applied = private_centre(
-                schema, tables, topology.nodes, chosen.centring, SeededEntropy(seed)
+                schema, sums, topology.nodes, chosen.centring, SeededEntropy(seed)
             ).applied(schema)
         shards = [
             applied.shard(rows, name) for rows, name in zip(tables, topology.nodes, strict=True)

@@ -11,8 +11,9 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_matrix, vstack
 from scipy.special import expit
 
-from dynadp.data.datasets import adult, partition
-from dynadp.data.schema import Shard
+from dynadp.data.datasets.splitting import partition
+from dynadp.data.datasets.uci import adult
+from dynadp.data.shard import Shard
 
 Array = NDArray[np.float64]
 NODES = 5

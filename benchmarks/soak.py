@@ -25,8 +25,8 @@ from dynadp.cli.launch import prepare
 from dynadp.engines.letters import verify
 from dynadp.errors import LedgerError
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.runs.model import load_model
 from dynadp.runs.local import LocalRun
+from dynadp.runs.model import load_model
 from dynadp.runs.training import train
 
 SEED = 11

@@ -11,13 +11,13 @@ from scipy.sparse import csr_array, random_array
 
 from benchmarks.measure import RESULTS, Figure, Report, compare, main, table
 from dynadp import Plan
+from dynadp._arrays import faster_storage
 from dynadp.consensus.topology import Topology
-from dynadp.data.schema import Shard
+from dynadp.data.shard import Shard
 from dynadp.engines.simulation import simulate
 from dynadp.problem.losses import Logistic
 from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SquaredL2
-from dynadp.problem.storage import faster_storage
 
 NODES = 5
 DENSITIES, COLUMNS, REPLICAS = (0.003, 0.01, 0.03, 0.1, 0.3), (20, 100, 500, 2000), (1, 4, 16, 64)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Figure, Report, perform, table
-from dynadp.data.datasets import census
+from dynadp.data.datasets.synthetic import census
 
 ROWS, SMALL, PIECE = 20_000_000, 1_000_000, 250_000
 LIMIT, CEILING = 512 << 20, 1 << 30  # what rows may take, and the whole process

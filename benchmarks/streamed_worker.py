@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from dynadp import Plan
 from dynadp.consensus.progress import RoundProgress
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import census_schema
-from dynadp.data.loading import count, validate
+from dynadp.data.datasets.synthetic import census_schema
+from dynadp.data.node_rows import NodeRows, StreamedShard, bytes_in_memory
 from dynadp.data.readers import source
 from dynadp.data.schema import Schema
 from dynadp.engines.simulation import simulate
@@ -29,7 +29,7 @@ from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.problem.losses import Logistic
 from dynadp.problem.regularizers import SquaredL2
-from dynadp.problem.streamed import StreamedProblem, StreamedShard, bytes_in_memory, local_shard
+from dynadp.problem.streamed import StreamedProblem
 
 
 def wide_schema() -> Schema:
@@ -55,10 +55,10 @@ def train(path: str, limit: int, rounds: int) -> dict[str, Any]:
     """
     alone, schema, given = Topology.family("ring", 1), wide_schema(), source(path, memory=limit)
     imported, start = memory("VmRSS"), time.perf_counter()
-    rows = count(schema, given)
-    validate(schema, given, alone.nodes[0])
-    centred = private_centre(schema, [given], alone.nodes, 0.1, SeededEntropy(0)).applied(schema)
-    held = local_shard(centred, given, alone.nodes[0], rows=rows)
+    prepared = NodeRows(schema, given, alone.nodes[0])
+    rows, sums = prepared.count, [prepared.sums]
+    centred = private_centre(schema, sums, alone.nodes, 0.1, SeededEntropy(0)).applied(schema)
+    held = prepared.shard(centred)
     before = time.perf_counter() - start
     seen, laps = [getattr(held, "passes", 0)], [time.perf_counter()]
 
@@ -97,7 +97,7 @@ def passes(path: str, limit: int, repeats: int) -> dict[str, Any]:
     )
     there = StreamedShard.of(centred, source(path, memory=limit))
     problem = StreamedProblem(there, Logistic(), SquaredL2(), 1.0, 1e-3)
-    names = [*(column.name for column in schema.columns), schema.label.name]
+    names = list(schema.raw_columns)
     texts = [field.name for field in pq.read_schema(path) if pa.types.is_string(field.type)]
     F = np.zeros((1, 1, problem.dimension))
 

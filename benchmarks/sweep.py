@@ -14,7 +14,7 @@ from scipy.special import expit
 from benchmarks.measure import Figure, Report, compare, main, table
 from benchmarks.pooled import NODES, Array, adult_shards
 from dynadp.consensus.topology import Topology
-from dynadp.data.schema import Shard
+from dynadp.data.shard import Shard
 from dynadp.engines.simulation import Run
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.planning.plans import default_eta

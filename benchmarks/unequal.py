@@ -11,7 +11,9 @@ import numpy as np
 
 from dynadp import Plan
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import Dataset, adult, census
+from dynadp.data.datasets.base import Dataset
+from dynadp.data.datasets.synthetic import census
+from dynadp.data.datasets.uci import adult
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DatasetError
 from dynadp.mechanisms.entropy import BatchedDraws

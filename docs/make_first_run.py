@@ -76,14 +76,14 @@ Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 budget refused, 4 a n
 CLINICS = """import csv
 from dynadp import census
 data = census(rows=9_000, seed=1, nodes=3, heterogeneity=0.5)
-def write(name, table, rows):
+def write(name, rows):
     with open(name, "w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(table)
-        writer.writerows(zip(*(cells[rows] for cells in table.values())))
-for i, clinic in enumerate(("north", "south", "west")):
-    write(f"{clinic}.csv", data.train, data.node == i)
-write("new.csv", data.test, slice(None))  # published rows, to try the model on
+        writer.writerow(rows)
+        writer.writerows(zip(*rows.values()))
+for clinic, rows in data.tables(("north", "south", "west")).items():
+    write(f"{clinic}.csv", rows)
+write("new.csv", data.test)  # published rows, to try the model on
 """
 
 

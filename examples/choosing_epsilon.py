@@ -10,10 +10,7 @@ data, ring = (
     census(rows=NODES * ROWS, nodes=NODES, heterogeneity=0.5),
     Topology.family("ring", NODES),
 )
-rows = {
-    node: {name: cells[data.node == i] for name, cells in data.train.items()}
-    for i, node in enumerate(ring.nodes)
-}
+rows = data.tables(ring.nodes)
 print("epsilon   alpha a round   error on made rows (median of 5)")
 for epsilon in (0.2, 0.5, 1.0, 2.0, 5.0):
     alpha = plan([ROWS] * NODES, ring, data.schema.dimension, epsilon=epsilon, delta=1e-5).alpha

@@ -18,12 +18,9 @@ network = Topology.family("ring", 3).named(HOSPITALS)
 
 with TemporaryDirectory() as place:
     files, ledgers = {}, {}
-    for i, name in enumerate(HOSPITALS):
+    for name, rows in data.tables(HOSPITALS).items():
         files[name] = Path(place, f"{name}.parquet")
-        pq.write_table(
-            pa.table({column: cells[data.node == i] for column, cells in data.train.items()}),
-            files[name],
-        )
+        pq.write_table(pa.table(rows), files[name])
         ledgers[name] = Ledger.create(Path(place, f"{name}.sqlite"), name, who="example", at=now())
         ledgers[name].set_cap(Cap.of(1.0, 1e-5), who="example", at=now())
 

@@ -6,10 +6,7 @@ data = census(
     rows=10_000, nodes=5, heterogeneity=0.5
 )  # made here; bring your own rows with a Schema
 ring = Topology.family("ring", 5)
-rows = {
-    node: {name: cells[data.node == i] for name, cells in data.train.items()}
-    for i, node in enumerate(ring.nodes)
-}
+rows = data.tables(ring.nodes)
 trained = train(data.schema, rows, ring, epsilon=1.0, delta=1e-5)
 right = (trained.model().predict(data.test) == data.test["income"]).mean()
 print(f"{right:.1%} right on held-out rows. {trained.total.guarantee}")

@@ -7,10 +7,7 @@ from dynadp.privacy.accountant import by_node
 
 data = census(rows=10_000, nodes=5, heterogeneity=0.5)
 ring = Topology.family("ring", 5).named(["bold", "usual-1", "usual-2", "usual-3", "careful"])
-rows = {
-    node: {name: cells[data.node == i] for name, cells in data.train.items()}
-    for i, node in enumerate(ring.nodes)
-}
+rows = data.tables(ring.nodes)
 budget = {"bold": 4.0, "usual-1": 1.0, "usual-2": 1.0, "usual-3": 1.0, "careful": 0.5}
 trained = train(data.schema, rows, ring, epsilon=budget, delta=1e-5)
 for node, spent in by_node(trained.events, 1e-5).items():

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from dynadp.data.datasets import adult, census
+from dynadp.data.datasets.synthetic import census
+from dynadp.data.datasets.uci import adult
 from dynadp.errors import DatasetError
 
 pytest.register_assert_rewrite("networks")  # its assertions explain themselves like those of tests

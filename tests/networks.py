@@ -27,7 +27,7 @@ from click.testing import CliRunner
 from dynadp._files import write_whole
 from dynadp.cli import main
 from dynadp.cli.launch import prepare
-from dynadp.data.datasets import census, census_schema
+from dynadp.data.datasets.synthetic import census, census_schema
 from dynadp.data.schema import Schema
 from dynadp.engines.letters import verify
 from dynadp.engines.zenoh.links import settings
@@ -181,8 +181,7 @@ class Network:
         chosen = [column for column in census_schema().columns if column.name in columns]
         schema = schema or Schema(columns=tuple(chosen), label=data.schema.label, norm=2.0)
         write_whole(home / "schema.json", schema.model_dump_json())
-        for i, name in enumerate(names):
-            own = {column: cells[data.node == i] for column, cells in data.train.items()}
+        for i, (name, own) in enumerate(data.tables(names).items()):
             write_csv(home / f"{name}.csv", table(i, own) if table else own)
         privacy = privacy or ALPHA
         sections = [

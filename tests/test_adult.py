@@ -6,7 +6,8 @@ import pytest
 from dynadp import Plan
 from dynadp.consensus.acceleration import Acceleration
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import adult_schema, partition
+from dynadp.data.datasets.splitting import partition
+from dynadp.data.datasets.uci import adult_schema
 from dynadp.engines.simulation import simulate
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.problem.losses import Logistic

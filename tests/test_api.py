@@ -55,9 +55,7 @@ def test_the_log_tells_public_numbers_and_is_silent_unless_asked(caplog):
     code = (
         "from dynadp import *; import numpy as np\n"
         "d = census(300, nodes=3); ring = Topology.family('ring', 3)\n"
-        "t = {p: {k: v[d.node == i] for k, v in d.train.items()} for i, p in "
-        "enumerate(ring.nodes)}\n"
-        "train(d.schema, t, ring, epsilon=1.0, delta=1e-5)"
+        "train(d.schema, d.tables(ring.nodes), ring, epsilon=1.0, delta=1e-5)"
     )
     assert fresh(code) == ""
     loud = fresh(

@@ -15,7 +15,7 @@ from dynadp._intervals import wilson
 from dynadp.cli import main
 from dynadp.cli.attacks import run_attacks, words
 from dynadp.data.columns import Categorical, Numeric
-from dynadp.data.datasets import census
+from dynadp.data.datasets.synthetic import census
 from dynadp.data.schema import Label, Schema
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.dual import Dual

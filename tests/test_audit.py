@@ -17,7 +17,7 @@ from scipy import stats
 from dynadp import Plan
 from dynadp.cli import main
 from dynadp.consensus.topology import Topology
-from dynadp.data.schema import Shard
+from dynadp.data.shard import Shard
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import Mechanism, NoProtection

@@ -283,7 +283,7 @@ def training_error_fell(rows, V):
 
 def refuses_to_stop():
     """And the simulation takes no stopping rule in a private run."""
-    from dynadp.data.schema import Shard
+    from dynadp.data.shard import Shard
 
     with pytest.raises(DeclarationError, match="Algorithm 1 only"):
         simulate(

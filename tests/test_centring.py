@@ -3,8 +3,9 @@ import pytest
 from scipy import stats
 
 from dynadp.data.columns import Categorical, Numeric, onto_simplex
-from dynadp.data.datasets import census
+from dynadp.data.datasets.synthetic import census
 from dynadp.data.schema import Label, Schema
+from dynadp.data.survey import feature_sums
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.centring import private_centre
 from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
@@ -69,7 +70,9 @@ def test_a_replaced_row_moves_the_message_by_no_more_than_what_the_noise_covers(
             for name, cells in first.items()
         }
         a, b = (
-            private_centre(SCHEMA, [rows], ["n"], alpha, SeededEntropy(5)).messages[0]
+            private_centre(
+                SCHEMA, [feature_sums(SCHEMA, rows)], ["n"], alpha, SeededEntropy(5)
+            ).messages[0]
             for rows in (first, other)
         )
         worst = max(worst, np.linalg.norm(a - b))
@@ -83,7 +86,10 @@ def test_noise_covers_the_whole_diameter():
     raw = SCHEMA.model_copy(update={"scaling": "none", "intercept": 0.0}).rows(rows)
     mean, D = np.asarray(raw.mean(axis=0)).ravel(), np.sqrt(sum(c.diameter2 for c in COLUMNS))
     found = [
-        private_centre(SCHEMA, [rows], ["n"], alpha, SeededEntropy(seed)).messages[0] - mean
+        private_centre(
+            SCHEMA, [feature_sums(SCHEMA, rows)], ["n"], alpha, SeededEntropy(seed)
+        ).messages[0]
+        - mean
         for seed in range(400)
     ]
     assert (
@@ -96,8 +102,9 @@ def test_noise_covers_the_whole_diameter():
 
 def test_many_rows_and_a_large_alpha_give_the_mean():
     data = census(20_000, nodes=4, heterogeneity=0.5)
-    tables = [{name: cells[data.node == p] for name, cells in data.train.items()} for p in range(4)]
-    found = private_centre(data.schema, tables, list("abcd"), 50.0, SystemEntropy())
+    tables = list(data.tables("abcd").values())
+    sums = [feature_sums(data.schema, table) for table in tables]
+    found = private_centre(data.schema, sums, list("abcd"), 50.0, SystemEntropy())
     raw = data.schema.model_copy(update={"norm": 1.0, "scaling": "none", "intercept": 0.0}).rows(
         data.train
     )
@@ -114,7 +121,9 @@ def test_many_rows_and_a_large_alpha_give_the_mean():
 
 def test_a_centre_without_noise_would_be_the_mean_and_is_never_sent():
     data = census(500, nodes=1)
-    found = private_centre(data.schema, [data.train], ["n"], 1.0, SeededEntropy(0))
+    found = private_centre(
+        data.schema, [feature_sums(data.schema, data.train)], ["n"], 1.0, SeededEntropy(0)
+    )
     raw = data.schema.model_copy(update={"norm": 1.0, "scaling": "none", "intercept": 0.0}).rows(
         data.train
     )
@@ -131,7 +140,7 @@ def test_rows_that_are_dropped_do_not_count():
     )
     whole, gaps = {"x": [1.0] * 4, "y": [0] * 4}, {"x": [1.0, np.nan, 1.0, 1.0, 1.0], "y": [0] * 5}
     a, b = (
-        private_centre(plan, [rows], ["n"], 1.0, SeededEntropy(0)).messages
+        private_centre(plan, [feature_sums(plan, rows)], ["n"], 1.0, SeededEntropy(0)).messages
         for rows in (whole, gaps)
     )
     np.testing.assert_array_equal(a, b)
@@ -140,10 +149,10 @@ def test_rows_that_are_dropped_do_not_count():
 @pytest.mark.parametrize("alpha", [0.0, -1.0, np.nan, np.inf])
 def test_alpha_is_checked(alpha):
     with pytest.raises(DeclarationError, match="alpha"):
-        private_centre(SCHEMA, [table(3, 0)], ["n"], alpha, SeededEntropy(0))
+        private_centre(SCHEMA, [feature_sums(SCHEMA, table(3, 0))], ["n"], alpha, SeededEntropy(0))
 
 
 def test_a_schema_with_a_centre_is_refused():
     plan = SCHEMA.model_copy(update={"centre": (0.0,) * (SCHEMA.dimension - 1)})
     with pytest.raises(DeclarationError, match="has a centre already"):
-        private_centre(plan, [table(3, 0)], ["n"], 1.0, SeededEntropy(0))
+        private_centre(plan, [feature_sums(SCHEMA, table(3, 0))], ["n"], 1.0, SeededEntropy(0))

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from dynadp import errors
 from dynadp.cli import Commands, main
 from dynadp.cli.demo import HETEROGENEITY, ROWS, SILOS, _fresh
-from dynadp.data.datasets import census
+from dynadp.data.datasets.synthetic import census
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs.folder import read_rounds
 from dynadp.runs.model import load_model

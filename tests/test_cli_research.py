@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from dynadp.cli import main
-from dynadp.data.datasets import census
+from dynadp.data.datasets.synthetic import census
 
 
 def dynadp(line):

@@ -18,7 +18,7 @@ from dynadp.consensus.releases import ReleasePlan
 from dynadp.consensus.round import Releaser
 from dynadp.consensus.topology import Topology
 from dynadp.data.row_blocks import CodedBlock, Features, Group
-from dynadp.data.schema import Shard
+from dynadp.data.shard import Shard
 from dynadp.engines.journal import LedgerJournal
 from dynadp.engines.simulation import simulate
 from dynadp.errors import BudgetRefused, DeclarationError, NotCertified

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csc_array, csr_array, issparse
 
 from dynadp.data.columns import Categorical, Numeric
-from dynadp.data.schema import Label, Schema, Shard, check_shards
+from dynadp.data.schema import Label, Schema
+from dynadp.data.shard import Shard, check_shards
 from dynadp.errors import DataError, DeclarationError
 
 NAN = float("nan")
@@ -379,8 +380,8 @@ def test_value_that_is_no_number_is_refused_by_position(kind, bad):
 @pytest.mark.parametrize(
     ("X", "y", "more", "message"),
     [
-        (np.zeros((0, 3)), [], {}, "node 'n' is empty (0 rows, 3 columns)"),
-        (csr_array((0, 3)), [], {}, "node 'n' is empty (0 rows, 3 columns)"),
+        (np.zeros((0, 3)), [], {}, "node 'n' is empty (0 rows)"),
+        (csr_array((0, 3)), [], {}, "node 'n' is empty (0 rows)"),
         (np.zeros((2, 0)), [1, 1], {}, "node 'n' is empty (2 rows, 0 columns)"),
         (np.zeros((0, 3)), [], {"rows": 0}, "node 'n' is empty"),
         ([[0.1]], [1], {"rows": 0}, "node 'n' holds 1 rows but declared B_p = 0"),

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from dynadp.data import datasets
-from dynadp.data.datasets import adult, adult_schema, census, census_schema, partition
+from dynadp.data.datasets import uci
+from dynadp.data.datasets.splitting import partition
+from dynadp.data.datasets.synthetic import census, census_schema
+from dynadp.data.datasets.uci import adult, adult_schema
 from dynadp.errors import DatasetError, DeclarationError, DynadpError
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -73,14 +75,14 @@ def small(monkeypatch, tmp_path):
     server.
     """
     monkeypatch.setattr(
-        datasets, "ADULT_SHA256", {name: hashlib.sha256(c).hexdigest() for name, c in FILES.items()}
+        uci, "ADULT_SHA256", {name: hashlib.sha256(c).hexdigest() for name, c in FILES.items()}
     )
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.delenv("DYNADP_DATA", raising=False)
     with socket.socket() as deaf:  # bound, but it does not listen
         deaf.bind(("127.0.0.1", 0))
-        monkeypatch.setattr(datasets, "ADULT_URL", f"http://127.0.0.1:{deaf.getsockname()[1]}/")
+        monkeypatch.setattr(uci, "ADULT_URL", f"http://127.0.0.1:{deaf.getsockname()[1]}/")
         yield tmp_path
 
 
@@ -100,7 +102,7 @@ def serve(small, monkeypatch):
         quiet = type("Quiet", (handler,), {"log_message": lambda *_: None})
         servers.append(ThreadingHTTPServer(("127.0.0.1", 0), partial(quiet, directory=str(folder))))
         threading.Thread(target=servers[-1].serve_forever, kwargs={"poll_interval": 0.01}).start()
-        monkeypatch.setattr(datasets, "ADULT_URL", f"http://127.0.0.1:{servers[-1].server_port}/")
+        monkeypatch.setattr(uci, "ADULT_URL", f"http://127.0.0.1:{servers[-1].server_port}/")
 
     yield start
     for server in servers:

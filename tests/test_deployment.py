@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dynadp.data.datasets import census
+from dynadp.data.datasets.synthetic import census
 from dynadp.runs.model import load_model
 from networks import DYNADP, ports, write_csv
 
@@ -32,11 +32,8 @@ positive = "high"
 
 def write_rows(folder):
     data = census(800, seed=4, nodes=2)
-    for i, node in enumerate(("north", "south")):
-        write_csv(
-            folder / f"{node}.csv",
-            {name: cells[data.node == i] for name, cells in data.train.items()},
-        )
+    for node, rows in data.tables(("north", "south")).items():
+        write_csv(folder / f"{node}.csv", rows)
     (folder / "schema.toml").write_text(SCHEMA)
 
 

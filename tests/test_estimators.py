@@ -26,8 +26,9 @@ import dynadp
 from dynadp import Plan
 from dynadp.consensus.topology import Topology
 from dynadp.data.columns import Numeric
-from dynadp.data.datasets import census
-from dynadp.data.schema import Label, Schema, Shard
+from dynadp.data.datasets.synthetic import census
+from dynadp.data.schema import Label, Schema
+from dynadp.data.shard import Shard
 from dynadp.engines.simulation import simulate
 from dynadp.errors import (
     BudgetRefused,
@@ -498,10 +499,7 @@ def _raw(found):
 def test_with_a_schema_a_fit_is_what_train_does(data, tmp_path):
     found, schema = data
     ring = Topology.family("ring", 3)
-    tables = {
-        p: {name: cells[found.node == i] for name, cells in found.train.items()}
-        for i, p in enumerate(ring.nodes)
-    }
+    tables = found.tables(ring.nodes)
     trained = train(schema, tables, ring, epsilon=2.0, delta=1e-5, draws=SeededEntropy(3))
     X, test = _raw(found)
     model = NetworkClassifier(epsilon=2.0, delta=1e-5, schema=schema, random_state=3)

@@ -432,7 +432,7 @@ def test_made_rows_have_the_runs_own_dimension(dimension, features):
     setting = PublicSetting("any", Topology.family("ring", 2), (30, 20), dimension, features)
     rows = setting.rows()
     assert rows.schema.dimension == dimension
-    assert len(rows.schema.features) - bool(rows.schema.intercept) == features
+    assert rows.schema.feature_count == features
     assert rows.schema.rows(rows.test).shape[1] == dimension
     planned = setting.plan(1.0, rows.counts)
     assert {event.dimension for event in planned.events} <= {dimension, features}

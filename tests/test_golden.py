@@ -17,10 +17,7 @@ from support import flat_simulate
 
 GOLDEN = Path(__file__).parent / "golden" / "runs.json"
 DATA, RING = census(900, seed=11, nodes=3, heterogeneity=0.5), Topology.family("ring", 3)
-TABLES = {
-    p: {name: cells[DATA.node == i] for name, cells in DATA.train.items()}
-    for i, p in enumerate(RING.nodes)
-}
+TABLES = DATA.tables(RING.nodes)
 
 
 def planned(mechanism):

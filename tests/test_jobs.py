@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from dynadp._intervals import wilson
 from dynadp.cli import main
-from dynadp.data.datasets import census
+from dynadp.data.datasets.synthetic import census
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs.folder import read_rounds
 from dynadp.runs.local import LocalRun
@@ -77,8 +77,8 @@ def place(tmp_path, data, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("DYNADP_EPSILON", "DYNADP_DELTA", "DYNADP_SEED", "DYNADP_OUT"):
         monkeypatch.delenv(name, raising=False)
-    for i, node in enumerate(NODES):
-        write_csv(f"{node}.csv", data.train, data.node == i)
+    for node, table in data.tables(NODES).items():
+        write_csv(f"{node}.csv", table)
     write_csv("public.csv", data.test)
     assert dynadp(INIT).exit_code == 0
     return tmp_path

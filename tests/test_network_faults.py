@@ -22,8 +22,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dynadp._files import digest
-from dynadp.data.datasets import census_schema
-from dynadp.data.loading import shard
+from dynadp.data.datasets.synthetic import census_schema
 from dynadp.engines.letters import Letter, run_id
 from dynadp.problem.storage import stack_rows
 from dynadp.runs import identities as pki
@@ -88,7 +87,7 @@ def equal_to_the_simulation(network):
 
 def storage(network):
     silo = network.silo(network.names[0])
-    return type(stack_rows([shard(silo.schema, silo.rows, silo.node.node).signed])).__name__
+    return type(stack_rows([silo.rows.shard(silo.schema).signed])).__name__
 
 
 @pytest.mark.parametrize("mechanism", [ALPHA, PRIMAL], ids=["dual", "primal"])

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from dynadp._arrays import faster_storage
 from dynadp.errors import DeclarationError
 from dynadp.problem import objective
 from dynadp.problem import storage as storage_module
@@ -13,7 +14,7 @@ from dynadp.problem import threads as threads_module
 from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
-from dynadp.problem.storage import DenseRows, SparseRows, faster_storage, stack_rows
+from dynadp.problem.storage import DenseRows, SparseRows, stack_rows
 
 
 def blocks(counts, d, seed=0, density=0.5):

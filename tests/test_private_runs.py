@@ -8,8 +8,9 @@ from dynadp.consensus import admm
 from dynadp.consensus.acceleration import Acceleration
 from dynadp.consensus.round import NeighbourSums
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import census, partition
-from dynadp.data.schema import Shard
+from dynadp.data.datasets.splitting import partition
+from dynadp.data.datasets.synthetic import census
+from dynadp.data.shard import Shard
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError, NotCertified
 from dynadp.mechanisms.dual import Dual

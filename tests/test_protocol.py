@@ -28,9 +28,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import census
-from dynadp.data.loading import count, shard
+from dynadp.data.datasets.synthetic import census
+from dynadp.data.loading import load_shard
 from dynadp.data.schema import Schema
+from dynadp.data.survey import count
 from dynadp.engines.inbox import AcceptanceRules, Inbox, is_broadcast
 from dynadp.engines.journal import FolderJournal, LedgerJournal
 from dynadp.engines.letters import Letter, run_id, verify
@@ -95,7 +96,7 @@ class Setting:
         **more,
     ):
         counts = [count(schema, tables[p]) for p in topology.nodes]
-        features = len(schema.features) - bool(schema.intercept)
+        features = schema.feature_count
         made = plan(
             counts,
             topology,
@@ -446,10 +447,7 @@ def small(family="path", nodes=4, names=None, **more):
 
 
 def census_tables(data, nodes):
-    return {
-        p: {name: column[data.node == i] for name, column in data.train.items()}
-        for i, p in enumerate(nodes)
-    }
+    return data.tables(nodes)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -518,7 +516,7 @@ def test_storages_and_uneven_schedules(build, census5, storage, mechanism):
     )
     messages = {}
     run = simulate(
-        [shard(census5.schema, tables[p], p) for p in topology.nodes],
+        [load_shard(census5.schema, tables[p], p) for p in topology.nodes],
         topology,
         alike,
         draws=SeededEntropy(SEED),

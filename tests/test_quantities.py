@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 from dynadp.consensus.topology import Topology
-from dynadp.data.schema import Shard
+from dynadp.data.shard import Shard
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.dual import Dual

@@ -30,7 +30,7 @@ from click.testing import CliRunner
 
 from dynadp import Topology
 from dynadp.cli import main
-from dynadp.data.datasets import census, census_schema
+from dynadp.data.datasets.synthetic import census, census_schema
 from dynadp.data.schema import Schema
 from dynadp.engines.journal import LedgerJournal
 from dynadp.engines.ray.pool import cluster, map_on_cluster
@@ -111,8 +111,8 @@ def make(
     (home / "schema.json").write_text(
         Schema(columns=chosen, label=data.schema.label, norm=2.0).model_dump_json()
     )
-    for i, name in enumerate(names):
-        own = {column: cells[data.node == i].tolist() for column, cells in data.train.items()}
+    for name, table in data.tables(names).items():
+        own = {column: cells.tolist() for column, cells in table.items()}
         with open(home / f"{name}.csv", "w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(own)
@@ -274,20 +274,21 @@ class Pretended:
         return SimpleNamespace(get_node_id=lambda: "here")
 
     def remote(self, kind):
-        def options(name, **_):
+        def task(**given):
+            return self.pool.submit(kind, **self.fetched(given))
+
+        def options(name=None, **_):
             def start(*given):
                 self.made[name] = lambda: kind(*pickle.loads(pickle.dumps(given)))
                 self.restart(name)
                 return self.handle(name)
 
-            return SimpleNamespace(remote=start)
+            return SimpleNamespace(remote=start if name else task)
 
-        return SimpleNamespace(
-            options=options, remote=lambda **given: self.pool.submit(kind, **self.fetched(given))
-        )
+        return SimpleNamespace(options=options, remote=task)
 
     def fetched(self, given):
-        return given
+        return {n: self.objects[v] if isinstance(v, int) else v for n, v in given.items()}
 
     def restart(self, name):
         """A new incarnation, which gets the calls that are open; the old one's threads go on."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dynadp.data.datasets import census
+from dynadp.data.datasets.synthetic import census
 from dynadp.errors import DeclarationError
 from dynadp.report.explore.advice import Advisor
 from dynadp.report.explore.setting import PublicSetting
@@ -111,8 +111,8 @@ def test_points_that_do_not_fall_have_no_curve():
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = census(900, seed=4, nodes=3)
-    for i, node in enumerate(NODES):
-        write_csv(f"{node}.csv", data.train, data.node == i)
+    for node, table in data.tables(NODES).items():
+        write_csv(f"{node}.csv", table)
     write_csv("public.csv", {name: cells[:200] for name, cells in data.test.items()})
     assert dynadp(INIT + " --seed 1").exit_code == 0
     return tmp_path

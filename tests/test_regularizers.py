@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from dynadp import Plan
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import census
+from dynadp.data.datasets.synthetic import census
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.entropy import SeededEntropy

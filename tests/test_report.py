@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from dynadp.cli import main
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import census
+from dynadp.data.datasets.synthetic import census
 from dynadp.engines.journal import now
 from dynadp.errors import RecordError
 from dynadp.planning.planner import plan
@@ -104,8 +104,8 @@ def write_rows(path, table, rows):
 def make_job(folder, *, seed=None, public=False, cap=3.0, rows=600, extra=""):
     """A run file with three nodes of census rows, and their ledgers."""
     made = census(rows, seed=4, nodes=3)
-    for i, node in enumerate(NODES):
-        write_rows(folder / f"{node}.csv", made.train, (made.node == i).nonzero()[0])
+    for node, table in made.tables(NODES).items():
+        write_rows(folder / f"{node}.csv", table, range(len(table["age"])))
     write_rows(folder / "public.csv", made.test, range(len(made.test["age"])))
     files = " ".join(f"--node {node}={folder}/{node}.csv" for node in NODES)
     line = f"init {folder} {files} {COLUMNS} --epsilon 2" + (

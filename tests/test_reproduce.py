@@ -13,7 +13,8 @@ from dynadp import Plan
 from dynadp._intervals import wilson
 from dynadp.cli.reproduce import run_reproduce
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import census, partition
+from dynadp.data.datasets.splitting import partition
+from dynadp.data.datasets.synthetic import census
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DatasetError, RecordError
 from dynadp.mechanisms.entropy import SeededEntropy

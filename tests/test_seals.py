@@ -3,6 +3,7 @@ node.
 """
 
 import csv
+import json
 import stat
 from pathlib import Path
 
@@ -12,13 +13,13 @@ import pytest
 from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.readers import source
 from dynadp.data.schema import Label, Schema
-from dynadp.data.seals import Seal, sealed
+from dynadp.data.seals import Seal
+from dynadp.data.survey import survey
 from dynadp.errors import DataError, RecordError
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs.local import LocalRun
 from test_ray import Stop, make
 
-KEY = bytes(32)
 AT = "2026-03-01T12:00:00+00:00"
 SCHEMA = Schema(
     columns=(
@@ -29,6 +30,10 @@ SCHEMA = Schema(
     missing_values=("", "?"),
 )
 ROWS = {"age": [1.0, 2.5, None, 4.0], "job": ["a", "ab", "b", None], "y": [0, 1, 1, 0]}
+
+
+def digest(rows, size=8192):
+    return survey(SCHEMA, rows, seal=True, size=size).digest
 
 
 def write(path, rows, quoting=csv.QUOTE_MINIMAL):
@@ -61,7 +66,7 @@ def test_the_same_cells_have_the_same_seal_in_every_form(tmp_path):
         tmp_path / "other.parquet",
         source(tmp_path / "rows.parquet", memory=16 << 20),
     ]
-    assert len({sealed(SCHEMA, form, KEY) for form in forms}) == 1
+    assert len({digest(form) for form in forms}) == 1
 
 
 @pytest.mark.parametrize(
@@ -76,39 +81,44 @@ def test_the_same_cells_have_the_same_seal_in_every_form(tmp_path):
     ],
 )
 def test_other_cells_have_another_seal(change):
-    assert sealed(SCHEMA, {**ROWS, **change}, KEY) != sealed(SCHEMA, ROWS, KEY)
+    assert digest({**ROWS, **change}) != digest(ROWS)
 
 
-def test_another_key_gives_another_seal():
-    assert sealed(SCHEMA, ROWS, KEY) != sealed(SCHEMA, ROWS, bytes([1] * 32))
+def test_another_key_gives_another_seal(tmp_path):
+    contents = set()
+    for run in ("one", "two"):
+        seal = Seal.beside(tmp_path / "north.sqlite", run, entered=False)
+        seal.require(digest(ROWS), "north")
+        contents.add(json.loads(seal.path.read_bytes())["seal"])
+    assert len(contents) == 2
+    assert digest(ROWS).hex() not in contents
 
 
 def test_batches_do_not_show_in_the_seal(monkeypatch):
-    whole = sealed(SCHEMA, ROWS, KEY)
-    monkeypatch.setattr("dynadp.data.seals._BATCH", 3)
+    whole = digest(ROWS)
     monkeypatch.setattr("dynadp.data.seals._MOST", 1)
-    assert sealed(SCHEMA, ROWS, KEY) == whole
+    assert digest(ROWS, size=3) == whole
 
 
 def test_a_seal_is_its_owners_alone(tmp_path):
     seal = Seal.beside(tmp_path / "north.sqlite", "run", entered=False)
-    seal.require(SCHEMA, ROWS, "north")
+    seal.require(digest(ROWS), "north")
     assert stat.S_IMODE(seal.path.stat().st_mode) == 0o600
-    seal.require(SCHEMA, ROWS, "north")
+    seal.require(digest(ROWS), "north")
     other = {**ROWS, "y": [1, 0, 1, 0]}
     with pytest.raises(DataError, match="node 'north': its rows changed since the run began"):
-        seal.require(SCHEMA, other, "north")
+        seal.require(digest(other), "north")
     Seal.beside(tmp_path / "north.sqlite", "another run", entered=False).require(
-        SCHEMA, other, "north"
+        digest(other), "north"
     )
     seal.path.write_bytes(b"{}")
     with pytest.raises(RecordError, match="is damaged"):
-        seal.require(SCHEMA, ROWS, "north")
+        seal.require(digest(ROWS), "north")
 
 
 def test_a_run_of_a_version_without_seals_goes_on(tmp_path):
     seal = Seal.beside(tmp_path / "north.sqlite", "run", entered=True)
-    seal.require(SCHEMA, ROWS, "north")
+    seal.require(digest(ROWS), "north")
     assert not seal.path.exists()
 
 

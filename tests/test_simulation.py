@@ -8,8 +8,9 @@ from dynadp import Plan
 from dynadp.consensus.acceleration import Acceleration, Accelerator
 from dynadp.consensus.residuals import certify
 from dynadp.consensus.topology import FAMILIES, Topology
-from dynadp.data.datasets import census, partition
-from dynadp.data.schema import Shard
+from dynadp.data.datasets.splitting import partition
+from dynadp.data.datasets.synthetic import census
+from dynadp.data.shard import Shard
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DataError, DeclarationError, LossError, NotCertified
 from dynadp.planning.plans import default_eta

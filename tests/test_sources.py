@@ -19,25 +19,17 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse import coo_array, csr_array, csr_matrix, issparse
+from scipy.sparse import issparse
 
-from dynadp.data import readers
+from dynadp.data import files
 from dynadp.data.columns import Categorical, Numeric
-from dynadp.data.datasets import census
-from dynadp.data.loading import (
-    count,
-    kept_batches,
-    matrix_shard,
-    shard,
-    split,
-    split_tables,
-    svmlight_shard,
-    table,
-)
+from dynadp.data.datasets.synthetic import census
+from dynadp.data.loading import load_shard, split_tables, table
+from dynadp.data.node_rows import StreamedShard
 from dynadp.data.readers import source
 from dynadp.data.schema import Label, Schema
+from dynadp.data.survey import count, survey
 from dynadp.errors import CellError, DataError, DatasetError, DeclarationError
-from dynadp.problem.streamed import StreamedShard
 
 SECRET = "SECRET-CELL"
 NUMBERS = ("age", "schooling", "hours", "gain")
@@ -170,7 +162,7 @@ def content(made):
 def test_every_origin_gives_the_same_shard_to_the_last_bit(origin, plan, tmp_path):
     schema = PLANS[plan]
     whole = schema.shard(RAW, "north")
-    made = shard(schema, ORIGINS[origin](tmp_path), "north", size=97)
+    made = load_shard(schema, ORIGINS[origin](tmp_path), "north", size=97)
     assert content(made) == content(whole)
     assert (made.name, issparse(made.signed)) == ("north", plan == "csr")
     assert 0 < made.rows < len(RAW["age"])
@@ -230,18 +222,14 @@ def test_the_size_of_batches_does_not_matter(rows, size, more):
     schema = Schema(columns=FOUR, label=Label(name="y", negative=False, positive=True), **more)
     raw = {name: list(cells) for name, cells in zip("abcdy", zip(*rows, strict=True), strict=True)}
     stay = int(schema.kept(raw).sum())
-    assert (
-        count(schema, raw, size)
-        == stay
-        == sum(len(batch["a"]) for batch in kept_batches(schema, raw, size))
-    )
+    assert count(schema, raw, size) == stay == survey(schema, raw, size=size).rows
     if stay:
-        assert content(shard(schema, raw, size=size, rows=stay)) == content(schema.shard(raw))
+        assert content(load_shard(schema, raw, size=size, rows=stay)) == content(schema.shard(raw))
         with pytest.raises(DataError, match=rf"holds {stay} rows but declared B_p = 99"):
-            shard(schema, raw, size=size, rows=99)
+            load_shard(schema, raw, size=size, rows=99)
     else:
-        with pytest.raises(DataError, match=r"node 'n' is empty \(0 rows, "):
-            shard(schema, raw, "n", size=size)
+        with pytest.raises(DataError, match=r"node 'n' is empty \(0 rows\)"):
+            load_shard(schema, raw, "n", size=size)
 
 
 def test_numbers_booleans_and_decimals_of_a_typed_file_match_what_is_declared(tmp_path):
@@ -280,7 +268,7 @@ def test_numbers_booleans_and_decimals_of_a_typed_file_match_what_is_declared(tm
         pl.from_arrow(made),
         made.to_pandas(types_mapper=pd.ArrowDtype),
     ):
-        found = shard(schema, data, size=2)
+        found = load_shard(schema, data, size=2)
         np.testing.assert_array_equal(
             (found.y[:, None] * found.signed.toarray() > 0)[:, :-1], expected
         )
@@ -318,7 +306,7 @@ def test_labels_that_are_numbers_match_by_value_however_they_are_written(
         made = pa.table({"x": x, "y": cells})
         origins = [made, parquet(tmp_path, made), pl.from_arrow(made), made.to_pandas()]
     for data in origins:
-        assert shard(schema, data, size=2).y.tolist() == [1, -1, 1, -1]
+        assert load_shard(schema, data, size=2).y.tolist() == [1, -1, 1, -1]
 
 
 def test_labels_that_are_texts_match_by_text(tmp_path):
@@ -327,7 +315,7 @@ def test_labels_that_are_texts_match_by_text(tmp_path):
         columns=(Numeric(name="x", low=0, high=4),),
         label=Label(name="y", negative="1", positive="1.0"),
     )
-    assert shard(schema, tmp_path / "rows.csv").y.tolist() == [-1, 1]
+    assert load_shard(schema, tmp_path / "rows.csv").y.tolist() == [-1, 1]
     (tmp_path / "rows.csv").write_text("x,y\n1,1\n2,01\n")
     refused("row 1: the label is neither '1' nor '1.0'", tmp_path / "rows.csv", schema)
 
@@ -335,7 +323,7 @@ def test_labels_that_are_texts_match_by_text(tmp_path):
 def test_masked_cells_are_missing():
     data = {"a": np.ma.array([1.0, 5.0, 2.0], mask=[False, True, False]), "y": ["0", "1", "1"]}
     schema = Schema(columns=(FOUR[0],), label=Label(name="y", negative=0, positive=1))
-    assert shard(schema, data).y.tolist() == [-1, 1]
+    assert load_shard(schema, data).y.tolist() == [-1, 1]
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -347,16 +335,12 @@ def test_masked_cells_are_missing():
 @pytest.mark.parametrize("plan", PLANS)
 def test_one_file_is_split_by_its_node_column(origin, nodes, plan, tmp_path):
     data, schema = ORIGINS[origin](tmp_path), PLANS[plan]
-    shards, tables = (
-        split(data, schema, "silo", nodes, size=50),
-        split_tables(data, schema, "silo", nodes),
-    )
-    assert list(shards) == list(tables) == (nodes or ["silo 0", "silo 1", "silo 2"])
-    for node, made in shards.items():
+    tables = split_tables(data, schema, "silo", nodes)
+    assert list(tables) == (nodes or ["silo 0", "silo 1", "silo 2"])
+    for node, own in tables.items():
         mine = {name: cells[RAW["silo"] == node] for name, cells in RAW.items()}
-        assert content(made) == content(schema.shard(mine)) == content(schema.shard(tables[node]))
-        assert made.name == node
-        assert "silo" not in tables[node]
+        assert content(schema.shard(mine)) == content(schema.shard(own))
+        assert "silo" not in own
 
 
 SMALL = Schema(
@@ -364,7 +348,6 @@ SMALL = Schema(
 )
 
 
-@pytest.mark.parametrize("how", [split, split_tables])
 @pytest.mark.parametrize(
     ("nodes", "cells", "message"),
     [
@@ -379,17 +362,15 @@ SMALL = Schema(
         (["1", "2", "3"], [1, 2.0, " 2 "], "node '3' is empty"),
     ],
 )
-def test_rows_of_no_declared_node_are_refused(how, nodes, cells, message):
+def test_rows_of_no_declared_node_are_refused(nodes, cells, message):
     with pytest.raises(DataError, match=message) as refusal:
-        how({"a": [1, 2, 3], "y": [0, 1, 1], "p": cells}, SMALL, "p", nodes)
+        split_tables({"a": [1, 2, 3], "y": [0, 1, 1], "p": cells}, SMALL, "p", nodes)
     assert SECRET not in str(refusal.value)
 
 
 def test_nodes_are_named_by_text():
-    assert list(split({"a": [1, 2, 3], "y": [0, 1, 1], "p": [10.0, 2.0, 10.0]}, SMALL, "p")) == [
-        "10",
-        "2",
-    ]
+    rows = {"a": [1, 2, 3], "y": [0, 1, 1], "p": [10.0, 2.0, 10.0]}
+    assert list(split_tables(rows, SMALL, "p")) == ["10", "2"]
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -468,7 +449,7 @@ ABY = Schema(
 
 def refused(message, data, schema=ABY, kind=DataError):
     with pytest.raises(kind, match=message) as refusal:
-        shard(schema, data, "north", size=512)
+        load_shard(schema, data, "north", size=512)
     error = refusal.value
     while error is not None:  # not only what is printed: what hangs on it
         assert SECRET not in "".join(traceback.format_exception(error, chain=False))
@@ -516,7 +497,7 @@ def test_a_frame_with_a_wrong_cell_is_refused_without_showing_it():
 def test_too_long_a_row_is_told_by_its_place_in_the_data():
     schema = SMALL.model_copy(update={"scaling": "none", "norm": 1.4})
     with pytest.raises(CellError, match="node 'n', row 3: its norm with the intercept is above 1"):
-        shard(schema, {"a": [4, 4, 4, 9.0], "y": [0] * 4}, "n", size=2)
+        load_shard(schema, {"a": [4, 4, 4, 9.0], "y": [0] * 4}, "n", size=2)
 
 
 @pytest.mark.parametrize("made", [[[1], [2]], [{"k": 1}, {"k": 2}]])
@@ -527,7 +508,7 @@ def test_nested_cells_are_refused_by_column(made, tmp_path):
     dates = pa.table({"a": pa.array([0, 1], type=pa.date32()), "b": ["x", "x"], "y": [0, 1]})
     refused("column 'a' is of type DATE", parquet(tmp_path, dates))
     assert (
-        shard(SMALL.model_copy(update={"columns": ABY.columns[1:]}), nested).rows == 2
+        load_shard(SMALL.model_copy(update={"columns": ABY.columns[1:]}), nested).rows == 2
     )  # one that nobody asked for may be
 
 
@@ -595,7 +576,7 @@ def test_columns_that_are_no_table_are_refused(columns):
     with pytest.raises(
         DataError, match=r"column 'y' has 1 rows, 'a' has 2|column 'a' has 2 dimensions"
     ):
-        shard(SMALL, columns)
+        load_shard(SMALL, columns)
 
 
 def test_batches_and_tables_need_something():
@@ -620,7 +601,7 @@ def test_a_missing_package_is_named_with_what_to_install(package, name, tmp_path
         DeclarationError,
         match=rf"need {package}, which is not installed: pip install 'dynadp\[data\]'",
     ):
-        shard(SMALL, data)
+        load_shard(SMALL, data)
 
 
 # ------------------------------------------------------------------------------------------------------
@@ -629,11 +610,11 @@ def test_a_missing_package_is_named_with_what_to_install(package, name, tmp_path
 
 def test_duckdb_may_read_the_given_file_and_nothing_else(tmp_path):
     path, other = parquet(tmp_path), parquet(tmp_path, name="other.parquet")
-    settings = {name: name for name in readers._ALONE} | {
+    settings = {name: name for name in files._ALONE} | {
         "enable_external_access": "enable_external_access"
     }
     asked = "SELECT " + ", ".join(f"current_setting('{name}')" for name in settings)
-    ((row,),) = readers._query(path, "x", asked, 10)
+    ((row,),) = files._query(path, "x", asked, 10)
     found = dict(zip(settings, row, strict=True))
     assert (found.pop("threads"), found.pop("temp_directory")) == (1, "")
     assert not any(found.values())
@@ -645,7 +626,7 @@ def test_duckdb_may_read_the_given_file_and_nothing_else(tmp_path):
         "SELECT * FROM read_csv('https://example.org/rows.csv')",
     ):
         with pytest.raises(DataError, match="cannot be read"):
-            list(readers._query(path, "x", forbidden, 10))
+            list(files._query(path, "x", forbidden, 10))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["other.parquet", "rows.parquet"]
 
 
@@ -686,7 +667,7 @@ def test_reading_files_needs_neither_pandas_nor_arrow_and_leaves_nothing_at_home
     home.mkdir()
     text = (
         "import sys; sys.modules.update(pandas=None, pyarrow=None, polars=None)\n"
-        "from dynadp.data.loading import source\n"
+        "from dynadp.data.readers import source\n"
         "for path in sys.argv[1:]: print(sum(len(batch['age']) for batch in "
         "source(path).batches(['age', 'trade'], 64)))"
     )
@@ -696,15 +677,15 @@ def test_reading_files_needs_neither_pandas_nor_arrow_and_leaves_nothing_at_home
 
 PEAK = """
 import sys
-from dynadp.data.datasets import census_schema
-from dynadp.data.loading import shard, table
+from dynadp.data.datasets.synthetic import census_schema
+from dynadp.data.loading import load_shard, table
 schema = census_schema()
 path, small, how = sys.argv[1:]
 def peak():
     return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM"))
-shard(schema, small)
+load_shard(schema, small)
 before = peak()
-made = shard(schema, path) if how == "streamed" else schema.shard(table(schema, path))
+made = load_shard(schema, path) if how == "streamed" else schema.shard(table(schema, path))
 print(peak() - before, made.signed.data.nbytes + made.signed.indices.nbytes + made.signed.indptr.nbytes + made.y.nbytes)
 """
 
@@ -724,99 +705,6 @@ def test_a_streamed_file_needs_little_more_memory_than_its_rows(tmp_path):
     assert peak > 2 * (1.5 * size + 10e6)
 
 
-# --------------------------------------------------------------------------------------------------------
-# ready features
-
-
-@pytest.mark.parametrize("kind", [np.array, csr_array, csr_matrix, coo_array, lambda X: X.tolist()])
-def test_ready_features_are_divided_and_clipped_with_the_intercept(kind):
-    X = np.array([[3.0, 0, 4], [0, 0, 0], [0, 0.5, 0], [1e200, 0, 1e200]])
-    made = matrix_shard(
-        kind(X),
-        ["n", "p", "p", "n"],
-        "north",
-        data_norm=10,
-        classes=("n", "p"),
-        intercept=0.5,
-        rows=4,
-    )
-    found = made.y[:, None] * (made.signed.toarray() if issparse(made.signed) else made.signed)
-    expected = [[0.3, 0, 0.4, 0.5], [0, 0, 0, 0.5], [0, 0.05, 0, 0.5], [0.5**0.5, 0, 0.5**0.5, 0]]
-    np.testing.assert_allclose(found, expected, atol=1e-15)
-    assert made.y.tolist() == [-1, 1, 1, -1]
-    assert X[0, 0] == 3
-    plain = matrix_shard(kind(X), [0, 1, 1, 0], data_norm=2.5, classes=(0, 1), intercept=0)
-    assert plain.dimension == 3
-    assert (
-        np.linalg.norm(
-            plain.signed.toarray() if issparse(plain.signed) else plain.signed, axis=1
-        ).max()
-        <= 1
-    )
-
-
-def test_entries_that_stand_twice_count_together():
-    twice = csr_array((np.array([6.0, -6.0]), np.array([0, 0]), np.array([0, 2])), shape=(1, 2))
-    assert matrix_shard(twice, [1], data_norm=1, classes=(-1, 1)).signed.toarray().tolist() == [
-        [0, 0, 1 - 22 * 2.0**-52]
-    ]
-
-
-@pytest.mark.parametrize(
-    ("X", "more", "message"),
-    [
-        (
-            [[1.0]],
-            {},
-            "data_norm is None; expected a finite number above 0: a bound on the norm of a row, "
-            "declared .* would leak them",
-        ),
-        ([[1.0]], {"data_norm": 0}, "data_norm is 0; expected"),
-        ([[1.0]], {"data_norm": float("inf")}, "data_norm is inf; expected"),
-        ([[1.0]], {"data_norm": 1, "intercept": -1}, "intercept is -1"),
-        ([[1.0]], {"data_norm": 1, "rows": 2}, "holds 1 rows but declared B_p = 2"),
-        ([[float("nan")]], {"data_norm": 1}, "row 0, column 0: the value is NaN or infinite"),
-        (
-            csr_array([[float("inf")]]),
-            {"data_norm": 1},
-            "row 0, column 0: the value is NaN or infinite",
-        ),
-        ([[SECRET]], {"data_norm": 1}, "its rows are not a matrix of numbers"),
-        ([1.0], {"data_norm": 1}, "expected a B x d matrix"),
-        (np.zeros((0, 2)), {"data_norm": 1}, "is empty"),
-    ],
-)
-def test_ready_features_are_refused_with_what_to_declare(X, more, message):
-    with pytest.raises((DeclarationError, DataError), match=message) as refusal:
-        matrix_shard(X, [1], classes=(-1, 1), **more)
-    assert SECRET not in "".join(traceback.format_exception(refusal.value))
-
-
-def test_an_svmlight_file_is_read_with_declared_features(tmp_path):
-    path = tmp_path / "rows.svm"
-    path.write_text("+1 1:3 3:4\n-1 2:1\n")
-    made = svmlight_shard(path, "north", features=4, data_norm=10, classes=(-1, 1), intercept=0)
-    np.testing.assert_allclose(
-        made.y[:, None] * made.signed.toarray(), [[0.3, 0, 0.4, 0], [0, 0.1, 0, 0]]
-    )
-    shifted = svmlight_shard(
-        path, features=4, zero_based=True, data_norm=10, classes=(-1, 1), intercept=0
-    )
-    np.testing.assert_allclose(shifted.signed.toarray()[0], [0, 0.3, 0, 0.4])
-    with pytest.raises(DeclarationError, match="features is None: declare how many there are"):
-        svmlight_shard(path, data_norm=1, classes=(-1, 1))
-    with pytest.raises(DatasetError, match="there is no file"):
-        svmlight_shard(tmp_path / "none.svm", features=4, data_norm=1, classes=(-1, 1))
-    for broken in (f"1 1:{SECRET}\n", f"{SECRET} 1:1\n", "1 9:1\n", f"1 {SECRET}\n"):
-        path.write_text(broken)
-        with pytest.raises(
-            DataError, match="cannot be read as an svmlight file of 4 features, counted from 1"
-        ) as refusal:
-            svmlight_shard(path, features=4, data_norm=1, classes=(-1, 1))
-        assert refusal.value.__context__ is None
-        assert SECRET not in str(refusal.value)
-
-
 def test_mixed_line_ends_are_said(tmp_path):
     (tmp_path / "mixed.csv").write_bytes(b"a,b\r\n1,2\r\n3,4\n5,6\r\n")
     with pytest.raises(DataError, match="lines do not all end alike"):
@@ -834,7 +722,7 @@ def test_a_whole_number_may_be_written_with_a_point_in_every_form(tmp_path, decl
     (tmp_path / "rows.csv").write_text(f"code,y\n{spelled},{spelled}\n0,0.0\n")
     pl.DataFrame(cells).write_parquet(tmp_path / "rows.parquet")
     for data in (cells, pl.DataFrame(cells), tmp_path / "rows.csv", tmp_path / "rows.parquet"):
-        held = shard(schema, data)
+        held = load_shard(schema, data)
         np.testing.assert_array_equal(held.y, [1, -1])
         assert (held.signed.toarray()[:, :2] != 0).tolist() == [[False, True], [True, False]]
     streamed = StreamedShard.of(schema, source(tmp_path / "rows.parquet", memory=16 << 20))
@@ -851,7 +739,7 @@ def test_a_code_with_zeros_in_front_is_another_text():
     )
     schema = Schema(columns=(column,), label=label)
     found = (
-        shard(
+        load_shard(
             schema, {"zip": ["1", "01", "1.0", "01.0", "+1", "001"], "y": [1] * 6}
         ).signed.toarray()[:, :3]
         != 0

@@ -23,13 +23,16 @@ from dynadp.consensus.acceleration import Acceleration
 from dynadp.consensus.topology import Topology
 from dynadp.data import encoding
 from dynadp.data.columns import Categorical, Numeric
-from dynadp.data.datasets import census
+from dynadp.data.datasets.synthetic import census
 from dynadp.data.encoding import Blocks
-from dynadp.data.loading import count, feature_sums, shard, validate
+from dynadp.data.loading import load_shard
+from dynadp.data.node_rows import StreamedShard, bytes_in_memory, local_shard
 from dynadp.data.readers import LEAST_MEMORY, source
 from dynadp.data.row_blocks import CodedBlock, StoredBlock
-from dynadp.data.schema import Label, Schema, Shard
+from dynadp.data.schema import Label, Schema
+from dynadp.data.shard import Shard
 from dynadp.data.streaming import rows_at_once
+from dynadp.data.survey import count, feature_sums, survey
 from dynadp.engines.inbox import AcceptanceRules, Inbox
 from dynadp.engines.journal import FolderJournal
 from dynadp.engines.letters import run_id
@@ -45,14 +48,7 @@ from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
 from dynadp.problem.solver import rounding_error, solve
-from dynadp.problem.streamed import (
-    MixedProblem,
-    StreamedProblem,
-    StreamedShard,
-    bytes_in_memory,
-    local_problem,
-    local_shard,
-)
+from dynadp.problem.streamed import MixedProblem, StreamedProblem, local_problem
 from dynadp.runs.local import LocalRun
 from dynadp.runs.node_file import load_node_file
 from dynadp.runs.run_file import load_run_file
@@ -185,7 +181,7 @@ def written_down(shard):
 def pair(schema, path, loss=None, R=None, C=3.0, rho=0.1):
     """The same problem in memory and streamed."""
     constants = loss or Logistic(), R or SquaredL2(), C, rho
-    held = shard(schema, path)
+    held = load_shard(schema, path)
     return StackedProblem([held.signed], *constants), StreamedProblem(
         streamed(schema, path), *constants
     )
@@ -198,7 +194,7 @@ def pair(schema, path, loss=None, R=None, C=3.0, rho=0.1):
 @pytest.mark.parametrize("which", SCHEMAS)
 def test_streamed_rows_are_the_rows(which, path):
     schema = SCHEMAS[which]
-    held, there = shard(schema, path), streamed(schema, path)
+    held, there = load_shard(schema, path), streamed(schema, path)
     assert there.rows == held.rows < 500
     assert there.dimension == held.dimension
     assert all(isinstance(block, CodedBlock) for block in there)
@@ -213,7 +209,7 @@ def test_the_size_of_blocks_does_not_matter(which, size, path, monkeypatch):
     monkeypatch.setattr(Blocks, "__init__", _sized(Blocks.__init__, size))
     np.testing.assert_allclose(
         written_down(streamed(SCHEMAS[which], path)),
-        dense(shard(SCHEMAS[which], path).signed),
+        dense(load_shard(SCHEMAS[which], path).signed),
         rtol=1e-13,
     )
 
@@ -250,18 +246,18 @@ def test_numbers_are_filled_in_to_the_last_bit(cells, encode, count, signed, tra
 
 
 def test_rows_that_are_written_down_are_the_rows(path, monkeypatch):
-    monkeypatch.setattr(encoding, "_LARGEST_BOOK", 5)
+    monkeypatch.setattr(encoding, "_LARGEST_TABLE", 5)
     schema = SCHEMAS["centred"]
     there = streamed(schema, path)
     assert all(isinstance(block, StoredBlock) for block in there)
-    np.testing.assert_array_equal(written_down(there), shard(schema, path).signed)
+    np.testing.assert_array_equal(written_down(there), load_shard(schema, path).signed)
     assert count(schema, source(path, memory=LEAST)) == there.rows
 
 
 def test_the_careful_way_takes_all_rows(path, monkeypatch):
     monkeypatch.setattr(Blocks, "_encoded", lambda self, part: None)
     there = streamed(schema(), path)
-    np.testing.assert_array_equal(written_down(there), dense(shard(schema(), path).signed))
+    np.testing.assert_array_equal(written_down(there), dense(load_shard(schema(), path).signed))
     rows, sums = feature_sums(schema(), source(path, memory=LEAST))
     assert rows == there.rows
     np.testing.assert_allclose(sums, feature_sums(schema(), path)[1], rtol=1e-13)
@@ -269,12 +265,12 @@ def test_the_careful_way_takes_all_rows(path, monkeypatch):
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_products_of_blocks(path, sparse, monkeypatch):
-    monkeypatch.setattr(encoding, "_SMALL_BOOK", 0 if sparse else 1 << 16)
+    monkeypatch.setattr(encoding, "_SMALL_TABLE", 0 if sparse else 1 << 16)
     rng = np.random.default_rng(1)
     schema = SCHEMAS["clip"]
     stored = [
-        StoredBlock(shard(schema, path).signed),
-        StoredBlock(dense(shard(schema, path).signed)),
+        StoredBlock(load_shard(schema, path).signed),
+        StoredBlock(dense(load_shard(schema, path).signed)),
     ]
     for block in (*streamed(schema, path), *stored):
         A, F, S = (
@@ -295,7 +291,9 @@ def test_only_texts_or_only_numbers(tmp_path):
         some = schema(columns=columns, intercept=0)
         there = streamed(some, tmp_path / "rows.parquet")
         np.testing.assert_allclose(
-            written_down(there), dense(shard(some, tmp_path / "rows.parquet").signed), rtol=1e-13
+            written_down(there),
+            dense(load_shard(some, tmp_path / "rows.parquet").signed),
+            rtol=1e-13,
         )
 
 
@@ -324,7 +322,7 @@ def test_files_of_other_writers(tmp_path, make):
         )
     np.testing.assert_allclose(
         written_down(streamed(data.schema, path)),
-        dense(shard(data.schema, path).signed),
+        dense(load_shard(data.schema, path).signed),
         rtol=1e-13,
         atol=1e-16,
     )
@@ -332,13 +330,13 @@ def test_files_of_other_writers(tmp_path, make):
 
 def test_sums_counts_and_validation(path):
     there, schema = source(path, memory=LEAST), SCHEMAS["clip"]
-    assert count(schema, there) == count(schema, path) == shard(schema, path).rows
+    assert count(schema, there) == count(schema, path) == load_shard(schema, path).rows
     whole = schema.model_copy(update={"columns": schema.columns[:1]})
     assert count(whole, there) == count(whole, path) == 500
     (rows, sums), (rows_there, sums_there) = feature_sums(schema, path), feature_sums(schema, there)
     assert rows == rows_there
     np.testing.assert_allclose(sums_there, sums, rtol=1e-13)
-    validate(schema, there, "a")
+    survey(schema, there, "a").require_sound()
 
 
 # --------------------------------------------------------------------------------------------------
@@ -373,14 +371,14 @@ def spoiled(path, column, cells, kind=None):
 def test_refusals_name_the_same_row_and_no_cell(tmp_path, column, cells, kind):
     path = spoiled(tmp_path / "rows.parquet", column, cells, kind)
     with pytest.raises(CellError) as expected:
-        shard(schema(), path)
+        load_shard(schema(), path)
     with pytest.raises(CellError) as found:
         streamed(schema(), path)
     assert str(found.value) == str(expected.value)
     assert found.value.row == 300
     assert SECRET not in "".join(traceback.format_exception(found.value))
     with pytest.raises(CellError, match=r"node 'a', .*row 300"):
-        validate(schema(), source(path, memory=LEAST), "a")
+        survey(schema(), source(path, memory=LEAST), "a").require_sound()
     if column != "y":
         with pytest.raises(CellError, match="row 300"):
             feature_sums(schema(), source(path, memory=LEAST))
@@ -394,7 +392,10 @@ def test_texts_of_labels_and_codes_match_declared_numbers_by_value(tmp_path):
         label=Label(name="y", negative=0, positive=1),
         norm=2.0,
     )
-    held, there = shard(plan, tmp_path / "rows.parquet"), streamed(plan, tmp_path / "rows.parquet")
+    held, there = (
+        load_shard(plan, tmp_path / "rows.parquet"),
+        streamed(plan, tmp_path / "rows.parquet"),
+    )
     assert held.y.tolist() == [1, -1, 1, -1]
     np.testing.assert_array_equal(
         (dense(held.signed) != 0)[:, :2], [[0, 1], [1, 0], [0, 1], [0, 0]]
@@ -407,7 +408,7 @@ def test_a_cell_that_is_refused_does_no_harm_in_a_row_that_is_dropped(tmp_path):
     table = pq.read_table(path)
     gone = [None if row == 300 else 5 for row in range(500)]
     pq.write_table(table.set_column(table.column_names.index("hats"), "hats", pa.array(gone)), path)
-    held = shard(schema(), path)
+    held = load_shard(schema(), path)
     np.testing.assert_allclose(
         written_down(streamed(schema(), path)), dense(held.signed), rtol=1e-13, atol=1e-16
     )
@@ -417,7 +418,7 @@ def test_a_cell_that_is_refused_does_no_harm_in_a_row_that_is_dropped(tmp_path):
 def test_rows_that_are_too_long_are_refused_where_they_may_not_be_scaled(path):
     long = schema(scaling="none", norm=1.0)
     with pytest.raises(CellError, match="its norm with the intercept is above 1") as expected:
-        shard(long, path)
+        load_shard(long, path)
     with pytest.raises(CellError) as found:
         streamed(long, path)
     assert "above 1" in str(expected.value)
@@ -485,7 +486,7 @@ def test_a_file_that_is_cut_or_damaged_is_refused(tmp_path):
         content[:4] + b"\xff" * (footer - 4) + content[footer:],
     ):
         path.write_bytes(damaged)
-        again = type(given)(**{**given.__dict__, "parquet": type(given.parquet).of(path)})
+        again = type(given)(**{**given.__dict__, "stamp": type(given.stamp).of(path)})
         with pytest.raises(DataError, match="cannot be read; it may be cut, damaged"):
             StreamedShard.of(schema(), again)
 
@@ -611,10 +612,10 @@ def test_wide_rows_are_solved_with_diagonals(path, monkeypatch):
 def test_nodes_that_stream_and_nodes_that_do_not(path, tmp_path):
     pq.write_table(raw(300, seed=5), tmp_path / "small.parquet")
     small, constants = (
-        shard(schema(), tmp_path / "small.parquet"),
+        load_shard(schema(), tmp_path / "small.parquet"),
         (Logistic(), SmoothElasticNet(), 2.0, 0.01),
     )
-    big, there = shard(schema(), path), streamed(schema(), path)
+    big, there = load_shard(schema(), path), streamed(schema(), path)
     held = local_problem([small, big, small], *constants)
     mixed = local_problem([small, there, small], *constants)
     assert isinstance(mixed, MixedProblem)
@@ -654,8 +655,8 @@ def files(tmp_path_factory):
         tmp_path_factory.mktemp("nodes"),
         census(4500, seed=2, nodes=3, heterogeneity=0.5),
     )
-    for i, p in enumerate(NODES):
-        mine = {name: cells[data.node == i].tolist() for name, cells in data.train.items()}
+    for p, table in data.tables(NODES).items():
+        mine = {name: cells.tolist() for name, cells in table.items()}
         mine["age"][0] = mine["trade"][1] = None
         pq.write_table(pa.table(mine), folder / f"{p}.parquet", row_group_size=400)
     rules = {"age": "drop", "trade": "other"}
@@ -669,7 +670,7 @@ def files(tmp_path_factory):
 
 @pytest.fixture
 def never_fits(monkeypatch):
-    monkeypatch.setattr("dynadp.problem.streamed.bytes_in_memory", lambda schema, rows: 1 << 40)
+    monkeypatch.setattr("dynadp.data.node_rows.bytes_in_memory", lambda schema, rows: 1 << 40)
 
 
 def limited(files):
@@ -708,7 +709,7 @@ def test_mechanisms_without_a_centre(files, mechanism):
         "schedule": 0.8,
         "draws": SeededEntropy(5),
     }
-    held = flat_simulate([shard(schema, paths[p], p) for p in NODES], RING, **told)
+    held = flat_simulate([load_shard(schema, paths[p], p) for p in NODES], RING, **told)
     there = flat_simulate([streamed(schema, paths[p], p) for p in NODES], RING, **told)
     np.testing.assert_allclose(
         there.V, held.V, rtol=1e-9, atol=2 * max(c.step.max() for c in held.noises)
@@ -718,7 +719,7 @@ def test_mechanisms_without_a_centre(files, mechanism):
 def test_algorithm_1_with_acceleration(files):
     schema, paths = files
     told = {"rho": 1e-3, "rounds": 200, "acceleration": Acceleration(gap=1e-8)}
-    held = flat_simulate([shard(schema, paths[p], p) for p in NODES], RING, **told)
+    held = flat_simulate([load_shard(schema, paths[p], p) for p in NODES], RING, **told)
     there = flat_simulate([streamed(schema, paths[p], p) for p in NODES], RING, **told)
     assert there.stopped
     assert there.certificate.gap.max() <= 1e-8
@@ -788,7 +789,7 @@ def test_what_fits_is_held_and_what_does_not_is_streamed(path, tmp_path, monkeyp
 
 @pytest.mark.parametrize("which", ["clip", "centred"])
 def test_the_estimate_is_not_below_what_rows_take(which, path):
-    held = shard(SCHEMAS[which], path).signed
+    held = load_shard(SCHEMAS[which], path).signed
     taken = (
         held.nbytes
         if isinstance(held, np.ndarray)

@@ -14,7 +14,7 @@ from scipy.optimize import curve_fit
 
 from dynadp.cli.tradeoff import run_design, run_tradeoff
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import census
+from dynadp.data.datasets.synthetic import census
 from dynadp.errors import DeclarationError
 from dynadp.privacy.accountant import total
 from dynadp.privacy.events import L2Laplace
@@ -308,8 +308,8 @@ def place(tmp_path, data, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("DYNADP_EPSILON", "DYNADP_DELTA", "DYNADP_SEED", "DYNADP_OUT"):
         monkeypatch.delenv(name, raising=False)
-    for i, node in enumerate(NODES):
-        write_csv(f"{node}.csv", data.train, data.node == i)
+    for node, table in data.tables(NODES).items():
+        write_csv(f"{node}.csv", table)
     write_csv("public.csv", data.test)
     assert dynadp(INIT + " --seed 1").exit_code == 0
     return tmp_path

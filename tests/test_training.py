@@ -8,7 +8,7 @@ import pytest
 from dynadp import Plan
 from dynadp.consensus.journal import Journal
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import census
+from dynadp.data.datasets.synthetic import census
 from dynadp.engines.journal import FolderJournal, LedgerJournal
 from dynadp.engines.simulation import simulate
 from dynadp.errors import BudgetRefused, CellError, DeclarationError, RecordError, SeededRefused
@@ -33,10 +33,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def tables(data):
-    return {
-        p: {name: cells[data.node == i] for name, cells in data.train.items()}
-        for i, p in enumerate(NODES)
-    }
+    return data.tables(NODES)
 
 
 @pytest.fixture

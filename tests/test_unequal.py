@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from dynadp import NetworkClassifier, Plan
 from dynadp.cli import main
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets import census
+from dynadp.data.datasets.synthetic import census
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.entropy import BatchedDraws

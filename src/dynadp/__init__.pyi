@@ -1,8 +1,8 @@
 from .consensus.topology import Topology as Topology
 from .data.columns import Categorical as Categorical
 from .data.columns import Numeric as Numeric
-from .data.datasets import adult as adult
-from .data.datasets import census as census
+from .data.datasets.synthetic import census as census
+from .data.datasets.uci import adult as adult
 from .data.schema import Label as Label
 from .data.schema import Schema as Schema
 from .engines.simulation import simulate as simulate

@@ -8,7 +8,7 @@ given, so that arrays stay where they are; :func:`on` and :func:`host` are the t
 from collections.abc import Callable
 from functools import cache, wraps
 from math import log2
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,3 +141,17 @@ def one_kernel(formula: Callable[..., Any]) -> Callable[..., Any]:
         return formula(cupy, *arrays)
 
     return cupy.fuse()(kernel)
+
+
+def faster_storage(
+    rows: int, dimension: int, filled: int, replicas: int
+) -> Literal["dense", "csr"]:
+    """CSR iff nnz (a + K) + c N < N d (e + g K).
+
+    A sparse pass pays for an index and a value of each entry once and for a product with each
+    replica; a dense pass runs at memory speed for one replica and at matrix-product speed for many.
+    ``benchmarks/storage.py`` measures where the lines cross and fits the constants.
+    """
+    sparse = filled * (3.1 + replicas) + 7.4 * rows
+    dense = rows * dimension * (1.4 + 0.22 * replicas)
+    return "csr" if sparse < dense else "dense"

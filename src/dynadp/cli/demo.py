@@ -111,10 +111,9 @@ class _Demo:
 
         schema, end, privacy = self.data.schema, None, _EXACT
         if planned:
-            tables = {p: self.rows_of(i) for i, p in enumerate(SILOS)}
             trained = train(
                 schema,
-                tables,
+                self.data.tables(SILOS),
                 self.ring,
                 planned,
                 draws=SeededEntropy(self.seed),
@@ -181,10 +180,6 @@ class _Demo:
             made=made,
             plan=planned.to_json() if planned else plain,
         )
-
-    def rows_of(self, silo: int) -> dict[str, Any]:
-        """Raw rows of one silo."""
-        return {name: cells[self.data.node == silo] for name, cells in self.data.train.items()}
 
     def centralised_error(self) -> float:
         """Of the optimum of pooled rows, without privacy."""

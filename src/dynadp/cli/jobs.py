@@ -22,7 +22,7 @@ from dynadp.errors import BudgetRefused, DeclarationError
 from dynadp.mechanisms import SystemEntropy, l2_laplace
 from dynadp.planning import warnings_about
 from dynadp.privacy import EVALUATION, L2Laplace, Ledger, guarantee, upper_bound
-from dynadp.runs import LocalRun, Tally, drops_rows, evaluate, load_model, predictions, tally
+from dynadp.runs import LocalRun, Tally, evaluate, load_model, predictions, tally
 
 
 def run_check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
@@ -96,8 +96,9 @@ def run_train(
         return
     _warn_seeded(overrides)
     job = _job(path, overrides, runtime, address)
-    for doubt in warnings_about(job.file.privacy.delta or 0.0, list(job.counts.values())):
-        click.echo(f"dynadp: {doubt}", err=True)
+    if job.counts:  # else they are counted on the cluster
+        for doubt in warnings_about(job.file.privacy.delta or 0.0, list(job.counts.values())):
+            click.echo(f"dynadp: {doubt}", err=True)
     folder = Path(out) if out else Path("runs") / job.file.run.name
     console = Console(stderr=True)
     try:
@@ -209,7 +210,7 @@ def run_evaluate(
     else:
         if alpha is None:
             raise DeclarationError("--ledger needs --alpha: how much this one release may lose")
-        if rows is None and drops_rows(model.columns):
+        if rows is None and model.columns.drops_rows:
             raise DeclarationError(
                 "the model's schema drops rows with missing cells, so how many stay depends on "
                 "cells and is private: declare a "
@@ -217,7 +218,7 @@ def run_evaluate(
                 "share of N"
             )
         found = tally(model, source(Path(data), separator=separator))
-        if rows not in (None, found.read) and not drops_rows(model.columns):
+        if rows not in (None, found.read) and not model.columns.drops_rows:
             raise DeclarationError(
                 f"--rows is {rows}, but {data} has {found.read} rows and none are dropped; leave "
                 f"out --rows"

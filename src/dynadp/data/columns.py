@@ -2,23 +2,18 @@
 (maths.md 1 and 11).
 """
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
-from functools import lru_cache
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dynadp._arrays import Array
+from dynadp.data.values import Value, ambiguous, match, normalise
 from dynadp.errors import CellError
 
-Value = str | int | float
-_DIGITS = re.compile(r"[+-]?\d+", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 Block = tuple[NDArray[np.int64], Array]  # (column within the block, value), each rows x entries
 
 
@@ -69,8 +64,7 @@ class Numeric(Declared):
         if isinstance(given, Mapping) and (given.get("low") is None or given.get("high") is None):
             raise ValueError(
                 f"numeric column {given.get('name')!r} has no public bounds: declare low and high "
-                f"from what is known "
-                "about the quantity; bounds read off the rows would leak them"
+                "from what is known about the quantity; bounds read off the rows would leak them"
             )
         return given
 
@@ -90,9 +84,8 @@ class Numeric(Declared):
                 f"numeric column {self.name!r}: 'hats' needs at least two public knots, and only "
                 f"'hats' does"
             )
-        if any(a >= b for a, b in pairwise(self.knots)) or any(
-            not self.low <= k <= self.high for k in self.knots
-        ):
+        inside = all(self.low <= knot <= self.high for knot in self.knots)
+        if not inside or any(a >= b for a, b in pairwise(self.knots)):
             raise ValueError(
                 f"numeric column {self.name!r}: knots must increase and lie in [{self.low}, "
                 f"{self.high}]"
@@ -115,6 +108,11 @@ class Numeric(Declared):
         return tuple(names)
 
     @property
+    def most_entries(self) -> int:
+        """How many of its features can differ from 0 in a row."""
+        return sum(2 if code == "hats" else 1 for code in self.encode)
+
+    @property
     def diameter2(self) -> float:
         """Squared distance by which replacing a cell can move its features: 4 or 1 for u, 1 for
         u^2, 2 for the hats.
@@ -123,8 +121,8 @@ class Numeric(Declared):
         return self.weight**2 * sum(moves[code] for code in self.encode)
 
     def project(self, f: Array) -> Array:
-        """A vector of features brought back to where means of features lie: numbers in their
-        bounds, hats on the simplex.
+        """Project a vector onto the set of possible means of features: numbers in their bounds,
+        hats on the simplex.
         """
         f = f / self.weight
         out, position = [], 0
@@ -138,25 +136,11 @@ class Numeric(Declared):
                 position += 1
         return np.asarray(self.weight * np.concatenate(out))
 
-    def _t(self, v: ArrayLike) -> Array:
-        v = np.asarray(v, dtype=float)
-        return np.log1p(v - self.low) if self.transform == "log1p" else v
-
     def fill(self, v: Array, out: Array) -> None:
-        """Write the values that :meth:`block` gives finite numbers into ``out``, features x rows;
-        not for hats.
+        """Write the features of finite numbers into ``out``, features x rows: the values of
+        :meth:`block` without its copies. Not for hats.
         """
-        u = out[0]
-        np.clip(v, self.low, self.high, out=u)
-        if self.transform == "log1p":
-            u -= self.low
-            np.log1p(u, out=u)
-        low, high = self._t([self.low, self.high])
-        u -= low
-        u /= high - low
-        if self.signed:
-            u *= 2
-            u -= 1
+        u = self._unit(self._transformed(v, out[0]), out[0])
         for i in reversed(range(len(out))):  # u lies in row 0, which therefore comes last
             if self.encode[i] == "square":
                 np.multiply(u, u, out=out[i])
@@ -166,21 +150,18 @@ class Numeric(Declared):
             out *= self.weight
 
     def block(self, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Block:
-        """Feature positions and values of these cells."""
+        """Return the positions and values of these cells' features."""
         v = _floats(self.name, cells, absent)
         if absent.any():
             v[absent] = float(self.missing)
-        t = self._t(np.clip(v, self.low, self.high))
-        low, high = self._t([self.low, self.high])
-        u = (t - low) / (high - low)
-        if self.signed:
-            u = 2 * u - 1
+        t = self._transformed(v)
+        u = self._unit(t)
         indices: list[NDArray[np.int64]] = []
         values: list[Array] = []
         position = 0
         for code in self.encode:
             if code == "hats":
-                knots = self._t(self.knots)
+                knots = self._transformed(np.array(self.knots))
                 left = np.clip(np.searchsorted(knots, t, side="right") - 1, 0, len(knots) - 2)
                 share = np.clip((t - knots[left]) / (knots[left + 1] - knots[left]), 0.0, 1.0)
                 indices += [position + left, position + left + 1]
@@ -192,6 +173,24 @@ class Numeric(Declared):
                 position += 1
         return np.stack(indices, axis=1), self.weight * np.stack(values, axis=1)
 
+    def _transformed(self, v: Array, out: Array | None = None) -> Array:
+        """t(clip(v, low, high))."""
+        t: Array = np.clip(v, self.low, self.high, out=out)
+        if self.transform == "log1p":
+            t -= self.low
+            np.log1p(t, out=t)
+        return t
+
+    def _unit(self, t: Array, out: Array | None = None) -> Array:
+        """(t - t(low)) / (t(high) - t(low)), in [0, 1] or, signed, in [-1, 1]."""
+        low, high = self._transformed(np.array([self.low, self.high]))
+        u: Array = np.subtract(t, low, out=out)
+        u /= high - low
+        if self.signed:
+            u *= 2
+            u -= 1
+        return u
+
 
 class Categorical(Declared):
     """One-hot over a public vocabulary; an unlisted value is the all-zero block, a column of its
@@ -200,7 +199,8 @@ class Categorical(Declared):
     Attributes
     ----------
     values
-        The public vocabulary, compared by :func:`places`: 1, 1.0, "1" and "1.0" are equal.
+        The public vocabulary, compared with :func:`~dynadp.data.values.match`: 1, 1.0, "1" and
+        "1.0" are equal.
     other
         What an unlisted value becomes: ``zero`` (all-zero block), ``column`` (one more column) or
         ``refuse``.
@@ -221,8 +221,7 @@ class Categorical(Declared):
         if isinstance(given, Mapping) and not given.get("values"):
             raise ValueError(
                 f"categorical column {given.get('name')!r} has no public vocabulary: declare "
-                f"values; a list read off "
-                "the rows would show which categories occur"
+                "values; a list read off the rows would show which categories occur"
             )
         return given
 
@@ -234,12 +233,17 @@ class Categorical(Declared):
             raise ValueError(
                 f"categorical column {self.name!r}: missing is 'other', but other is 'refuse'"
             )
-        if isinstance(self.missing, dict) and self._stand_in not in _spellings(self.values):
+        if isinstance(self.missing, dict) and self._stand_in(self.missing) < 0:
             raise ValueError(
                 f"categorical column {self.name!r}: the value for missing cells is not in its "
                 f"vocabulary"
             )
         return self
+
+    @property
+    def most_entries(self) -> int:
+        """How many of its features can differ from 0 in a row."""
+        return 1
 
     @property
     def diameter2(self) -> float:
@@ -249,31 +253,29 @@ class Categorical(Declared):
         return 2.0 * self.weight**2
 
     def project(self, f: Array) -> Array:
-        """A vector of features brought back to where means of features lie: shares that sum to 1,
-        or to less with ``zero``.
+        """Project a vector onto the set of possible means of features: shares that sum to 1, or to
+        less with ``zero``.
         """
         return np.asarray(self.weight * onto_simplex(f / self.weight, full=self.other != "zero"))
 
-    @property
-    def _stand_in(self) -> str:
-        """The spelling of the value that stands for a missing one."""
-        return normalise(self.missing.get("value")) if isinstance(self.missing, dict) else ""
+    def _stand_in(self, missing: Mapping[Any, Value]) -> int:
+        """Return the position of the value for missing cells, -1 where it is not listed."""
+        word, words = normalise(missing.get("value")), [normalise(v) for v in self.values]
+        return words.index(word) if word in words else -1
 
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the columns that this one becomes."""
-        return tuple(
-            f"{self.name}={v}"
-            for v in (*self.values, *(["(other)"] if self.other == "column" else []))
-        )
+        values = (*self.values, "(other)") if self.other == "column" else self.values
+        return tuple(f"{self.name}={value}" for value in values)
 
     def block(self, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Block:
-        """Feature positions and values of these cells."""
+        """Return the positions and values of these cells' features."""
         index = match(cells, self.values)
         listed = (index >= 0) & ~absent
         index = np.where(listed, index, 0)
         if isinstance(self.missing, dict) and absent.any():
-            index[absent] = _spellings(self.values).index(self._stand_in)
+            index[absent] = self._stand_in(self.missing)
             listed = listed | absent
         if self.other == "refuse" and not listed.all():
             raise CellError(
@@ -302,106 +304,9 @@ def onto_simplex(v: Array, full: bool) -> Array:
     return np.asarray(np.maximum(v - excess[np.flatnonzero(u > excess)[-1]], 0.0))
 
 
-def match(cells: NDArray[Any], values: Iterable[Value]) -> NDArray[np.int64]:
-    """Where each cell stands among the declared values, each cell by itself; -1 where it does not.
-
-    The one rule for labels and categories, in memory, streamed and in all formats. Cells are
-    compared as text without surrounding blanks, where 1, 1.0 and "1" are alike. A text that is none
-    of the values so may still be one as a number: "1.0" is the declared number 1 and the declared
-    text "1", as programs write whole numbers of a column with gaps. "+1" and "01" are the declared
-    number 1, but not the declared text "1", which may be a code.
-    """
-    words, order, numbers, wholes = _vocabulary(
-        tuple((normalise(value), isinstance(value, str)) for value in values)
-    )
-    text = spelled(cells)
-    near = np.minimum(np.searchsorted(words, text), len(words) - 1)
-    found = np.where(words[near] == text, order[near], -1)
-    left = found < 0
-    if (numbers or wholes) and left.any():
-        others, inverse = np.unique(text[left], return_inverse=True)
-        found[left] = np.array(
-            [numbers.get(_decimal(t), wholes.get(_whole(t), -1)) for t in others.tolist()]
-        )[inverse]
-    return found
-
-
-@lru_cache(maxsize=1000)
-def _vocabulary(
-    declared: tuple[tuple[str, bool], ...],
-) -> tuple[NDArray[np.str_], NDArray[np.int64], dict[Decimal | None, int], dict[str, int]]:
-    """Declared spellings in sorted order, where each stands in the declaration; where numbers do,
-    and texts of digits.
-    """
-    words = np.array([word for word, _ in declared])
-    order = np.argsort(words)
-    found = ((_decimal(word), i) for i, (word, is_text) in enumerate(declared) if not is_text)
-    wholes = {
-        word: i for i, (word, is_text) in enumerate(declared) if is_text and _DIGITS.fullmatch(word)
-    }
-    return words[order], order, {number: i for number, i in found if number is not None}, wholes
-
-
-def _whole(text: str) -> str:
-    """A whole number without its point and the zeros behind it; other texts as they are."""
-    digits, _, zeros = text.partition(".")
-    return digits if not zeros.strip("0") else text
-
-
-def _decimal(text: str) -> Decimal | None:
-    """The number that a text is, exactly: large codes must not meet in one float."""
-    try:
-        return Decimal(text) if _NUMBER.fullmatch(text) else None
-    except ArithmeticError:  # an exponent beyond all bounds
-        return None
-
-
-def ambiguous(values: Sequence[Any]) -> bool:
-    """Whether a cell could be two of the declared values: spelled alike, or a number and a text
-    that is that number.
-    """
-    words = [normalise(value) for value in values]
-    texts = [isinstance(value, str | np.str_) for value in values]
-    numbers = {
-        _decimal(word) for word, is_text in zip(words, texts, strict=True) if not is_text
-    } - {None}
-    return len(set(words)) < len(words) or any(
-        is_text and _decimal(word) in numbers for word, is_text in zip(words, texts, strict=True)
-    )
-
-
-def _spellings(values: tuple[Value, ...]) -> list[str]:
-    return [normalise(value) for value in values]
-
-
-def normalise(value: Any) -> str:
-    """One text for a cell or a declared value: blanks cut, whole numbers without a point, so that
-    1, 1.0 and "1" are alike.
-    """
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
-    if isinstance(value, str):
-        return value.strip()
-    if isinstance(value, bool | np.bool_):
-        return str(int(value))
-    if isinstance(value, float | np.floating) and value == np.floor(value) and np.isfinite(value):
-        return str(int(value))
-    return str(value)
-
-
-def spelled(cells: NDArray[Any]) -> NDArray[np.str_]:
-    """:func:`spelling` of every cell."""
-    if cells.dtype.kind == "U":
-        return np.char.strip(cells)
-    if cells.dtype.kind in "OS":
-        return np.array([normalise(cell) for cell in cells], dtype=str)
-    values, inverse = np.unique(cells, return_inverse=True)
-    return np.asarray(np.array([normalise(value) for value in values], dtype=str)[inverse])
-
-
 def _floats(name: str, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Array:
-    """Cells as fresh float64, absent ones 0; refuses what is no finite number by position, never by
-    value.
+    """Return the cells as fresh float64, absent ones as 0; refuse a cell that is no finite number,
+    by its position alone.
     """
     if cells.dtype.kind in "UO":
         numbers = [

@@ -1,9 +1,9 @@
 """Columns of a Parquet file as numbers and codes, some thousand rows at a time: fast enough for
 every step of a solver.
 
-A column of texts comes as the few distinct cells of a piece of the file and, for each row, the code
-of its cell. What there is to say about a cell is then said once for each distinct one. Arrow's
-complaints may quote cells, so these stay here.
+A column of texts is read as the few distinct cells of a piece of the file and, for each row, the
+code of its cell, so that each distinct cell is looked at once. Arrow's errors may quote cells, so
+they are dropped.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dynadp.data.readers import Source, Stamped, need, odd_type
+from dynadp.data.sources import Source, foreign_errors, need, odd_type
 from dynadp.errors import DataError
 
 _BUFFER = 1 << 20  # bytes read ahead in each column, instead of the whole of a row group
@@ -39,31 +39,26 @@ CodedColumn = DictionaryColumn | NDArray[np.float64]
 CodedTable = dict[str, CodedColumn]
 
 
-def streams(given: Source) -> bool:
-    """Whether passes over these rows are streamed: a Parquet file with a limit on memory."""
-    return given.memory is not None and given.parquet is not None
-
-
 def rows_at_once(memory: int, columns: int) -> int:
     """n = memory / (4 * 3 * 16 columns), at most 65,536: three batches of decoded cells in a
     quarter of the limit.
 
-    Three, because one is worked on, one waits and one is decoded; 16 bytes are what a cell takes
-    with what decoding it needs.
+    Three, because one is worked on, one waits and one is decoded; decoding a cell takes up to 16
+    bytes.
     """
     return max(1024, min(_MOST_ROWS, memory // (4 * 3 * 16 * columns)))
 
 
 def length(given: Source) -> int:
-    """How many rows the file has, as its footer says."""
-    file = _opened(given, ())
-    return int(file.metadata.num_rows)
+    """Return the number of rows in the file's footer."""
+    return int(_opened(given, ()).metadata.num_rows)
 
 
 def coded_batches(
     given: Source, numbers: Sequence[str], texts: Sequence[str], size: int
 ) -> Iterator[CodedTable]:
-    """The named columns in order, ``size`` rows at a time, decoded ahead of whoever takes them.
+    """Yield the named columns in order, ``size`` rows at a time; the next batch is decoded
+    meanwhile.
 
     Parameters
     ----------
@@ -85,7 +80,7 @@ def coded_batches(
     given.require((*numbers, *texts))
     file = _opened(given, (*numbers, *texts))
     names = tuple(dict.fromkeys((*numbers, *texts)))
-    kinds = _told(given, lambda: {name: file.schema_arrow.field(name).type for name in names})
+    kinds = _unquoted(given, lambda: {name: file.schema_arrow.field(name).type for name in names})
     makers = {name: _maker(given, name, kind, name in texts) for name, kind in kinds.items()}
     batches = file.iter_batches(batch_size=size, columns=list(names), use_threads=True)
 
@@ -95,55 +90,42 @@ def coded_batches(
 
     with ThreadPoolExecutor(1, thread_name_prefix="dynadp-reader") as reader:
         ahead = reader.submit(following)
-        while (batch := _told(given, ahead.result)) is not None:
+        while (batch := _unquoted(given, ahead.result)) is not None:
             ahead = reader.submit(following)
             yield batch
-    _require_unchanged(given)
+    given.require_unchanged()
 
 
 def _opened(given: Source, names: Sequence[str]) -> Any:
-    """The file, opened for these columns."""
+    """Open the file for these columns."""
     parquet, arrow = (
         need(module, "streamed Parquet files", "'dynadp[stream]'")
         for module in ("pyarrow.parquet", "pyarrow")
     )
-    path = _require_unchanged(given).path
-    kinds = _told(given, lambda: parquet.read_schema(str(path)))
-    texts = [
-        name
-        for name in names
-        if kinds.names.count(name) == 1 and _is_text(arrow, kinds.field(name).type)
-    ]
-    return _told(
-        given,
-        lambda: parquet.ParquetFile(
-            arrow.OSFile(str(path)), read_dictionary=texts, pre_buffer=False, buffer_size=_BUFFER
-        ),
-    )
+    assert given.stamp is not None
+    path = str(given.stamp.path)
+    given.require_unchanged()
 
-
-def _require_unchanged(given: Source) -> Stamped:
-    found = given.parquet
-    if found is None or Stamped.of(found.path) != found:
-        raise DataError(
-            f"{given.name} is not the file any more that it was when the run began; a run reads "
-            f"its rows again in every round: "
-            "begin anew, and leave the file alone until the run is over"
+    def opened() -> Any:
+        kinds = parquet.read_schema(path)
+        texts = [
+            name
+            for name in names
+            if kinds.names.count(name) == 1 and _is_text(arrow, kinds.field(name).type)
+        ]
+        return parquet.ParquetFile(
+            arrow.OSFile(path), read_dictionary=texts, pre_buffer=False, buffer_size=_BUFFER
         )
-    return found
+
+    return _unquoted(given, opened)
 
 
-def _told(given: Source, work: Callable[[], Any]) -> Any:
-    """What the work returns, or why it failed, without what Arrow quotes."""
-    problem = False
-    try:
+def _unquoted(given: Source, work: Callable[[], Any]) -> Any:
+    """Return the result of the work; replace an error of Arrow's, which may quote a cell."""
+    with foreign_errors() as dropped:
         return work()
-    except DataError:
-        raise
-    except Exception:  # whatever it is, its text may quote a cell
-        problem = True
-    if problem:  # raised here, so that the error behind it is not its context
-        _require_unchanged(given)
+    if dropped:
+        given.require_unchanged()
         raise DataError(
             f"{given.name}: the file cannot be read; it may be cut, damaged or of another format "
             f"than its name says"
@@ -151,7 +133,7 @@ def _told(given: Source, work: Callable[[], Any]) -> Any:
 
 
 def _maker(given: Source, name: str, kind: Any, text: bool) -> Callable[[Any], CodedColumn]:
-    """How a column of this type becomes numbers or codes."""
+    """Return the function that turns a column of this type into numbers or codes."""
     arrow: Any = need("pyarrow", "streamed Parquet files")
     types = arrow.types
     values = kind.value_type if types.is_dictionary(kind) else kind

@@ -28,13 +28,13 @@ from dynadp.consensus import (
     Topology,
     no_checkpoint,
 )
-from dynadp.data import Schema, same_rows
+from dynadp.data import NodeRows, Schema
 from dynadp.engines.exchange import Awaiting, Letters, NeighbourLetters, NodeExchange, Publish
 from dynadp.engines.inbox import Grid, Inbox
 from dynadp.engines.letters import Kind
 from dynadp.mechanisms import Draws, centre_of, centring_grid, private_centre
 from dynadp.planning import Plan
-from dynadp.problem import local_problem, local_shard
+from dynadp.problem import local_problem
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class NodeRun:
             _, steps, radii = centring_grid(
                 self.schema, np.array(self.plan.bound.counts, float), np.array(self.plan.centrings)
             )
-            features = d - bool(self.schema.intercept)
+            features = self.schema.feature_count
             for node, step, radius in zip(self.topology.nodes, steps, radii, strict=True):
                 found[node, "message", 0] = Grid(features, float(step), float(radius))
         return found
@@ -138,7 +138,8 @@ def node_rounds(
     run
         What is public.
     rows
-        The node's raw rows, as :func:`~dynadp.data.readers.source` takes them.
+        The node's raw rows: :class:`~dynadp.data.node_rows.NodeRows`, or the data of a
+        :func:`~dynadp.data.readers.source`.
     inbox
         Its letters.
     publish
@@ -162,11 +163,12 @@ def node_rounds(
     letters = Letters(me, inbox, publish, checkpoint)
     learn = exchange or NeighbourLetters(letters, run.neighbours)
     schema = run.schema
-    same_rows({me: journal.seal(me)}, schema, {me: rows})
+    prepared = NodeRows.of(schema, rows, me)
+    prepared.require_same(journal.seal(me))
     if plan.centrings:
         sent = journal.sent(0)
         if sent is None:
-            made = private_centre(schema, [rows], [me], [plan.centrings[p]], draws)
+            made = private_centre(schema, [prepared.sums], [me], [plan.centrings[p]], draws)
             checkpoint("computed")
             sent = journal.spend(0, made.events, {me: made.messages[0]})
             checkpoint("spent")
@@ -179,7 +181,7 @@ def node_rounds(
     releases = plan.release_plan.some(slice(p, p + 1))
     degrees, eta = run.topology.degrees[p : p + 1], plan.settings.eta_of()
     # noise is for C/B_p: another B_p would break it
-    held = local_shard(schema, rows, me, rows=int(counts[p]))
+    held = prepared.shard(schema, rows=int(counts[p]))
     s = plan.settings
     problem = local_problem(
         [held], s.loss, s.regularizer, releases.public.C, s.rho, storage=storage

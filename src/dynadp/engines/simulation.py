@@ -25,12 +25,12 @@ from dynadp.consensus import (
     Topology,
     admm,
 )
-from dynadp.data import Shard, check_shards
+from dynadp.data import Shard, StreamedShard, check_shards
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Draws, RoundNoise, SystemEntropy
 from dynadp.planning import Consortium, Plan, start_of
 from dynadp.privacy import Event
-from dynadp.problem import StackedProblem, Storage, StreamedShard, local_problem
+from dynadp.problem import StackedProblem, Storage, local_problem
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from dynadp import _require
-from dynadp._arrays import Array
+from dynadp._arrays import Array, Rows
 from dynadp.consensus import Acceleration
-from dynadp.data import Schema, Shard, no_query
+from dynadp.data import Schema, Shard, no_query, norms, sum_features
 from dynadp.engines import LedgerJournal
 from dynadp.errors import DataError, DeclarationError
 from dynadp.estimators import saved
@@ -34,7 +34,6 @@ from dynadp.estimators.inputs import (
     bound_features,
     concatenate,
     encode_classes,
-    lengths,
     take_rows,
 )
 from dynadp.estimators.one_vs_rest import shared, solve, spent
@@ -262,7 +261,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         X
             n x d numbers, dense or sparse; a frame or mapping with a schema; or, without y, a list
-            with one (X, y) or :class:`~dynadp.data.schema.Shard` a node. Shards are bounded rows
+            with one (X, y) or :class:`~dynadp.data.shard.Shard` a node. Shards are bounded rows
             already: no norm and no intercept is added.
         y
             Labels.
@@ -318,7 +317,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with ExitStack() as stack:
             events: list[Event] = []
             if self.schema is not None:
-                self.schema.rows(X)  # a bad cell must not be found when part of the budget is spent
+                # a bad cell must not be found when part of the budget is spent
+                features = self.schema.only_features().rows(X)
             journal = self._books(stack)
             if journal:
                 stack.push(partial(_given_up, journal))
@@ -327,11 +327,11 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     [replace(event, seeded=draws.seeded) for event in self.plan_.events]
                 )
             if self.schema is not None:
-                events += self._centre(X, owner, draws, journal)
+                events += self._centre(features, owner, draws, journal)
                 X = self.schema_.rows(X)
             elif not shards:
                 norm = (
-                    self.data_norm if self.data_norm is not None else float(lengths(X).max()) or 1.0
+                    self.data_norm if self.data_norm is not None else float(norms(X).max()) or 1.0
                 )
                 X, units = bound_features(X, norm, intercept)
             place: dict[str, Any] = {"start": start / units, "draws": draws, "journal": journal}
@@ -496,7 +496,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                         f"{name} has length {len(given)}, X has {len(kept)} rows; expected the "
                         f"{what} of each row"
                     )
-            names = [column.name for column in self.schema.columns]
+            names = self.schema.raw_columns[:-1]
             self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
             nodes = None if nodes is None else np.asarray(nodes)[kept]
             X, y = take_rows({name: X[name] for name in names}, kept), y[kept]
@@ -517,9 +517,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             delta=self.delta,  # type: ignore[arg-type]
             mechanism=self.mechanism,  # type: ignore[arg-type]
             centring=self.schema is not None and self.schema.centre is None,
-            features=None
-            if self.schema is None
-            else len(self.schema.features) - bool(self.schema.intercept),
+            features=None if self.schema is None else self.schema.feature_count,
             weights=self.weights,
             constants=shared(constants, problems),
         )
@@ -602,7 +600,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _centre(
         self,
-        X: Mapping[str, Any],
+        features: Rows,
         owner: NDArray[np.intp],
         draws: Draws,
         journal: LedgerJournal | None,
@@ -613,8 +611,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.plan_ is None or not self.plan_.centrings:
             return ()
         nodes = self.topology_.nodes
-        tables = [take_rows(X, owner == p) for p in range(len(nodes))]
-        centring = private_centre(self.schema, tables, nodes, self.plan_.centrings, draws)
+        sums = [sum_features(features[owner == p]) for p in range(len(nodes))]
+        centring = private_centre(self.schema, sums, nodes, self.plan_.centrings, draws)
         if journal:
             journal.spend(0, centring.events, dict(zip(nodes, centring.messages, strict=True)))
         self.schema_ = centring.applied(self.schema)

@@ -1,4 +1,4 @@
-"""Rows that are given as numbers: whose they are, which class each has, and how long it may be."""
+"""The estimator's inputs: the node and the class of each row, and the bound on ready features."""
 
 from collections.abc import Mapping, Sequence
 from math import sqrt
@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, diags_array, hstack, issparse, vstack
 from dynadp import _require
 from dynadp._arrays import Array, Rows
 from dynadp.consensus import Topology
-from dynadp.data import Shard, ambiguous, match
+from dynadp.data import Shard, ambiguous, match, norms
 from dynadp.errors import CellError, DataError, DeclarationError
 
 
@@ -20,8 +20,9 @@ def bound_features(X: Rows, norm: float, intercept: bool) -> tuple[Rows, Array]:
     """z = (x/norm, 1)/sqrt(2), or x/norm without an intercept, divided by max(1, ||z||); and u with
     f.z = sum f_j u_j x_j.
 
-    A row within the norm is not clipped. A longer one is scaled as a whole, so that no sign of f.z
-    changes.
+    The one way in which ready features are bounded for a declared ``data_norm``. The intercept has
+    a share of the norm of its own, so a row within ``norm`` is not clipped. A longer one is scaled
+    as a whole, so that no sign of f.z changes.
 
     Parameters
     ----------
@@ -48,29 +49,22 @@ def bound_features(X: Rows, norm: float, intercept: bool) -> tuple[Rows, Array]:
             if issparse(Z)
             else np.hstack([Z, ones])
         )
-    scale = 1 / np.maximum(lengths(Z), 1.0)
+    scale = 1 / np.maximum(norms(Z), 1.0)
     return (diags_array(scale) @ Z).tocsr() if issparse(Z) else Z * scale[:, None], units
-
-
-def lengths(X: Rows) -> Array:
-    """||x|| of every row."""
-    with np.errstate(over="ignore"):  # a norm that overflows is above any bound
-        squares = X.multiply(X).sum(axis=1) if issparse(X) else np.einsum("ij,ij->i", X, X)
-        return np.asarray(np.sqrt(np.asarray(squares, dtype=float).ravel()))
 
 
 def encode_classes(
     y: NDArray[Any], declared: ArrayLike | None
 ) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """The classes, sorted, and each row's position among them.
+    """Return the classes, sorted, and each row's position among them.
 
     Parameters
     ----------
     y
         Labels.
     declared
-        The label values, compared with y as :func:`~dynadp.data.columns.places` has it; None to
-        read them off y.
+        The label values, compared with y by :func:`~dynadp.data.values.match`; None to read them
+        off y.
     """
     if declared is None:
         classes, codes = np.unique(y, return_inverse=True)
@@ -94,7 +88,7 @@ def encode_classes(
 def assign_nodes(
     topology: Any, nodes: int, rows: int, labels: ArrayLike | None
 ) -> tuple[Topology, NDArray[np.intp]]:
-    """The network, and the position of each row's node in it; every node has a row.
+    """Return the network and the position of each row's node in it; refuse a node without rows.
 
     Parameters
     ----------
@@ -140,7 +134,7 @@ def assign_nodes(
 
 
 def graph(topology: Any) -> Topology:
-    """The topology, or that of a networkx graph."""
+    """Return the topology, or that of a networkx graph."""
     if isinstance(topology, Topology | nx.Graph):
         return topology if isinstance(topology, Topology) else Topology(topology)
     raise DeclarationError(
@@ -149,15 +143,15 @@ def graph(topology: Any) -> Topology:
 
 
 def concatenate(parts: Sequence[Any], topology: Any) -> tuple[Rows, NDArray[Any], NDArray[Any]]:
-    """X, y and the node of each row, from one (X, y) or Shard for each node, in the network's
-    order.
+    """Return X, y and the node of each row, from one (X, y) or Shard for each node, in the
+    network's order.
 
     Parameters
     ----------
     parts
         All pairs, or all shards.
     topology
-        As for :func:`placed`; the nodes of a family are named 0, 1, ...
+        As for :func:`assign_nodes`; the nodes of a family are named 0, 1, ...
     """
     pairs = [(p.signed * p.y[:, None], p.y) if isinstance(p, Shard) else p for p in parts]
     if any(len(pair) != 2 for pair in pairs) or len({isinstance(p, Shard) for p in parts}) > 1:
@@ -188,8 +182,8 @@ def concatenate(parts: Sequence[Any], topology: Any) -> tuple[Rows, NDArray[Any]
 
 
 def take_rows(table: Mapping[str, Any], which: NDArray[np.bool_]) -> dict[str, Any]:
-    """These rows of every column; lists stay lists, so that a missing cell among texts stays
-    missing.
+    """Return these rows of every column; lists stay lists, so that a missing cell among texts
+    stays missing.
     """
     where = np.flatnonzero(which)
     return {

@@ -8,13 +8,12 @@ the sum of the columns' squared diameters.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dynadp._arrays import Array
-from dynadp.data import Schema, feature_sums
+from dynadp.data import FeatureSums, Schema
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.entropy import Draws
 from dynadp.mechanisms.sampling import grid_step, l2_laplace, to_grid
@@ -49,7 +48,11 @@ class Centring:
 
 
 def private_centre(
-    schema: Schema, tables: Sequence[Any], names: Sequence[str], alpha: ArrayLike, draws: Draws
+    schema: Schema,
+    sums: Sequence[FeatureSums],
+    names: Sequence[str],
+    alpha: ArrayLike,
+    draws: Draws,
 ) -> Centring:
     """V_p = Round(mean of phi + e), e l2-Laplace with zeta = alpha B_p/D: alpha-DP for each node.
 
@@ -57,8 +60,9 @@ def private_centre(
     ----------
     schema
         Without a centre yet.
-    tables, names
-        Each node's raw rows, as :func:`~dynadp.data.loading.source` takes them, and its name.
+    sums, names
+        Each node's number of rows and sums of features, from one pass over its rows
+        (:func:`~dynadp.data.survey.feature_sums`); and its name.
     alpha
         The loss of this one release, round 0: a number, or one for each node.
     draws
@@ -68,14 +72,13 @@ def private_centre(
         raise DeclarationError(
             "the schema has a centre already; a private centring round makes one"
         )
-    losses = np.broadcast_to(np.asarray(alpha, dtype=float), len(tables))
+    losses = np.broadcast_to(np.asarray(alpha, dtype=float), len(sums))
     if not (np.isfinite(losses).all() and (losses > 0).all()):
         raise DeclarationError(
             f"alpha is {alpha!r}; expected a finite number above 0, or one for each node"
         )
-    found = [feature_sums(schema, table) for table in tables]
-    counts = np.array([float(rows) for rows, _ in found])
-    means = np.array([total for _, total in found]) / counts[:, None]
+    counts = np.array([float(each.rows) for each in sums])
+    means = np.array([each.total for each in sums]) / counts[:, None]
     zeta, step, radius = centring_grid(schema, counts, losses)
     noise = l2_laplace(draws, "centring", names, 0, 1, means.shape[1])[:, 0] / zeta[:, None]
     return centre_of(
@@ -87,7 +90,7 @@ def centring_grid(schema: Schema, counts: Array, alpha: Array) -> tuple[Array, A
     """zeta = alpha B_p/D of each node's noise, and the step and radius of the public grid that its
     message lies on.
     """
-    features = len(schema.features) - bool(schema.intercept)
+    features = schema.feature_count
     D = float(np.sqrt(sum(column.diameter2 for column in schema.columns))) * (1 + 1e-9)
     zeta = alpha * counts / D
     step = grid_step(np.sqrt(features + 1) / zeta)

@@ -22,6 +22,4 @@ from .solver import PATIENT as PATIENT
 from .solver import Solution as Solution
 from .solver import solve as solve
 from .storage import Storage as Storage
-from .streamed import StreamedShard as StreamedShard
 from .streamed import local_problem as local_problem
-from .streamed import local_shard as local_shard

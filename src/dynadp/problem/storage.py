@@ -15,6 +15,7 @@ from dynadp._arrays import (
     Vectors,
     column_spans,
     dot_roundings,
+    faster_storage,
     namespace,
     on,
 )
@@ -259,17 +260,3 @@ def stack_rows(blocks: Sequence[Rows], replicas: int = 1, storage: Storage = "au
     if storage not in ("dense", "csr"):
         raise DeclarationError(f"storage is {storage!r}; expected 'auto', 'dense' or 'csr'")
     return DenseRows(blocks) if storage == "dense" else SparseRows(blocks, replicas)
-
-
-def faster_storage(
-    rows: int, dimension: int, filled: int, replicas: int
-) -> Literal["dense", "csr"]:
-    """CSR iff nnz (a + K) + c N < N d (e + g K).
-
-    A sparse pass pays for an index and a value of each entry once and for a product with each
-    replica; a dense pass runs at memory speed for one replica and at matrix-product speed for many.
-    ``benchmarks/storage.py`` measures where the lines cross and fits the constants.
-    """
-    sparse = filled * (3.1 + replicas) + 7.4 * rows
-    dense = rows * dimension * (1.4 + 0.22 * replicas)
-    return "csr" if sparse < dense else "dense"

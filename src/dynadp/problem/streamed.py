@@ -9,129 +9,20 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from dynadp._arrays import Array, Margins, Numbers, PerNode, Vectors
-from dynadp.data import Block, Blocks, Schema, Shard, count, shard, source, streams
-from dynadp.errors import DataError
+from dynadp.data import Block, Shard, StreamedShard
 from dynadp.problem.losses import Loss
 from dynadp.problem.objective import Problem, StackedProblem, Terms
 from dynadp.problem.regularizers import Regularizer
-from dynadp.problem.storage import Storage, faster_storage
+from dynadp.problem.storage import Storage
 from dynadp.problem.threads import WORKERS
 
 _GRAMS = min(WORKERS, 3)  # chunks of rows that are written down at a time
-# bytes a row that solving takes beside the row itself: label, weight, margins, slopes and their
-# copies
-_WORKING = 96
-
-
-@dataclass(frozen=True, eq=False)
-class StreamedShard:
-    """One node's B_p bounded rows, in a Parquet file that is read anew in every pass; made by
-    :meth:`of`.
-
-    Attributes
-    ----------
-    blocks
-        The signed rows y_i x_i, block after block.
-    rows
-        B_p, public.
-    name
-        The node's name, for messages.
-    """
-
-    blocks: Blocks = field(repr=False)
-    rows: int
-    name: str = "node"
-
-    @property
-    def dimension(self) -> int:
-        """d, public, with the intercept."""
-        return self.blocks.schema.dimension
-
-    @classmethod
-    def of(
-        cls, schema: Schema, data: Any, name: str = "node", *, rows: int | None = None
-    ) -> "StreamedShard":
-        """Read all rows once, and refuse what :func:`dynadp.data.loading.shard` would refuse."""
-        blocks = Blocks(schema, source(data), name)
-        found = sum(block.rows for block in blocks)
-        if not found or rows not in (None, found):
-            Shard.of(
-                np.broadcast_to(0.0, (found, 1)), np.ones(found), name=name, rows=rows
-            )  # which refuses it and says why
-        return cls(blocks, found, name)
-
-    @property
-    def passes(self) -> int:
-        """How often the file was read so far."""
-        return self.blocks.passes
-
-    def __iter__(self) -> Iterator[Block]:
-        found = 0
-        for block in self.blocks:
-            found += block.rows
-            yield block
-        if found != self.rows:
-            raise DataError(
-                f"node {self.name!r}: its file has not the rows any more that it had; begin anew"
-            )
-
-
-def local_shard(
-    schema: Schema, data: Any, name: str = "node", *, rows: int | None = None
-) -> Shard | StreamedShard:
-    """One node's rows: in memory, or streamed where they would not fit under the limit that their
-    source has.
-
-    Parameters
-    ----------
-    schema, data, name, rows
-        As for :func:`dynadp.data.loading.shard`.
-    """
-    given = source(data)
-    if given.memory is None:
-        return shard(schema, given, name, rows=rows)
-    needed = bytes_in_memory(schema, count(schema, given))
-    if needed <= given.memory:
-        return shard(schema, given, name, rows=rows)
-    if not streams(given):
-        raise DataError(
-            f"node {name!r}: its rows need about {needed / 2**20:.0f} MiB in memory and the limit "
-            f"is "
-            f"{given.memory / 2**20:.0f} MiB: convert the file to Parquet, which is streamed, or "
-            f"raise the limit"
-        )
-    return StreamedShard.of(schema, given, name, rows=rows)
-
-
-def bytes_in_memory(schema: Schema, rows: int) -> int:
-    """B (9/8 (12 m + 4) + 96) for sparse rows of m entries, B (9 d + 96) for centred ones: what a
-    shard and its solver take.
-
-    An array that grows holds up to an eighth too much. Sparse rows are turned into dense ones where
-    those are faster.
-    """
-    entries, d = (
-        sum(_entries(column) for column in schema.columns) + bool(schema.intercept),
-        schema.dimension,
-    )
-    each = 9.0 * d if schema.centre is not None else 9 / 8 * (12 * entries + 4)
-    if schema.centre is None and faster_storage(rows, d, rows * entries, 1) == "dense":
-        each += 8 * d
-    return int(rows * (each + _WORKING))
-
-
-def _entries(column: Any) -> int:
-    """How many features of a column are not zero, at most."""
-    if column.kind == "categorical":
-        return 1
-    return sum(2 if code == "hats" else 1 for code in column.encode)
 
 
 def local_problem(

@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 
 from dynadp._intervals import quantile_band, standard_error
 from dynadp.consensus import RoundProgress, Topology
-from dynadp.data import Shard, shard
+from dynadp.data import NodeRows, Shard, load_shard
 from dynadp.engines import Run, simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import SeededEntropy, private_centre
@@ -70,10 +70,10 @@ def try_plan(
     """
     nodes, schema = topology.nodes, rows.schema
     if planned.centrings:
-        tables = [rows.tables[p] for p in nodes]
-        centring = private_centre(schema, tables, nodes, planned.centrings, SeededEntropy(seed))
+        sums = [NodeRows(schema, rows.tables[p], p, seal=False).sums for p in nodes]
+        centring = private_centre(schema, sums, nodes, planned.centrings, SeededEntropy(seed))
         schema = centring.applied(schema)
-    shards = [shard(schema, rows.tables[p], p) for p in nodes]
+    shards = [load_shard(schema, rows.tables[p], p) for p in nodes]
     end = run_seeded(shards, topology, planned, draws, seed)
     held_out = HeldOut.of(schema, rows.test)
     errors = held_out.error(end.models(planned.output)[0])
@@ -89,7 +89,7 @@ def measure_baselines(rows: PublicRows) -> dict[str, float]:
     """
     tables = list(rows.tables.values())
     pooled = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-    whole = shard(rows.schema, pooled, "pooled")
+    whole = load_shard(rows.schema, pooled, "pooled")
     alone = run_seeded([whole], Topology.family("ring", 1), Plan(rounds=1))
     without = float(rows.held_out.error(alone.V[0])[0])
     return {

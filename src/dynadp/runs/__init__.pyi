@@ -4,7 +4,6 @@ from .folder import RunFolder as RunFolder
 from .folder import read_rounds as read_rounds
 from .identities import Identity as Identity
 from .local import LocalRun as LocalRun
-from .local import drops_rows as drops_rows
 from .model import Model as Model
 from .model import load_model as load_model
 from .preparation import plan_from_file as plan_from_file

@@ -10,12 +10,14 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from dynadp.consensus import RoundLine, RoundProgress, no_checkpoint
-from dynadp.engines import ActorPool, ActorSpec, NodeRun, cluster
+from dynadp.data import Schema, count
+from dynadp.engines import ActorPool, ActorSpec, NodeRun, cluster, map_on_cluster
 from dynadp.errors import ConfigError
 from dynadp.mechanisms import Draws, entropy_for
 from dynadp.planning import Plan
 from dynadp.runs.folder import RunFolder
 from dynadp.runs.local import LocalRun, finished_model
+from dynadp.runs.preparation import open_columns
 from dynadp.runs.record import Kind
 
 _MESSAGES = "messages-ray"  # of a SIMULATION: a folder for each node
@@ -39,6 +41,7 @@ class ClusterRun(LocalRun):
     """
 
     kind: ClassVar[Kind] = "cluster"
+    reads_rows: ClassVar[bool] = False
     address: str | None = None
     per_actor: int | None = None
 
@@ -78,15 +81,19 @@ class ClusterRun(LocalRun):
         on_start
             Called with all actors before the first round.
         """
-        planned, out = self._planned(out if resume else None), out.resolve()
-        parts = self._parts(planned)  # refuses what cannot be run by nodes apart
+        self._require_apart()
+        out = out.resolve()
         with cluster(self.address), ExitStack() as stack:
-            run_id = self._run_id(stack, out, planned, created, resume)
-            orders = self._orders(planned, parts, run_id, out, who, draws, at)
+            job = replace(self, counts=self._counted())
+            planned = job.plan(out if resume else None)
+            assert planned is not None  # refused above
+            parts = job._parts(planned)  # refuses what cannot be run by nodes apart
+            run_id = job._run_id(stack, out, planned, created, resume)
+            orders = job._orders(planned, parts, run_id, out, who, draws, at)
             company = stack.enter_context(ActorPool(run_id, orders, self.per_actor))
             if not resume:
                 company.check()
-            folder, _ = self._reserved(stack, out, planned, run_id, who, created, resume)
+            folder, _ = job._reserved(stack, out, planned, run_id, who, created, resume)
             on_start(company)
             outcomes = company.run(Ranks(folder, planned, self.topology.nodes, on_round).take)
         model, total, events = finished_model(
@@ -96,26 +103,33 @@ class ClusterRun(LocalRun):
         rmtree(folder.path / _MESSAGES, ignore_errors=True)
         return self._result(folder, model, planned.rounds, total, events)
 
-    def _planned(self, begun: Path | None = None) -> Plan:
-        planned = self.plan(begun)
+    def _require_apart(self) -> None:
+        """Refuse a run whose nodes cannot run apart from each other."""
         problems = []
-        if planned is None:
+        if self.file.privacy.mechanism == "none":
             problems.append("privacy: mechanism is none: Algorithm 1 runs in one process")
         if self.file.data.file is not None:
             problems.append(
                 "data: file holds the rows of all nodes; on a cluster each node has a "
                 "file of its own"
             )
-        if planned is None or problems:
-            raise ConfigError(
-                "\n".join(
-                    [
-                        f"{self.path}: leave out --runtime ray, or change",
-                        *(f"  {p}" for p in problems),
-                    ]
-                )
-            )
-        return planned
+        if problems:
+            lines = [f"{self.path}: leave out --runtime ray, or change", *problems]
+            raise ConfigError("\n  ".join(lines))
+
+    def _counted(self) -> dict[str, int]:
+        """Return B_p of each node: as declared, or counted on the cluster, where the rows are."""
+        data, home = self.file.data, self.path.parent.resolve()
+        left = [node for node in self.file.nodes if node.rows is None]
+        if not left:
+            return dict(self.counts)
+        tasks = [{"path": home / str(node.file)} for node in left]
+        shared = {"schema": self.schema, "separator": data.separator, "memory": data.memory}
+        found = map_on_cluster(count_file, tasks, shared)
+        empty = [node.name for node, rows in zip(left, found, strict=True) if not rows]
+        if empty:
+            raise ConfigError(f"{self.path}: {', '.join(empty)}: every node needs a row")
+        return {**self.counts, **{n.name: rows for n, rows in zip(left, found, strict=True)}}
 
     def _parts(self, planned: Plan) -> list[NodeRun]:
         return [NodeRun(node, self.schema, planned) for node in self.topology.nodes]
@@ -132,7 +146,7 @@ class ClusterRun(LocalRun):
     ) -> list[ActorSpec]:
         home = self.path.parent.resolve()
         sections = {section.name: section for section in self.file.nodes}
-        config = bytes.fromhex(self._record(planned).config_hash)
+        config, memory = bytes.fromhex(self._record(planned).config_hash), self.file.data.memory
         made = []
         for part in parts:
             section = sections[part.me]
@@ -141,7 +155,7 @@ class ClusterRun(LocalRun):
                     part=part,
                     rows=home / str(section.file),
                     separator=self.file.data.separator,
-                    memory=self.file.data.memory,
+                    memory=None if memory is None else memory << 20,
                     run=run_id,
                     config=config,
                     events=tuple(event for event in planned.events if event.node == part.me),
@@ -154,6 +168,11 @@ class ClusterRun(LocalRun):
                 )
             )
         return made
+
+
+def count_file(path: Path, schema: Schema, separator: Any, memory: int | None) -> int:
+    """Return how many rows of a file stay; works where the file is."""
+    return count(schema, open_columns(path, separator, schema, memory))
 
 
 class Ranks:

@@ -12,14 +12,13 @@ from typing import Any, ClassVar
 
 from dynadp.consensus import Acceleration, Topology
 from dynadp.consensus.progress import RoundProgress
-from dynadp.data import Schema, count, mistakes, source, split_tables, validate
+from dynadp.data import NodeRows, Schema, count, source, split_tables
 from dynadp.engines import FolderJournal, LedgerJournal, NodeResult, now, simulate
-from dynadp.errors import CellError, ConfigError, DataError, DynadpError, RecordError
+from dynadp.errors import ConfigError, DataError, DynadpError, RecordError
 from dynadp.mechanisms import entropy_for
 from dynadp.planning import Consortium, Plan, recorded
 from dynadp.planning.plans import default_eta
 from dynadp.privacy import Event, Ledger, Total, by_node, worst_node
-from dynadp.problem import local_shard
 from dynadp.runs.folder import RunFolder
 from dynadp.runs.model import Model
 from dynadp.runs.preparation import MistakeList, check_ledger, open_columns, plan_from_file
@@ -43,17 +42,19 @@ class LocalRun:
         Where the run file is, and what it says.
     schema, topology
         As it names them.
-    tables
-        Where each node's rows are.
+    rows
+        Each node's rows; of no node where none has to be read here.
     counts
-        B_p of each node: public.
+        B_p of each node: public; of those nodes where it is known.
     """
+
+    reads_rows: ClassVar[bool] = True  # in this process
 
     path: Path
     file: RunFile
     schema: Schema = field(repr=False)
     topology: Topology = field(repr=False)
-    tables: Mapping[str, Any] = field(repr=False)
+    rows: Mapping[str, NodeRows] = field(repr=False)
     counts: Mapping[str, int]
     kind: ClassVar[Kind] = "one process"
 
@@ -82,19 +83,18 @@ class LocalRun:
         attempt = problems.attempt
         schema = attempt(lambda: load_schema(path.parent / file.data.schema_file))
         topology = attempt(lambda: file.graph(path.parent))
-        declared = {node.name: node.rows for node in file.nodes}
-        unread = not spending and all(declared.values())
-        tables = (
-            (attempt(lambda: _tables(file, path.parent, schema, problems)) or {})
-            if schema and not unread
-            else {}
-        )
-        counts = {node: attempt(partial(count, schema, rows)) for node, rows in tables.items()}
-        if unread:
-            counts |= declared
-        for node, rows in counts.items():
-            if rows == 0:
-                problems.append(f"node {node} has no rows; every node needs at least one")
+        counts = {node.name: node.rows for node in file.nodes if node.rows is not None}
+        rows = dict[str, NodeRows]()
+        if schema and (spending or len(counts) < len(file.nodes)):
+            rows = attempt(lambda: cls._open_rows(file, path.parent, schema, problems)) or {}
+
+        def counted(opened: NodeRows) -> int:
+            return opened.survey.rows if spending else count(schema, opened.source)
+
+        for name, opened in rows.items():
+            counts[name] = attempt(partial(counted, opened))
+            if counts[name] == 0:
+                problems.append(f"node {name} has no rows; every node needs at least one")
         if schema:
             problems += _rows_problems(file, schema, counts)
         if schema and file.evaluation is not None:
@@ -108,7 +108,39 @@ class LocalRun:
                 attempt(partial(check_ledger, path.parent / node.ledger, node.name))
         if problems:
             raise problems.refusal(path)
-        return cls(path, file, schema, topology, tables, counts)
+        return cls(path, file, schema, topology, rows, counts)
+
+    @classmethod
+    def _open_rows(
+        cls, file: RunFile, folder: Path, schema: Schema, problems: MistakeList
+    ) -> dict[str, NodeRows]:
+        """Open each node's rows, of those that have any; header and columns are checked, cells are
+        not read yet, except those of one file for all nodes.
+        """
+        opened: dict[str, Any] = {}
+        if file.data.file is not None:
+            if not cls.reads_rows:
+                return {}
+            whole = source(folder / file.data.file, separator=file.data.separator)
+            names = [node.name for node in file.nodes]
+            opened |= split_tables(whole, schema, str(file.data.node_column), names)
+        else:
+            for node in file.nodes:
+                try:
+                    opened[node.name] = open_columns(
+                        folder / str(node.file), file.data.separator, schema, file.data.memory
+                    )
+                except DynadpError as error:
+                    problems.append(f"node {node.name}: {error}")
+            files = [(folder / str(node.file)).resolve() for node in file.nodes]
+            if len(set(files)) < len(files):
+                problems.append(
+                    "nodes: two have the same file, so that every person in it would have rows at "
+                    "both; give each its own"
+                )
+        if not cls.reads_rows:
+            return {}
+        return {name: NodeRows(schema, rows, name) for name, rows in opened.items()}
 
     def plan(self, begun: Path | None = None) -> Plan | None:
         """What the run will do and cost; None where nothing is protected. ``begun`` is the folder
@@ -201,7 +233,7 @@ class LocalRun:
             outbox = journal or FolderJournal(folder.path / "messages", self.topology.nodes)
             trained = train(
                 self.schema,
-                self.tables,
+                self.rows,
                 self.topology,
                 planned,
                 draws=entropy_for(self.file.run.seed),
@@ -236,7 +268,7 @@ class LocalRun:
         """Algorithm 1: exact vectors are sent."""
         plan = self.plain_plan()
         end = simulate(
-            [local_shard(self.schema, self.tables[p], p) for p in self.topology.nodes],
+            [self.rows[p].shard(self.schema) for p in self.topology.nodes],
             self.topology,
             plan,
             acceleration=Acceleration(gap=PLAIN_GAP),
@@ -339,12 +371,7 @@ class LocalRun:
         """
         problems = list[DataError]()
         for p in self.topology.nodes:
-            try:
-                validate(self.schema, self.tables[p], p)
-            except CellError as error:
-                problems += mistakes(self.schema, self.tables[p], p) or [error]
-            except DataError as error:
-                problems.append(error)
+            problems += self.rows[p].survey.mistakes
         if len(problems) > 1:
             raise DataError(
                 "\n".join(
@@ -434,40 +461,9 @@ def finished_model(
     return with_statement(Model.of(outcome.vector, outcome.schema, *said), total), total, events
 
 
-def _tables(file: RunFile, folder: Path, schema: Schema, problems: MistakeList) -> dict[str, Any]:
-    """Each node's rows, of those that have any; header and columns are checked, cells are not read
-    yet.
-    """
-    names = [node.name for node in file.nodes]
-    if file.data.file is not None:
-        whole = source(folder / file.data.file, separator=file.data.separator)
-        return dict(split_tables(whole, schema, str(file.data.node_column), names))
-    found = {}
-    for node in file.nodes:
-        try:
-            found[node.name] = open_columns(
-                folder / str(node.file), file.data.separator, schema, file.data.memory
-            )
-        except DynadpError as error:
-            problems.append(f"node {node.name}: {error}")
-    files = [(folder / str(node.file)).resolve() for node in file.nodes]
-    if len(set(files)) < len(files):
-        problems.append(
-            "nodes: two have the same file, so that every person in it would have "
-            "rows at both; give each its own"
-        )
-    return found
-
-
-def drops_rows(schema: Schema) -> bool:
-    """Whether the number of rows that stay depends on cells."""
-    return any(column.missing == "drop" for column in schema.columns)
-
-
 def _rows_problems(file: RunFile, schema: Schema, counts: Mapping[str, int | None]) -> list[str]:
     """B_p is public: where dropping rows would read it off their cells, it has to be declared."""
     problems = []
-    drops = drops_rows(schema)
     for node in file.nodes:
         if node.rows is not None and counts.get(node.name) not in (None, node.rows):
             problems.append(
@@ -476,7 +472,7 @@ def _rows_problems(file: RunFile, schema: Schema, counts: Mapping[str, int | Non
             )
         elif (
             node.rows is None
-            and drops
+            and schema.drops_rows
             and file.run.seed is None
             and file.privacy.mechanism != "none"
         ):

@@ -46,9 +46,9 @@ def open_columns(path: Path, separator: Any, schema: Schema, memory: int | None 
     will be streamed.
     """
     given = source(path, separator=separator, memory=None if memory is None else memory << 20)
-    wanted = [*(column.name for column in schema.columns), schema.label.name]
-    if (missing := set(wanted) - set(given.columns)) and (told := given.unsplit(wanted)):
-        raise DataError(f"{given.name}: {told}")
+    missing = set(schema.raw_columns) - set(given.columns)
+    if missing and (advice := given.unsplit(schema.raw_columns)):
+        raise DataError(f"{given.name}: {advice}")
     if missing:
         raise DataError(
             f"{given.name}: no column {', '.join(sorted(map(repr, missing)))}, which "
@@ -88,7 +88,7 @@ def plan_from_file(
             delta=privacy.delta,
             mechanism=privacy.made(),
             centring=centre,
-            features=len(schema.features) - bool(schema.intercept),
+            features=schema.feature_count,
             weights=file.training.weights,
         )
         return replace(found, output=file.run.output)

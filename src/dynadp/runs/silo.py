@@ -17,7 +17,7 @@ import numpy as np
 from dynadp._files import digest, write_whole
 from dynadp.consensus import Journal, Topology, no_checkpoint
 from dynadp.consensus.progress import RoundProgress
-from dynadp.data import Schema, Source, count, validate
+from dynadp.data import NodeRows, Schema
 from dynadp.engines import (
     LOG,
     AcceptanceRules,
@@ -77,7 +77,7 @@ class SiloRun:
     schema: Schema = field(repr=False)
     topology: Topology = field(repr=False)
     plan: Plan = field(repr=False)
-    rows: Source = field(repr=False)
+    rows: NodeRows = field(repr=False)
     identity: Identity
 
     @classmethod
@@ -114,22 +114,19 @@ class SiloRun:
                 f"should name {identity.public}"
             )
         memory = node.memory or file.data.memory
-        rows = (
-            attempt(
-                lambda: open_columns(path.parent / node.file, file.data.separator, schema, memory)
-            )
-            if schema
-            else None
-        )
-        if (
-            rows
-            and mine
-            and (found := attempt(lambda: count(schema, rows))) not in (None, mine.rows)
-        ):
-            problems.append(
-                f"file: it has {found} rows, the run file declares {mine.rows} for {node.node}; "
-                f"correct one of them"
-            )
+        rows: NodeRows | None = None
+        if schema:
+            where = path.parent / node.file, file.data.separator, schema, memory
+            opened = attempt(lambda: open_columns(*where))
+            if opened:
+                rows = NodeRows(schema, opened, node.node, declared=mine.rows if mine else None)
+        if rows and mine:
+            survey = attempt(lambda: rows.survey)
+            if survey and survey.rows != mine.rows:
+                problems.append(
+                    f"file: it has {survey.rows} rows, the run file declares {mine.rows} for "
+                    f"{node.node}; correct one of them"
+                )
         if (file.run.seed is None) != (node.ledger is not None):
             problems.append(
                 "ledger: a private run needs one, where it enters what it spends: make it with "
@@ -337,7 +334,7 @@ class SiloRun:
         events = [event for event in self.plan.events if event.node == self.node.node]
         if not outbox.begun:
             # a bad cell must not be found when part of the budget is spent
-            validate(self.schema, self.rows, self.node.node)
+            self.rows.check()
             outbox.reserve(events)
         at("reserved")
         folder = RunFolder(self.folder)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dynadp.consensus import Journal, RoundProgress, Topology
-from dynadp.data import Schema, count, same_rows, validate
+from dynadp.data import NodeRows, Schema
 from dynadp.engines import Run, simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import (
@@ -23,7 +23,7 @@ from dynadp.mechanisms import (
 from dynadp.planning import Consortium, Plan, Protection
 from dynadp.planning import plan as make_plan
 from dynadp.privacy import Event, Total, by_node, worst_node
-from dynadp.problem import Weights, local_shard
+from dynadp.problem import Weights
 from dynadp.runs.model import Model
 
 _LOG = getLogger("dynadp")
@@ -96,8 +96,8 @@ def train(
         Public declarations for the columns; without a centre, one is found privately within the
         budget.
     tables
-        Raw rows of each node: a file, a frame or columns by name, as
-        :func:`~dynadp.data.readers.source` takes them.
+        Raw rows of each node: a file, a frame or columns by name, anything that
+        :func:`~dynadp.data.readers.source` reads, or :class:`~dynadp.data.node_rows.NodeRows`.
     topology
         The network, with the same nodes.
     plan
@@ -129,8 +129,9 @@ def train(
         raise DeclarationError(
             "give a plan, or a total: epsilon and delta, from which one is made; not both"
         )
-    counts = [count(schema, tables[p]) for p in nodes]
-    features = len(schema.features) - bool(schema.intercept)
+    rows = {p: NodeRows.of(schema, tables[p], p, seal=journal is not None) for p in nodes}
+    counts = [rows[p].count for p in nodes]
+    features = schema.feature_count
     if plan is None:
         assert epsilon is not None
         assert delta is not None
@@ -152,16 +153,17 @@ def train(
     if journal and not journal.begun:
         # a bad cell must not be found when part of the budget is spent
         for p in nodes:
-            validate(schema, tables[p], p)
+            rows[p].check()
     if journal:
         journal.reserve([replace(event, seeded=draws.seeded) for event in plan.events])
-        same_rows({p: journal.seal(p) for p in nodes}, schema, tables)
+        for p in nodes:
+            rows[p].require_same(journal.seal(p))
     centring = None
     if protection.centring:
-        centring = _centre(schema, tables, counts, nodes, protection.centring, draws, journal)
+        centring = _centre(schema, rows, counts, nodes, protection.centring, draws, journal)
         schema = centring.applied(schema)
     run = simulate(
-        [local_shard(schema, tables[p], p) for p in nodes],
+        [rows[p].shard(schema) for p in nodes],
         topology,
         plan,
         start=start,
@@ -202,7 +204,7 @@ def promised(plan: Plan) -> Protection:
 
 def _centre(
     schema: Schema,
-    tables: Mapping[str, Any],
+    rows: Mapping[str, NodeRows],
     counts: Sequence[int],
     nodes: Sequence[str],
     alphas: Sequence[float],
@@ -212,7 +214,7 @@ def _centre(
     """The centring round, entered before it is used, or as it was entered before."""
     sent = journal.sent(0) if journal else None
     if sent is None:
-        made = private_centre(schema, [tables[p] for p in nodes], nodes, alphas, draws)
+        made = private_centre(schema, [rows[p].sums for p in nodes], nodes, alphas, draws)
         if journal is None:
             return made
         sent = journal.spend(0, made.events, dict(zip(nodes, made.messages, strict=True)))

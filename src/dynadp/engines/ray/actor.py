@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from weakref import finalize
 
 from dynadp.consensus import Journal, RoundLine, RoundProgress
-from dynadp.data import source, validate
+from dynadp.data import NodeRows
 from dynadp.engines.exchange import Awaiting
 from dynadp.engines.inbox import Inbox, is_broadcast
 from dynadp.engines.letters import Kind
@@ -97,6 +97,7 @@ class NodeActor:
             for me, order in self._orders.items()
         }  # other actors that need a node's letters
         self._posts: dict[str, Inbox] = {}
+        self._rows: dict[str, NodeRows] = {}  # surveyed, and not bounded yet
         self._log: list[SentLetter] = []
         self._rounds: list[RoundLine] = []
         self._outcomes: dict[str, NodeResult] = {}
@@ -112,11 +113,8 @@ class NodeActor:
         try:
             self._same_version()
             for me, order in self._orders.items():
-                validate(
-                    order.part.schema,
-                    source(order.rows, separator=order.separator, memory=order.memory),
-                    me,
-                )
+                self._rows[me] = order.prepared()
+                self._rows[me].check()
         except (DynadpError, OSError) as error:
             return _tellable(error)
         return None
@@ -314,7 +312,8 @@ class NodeActor:
     def _part(
         self, order: ActorSpec, post: Inbox, outbox: Journal
     ) -> Generator[Awaiting, None, NodeResult]:
-        me, rows = order.part.me, source(order.rows, separator=order.separator, memory=order.memory)
+        me = order.part.me
+        rows = self._rows.pop(me, None) or order.prepared()
 
         def publish(data: bytes, kind: Kind, n: int) -> None:
             heard = not post.missing(

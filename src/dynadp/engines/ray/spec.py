@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from dynadp.consensus import Journal, no_checkpoint
+from dynadp.data import NodeRows, source
 from dynadp.engines.inbox import AcceptanceRules, Inbox
 from dynadp.engines.journal import FolderJournal, LedgerJournal
 from dynadp.engines.letters import run_id
@@ -51,7 +52,7 @@ class ActorSpec:
     part
         What is public about the run, from this node.
     rows, separator, memory
-        The file of its rows, where all hosts find it.
+        The file of its rows, where all hosts find it; and the limit on its memory, in bytes.
     run, config
         The run's name in ledgers, and 32 bytes that stand for all that was decided.
     events
@@ -82,6 +83,12 @@ class ActorSpec:
     who: str
     draws: Draws
     checkpoint: Callable[[str], None] = no_checkpoint
+
+    def prepared(self) -> NodeRows:
+        """Return the node's rows, to be surveyed and bounded where this runs."""
+        given = source(self.rows, separator=self.separator, memory=self.memory)
+        declared = int(self.part.plan.bound.counts[self.part.index])
+        return NodeRows(self.part.schema, given, self.part.me, declared=declared)
 
     def journal(self, stack: ExitStack) -> Journal:
         """Where the node's messages are entered before they leave."""

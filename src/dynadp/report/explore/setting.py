@@ -68,7 +68,7 @@ class PublicSetting:
         """Five silos of census rows on a ring."""
         ring = Topology.family("ring", len(NODES)).named(NODES)
         schema = census(len(NODES), nodes=len(NODES), test_rows=0).schema
-        features = len(schema.features) - bool(schema.intercept)
+        features = schema.feature_count
         return cls(
             "census rows made here",
             ring,
@@ -108,7 +108,7 @@ class PublicSetting:
             topology,
             counts,
             schema.dimension,
-            len(schema.features) - bool(schema.intercept),
+            schema.feature_count,
             max(totals.values()) if totals else given.total.epsilon if given else EPSILON,
             privacy.delta or DELTA,
             privacy.made(),

@@ -266,10 +266,7 @@ def _held(data: Dataset, p: int) -> RawTable:
 
 
 def _texts(schema: Schema, table: RawTable) -> dict[str, Any]:
-    return {
-        name: spelled(table[name])
-        for name in (*(column.name for column in schema.columns), schema.label.name)
-    }
+    return {name: spelled(table[name]) for name in schema.raw_columns}
 
 
 def _commonest(cells: Any) -> str:

@@ -1,0 +1,1 @@
+"""Data to try things on, and ways to split rows over nodes."""

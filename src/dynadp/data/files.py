@@ -1,0 +1,209 @@
+"""CSV and Parquet files, read by DuckDB, which may open the given file alone.
+
+Nothing is inferred from rows: cells of a CSV file are text, a Parquet file brings its types.
+"""
+
+import csv
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from dynadp.data.sources import RawTable, Source, Stamp, foreign_errors, need, odd_type, whole_cells
+from dynadp.errors import DataError, DatasetError, DeclarationError
+
+Separator = Literal[",", ";", "\t"]
+
+_HEADER = 1 << 20  # characters; a longer first line is no header
+# DuckDB without extensions, secrets, files to spill into or a look at Python's variables; one
+# thread keeps it small
+_ALONE = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "python_enable_replacements": "false",
+    "temp_directory": "",
+    "threads": "1",
+}
+_WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+# types that are read, and the type that each is cast to
+_CASTS = {
+    **dict.fromkeys((*_WHOLE, *(f"U{kind}" for kind in _WHOLE), "BOOLEAN", "VARCHAR"), ""),
+    **dict.fromkeys(("FLOAT", "DOUBLE", "DECIMAL"), "DOUBLE"),
+    "ENUM": "VARCHAR",
+}
+
+
+def _existing(path: Path) -> Path:
+    """Return the absolute path of an existing file."""
+    if not path.is_file():
+        raise DatasetError(f"there is no file {path}; expected a file on this machine")
+    return path.resolve()
+
+
+def open_file(path: Path, name: str, separator: Separator | None) -> Source:
+    """Return a local file as a source."""
+    ending = (
+        "".join(path.suffixes[-2:]).lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
+    )
+    if ending not in (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet"):
+        raise DeclarationError(
+            f"{path}: expected a file that ends with .csv, .tsv, .csv.gz, .tsv.gz or .parquet"
+        )
+    path = _existing(path)
+    if ending == ".parquet":
+        if separator is not None:
+            raise DeclarationError(f"separator is {separator!r}, but only CSV files have one")
+        return _parquet(path, name)
+    return _csv(
+        path,
+        name,
+        separator or ("\t" if ending.startswith(".tsv") else None),
+        zipped=ending.endswith(".gz"),
+    )
+
+
+def _csv(path: Path, name: str, separator: Separator | None, zipped: bool) -> Source:
+    columns, mark = _header(path, name, separator, zipped)
+    # names of our own: a header's may be anything
+    kinds = ", ".join(f"c{i}: 'VARCHAR'" for i in range(len(columns)))
+    options = (
+        f"auto_detect = false, header = true, columns = {{{kinds}}}, delim = '{mark}', "
+        f"quote = '\"', escape = '\"', compression = '{'gzip' if zipped else 'none'}', "
+        "strict_mode = true, null_padding = false, hive_partitioning = false, buffer_size = 8000000"
+    )
+
+    def read(names: tuple[str, ...], size: int) -> Iterator[RawTable]:
+        cells = ", ".join(f"coalesce(c{columns.index(wanted)}, '')" for wanted in names)
+        for rows in _query(
+            path, name, f"SELECT {cells} FROM read_csv({_quoted(path)}, {options})", size
+        ):
+            yield {
+                wanted: whole_cells(column)
+                for wanted, column in zip(names, zip(*rows, strict=True), strict=True)
+            }
+
+    return Source(name, columns, read, True, Stamp.of(path))
+
+
+def _header(
+    path: Path, name: str, separator: Separator | None, zipped: bool
+) -> tuple[tuple[str, ...], str]:
+    """Return the names of the columns and the separator, from the first line alone."""
+    line = problem = ""
+    expected = "expected a header with the names of the columns"
+    names: list[str] = []
+    opened: Any = gzip.open if zipped else open
+    try:
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+            line = file.readline(_HEADER)
+            while line.count('"') % 2 and len(line) < _HEADER and (more := file.readline(_HEADER)):
+                line += more  # a quoted name may hold line ends
+            # to its end, where length and checksum are, which DuckDB ignores
+            while zipped and file.buffer.read(1 << 20):
+                pass
+    except UnicodeDecodeError:
+        problem = "it is not UTF-8 text; save it as UTF-8"
+    except (OSError, EOFError, zlib.error):
+        problem = "it cannot be read; it may be cut or damaged"
+    marks = [mark for mark in ",;\t" if mark in re.sub(r'"[^"]*"', "", line)]
+    if separator is None and len(marks) > 1:
+        raise DeclarationError(
+            f"{name}: the header has more than one of comma, semicolon and tab; declare the "
+            f"separator"
+        )
+    if separator not in (None, ",", ";", "\t"):
+        raise DeclarationError(
+            f"separator is {separator!r}; expected a comma, a semicolon or a tab"
+        )
+    mark: str = separator or (marks or [","])[0]
+    try:
+        names = next(csv.reader([line.rstrip("\r\n")], delimiter=mark, strict=True), [])
+    except csv.Error:
+        problem = problem or "the quotes of its first line do not match; " + expected
+    if problem or not names:
+        raise DataError(f"{name}: {problem or 'the first line is empty; ' + expected}")
+    return tuple(names), mark
+
+
+def _parquet(path: Path, name: str) -> Source:
+    # or folders named a=b would become columns
+    table = f"read_parquet({_quoted(path)}, hive_partitioning = false)"
+    described = [
+        row for rows in _query(path, name, f"DESCRIBE SELECT * FROM {table}", 1000) for row in rows
+    ]
+    kinds = {str(row[0]): str(row[1]) for row in described}
+
+    def read(names: tuple[str, ...], size: int) -> Iterator[RawTable]:
+        cells = []
+        for wanted in names:
+            kind, quoted = kinds[wanted].split("(")[0], '"' + wanted.replace('"', '""') + '"'
+            if kind not in _CASTS or kinds[wanted].endswith("]"):
+                raise odd_type(name, wanted, kinds[wanted])
+            cast = _CASTS[kind]
+            cells.append(f"CAST({quoted} AS {cast})" if cast else quoted)
+        for rows in _query(path, name, f"SELECT {', '.join(cells)} FROM {table}", size):
+            yield {
+                wanted: np.array(column, dtype=float)
+                if cell.endswith("AS DOUBLE)")
+                else whole_cells(column)
+                for wanted, cell, column in zip(names, cells, zip(*rows, strict=True), strict=True)
+            }
+
+    return Source(name, tuple(kinds), read, stamp=Stamp.of(path), parquet=True)
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def _query(path: Path, name: str, sql: str, size: int) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield rows of the answer as they are computed, by a DuckDB that may read this file and
+    nothing else, and write nowhere.
+    """
+    duckdb = need("duckdb", "CSV and Parquet files")
+    if any(mark in str(path) for mark in "*?["):
+        raise DeclarationError(
+            f"{name}: the path has a *, ? or [, which would stand for several files; rename it"
+        )
+    with foreign_errors() as dropped, duckdb.connect(":memory:", config=_ALONE) as connection:
+        connection.execute(f"SET allowed_paths = [{_quoted(path)}]")
+        connection.execute("SET enable_progress_bar = false")  # it would draw on stdout
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        answer = connection.execute(sql)
+        while rows := answer.fetchmany(size):
+            yield rows
+    if dropped:
+        raise DataError(f"{name}{_reason(dropped[0])}")
+
+
+def _reason(complaint: str) -> str:
+    """Return the row and the reason of DuckDB's complaint, without the cells that it quotes."""
+    head = complaint.split("Original Line")[0]  # a row comes after that
+    # it counts rows with the header, not line ends
+    place = re.search(r"CSV Error on Line: (\d+)\n", head)
+    where = f", row {int(place[1]) - 2}: " if place else ": "
+    reasons = {
+        "Expected Number of Columns": "it has more or fewer cells than the header; is a separator "
+        "inside a cell without quotes?",
+        "utf-8": "it is not UTF-8 text; save the file as UTF-8",
+        "unterminated quote": "the quotes do not match; expected a quote inside a quoted cell to "
+        "be doubled",
+    }
+    for words, reason in reasons.items():
+        if place and words in complaint:
+            return where + reason
+    if "state machine reached an invalid state" in complaint:
+        return (
+            f"{where}its lines do not all end alike, or its quotes do not match; save it with one "
+            "kind of line end"
+        )
+    return (
+        f"{where}the file cannot be read; it may be cut, damaged or of another format than its "
+        "name says"
+    )

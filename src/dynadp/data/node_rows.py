@@ -1,0 +1,195 @@
+"""One node's rows, read twice before round 1: surveyed, then bounded, in memory or streamed."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from dynadp._arrays import faster_storage
+from dynadp.data.encoding import Blocks
+from dynadp.data.loading import load_shard
+from dynadp.data.readers import source
+from dynadp.data.row_blocks import Block
+from dynadp.data.schema import Schema
+from dynadp.data.seals import Seal
+from dynadp.data.shard import Shard, require_rows
+from dynadp.data.survey import FeatureSums, Survey, count, survey
+from dynadp.errors import DataError
+
+# bytes a row that solving takes beside the row itself: label, weight, margins, slopes and their
+# copies
+_WORKING = 96
+
+
+class NodeRows:
+    """One node's raw rows, ready for a run: their source, their declared number, and the survey of
+    the one pass over them that comes before the rows are bounded.
+
+    Parameters
+    ----------
+    schema
+        Public declarations for the columns.
+    data
+        A :class:`~dynadp.data.sources.Source`, or the data of one.
+    name
+        The node's name.
+    declared
+        The public B_p, where it was declared.
+    seal
+        Whether the survey computes the fingerprint for the seal.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        data: Any,
+        name: str,
+        *,
+        declared: int | None = None,
+        seal: bool = True,
+    ) -> None:
+        self.schema, self.source, self.name = schema, source(data), name
+        self.declared, self._seal = declared, seal
+
+    @classmethod
+    def of(cls, schema: Schema, data: Any, name: str, *, seal: bool = True) -> "NodeRows":
+        """Return the data itself where it is prepared already."""
+        return data if isinstance(data, cls) else cls(schema, data, name, seal=seal)
+
+    @cached_property
+    def survey(self) -> Survey:
+        """The result of reading all rows once; read when it is first needed."""
+        return survey(self.schema, self.source, self.name, seal=self._seal)
+
+    @property
+    def count(self) -> int:
+        """B_p, public: as it was declared, or as it was counted."""
+        return self.survey.rows if self.declared is None else self.declared
+
+    @property
+    def sums(self) -> FeatureSums:
+        """B_p and the sums of features, for a centring round."""
+        self.check()
+        if self.survey.sums is None:
+            raise DataError(f"node {self.name!r}: its schema has a centre already")
+        return self.survey.sums
+
+    @property
+    def digest(self) -> bytes:
+        """The fingerprint of the rows, for the seal."""
+        if self.survey.digest is None:
+            raise DataError(f"node {self.name!r}: its rows were surveyed without a fingerprint")
+        return self.survey.digest
+
+    def check(self) -> None:
+        """Refuse rows that do not fit the schema, or are not as many as declared."""
+        self.survey.require_sound()
+        require_rows(self.survey.rows, self.declared, self.name)
+
+    def require_same(self, seal: Seal | None) -> None:
+        """Seal the rows, or refuse rows that changed since the run began."""
+        if seal is not None:
+            seal.require(self.digest, self.name)
+
+    def shard(self, schema: Schema, rows: int | None = None) -> "Shard | StreamedShard":
+        """Bound the rows by the schema, which may have got a centre by now.
+
+        Noise is calibrated for B_p, so another number of rows than ``rows``, or :attr:`count`, is
+        refused, and so is a file that changed since it was opened.
+        """
+        self.source.require_unchanged()
+        held = local_shard(schema, self.source, self.name, rows=rows or self.count)
+        self.source.require_unchanged()
+        return held
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedShard:
+    """One node's B_p bounded rows, in a Parquet file that is read anew in every pass; made by
+    :meth:`of`.
+
+    Attributes
+    ----------
+    blocks
+        The signed rows y_i x_i, block after block.
+    rows
+        B_p, public.
+    name
+        The node's name, for messages.
+    """
+
+    blocks: Blocks = field(repr=False)
+    rows: int
+    name: str = "node"
+
+    @property
+    def dimension(self) -> int:
+        """d, public, with the intercept."""
+        return self.blocks.schema.dimension
+
+    @classmethod
+    def of(
+        cls, schema: Schema, data: Any, name: str = "node", *, rows: int | None = None
+    ) -> "StreamedShard":
+        """Read all rows once; refuse what :func:`~dynadp.data.loading.load_shard` refuses."""
+        blocks = Blocks(schema, source(data), name)
+        found = sum(block.rows for block in blocks)
+        require_rows(found, rows, name)
+        return cls(blocks, found, name)
+
+    @property
+    def passes(self) -> int:
+        """How often the file was read so far."""
+        return self.blocks.passes
+
+    def __iter__(self) -> Iterator[Block]:
+        found = 0
+        for block in self.blocks:
+            found += block.rows
+            yield block
+        if found != self.rows:
+            raise DataError(
+                f"node {self.name!r}: its file has not the rows any more that it had; begin anew"
+            )
+
+
+def local_shard(
+    schema: Schema, data: Any, name: str = "node", *, rows: int | None = None
+) -> Shard | StreamedShard:
+    """Return one node's rows: in memory, or streamed where they would not fit under the limit of
+    their source.
+
+    Parameters
+    ----------
+    schema, data, name, rows
+        As for :func:`~dynadp.data.loading.load_shard`. With a limit on memory and no ``rows``,
+        the rows are counted first.
+    """
+    given = source(data)
+    if given.memory is None:
+        return load_shard(schema, given, name, rows=rows)
+    needed = bytes_in_memory(schema, count(schema, given) if rows is None else rows)
+    if needed <= given.memory:
+        return load_shard(schema, given, name, rows=rows)
+    if given.streamed:
+        return StreamedShard.of(schema, given, name, rows=rows)
+    raise DataError(
+        f"node {name!r}: its rows need about {needed / 2**20:.0f} MiB in memory and the limit is "
+        f"{given.memory / 2**20:.0f} MiB: convert the file to Parquet, which is streamed, or raise "
+        "the limit"
+    )
+
+
+def bytes_in_memory(schema: Schema, rows: int) -> int:
+    """B (9/8 (12 m + 4) + 96) for sparse rows of m entries, B (9 d + 96) for centred ones: the
+    memory of a shard and its solver.
+
+    An array that grows holds up to an eighth too much. Sparse rows are turned into dense ones where
+    those are faster.
+    """
+    entries = sum(column.most_entries for column in schema.columns) + bool(schema.intercept)
+    d = schema.dimension
+    each = 9.0 * d if schema.centre is not None else 9 / 8 * (12 * entries + 4)
+    if schema.centre is None and faster_storage(rows, d, rows * entries, 1) == "dense":
+        each += 8 * d
+    return int(rows * (each + _WORKING))

@@ -1,0 +1,206 @@
+"""One node's bounded rows (paper, section 2; maths.md 1)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import csr_array, issparse
+
+from dynadp._arrays import Array, Rows
+from dynadp.data.values import Value, signs, to_array
+from dynadp.errors import CellError, DataError, DeclarationError
+
+# A row this far above norm 1 is taken for rounding and scaled down; one further above is refused.
+ROOM = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """One node's B_p bounded rows: finite, ||x|| <= 1 with the intercept, y in {-1, +1}; made by
+    :meth:`~dynadp.data.shard.Shard.of`.
+
+    Attributes
+    ----------
+    signed
+        The rows y_i x_i, dense or CSR. The local problem needs nothing else, and x_i = y_i (y_i
+        x_i) exactly.
+    y
+        Labels.
+    name
+        The node's name, for messages.
+    """
+
+    signed: Rows = field(repr=False)
+    y: Array = field(repr=False)
+    name: str = "node"
+
+    @property
+    def rows(self) -> int:
+        """B_p, public."""
+        return int(self.signed.shape[0])
+
+    @property
+    def dimension(self) -> int:
+        """d, public, with the intercept."""
+        return int(self.signed.shape[1])
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        y: ArrayLike,
+        *,
+        name: str = "node",
+        classes: tuple[Value, Value] = (-1, 1),
+        rows: int | None = None,
+    ) -> "Shard":
+        """Copy and validate rows that are already bounded.
+
+        Parameters
+        ----------
+        X
+            B_p x d, dense or SciPy sparse, each row of norm at most 1, the intercept column
+            included. Rows within 1e-9 above 1 are taken for rounding and scaled down, each by
+            itself.
+        y
+            Labels, one of ``classes`` each.
+        name
+            The node's name, for messages.
+        classes
+            The two declared label values, negative first. A node may hold only one of them: an
+            error about it would be a release.
+        rows
+            The public B_p, where it was declared; a different count is refused.
+
+        Raises
+        ------
+        DataError
+            Naming the node, the row and the column; never a value.
+        """
+        matrix = _matrix(X, name)
+        count, dimension = matrix.shape
+        require_rows(count, rows, name)
+        if dimension == 0:
+            raise DataError(f"node {name!r} is empty ({count} rows, 0 columns)")
+        _require_finite(matrix, name)
+        labels = to_array(y)
+        if labels is None:
+            raise DataError(
+                f"node {name!r}: its labels are lists of different length; expected one label a row"
+            )
+        if labels.shape != (count,):
+            raise DataError(
+                f"node {name!r}: {count} rows but labels of shape {labels.shape}; expected one "
+                f"label a row"
+            )
+        scale = signs(labels, *classes, f"label of node {name}")
+        sizes = norms(matrix)
+        worst = int(np.argmax(sizes))
+        if sizes[worst] > 1 + ROOM:
+            raise CellError(
+                f"node {name!r}",
+                worst,
+                "its norm with the intercept is above 1; scale rows by a public bound or let a "
+                "Schema clip them (scaling by the largest row seen would leak it)",
+            )
+        # A computed norm is off by at most (d + 2) units of rounding: leave that much room below 1.
+        room = (dimension + 8) * 2.0**-52
+        y = scale.copy()
+        scale *= np.where(sizes > 1 - room, (1 - 2 * room) / np.maximum(sizes, 0.5), 1.0)
+        if isinstance(matrix, csr_array):
+            matrix.data *= np.repeat(scale, np.diff(matrix.indptr))
+        else:
+            matrix *= scale[:, None]
+        return cls.frozen(matrix, y, name)
+
+    @classmethod
+    def frozen(cls, signed: Rows, y: Array, name: str) -> "Shard":
+        """Return the shard of rows that were validated before; its arrays become read-only."""
+        sparse = isinstance(signed, csr_array)
+        arrays = [signed.data, signed.indices, signed.indptr] if sparse else [signed]
+        for array in (*arrays, y):
+            array.setflags(write=False)
+        return cls(signed, y, name)
+
+
+class Held(Protocol):
+    """Rows of one node, in memory or streamed: their public dimension, and the node's name."""
+
+    @property
+    def dimension(self) -> int:
+        """d, with the intercept."""
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+
+
+def check_shards(shards: Sequence[Held], nodes: tuple[str, ...]) -> int:
+    """Return the shards' common dimension d; refuse other than one shard for each node."""
+    if len(shards) != len(nodes):
+        raise DeclarationError(
+            f"the topology has {len(nodes)} nodes but {len(shards)} shards were given; expected "
+            f"one each"
+        )
+    first = shards[0]
+    for shard in shards:
+        if shard.dimension != first.dimension:
+            raise DataError(
+                f"node {shard.name!r} has {shard.dimension} columns, node {first.name!r} has "
+                f"{first.dimension}; all nodes must use one schema"
+            )
+    return first.dimension
+
+
+def require_rows(count: int, declared: int | None, name: str) -> None:
+    """Refuse a node without rows, or with another number of rows than it declared."""
+    if count == 0:
+        raise DataError(f"node {name!r} is empty (0 rows); every node needs at least one row")
+    if declared not in (None, count):
+        raise DataError(
+            f"node {name!r} holds {count} rows but declared B_p = {declared}; B_p is public and "
+            "calibrates the noise: declare the number of rows that take part"
+        )
+
+
+def norms(X: Rows) -> Array:
+    """||x|| of every row."""
+    with np.errstate(over="ignore"):  # a norm that overflows is above any bound
+        if isinstance(X, csr_array):
+            square = csr_array((np.square(X.data), X.indices, X.indptr), shape=X.shape)
+            return np.asarray(np.sqrt(square @ np.ones(X.shape[1])))
+        return np.asarray(np.sqrt(np.einsum("ij,ij->i", X, X)))
+
+
+def _matrix(X: Any, name: str) -> Rows:
+    """Return a copy of the rows: floats, dense or CSR without duplicates."""
+    if issparse(X):
+        sparse = csr_array(X, dtype=float, copy=True)
+        sparse.sum_duplicates()
+        sparse.eliminate_zeros()
+        return sparse
+    numbers = to_array(X, dtype=float)
+    if numbers is None:
+        raise DataError(
+            f"node {name!r}: its rows are not a matrix of numbers; expected B x d, dense or sparse"
+        )
+    if numbers.ndim != 2:
+        raise DataError(
+            f"node {name!r}: rows have {numbers.ndim} dimensions; expected a B x d matrix"
+        )
+    return np.array(numbers, order="C")
+
+
+def _require_finite(matrix: Rows, name: str) -> None:
+    sparse = isinstance(matrix, csr_array)
+    finite = np.isfinite(matrix.data if sparse else matrix)
+    if finite.all():
+        return
+    place = int(np.argmin(finite))
+    if sparse:
+        row, column = np.searchsorted(matrix.indptr, place, side="right") - 1, matrix.indices[place]
+    else:
+        row, column = divmod(place, matrix.shape[1])
+    raise DataError(f"node {name!r}, row {row}, column {column}: the value is NaN or infinite")

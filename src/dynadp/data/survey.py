@@ -1,0 +1,198 @@
+"""The first pass over a node's rows: how many stay, whether all fit the schema, the sums for
+centring, and the fingerprint for the seal.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, vstack
+
+from dynadp._arrays import Array
+from dynadp.data.encoding import Blocks
+from dynadp.data.readers import source
+from dynadp.data.schema import Schema, counted_among
+from dynadp.data.seals import Fingerprint
+from dynadp.data.sources import RawTable
+from dynadp.data.streaming import length
+from dynadp.errors import CellError
+
+_BATCH = 8192  # rows read at once
+_SUMMED = 65536  # rows whose features are summed at once
+
+
+class FeatureSums(NamedTuple):
+    """B_p and sum_i phi(raw_i), over the rows that stay: private."""
+
+    rows: int
+    total: Array
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The result of one pass over a node's rows; only their number is public.
+
+    Attributes
+    ----------
+    rows
+        B_p: rows that stay once those are dropped that the schema drops.
+    sums
+        For centring; None where the schema has a centre.
+    digest
+        For the seal; None where nobody asked for it.
+    mistakes
+        The first bad cell of each column, the label's among them.
+    """
+
+    rows: int
+    sums: FeatureSums | None = field(repr=False)
+    digest: bytes | None = field(repr=False)
+    mistakes: tuple[CellError, ...] = ()
+
+    def require_sound(self) -> None:
+        """Refuse rows with a bad cell, naming the first."""
+        if self.mistakes:
+            raise min(self.mistakes, key=lambda mistake: mistake.row)
+
+
+def survey(
+    schema: Schema, data: Any, name: str = "node", *, seal: bool = False, size: int = _BATCH
+) -> Survey:
+    """Read all rows once.
+
+    Parameters
+    ----------
+    schema
+        Public declarations for the columns.
+    data
+        A :class:`~dynadp.data.sources.Source`, or the data of one.
+    name
+        The node's name, for messages.
+    seal
+        Whether to compute the fingerprint for the seal.
+    size
+        Rows read at once; the result does not depend on it.
+    """
+    given, tally = source(data), _Tally(schema, name)
+    fingerprint = Fingerprint(schema) if seal else None
+    if given.streamed:
+        blocks = Blocks(schema, given, name)
+        for start, part, block in blocks.parts():
+            if fingerprint is not None:
+                fingerprint.add(part)
+            if block is not None:
+                unscaled = replace(block, scale=np.ones(block.rows))
+                tally.add_features(block.rows, unscaled.adjoint(np.ones((1, block.rows)))[0])
+                continue
+            for low, table in blocks.tables(part):
+                tally.add(table, start + low)
+                tally.flush()
+    else:
+        start = 0
+        for batch in given.batches(schema.raw_columns, size):
+            if fingerprint is not None:
+                fingerprint.add(batch)
+            start += tally.add(batch, start)
+            if start % _SUMMED == 0:
+                tally.flush()
+    return tally.survey(None if fingerprint is None else fingerprint.digest())
+
+
+def feature_sums(schema: Schema, data: Any, name: str = "node") -> FeatureSums:
+    """Return B_p and sum_i phi(raw_i), for a schema without a centre."""
+    surveyed = survey(schema, data, name)
+    surveyed.require_sound()
+    assert surveyed.sums is not None
+    return surveyed.sums
+
+
+def sum_features(features: csr_array) -> FeatureSums:
+    """Sum rows phi(raw), :data:`_SUMMED` at a time."""
+    total = np.zeros(features.shape[1])
+    for start in range(0, features.shape[0], _SUMMED):
+        total += np.asarray(features[start : start + _SUMMED].sum(axis=0)).ravel()
+    return FeatureSums(features.shape[0], total)
+
+
+def count(schema: Schema, data: Any, size: int = 65536) -> int:
+    """Return B_p: how many rows stay once those are dropped that the schema drops.
+
+    Only the columns that decide it are read, so that no cell is checked.
+    """
+    given = source(data)
+    given.require([column.name for column in schema.columns])
+    if given.streamed and not schema.drops_rows:
+        return length(given)
+    deciding = tuple(c for c in schema.columns if c.missing == "drop") or schema.columns[:1]
+    part = schema.model_copy(update={"columns": deciding})
+    batches = given.batches([column.name for column in deciding], size)
+    return sum(int(np.sum(part.kept(batch))) for batch in batches)
+
+
+class _Tally:
+    """Counts, sums and mistakes of the rows so far."""
+
+    def __init__(self, schema: Schema, name: str) -> None:
+        self.schema, self.name = schema, name
+        self.rows, self.total = 0, np.zeros(schema.feature_count)
+        self.mistakes: dict[str, CellError] = {}
+        self._features = schema.only_features()
+        self._waiting: list[csr_array] = []  # features that are summed together
+
+    def add(self, table: RawTable, start: int) -> int:
+        """Check and count the next rows, from row ``start`` on; return how many were read."""
+        keep = self.schema.kept(table)
+        places = np.flatnonzero(keep)
+        if places.size:
+            kept = table if keep.all() else {n: cells[keep] for n, cells in table.items()}
+            try:
+                made = self._features.rows(kept)
+                self.schema.labels(kept)
+                if self.schema.scaling == "none":  # else no row can be too long
+                    self.schema.shard(kept, self.name)
+            except CellError as error:
+                self._blame(kept, start + places, error)
+            else:
+                self._waiting.append(made)
+            self.rows += places.size
+        return len(keep)
+
+    def add_features(self, rows: int, sums: Array) -> None:
+        """Count rows that were checked already."""
+        self.rows += rows
+        self.total += sums[: len(self.total)]
+
+    def flush(self) -> None:
+        """Sum the features that wait."""
+        if self._waiting:
+            made = self._waiting[0] if len(self._waiting) == 1 else vstack(self._waiting, "csr")
+            self.total += sum_features(made).total
+            self._waiting.clear()
+
+    def survey(self, digest: bytes | None) -> Survey:
+        """Return the result."""
+        self.flush()
+        sums = FeatureSums(self.rows, self.total) if self.schema.centre is None else None
+        return Survey(self.rows, sums, digest, tuple(self.mistakes.values()))
+
+    def _blame(self, kept: RawTable, places: NDArray[np.int64], error: CellError) -> None:
+        """Note the first bad cell of each column; ``error`` itself where no single cell is bad."""
+        checks: dict[str, Callable[[RawTable], Any]] = {
+            column.name: self._features.model_copy(update={"columns": (column,)}).rows
+            for column in self.schema.columns
+        }
+        checks[self.schema.label.name] = self.schema.labels
+        sound = True
+        for column, check in checks.items():
+            try:
+                with counted_among(places):
+                    check(kept)
+            except CellError as bad:
+                sound = False
+                where = f"node {self.name!r}, {bad.column}"
+                self.mistakes.setdefault(column, CellError(where, bad.row, bad.reason))
+        if sound:
+            row = int(places[error.row])
+            self.mistakes.setdefault("", CellError(error.column, row, error.reason))
