@@ -26,7 +26,7 @@ def whole(name: str, value: Any, least: int = 1, meaning: str = "") -> None:
 
 def share(name: str, value: Any, zero: bool = False, meaning: str = "") -> None:
     """Refuse anything but a number above 0 and below 1, or from 0 with ``zero``."""
-    if not (_number(value) and (0 <= value if zero else 0 < value) and value < 1):
+    if not (_number(value) and (value >= 0 if zero else value > 0) and value < 1):
         bracket = "[" if zero else "("
         raise DeclarationError(f"{name} is {value!r}; expected a number in {bracket}0, 1){meaning}")
 
