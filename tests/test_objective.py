@@ -203,3 +203,16 @@ def test_an_error_in_a_thread_is_not_lost(broken):
     assert sorted(done) == [
         i for i in range(3) if i != broken
     ]  # nothing goes on behind the caller's back
+
+
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+def test_hessians_of_chunks_are_those_of_their_replicas(storage):
+    problem = StackedProblem(
+        blocks((30, 50), 5), HuberHinge(), SmoothElasticNet(), C=3.0, rho=0.1, storage=storage
+    )
+    F = np.random.default_rng(0).normal(size=(2, 6, 5))
+    Z = problem.margins(F)
+    together = problem.chunk_hessians(F, Z, chunks=3)
+    for i, some in enumerate((slice(0, 2), slice(2, 4), slice(4, 6))):
+        alone = problem.hessians(F[:, some], Z[:, some])
+        np.testing.assert_allclose(together[i], alone, rtol=1e-12)

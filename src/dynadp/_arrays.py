@@ -1,8 +1,7 @@
-"""Names for the arrays that travel through the package, and where they live: in memory (NumPy) or
-on a GPU (CuPy).
+"""Names for arrays, and their devices: memory (NumPy) or a GPU (CuPy).
 
-The mathematics is written once. What it makes anew it makes with :func:`namespace` of what it was
-given, so that arrays stay where they are; :func:`on` and :func:`host` are the two ways across.
+The mathematics is written once. It makes new arrays with the :func:`namespace` of those it was
+given, so that arrays stay on their device; :func:`on` and :func:`host` copy between devices.
 """
 
 from collections.abc import Callable
@@ -33,7 +32,7 @@ _LIBRARIES: dict[type, Any] = {np.ndarray: np, np.float64: np, float: np, int: n
 
 
 def namespace(array: Any) -> Any:
-    """The library of an array: NumPy, or what array-api-compat says."""
+    """The library of an array: NumPy, or CuPy by array-api-compat."""
     kind = type(array)
     if kind not in _LIBRARIES:
         from array_api_compat import array_namespace
@@ -43,18 +42,14 @@ def namespace(array: Any) -> Any:
 
 
 def on(array: Any, like: Any) -> Array:
-    """The array where ``like`` is."""
+    """Copy the array to the device of ``like``, unless it is there."""
     xp = namespace(like)
     return np.asarray(array) if xp is np else xp.asarray(array)
 
 
 def host(array: Any) -> Array:
-    """The array in memory."""
-    return (
-        array
-        if isinstance(array, np.ndarray)
-        else np.asarray(array.get() if hasattr(array, "get") else array)
-    )
+    """Copy the array to memory, unless it is there."""
+    return np.asarray(array.get() if hasattr(array, "get") else array)
 
 
 def to_device(array: Array, device: str) -> Array:

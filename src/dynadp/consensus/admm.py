@@ -11,7 +11,7 @@ replica, coordinate; a deployed node is a stack of one.
 
 from dataclasses import dataclass
 
-from dynadp._arrays import Array, namespace, norm
+from dynadp._arrays import Array, Numbers, PerNode, Vectors, namespace, norm
 from dynadp.problem import Factor, Problem, Solution, solve
 
 
@@ -28,22 +28,22 @@ class State:
         The dual variable lam_p, P x K x d; zero at first. Their sum over nodes stays zero.
     """
 
-    W: Array
-    lam: Array
+    W: Vectors
+    lam: Vectors
 
 
-def begin(own: Array, neighbours: Array, degrees: Array) -> State:
+def begin(own: Vectors, neighbours: Vectors, degrees: PerNode) -> State:
     """State before round 1, from data-independent V(0) and its sums over neighbours."""
     return State(0.5 * (degrees[:, None, None] * own + neighbours), namespace(own).zeros_like(own))
 
 
-def penalty(degrees: Array, eta: Array) -> Array:
+def penalty(degrees: PerNode, eta: Array) -> Numbers:
     """q = 2 eta N_p: P x K."""
     return 2 * degrees[:, None] * eta
 
 
-def linear_terms(state: State, eta: Array) -> tuple[Array, Array]:
-    """b = 2 lam - 2 eta W, and the sum of its two parts' norms (P x K) for the certificate."""
+def linear_terms(state: State, eta: Array) -> tuple[Vectors, Numbers]:
+    """b = 2 lam - 2 eta W, and the sum of the norms of its two parts for the certificate."""
     dual, pull = 2 * state.lam, 2 * eta[:, None] * state.W
     return dual - pull, norm(dual) + norm(pull)
 
@@ -51,15 +51,15 @@ def linear_terms(state: State, eta: Array) -> tuple[Array, Array]:
 def send(
     problem: Problem,
     state: State,
-    degrees: Array,
+    degrees: PerNode,
     eta: Array,
-    gamma: Array,
-    warm: Array,
+    gamma: Numbers,
+    warm: Vectors,
     *,
-    linear: Array | None = None,
-    phi: Array | float = 0.0,
+    linear: Vectors | None = None,
+    phi: Numbers | float = 0.0,
     factor: Factor | None = None,
-    aim: Array | None = None,
+    aim: Numbers | None = None,
     max_iterations: int = 500,
 ) -> Solution:
     """g = argmin_f Z_p(f) + 2 lam_p.f + eta sum_j || f - w_pj ||^2 + (phi/2) ||f||^2 + linear.f,
@@ -102,13 +102,13 @@ def send(
 
 def receive(
     state: State,
-    own: Array,
-    neighbours: Array,
-    degrees: Array,
+    own: Vectors,
+    neighbours: Vectors,
+    degrees: PerNode,
     eta: Array,
     *,
     relaxation: float = 1.0,
-    pull: Array | None = None,
+    pull: Vectors | None = None,
 ) -> State:
     """lam_p + (eta/2) sum_j (V_p - V_j), and W_p from the new messages.
 

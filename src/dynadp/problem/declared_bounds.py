@@ -1,6 +1,4 @@
-"""Points on which the declared bounds of a loss or a regulariser are tried, and how a broken one is
-told.
-"""
+"""Try to refute the declared bounds of a loss or a regulariser on a grid of points."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,14 +10,14 @@ from dynadp.errors import DynadpError
 
 
 class BoundCheck:
-    """A grid over [-1e6, 1e6], fine around 0, for functions of one number that somebody wrote.
+    """A grid over [-1e6, 1e6], fine around 0, on which functions of one number are checked.
 
     Parameters
     ----------
     who, variable
-        For messages: ``loss 'mine'`` and ``z``, say.
+        For messages, such as ``loss 'mine'`` and ``z``.
     error
-        What is raised.
+        The type of error to raise.
 
     Attributes
     ----------
@@ -36,22 +34,22 @@ class BoundCheck:
         self.step: Array = np.diff(self.at)
 
     def values(self, functions: Mapping[str, Callable[[Array], Array]]) -> list[Array]:
-        """What each gives at all points: one finite number for each, or it is refused by its name."""
+        """The values of each function at all points; a value that is not finite is refused."""
         out = []
         for name, function in functions.items():
             with np.errstate(all="ignore"):
-                found = np.asarray(function(self.at.copy()))
-            if found.shape != self.at.shape:
+                values = np.asarray(function(self.at.copy()))
+            if values.shape != self.at.shape:
                 raise self.error(
-                    f"{self.who}: {name} of {self.at.size} numbers has shape {found.shape}; "
+                    f"{self.who}: {name} of {self.at.size} numbers has shape {values.shape}; "
                     f"expected one each"
                 )
-            self.refute(f"'{name} is finite'", ~np.isfinite(found), found)
-            out.append(found)
+            self.refute(f"'{name} is finite'", ~np.isfinite(values), values)
+            out.append(values)
         return out
 
     def refute(self, bound: str, broken: NDArray[np.bool_], shown: Array) -> None:
-        """Name a bound that is broken somewhere, and the first point where."""
+        """Raise the error for a bound that is broken, with the first point where it is."""
         if broken.any():
             i = int(np.argmax(broken))
             raise self.error(

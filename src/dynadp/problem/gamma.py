@@ -37,7 +37,7 @@ def default_gamma(terms: Terms, q: Numbers | float = 0.0, reach: Numbers | float
         + 4 * terms.loss.c1 * margin_rounding(terms.dimension) * r
     )
     rest = 4 * rounding(10) * (3 * np.asarray(q) + terms.rho * terms.regularizer.smoothness) * r
-    return np.asarray((C * rows + rest).max(axis=1, keepdims=True))
+    return (C * rows + rest).max(axis=1, keepdims=True)
 
 
 def longest(terms: Terms, Lam: Numbers, b: Numbers) -> Numbers:
@@ -54,9 +54,7 @@ def longest(terms: Terms, Lam: Numbers, b: Numbers) -> Numbers:
         Bounds on the norm of its linear term.
     """
     C = terms.C[:, None]
-    return np.asarray(
-        (b + np.minimum(C, np.sqrt(b * b + 2 * Lam * C * _loss_at_zero(terms)))) / Lam
-    )
+    return (b + np.minimum(C, np.sqrt(b * b + 2 * Lam * C * _loss_at_zero(terms)))) / Lam
 
 
 def _loss_at_zero(terms: Terms) -> float:
@@ -72,7 +70,7 @@ def reliable(terms: Terms, Lam: Numbers) -> NDArray[np.bool_]:
     """
     d = terms.dimension
     newton = d <= LARGEST_INVERSE or (d <= LAST_INVERSE and few_rows(terms))
-    return np.asarray(terms.C[:, None] * terms.loss.c1 <= (np.inf if newton else _STEEP) * Lam)
+    return terms.C[:, None] * terms.loss.c1 <= (np.inf if newton else _STEEP) * Lam
 
 
 def reachable_gamma(terms: Terms, q: Numbers, size: Numbers, b_size: Numbers) -> Numbers:
@@ -94,4 +92,4 @@ def reachable_gamma(terms: Terms, q: Numbers, size: Numbers, b_size: Numbers) ->
     margins = terms.loss.c1 * margin_rounding(terms.dimension) * size
     rows = C * (margins + rounding(terms.counts + 8)[:, None])
     error = rows + rounding_of(10) * (q * size + terms.rho * slope + b_size)
-    return np.asarray(_FLOOR * C + 2.5 * error)
+    return _FLOOR * C + 2.5 * error

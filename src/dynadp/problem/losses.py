@@ -1,8 +1,8 @@
 """Margin losses L(z), z = y f.x, with the constants that calibration relies on (maths.md 8).
 
 Every loss here is convex with ``|L'| <= 1`` and ``0 <= L'' <= c1``; ``c1`` is the paper's c1
-(Assumption 3) and Theorem 6's c4. To add a loss, subclass :class:`Loss` and let :func:`check_loss`
-try to refute its constants.
+(Assumption 3) and Theorem 6's c4. To add a loss, subclass :class:`Loss`, set its ``name`` and let
+:func:`check_loss` try to refute its constants.
 """
 
 from abc import abstractmethod
@@ -17,7 +17,7 @@ from dynadp.errors import DeclarationError, LossError
 from dynadp.problem.declared_bounds import BoundCheck
 from dynadp.problem.registry import Named
 
-FLAT = 1e-12  # a slope at 0 that is no steeper cannot be told from none
+FLAT = 1e-12  # a slope at 0 that is no steeper counts as none
 
 
 class Loss(Named):
@@ -150,8 +150,8 @@ class HuberHinge(Loss):
         if self.margin <= -self.width:
             raise DeclarationError(
                 f"{self.name}: margin is {self.margin!r} and width {self.width!r}, so L(0) = 0 "
-                f"and the zero vector is optimal: "
-                "nothing could be learnt; expected a margin above -width, such as 1"
+                "and the zero vector is optimal: nothing could be learnt; expected a margin above "
+                "-width, such as 1"
             )
 
     @property
@@ -205,9 +205,8 @@ def check_loss(loss: Loss) -> None:
     refute("L'' >= 0", curvature < 0, curvature)
     refute(f"L'' <= c1 = {c1:g}", curvature > c1 * (1 + 1e-9), curvature)
 
-    # What was declared about L'' is checked on L' too, since only L' enters the solution. A kink in
-    # L' between two
-    # points still gives a quotient in [0, c1]. Rounding of L' is a few 1e-16, of L about 1e-16 |L|.
+    # Bounds on L'' are checked on L' too, since only L' enters the solution. A kink in L' between
+    # two points still gives a quotient in [0, c1]. L' is rounded by a few 1e-16, L by 1e-16 |L|.
     quotient = np.diff(slope) / step
     noise = 1e-13 / step
     refute("'L is convex' (its slope falls)", quotient < -noise, quotient)

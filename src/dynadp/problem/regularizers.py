@@ -145,7 +145,7 @@ def check_regularizer(regularizer: Regularizer) -> None:
     refute("r'' >= 1", curvature < 1 - 1e-12, curvature)
     refute(f"r'' <= {most:g}", curvature > most * (1 + 1e-9), curvature)
 
-    # What was declared about r'' is checked on r' too, since only r' enters the solution.
+    # Bounds on r'' are checked on r' too, since only r' enters the solution.
     size = np.maximum(np.abs(slope[1:]), np.abs(slope[:-1]))
     quotient, noise = np.diff(slope) / step, (1e-14 * size + 1e-15) / step
     refute("r'' >= 1 (slope of its slope)", quotient < 1 - 1e-12 - noise, quotient)

@@ -127,7 +127,7 @@ def solve(
     b, q, gamma = broadcast(b, point.shape), broadcast(q), broadcast(gamma)
     aim = gamma if aim is None else xp.minimum(broadcast(aim), gamma)
     b_size = norm(b) if b_size is None else broadcast(b_size)
-    active = _Active.begin(problem, point, q, b, b_size, host(gamma), host(aim), factor)
+    active = _Active(problem, point, q, b, b_size, gamma, aim, factor)
     bounds = xp.full(shape, np.inf)
     for iteration in range(1, max_iterations + 1):
         bound = active.certify()
@@ -167,7 +167,6 @@ def _going(todo: NDArray[np.bool_], point: Vectors) -> NDArray[np.bool_]:
     return chunks if 2 * chunks.sum() <= len(chunks) else np.ones_like(going)
 
 
-@dataclass(kw_only=True)
 class _Active:
     """The replicas that are still worked on: all arrays hold these alone, except ``q_all``.
 
@@ -180,7 +179,7 @@ class _Active:
     error
         Of the gradient, by :func:`rounding_error`.
     gamma, aim, bound
-        The bound to reach, the one to go on to and the last one; these and the next two are small,
+        The bound to reach, the one to go on to and the last one. These and the next two are small,
         decide, and live in memory.
     todo
         True where the solver goes on.
@@ -188,40 +187,16 @@ class _Active:
         G.M^{-1}G of the iteration before.
     factor, M
         For all replicas, and for these.
-    step
-        The factor is made from every ``step``-th row,
-    largest
-        and has inverses up to so many columns.
+    step, largest
+        The factor is made from every ``step``-th row; inverses have up to so many columns.
     slow, remade
         Iterations in a row that were slow; how often the factor was made anew because of it.
+    memory
+        The quasi-Newton correction of M.
     """
 
-    problem: Problem
-    q_all: Numbers
-    replicas: Array
-    F: Vectors
-    Z: Margins
-    G: Vectors
-    q: Numbers
-    b: Vectors
-    b_size: Numbers
-    error: Numbers
-    gamma: Numbers
-    aim: Numbers
-    bound: Numbers
-    todo: NDArray[np.bool_]
-    decrement: Numbers
-    factor: Factor | None
-    M: Factor | None
-    step: int
-    largest: int
-    slow: int = 0
-    remade: int = 0
-    memory: "_QuasiNewton" = field(default_factory=lambda: _QuasiNewton())
-
-    @classmethod
-    def begin(
-        cls,
+    def __init__(
+        self,
         problem: Problem,
         F: Vectors,
         q: Numbers,
@@ -230,33 +205,18 @@ class _Active:
         gamma: Numbers,
         aim: Numbers,
         factor: Factor | None,
-    ) -> "_Active":
-        """All replicas, at their start."""
-        Z, G = _at(problem, F, q, b)
-        unknown = np.full(gamma.shape, np.inf)
-        return cls(
-            problem=problem,
-            q_all=q,
-            replicas=namespace(F).arange(F.shape[1]),
-            F=F,
-            Z=Z,
-            G=G,
-            q=q,
-            b=b,
-            b_size=b_size,
-            error=b_size,
-            gamma=gamma,
-            aim=aim,
-            bound=unknown,
-            todo=np.ones(gamma.shape, dtype=bool),
-            decrement=unknown,
-            factor=factor,
-            M=factor,
-            largest=LARGEST_INVERSE,
-            step=max(
-                1, min(4, int(problem.counts.min() // (_ROWS_PER_COLUMN * problem.dimension)))
-            ),
-        )
+    ) -> None:
+        self.problem, self.q_all = problem, q
+        self.replicas = namespace(F).arange(F.shape[1])
+        self.F, self.q, self.b, self.b_size = F, q, b, b_size
+        self.Z, self.G = _at(problem, F, q, b)
+        self.gamma, self.aim = host(gamma), host(aim)
+        self.bound = self.decrement = np.full(F.shape[:2], np.inf)
+        self.factor = self.M = factor
+        rows = int(problem.counts.min() // (_ROWS_PER_COLUMN * problem.dimension))
+        self.step, self.largest = max(1, min(4, rows)), LARGEST_INVERSE
+        self.slow = self.remade = 0
+        self.memory = _QuasiNewton()
 
     def certify(self) -> Numbers:
         """Certified bounds at F; what is not good enough is ``todo``."""

@@ -121,7 +121,7 @@ class StreamedProblem(Terms, Problem):
 
         def slope(t: Numbers) -> Numbers:
             there = self.gradient(F + t[..., None] * D, q, b)
-            return np.asarray(np.einsum("...j,...j->...", there, D))
+            return np.einsum("...j,...j->...", there, D)
 
         return slope
 
@@ -130,9 +130,7 @@ class StreamedProblem(Terms, Problem):
         total = np.zeros(F.shape[1])
         for block in self._blocks():
             total += self.loss.value(block.margins(F[0])).sum(axis=1)
-        return np.asarray(
-            total * (self.C[0] / self.counts[0]) + self.rho * self.regularizer.value(F)
-        )
+        return total * (self.C[0] / self.counts[0]) + self.rho * self.regularizer.value(F)
 
     def hessians(self, F: Vectors, Z: Margins, step: int = 1, majorant: bool = False) -> Array:
         """As of :class:`~dynadp.problem.objective.Problem`: one pass, in chunks of dense rows."""
@@ -141,7 +139,7 @@ class StreamedProblem(Terms, Problem):
         def gram(rows: Block) -> Array:
             A = rows.dense()
             A *= np.sqrt(self.curvatures(A.T @ F[0].T, majorant))
-            return np.asarray(A @ A.T)
+            return A @ A.T
 
         def chunks() -> Iterator[Block]:
             seen = 0
@@ -168,7 +166,7 @@ class StreamedProblem(Terms, Problem):
         total = np.zeros(self.dimension)
         for block in self._blocks():
             total += block.squared_adjoint(self.curvatures(block.margins(F[0]).T, majorant))
-        return np.asarray(total[None] * (self.C[0] / self.counts[0]) + self.ridge(F, majorant))
+        return total[None] * (self.C[0] / self.counts[0]) + self.ridge(F, majorant)
 
 
 class MixedProblem(Terms, Problem):
