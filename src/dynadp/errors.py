@@ -2,22 +2,23 @@
 
 ::
 
-    DynadpError ├── DeclarationError  (ValueError)   something public is missing, contradictory or
-    out of range │   └── ConfigError                  a run file or schema file has mistakes: all of
-    them, each with its place ├── DataError         (ValueError)   rows break what was declared
-    about them │   └── CellError                    a cell does, at a known column and row ├──
-    LossError         (ValueError)   a loss breaks a constant that it declares ├── TopologyError
-    (ValueError)   the graph cannot carry a consensus ├── DatasetError      (OSError)      a data
-    file is missing or is not the published one ├── RecordError       (ValueError)   a run folder or
-    model file cannot be read or written ├── LedgerError       (RuntimeError) a ledger is missing,
-    not writable, or not a ledger │   └── LedgerDamaged                a ledger was changed, cut or
-    damaged ├── BudgetRefused     (RuntimeError) a release was not reserved, was spent before or
-    does not fit under the cap ├── IdentityError     (ValueError)   a certificate or key is missing,
-    expired, of another authority or open to others ├── NodeLost          (RuntimeError) a neighbour
-    stayed away for too long; the run can go on ├── Rejected          (ValueError)   what a
-    neighbour sent is not believed ├── SeededRefused     (ValueError)   a release with seeded noise:
-    it protects nobody, and no ledger takes it └── NotCertified      (RuntimeError) a solver did not
-    reach its gradient bound; nothing may be released
+    DynadpError
+    ├── DeclarationError  (ValueError)   something public is missing, contradictory, out of range
+    │   └── ConfigError                  a run file or schema file has mistakes: all of them
+    ├── DataError         (ValueError)   rows break what was declared about them
+    │   └── CellError                    a cell does, at a known column and row
+    ├── LossError         (ValueError)   a loss breaks a constant that it declares
+    ├── TopologyError     (ValueError)   the graph cannot carry a consensus
+    ├── DatasetError      (OSError)      a data file is missing or is not the published one
+    ├── RecordError       (ValueError)   a run folder or model file cannot be read or written
+    ├── LedgerError       (RuntimeError) a ledger is missing, not writable, or not a ledger
+    │   └── LedgerDamaged                a ledger was changed, cut or damaged
+    ├── BudgetRefused     (RuntimeError) a release was not reserved, or is past the cap
+    ├── IdentityError     (ValueError)   a certificate or key is missing, expired or another's
+    ├── NodeLost          (RuntimeError) a neighbour stayed away too long; the run can go on
+    ├── Rejected          (ValueError)   what a neighbour sent is not believed
+    ├── SeededRefused     (ValueError)   seeded noise protects nobody: no ledger takes it
+    └── NotCertified      (RuntimeError) a solver missed its gradient bound: nothing is released
 
 A message says what was given, what was expected and what to do. It may name a node, a column or the
 position of a row; it never shows a value taken from a row, because messages travel further than
