@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 
 from benchmarks.measure import Figure, Report, main, table
-from benchmarks.pooled import Array, Pooled
+from benchmarks.pooled import Pooled
 from dynadp import Plan
 from dynadp.consensus.progress import RoundProgress
 from dynadp.consensus.topology import Topology
@@ -47,10 +47,10 @@ def rounds_needed(
     first = np.zeros(len(MULTIPLES), dtype=int)
     default = MULTIPLES.index(1.0)
 
-    def look(round_: RoundProgress, V: Array) -> None:
-        near = np.linalg.norm(V - best, axis=-1).max(axis=0) <= DISTANCE * np.linalg.norm(best)
-        first[near & (first == 0)] = round_.number
-        if first.all() or (first[default] and round_.number >= 2 * first[default]):
+    def look(progress: RoundProgress) -> None:
+        far = np.linalg.norm(progress.messages - best, axis=-1).max(axis=0)
+        first[(far <= DISTANCE * np.linalg.norm(best)) & (first == 0)] = progress.number
+        if first.all() or (first[default] and progress.number >= 2 * first[default]):
             raise _Enough
 
     eta = default_eta(topology, Logistic(), C, rho)
