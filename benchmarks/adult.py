@@ -32,12 +32,12 @@ def main() -> None:
     rows = []
     for series, eta in etas.items():
 
-        def note(entry, series=series):
-            V = entry.messages
+        def note(progress, series=series):
+            V = progress.messages
             mean = V[:, 0].mean(axis=0)
             rows.append(
                 {
-                    "round": entry.number,
+                    "round": progress.number,
                     "series": series,
                     "error": float(np.mean((X @ V[:, 0].T > 0) != (y > 0)[:, None])),
                     "disagreement": float(

@@ -22,6 +22,7 @@ from benchmarks.measure import REPEATS, THREADS, Figure, Report, better_threads,
 from benchmarks.pooled import NODES, Pooled, adult_shards
 from dynadp import Plan
 from dynadp.consensus.acceleration import Acceleration
+from dynadp.consensus.progress import RoundProgress
 from dynadp.consensus.topology import Topology
 from dynadp.engines.simulation import simulate
 
@@ -60,8 +61,8 @@ def first_round(shards: list, topology: Topology, pooled: Pooled, least: float) 
     """
     gaps: list[float] = []
 
-    def look(entry: Any) -> None:
-        gaps.append(max(pooled.value(v) for v in entry.messages[:, 0]) / least - 1)
+    def look(progress: RoundProgress) -> None:
+        gaps.append(max(pooled.value(v) for v in progress.messages[:, 0]) / least - 1)
 
     simulate(
         shards,

@@ -214,9 +214,7 @@ def _simulated(file: Path) -> float:
         job.schema,
         job.tables,
         job.topology,
-        epsilon=planned.total.epsilon,
-        delta=planned.total.delta,
-        chosen=planned,
+        planned,
         draws=SeededEntropy(0),
         on_round=lambda progress: marks.append(time.perf_counter()),
     )

@@ -47,11 +47,10 @@ def rounds_needed(
     first = np.zeros(len(MULTIPLES), dtype=int)
     default = MULTIPLES.index(1.0)
 
-    def look(round_: RoundProgress) -> None:
-        V = round_.messages
-        near = np.linalg.norm(V - best, axis=-1).max(axis=0) <= DISTANCE * np.linalg.norm(best)
-        first[near & (first == 0)] = round_.number
-        if first.all() or (first[default] and round_.number >= 2 * first[default]):
+    def look(progress: RoundProgress) -> None:
+        far = np.linalg.norm(progress.messages - best, axis=-1).max(axis=0)
+        first[(far <= DISTANCE * np.linalg.norm(best)) & (first == 0)] = progress.number
+        if first.all() or (first[default] and progress.number >= 2 * first[default]):
             raise _Enough
 
     eta = default_eta(topology, Logistic(), C, rho)

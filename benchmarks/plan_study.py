@@ -12,7 +12,6 @@ from itertools import product
 import numpy as np
 
 from benchmarks.measure import Figure, Report, main, table
-from dynadp import Plan
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.base import Dataset
 from dynadp.data.datasets.synthetic import census
@@ -143,29 +142,15 @@ def _error(constants: Constants, network: tuple, epsilon: float) -> float:
     errors = []
     for seed in range(CENTRINGS):
         applied = schema.model_copy(update={"scaling": "unit"})
-        if chosen.centring is not None:
+        if chosen.centrings:
             sums = [feature_sums(schema, rows) for rows in tables]
             applied = private_centre(
-                schema, sums, topology.nodes, chosen.centring, SeededEntropy(seed)
+                schema, sums, topology.nodes, chosen.centrings, SeededEntropy(seed)
             ).applied(schema)
         shards = [
             applied.shard(rows, name) for rows, name in zip(tables, topology.nodes, strict=True)
         ]
-        end = simulate(
-            shards,
-            topology,
-            Plan.of(
-                loss=chosen.loss,
-                C=chosen.C,
-                rho=chosen.rho,
-                eta=chosen.eta,
-                rounds=chosen.rounds,
-                mechanism=chosen.mechanism,
-                schedule=chosen.alpha,
-            ),
-            replicas=DRAWS,
-            draws=SeededEntropy(seed),
-        )
+        end = simulate(shards, topology, chosen, replicas=DRAWS, draws=SeededEntropy(seed))
         F = end.models(chosen.output)[0]
         positive = applied.labels(data.test) > 0
         errors += np.mean((applied.rows(data.test) @ F.T > 0) != positive[:, None], axis=0).tolist()

@@ -2,13 +2,17 @@
 constants.
 """
 
+from dataclasses import replace
+from functools import partial
+
 from benchmarks.measure import Figure, Report, compare, main, table
 from benchmarks.pooled import NODES, adult_shards
+from dynadp import Plan, simulate
 from dynadp.consensus.topology import Topology
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
 from dynadp.mechanisms.primal import Primal
-from support import flat_simulate
+from dynadp.planning.plans import Protection
 
 ROUNDS = 30
 SETTINGS = {
@@ -22,16 +26,12 @@ def run() -> Report:
     shards, topology = adult_shards(), Topology.family("ring", NODES)
     rows, figures, details = [], [], []
     for name, (mechanism, C, rho) in SETTINGS.items():
-        common = {"C": C, "rho": rho, "eta": 1.0, "rounds": ROUNDS}
-        private = {"mechanism": mechanism, "schedule": 1.0}
+        plain = Plan.of(C=C, rho=rho, eta=1.0, rounds=ROUNDS)
+        private = replace(plain, protection=Protection(mechanism=mechanism, schedule=1.0))
         contestants = {
-            "plain": lambda common=common: flat_simulate(shards, topology, **common),
-            "seeded": lambda common=common, private=private: flat_simulate(
-                shards, topology, draws=SeededEntropy(0), **private, **common
-            ),
-            "system": lambda common=common, private=private: flat_simulate(
-                shards, topology, draws=SystemEntropy(), **private, **common
-            ),
+            "plain": partial(simulate, shards, topology, plain),
+            "seeded": partial(simulate, shards, topology, private, draws=SeededEntropy(0)),
+            "system": partial(simulate, shards, topology, private, draws=SystemEntropy()),
         }
         times = compare(contestants)
         for source in ("seeded", "system"):

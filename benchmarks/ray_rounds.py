@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.measure import Figure, Report, main, table
 from benchmarks.network import NODES, ROUNDS, ROWS, make, rounds_of
+from dynadp.consensus.progress import RoundProgress
 from dynadp.engines.journal import now
 from dynadp.engines.ray.pool import ActorPool, cluster
 from dynadp.runs.cluster import ClusterRun
@@ -46,8 +47,8 @@ def trained(file: Path) -> dict[str, Any]:
     job = ClusterRun.load(file)
     kept: list[ActorPool] = []
 
-    def last(entry: Any) -> None:
-        if entry.number == entry.rounds:
+    def last(progress: RoundProgress) -> None:
+        if progress.number == progress.rounds:
             import ray
 
             here = ray.get([actor.whereabouts.remote() for actor in kept[0].actors.values()])
@@ -89,7 +90,7 @@ def recovery(file: Path) -> list[float]:
     job, passed, over = ClusterRun.load(file), threading.Condition(), threading.Event()
     at = [0.0]
 
-    def on_round(entry: Any) -> None:
+    def on_round(progress: RoundProgress) -> None:
         with passed:
             at[0] = time.perf_counter()
             passed.notify_all()

@@ -112,12 +112,8 @@ def _undisturbed(file: Path) -> np.ndarray:
     job = LocalRun.load(file)
     planned = job.plan()
     assert planned is not None
-    total = {"epsilon": planned.total.epsilon, "delta": planned.total.delta}
-    return (
-        train(job.schema, job.tables, job.topology, **total, chosen=planned, draws=Pinned(SEED))
-        .model()
-        .coef
-    )
+    trained = train(job.schema, job.tables, job.topology, planned, draws=Pinned(SEED))
+    return trained.model().coef
 
 
 def _check(files: list[Path], folder: Path, expected: np.ndarray) -> None:

@@ -62,7 +62,7 @@ def train(path: str, limit: int, rounds: int) -> dict[str, Any]:
     before = time.perf_counter() - start
     seen, laps = [getattr(held, "passes", 0)], [time.perf_counter()]
 
-    def note(entry: RoundProgress) -> None:
+    def note(progress: RoundProgress) -> None:
         laps.append(time.perf_counter())
         seen.append(getattr(held, "passes", 0))
 

@@ -13,13 +13,13 @@ from scipy.special import expit
 
 from benchmarks.measure import Figure, Report, compare, main, table
 from benchmarks.pooled import NODES, Array, adult_shards
+from dynadp import Plan, simulate
 from dynadp.consensus.topology import Topology
 from dynadp.data.shard import Shard
 from dynadp.engines.simulation import Run
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.planning.plans import default_eta
 from dynadp.problem.losses import Logistic
-from support import flat_simulate
 
 REPLICAS, ROUNDS, ZETA = 64, 10, 0.5
 TIMED = 4  # replicas that scipy runs; its time is scaled to all 64
@@ -114,19 +114,14 @@ def measure(
     """Both sides on one setting, in turn."""
     eta = setting.eta or default_eta(topology, Logistic(), setting.C, setting.rho)
     noise = draws(shards, setting.C)
-    problem = {
-        "C": setting.C,
-        "rho": setting.rho,
-        "eta": eta,
-        "gamma": setting.relative * setting.C,
-    }
+    problem = Plan.of(C=setting.C, rho=setting.rho, eta=eta, rounds=ROUNDS)
 
     def stacked() -> Run:
-        return flat_simulate(
+        return simulate(
             shards,
             topology,
-            **problem,
-            rounds=ROUNDS,
+            problem,
+            gamma=setting.relative * setting.C,
             replicas=REPLICAS,
             linear=lambda n: noise[n - 1],
         )

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dynadp import Plan
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.base import Dataset
 from dynadp.data.datasets.synthetic import census
@@ -36,22 +35,7 @@ def error(data: Dataset, sizes: Sequence[int], epsilon: float, weights: Weights)
         centring=False,
         weights=weights,
     )
-    run = simulate(
-        shards,
-        ring,
-        Plan.of(
-            loss=p.loss,
-            C=p.C,
-            weights=p.weights,
-            rho=p.rho,
-            eta=p.eta,
-            rounds=p.rounds,
-            mechanism=p.mechanism,
-            schedule=p.schedule(ring.nodes),
-        ),
-        draws=BatchedDraws(1),
-        replicas=DRAWS,
-    )
+    run = simulate(shards, ring, p, draws=BatchedDraws(1), replicas=DRAWS)
     X, y = data.schema.rows(data.test), data.schema.labels(data.test)
     return 100 * float(np.mean(np.where(X @ run.models()[0].T > 0, 1, -1) != y[:, None]))
 

@@ -4,12 +4,11 @@ them.
 
 import numpy as np
 
-from dynadp import Topology, census
+from dynadp import Plan, Topology, census, simulate
 from dynadp.errors import LossError
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.primal import Primal
 from dynadp.problem.losses import Loss
-from support import flat_simulate
 
 
 class SquareRoot(Loss):
@@ -46,15 +45,15 @@ common = {
     "rounds": 20,
     "mechanism": Primal(),
     "schedule": 1.0,
-    "draws": SeededEntropy(1),
 }
-end = flat_simulate(data.shards(), ring, loss=SquareRoot(), **common)
+draws = SeededEntropy(1)
+end = simulate(data.shards(), ring, Plan.of(loss=SquareRoot(), **common), draws=draws)
 score = data.schema.rows(data.test) @ end.models("network")[0, 0]
 print(
     f"{np.mean((score > 0) == (data.schema.labels(data.test) > 0)):.1%} right (seeded: a "
     f"SIMULATION)"
 )
 try:
-    flat_simulate(data.shards(), ring, loss=Boastful(), **common)
+    simulate(data.shards(), ring, Plan.of(loss=Boastful(), **common), draws=draws)
 except LossError as refusal:
     print(f"refused: {refusal}")

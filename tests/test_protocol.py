@@ -82,6 +82,7 @@ class Setting:
     tables: dict
     chosen: Plan
     storage: str = "auto"
+    exchange: object = None  # from a node to what stands for its letters
 
     @classmethod
     def planned(
@@ -216,6 +217,7 @@ class Node:
             self.publish,
             journal,
             Witness(self),
+            exchange=setting.exchange(self) if setting.exchange else None,
             on_round=self.note,
             checkpoint=self.at,
             storage=setting.storage,
