@@ -194,7 +194,7 @@ def _spent(said: LedgerSummary, name: str, config: str | None) -> dict[str, Any]
         "others": len(found) - 1,
         "rounds_spent": run.rounds_spent,
         "rounds_planned": run.rounds_planned,
-        "alpha_spent": run.alpha_spent,
+        "alpha_spent": run.to_json()["alpha_spent"],
         "lost": said.lost,
         "cap": said.cap.epsilon,
         "delta": said.cap.delta,

@@ -1,5 +1,6 @@
 from . import identities as identities
 from .cluster import ClusterRun as ClusterRun
+from .evaluation import evaluate_privately as evaluate_privately
 from .folder import MODEL_FORMAT as MODEL_FORMAT
 from .folder import VERSION as VERSION
 from .folder import Model as Model
@@ -9,11 +10,8 @@ from .folder import load_run as load_run
 from .folder import read_rounds as read_rounds
 from .identities import Identity as Identity
 from .local import LocalRun as LocalRun
-from .local import Tally as Tally
-from .local import drops_rows as drops_rows
 from .local import evaluate as evaluate
 from .local import predictions as predictions
-from .local import tally as tally
 from .preparation import plan_from_file as plan_from_file
 from .run_file import LossSection as LossSection
 from .run_file import RunFile as RunFile
