@@ -418,12 +418,13 @@ def test_a_refusal_advises_what_would_help(ledger):
         return str(caught.value)
 
     larger = "set a larger cap, without regard to what was released"
-    assert "did not spend; open: 'a'; or ask for less: a smaller epsilon or alpha; or " + larger in advised()
+    less = "ask for less: a smaller epsilon or alpha"
+    assert f"did not spend; open: 'a'; or {less}; or {larger}" in advised()
     for n in range(8):
         spend(ledger, n)
     assert "close" not in advised()  # nothing would come back
     ledger.close_run("a", "finished", **STAMP)
-    assert advised().endswith(f"count already; ask for less: a smaller epsilon or alpha; or {larger}")
+    assert advised().endswith(f"count already; {less}; or {larger}")
     ledger.set_cap(Cap(1.0, 0.0, 2.0), **STAMP)
     assert advised().endswith(f"count already; {larger}")  # all of it is spent
 

@@ -91,8 +91,8 @@ def run_show(path: str, as_json: bool) -> None:
         )
         if cap["lost"] == cap["epsilon"] and room.left:
             click.echo(
-                "This is the whole cap although some is left: what was released can only be "
-                "bounded by the cap itself, and so can what is left together with it."
+                f"This is the whole cap although {room.left:.1%} is left: the cap is the smallest "
+                f"bound that holds at every moment. What is left may be spent within it."
             )
     for note in result["notes"]:
         click.echo(f"Note: {note}")
