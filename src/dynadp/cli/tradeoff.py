@@ -107,9 +107,9 @@ def run_design(
         click.echo(f"  - {reason}")
     if cost:
         click.echo(
-            f"{rounds} rounds of {mechanism} perturbation cost epsilon = {upper_bound(cost.epsilon)} at "
-            f"delta = {cost.delta:g} in "
-            f"total: {guess_words(cost.epsilon, cost.delta)}."
+            f"{rounds} rounds of {mechanism} perturbation cost epsilon = "
+            f"{upper_bound(cost.epsilon)} at delta = {cost.delta:g} in total: "
+            f"{guess_words(cost.epsilon, cost.delta)}."
         )
 
 
@@ -221,8 +221,8 @@ def run_tradeoff(
         click.echo(json.dumps(result, indent=1))
         return
     click.echo(
-        f"alpha = {chosen.alpha:.4g} a round: epsilon = {upper_bound(best.total.epsilon)} at delta = "
-        f"{setting.delta:g} in total"
+        f"alpha = {chosen.alpha:.4g} a round: epsilon = {upper_bound(best.total.epsilon)} at "
+        f"delta = {setting.delta:g} in total"
     )
     for words in result["words"]:
         click.echo(f"  - {words}")
@@ -246,9 +246,9 @@ def _words(
             if fit is None
             else [f"the fitted curve: {fitted} ({fit.r2 or 0.0:.1%} of the weighted variance)"]
         ),
-        f"{best.rounds} rounds with this alpha{centred} cost epsilon = {upper_bound(best.total.epsilon)} "
-        f"at delta = "
-        f"{best.total.delta:g}: {guess_words(best.total.epsilon, best.total.delta)}",
+        f"{best.rounds} rounds with this alpha{centred} cost epsilon = "
+        f"{upper_bound(best.total.epsilon)} at delta = {best.total.delta:g}: "
+        f"{guess_words(best.total.epsilon, best.total.delta)}",
         f"eta = {best.eta:.3g}, rho = {best.rho:.3g} and C = {best.C:g} are those that `dynadp "
         f"train` takes for this alpha",
     ]
