@@ -88,7 +88,7 @@ def doomed(path, name, where, k):
         os.kill(os.getpid(), signal.SIGSTOP)
     else:
         seen = iter(range(k + 1))
-        ledger._connection.set_trace_callback(
+        ledger._store.connection.set_trace_callback(
             lambda statement: None if next(seen) < k else os.kill(os.getpid(), signal.SIGKILL)
         )
     if ledger is None:

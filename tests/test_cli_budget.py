@@ -249,6 +249,20 @@ def test_a_ledger_that_was_being_written_when_its_process_was_killed_can_be_show
     assert answer(f"ledger show {book} --json") == before
 
 
+def test_ledger_explains_a_loss_of_the_whole_cap_beside_room_that_is_left(book):
+    """The bound on what is lost is then the cap, while its filter still admits runs."""
+    plan = primal(0.8, 50, 13, "north")
+    with Ledger.open(book) as ledger:
+        assert ledger.reserve("first", plan, dataset="wards", who="ada", at=AT) == "renyi"
+        for event in plan:
+            ledger.spend("first", event.round, [event], b"message", who="ada", at=AT)
+    cap = answer(f"ledger show {book} --json")["cap"]
+    assert cap["lost"] == cap["epsilon"]
+    assert cap["room"]["left"] > 0
+    words = " ".join(dynadp(f"ledger show {book}").output.split())
+    assert "at most epsilon = 2 at delta = 1e-05. This is the whole cap although" in words
+
+
 def test_ledger_shows_what_is_lost_and_cuts_no_name(book):
     plan, name = primal(0.2, 50, 12, "north"), f"first {AT} 47d65ac0"
     with Ledger.open(book) as ledger:

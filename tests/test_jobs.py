@@ -461,7 +461,9 @@ def test_accuracy_on_private_rows_is_charged_or_refused(place):
     assert charged["accuracy"] != public["accuracy"]
     shown = answer("ledger show north.sqlite --json")
     assert shown["runs"][-1]["alpha_spent"] == pytest.approx(0.2)
-    assert dynadp("evaluate runs/first public.csv --ledger north.sqlite --alpha 50").exit_code == 3
+    refused = dynadp("evaluate runs/first public.csv --ledger north.sqlite --alpha 50")
+    assert refused.exit_code == 3
+    assert "ask for less: a smaller epsilon or alpha" in refused.output
     said = dynadp("evaluate runs/first public.csv --ledger north.sqlite --alpha 0.01").output
     assert "Accuracy about" in said
     most = np.log(20) / (0.01 * public["rows"])  # P(|noise| > t) = e^(-t/scale)

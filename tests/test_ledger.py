@@ -28,8 +28,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from dynadp.errors import BudgetRefused, DeclarationError, LedgerDamaged, LedgerError, SeededRefused
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import DualPerturbation, L2Laplace
-from dynadp.privacy.ledger.file import _SCHEMA, APPLICATION, Ledger
-from dynadp.privacy.ledger.rules import Entry
+from dynadp.privacy.ledger.entries import Entry
+from dynadp.privacy.ledger.file import Ledger
+from dynadp.privacy.ledger.store import APPLICATION, SCHEMA
 from ledger_worker import ACTIONS, STAMP, message, plan
 
 WORKER = str(Path(__file__).with_name("ledger_worker.py"))
@@ -83,7 +84,7 @@ def by_hand(path, *statements, triggers=True):
     drop them and restore them.
     """
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        dropped = [sql for sql in _SCHEMA if sql.startswith("CREATE TRIGGER")] if triggers else []
+        dropped = [sql for sql in SCHEMA if sql.startswith("CREATE TRIGGER")] if triggers else []
         for sql in dropped:
             connection.execute(f"DROP TRIGGER {sql.split()[2]}")
         for statement in statements:
@@ -140,7 +141,7 @@ def test_only_the_owner_may_read(path):
 
 def test_durability_is_asked_for(ledger):
     asked = {
-        name: ledger._connection.execute(f"PRAGMA {name}").fetchone()[0]
+        name: ledger._store.connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("journal_mode", "synchronous")
     }
     assert asked == {"journal_mode": "persist", "synchronous": 3}
@@ -218,7 +219,7 @@ def test_a_clock_that_goes_backwards_is_noted(ledger):
         "a", 1, plan([1]), b"", who="worker", at="2026-03-01T10:30:00-01:00"
     )  # later, though it looks earlier
     (note,) = ledger.notes()
-    assert note.startswith("entry 4 tells 2026-03-01T10:59:59+00:00")
+    assert note.startswith("entry 4 has the time 2026-03-01T10:59:59+00:00")
     assert ledger.verify() == []
 
 
@@ -231,7 +232,7 @@ def refused(ledger, match, action, error=BudgetRefused):
     with pytest.raises(error, match=match):
         action()
     assert list(ledger.entries()) == before
-    assert not ledger._connection.in_transaction
+    assert not ledger._store.connection.in_transaction
 
 
 def test_nothing_without_a_cap(tmp_path):
@@ -417,12 +418,13 @@ def test_a_refusal_advises_what_would_help(ledger):
         return str(caught.value)
 
     larger = "set a larger cap, without regard to what was released"
-    assert "did not spend; open: 'a'; or ask for less: a smaller epsilon; or " + larger in advised()
+    less = "ask for less: a smaller epsilon or alpha"
+    assert f"did not spend; open: 'a'; or {less}; or {larger}" in advised()
     for n in range(8):
         spend(ledger, n)
     assert "close" not in advised()  # nothing would come back
     ledger.close_run("a", "finished", **STAMP)
-    assert advised().endswith(f"count already; ask for less: a smaller epsilon; or {larger}")
+    assert advised().endswith(f"count already; {less}; or {larger}")
     ledger.set_cap(Cap(1.0, 0.0, 2.0), **STAMP)
     assert advised().endswith(f"count already; {larger}")  # all of it is spent
 
@@ -629,8 +631,8 @@ def test_full_disk(path, tmp_path):
 
 def test_full_database(path, ledger):
     before = everything(ledger)
-    pages = ledger._connection.execute("PRAGMA page_count").fetchone()[0]
-    ledger._connection.execute(f"PRAGMA max_page_count={pages}")
+    pages = ledger._store.connection.execute("PRAGMA page_count").fetchone()[0]
+    ledger._store.connection.execute(f"PRAGMA max_page_count={pages}")
     with pytest.raises(LedgerError, match="the disk is full; make room"):
         spend(ledger, 0)
     assert everything(ledger) == before
@@ -920,7 +922,7 @@ def rewrite(path, entries):
         previous = entry.hash
     by_hand(path, *statements)
     with contextlib.suppress(sqlite3.IntegrityError):
-        by_hand(path, _SCHEMA[1], triggers=False)
+        by_hand(path, SCHEMA[1], triggers=False)
 
 
 def test_a_rewritten_chain_needs_the_anchor(path, ledger):

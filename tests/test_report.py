@@ -340,7 +340,7 @@ def test_a_simulation_cannot_be_missed(seeded):
     assert "<title>SIMULATION: " in page
     assert words.count("SIMULATION") >= 4
     assert "protects nobody" in words
-    assert "With noise from the system, this run would give" in words
+    assert "With noise from the system, this would cost anybody" in words
     assert "signature" not in words
     assert 'class="simulation every-page"' in page  # printed at the foot of every page
 
@@ -426,7 +426,7 @@ def test_a_real_network_is_told_whole_and_node_by_node(tmp_path):
     assert result.exit_code == 0, result.output
     words = Parsed(report(tmp_path / "net")).words
     assert "Network of 3 nodes: 3 finished" in words
-    assert "The run “first” gives" in words
+    assert "This costs anybody with a row at one node" in words
     assert words.count("21 of 21") == 3
     story = RunView.read(tmp_path / "net")
     assert agreed(story)[1].epsilon == pytest.approx(
@@ -471,7 +471,7 @@ def test_a_run_in_one_process_that_went_silent(private, tmp_path, monkeypatch):
     )
     assert states(story, 7)["north"].words == "no news for 2 hours: interrupted, or slow"
     sentence, _ = guarantee(story, None)
-    assert "will give, when it is finished," in sentence
+    assert sentence.startswith("This will cost anybody")
     page = report(copy)
     assert "not told yet" not in page
     assert agreed(story)[1] == agreed(RunView.read(private))[1]  # the record has all it needs

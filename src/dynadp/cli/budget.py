@@ -124,7 +124,8 @@ def _figures(found: Total) -> dict[str, Any]:
 
 def _show(found: Total, rows: int = 1) -> None:
     click.echo(
-        f"  total    epsilon = {upper_bound(found.epsilon)} at delta = {found.delta:g} (by {found.method})"
+        f"  total    epsilon = {upper_bound(found.epsilon)} at delta = {found.delta:g} "
+        f"(by {found.method})"
     )
     click.echo(
         f"  coarser  {upper_bound(found.epsilon_pure)} if only alpha were known of each release, "

@@ -6,7 +6,6 @@ import shlex
 import sys
 from math import log
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import click
@@ -19,10 +18,9 @@ from dynadp.cli.ledger import user
 from dynadp.consensus.progress import RoundProgress
 from dynadp.engines import now
 from dynadp.errors import BudgetRefused, DeclarationError
-from dynadp.mechanisms import SystemEntropy, l2_laplace
 from dynadp.planning import warnings_about
-from dynadp.privacy import EVALUATION, L2Laplace, Ledger, guarantee, upper_bound
-from dynadp.runs import LocalRun, Tally, evaluate, load_model, predictions, tally
+from dynadp.privacy import Ledger, guarantee, upper_bound
+from dynadp.runs import LocalRun, evaluate, evaluate_privately, load_model, predictions
 
 
 def run_check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
@@ -210,25 +208,13 @@ def run_evaluate(
     else:
         if alpha is None:
             raise DeclarationError("--ledger needs --alpha: how much this one release may lose")
-        if rows is None and model.columns.drops_rows:
-            raise DeclarationError(
-                "the model's schema drops rows with missing cells, so how many stay depends on "
-                "cells and is private: declare a "
-                "public number with --rows N, such as rows = N of the run file; accuracy is the "
-                "share of N"
+        rows_of = source(Path(data), separator=separator)
+        with Ledger.open(ledger) as book:
+            released = evaluate_privately(
+                model, rows_of, book, alpha=alpha, rows=rows, dataset=data, who=user()
             )
-        found = tally(model, source(Path(data), separator=separator))
-        if rows not in (None, found.read) and not model.columns.drops_rows:
-            raise DeclarationError(
-                f"--rows is {rows}, but {data} has {found.read} rows and none are dropped; leave "
-                f"out --rows"
-            )
-        result = {
-            "version": 1,
-            "public": False,
-            "alpha": alpha,
-            **_charged(found, rows or found.read, data, ledger, alpha),
-        }
+        result = {"version": 1, "public": False, "alpha": alpha, "rows": released.rows}
+        result |= {"accuracy": released.accuracy, "noise": released.noise}
     if as_json:
         click.echo(json.dumps(result, indent=1))
     elif result["public"]:
@@ -244,20 +230,3 @@ def run_evaluate(
             f"{most:.2%} in 95 of 100 draws)"
             f", charged alpha = {alpha:g}."
         )
-
-
-def _charged(found: Tally, rows: int, data: str, ledger: str, alpha: float) -> dict[str, Any]:
-    """(right answers + Laplace noise of scale 1/alpha)/N, N public: replacing a row moves the right
-    answers by at most 1.
-    """
-    with Ledger.open(ledger) as book:
-        run, who = f"{EVALUATION} {now()} {token_hex(4)}", user()
-        event = L2Laplace(book.node, 0, EVALUATION, alpha, 1)
-        book.reserve(run, [event], dataset=data, who=who, at=now())
-        noise = (
-            float(l2_laplace(SystemEntropy(), EVALUATION, [book.node], 0, 1, 1)[0, 0, 0]) / alpha
-        )
-        shown = min(max(round((found.right + noise) / rows, 6), 0.0), 1.0)
-        book.spend(run, 0, [event], json.dumps(shown).encode(), who=who, at=now())
-        book.close_run(run, "finished", who=who, at=now())
-    return {"rows": rows, "accuracy": shown, "noise": 1 / (alpha * rows)}

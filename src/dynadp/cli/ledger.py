@@ -4,7 +4,6 @@ import getpass
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -14,7 +13,7 @@ from rich.table import Table
 from dynadp.data import Seal
 from dynadp.engines import now
 from dynadp.errors import DeclarationError, LedgerDamaged, LedgerError
-from dynadp.privacy import Basis, Cap, Ledger, LedgerSummary, Room, upper_bound
+from dynadp.privacy import Cap, Ledger, LedgerSummary, upper_bound
 
 
 def user() -> str:
@@ -81,13 +80,20 @@ def run_show(path: str, as_json: bool) -> None:
                 f"Counted against it, with what open runs reserved, by {room.words}; "
                 f"{room.left_words}."
             )
-            click.echo(
-                f"{_other(cap, room)}A new run is allowed if either measure stays under its limit."
-            )
+            for other in said.rooms[1:]:
+                click.echo(
+                    f"By the other measure, {other.words}. A new run is allowed if either measure "
+                    f"stays under its limit."
+                )
         click.echo(
             f"Lost so far, by all runs: at most epsilon = {upper_bound(cap['lost'])} at delta = "
             f"{cap['delta']:g}."
         )
+        if cap["lost"] == cap["epsilon"] and room.left:
+            click.echo(
+                f"This is the whole cap although {room.left:.1%} is left: the cap is the smallest "
+                f"bound that holds at every moment. What is left may be spent within it."
+            )
     for note in result["notes"]:
         click.echo(f"Note: {note}")
     click.echo(f"{result['entries']} entries, head {result['head']}")
@@ -180,12 +186,3 @@ def run_close(path: str, run: str, who: str | None) -> None:
         click.echo(
             f"Run {run} is closed after {len(ledger.rounds(run))} rounds. Head {ledger.head}"
         )
-
-
-def _other(cap: dict[str, Any], room: Room) -> str:
-    """The measure that leaves less."""
-    if cap["budget"] <= 0:
-        return ""
-    other: Basis = "sum" if room.measure == "renyi" else "renyi"
-    limit = cap["epsilon"] if other == "sum" else cap["budget"]
-    return f"By the other measure, {Room(other, 0.0, cap[other], limit, cap['order']).words}. "

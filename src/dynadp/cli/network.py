@@ -134,7 +134,10 @@ def run_status(folders: tuple[str, ...], as_json: bool) -> None:
             share = f"{spent['rounds_spent']} of {spent['rounds_planned']} releases"
             which = f" with configuration {spent['config'][:8]}" if spent["others"] else ""
             click.echo(f"  spent{which}: {share}")
-            of = f"epsilon = {upper_bound(spent['lost'])} of its cap {spent['cap']:g} at delta {spent['delta']:g}"
+            of = (
+                f"epsilon = {upper_bound(spent['lost'])} of its cap {spent['cap']:g} at delta "
+                f"{spent['delta']:g}"
+            )
             click.echo(f"  lost so far, by all runs in its ledger: at most {of}")
         there = ", ".join(f"{j} {state}" for j, state in one["neighbours"].items())
         click.echo(
@@ -192,7 +195,7 @@ def _spent(said: LedgerSummary, name: str, config: str | None) -> dict[str, Any]
         "others": len(found) - 1,
         "rounds_spent": run.rounds_spent,
         "rounds_planned": run.rounds_planned,
-        "alpha_spent": run.alpha_spent,
+        "alpha_spent": run.to_json()["alpha_spent"],
         "lost": said.lost,
         "cap": said.cap.epsilon,
         "delta": said.cap.delta,

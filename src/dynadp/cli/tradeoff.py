@@ -111,9 +111,9 @@ def run_design(
         click.echo(f"  - {reason}")
     if cost:
         click.echo(
-            f"{rounds} rounds of {mechanism} perturbation cost epsilon = {upper_bound(cost.epsilon)} at "
-            f"delta = {cost.delta:g} in "
-            f"total: {guess_words(cost.epsilon, cost.delta)}."
+            f"{rounds} rounds of {mechanism} perturbation cost epsilon = "
+            f"{upper_bound(cost.epsilon)} at delta = {cost.delta:g} in total: "
+            f"{guess_words(cost.epsilon, cost.delta)}."
         )
 
 
@@ -226,8 +226,8 @@ def run_tradeoff(
         click.echo(json.dumps(result, indent=1))
         return
     click.echo(
-        f"alpha = {chosen.alpha:.4g} a round: epsilon = {upper_bound(best.total.epsilon)} at delta = "
-        f"{setting.delta:g} in total"
+        f"alpha = {chosen.alpha:.4g} a round: epsilon = {upper_bound(best.total.epsilon)} at "
+        f"delta = {setting.delta:g} in total"
     )
     for words in result["words"]:
         click.echo(f"  - {words}")

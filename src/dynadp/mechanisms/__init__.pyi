@@ -1,3 +1,6 @@
+from .accuracy import NoisyAccuracy as NoisyAccuracy
+from .accuracy import private_accuracy as private_accuracy
+from .accuracy import released_accuracies as released_accuracies
 from .base import Mechanism as Mechanism
 from .base import NoProtection as NoProtection
 from .base import PublicNumbers as PublicNumbers

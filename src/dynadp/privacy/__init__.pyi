@@ -20,7 +20,6 @@ from .inverse import calibrate as calibrate
 from .inverse import dual as dual
 from .inverse import primal as primal
 from .ledger.file import Ledger as Ledger
-from .ledger.summary import EVALUATION as EVALUATION
 from .ledger.summary import LedgerSummary as LedgerSummary
 from .ledger.summary import Room as Room
 from .schedules import Schedule as Schedule

@@ -63,16 +63,21 @@ class Total:
     protected: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Its figures; an infinite one is null."""
-        return {
-            k: None if isinstance(v, float) and not isfinite(v) else v
-            for k, v in asdict(self).items()
-        }
+        """Return the figures; an infinite one is null."""
+        return finite(asdict(self))
 
     @property
     def guarantee(self) -> str:
         """The guarantee in one sentence, for anybody with a row at the node of this total."""
         return guarantee(self.epsilon, self.delta, seeded=not self.protected)
+
+
+def finite(figures: dict[str, Any]) -> dict[str, Any]:
+    """Return figures for JSON: None instead of a number that is not finite."""
+    return {
+        name: None if isinstance(value, float) and not isfinite(value) else value
+        for name, value in figures.items()
+    }
 
 
 def total(events: Iterable[Event], delta: float, rows: int = 1) -> Total:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dynadp.errors import DynadpError, RecordError
+from dynadp.mechanisms import released_accuracies
 from dynadp.privacy import (
     Cap,
     Event,
@@ -191,13 +192,11 @@ def _reserved(story: RunView) -> tuple[Event, ...] | None:
 def purse(path: Path, run: str) -> BudgetView:
     """What the ledger says, about this run and in all."""
     with Ledger.open(path, read_only=True) as ledger:
-        said = LedgerSummary.of(ledger)
+        said, evaluations = LedgerSummary.of(ledger), released_accuracies(ledger)
     own, cap = said.runs.get(run), said.cap
     releases, planned = (own.rounds_spent, own.rounds_planned) if own else (0, 0)
     pair = (cap.epsilon, cap.delta) if cap else None
-    return BudgetView(
-        pair, said.room, said.lost or 0.0, releases, planned, said.head, said.evaluations
-    )
+    return BudgetView(pair, said.room, said.lost or 0.0, releases, planned, said.head, evaluations)
 
 
 def purses(story: RunView, files: Mapping[str, Path]) -> dict[str, BudgetView | str]:

@@ -1,5 +1,6 @@
 from . import identities as identities
 from .cluster import ClusterRun as ClusterRun
+from .evaluation import evaluate_privately as evaluate_privately
 from .folder import RunFolder as RunFolder
 from .folder import read_rounds as read_rounds
 from .identities import Identity as Identity
@@ -15,7 +16,6 @@ from .record import load_run as load_run
 from .run_file import RunFile as RunFile
 from .run_file import load_run_file as load_run_file
 from .run_file import load_schema as load_schema
-from .scoring import Tally as Tally
 from .scoring import evaluate as evaluate
 from .scoring import predictions as predictions
 from .scoring import tally as tally

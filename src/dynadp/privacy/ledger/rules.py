@@ -1,123 +1,108 @@
-"""The rules of a ledger, without its file: what entries say, one after the other, and what may come
-next.
+"""The rules of a ledger, without its file: the state after some entries, and which may follow."""
 
-hash = SHA-256(id, at, who, kind, run, round, content, SHA-256(message), previous): every entry is
-chained to the one before it.
-"""
-
-import hashlib
 import json
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from dynadp._files import canonical_json, digest
+from dynadp._files import canonical_json
 from dynadp.errors import BudgetRefused, DeclarationError, DynadpError, SeededRefused
+from dynadp.privacy.accountant import finite
 from dynadp.privacy.cap import Basis, Cap
 from dynadp.privacy.distributions import distribution_of
 from dynadp.privacy.events import Event, from_json, to_json
-
-START = "0" * 64
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One line of the ledger.
-
-    Attributes
-    ----------
-    id, at, who
-        1, 2, 3, ...; when, by the clock of the one who wrote it, and who that was.
-    kind, run, round
-        ``open``, ``cap``, ``reserve``, ``spend`` or ``close``, and what it is about.
-    content, message
-        The rest, as canonical JSON; the bytes that a spend releases.
-    previous, hash
-        The hash of the entry before, and its own.
-    """
-
-    id: int
-    at: str
-    who: str
-    kind: str
-    run: str | None = None
-    round: int | None = None
-    content: str = ""
-    message: bytes | None = field(default=None, repr=False)
-    previous: str = START
-    hash: str = ""
-
-    @property
-    def row(self) -> tuple[Any, ...]:
-        """All of it, in the order of the attributes."""
-        return tuple(vars(self).values())
-
-    @property
-    def details(self) -> dict[str, Any]:
-        """The content, parsed."""
-        return dict(json.loads(self.content))
-
-    def digest(self) -> str:
-        """What its hash must be."""
-        message = None if self.message is None else hashlib.sha256(self.message).hexdigest()
-        return digest(
-            [
-                self.id,
-                self.at,
-                self.who,
-                self.kind,
-                self.run,
-                self.round,
-                self.content,
-                message,
-                self.previous,
-            ]
-        )
-
-    def sealed(self, id: int, previous: str, details: dict[str, Any]) -> "Entry":
-        """The entry in its place in the chain."""
-        a_moment(self.at), a_line("who", self.who), self.run is None or a_line("run", self.run)
-        entry = replace(self, id=id, content=canonical_json(details), previous=previous)
-        return replace(entry, hash=entry.digest())
+from dynadp.privacy.ledger.entries import START, Entry, parse_time
 
 
 @dataclass
 class Reservation:
-    """A reservation and what became of it."""
+    """What a run reserved and spent.
 
-    plan: list[Event]
+    Attributes
+    ----------
+    run, dataset, at, who
+        Its name; rows of what; when it was reserved, and by whom.
+    plan, basis, cap
+        Its events; the rule that admitted them, and the cap that was in force.
+    spent
+        The rounds that it released, each with the id of its entry.
+    closed
+        Why it was closed, ``finished`` or ``stopped``; None while it is open.
+    """
+
+    run: str
+    dataset: str
+    at: str
+    who: str
+    plan: list[Event] = field(repr=False)
     basis: Basis
-    cap: Cap | None = None  # under which it was admitted
-    spent: dict[int, int] = field(default_factory=dict)  # round: id of its entry
-    closed: bool = False
+    cap: Cap | None
+    spent: dict[int, int] = field(default_factory=dict)
+    closed: str | None = None
 
     @cached_property
     def by_round(self) -> dict[int, list[Event]]:
         """The events of each round of the plan."""
-        found: dict[int, list[Event]] = {}
+        rounds: dict[int, list[Event]] = {}
         for event in self.plan:
-            found.setdefault(event.round, []).append(event)
-        return found
+            rounds.setdefault(event.round, []).append(event)
+        return rounds
+
+    @property
+    def released(self) -> list[Event]:
+        """The events of the spent rounds."""
+        return [event for event in self.plan if event.round in self.spent]
+
+    @property
+    def rounds_planned(self) -> int:
+        """The number of rounds that it reserved."""
+        return len(self.by_round)
+
+    @property
+    def rounds_spent(self) -> int:
+        """The number of rounds that it released."""
+        return len(self.spent)
+
+    @property
+    def alpha_spent(self) -> float:
+        """Sum of alpha over the spent rounds."""
+        return sum(event.alpha for event in self.released)
 
     @property
     def took_all(self) -> bool:
-        """Whether nothing may follow it under its cap: admitted as a fixed plan, and not given up
-        before its first release.
+        """Whether nothing may follow under its cap: it was admitted as a fixed plan, and was not
+        closed before its first release.
         """
-        return self.basis == "plan" and bool(self.spent or not self.closed)
+        return self.basis == "plan" and bool(self.spent or self.closed is None)
 
     @property
     def returns(self) -> bool:
         """Whether closing it gives something back."""
-        left = len(self.spent) < len(self.by_round)
-        return not self.closed and left and not (self.basis == "plan" and self.spent)
+        left = self.rounds_spent < self.rounds_planned
+        return self.closed is None and left and not (self.basis == "plan" and self.spent)
+
+    @property
+    def counted(self) -> list[Event]:
+        """The events that count against the cap."""
+        return self.plan if self.closed is None or self.took_all else self.released
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the reservation without its plan; an infinite sum is null."""
+        names = ("run", "dataset", "at", "who", "basis", "rounds_planned", "rounds_spent")
+        figures = {name: getattr(self, name) for name in (*names, "alpha_spent")}
+        return {**finite(figures), "state": self.closed or "open"}
+
+
+def taker_of(cap: Cap | None, runs: Iterable[Reservation]) -> Reservation | None:
+    """Return the run that took the whole cap, if one did."""
+    return next((run for run in runs if run.took_all and run.cap == cap), None)
 
 
 @dataclass
 class LedgerState:
-    """What the entries say, taken one by one, and the rules for the next one."""
+    """The state after some entries, taken one by one, and the rules for the next one."""
 
     node: str = ""
     cap: Cap | None = None
@@ -126,26 +111,20 @@ class LedgerState:
     length: int = 0
 
     def counted(self) -> list[Event]:
-        """What counts against the cap."""
-        out = []
-        for run in self.runs.values():
-            returned = run.closed and not run.took_all
-            out += [event for event in run.plan if not returned or event.round in run.spent]
-        return out
+        """Return the events that count against the cap."""
+        return [event for run in self.runs.values() for event in run.counted]
 
     def spent(self) -> list[Event]:
-        """What was released."""
-        return [
-            event for run in self.runs.values() for event in run.plan if event.round in run.spent
-        ]
+        """Return the events that were released."""
+        return [event for run in self.runs.values() for event in run.released]
 
-    def check(self, events: list[Event]) -> None:
+    def check_events(self, events: list[Event]) -> None:
         """Refuse events that no ledger, or not this one, may take."""
         for event in events:
             if not _sound(event):
                 raise BudgetRefused(
-                    f"{event!r} has no known cost; expected an event whose kind is "
-                    f"registered, in plain numbers"
+                    f"{event!r} has no known cost; expected an event whose kind is registered, in "
+                    f"plain numbers"
                 )
             if event.seeded:
                 raise SeededRefused(
@@ -158,9 +137,9 @@ class LedgerState:
                     f"node's own"
                 )
 
-    def plan(self, run: str, plan: list[Event]) -> None:
-        """Refuse a plan for other reasons than its cost."""
-        self.check(plan)
+    def check_plan(self, run: str, plan: list[Event]) -> None:
+        """Refuse a plan for reasons other than its cost."""
+        self.check_events(plan)
         if run in self.runs:
             raise BudgetRefused(
                 f"run {run!r} was reserved before; a run is reserved once, choose another id"
@@ -169,67 +148,55 @@ class LedgerState:
             raise BudgetRefused(
                 f"the plan of run {run!r} is empty; expected the events of all its rounds"
             )
-        if whole := [
-            name for name, other in self.runs.items() if other.took_all and other.cap == self.cap
-        ]:
+        if taker := taker_of(self.cap, self.runs.values()):
             raise BudgetRefused(
-                f"run {whole[0]!r} took the whole cap, so nothing may follow it; {self.advice()}"
+                f"run {taker.run!r} took the whole cap, so nothing may follow it; {self.advice()}"
             )
 
     def advice(self) -> str:
-        """What would make room for a run that is refused; nothing that would not help in this
-        ledger.
-        """
+        """Return what would make room for a refused run in this ledger."""
         if self.cap is None:
             return "set one with `dynadp ledger cap`"
-        freed = [name for name, run in self.runs.items() if run.returns]
         ways = []
-        if freed:
+        if freed := [name for name, run in self.runs.items() if run.returns]:
             ways.append(
                 "close what will not go on with `dynadp ledger close FILE RUN`, which gives back "
-                "what it reserved and did not "
-                f"spend; open: {', '.join(map(repr, freed))}"
+                f"what it reserved and did not spend; open: {', '.join(map(repr, freed))}"
             )
-        if not any(run.took_all and run.cap == self.cap for run in self.runs.values()):
+        if taker_of(self.cap, self.runs.values()) is None:
             plain, moment = self.cap.spent(self.counted())
             if plain < self.cap.epsilon or moment < self.cap.budget:
-                ways.append("ask for less: a smaller epsilon")
+                ways.append("ask for less: a smaller epsilon or alpha")
         return "; or ".join([*ways, "set a larger cap, without regard to what was released"])
 
-    def spend(self, run: str, round: int, events: list[Event]) -> dict[str, Any]:
-        """What an entry for this release says; refused where it was not reserved, or was made
-        before.
-        """
-        self.check(events)
-        known = self.running(run)
+    def check_spend(self, run: str, round: int, events: list[Event]) -> None:
+        """Refuse a release that was not reserved, or was made before."""
+        self.check_events(events)
+        known = self.open_run(run)
         if round in known.spent:
             raise BudgetRefused(
                 f"round {round} of run {run!r} is spent; send its stored message again, never a "
                 f"new one"
             )
         planned = known.by_round.get(round, [])
-        if not planned or (
-            events != planned and Counter(events) != Counter(planned)
-        ):  # in any order
+        if not planned or (events != planned and Counter(events) != Counter(planned)):
             raise BudgetRefused(
                 f"round {round} of run {run!r} would spend {events}, its plan holds {planned}; "
-                f"release what was reserved, or "
-                "close the run and reserve another"
+                f"release what was reserved, or close the run and reserve another"
             )
-        return {"events": [to_json(event) for event in events]}
 
-    def running(self, run: str) -> Reservation:
-        """A run that may still spend."""
+    def open_run(self, run: str) -> Reservation:
+        """Return a run that may still spend."""
         if run not in self.runs:
             raise BudgetRefused(
                 f"run {run!r} has no reservation; reserve its plan before its first round"
             )
-        if self.runs[run].closed:
+        if self.runs[run].closed is not None:
             raise BudgetRefused(f"run {run!r} is closed; reserve another")
         return self.runs[run]
 
     def take(self, entry: Entry) -> str | None:
-        """Follow an entry, or say what is wrong with it and stay as before."""
+        """Follow an entry; or return what is wrong with it, and stay as before."""
         try:
             wrong = self._wrong(entry)
             if not wrong:
@@ -239,7 +206,7 @@ class LedgerState:
         return f"entry {entry.id} {wrong}" if wrong else None
 
     def follow(self, entry: Entry) -> None:
-        """What holds after an entry that the rules allowed."""
+        """Move on to the state after an entry that the rules allow."""
         run = entry.run or ""
         if entry.kind == "open":
             self.node = entry.details["node"]
@@ -247,13 +214,14 @@ class LedgerState:
             self.cap = Cap(**entry.details)
         elif entry.kind == "reserve":
             details = entry.details
+            plan = [from_json(event) for event in details["plan"]]
             self.runs[run] = Reservation(
-                [from_json(event) for event in details["plan"]], details["basis"], self.cap
+                run, details["dataset"], entry.at, entry.who, plan, details["basis"], self.cap
             )
         elif entry.kind == "spend":
             self.runs[run].spent[entry.round or 0] = entry.id
         else:
-            self.runs[run].closed = True
+            self.runs[run].closed = entry.details.get("reason", "closed")
         self.head, self.length = entry.hash, entry.id
 
     def _wrong(self, entry: Entry) -> str | None:
@@ -265,14 +233,15 @@ class LedgerState:
             return "was changed: its hash is not the hash of what it says"
         if (entry.kind == "open") != (entry.id == 1):
             return "is out of place: the first entry, and no other, opens a ledger"
-        a_moment(entry.at)
-        details, run, round = entry.details, entry.run or "", entry.round or 0
+        parse_time(entry.at)
+        details, run = entry.details, entry.run or ""
         if entry.kind == "reserve":
-            self.plan(run, [from_json(event) for event in details["plan"]])
+            self.check_plan(run, [from_json(event) for event in details["plan"]])
         elif entry.kind == "spend":
-            self.spend(run, round, [from_json(event) for event in details["events"]])
+            events = [from_json(event) for event in details["events"]]
+            self.check_spend(run, entry.round or 0, events)
         elif entry.kind not in ("open", "cap"):
-            self.running(run)
+            self.open_run(run)
         return None
 
 
@@ -288,23 +257,3 @@ def _sound(event: Event) -> bool:
         )
     except (AttributeError, DeclarationError, TypeError, ValueError):
         return False
-
-
-def a_line(name: str, value: str) -> str:
-    """The value, if it is a line of text."""
-    if not isinstance(value, str) or not value or not value.isprintable():
-        raise DeclarationError(f"{name} is {value!r}; expected a line of text")
-    return value
-
-
-def a_moment(at: str) -> datetime:
-    """The time that is told, with its offset."""
-    try:
-        moment = datetime.fromisoformat(at)
-        if moment.tzinfo is None:
-            raise ValueError("no offset")
-    except (TypeError, ValueError) as error:
-        raise DeclarationError(
-            f"at is {at!r}; expected a time like 2026-03-01T12:00:00+00:00"
-        ) from error
-    return moment

@@ -1,82 +1,21 @@
-"""What a ledger says: its runs, its cap, and how much of that is spent or reserved."""
+"""The summary of a ledger: its runs, its cap, and how much of that is spent or reserved."""
 
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from json import loads
 from math import floor
 from typing import Any
 
-from dynadp.privacy.accountant import total
+from dynadp.privacy.accountant import finite, total
 from dynadp.privacy.cap import Basis, Cap
-from dynadp.privacy.events import Event, from_json
+from dynadp.privacy.events import Event
 from dynadp.privacy.ledger.file import Ledger
+from dynadp.privacy.ledger.rules import Reservation, taker_of
 from dynadp.privacy.statements import guess_words, upper_bound
-
-EVALUATION = "evaluation"  # the purpose of the one event that releases a noisy accuracy
-
-
-@dataclass
-class Entered:
-    """A run as its ledger has it.
-
-    Attributes
-    ----------
-    run, dataset, at, who, basis
-        Its name; rows of what; when, by whom and by which rule it was admitted.
-    plan, cap
-        What it reserved, and the cap that was in force.
-    rounds_spent, alpha_spent
-        What it released so far.
-    closed
-        Why it was closed; None while it is open.
-    """
-
-    run: str
-    dataset: str
-    at: str
-    who: str
-    basis: str
-    plan: list[Event] = field(repr=False)
-    cap: Cap | None
-    rounds_spent: int = 0
-    alpha_spent: float = 0.0
-    closed: str | None = None
-
-    @property
-    def rounds_planned(self) -> int:
-        """How many rounds it reserved."""
-        return len({event.round for event in self.plan})
-
-    @property
-    def took_all(self) -> bool:
-        """Whether nothing may follow it under its cap: admitted as a fixed plan, and not given up
-        before its first release.
-        """
-        return self.basis == "plan" and (self.closed is None or self.rounds_spent > 0)
-
-    def to_json(self) -> dict[str, Any]:
-        """The run without its plan."""
-        names = (
-            "run",
-            "dataset",
-            "at",
-            "who",
-            "basis",
-            "rounds_planned",
-            "rounds_spent",
-            "alpha_spent",
-        )
-        return {
-            **{name: getattr(self, name) for name in names},
-            "state": "open" if self.closed is None else self.closed,
-        }
 
 
 @dataclass(frozen=True)
 class Room:
-    """What is taken of a cap, and what is left, by one measure: all numbers of one line are in its
-    unit.
+    """What is taken of a cap, and what is left, by one measure: all its numbers have one unit.
 
     Attributes
     ----------
@@ -97,11 +36,9 @@ class Room:
 
     def share(self, amount: float) -> float:
         """An amount over the limit, at most 1; a plan takes all."""
-        return (
-            float(amount > 0)
-            if self.measure == "plan" or self.limit <= 0
-            else min(1.0, amount / self.limit)
-        )
+        if self.measure == "plan" or self.limit <= 0:
+            return float(amount > 0)
+        return min(1.0, amount / self.limit)
 
     @property
     def left(self) -> float:
@@ -110,7 +47,7 @@ class Room:
 
     @property
     def words(self) -> str:
-        """What is counted, of what."""
+        """The measure, and how much of it is counted, of what."""
         names = {
             "sum": "sum of alpha",
             "renyi": f"Rényi loss of order {self.order:g}",
@@ -120,23 +57,20 @@ class Room:
 
     @property
     def left_words(self) -> str:
-        """How much is left."""
-        return (
-            "nothing left: one plan took the whole cap"
-            if self.measure == "plan"
-            else f"{self.left:.1%} left"
-        )
+        """The share that is left."""
+        if self.measure == "plan":
+            return "nothing left: one plan took the whole cap"
+        return f"{self.left:.1%} left"
 
     def to_json(self) -> dict[str, Any]:
-        """The measure, its numbers and the share that is left."""
-        return {
-            name: getattr(self, name) for name in ("measure", "spent", "counted", "limit", "left")
-        }
+        """Return the measure, its numbers and the share that is left."""
+        names = ("measure", "spent", "counted", "limit", "left")
+        return finite({name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True)
 class LedgerSummary:
-    """What a ledger says.
+    """The state of a ledger, and what follows from it.
 
     Attributes
     ----------
@@ -145,97 +79,65 @@ class LedgerSummary:
     runs
         By name, the oldest first.
     spent, counted
-        What was released; what counts against the cap.
-    evaluations
-        Noisy accuracies that were charged: when, alpha and the released number.
+        The events that were released; those that count against the cap.
     entries, head
         How many entries, and the hash of the last.
     """
 
     node: str
     cap: Cap | None
-    runs: dict[str, Entered] = field(repr=False)
+    runs: dict[str, Reservation] = field(repr=False)
     spent: list[Event] = field(repr=False)
     counted: list[Event] = field(repr=False)
-    evaluations: tuple[dict[str, Any], ...]
     entries: int
     head: str
 
     @classmethod
     def of(cls, ledger: Ledger) -> "LedgerSummary":
-        """Read all entries."""
-        runs: dict[str, Entered] = {}
-        entries, in_force, evaluations = 0, None, []
-        for entry in ledger.entries():
-            entries += 1
-            name, details = str(entry.run), entry.details
-            if entry.kind == "cap":
-                in_force = Cap(**details)
-            elif entry.kind == "reserve":
-                plan = [from_json(event) for event in details["plan"]]
-                runs[name] = Entered(
-                    name, details["dataset"], entry.at, entry.who, details["basis"], plan, in_force
-                )
-            elif entry.kind == "spend":
-                events = [from_json(event) for event in details["events"]]
-                alpha = sum(event.alpha for event in events)
-                runs[name].rounds_spent += 1
-                runs[name].alpha_spent += alpha
-                if entry.message is not None and any(
-                    getattr(event, "purpose", "") == EVALUATION for event in events
-                ):
-                    with suppress(ValueError, TypeError):  # a message of somebody's own making
-                        evaluations.append(
-                            {
-                                "at": entry.at,
-                                "alpha": alpha,
-                                "accuracy": float(loads(entry.message)),
-                            }
-                        )
-            elif entry.kind == "close":
-                runs[name].closed = details["reason"]
-        found = ledger.spent(), ledger.counted(), tuple(evaluations), entries, ledger.head
-        return cls(ledger.node, ledger.cap, runs, *found)
+        """Return the summary of a ledger as it is now."""
+        now = ledger.state()
+        runs = {name: replace(run, spent=dict(run.spent)) for name, run in now.runs.items()}
+        return cls(now.node, now.cap, runs, now.spent(), now.counted(), now.length, now.head)
 
     @property
-    def whole(self) -> Entered | None:
+    def whole(self) -> Reservation | None:
         """The run that took the whole cap, if one did."""
-        return next(
-            (run for run in self.runs.values() if run.took_all and run.cap == self.cap), None
-        )
+        return taker_of(self.cap, self.runs.values())
 
     @property
     def room(self) -> Room | None:
         """What is left of the cap, by the measure that leaves more; None without a cap."""
+        return next(iter(self.rooms), None)
+
+    @property
+    def rooms(self) -> list[Room]:
+        """What is left of the cap, by every measure that may admit a run; the largest first."""
         if (cap := self.cap) is None:
-            return None
+            return []
         if (whole := self.whole) is not None:
             cost = _cost(tuple(whole.plan), cap.delta)
-            return Room("plan", cost if whole.rounds_spent else 0.0, cost, cap.epsilon, cap.order)
+            return [Room("plan", cost if whole.spent else 0.0, cost, cap.epsilon, cap.order)]
         (plain, moment), (plains, moments) = cap.spent(self.spent), cap.spent(self.counted)
-        found = (
-            Room("sum", plain, plains, cap.epsilon, cap.order),
-            Room("renyi", moment, moments, cap.budget, cap.order),
-        )
-        return max(
-            found if cap.budget > 0 else found[:1], key=lambda room: 1 - room.counted / room.limit
-        )
+        rooms = [Room("sum", plain, plains, cap.epsilon, cap.order)]
+        if cap.budget > 0:
+            rooms.append(Room("renyi", moment, moments, cap.budget, cap.order))
+        return sorted(rooms, key=lambda room: room.counted / room.limit)
 
     @property
     def lost(self) -> float | None:
-        """min(odometer, what a theorem of maths.md 5 promises of all that was released): at most so
-        much is lost so far.
+        """min(odometer, bounds of maths.md 5 on all that was released): at most so much is lost so
+        far.
 
         All at the cap's delta; None without a cap. Each figure is a bound by itself:
 
         - the odometer, whatever was released under whatever caps;
-        - the cap's epsilon, where all that was released, by all runs together, satisfies the filter's condition under the cap
-          that is in force now: it is then the beginning of a process that this filter lets pass,
-          however earlier caps were. What is reserved and not released does not enter, nor by which
-          rule runs were admitted;
-        - the total of a plan, where one run alone was admitted as a fixed plan under this very cap, and every other run was
-          closed before its first release: then the plan is all that is ever released under this
-          cap, and a part of it loses no more than all of it.
+        - the cap's epsilon, where all that was released, by all runs together, satisfies the
+          filter's condition under the present cap: it is then the beginning of a process that this
+          filter lets pass, whatever earlier caps were. What is reserved and not released does not
+          enter, nor does the rule by which runs were admitted;
+        - the total of a plan, where one run alone was admitted as a fixed plan under this very cap,
+          and every other run was closed before its first release: then the plan is all that is ever
+          released under this cap, and a part of it loses no more than all of it.
 
         Where none but the odometer applies (a cap that was lowered below what was spent, a plan of
         another cap that does not fit this one's filter), it may lie above the cap.
@@ -272,35 +174,38 @@ class LedgerSummary:
 
     @property
     def promise(self) -> str:
-        """The cap and the odds that it promises, in words; or that more was lost before it was set."""
+        """The cap and what it means, in words; or that more was lost before it was set."""
         if (cap := self.cap) is None or (most := self.promised) is None:
             return "no cap, so nothing is promised"
         over = f"epsilon = {cap.epsilon:g} at delta = {cap.delta:g} over all runs"
         if most <= cap.epsilon:
             return f"{over}: {guess_words(cap.epsilon, cap.delta)}"
-        found = f"at most epsilon = {upper_bound(most)} at delta = {cap.delta:g}: {guess_words(most, cap.delta)}"
+        figure = (
+            f"at most epsilon = {upper_bound(most)} at delta = {cap.delta:g}: "
+            f"{guess_words(most, cap.delta)}"
+        )
         plain, moment = cap.spent(self.spent)
         if plain <= cap.epsilon or moment <= cap.budget:
             return (
                 f"{over}. Open runs reserved more than that before ({', '.join(self.open_runs)}) "
-                f"and may still lose {found}; "
-                "end those that will not go on with `dynadp ledger close FILE RUN`"
+                f"and may still lose {figure}; end those that will not go on with `dynadp ledger "
+                f"close FILE RUN`"
             )
         word = "lost or reserved" if self.open_runs else "lost"
-        return f"{over}. More than that is {word} already, {found}. Nothing more is admitted under this cap"
-
-    @property
-    def _only_plan(self) -> Entered | None:
-        """The fixed plan that is all that was and will be released under this cap, if so."""
-        alive = [run for run in self.runs.values() if run.rounds_spent or run.closed is None]
         return (
-            alive[0]
-            if len(alive) == 1 and alive[0].basis == "plan" and alive[0].cap == self.cap
-            else None
+            f"{over}. More than that is {word} already, {figure}. Nothing more is admitted under "
+            f"this cap"
         )
 
+    @property
+    def _only_plan(self) -> Reservation | None:
+        """The fixed plan that is all that was and will be released under this cap, if so."""
+        alive = [run for run in self.runs.values() if run.spent or run.closed is None]
+        only = alive[0] if len(alive) == 1 else None
+        return only if only and only.basis == "plan" and only.cap == self.cap else None
+
     def to_json(self) -> dict[str, Any]:
-        """Runs, cap and what counts against it."""
+        """Return runs, cap and what counts against it; an infinite number is null."""
         figures: dict[str, Any] | None = None
         if (cap := self.cap) is not None:
             plain, moment = cap.spent(self.counted)
@@ -310,16 +215,16 @@ class LedgerSummary:
                 "delta": cap.delta,
                 "order": cap.order,
                 "budget": cap.budget,
-            }
-            figures |= {
                 "sum": plain,
                 "renyi": moment,
                 "odometer": cap.odometer(self.spent),
                 "lost": self.lost,
+                "room": room.to_json() if room else None,
+                "promised": self.promised,
+                "taken_by": whole.run if whole else None,
+                "taken": _cost(tuple(whole.plan), cap.delta) if whole else None,
             }
-            figures |= {"room": room.to_json() if room else None, "promised": self.promised}
-            figures |= {"taken_by": whole.run if whole else None}
-            figures |= {"taken": _cost(tuple(whole.plan), cap.delta) if whole else None}
+            figures = finite(figures)
         return {
             "node": self.node,
             "cap": figures,
@@ -331,5 +236,5 @@ class LedgerSummary:
 
 @lru_cache(maxsize=64)
 def _cost(plan: tuple[Event, ...], delta: float) -> float:
-    """epsilon of a fixed plan: a live page asks for it again and again."""
+    """epsilon of a fixed plan; cached, because a live page asks for it again and again."""
     return total(plan, delta).epsilon
