@@ -16,9 +16,10 @@ from click.testing import CliRunner
 
 from dynadp import errors
 from dynadp.cli import Commands, main
-from dynadp.cli.demo import HETEROGENEITY, ROWS, SILOS, _fresh
+from dynadp.cli.demo import _fresh
 from dynadp.data.datasets import census
 from dynadp.privacy.ledger.file import Ledger
+from dynadp.research.demonstration import HETEROGENEITY, ROWS, SILOS
 from dynadp.runs.folder import load_model, load_run, read_rounds
 
 DYNADP = Path(sys.executable).parent / "dynadp"
@@ -187,7 +188,7 @@ def test_folder_that_cannot_be_made_is_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["demo", "--mechanism", "magic"], "'magic' is not one of 'none', 'dual', 'primal', 'all'"),
+        (["demo", "--mechanism", "magic"], "'magic' is not one of 'none', 'primal', 'dual', 'all'"),
         (["demo", "--seed", "-1"], "-1 is not in the range"),
         (["demo", "--seed", "x"], "'x' is not a valid integer"),
         (["demo", "--out", "file"], "'file' is a file"),

@@ -126,7 +126,7 @@ def test_a_bad_file_of_events(tmp_path, content, wrong):
     [
         (
             "account --mechanism dual --dimension 9 --alpha 1 --rounds 2 --delta 1e-5",
-            "needs --jacobian-share",
+            "needs a Jacobian share (--jacobian-share)",
         ),
         (
             "account --mechanism primal --dimension 9 --alpha 1 --rounds 2 --jacobian-share .1 "

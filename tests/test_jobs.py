@@ -548,14 +548,10 @@ def test_init_asks_when_it_can_and_says_what_is_missing(tmp_path, monkeypatch):
     ):
         line = f"init . --node a=b --label y --negative 0 --positive 1 --numeric age:0:9 {flag}"
         assert wrong in dynadp(line).output
-    from dynadp.cli.init import run_init
-
     answers = iter(["a=a.csv b=b.csv", "y", "no", "yes", "age:0:99", "sex=f,m"])
     monkeypatch.setattr("click.prompt", lambda *_, **__: next(answers))
-    flags = dict.fromkeys(("node", "numeric", "categorical"), ()) | dict.fromkeys(
-        ("label", "negative", "positive")
-    )
-    run_init("asked", flags | {"epsilon": 1.0, "delta": 1e-5, "seed": 3}, True)
+    monkeypatch.setattr("dynadp.cli.init._terminal", lambda: True)
+    assert dynadp("init asked --seed 3").exit_code == 0
     assert load_schema("asked/schema.toml").features == ("age", "sex=f", "sex=m", "(intercept)")
     assert "nothing is overwritten" in dynadp(f"{INIT.replace('init .', 'init asked')}").output
 

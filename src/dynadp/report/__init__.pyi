@@ -11,4 +11,3 @@ from .explore.trials import blind as blind
 from .explore.trials import totals as totals
 from .explore.trials import tried as tried
 from .page import write_report as write_report
-from .states import alive as alive

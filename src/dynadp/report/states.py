@@ -1,12 +1,12 @@
 """How nodes are, from what they tell: a word, a shape and a colour each."""
 
-import os
 import time
 from dataclasses import dataclass
 
 from dynadp._files import read_file
 from dynadp.errors import RecordError
 from dynadp.report.record_view import STATUS, RunView
+from dynadp.runs import alive
 
 QUIET = 60.0  # seconds without a line after which a run in one process is no longer called running
 
@@ -97,17 +97,6 @@ def _told(story: RunView, node: str) -> tuple[State, dict[str, str]]:
     return State(
         "agreeing" if word == "agreeing" else "running", f"{word}, round {n}{wait}", n
     ), links
-
-
-def alive(pid: int) -> bool:
-    """Whether a process of this machine has this number."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _ago(seconds: float) -> str:

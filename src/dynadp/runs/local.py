@@ -36,6 +36,10 @@ from dynadp.runs.run_file import RunFile, load_run_file, load_schema
 from dynadp.runs.training import train
 
 _FOLLOWS = ("centrings", "reasons", "total")  # in a plan: from its other numbers
+EXACT = {  # what a model of Algorithm 1 says of privacy
+    "protected": False,
+    "statement": "Algorithm 1 sends exact vectors: nothing is protected.",
+}
 PLAIN_ROUNDS, PLAIN_GAP = 2000, 1e-8  # of Algorithm 1: at most so many rounds, to a certified gap
 
 
@@ -199,7 +203,7 @@ class LocalRun:
             )
 
             def note(entry: RoundProgress, V: Array) -> None:
-                folder.append(_lines(entry, self.topology.nodes, planned))
+                folder.append(round_lines(entry, self.topology.nodes, planned))
                 if on_round:
                     on_round(entry, rounds)
 
@@ -243,13 +247,8 @@ class LocalRun:
             acceleration=Acceleration(gap=PLAIN_GAP),
             on_round=note,
         )
-        statement = {
-            "protected": False,
-            "statement": "Algorithm 1 sends exact vectors: nothing is protected.",
-        }
-        model = Model.of(
-            end.models(self.file.run.output)[0, 0], self.schema, loss.describe(), "none", statement
-        )
+        vector = end.models(self.file.run.output)[0, 0]
+        model = Model.of(vector, self.schema, loss.describe(), "none", EXACT)
         folder.finish(model)
         return self._result(folder, model, len(end.rounds))
 
@@ -544,9 +543,10 @@ def _rows_problems(file: RunFile, schema: Schema, counts: Mapping[str, int | Non
     return problems
 
 
-def _lines(
-    entry: RoundProgress, nodes: tuple[str, ...], planned: Plan | None
+def round_lines(
+    entry: RoundProgress, nodes: Sequence[str], planned: Plan | None
 ) -> list[dict[str, Any]]:
+    """Return the lines of rounds.jsonl that a round of all nodes leaves."""
     alphas = planned.alphas if planned else (None,) * len(nodes)
     return [
         {

@@ -36,7 +36,7 @@ from dynadp.engines import (
 from dynadp.errors import ConfigError, DynadpError
 from dynadp.mechanisms import Draws, entropy_for
 from dynadp.planning import Plan
-from dynadp.privacy import Ledger
+from dynadp.privacy import Ledger, up
 from dynadp.runs.folder import RunFolder, load_run
 from dynadp.runs.identities import Identity, public_key
 from dynadp.runs.local import finished_model, lock
@@ -245,6 +245,15 @@ class SiloRun:
         """
         part, config, rounds, stop = self.part, self.config, self.plan.rounds, stop or Event()
         name, seed = digest(config), self.file.run.seed
+        LOG.info(
+            "%s starts its part in %s %r: %d rounds, epsilon = %s at delta = %g in total",
+            self.node.node,
+            "private run" if seed is None else "SIMULATION that protects nobody",
+            self.file.run.name,
+            rounds,
+            up(self.plan.total.epsilon),
+            self.plan.total.delta,
+        )
         self.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             (self.folder / "node.lock").touch()

@@ -6,8 +6,17 @@ but one. What it finds is told beside what guessing finds and what (epsilon, del
 attack that fails proves nothing about better ones.
 """
 
+from dynadp.research.attacks.gallery import run_gallery
 from dynadp.research.attacks.inference import Membership, membership
 from dynadp.research.attacks.reconstruction import Reconstruction, reconstruct, small_node
 from dynadp.research.attacks.transcript import Setting
 
-__all__ = ["Membership", "Reconstruction", "Setting", "membership", "reconstruct", "small_node"]
+__all__ = [
+    "Membership",
+    "Reconstruction",
+    "Setting",
+    "membership",
+    "reconstruct",
+    "run_gallery",
+    "small_node",
+]

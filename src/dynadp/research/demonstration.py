@@ -1,0 +1,211 @@
+"""The demonstration: five silos of made census rows on a ring, with and without privacy."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynadp._arrays import Array
+from dynadp.consensus import Topology
+from dynadp.data import Dataset, Schema, Shard, census
+from dynadp.engines import RoundProgress, default_eta, now, simulate
+from dynadp.mechanisms import NoProtection, SeededEntropy
+from dynadp.planning import Plan, plan
+from dynadp.problem import Logistic, SquaredL2
+from dynadp.runs import EXACT, Model, RunFolder, round_lines, train, with_statement
+
+SILOS = ("north", "east", "south", "west", "centre")
+RING = Topology.from_edges(list(zip(SILOS, SILOS[1:] + SILOS[:1], strict=True)), SILOS, name="ring")
+ROWS, HETEROGENEITY = 20_000, 0.5
+C, RHO, PLAIN_ROUNDS = 1.0, 1e-4, 60  # of Algorithm 1
+
+
+@dataclass
+class Demonstration:
+    """Runs on the same made rows: a SIMULATION that protects nobody.
+
+    Attributes
+    ----------
+    root
+        The folder to make, with a run folder for each mechanism.
+    epsilon, delta
+        The total of a private run.
+    seed
+        Of the rows, and of the noise.
+    curve
+        Error and disagreement of every silo's messages, for each mechanism and round.
+    """
+
+    root: Path
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    seed: int = 0
+    curve: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        RunFolder.require_empty(self.root)
+        self.created = now()
+
+    @cached_property
+    def data(self) -> Dataset:
+        """The rows of all silos, and held-out rows."""
+        return census(ROWS, seed=self.seed, nodes=len(SILOS), heterogeneity=HETEROGENEITY)
+
+    @cached_property
+    def shards(self) -> list[Shard]:
+        """Each silo's bounded rows."""
+        return self.data.shards(names=SILOS)
+
+    @cached_property
+    def positive(self) -> NDArray[np.bool_]:
+        """Whether each held-out row has the positive label."""
+        return self.data.schema.labels(self.data.test) > 0
+
+    @property
+    def majority_error(self) -> float:
+        """Share of wrong answers of always giving the commoner one."""
+        share = float(np.mean(self.positive))
+        return min(share, 1 - share)
+
+    @cached_property
+    def centralised_error(self) -> float:
+        """Share of wrong answers of the optimum of pooled rows, without privacy."""
+        schema = self.data.schema
+        pooled, alone = schema.shard(self.data.train, "pooled"), Topology.family("ring", 1)
+        end = simulate([pooled], alone, C=C, rho=RHO, rounds=1)
+        return float(self.errors(schema, end.V[0])[0])
+
+    def errors(self, schema: Schema, V: Array) -> Array:
+        """Share of wrong answers of each vector on held-out rows, which are synthetic."""
+        scores = schema.rows(self.data.test) @ V.T
+        return np.asarray(np.mean((scores > 0) != self.positive[:, None], axis=0))
+
+    def run(self, mechanism: str, on_round: Callable[[int, int], None]) -> dict[str, Any]:
+        """Train with a mechanism, or with ``none``; leaves a run folder, and returns its numbers.
+
+        Parameters
+        ----------
+        mechanism
+            Its name.
+        on_round
+            Called after every round with its number and the number of rounds.
+        """
+        planned = None if mechanism == "none" else self._plan(mechanism)
+        rounds = planned.rounds if planned else PLAIN_ROUNDS
+        folder = RunFolder.create(
+            self.root / mechanism, self._config(planned), simulation=True, created=self.created
+        )
+        messages: list[Array] = []
+
+        def note(entry: RoundProgress, V: Array) -> None:
+            folder.append(round_lines(entry, SILOS, planned))
+            messages.append(V[:, 0].copy())
+            on_round(entry.number, rounds)
+
+        if planned:
+            tables = {
+                silo: {name: cells[self.data.node == i] for name, cells in self.data.train.items()}
+                for i, silo in enumerate(SILOS)
+            }
+            trained = train(
+                self.data.schema,
+                tables,
+                RING,
+                epsilon=self.epsilon,
+                delta=self.delta,
+                chosen=planned,
+                draws=SeededEntropy(self.seed),
+                on_round=note,
+            )
+            end, model = trained.run, with_statement(trained.model(), trained.total)
+        else:
+            end = simulate(self.shards, RING, C=C, rho=RHO, rounds=rounds, on_round=note)
+            vector = end.models("last")[0, 0]
+            model = Model.of(vector, self.data.schema, Logistic().describe(), "none", EXACT)
+        folder.finish(model)
+        for number, V in enumerate(messages, 1):
+            self._add_to_curve(mechanism, number, model.schema, V)
+        models = end.models(planned.output if planned else "last")[:, 0]
+        return {
+            "mechanism": mechanism,
+            "alpha": planned.alpha if planned else None,
+            "epsilon": model.privacy.get("epsilon"),
+            "delta": model.privacy.get("delta"),
+            "rounds": len(end.rounds),
+            "consensus_gap": float(end.consensus_gap[0]),
+            "node_errors": self.errors(model.schema, models).tolist(),
+            "privacy": dict(model.privacy),
+            "folder": str(folder.path),
+        }
+
+    def _plan(self, mechanism: str) -> Plan:
+        """All that a private run needs, from its total and public numbers."""
+        return plan(
+            [shard.rows for shard in self.shards],
+            RING,
+            self.data.schema.dimension,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            mechanism=mechanism,
+        )
+
+    def _config(self, planned: Plan | None) -> dict[str, Any]:
+        """Everything that is decided before the run."""
+        plain = {
+            "C": C,
+            "rho": RHO,
+            "rounds": PLAIN_ROUNDS,
+            "loss": Logistic().describe(),
+            "mechanism": NoProtection().describe(),
+            "eta": default_eta(RING, Logistic(), C, RHO),
+            "output": "last",
+        }
+        return {
+            "data": {
+                "name": "census",
+                "rows": ROWS,
+                "seed": self.seed,
+                "heterogeneity": HETEROGENEITY,
+                "synthetic": True,
+            },
+            "schema_hash": self.data.schema.digest(),
+            "nodes": [{"name": shard.name, "rows": shard.rows} for shard in self.shards],
+            "topology": RING.describe(),
+            "regularizer": SquaredL2().describe(),
+            "schedule": {"name": "constant", "alpha": planned.alpha} if planned else None,
+            "entropy": {"seed": self.seed} if planned else None,
+            **(planned.to_json() if planned else plain),
+        }
+
+    def _add_to_curve(self, mechanism: str, number: int, schema: Schema, V: Array) -> None:
+        mean = V.mean(axis=0)
+        apart = np.linalg.norm(V - mean, axis=1) / np.linalg.norm(mean)
+        for silo, error, far in zip(SILOS, self.errors(schema, V), apart, strict=True):
+            self.curve.append(
+                {
+                    "round": number,
+                    "mechanism": mechanism,
+                    "silo": silo,
+                    "error": float(error),
+                    "disagreement": float(far),
+                }
+            )
+
+    def mean_curve(self) -> list[dict[str, Any]]:
+        """The curve's means over silos, a series for each mechanism."""
+        groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        for row in self.curve:
+            groups.setdefault((row["mechanism"], row["round"]), []).append(row)
+        return [
+            {
+                "series": mechanism,
+                "round": number,
+                "error": float(np.mean([row["error"] for row in rows])),
+                "disagreement": float(np.mean([row["disagreement"] for row in rows])),
+            }
+            for (mechanism, number), rows in groups.items()
+        ]
