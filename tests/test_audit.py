@@ -14,7 +14,6 @@ import pytest
 from click.testing import CliRunner
 from scipy import stats
 
-import dynadp.mechanisms.base
 from dynadp.cli import main
 from dynadp.consensus.topology import Topology
 from dynadp.data.schema import Shard
@@ -22,6 +21,7 @@ from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import Dual, NoProtection, Primal, RoundNoise
 from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
+from dynadp.planning import planner
 from dynadp.privacy.accountant import total
 from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.research.audit import (
@@ -482,7 +482,7 @@ def test_command_line_in_words(quick):
 
 
 def test_a_refuted_claim_exits_with_1(quick, monkeypatch, printed):
-    monkeypatch.setattr(dynadp.mechanisms.base, "Dual", printed)
+    monkeypatch.setitem(planner.MECHANISMS, "dual", printed())
     result = run("--mechanism", "dual", "--draws", "4000", "--seed", "3")
     assert result.exit_code == 1
     assert "claim refuted" in result.output

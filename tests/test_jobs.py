@@ -599,6 +599,17 @@ def test_a_wrong_separator_is_told_with_the_right_one(place):
     assert 'set separator = ";"' in result.output
 
 
+@pytest.mark.parametrize(("mark", "typed"), [(";", "';'"), ("\t", r"$'\t'")])
+def test_a_wrong_separator_on_the_command_line_is_mended_there(place, mark, typed):
+    Path("run.toml").write_text(ALPHA.replace("rounds = 60", "rounds = 3"))
+    answer("train run.toml --json")
+    Path("other.csv").write_text(Path("public.csv").read_text().replace(",", mark))
+    for line in ("predict runs/long other.csv", "evaluate runs/long other.csv --public"):
+        result = dynadp(f"{line} --separator ,")
+        assert result.exit_code == 2
+        assert result.output.endswith(f"; give --separator {typed}\n")
+
+
 def test_what_dropped_rows_leave_must_be_declared(place):
     """The number of rows is public; where it depends on cells, it is not read off them."""
     caps()

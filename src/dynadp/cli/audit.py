@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dynadp.cli.codes import FAILED
-from dynadp.cli.options import BELOW_1, CHANCE, COUNT, JSON, ROUNDS, SEED, MechanismName, Positive
+from dynadp.cli.options import (
+    BELOW_1,
+    CHANCE,
+    COUNT,
+    JSON,
+    MECHANISM_HELP,
+    ROUNDS,
+    SEED,
+    MechanismName,
+    Positive,
+)
 from dynadp.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -14,12 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--mechanism",
-    type=MechanismName(),
-    required=True,
-    help="primal (Algorithm 3) or dual (Algorithm 2).",
-)
+@click.option("--mechanism", type=MechanismName(), required=True, help=MECHANISM_HELP)
 @click.option(
     "--alpha", type=Positive(), default=1.0, show_default=True, help="Claimed loss of one round."
 )

@@ -4,6 +4,8 @@ import csv
 import json
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import log
 from pathlib import Path
 from secrets import token_hex
@@ -16,7 +18,7 @@ from dynadp.cli.cluster import ADDRESS, RUNTIME, address_of
 from dynadp.cli.codes import INTERRUPTED
 from dynadp.cli.options import CHANCE, COUNT, FILE, JSON, RUN_FILE, SEED, Positive, user
 from dynadp.cli.output import print_json, round_bar
-from dynadp.errors import BudgetRefused, DeclarationError
+from dynadp.errors import BudgetRefused, DataError, DeclarationError
 
 if TYPE_CHECKING:
     from dynadp.engines import RoundProgress
@@ -207,10 +209,25 @@ _SEPARATOR = click.option(
 )
 
 
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Name the option, and not the run file's field, in advice about the separator."""
+    try:
+        yield
+    except DataError as error:
+        before, advice, mark = str(error).partition("set separator = ")
+        if not advice:
+            raise
+        tab = "$" if mark == r'"\t"' else ""
+        quoted = tab + mark.replace('"', "'")
+        raise DataError(f"{before}give --separator {quoted}") from error
+
+
 @click.command()
 @_MODEL
 @_ROWS
 @_SEPARATOR
+@_reading()
 def predict(model: str, data: str, separator: Any) -> None:
     """Label every row of a file with a model; CSV on stdout."""
     from dynadp.data import source
@@ -240,6 +257,7 @@ def predict(model: str, data: str, separator: Any) -> None:
     help="A public number of private rows; needed where the schema drops rows.",
 )
 @JSON
+@_reading()
 def evaluate(
     model: str,
     data: str,

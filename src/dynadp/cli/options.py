@@ -66,9 +66,8 @@ BELOW_1 = click.FloatRange(0, 1, max_open=True)
 DELTA_HELP = "Probability that more than epsilon leaks; keep it well below 1/rows."
 DELTA = click.option("--delta", type=BELOW_1, required=True, help=DELTA_HELP)
 TOTAL_DELTA = click.option("--delta", type=CHANCE, default=1e-5, show_default=True, help=DELTA_HELP)
-MECHANISM = click.option(
-    "--mechanism", type=MechanismName(), help="primal (Algorithm 3) or dual (Algorithm 2)."
-)
+MECHANISM_HELP = "primal (Algorithm 3) or dual (Algorithm 2)."
+MECHANISM = click.option("--mechanism", type=MechanismName(), help=MECHANISM_HELP)
 DIMENSION = click.option("--dimension", type=COUNT, help="Columns of the rows, with the intercept.")
 SHARE = click.option(
     "--jacobian-share", type=BELOW_1, help="abar/alpha of dual perturbation, such as 0.01."

@@ -95,10 +95,6 @@ def design(
     A curve's maximum (--loss-fit) is the curve's own: where it misses the losses it was fitted to,
     a measured alpha is better.
     """
-    if (loss_fit is None) == (points is None):
-        raise click.UsageError(
-            "give --loss-fit C4 C5 C6, or --points FILE with measured losses; one of them, not both"
-        )
     asked = (mechanism, rounds, dimension, delta)
     if None in asked and (*asked, jacobian_share) != (None,) * 5:
         raise click.UsageError(
@@ -107,7 +103,7 @@ def design(
         )
     w = research.PrivacyUtility(*utility)
     chosen: Recommendation | Design
-    if points is not None:
+    if points is not None and loss_fit is None:
         measured, what = _measured(points), "the best that was measured"
         chosen = research.recommend(
             measured,
@@ -117,11 +113,15 @@ def design(
             ceiling=ceiling,
             floor=floor,
         )
-    else:
-        curve = research.AccuracyLoss(*(loss_fit or ()))
+    elif loss_fit is not None and points is None:
+        curve = research.AccuracyLoss(*loss_fit)
         chosen = research.design(curve, w, *(limits or research.RANGE), ceiling, floor)
         place = "an interior maximum of the curve" if chosen.interior else "an end of the range"
         what = f"{place}, not measured"
+    else:
+        raise click.UsageError(
+            "give --loss-fit C4 C5 C6, or --points FILE with measured losses; one of them, not both"
+        )
     cost = None
     if mechanism and rounds and dimension and delta is not None:
         events = privacy.equal_rounds(mechanism, chosen.alpha, dimension, rounds, jacobian_share)
