@@ -101,7 +101,7 @@ def _account_file(path: str, delta: float, rows: int, as_json: bool) -> None:
             "SIMULATION: some noise was seeded and protects nobody; these are the costs with "
             "system entropy."
         )
-    click.echo(f"Whoever has rows at one node loses at most what {worst} does:")
+    click.echo(f"The most is lost at node {worst}:")
     _show(each[worst], rows)
 
 
