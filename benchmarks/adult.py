@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
+from dynadp import Plan
 from dynadp.consensus.acceleration import Acceleration
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import adult, partition
-from dynadp.engines.simulation import default_eta, simulate
+from dynadp.engines.simulation import simulate
+from dynadp.planning.plans import default_eta
 from dynadp.problem.losses import Logistic
 from dynadp.report import charts
 
@@ -42,9 +44,9 @@ def main() -> None:
                 }
             )
 
-        simulate(shards, topology, C=C, rho=RHO, eta=eta, rounds=ROUNDS, on_round=note)
+        simulate(shards, topology, Plan.of(C=C, rho=RHO, eta=eta, rounds=ROUNDS), on_round=note)
     pooled = data.schema.shard(data.train, "pooled")
-    limit = simulate([pooled], Topology.family("ring", 1), C=C, rho=RHO, rounds=1).V[0, 0]
+    limit = simulate([pooled], Topology.family("ring", 1), Plan.of(C=C, rho=RHO, rounds=1)).V[0, 0]
     references = [
         {"name": "centralised optimum", "error": float(np.mean((X @ limit > 0) != (y > 0)))}
     ]
@@ -73,12 +75,13 @@ def _moderate(data, X, y) -> dict[str, float]:
     ring = simulate(
         shards,
         Topology.family("ring", 5),
-        rho=1e-4,
-        rounds=400,
+        Plan.of(rho=1e-4, rounds=400),
         acceleration=Acceleration(gap=1e-6),
     )
     alone = simulate(
-        [data.schema.shard(data.train, "pooled")], Topology.family("ring", 1), rho=1e-4, rounds=1
+        [data.schema.shard(data.train, "pooled")],
+        Topology.family("ring", 1),
+        Plan.of(rho=1e-4, rounds=1),
     )
     wrong = np.mean((X @ ring.V[:, 0].T > 0) != (y > 0)[:, None], axis=0)
     return {

@@ -18,11 +18,13 @@ import numpy as np
 from benchmarks.budget_chart import draw
 from benchmarks.environment import PATIENCE, interpreter
 from benchmarks.measure import Figure, Report, main, table
+from dynadp import Plan
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import Dataset, adult, partition
 from dynadp.engines.simulation import simulate
-from dynadp.mechanisms.base import Dual, Primal
+from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.mechanisms.primal import Primal
 from dynadp.runs.training import train
 
 DELTA, DRAWS = 1e-5, 20
@@ -30,7 +32,7 @@ TOTALS = (0.1, 0.5, 1.0, 2.0, 8.0)
 TARGETS = {(5, 1.0): 15.5, (5, 0.1): 17.2, (50, 1.0): 16.5}
 PAPER = {
     "the paper's dual perturbation, noise corrected": (Dual(split="paper"), 1750.0, 10**-2.5),
-    "the paper's primal perturbation, noise corrected": (Primal(own="paper"), 146.0, 0.1),
+    "the paper's primal perturbation, noise corrected": (Primal(augment="iterate"), 146.0, 0.1),
 }
 PAPER_ROUNDS = (1, 3, 10, 30)
 DIFFPRIVLIB = ("diffprivlib", "scikit-learn<1.6")
@@ -112,13 +114,10 @@ def as_printed(data: Dataset, name: str, epsilon: float) -> float:
         end = simulate(
             shards,
             ring,
-            C=C,
-            rho=rho,
-            eta=1.0,
-            rounds=rounds,
+            Plan.of(
+                C=C, rho=rho, eta=1.0, rounds=rounds, mechanism=mechanism, schedule=epsilon / rounds
+            ),
             replicas=DRAWS,
-            mechanism=mechanism,
-            schedule=epsilon / rounds,
             draws=SeededEntropy(0),
         )
         F = end.models("last").reshape(-1, X.shape[1])

@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from benchmarks.measure import THREADS, Figure, Report, compare, main, table
 from benchmarks.pooled import NODES, Array, Pooled, adult_shards
+from dynadp import Plan
 from dynadp.consensus.acceleration import Acceleration
 from dynadp.consensus.topology import Topology
 from dynadp.engines.simulation import Run, simulate
@@ -22,7 +23,9 @@ TARGETS = {"newton-cholesky": 1.0, "lbfgs": 3.0}
 
 def network(shards: list, topology: Topology) -> Run:
     """What is timed of dynadp: everything from the nodes' shards to certified vectors."""
-    return simulate(shards, topology, C=C, rho=RHO, rounds=400, acceleration=Acceleration(gap=GAP))
+    return simulate(
+        shards, topology, Plan.of(C=C, rho=RHO, rounds=400), acceleration=Acceleration(gap=GAP)
+    )
 
 
 def sklearn_fit(

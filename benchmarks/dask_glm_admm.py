@@ -20,6 +20,7 @@ from benchmarks.consensus import GAP, RHO, C, network
 from benchmarks.environment import PATIENCE, interpreter
 from benchmarks.measure import REPEATS, THREADS, Figure, Report, better_threads, clock, main, table
 from benchmarks.pooled import NODES, Pooled, adult_shards
+from dynadp import Plan
 from dynadp.consensus.acceleration import Acceleration
 from dynadp.consensus.topology import Topology
 from dynadp.engines.simulation import simulate
@@ -65,9 +66,7 @@ def first_round(shards: list, topology: Topology, pooled: Pooled, least: float) 
     simulate(
         shards,
         topology,
-        C=C,
-        rho=RHO,
-        rounds=400,
+        Plan.of(C=C, rho=RHO, rounds=400),
         acceleration=Acceleration(gap=GAP),
         on_round=look,
     )
@@ -76,7 +75,7 @@ def first_round(shards: list, topology: Topology, pooled: Pooled, least: float) 
 
 def watched(shards: list, topology: Topology, rounds: int) -> None:
     """Exactly so many rounds: dask-glm, too, is stopped by an onlooker."""
-    simulate(shards, topology, C=C, rho=RHO, rounds=rounds, acceleration=Acceleration())
+    simulate(shards, topology, Plan.of(C=C, rho=RHO, rounds=rounds), acceleration=Acceleration())
 
 
 def run() -> Report:

@@ -14,10 +14,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.pooled import adult_shards
+from dynadp import Plan
 from dynadp.consensus.topology import Topology
 from dynadp.engines.simulation import simulate
-from dynadp.mechanisms.base import Dual, Mechanism, Primal
+from dynadp.mechanisms.base import Mechanism
+from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import BatchedDraws
+from dynadp.mechanisms.primal import Primal
 
 NODES, C, RHO, ETA = 5, 1.0, 10**-2.5, 0.02
 
@@ -30,13 +33,8 @@ def sweep(
     return simulate(
         shards,
         Topology.family("ring", NODES),
-        C=C,
-        rho=RHO,
-        eta=ETA,
-        rounds=rounds,
+        Plan.of(C=C, rho=RHO, eta=ETA, rounds=rounds, mechanism=mechanism, schedule=each),
         replicas=len(each),
-        mechanism=mechanism,
-        schedule=each,
         draws=BatchedDraws(1, device),
         device=device,
         storage="dense" if device == "cuda" else "auto",
@@ -92,10 +90,10 @@ def count(
     """
     import cupy
 
-    from dynadp.problem import objective
+    from dynadp.problem import storage
 
     seen = {"operations": 0.0, "bytes": 0.0, "passes": 0, "product_seconds": 0.0}
-    kept = objective.DenseRows.margins, objective.DenseRows._adjoint
+    kept = storage.DenseRows.margins, storage.DenseRows._adjoint
 
     def watched(product: Callable[..., Any], replicas: Callable[..., int]) -> Callable[..., Any]:
         def call(self: Any, *given: Any) -> Any:
@@ -116,12 +114,12 @@ def count(
 
         return call
 
-    objective.DenseRows.margins = watched(kept[0], lambda given: given[0].shape[1])  # type: ignore[method-assign]
-    objective.DenseRows._adjoint = watched(kept[1], lambda given: given[2].shape[1])  # type: ignore[method-assign]
+    storage.DenseRows.margins = watched(kept[0], lambda given: given[0].shape[1])  # type: ignore[method-assign]
+    storage.DenseRows._adjoint = watched(kept[1], lambda given: given[2].shape[1])  # type: ignore[method-assign]
     try:
         sweep(shards, mechanism, alphas, draws, rounds, "cuda")
     finally:
-        objective.DenseRows.margins, objective.DenseRows._adjoint = kept  # type: ignore[method-assign]
+        storage.DenseRows.margins, storage.DenseRows._adjoint = kept  # type: ignore[method-assign]
     return seen
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from benchmarks.growth_chart import draw
 from benchmarks.growth_worker import network, rows
 from benchmarks.measure import Figure, Report, compare, main, table
+from dynadp import Plan
 from dynadp.consensus.acceleration import Acceleration
 from dynadp.consensus.topology import Topology
 from dynadp.engines.simulation import simulate
@@ -55,8 +56,8 @@ def time_per_round() -> list[dict[str, Any]]:
             simulate(
                 shards,
                 topology,
-                rounds=TIMED + 1,
-                on_round=lambda *_: ends.append(time.perf_counter()),
+                Plan.of(rounds=TIMED + 1),
+                on_round=lambda progress: ends.append(time.perf_counter()),
             )
             into.append((ends[-1] - ends[0]) / TIMED)
 
@@ -90,8 +91,7 @@ def rounds_to_gap() -> list[dict[str, Any]]:
                 run = simulate(
                     shards,
                     topology,
-                    rho=RHO,
-                    rounds=LIMIT,
+                    Plan.of(rho=RHO, rounds=LIMIT),
                     acceleration=Acceleration(gap=GAP, **options),
                 )
                 place = {

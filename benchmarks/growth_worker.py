@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dynadp import Plan
 from dynadp.consensus.topology import Topology
 from dynadp.data.schema import Shard
 from dynadp.engines.simulation import Run, simulate
@@ -56,7 +57,10 @@ def main(nodes: int, count: int, columns: int, rounds: int) -> None:
     shards, topology, ends = rows(nodes, count, columns), network(nodes), []
     before, start = peak(), time.perf_counter()
     run: Run = simulate(
-        shards, topology, rounds=rounds, on_round=lambda *_: ends.append(time.perf_counter())
+        shards,
+        topology,
+        Plan.of(rounds=rounds),
+        on_round=lambda progress: ends.append(time.perf_counter()),
     )
     facts = {
         "nodes": nodes,

@@ -7,11 +7,12 @@ import networkx as nx
 import numpy as np
 
 from benchmarks.measure import Report, main
+from dynadp import Plan
 from dynadp.consensus.topology import Topology
 from dynadp.data.schema import Shard
 from dynadp.engines.simulation import simulate
-from dynadp.mechanisms.base import Primal
 from dynadp.mechanisms.entropy import BatchedDraws
+from dynadp.mechanisms.primal import Primal
 
 NODES, ROWS, COLUMNS, ROUNDS = 100_000, 20, 10, 20
 
@@ -34,11 +35,7 @@ def run() -> Report:
     made = simulate(
         shards,
         graph,
-        rho=0.01,
-        eta=0.01,
-        rounds=ROUNDS,
-        mechanism=Primal(),
-        schedule=0.5,
+        Plan.of(rho=0.01, eta=0.01, rounds=ROUNDS, mechanism=Primal(), schedule=0.5),
         draws=BatchedDraws(1),
         storage="dense",
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_info
 
-from dynadp.problem import objective
+from dynadp.problem import threads
 
 
 def machine(day: str) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def machine(day: str) -> dict[str, Any]:
             facts[package] = version(package)
         except PackageNotFoundError:
             facts[package] = None
-    facts["dynadp_workers"] = getattr(objective, "WORKERS", 1)
+    facts["dynadp_workers"] = threads.WORKERS
     pools = ("user_api", "internal_api", "version", "num_threads", "architecture")
     facts["thread_pools"] = [{key: pool.get(key) for key in pools} for pool in threadpool_info()]
     return facts

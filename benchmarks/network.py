@@ -218,7 +218,7 @@ def _simulated(file: Path) -> float:
         delta=planned.total.delta,
         chosen=planned,
         draws=SeededEntropy(0),
-        on_round=lambda entry, V: marks.append(time.perf_counter()),
+        on_round=lambda progress: marks.append(time.perf_counter()),
     )
     return 1e3 * statistics.median(np.diff(marks)[5:])
 

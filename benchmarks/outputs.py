@@ -8,16 +8,19 @@ on synthetic rows.
 import numpy as np
 
 from benchmarks.measure import Figure, Report, main, table
+from dynadp import Plan
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import census
 from dynadp.engines.simulation import simulate
-from dynadp.mechanisms.base import Dual, Mechanism, Primal
+from dynadp.mechanisms.base import Mechanism
+from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.mechanisms.primal import Primal
 from dynadp.problem.losses import Logistic
 
 ROWS, ROUNDS, DRAWS = 20_000, 20, 8
 NETWORKS = ((5, "ring"), (20, "ring"), (20, "random_regular"))
-MECHANISMS: tuple[Mechanism, ...] = (Dual(), Primal(), Primal(own="paper"))
+MECHANISMS: tuple[Mechanism, ...] = (Dual(), Primal(), Primal(augment="iterate"))
 ALPHAS = (0.05, 0.2, 0.5, 1.0, 2.0)
 OUTPUTS = ("last", "tail", "neighbours", "network")
 
@@ -43,13 +46,15 @@ def run() -> Report:
                 end = simulate(
                     shards,
                     topology,
-                    loss=Logistic(margin=3.0),
-                    rho=q / 50,
-                    eta=eta,
-                    rounds=ROUNDS,
+                    Plan.of(
+                        loss=Logistic(margin=3.0),
+                        rho=q / 50,
+                        eta=eta,
+                        rounds=ROUNDS,
+                        mechanism=mechanism,
+                        schedule=alpha,
+                    ),
                     replicas=DRAWS,
-                    mechanism=mechanism,
-                    schedule=alpha,
                     draws=SeededEntropy(1),
                 )
                 found = []

@@ -19,7 +19,8 @@ from scipy.special import expit
 
 from benchmarks.environment import PATIENCE, interpreter
 from benchmarks.measure import Report, main, table
-from dynadp.mechanisms.base import Dual, Primal
+from dynadp.mechanisms.dual import Dual
+from dynadp.mechanisms.primal import Primal
 from dynadp.research.audit import Audit, Stream, audit, audit_mechanism
 
 DIFFPRIVLIB = ("diffprivlib", "scikit-learn<1.6")

@@ -8,11 +8,13 @@ import numpy as np
 
 from benchmarks.measure import Figure, Report, main, table
 from benchmarks.pooled import Array, Pooled
+from dynadp import Plan
+from dynadp.consensus.progress import RoundProgress
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import census
 from dynadp.data.schema import Shard
-from dynadp.engines.progress import RoundProgress
-from dynadp.engines.simulation import default_eta, simulate
+from dynadp.engines.simulation import simulate
+from dynadp.planning.plans import default_eta
 from dynadp.problem.losses import Logistic
 
 MULTIPLES = (0.03, 0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 10.0, 30.0, 100.0)
@@ -57,11 +59,8 @@ def rounds_needed(
         simulate(
             shards,
             topology,
-            C=C,
-            rho=rho,
-            eta=penalties,
+            Plan.of(C=C, rho=rho, eta=penalties, rounds=LIMIT),
             replicas=len(penalties),
-            rounds=LIMIT,
             on_round=look,
         )
     except _Enough:

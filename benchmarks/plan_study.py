@@ -12,6 +12,7 @@ from itertools import product
 import numpy as np
 
 from benchmarks.measure import Figure, Report, main, table
+from dynadp import Plan
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import Dataset, census
 from dynadp.engines.simulation import simulate
@@ -150,14 +151,16 @@ def _error(constants: Constants, network: tuple, epsilon: float) -> float:
         end = simulate(
             shards,
             topology,
-            loss=chosen.loss,
-            C=chosen.C,
-            rho=chosen.rho,
-            eta=chosen.eta,
-            rounds=chosen.rounds,
+            Plan.of(
+                loss=chosen.loss,
+                C=chosen.C,
+                rho=chosen.rho,
+                eta=chosen.eta,
+                rounds=chosen.rounds,
+                mechanism=chosen.mechanism,
+                schedule=chosen.alpha,
+            ),
             replicas=DRAWS,
-            mechanism=chosen.mechanism,
-            schedule=chosen.alpha,
             draws=SeededEntropy(seed),
         )
         F = end.models(chosen.output)[0]

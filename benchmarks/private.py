@@ -5,9 +5,10 @@ constants.
 from benchmarks.measure import Figure, Report, compare, main, table
 from benchmarks.pooled import NODES, adult_shards
 from dynadp.consensus.topology import Topology
-from dynadp.engines.simulation import simulate
-from dynadp.mechanisms.base import Dual, Primal
+from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
+from dynadp.mechanisms.primal import Primal
+from support import flat_simulate
 
 ROUNDS = 30
 SETTINGS = {
@@ -24,11 +25,11 @@ def run() -> Report:
         common = {"C": C, "rho": rho, "eta": 1.0, "rounds": ROUNDS}
         private = {"mechanism": mechanism, "schedule": 1.0}
         contestants = {
-            "plain": lambda common=common: simulate(shards, topology, **common),
-            "seeded": lambda common=common, private=private: simulate(
+            "plain": lambda common=common: flat_simulate(shards, topology, **common),
+            "seeded": lambda common=common, private=private: flat_simulate(
                 shards, topology, draws=SeededEntropy(0), **private, **common
             ),
-            "system": lambda common=common, private=private: simulate(
+            "system": lambda common=common, private=private: flat_simulate(
                 shards, topology, draws=SystemEntropy(), **private, **common
             ),
         }

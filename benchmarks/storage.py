@@ -10,12 +10,14 @@ from scipy.optimize import nnls
 from scipy.sparse import csr_array, random_array
 
 from benchmarks.measure import RESULTS, Figure, Report, compare, main, table
+from dynadp import Plan
 from dynadp.consensus.topology import Topology
 from dynadp.data.schema import Shard
 from dynadp.engines.simulation import simulate
 from dynadp.problem.losses import Logistic
-from dynadp.problem.objective import Problem, faster_storage
+from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SquaredL2
+from dynadp.problem.storage import faster_storage
 
 NODES = 5
 DENSITIES, COLUMNS, REPLICAS = (0.003, 0.01, 0.03, 0.1, 0.3), (20, 100, 500, 2000), (1, 4, 16, 64)
@@ -44,7 +46,7 @@ def cell(density: float, columns: int, replicas: int) -> dict[str, Any]:
     blocks = [sparse_rows(count, columns, density, seed) for seed in range(NODES)]
     F = np.random.default_rng(9).standard_normal((NODES, replicas, columns))
     problems = {
-        s: Problem(blocks, Logistic(), SquaredL2(), 1.0, 1e-4, replicas=replicas, storage=s)
+        s: StackedProblem(blocks, Logistic(), SquaredL2(), 1.0, 1e-4, replicas=replicas, storage=s)
         for s in ("csr", "dense")
     }
     passes = {
@@ -102,7 +104,8 @@ def sparse_network() -> tuple[float, dict[str, Any]]:
         truth = np.random.default_rng(50).standard_normal(2000)
         shards.append(Shard.of(X, np.where(X @ truth > 0, 1, -1), name=str(p)))
     ways = {
-        s: lambda s=s: simulate(shards, topology, rounds=10, storage=s) for s in ("csr", "dense")
+        s: lambda s=s: simulate(shards, topology, Plan.of(rounds=10), storage=s)
+        for s in ("csr", "dense")
     }
     times = compare(ways)
     apart = float(np.abs(times["csr"].result.V - times["dense"].result.V).max())

@@ -16,15 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dynadp import Plan
+from dynadp.consensus.progress import RoundProgress
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import census_schema
 from dynadp.data.loading import count, validate
 from dynadp.data.readers import source
 from dynadp.data.schema import Schema
-from dynadp.engines.progress import RoundProgress
 from dynadp.engines.simulation import simulate
-from dynadp.mechanisms.base import Dual
 from dynadp.mechanisms.centring import private_centre
+from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.problem.losses import Logistic
 from dynadp.problem.regularizers import SquaredL2
@@ -68,11 +69,7 @@ def train(path: str, limit: int, rounds: int) -> dict[str, Any]:
     simulate(
         [held],
         alone,
-        rho=1e-3,
-        eta=1e-2,
-        rounds=rounds,
-        mechanism=Dual(),
-        schedule=0.1,
+        Plan.of(rho=1e-3, eta=1e-2, rounds=rounds, mechanism=Dual(), schedule=0.1),
         draws=SeededEntropy(0),
         on_round=note,
     )

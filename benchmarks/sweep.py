@@ -15,9 +15,11 @@ from benchmarks.measure import Figure, Report, compare, main, table
 from benchmarks.pooled import NODES, Array, adult_shards
 from dynadp.consensus.topology import Topology
 from dynadp.data.schema import Shard
-from dynadp.engines.simulation import Run, default_eta, simulate
+from dynadp.engines.simulation import Run
 from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.planning.plans import default_eta
 from dynadp.problem.losses import Logistic
+from support import flat_simulate
 
 REPLICAS, ROUNDS, ZETA = 64, 10, 0.5
 TIMED = 4  # replicas that scipy runs; its time is scaled to all 64
@@ -120,7 +122,7 @@ def measure(
     }
 
     def stacked() -> Run:
-        return simulate(
+        return flat_simulate(
             shards,
             topology,
             **problem,

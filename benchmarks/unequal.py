@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dynadp import Plan
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import Dataset, adult, census
 from dynadp.engines.simulation import simulate
@@ -36,14 +37,16 @@ def error(data: Dataset, sizes: Sequence[int], epsilon: float, weights: Weights)
     run = simulate(
         shards,
         ring,
-        loss=p.loss,
-        C=p.C,
-        weights=p.weights,
-        rho=p.rho,
-        eta=p.eta,
-        rounds=p.rounds,
-        mechanism=p.mechanism,
-        schedule=p.schedule(ring.nodes),
+        Plan.of(
+            loss=p.loss,
+            C=p.C,
+            weights=p.weights,
+            rho=p.rho,
+            eta=p.eta,
+            rounds=p.rounds,
+            mechanism=p.mechanism,
+            schedule=p.schedule(ring.nodes),
+        ),
         draws=BatchedDraws(1),
         replicas=DRAWS,
     )

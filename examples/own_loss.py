@@ -4,11 +4,12 @@ them.
 
 import numpy as np
 
-from dynadp import Topology, census, simulate
+from dynadp import Topology, census
 from dynadp.errors import LossError
-from dynadp.mechanisms.base import Primal
 from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.mechanisms.primal import Primal
 from dynadp.problem.losses import Loss
+from support import flat_simulate
 
 
 class SquareRoot(Loss):
@@ -47,13 +48,13 @@ common = {
     "schedule": 1.0,
     "draws": SeededEntropy(1),
 }
-end = simulate(data.shards(), ring, loss=SquareRoot(), **common)
+end = flat_simulate(data.shards(), ring, loss=SquareRoot(), **common)
 score = data.schema.rows(data.test) @ end.models("network")[0, 0]
 print(
     f"{np.mean((score > 0) == (data.schema.labels(data.test) > 0)):.1%} right (seeded: a "
     f"SIMULATION)"
 )
 try:
-    simulate(data.shards(), ring, loss=Boastful(), **common)
+    flat_simulate(data.shards(), ring, loss=Boastful(), **common)
 except LossError as refusal:
     print(f"refused: {refusal}")

@@ -14,6 +14,6 @@ rows = {
 budget = {"bold": 4.0, "usual-1": 1.0, "usual-2": 1.0, "usual-3": 1.0, "careful": 0.5}
 trained = train(data.schema, rows, ring, epsilon=budget, delta=1e-5)
 for node, spent in by_node(trained.events, 1e-5).items():
-    print(f"{node}: asked for at most {budget[node]}, spends {spent.epsilon:.3f}; {spent.odds}")
+    print(f"{node}: asked for at most {budget[node]}. {spent.guarantee}")
 right = (trained.model().predict(data.test) == data.test["income"]).mean()
 print(f"{right:.1%} right on held-out rows")

@@ -19,13 +19,13 @@ from dynadp.privacy.accountant import (
     by_node,
     counted,
     for_person,
-    odds,
     total,
     worst_node,
 )
 from dynadp.privacy.distributions import Pure, ShiftLoss
 from dynadp.privacy.events import DualPerturbation, L2Laplace
 from dynadp.privacy.inverse import dual, primal
+from dynadp.privacy.statements import guess_words
 
 DELTA = 1e-5
 
@@ -410,12 +410,12 @@ def test_nearly_equal_losses_share_one_law():
 
 
 def test_odds_in_words():
-    assert odds(0.0, 0.0).startswith("at most 50 in 100")
-    assert odds(1.0, 1e-5).startswith("at most 74 in 100")
-    assert odds(0.0, 0.5).startswith("at most 75 in 100")
-    assert odds(800.0, 0.0).startswith("practically everybody")
-    assert odds(inf, 0.0).startswith("practically everybody")
-    assert "at most 53 in 100" in total(primal(0.1, 105, 10), DELTA).odds
+    assert guess_words(0.0, 0.0).startswith("at most 50 in 100")
+    assert guess_words(1.0, 1e-5).startswith("at most 74 in 100")
+    assert guess_words(0.0, 0.5).startswith("at most 75 in 100")
+    assert guess_words(800.0, 0.0).startswith("practically everybody")
+    assert guess_words(inf, 0.0).startswith("practically everybody")
+    assert "at most 53 in 100" in total(primal(0.1, 105, 10), DELTA).guarantee
 
 
 def test_the_accounting_library_is_imported_only_when_it_is_needed():

@@ -6,13 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from dynadp import Plan
 from dynadp.consensus import admm
 from dynadp.consensus.topology import Topology
 from dynadp.engines.simulation import simulate
+from dynadp.problem.gamma import default_gamma
 from dynadp.problem.losses import Logistic
-from dynadp.problem.objective import Problem
+from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SquaredL2
-from dynadp.problem.solver import default_gamma
 from reference import dense_rows, losses
 
 
@@ -120,11 +121,8 @@ def test_simulation_is_algorithm_1_as_printed(census5, family):
     simulate(
         shards,
         topology,
-        C=C,
-        rho=rho,
-        eta=eta,
-        rounds=T,
-        on_round=lambda _, V: messages.append(V[:, 0].copy()),
+        Plan.of(C=C, rho=rho, eta=eta, rounds=T),
+        on_round=lambda progress: messages.append(progress.messages[:, 0].copy()),
     )
     for ours, theirs in zip(messages, seen, strict=True):
         np.testing.assert_allclose(
@@ -134,7 +132,7 @@ def test_simulation_is_algorithm_1_as_printed(census5, family):
 
 def test_send_adds_the_linear_term(census5):
     shards = census5.shards()
-    problem = Problem([s.signed for s in shards], Logistic(), SquaredL2(), 1.0, 0.1)
+    problem = StackedProblem([s.signed for s in shards], Logistic(), SquaredL2(), 1.0, 0.1)
     degrees, eta = np.full(5, 2.0), np.array([0.5])
     V = np.random.default_rng(0).normal(size=(5, 1, problem.dimension))
     state = admm.State(V, 0.1 * V)
@@ -148,8 +146,8 @@ def test_send_adds_the_linear_term(census5):
 
 def test_one_node_alone_minimises_its_own_objective(census5):
     shard = census5.schema.shard(census5.train)
-    problem = Problem([shard.signed], Logistic(), SquaredL2(), 1.0, 0.01)
-    run = simulate([shard], Topology.family("ring", 1), rho=0.01, rounds=2)
+    problem = StackedProblem([shard.signed], Logistic(), SquaredL2(), 1.0, 0.01)
+    run = simulate([shard], Topology.family("ring", 1), Plan.of(rho=0.01, rounds=2))
     assert np.linalg.norm(problem.local_gradient(run.V)) < 1e-9
 
 
@@ -164,12 +162,12 @@ def test_stacked_nodes_send_what_each_would_send_alone(census5, storage):
     rng = np.random.default_rng(0)
     V, lam = rng.normal(size=(2, 5, 1, shards[0].dimension))
     state = admm.State(V, lam)
-    stacked = Problem(
+    stacked = StackedProblem(
         [s.signed for s in shards], Logistic(), SquaredL2(), 1.0, 0.1, storage=storage
     )
     together = admm.send(stacked, state, degrees, eta, gamma, np.zeros_like(V)).point
     for p, shard in enumerate(shards):
-        alone = Problem([shard.signed], Logistic(), SquaredL2(), 1.0, 0.1)
+        alone = StackedProblem([shard.signed], Logistic(), SquaredL2(), 1.0, 0.1)
         own = admm.State(V[[p]], lam[[p]])
         g = admm.send(alone, own, degrees[[p]], eta, gamma, np.zeros_like(V[[p]])).point
         assert np.linalg.norm(g[0] - together[p]) <= 2e-9 / 0.1

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dynadp import Plan
 from dynadp.consensus.acceleration import Acceleration
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import adult_schema, partition
@@ -30,12 +31,12 @@ def test_a_ring_of_five_learns_what_one_place_would(ring, error_of):
     shards, topology = ring
     optimum = error_of(centralised_optimum(shards, Logistic(), SquaredL2(), 1.0, 1e-4))
     run = simulate(
-        shards, topology, C=1.0, rho=1e-4, rounds=400, acceleration=Acceleration(gap=1e-6)
+        shards, topology, Plan.of(C=1.0, rho=1e-4, rounds=400), acceleration=Acceleration(gap=1e-6)
     )
     assert run.stopped
     for f in run.V[:, 0]:
         assert abs(error_of(f) - optimum) <= 0.001  # a tenth of a point
-    plain = simulate(shards, topology, C=1.0, rho=1e-4, rounds=100)
+    plain = simulate(shards, topology, Plan.of(C=1.0, rho=1e-4, rounds=100))
     for f in plain.V[:, 0]:
         assert abs(error_of(f) - optimum) <= 0.001
 
@@ -46,9 +47,9 @@ def test_the_papers_constants(ring, error_of):
     of 15.2%.
     """
     shards, topology = ring
-    thirty = simulate(shards, topology, C=1750.0, rho=1e-10, eta=1.0, rounds=30)
+    thirty = simulate(shards, topology, Plan.of(C=1750.0, rho=1e-10, eta=1.0, rounds=30))
     assert np.mean([error_of(f) for f in thirty.V[:, 0]]) == pytest.approx(0.162, abs=0.001)
-    better = simulate(shards, topology, C=1750.0, rho=1e-10, rounds=100)
+    better = simulate(shards, topology, Plan.of(C=1750.0, rho=1e-10, rounds=100))
     assert np.mean([error_of(f) for f in better.V[:, 0]]) == pytest.approx(0.152, abs=0.001)
 
 

@@ -11,14 +11,16 @@ from click.testing import CliRunner
 from scipy.stats import norm
 
 import dynadp.mechanisms.base
+from dynadp._intervals import wilson
 from dynadp.cli import main
 from dynadp.cli.attacks import words
 from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.datasets import census
 from dynadp.data.schema import Label, Schema
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import Dual, Primal
-from dynadp.problem.objective import Problem
+from dynadp.mechanisms.dual import Dual
+from dynadp.mechanisms.primal import Primal
+from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SquaredL2
 from dynadp.problem.solver import solve
 from dynadp.report.attacks import membership as membership_picture
@@ -44,7 +46,7 @@ def no_noise(monkeypatch):
     monkeypatch.setattr(dynadp.mechanisms.base, "l2_laplace", silent)
 
 
-# -------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # reconstruction
 
 
@@ -119,7 +121,7 @@ def test_decoding_knows_its_limits():
         decode(Schema(columns=(square,), label=label), np.ones(2))
 
 
-# -----------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # likelihood
 
 
@@ -135,7 +137,9 @@ def test_the_likelihood_is_that_of_the_whole_problem(made, mechanism, replicas):
     assert found.shape == (replicas, 3, 4)
     exact = np.empty_like(found)
     for j, a in enumerate(candidates):
-        problem = Problem([np.vstack([rest, a])], s.loss, SquaredL2(), s.C, s.rho, storage="dense")
+        problem = StackedProblem(
+            [np.vstack([rest, a])], s.loss, SquaredL2(), s.C, s.rho, storage="dense"
+        )
         for n, heard in enumerate(told.heard()):
             for k in range(replicas):
                 V, b = heard.V[:, k : k + 1], heard.b[:, k : k + 1]
@@ -166,13 +170,14 @@ def test_a_likelihood_ratio_averages_to_one(made):
         assert ratio.std() > 0.1
 
 
-# -----------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # membership
 
 
 def test_algorithm_1_tells_everybody_who_is_in(made):
     for found in membership(made[0].shards(), None).values():
         assert (found.auc, found.right, found.caught) == (1, 1, 1)
+        assert (found.interval.lower, found.interval.upper) == (1, 1)  # nothing is drawn
         assert found.odds == np.inf
         assert found.to_json()["odds"] is None
 
@@ -187,6 +192,10 @@ def test_private_runs_stay_below_what_the_accountant_allows(made, mechanism, alp
         slack = 4 * np.sqrt(2 * np.maximum(bound * (1 - bound), 1 / runs) / runs) + 2 / runs
         assert (seen <= bound + slack).all()
         assert view.right <= view.right_bound + 4 * 0.5 / np.sqrt(2 * runs)
+        ends = view.interval.lower, view.interval.upper
+        assert ends == wilson(view.right, 2 * runs)
+        assert ends[0] < view.right < ends[1]
+        assert view.to_json()["interval"] == {"lower": ends[0], "upper": ends[1]}
         assert view.odds_high < np.exp(view.epsilon) * 1.5
         assert (view.runs, view.rounds, view.alpha) == (runs, 10, alpha)
 
@@ -196,6 +205,7 @@ def test_private_runs_stay_below_what_the_accountant_allows(made, mechanism, alp
 def test_noise_that_is_forgotten_breaks_the_bound(made, mechanism):
     found = membership(made[0].shards(), mechanism, 1.0, setting=SHORT, runs=50)["transcript"]
     assert found.right == 1 > found.right_bound
+    assert found.interval.lower > found.right_bound
     assert found.caught == 1 > found.caught_bound
 
 
@@ -232,7 +242,7 @@ def test_the_curve_counts():
     assert FALSE_POSITIVES[-1] == 1
 
 
-# --------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # command
 
 

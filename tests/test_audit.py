@@ -14,14 +14,16 @@ import pytest
 from click.testing import CliRunner
 from scipy import stats
 
+from dynadp import Plan
 from dynadp.cli import main
 from dynadp.consensus.topology import Topology
 from dynadp.data.schema import Shard
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import Dual, NoProtection, Primal, RoundNoise
+from dynadp.mechanisms.base import Mechanism, NoProtection, RoundNoise
+from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
-from dynadp.planning import planner
+from dynadp.mechanisms.primal import Primal
 from dynadp.privacy.accountant import total
 from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.research.audit import (
@@ -38,8 +40,8 @@ from dynadp.research.audit import (
 PAGE = (Path(__file__).parent.parent / "docs" / "audit.md").read_text(encoding="utf-8")
 MECHANISMS = [
     Primal(),
-    Primal(own="paper"),
-    Primal(own="paper", final=0.5),
+    Primal(augment="iterate"),
+    Primal(augment="iterate", final_release=0.5),
     Dual(),
     Dual(split="paper"),
 ]
@@ -197,7 +199,7 @@ def test_mistakes_are_named(call, match):
 # the exact ratio
 
 
-@pytest.mark.parametrize("mechanism", [Primal(), Primal(own="paper"), Dual()], ids=str)
+@pytest.mark.parametrize("mechanism", [Primal(), Primal(augment="iterate"), Dual()], ids=str)
 def test_the_audited_node_sends_what_the_shipped_one_sends(mechanism):
     """Two equal nodes hear each other in a simulation; one that is told the other's messages sends
     the same.
@@ -207,17 +209,13 @@ def test_the_audited_node_sends_what_the_shipped_one_sends(mechanism):
     run = simulate(
         shards,
         Topology(nx.Graph([("node", "other")])),
-        loss=CURVED.loss,
-        C=2.0,
-        rho=1.0,
-        eta=1.0,
-        rounds=1,
+        Plan.of(
+            loss=CURVED.loss, C=2.0, rho=1.0, eta=1.0, rounds=1, mechanism=mechanism, schedule=1.0
+        ),
         replicas=50,
-        mechanism=mechanism,
-        schedule=1.0,
         draws=SeededEntropy(5),
         gamma=float(alone.public.gamma[0, 0]),
-        on_round=lambda entry, V: sent.append(V[0]),
+        on_round=lambda progress: sent.append(progress.messages[0]),
     )
     np.testing.assert_array_equal(alone.release(CURVED.rows, 50, SeededEntropy(5)), sent[0])
     assert [e.alpha for e in run.events() if e.node == "node"] == [e.alpha for e in alone.events]
@@ -261,7 +259,7 @@ def test_no_pair_that_is_searched_passes_the_bound(mechanism, dimension):
                 assert np.abs(ratios).max() <= node.log_ratio_bound * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("mechanism", [Primal(), Primal(own="paper"), Dual()], ids=str)
+@pytest.mark.parametrize("mechanism", [Primal(), Primal(augment="iterate"), Dual()], ids=str)
 @pytest.mark.parametrize("dimension", [1, 2])
 def test_some_draw_comes_within_two_percent_of_the_bound(mechanism, dimension):
     for alpha in (0.05, 1.0):
@@ -374,16 +372,20 @@ def test_a_simulated_network_is_a_release_like_any_other():
         simulate(
             [Shard.of([[x], [0.0], [0.0], [0.0]], [1, 1, 1, 1]), quiet],
             pair,
-            loss=CASE.loss,
-            C=0.4,
-            rho=1.0,
-            eta=1.0,
-            rounds=2,
+            Plan.of(
+                loss=CASE.loss,
+                C=0.4,
+                rho=1.0,
+                eta=1.0,
+                rounds=2,
+                mechanism=Primal(),
+                schedule=alpha,
+            ),
             replicas=count,
-            mechanism=Primal(),
-            schedule=alpha,
             draws=SeededEntropy(int(x) + 1),
-            on_round=lambda entry, V: sent.append(V.transpose(1, 0, 2).reshape(count, -1)),
+            on_round=lambda progress: sent.append(
+                progress.messages.transpose(1, 0, 2).reshape(count, -1)
+            ),
         )
         return np.hstack(sent)
 
@@ -482,7 +484,7 @@ def test_command_line_in_words(quick):
 
 
 def test_a_refuted_claim_exits_with_1(quick, monkeypatch, printed):
-    monkeypatch.setitem(planner.MECHANISMS, "dual", printed())
+    monkeypatch.setitem(Mechanism.registry, "dual", printed)
     result = run("--mechanism", "dual", "--draws", "4000", "--seed", "3")
     assert result.exit_code == 1
     assert "claim refuted" in result.output

@@ -14,14 +14,18 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from dynadp import Plan
 from dynadp.consensus import admm
 from dynadp.consensus.acceleration import Acceleration
 from dynadp.consensus.topology import Topology
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError, NotCertified
 from dynadp.mechanisms import base as perturbation
-from dynadp.mechanisms.base import Dual, Primal, RoundNoise
-from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy, to_grid
+from dynadp.mechanisms.base import RoundNoise
+from dynadp.mechanisms.dual import Dual
+from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
+from dynadp.mechanisms.primal import Primal
+from dynadp.mechanisms.sampling import to_grid
 from dynadp.problem.losses import Logistic
 from dynadp.problem.regularizers import SquaredL2
 from dynadp.problem.solver import Solution, solve
@@ -264,8 +268,7 @@ def refuses_to_stop():
         simulate(
             [Shard.of(np.eye(2), [1, -1])] * 2,
             Topology.family("complete", 2),
-            mechanism=Primal(),
-            schedule=1.0,
+            Plan.of(mechanism=Primal(), schedule=1.0),
             acceleration=Acceleration(residual=1e-3),
         )
     return stopped(training_error_fell)
@@ -294,8 +297,8 @@ MUTANTS = {
         "Algorithm 3 goes on from its own unperturbed vector, with the sensitivity that only "
         "public vectors allow",
         f"{STATISTICAL} of two rounds, {EXACT}",
-        lambda: exactly(OwnVectorPublicSensitivity(own="paper"), rounds=2),
-        lambda: holds(Primal(own="paper"), rounds=2),
+        lambda: exactly(OwnVectorPublicSensitivity(augment="iterate"), rounds=2),
+        lambda: holds(Primal(augment="iterate"), rounds=2),
     ),
     "broadcast of f": Mutant(
         "Algorithm 3 sends the minimiser, not the noisy V",

@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from dynadp.privacy.accountant import odds, total
+from dynadp.privacy.accountant import total
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.ledger.summary import LedgerSummary
+from dynadp.privacy.statements import guess_words
 from dynadp.report.budgets import purse
 
 STAMP = {"who": "me", "at": "2026-03-01T12:00:00+00:00"}
@@ -204,8 +205,8 @@ def test_a_cap_below_what_was_lost_promises_what_was_lost(path):
     most = lower.odometer([*plan(45), *plan(20)])
     assert said(path).promised == most > 0.5
     assert "More than that is lost already" in said(path).promise
-    assert odds(0.5, 1e-5) not in said(path).promise
-    assert odds(most, 1e-5) in said(path).promise
+    assert guess_words(0.5, 1e-5) not in said(path).promise
+    assert guess_words(most, 1e-5) in said(path).promise
 
 
 def test_a_cap_below_what_open_runs_reserved_names_them(path):
@@ -213,10 +214,10 @@ def test_a_cap_below_what_open_runs_reserved_names_them(path):
         ledger.reserve("a", plan(45), dataset="rows", **STAMP)
         ledger.set_cap(Cap.of(0.5, 1e-5), **STAMP)
     assert "Open runs reserved more than that before (a)" in said(path).promise
-    assert odds(0.5, 1e-5) not in said(path).promise
+    assert guess_words(0.5, 1e-5) not in said(path).promise
     with Ledger.open(path) as ledger:
         ledger.close_run("a", "stopped", **STAMP)
-    assert odds(0.5, 1e-5) in said(path).promise
+    assert guess_words(0.5, 1e-5) in said(path).promise
 
 
 def test_a_plan_that_took_this_cap_keeps_its_promise(path):

@@ -19,7 +19,7 @@ from dynadp.cli import COMMANDS, Commands, main
 from dynadp.cli.demo import _fresh
 from dynadp.cli.options import MechanismName
 from dynadp.data.datasets import census
-from dynadp.planning.planner import MECHANISMS
+from dynadp.mechanisms import Mechanism, mechanism_names
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.research.demonstration import HETEROGENEITY, ROWS, SILOS
 from dynadp.runs.folder import load_model, load_run, read_rounds
@@ -268,8 +268,8 @@ def test_every_command_is_found_under_its_name():
 
 
 def test_mechanisms_are_those_that_the_planner_knows(monkeypatch):
-    monkeypatch.setitem(MECHANISMS, "magic", MECHANISMS["primal"])
-    assert MechanismName(before=("none",)).choices == ("none", *MECHANISMS)
+    monkeypatch.setitem(Mechanism.registry, "magic", Mechanism.registry["primal"])
+    assert MechanismName(before=("none",)).choices == ("none", *mechanism_names())
     result = CliRunner().invoke(main, ["audit", "--mechanism", "tragic"])
     assert result.exit_code == 2
     assert "'tragic' is not one of 'primal', 'dual', 'magic'" in result.output

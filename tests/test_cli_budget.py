@@ -10,12 +10,13 @@ from click.testing import CliRunner
 
 from dynadp.cli import main
 from dynadp.errors import DeclarationError, LedgerError
-from dynadp.privacy.accountant import odds, total, up
+from dynadp.privacy.accountant import total
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace, read_events, to_json
 from dynadp.privacy.inverse import dual, equal_rounds, primal
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.ledger.summary import LedgerSummary
+from dynadp.privacy.statements import guess_words, upper_bound
 from dynadp.runs.ledgers import close_run, open_readable, set_cap
 
 AT = "2026-03-01T12:00:00+00:00"
@@ -213,7 +214,9 @@ def test_ledger_shows_runs_cap_and_head(book):
     ):
         assert part in words
     room = shown["cap"]["room"]
-    assert f"{up(room['counted'])} of {room['limit']:.4g}; {room['left']:.1%} left." in words
+    assert (
+        f"{upper_bound(room['counted'])} of {room['limit']:.4g}; {room['left']:.1%} left." in words
+    )
     assert room["left"] == pytest.approx(1 - room["counted"] / room["limit"], abs=1e-3)
     assert (
         "sum of alpha: 2.4 of 2. A new run is allowed if either measure stays under its limit."
@@ -312,12 +315,12 @@ def test_a_cap_below_what_was_lost_promises_nothing_that_is_false(book):
     printed = dynadp(f"ledger cap {book} --epsilon 0.1 --delta 1e-5").output
     most = answer(f"ledger show {book} --json")["cap"]["promised"]
     assert most > 0.1
-    assert odds(0.1, 1e-5) not in printed
+    assert guess_words(0.1, 1e-5) not in printed
     assert (
-        f"More than that is lost already, at most epsilon = {up(most)} at delta = 1e-05: "
-        f"{odds(most, 1e-5)}." in printed
+        f"More than that is lost already, at most epsilon = {upper_bound(most)} at delta = 1e-05: "
+        f"{guess_words(most, 1e-5)}." in printed
     )
-    assert odds(0.1, 1e-5) not in dynadp(f"ledger show {book}").output
+    assert guess_words(0.1, 1e-5) not in dynadp(f"ledger show {book}").output
 
 
 def test_a_cap_of_another_node_is_refused(book):

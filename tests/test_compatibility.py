@@ -23,18 +23,19 @@ from dynadp.engines.inbox import AcceptanceRules, Inbox
 from dynadp.engines.letters import run_id, verify
 from dynadp.engines.node import differences
 from dynadp.errors import BudgetRefused, Rejected
-from dynadp.mechanisms.base import Dual, Primal
+from dynadp.mechanisms.dual import Dual
+from dynadp.mechanisms.primal import Primal
 from dynadp.privacy.accountant import total
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.inverse import calibrate
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.problem.losses import HuberHinge
-from dynadp.problem.regularizers import SmoothElasticNet
+from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
+from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
 from dynadp.runs.folder import load_model, load_run, read_rounds
 from dynadp.runs.identities import Identity, public_key
 from dynadp.runs.local import LocalRun
 from dynadp.runs.node_file import load_node_file
-from dynadp.runs.run_file import load_run_file, load_schema
+from dynadp.runs.run_file import TrainingSection, load_run_file, load_schema
 from dynadp.runs.silo import SiloRun
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -98,10 +99,26 @@ def test_run_file_says_what_its_run_recorded(old, name):
     recorded = load_run(old / "trained" / name)["config"]["file"]
     said = file.model_dump(mode="json", by_alias=True)
     del said["training"]["weights"]  # added since
+    if recorded["training"]["loss"]:  # None was written for the loss's own margin
+        assert recorded["training"]["loss"].pop("margin") is None
+        assert said["training"]["loss"].pop("margin") == 1.0
     assert differences({**said, "nodes": None}, {**recorded, "nodes": None}) == []
     assert [
         {**new, **then} for new, then in zip(said["nodes"], recorded["nodes"], strict=True)
     ] == said["nodes"]
+
+
+@pytest.mark.parametrize(
+    ("section", "table", "meant"),
+    [
+        ("loss", {"name": "logistic", "margin": None, "width": 0.5}, Logistic()),
+        ("loss", {"name": "logistic", "margin": 2.0, "width": 0.5}, Logistic(2.0)),
+        ("loss", {"name": "smoothed_hinge", "margin": None, "width": 0.5}, SmoothedHinge()),
+        ("regularizer", {"name": "squared_l2", "l1": 1.0, "scale": 0.1}, SquaredL2()),
+    ],
+)
+def test_recorded_tables_with_all_their_defaults_are_read(section, table, meant):
+    assert getattr(TrainingSection.model_validate({section: table}), section) == meant
 
 
 def test_run_file_is_understood_as_it_was(old):
@@ -114,8 +131,8 @@ def test_run_file_is_understood_as_it_was(old):
         Dual(),
         "tail",
     )
-    assert dual.training.loss.made() == HuberHinge(width=0.5)
-    assert dual.training.regularizer.made() == SmoothElasticNet(0.5, 0.1)
+    assert dual.training.loss == HuberHinge(width=0.5)
+    assert dual.training.regularizer == SmoothElasticNet(0.5, 0.1)
     assert dual.graph(old).edges == ((0, 1), (1, 2))
 
 

@@ -3,7 +3,9 @@
 import pytest
 
 from dynadp.errors import ConfigError, DeclarationError, TopologyError
-from dynadp.mechanisms.base import Dual, NoProtection, Primal
+from dynadp.mechanisms.base import NoProtection
+from dynadp.mechanisms.dual import Dual
+from dynadp.mechanisms.primal import Primal
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
 from dynadp.runs.node_file import load_node_file
@@ -145,7 +147,7 @@ def test_mistakes_between_parts_are_all_reported(load):
         ),
         (
             ("[privacy]", "[training.loss]\nname = 'huber_hinge'\nmargin = -0.5\n[privacy]"),
-            "margin must be above -width",
+            "training.loss: huber_hinge: margin is -0.5 and width 0.5, so L(0) = 0",
         ),
         (('schema = "schema.toml"', 'schema = "s"\nfile = "all.csv"'), "name its node_column"),
         (("[privacy]", "[evaluation]\nfile = 'x'\npublic = false\n[privacy]"), "evaluation.public"),
@@ -191,7 +193,7 @@ def test_losses(load, text, loss):
         GOOD.replace("epsilon = 0.5", "").replace("epsilon = 1.0", "mechanism = 'none'")
         + f"[training]\n{text}\n"
     )
-    assert (run.training.loss.made() if run.training.loss else None) == loss
+    assert run.training.loss == loss
     assert run.mechanism == NoProtection()
 
 
@@ -200,9 +202,74 @@ def test_regularizers(load):
         GOOD.replace("epsilon = 0.5", "").replace("epsilon = 1.0", "mechanism = 'none'")
         + "[training.regularizer]\n"
     )
-    assert load(text).training.regularizer.made() == SquaredL2()
-    elastic = load(text + "name = 'smooth_elastic_net'\nl1 = 2\n").training.regularizer.made()
+    assert load(text).training.regularizer == SquaredL2()
+    elastic = load(text + "name = 'smooth_elastic_net'\nl1 = 2\n").training.regularizer
     assert elastic == SmoothElasticNet(2.0, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("table", "wrong"),
+    [
+        ("name = 'square'", ["training.loss.name: Input should be 'smoothed_hinge', 'logistic'"]),
+        ("name = ['logistic']", ["training.loss.name: Input should be 'smoothed_hinge'"]),
+        ("height = 0.3", ["training.loss.height: there is no such key"]),
+        ("name = 'huber_hinge'\nwidth = 'wide'", ["training.loss.width: Input should be a valid"]),
+        ("name = 'huber_hinge'\nwidth = 0", ["training.loss: huber_hinge: width is 0"]),
+        ("name = 'logistic'\nmargin = inf", ["training.loss: logistic: margin is inf"]),
+        (
+            "name = 'huber_hinge'\nwidth = 'wide'\nsecret = 1\n[training.regularizer]\nl2 = 2",
+            [
+                "training.loss.width: Input should be a valid number",
+                "training.loss.secret: there is no such key",
+                "training.regularizer.l2: there is no such key",
+            ],
+        ),
+    ],
+)
+def test_mistakes_in_a_loss(load, table, wrong):
+    text = GOOD + f"[training.loss]\n{table}\n"
+    lines = mistakes(load, text)
+    assert len(lines) == len(wrong)
+    for line, start in zip(sorted(lines), sorted(wrong), strict=True):
+        assert line.startswith(start)
+
+
+def test_a_loss_is_a_table(load):
+    assert mistakes(load, GOOD + "[training]\nloss = 'logistic'\n") == [
+        "training.loss: Input should be a valid dictionary or instance of Loss"
+    ]
+
+
+def test_a_loss_and_a_regularizer_of_ones_own(load):
+    class Steep(HuberHinge):
+        name = "test_config_steep"
+
+        def __init__(self, *, sharpness: int):
+            super().__init__(width=1 / sharpness)
+            object.__setattr__(self, "sharpness", sharpness)
+
+    class Plain(SquaredL2):
+        name = "test_config_plain"
+
+    text = GOOD.replace("epsilon = 0.5", "").replace("epsilon = 1.0", "mechanism = 'none'") + (
+        "[training]\nregularizer = {name = 'test_config_plain'}\n"
+        "loss = {name = 'test_config_steep', sharpness = 4}\n"
+    )
+    training = load(text).training
+    assert isinstance(training.loss, Steep)
+    assert isinstance(training.regularizer, Plain)
+    assert training.loss.c1 == 2.0
+    assert training.model_dump(include={"loss", "regularizer"}) == {
+        "loss": {"name": "test_config_steep", "sharpness": 4},
+        "regularizer": {"name": "test_config_plain"},
+    }
+    assert mistakes(load, text.replace("sharpness = 4", "sharpness = 'x'")) == [
+        "training.loss.sharpness: Input should be a valid integer, unable to parse string as an "
+        "integer"
+    ]
+    assert mistakes(load, text.replace(", sharpness = 4", "")) == [
+        "training.loss.sharpness: is missing"
+    ]
 
 
 def test_graphs_of_edges_and_files(load, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from dynadp.consensus.admm import State
 from dynadp.consensus.residuals import Residuals, certificate_from, certify
 from dynadp.problem.losses import Logistic
-from dynadp.problem.objective import Problem
+from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SmoothElasticNet
 
 
@@ -14,7 +14,7 @@ from dynadp.problem.regularizers import SmoothElasticNet
 def problem():
     rng = np.random.default_rng(0)
     blocks = [rng.normal(size=(n, 4)) / 4 for n in (30, 50, 10)]
-    return Problem(blocks, Logistic(), SmoothElasticNet(), 2.0, 0.1)
+    return StackedProblem(blocks, Logistic(), SmoothElasticNet(), 2.0, 0.1)
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.3])

@@ -10,26 +10,31 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from dynadp import Plan
 from dynadp._arrays import column_spans, dot_roundings
 from dynadp.consensus import admm
-from dynadp.consensus.releases import ReleasePlan, Releaser
-from dynadp.consensus.steps import LocalSolver
+from dynadp.consensus.local_solver import LocalSolver
+from dynadp.consensus.releases import ReleasePlan
+from dynadp.consensus.round import Releaser
 from dynadp.consensus.topology import Topology
 from dynadp.data.row_blocks import CodedBlock, Features, Group
 from dynadp.data.schema import Shard
 from dynadp.engines.journal import LedgerJournal
 from dynadp.engines.simulation import simulate
 from dynadp.errors import BudgetRefused, DeclarationError, NotCertified
-from dynadp.mechanisms.base import Dual, Primal
+from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.mechanisms.primal import Primal
 from dynadp.planning.planner import plan, releases_of
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.schedules import geometric, per_node
+from dynadp.problem.gamma import longest
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
-from dynadp.problem.objective import Problem, Terms
+from dynadp.problem.objective import StackedProblem, Terms
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
-from dynadp.problem.solver import longest, solve
+from dynadp.problem.solver import solve
+from support import flat_simulate
 
 PAIR = Topology.family("path", 2)
 AT = "2026-03-01T12:00:00+00:00"
@@ -74,7 +79,7 @@ def attacked(
     """A node whose neighbour sends, in every round, the longest vector of the grid that it
     believes.
     """
-    problem = Problem([rows], loss or Logistic(), regularizer or SquaredL2(), C, rho)
+    problem = StackedProblem([rows], loss or Logistic(), regularizer or SquaredL2(), C, rho)
     mine, V, degrees, penalty = (
         releases.some(slice(0, 1)),
         np.zeros((1, 1, rows.shape[1])),
@@ -83,7 +88,7 @@ def attacked(
     )
     steps = LocalSolver(problem, degrees, penalty, mine.public.gamma, V, mine.aim)
     sender, state = Releaser(mine, steps, SeededEntropy(seed)), admm.begin(V, V, degrees)
-    for n, c in enumerate(releases.calibrations, 1):
+    for n, c in enumerate(releases.noises, 1):
         g, V = sender.send(n, state)
         far = np.trunc(direction * c.radius[1, 0] / c.step[1, 0]) * c.step[1, 0]
         state = steps.next_state(
@@ -91,7 +96,7 @@ def attacked(
         )
 
 
-MECHANISMS = [Primal(), Dual(), Dual(split="paper"), Primal(final=0.3)]
+MECHANISMS = [Primal(), Dual(), Dual(split="paper"), Primal(final_release=0.3)]
 
 
 @settings(max_examples=60, deadline=None)
@@ -189,7 +194,7 @@ def test_rows_that_take_many_iterations_do_not_stop_a_run(rows, how):
     other[6] = -other[6]
     for mine in (rows, other, 0 * rows):
         pair = [Shard.of(X, np.ones(len(X)), name=str(p)) for p, X in enumerate((mine, 0 * rows))]
-        run = simulate(pair, PAIR, mechanism=Primal(), rounds=1, draws=SeededEntropy(0), **how)
+        run = flat_simulate(pair, PAIR, mechanism=Primal(), rounds=1, draws=SeededEntropy(0), **how)
         assert np.isfinite(run.V).all()
 
 
@@ -202,14 +207,9 @@ def test_a_gamma_without_its_ball_is_refused_before_round_1():
         simulate(
             shards(50, 105),
             PAIR,
-            C=1750.0,
-            rho=1e-10,
-            eta=1e-8,
-            mechanism=Primal(),
-            schedule=1e-3,
-            rounds=2,
+            Plan.of(C=1750.0, rho=1e-10, eta=1e-8, mechanism=Primal(), schedule=1e-3, rounds=2),
             draws=SeededEntropy(0),
-            on_round=lambda entry, V: sent.append(V),
+            on_round=lambda progress: sent.append(progress.messages),
         )
     assert not sent
 
@@ -219,18 +219,14 @@ def test_a_given_gamma_must_cover_as_much():
         simulate(
             shards(10, 3),
             PAIR,
-            mechanism=Primal(),
-            schedule=1.0,
-            rounds=2,
+            Plan.of(mechanism=Primal(), schedule=1.0, rounds=2),
             gamma=1e-12,
             draws=SeededEntropy(0),
         )
     run = simulate(
         shards(10, 3),
         PAIR,
-        mechanism=Primal(),
-        schedule=1.0,
-        rounds=2,
+        Plan.of(mechanism=Primal(), schedule=1.0, rounds=2),
         gamma=0.3,
         draws=SeededEntropy(0),
     )
@@ -244,7 +240,7 @@ def test_a_longer_letter_of_a_small_neighbour_is_covered():
     rows = unit_rows(1000, 3)
     releases = planned(rows, Primal(), 0.01, 5, other=1)
     alone = planned(rows, Primal(), 0.01, 5)
-    assert releases.calibrations[0].radius[1, 0] > 100 * alone.calibrations[0].radius[1, 0]
+    assert releases.noises[0].radius[1, 0] > 100 * alone.noises[0].radius[1, 0]
     assert releases.public.gamma[0, 0] > 1.05 * alone.public.gamma[0, 0]
     attacked(rows, releases, -rows[0])
 
@@ -270,7 +266,7 @@ def test_a_longer_letter_of_a_small_neighbour_is_covered():
         (
             (50, 40),
             {
-                "mechanism": Primal(own="paper"),
+                "mechanism": Primal(augment="iterate"),
                 "schedule": 1.0,
                 "rounds": 50,
                 "C": 1750.0,
@@ -281,7 +277,7 @@ def test_a_longer_letter_of_a_small_neighbour_is_covered():
         (
             (20, 60),
             {
-                "mechanism": Primal(own="paper"),
+                "mechanism": Primal(augment="iterate"),
                 "schedule": 0.02,
                 "rounds": 6,
                 "C": 1e4,
@@ -289,7 +285,10 @@ def test_a_longer_letter_of_a_small_neighbour_is_covered():
                 "eta": 1e-3,
             },
         ),
-        ((2, 20), {"mechanism": Primal(final=1e-5), "schedule": 1.0, "rounds": 3, "rho": 1e-3}),
+        (
+            (2, 20),
+            {"mechanism": Primal(final_release=1e-5), "schedule": 1.0, "rounds": 3, "rho": 1e-3},
+        ),
     ],
     ids=[
         "dual, few rows",
@@ -303,15 +302,17 @@ def test_a_longer_letter_of_a_small_neighbour_is_covered():
 def test_honest_runs_are_certified_and_not_clipped(size, how):
     for seed in range(4):
         longest_sent = []
-        run = simulate(
+        run = flat_simulate(
             shards(*size),
             PAIR,
             draws=SeededEntropy(seed),
             **how,
-            on_round=lambda entry, V, kept=longest_sent: kept.append(np.linalg.norm(V, axis=-1)),
+            on_round=lambda progress, kept=longest_sent: kept.append(
+                np.linalg.norm(progress.messages, axis=-1)
+            ),
         )
         for sent, c in zip(
-            [*longest_sent, np.linalg.norm(run.V, axis=-1)], run.calibrations, strict=False
+            [*longest_sent, np.linalg.norm(run.V, axis=-1)], run.noises, strict=False
         ):
             assert (sent < 0.6 * c.radius).all()
 
@@ -343,16 +344,16 @@ def test_noise_of_earlier_rounds_and_of_neighbours_is_not_clipped(counts, how):
     """What a node sends next holds it, however little noise it adds itself."""
     names, sent = Topology.family("ring", 3), []
     held = [Shard.of(unit_rows(B, 20, p), np.ones(B), name=str(p)) for p, B in enumerate(counts)]
-    run = simulate(
+    run = flat_simulate(
         held,
         names,
         mechanism=Primal(),
         draws=SeededEntropy(0),
         replicas=4,
         **how,
-        on_round=lambda entry, V: sent.append(np.linalg.norm(V, axis=-1)),
+        on_round=lambda progress: sent.append(np.linalg.norm(progress.messages, axis=-1)),
     )
-    for lengths, c in zip(sent, run.calibrations, strict=True):
+    for lengths, c in zip(sent, run.noises, strict=True):
         assert (lengths < 0.6 * c.radius).all()
 
 
@@ -365,7 +366,7 @@ def test_the_certificate_costs_at_most_a_twentieth_of_the_noise(nodes, d, B):
     assert 1 < found.inflation < 1.05
     Lam = chosen.rho + 2 * chosen.eta * ring.degrees[0]
     exact = chosen.alpha / (2 * chosen.C / B / Lam)
-    assert exact / found.calibrations[0].outer[0, 0] == pytest.approx(found.inflation, rel=1e-6)
+    assert exact / found.noises[0].outer[0, 0] == pytest.approx(found.inflation, rel=1e-6)
     assert any("certified error lengthens the noise by" in reason for reason in chosen.reasons)
 
 
@@ -391,7 +392,7 @@ def test_a_plan_that_no_gamma_covers_is_no_plan():
 )
 def test_no_minimiser_is_longer_than_said(seed, size, powers, loss, regularizer):
     rows, (C, Lam, b) = unit_rows(*size, seed), (10.0**power for power in powers)
-    problem = Problem([rows], loss, regularizer, C, Lam / 2)
+    problem = StackedProblem([rows], loss, regularizer, C, Lam / 2)
     push = b * -rows[0][None, None]
     found = solve(
         problem,
@@ -420,7 +421,9 @@ def test_long_margins_are_summed_in_spans():
     f = np.ones((1, 1, d))
     exact = np.array([np.dot(r.astype(np.longdouble), f[0, 0].astype(np.longdouble)) for r in row])
     for storage in ("dense", "csr"):
-        Z = Problem([row], Logistic(), SquaredL2(), 1.0, 1.0, storage=storage).margins(f)[:, 0]
+        Z = StackedProblem([row], Logistic(), SquaredL2(), 1.0, 1.0, storage=storage).margins(f)[
+            :, 0
+        ]
         assert (np.abs(Z - exact) <= dot_roundings(d) * 2.0**-53 * np.abs(exact)).all()
     one_by_one = np.cumsum(row[0] * f[0, 0])[-1]
     assert abs(one_by_one - exact[0]) > 10 * dot_roundings(d) * 2.0**-53 * abs(exact[0])
@@ -472,7 +475,7 @@ def test_a_round_that_fails_is_charged_and_never_drawn_again(ledgers, mechanism,
         journal = LedgerJournal(
             ledgers, "run", dataset="rows", who="test", clock=lambda: AT, resume=True
         )
-        return simulate(
+        return flat_simulate(
             shards(20, 3),
             PAIR,
             mechanism=mechanism,
@@ -524,8 +527,6 @@ def test_a_linear_term_is_for_algorithm_1_alone():
         simulate(
             shards(5, 2),
             PAIR,
-            mechanism=Primal(),
-            schedule=1.0,
-            rounds=1,
+            Plan.of(mechanism=Primal(), schedule=1.0, rounds=1),
             linear=lambda n: np.zeros((2, 1, 2)),
         )

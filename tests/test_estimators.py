@@ -23,6 +23,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dynadp
+from dynadp import Plan
 from dynadp.consensus.topology import Topology
 from dynadp.data.columns import Numeric
 from dynadp.data.datasets import census
@@ -42,8 +43,8 @@ from dynadp.errors import (
 from dynadp.estimators.classifier import NetworkClassifier
 from dynadp.estimators.inputs import bound_features
 from dynadp.estimators.one_vs_rest import shared, solve
-from dynadp.mechanisms.base import Primal
 from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.mechanisms.primal import Primal
 from dynadp.planning.planner import Constants, plan
 from dynadp.privacy.accountant import worst_node
 from dynadp.privacy.cap import Cap
@@ -52,6 +53,7 @@ from dynadp.privacy.schedules import linear
 from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.problem.regularizers import SmoothElasticNet
 from dynadp.runs.training import train
+from support import flat_simulate
 
 AT = "2026-03-01T12:00:00+00:00"
 SEEDED = {"delta": 1e-5, "data_norm": 4.0, "random_state": 0}
@@ -139,7 +141,7 @@ def test_noise_from_the_system_protects_and_never_comes_again():
     first, second = (private(random_state=None).fit(X2, Y2) for _ in range(2))
     assert first.privacy_["protected"]
     assert first.privacy_["statement"].startswith(
-        "In total, over all rounds, at delta = 1e-05: at most "
+        "This costs anybody with a row at one node at most epsilon = "
     )
     assert first.privacy_["classes"].startswith("read off y and treated as public")
     assert not np.array_equal(first.coef_, second.coef_)
@@ -218,7 +220,7 @@ def test_no_two_problems_share_noise():
         "rounds": 2,
         "start": np.zeros((3, 3)),
         "draws": SeededEntropy(0),
-        "books": None,
+        "journal": None,
         "mechanism": Primal(),
         "schedule": 1.0,
     }
@@ -278,7 +280,7 @@ def test_private_fits_do_not_guess_a_bound():
         ({"data_norm": "5"}, "data_norm is '5'"),
         (
             {"epsilon": None, "mechanism": None, "loss": "squared"},
-            "expected a Loss or one of logistic",
+            "expected a Loss or one of smoothed_hinge, logistic",
         ),
         (
             {"epsilon": None, "mechanism": None, "loss": Logistic(), "margin": 1.0},
@@ -432,9 +434,7 @@ def test_shards_are_taken_as_they_are():
     run = simulate(
         shards,
         Topology.family("ring", 3),
-        mechanism=Primal(),
-        schedule=0.3,
-        rounds=4,
+        Plan.of(mechanism=Primal(), schedule=0.3, rounds=4),
         draws=SeededEntropy(0),
     )
     assert_allclose(model.coef_[0], run.models("network")[0, 0])
@@ -675,7 +675,7 @@ def test_a_start_is_in_the_units_of_the_coefficients():
     rows, _ = bound_features(X2, 4.0, True)
     shards = [Shard.of(rows[p::2], Y2[p::2], classes=("north", "south")) for p in range(2)]
     how = {"mechanism": Primal(), "schedule": 0.3, "rounds": 2, "draws": SeededEntropy(0)}
-    V = simulate(
+    V = flat_simulate(
         shards, Topology.family("ring", 2), start=start * np.sqrt(2) * [4, 4, 1], **how
     ).models()[0, 0]
     assert_allclose([*model.coef_[0], *model.intercept_], V / np.sqrt(2) / [4, 4, 1])

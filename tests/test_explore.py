@@ -19,19 +19,20 @@ from dynadp._intervals import wilson
 from dynadp.consensus.topology import Topology
 from dynadp.errors import ConfigError, DeclarationError
 from dynadp.planning.planner import plan
-from dynadp.privacy.accountant import odds, worst_node
+from dynadp.privacy.accountant import worst_node
+from dynadp.privacy.statements import guess_words
 from dynadp.report import figures
 from dynadp.report.budgets import purse
 from dynadp.report.explore import advice as advice_module
 from dynadp.report.explore import app as server_module
-from dynadp.report.explore import setting as setting_module
-from dynadp.report.explore import trials as trials_module
 from dynadp.report.explore.advice import Advisor
 from dynadp.report.explore.app import HEADERS, Explorer, application
 from dynadp.report.explore.serve import explorer, serve, token_of
 from dynadp.report.explore.setting import PublicSetting
 from dynadp.report.explore.watch import Watch
 from dynadp.report.record_view import RunView
+from dynadp.research import experiments as experiments_module
+from dynadp.research import public_rows as rows_module
 from dynadp.research.tradeoff import PrivacyUtility
 from dynadp.runs.folder import RunFolder
 from dynadp.runs.run_file import load_run_file
@@ -124,7 +125,7 @@ def page(swept):
 
 
 # ---- who may ask
-# ----------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -225,7 +226,7 @@ def test_vega_is_put_together_once(tmp_path, monkeypatch):
 
 
 # ---- the two sliders
-# ------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0, 4.0])
@@ -239,7 +240,7 @@ def test_from_a_total_to_alpha_as_the_planner_says(page, swept, epsilon):
     assert got["centring"] == planned.centring
     assert got["rounds"] == planned.rounds
     assert got["total"] == planned.total.epsilon == worst_node(planned.events, 1e-5).epsilon
-    assert got["odds"] == odds(planned.total.epsilon, 1e-5)
+    assert got["odds"] == guess_words(planned.total.epsilon, 1e-5)
     assert f"at most {got['right']} in 100" in got["odds"]
     curve = page.get(f"/{TOKEN}/api/totals", params={"epsilon": epsilon}).json()
     assert curve[-1]["epsilon"] == planned.total.epsilon
@@ -347,11 +348,11 @@ def test_what_is_said_of_a_recommendation_or_of_none(swept):
 
 
 # ---- the sweep
-# ------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 def test_a_sweep_on_made_rows(monkeypatch):
-    monkeypatch.setattr(trials_module, "POINTS", 3)
+    monkeypatch.setattr(experiments_module, "POINTS", 3)
     monkeypatch.setattr(advice_module, "DRAWS", 3)
     told = []
     found = Advisor(small())
@@ -382,8 +383,8 @@ def test_private_rows_are_never_read(tmp_path, monkeypatch):
         read.append(path.name)
         return real(path, **given)
 
-    real = setting_module.source
-    monkeypatch.setattr(setting_module, "source", source)
+    real = rows_module.source
+    monkeypatch.setattr(rows_module, "source", source)
     rows = PublicSetting.of_file(make_job(tmp_path)).rows()
     assert read == []
     assert "synthetic" in rows.source
@@ -401,7 +402,7 @@ def test_private_rows_are_never_read(tmp_path, monkeypatch):
 
 
 def test_a_sweep_on_declared_public_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(trials_module, "POINTS", 2)
+    monkeypatch.setattr(experiments_module, "POINTS", 2)
     found = Advisor(PublicSetting.of_file(make_job(tmp_path, public=True)))
     found.sweep()
     assert found.problem == ""
@@ -434,7 +435,7 @@ def test_made_rows_have_the_runs_own_dimension(dimension, features):
     assert rows.schema.rows(rows.test).shape[1] == dimension
     planned = setting.plan(1.0, rows.counts)
     assert {event.dimension for event in planned.events} <= {dimension, features}
-    assert 0 <= trials_module.tried(setting.topology, rows, planned, 2)["median"] <= 1
+    assert 0 <= experiments_module.try_plan(setting.topology, rows, planned, 2)["median"] <= 1
     fitting = "" if dimension == 51 else "cut to" if dimension < 51 else "padded to"
     assert fitting in rows.source
 
@@ -445,7 +446,7 @@ def test_a_range_of_accuracy_holds_the_sampling_error_of_few_rows(tmp_path):
     (tmp_path / "public.csv").write_text("\n".join(lines[:101]) + "\n")
     setting = PublicSetting.of_file(file)
     rows = setting.rows()
-    found = trials_module.tried(setting.topology, rows, setting.plan(10.0, rows.counts), 4)
+    found = experiments_module.try_plan(setting.topology, rows, setting.plan(10.0, rows.counts), 4)
     assert len(rows.test["age"]) == 50
     assert found["low"] <= wilson(found["median"], 50)[0]
     assert found["high"] >= wilson(found["median"], 50)[1]
@@ -487,7 +488,7 @@ def test_settings_of_run_files_and_folders(tmp_path, run):
 
 
 # ---- the stream
-# -----------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 def take(shown, last="", until=lambda events: False, most=200):
@@ -706,7 +707,7 @@ def test_a_network_is_followed_node_by_node(tmp_path, quick):
 
 
 # ---- the command
-# ----------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 def test_a_token_that_is_kept(tmp_path):
@@ -726,7 +727,7 @@ def test_a_token_that_is_kept(tmp_path):
 
 def test_served_and_ended_by_a_signal(run, monkeypatch):
     monkeypatch.setattr(server_module, "bundle", lambda: "")
-    monkeypatch.setattr(trials_module, "POINTS", 2)
+    monkeypatch.setattr(experiments_module, "POINTS", 2)
     shown, seen = explorer(str(run)), {}
 
     def visit(address):

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dynadp import Topology, census, simulate, train
+from dynadp import Plan, Topology, census, simulate, train
 from dynadp.consensus.acceleration import Acceleration
-from dynadp.mechanisms.base import Dual, Primal
+from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.mechanisms.primal import Primal
+from support import flat_simulate
 
 GOLDEN = Path(__file__).parent / "golden" / "runs.json"
 DATA, RING = census(900, seed=11, nodes=3, heterogeneity=0.5), Topology.family("ring", 3)
@@ -40,12 +42,14 @@ def planned(mechanism):
 
 def given(mechanism):
     common = {"rho": 1e-3, "eta": 0.02, "rounds": 5, "schedule": 0.5, "draws": SeededEntropy(7)}
-    return {"V": simulate(DATA.shards(), RING, mechanism=mechanism, **common).V[:, 0, :6].tolist()}
+    return {
+        "V": flat_simulate(DATA.shards(), RING, mechanism=mechanism, **common).V[:, 0, :6].tolist()
+    }
 
 
 def exact():
     end = simulate(
-        DATA.shards(), RING, rho=1e-3, rounds=500, acceleration=Acceleration(distance=1e-8)
+        DATA.shards(), RING, Plan.of(rho=1e-3, rounds=500), acceleration=Acceleration(distance=1e-8)
     )
     return {"V": end.V[:, 0, :6].tolist()}
 
@@ -53,7 +57,7 @@ def exact():
 RUNS = {
     "planned primal": lambda: planned("primal"),
     "planned dual": lambda: planned("dual"),
-    "primal as printed": lambda: given(Primal(own="paper")),
+    "primal as printed": lambda: given(Primal(augment="iterate")),
     "dual with the paper's split": lambda: given(Dual(split="paper")),
     "no privacy": exact,
 }

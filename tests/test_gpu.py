@@ -3,12 +3,15 @@
 import numpy as np
 import pytest
 
+from dynadp import Plan
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import census
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import Dual, Primal
-from dynadp.mechanisms.entropy import BatchedDraws, SeededEntropy, l2_laplace
+from dynadp.mechanisms.dual import Dual
+from dynadp.mechanisms.entropy import BatchedDraws, SeededEntropy
+from dynadp.mechanisms.primal import Primal
+from dynadp.mechanisms.sampling import l2_laplace
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.problem.regularizers import SmoothElasticNet
 
@@ -41,21 +44,23 @@ def test_messages_are_those_of_the_cpu(shards, mechanism, loss):
         run = simulate(
             shards,
             RING,
-            loss=loss,
-            regularizer=SmoothElasticNet(),
-            rho=0.01,
-            eta=0.05,
-            rounds=6,
+            Plan.of(
+                loss=loss,
+                regularizer=SmoothElasticNet(),
+                rho=0.01,
+                eta=0.05,
+                rounds=6,
+                mechanism=mechanism,
+                schedule=[0.2, 1.0, 5.0] if mechanism else None,
+            ),
             replicas=3,
-            mechanism=mechanism,
-            schedule=[0.2, 1.0, 5.0] if mechanism else None,
             draws=SeededEntropy(1),
             device=device,
         )
         sent[device] = run.V
         assert isinstance(run.V, np.ndarray)
         assert run.rounds[-1].disagreement.shape == (5, 3)
-    steps = run.calibrations[0].step[..., None] if mechanism else 1e-9
+    steps = run.noises[0].step[..., None] if mechanism else 1e-9
     assert (np.abs(sent["cpu"] - sent["cuda"]) <= 2 * steps + 1e-9 * np.abs(sent["cpu"])).all()
 
 
@@ -66,12 +71,8 @@ def test_a_sweep_in_chunks_is_certified(shards):
         simulate(
             shards,
             RING,
-            rho=0.01,
-            eta=0.05,
-            rounds=12,
+            Plan.of(rho=0.01, eta=0.05, rounds=12, mechanism=Primal(), schedule=alphas),
             replicas=200,
-            mechanism=Primal(),
-            schedule=alphas,
             draws=BatchedDraws(1, device),
             device=device,
         )

@@ -127,7 +127,7 @@ def test_from_nothing_to_predictions(place, data):
         [row["prediction"] == label for row, label in zip(rows, data.test["income"], strict=True)]
     )
     assert right == pytest.approx(trained["evaluation"]["accuracy"])
-    assert load_model("runs/first").privacy["statement"].startswith("epsilon = ")
+    assert load_model("runs/first").privacy["statement"].startswith("This costs anybody ")
     again = dynadp("train run.toml")
     assert again.exit_code == 2
     assert "exists and is not an empty folder" in again.output
@@ -143,7 +143,7 @@ def test_check_in_words(place):
         "500 rows",
         "its ledger would take it",
         "primal perturbation",
-        "It will cost epsilon",
+        "This will cost anybody",
         "in 100 would guess right",
     ):
         assert part in words
@@ -429,7 +429,7 @@ def test_a_run_with_ledgers_is_resumed_by_its_name(place):
     caps()
     job = LocalRun.load("run.toml")
 
-    def stop(entry, rounds):
+    def stop(progress):
         if entry.number == 5:
             raise KeyboardInterrupt
 

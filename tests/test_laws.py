@@ -12,7 +12,14 @@ from scipy.special import betaln, gammaln, ive, kve, logsumexp, roots_genlaguerr
 
 from contracts.law import ORDERS, LawContract
 from dynadp.privacy import distributions as laws
-from dynadp.privacy.distributions import ERROR, JacobianLoss, Pure, ShiftLoss, law_of, rounded_up
+from dynadp.privacy.distributions import (
+    ERROR,
+    JacobianLoss,
+    Pure,
+    ShiftLoss,
+    distribution_of,
+    rounded_up,
+)
 from dynadp.privacy.events import DualPerturbation, L2Laplace
 
 
@@ -284,12 +291,14 @@ def test_rounding_up_is_up_and_by_little(alpha):
 
 
 def test_a_person_with_several_rows():
-    assert law_of(L2Laplace("p", 1, "primal", 0.5, 7), 3) == ShiftLoss(1.5, 7)
-    assert law_of(L2Laplace("p", 0, "centring", 0.5, 7), 3) == ShiftLoss(1.5, 7)
-    assert law_of(L2Laplace("p", 1, "slack", 0.5, 7), 3) == ShiftLoss(
+    assert distribution_of(L2Laplace("p", 1, "primal", 0.5, 7), 3) == ShiftLoss(1.5, 7)
+    assert distribution_of(L2Laplace("p", 0, "centring", 0.5, 7), 3) == ShiftLoss(1.5, 7)
+    assert distribution_of(L2Laplace("p", 1, "slack", 0.5, 7), 3) == ShiftLoss(
         0.5, 7
     )  # covers the solver, not a row
-    assert law_of(DualPerturbation("p", 1, 0.25, 0.5, 7), 3) == JacobianLoss(0.75, 1.5, 7, 3)
+    assert distribution_of(DualPerturbation("p", 1, 0.25, 0.5, 7), 3) == JacobianLoss(
+        0.75, 1.5, 7, 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -308,4 +317,4 @@ def test_a_person_with_several_rows():
     ],
 )
 def test_what_makes_no_sense_has_no_law(event):
-    assert law_of(event) is None
+    assert distribution_of(event) is None

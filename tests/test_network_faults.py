@@ -25,7 +25,7 @@ from dynadp._files import digest
 from dynadp.data.datasets import census_schema
 from dynadp.data.loading import shard
 from dynadp.engines.letters import Letter, run_id
-from dynadp.problem.objective import stack_rows
+from dynadp.problem.storage import stack_rows
 from dynadp.runs import identities as pki
 from networks import (
     ALPHA,

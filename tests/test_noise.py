@@ -10,15 +10,8 @@ from randomgen.wrapper import UserBitGenerator
 from scipy import stats
 
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.entropy import (
-    BatchedDraws,
-    OrderedDraws,
-    SeededEntropy,
-    SystemEntropy,
-    grid_step,
-    l2_laplace,
-    to_grid,
-)
+from dynadp.mechanisms.entropy import BatchedDraws, OrderedDraws, SeededEntropy, SystemEntropy
+from dynadp.mechanisms.sampling import grid_step, l2_laplace, to_grid
 
 KEYS = st.tuples(
     st.integers(0, 2**70),

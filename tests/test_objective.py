@@ -8,9 +8,12 @@ from scipy.sparse import csr_array
 
 from dynadp.errors import DeclarationError
 from dynadp.problem import objective
+from dynadp.problem import storage as storage_module
+from dynadp.problem import threads as threads_module
 from dynadp.problem.losses import HuberHinge, Logistic
-from dynadp.problem.objective import DenseRows, Problem, SparseRows, faster_storage, stack_rows
+from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
+from dynadp.problem.storage import DenseRows, SparseRows, faster_storage, stack_rows
 
 
 def blocks(counts, d, seed=0, density=0.5):
@@ -51,7 +54,7 @@ def test_stacked_products_are_the_nodes_products(counts, make, as_sparse, replic
 )
 def test_derivatives_by_differences(storage, loss, R):
     rng = np.random.default_rng(2)
-    problem = Problem(blocks((30, 50), 5), loss, R, C=3.0, rho=0.1, storage=storage)
+    problem = StackedProblem(blocks((30, 50), 5), loss, R, C=3.0, rho=0.1, storage=storage)
     F = rng.normal(size=(2, 1, 5))
     q, b = np.array([[0.7], [0.2]]), rng.normal(size=(2, 1, 5))
 
@@ -79,7 +82,9 @@ def test_derivatives_by_differences(storage, loss, R):
 
 
 def test_value_weighs_rows_by_C_over_B():
-    problem = Problem([np.zeros((2, 3)), np.zeros((8, 3))], Logistic(), SquaredL2(), C=5.0, rho=1.0)
+    problem = StackedProblem(
+        [np.zeros((2, 3)), np.zeros((8, 3))], Logistic(), SquaredL2(), C=5.0, rho=1.0
+    )
     np.testing.assert_allclose(problem.local_value(np.zeros((2, 1, 3))), 5 * np.log(2))
 
 
@@ -118,7 +123,7 @@ def test_unknown_storage_is_refused():
 
 
 def test_a_majorant_exceeds_every_hessian():
-    problem = Problem(blocks((30, 50), 5), Logistic(), SmoothElasticNet(), C=3.0, rho=0.1)
+    problem = StackedProblem(blocks((30, 50), 5), Logistic(), SmoothElasticNet(), C=3.0, rho=0.1)
     rng = np.random.default_rng(0)
     for scale in (0.0, 0.1, 10.0):
         F = rng.normal(size=(2, 1, 5)) * scale
@@ -133,7 +138,7 @@ def test_a_majorant_exceeds_every_hessian():
 
 def test_a_thinned_hessian_has_the_weight_of_a_whole_one():
     same = [np.repeat(part, 4, axis=0) for part in blocks((20, 30), 5)]
-    problem = Problem(same, Logistic(), SquaredL2(), C=3.0, rho=0.1)
+    problem = StackedProblem(same, Logistic(), SquaredL2(), C=3.0, rho=0.1)
     F = np.random.default_rng(0).normal(size=(2, 1, 5))
     Z = problem.rows.margins(F)
     np.testing.assert_allclose(problem.hessians(F, Z, step=4), problem.hessians(F, Z))
@@ -159,10 +164,12 @@ def test_threads_change_no_bit(monkeypatch, storage):
         (3, 10**9, False),
         (3, 0, True),
     ):
-        monkeypatch.setattr(objective, "WORKERS", workers)
+        monkeypatch.setattr(threads_module, "WORKERS", workers)
+        monkeypatch.setattr(storage_module, "WORKERS", workers)
         monkeypatch.setattr(objective, "WORTH_SHARING", threshold)
-        monkeypatch.setattr(objective, "_WORTH_A_PASS", threshold if threads else 0)
-        problem = Problem(parts, Logistic(), SquaredL2(), 1.0, 0.1, storage=storage)
+        monkeypatch.setattr(storage_module, "WORTH_SHARING", threshold)
+        monkeypatch.setattr(storage_module, "_WORTH_A_PASS", threshold if threads else 0)
+        problem = StackedProblem(parts, Logistic(), SquaredL2(), 1.0, 0.1, storage=storage)
         Z = problem.rows.margins(F)
         found.append(
             [
@@ -191,7 +198,7 @@ def test_an_error_in_a_thread_is_not_lost(broken):
         done.append(item)
 
     with pytest.raises(ValueError, match=str(broken)):
-        objective.share_out(work, [0, 1, 2], threads=True)
+        threads_module.share_out(work, [0, 1, 2], threads=True)
     assert sorted(done) == [
         i for i in range(3) if i != broken
     ]  # nothing goes on behind the caller's back

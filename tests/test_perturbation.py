@@ -12,12 +12,14 @@ from scipy import stats
 from contracts.perturbation import PerturbationContract
 from dynadp.consensus import admm
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import Dual, NoProtection, Primal, PublicNumbers
+from dynadp.mechanisms.base import NoProtection, PublicNumbers
+from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.mechanisms.primal import Primal
+from dynadp.problem.gamma import default_gamma
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
-from dynadp.problem.objective import Problem
+from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
-from dynadp.problem.solver import default_gamma
 
 
 class TestDual(PerturbationContract):
@@ -190,7 +192,7 @@ def replay(own, rounds):
     for sign in (1.0, -1.0):
         rows = np.zeros((B, 2))
         rows[0, 0] = sign
-        problem = Problem([rows], SATURATED, SquaredL2(), C, rho)
+        problem = StackedProblem([rows], SATURATED, SquaredL2(), C, rho)
         zero = np.zeros((1, 1, 2))
         state, f, path = admm.begin(zero, zero, degrees), zero, []
         for _ in range(rounds):

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError
 from dynadp.planning.planner import Constants, gaussian_mu, plan
-from dynadp.privacy.accountant import by_node, up, worst_node
+from dynadp.privacy.accountant import by_node, worst_node
+from dynadp.privacy.statements import upper_bound
 
 RING = Topology.family("ring", 5)
 
@@ -179,8 +180,8 @@ def test_no_alpha_is_told_as_less_than_it_is():
     for epsilon in np.geomspace(0.1, 8, 12).tolist():
         found = plan([600] * 5, RING, 20, epsilon=epsilon, delta=1e-6)
         words = " ".join(found.reasons)
-        assert f"with the same alpha = {up(found.alpha)};" in words
-        assert f"a centring round with alpha = {up(found.centring)}," in words
+        assert f"with the same alpha = {upper_bound(found.alpha)};" in words
+        assert f"a centring round with alpha = {upper_bound(found.centring)}," in words
 
 
 def test_other_constants():

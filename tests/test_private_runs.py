@@ -3,24 +3,34 @@
 import numpy as np
 import pytest
 
+from dynadp import Plan
 from dynadp.consensus import admm
 from dynadp.consensus.acceleration import Acceleration
+from dynadp.consensus.round import NeighbourSums
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import census, partition
 from dynadp.data.schema import Shard
-from dynadp.engines.simulation import _alphas, neighbour_sums, simulate
+from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError, NotCertified
-from dynadp.mechanisms.base import Dual, Primal
+from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
+from dynadp.mechanisms.primal import Primal
 from dynadp.privacy.accountant import worst_node
 from dynadp.privacy.schedules import constant, geometric, per_node
+from dynadp.problem.gamma import default_gamma
 from dynadp.problem.losses import Logistic
-from dynadp.problem.objective import Problem
+from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SquaredL2
-from dynadp.problem.solver import default_gamma
+from support import flat_simulate
 
 RING = Topology.family("ring", 5)
-MECHANISMS = [Dual(), Dual(split="paper"), Primal(), Primal(own="paper"), Primal(final=0.5)]
+MECHANISMS = [
+    Dual(),
+    Dual(split="paper"),
+    Primal(),
+    Primal(augment="iterate"),
+    Primal(final_release=0.5),
+]
 SETTING = {"C": 1.0, "rho": 0.01, "eta": 0.05, "rounds": 6}
 
 
@@ -38,7 +48,12 @@ def transcript(shards, mechanism, **changes):
         "draws": SeededEntropy(3),
         **changes,
     }
-    run = simulate(shards, RING, on_round=lambda entry, V: messages.append(V.copy()), **arguments)
+    run = flat_simulate(
+        shards,
+        RING,
+        on_round=lambda progress: messages.append(progress.messages.copy()),
+        **arguments,
+    )
     return run, messages
 
 
@@ -49,7 +64,7 @@ def test_state_is_a_function_of_messages_exactly_as_sent(shards, mechanism):
     state = admm.begin(zero, zero, RING.degrees)
     for V in messages:
         state = admm.receive(
-            state, V, neighbour_sums(RING, V), RING.degrees, np.array([SETTING["eta"]])
+            state, V, NeighbourSums(RING)(0, V), RING.degrees, np.array([SETTING["eta"]])
         )
     np.testing.assert_array_equal(run.state.lam, state.lam)
     np.testing.assert_array_equal(
@@ -60,10 +75,10 @@ def test_state_is_a_function_of_messages_exactly_as_sent(shards, mechanism):
 @pytest.mark.parametrize("mechanism", [Dual(), Primal()], ids=str)
 def test_messages_lie_on_the_public_grid_and_never_equal_an_argmin(shards, mechanism):
     run, messages = transcript(shards, mechanism)
-    problem = Problem([s.signed for s in shards], Logistic(), SquaredL2(), 1.0, 0.01)
+    problem = StackedProblem([s.signed for s in shards], Logistic(), SquaredL2(), 1.0, 0.01)
     eta, zero = np.array([0.05]), np.zeros_like(messages[0])
     state = admm.begin(zero, zero, RING.degrees)
-    for V, c in zip(messages, run.calibrations, strict=True):
+    for V, c in zip(messages, run.noises, strict=True):
         f = admm.send(
             problem, state, RING.degrees, eta, default_gamma(problem), zero, phi=c.phi
         ).point
@@ -71,7 +86,7 @@ def test_messages_lie_on_the_public_grid_and_never_equal_an_argmin(shards, mecha
         assert not np.isclose(V, f, rtol=0, atol=1e-12).any()
         on_grid = V / c.step[..., None]
         np.testing.assert_array_equal(on_grid, np.rint(on_grid))
-        state = admm.receive(state, V, neighbour_sums(RING, V), RING.degrees, eta)
+        state = admm.receive(state, V, NeighbourSums(RING)(0, V), RING.degrees, eta)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
@@ -87,7 +102,7 @@ def test_public_numbers_do_not_change_with_a_row(shards, mechanism):
     assert len(runs[0].rounds) == len(runs[1].rounds) == SETTING["rounds"]
     assert runs[0].events() == runs[1].events()
     np.testing.assert_array_equal(runs[0].alpha, runs[1].alpha)
-    for a, b in zip(runs[0].calibrations, runs[1].calibrations, strict=True):
+    for a, b in zip(runs[0].noises, runs[1].noises, strict=True):
         for name in ("phi", "inner", "outer", "step", "radius", "delta"):
             assert (
                 np.array_equal(getattr(a, name), getattr(b, name))
@@ -99,13 +114,13 @@ def test_a_solver_that_stops_early_fails_the_round_and_releases_nothing(shards, 
     messages = []
     monkeypatch.setattr("dynadp.consensus.steps.PATIENT", 1)
     with pytest.raises(NotCertified, match="nothing is released"):
-        simulate(
+        flat_simulate(
             shards,
             RING,
             mechanism=Primal(),
             schedule=1.0,
             draws=SystemEntropy(),
-            on_round=lambda entry, V: messages.append(V),
+            on_round=lambda progress: messages.append(progress.messages),
             **SETTING,
         )
     assert messages == []
@@ -113,7 +128,7 @@ def test_a_solver_that_stops_early_fails_the_round_and_releases_nothing(shards, 
 
 def test_gamma_sets_the_noise_and_no_residual_does(shards):
     loose, tight = (
-        transcript(shards, Primal(), gamma=gamma)[0].calibrations[0] for gamma in (1e-3, 1e-6)
+        transcript(shards, Primal(), gamma=gamma)[0].noises[0] for gamma in (1e-3, 1e-6)
     )
     lam = 0.01 + 2 * 0.05 * 2
     np.testing.assert_allclose(loose.delta - tight.delta, 2 * (1e-3 - 1e-6) / lam, rtol=1e-6)
@@ -134,7 +149,7 @@ def test_replicas_are_the_runs_they_stack(shards):
     together, _ = transcript(shards, Dual(), replicas=3, schedule=[0.5, 1.0, 2.0])
     alone, _ = transcript(shards, Dual(), schedule=0.5)
     np.testing.assert_allclose(
-        together.V[:, 0], alone.V[:, 0], atol=2 * float(alone.calibrations[-1].step.max())
+        together.V[:, 0], alone.V[:, 0], atol=2 * float(alone.noises[-1].step.max())
     )
     assert together.events(2)[0].alpha > together.events(0)[0].alpha
 
@@ -163,7 +178,7 @@ def test_every_replica_with_real_noise_is_a_release(shards, mechanism):
 
 
 def test_a_run_without_a_mechanism_has_no_events(shards):
-    assert simulate(shards, RING, rounds=2, replicas=2).events() == ()
+    assert simulate(shards, RING, Plan.of(rounds=2), replicas=2).events() == ()
 
 
 def test_every_round_and_node_is_charged_what_the_schedule_says(shards):
@@ -180,7 +195,7 @@ def test_every_round_and_node_is_charged_what_the_schedule_says(shards):
 
 
 def test_a_final_dual_release_is_one_more_message_and_costs_its_own(shards):
-    run, messages = transcript(shards, Primal(final=0.5))
+    run, messages = transcript(shards, Primal(final_release=0.5))
     assert len(messages) == len(run.rounds) == 6
     last = [event for event in run.events() if event.round == 7]
     assert {type(event).__name__ for event in last} == {"DualPerturbation", "L2Laplace"}
@@ -202,7 +217,7 @@ def test_outputs_are_means_of_messages(shards):
 
 
 def test_less_noise_less_error(shards):
-    exact = simulate(shards, RING, **SETTING).V
+    exact = flat_simulate(shards, RING, **SETTING).V
     gaps = [
         np.linalg.norm(transcript(shards, mechanism, schedule=alpha)[0].V - exact)
         for mechanism in (Dual(), Primal())
@@ -242,9 +257,11 @@ def test_accuracy_on_adult_at_alpha_1_a_round(adult_data):
         )
 
     common = {"eta": 1.0, "rounds": 30, "replicas": 20, "schedule": 1.0, "draws": SeededEntropy(0)}
-    dual = simulate(shards, RING, C=1750.0, rho=10**-2.5, mechanism=Dual(), **common)
-    primal = simulate(shards, RING, C=146.0, rho=0.1, mechanism=Primal(), **common)
-    paper = simulate(shards, RING, C=146.0, rho=0.1, mechanism=Primal(own="paper"), **common)
+    dual = flat_simulate(shards, RING, C=1750.0, rho=10**-2.5, mechanism=Dual(), **common)
+    primal = flat_simulate(shards, RING, C=146.0, rho=0.1, mechanism=Primal(), **common)
+    paper = flat_simulate(
+        shards, RING, C=146.0, rho=0.1, mechanism=Primal(augment="iterate"), **common
+    )
     assert median_error(dual.V) <= 0.180
     assert median_error(primal.V) <= 0.180
     assert 0.22 < median_error(paper.V) < 0.33
@@ -259,17 +276,13 @@ def test_residuals_are_made_of_messages_alone(census5):
     run = simulate(
         census5.shards(),
         ring,
-        rho=1e-2,
-        eta=0.1,
-        rounds=4,
-        mechanism=Primal(own="paper"),
-        schedule=0.5,
+        Plan.of(rho=1e-2, eta=0.1, rounds=4, mechanism=Primal(augment="iterate"), schedule=0.5),
         draws=SeededEntropy(3),
-        on_round=lambda entry, messages: V.append(messages.copy()),
+        on_round=lambda progress: V.append(progress.messages.copy()),
     )
     W = [np.zeros_like(V[0])]
     for messages in V:
-        W.append(0.5 * (2 * messages + neighbour_sums(ring, messages)))
+        W.append(0.5 * (2 * messages + NeighbourSums(ring)(0, messages)))
     for n, entry in enumerate(run.rounds, 1):
         assert entry.change == pytest.approx(2 * 0.1 * np.linalg.norm(W[n] - W[n - 1], axis=-1))
 

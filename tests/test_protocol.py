@@ -45,9 +45,11 @@ from dynadp.errors import (
     LedgerDamaged,
     Rejected,
 )
-from dynadp.mechanisms.base import Dual, Primal
+from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy
-from dynadp.planning.planner import Constants, Plan, plan
+from dynadp.mechanisms.primal import Primal
+from dynadp.planning.planner import Constants, plan
+from dynadp.planning.plans import Plan
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs.identities import make_authority, make_node
@@ -535,15 +537,17 @@ def test_storages_and_uneven_schedules(build, census5, storage, mechanism):
     run = simulate(
         [shard(census5.schema, tables[p], p) for p in topology.nodes],
         topology,
-        loss=alike.loss,
-        C=2.0,
-        rho=0.02,
-        eta=0.03,
-        rounds=3,
-        mechanism=mechanism,
-        schedule=schedule,
+        Plan.of(
+            loss=alike.loss,
+            C=2.0,
+            rho=0.02,
+            eta=0.03,
+            rounds=3,
+            mechanism=mechanism,
+            schedule=schedule,
+        ),
         draws=SeededEntropy(SEED),
-        on_round=lambda entry, V: messages.update(
+        on_round=lambda progress: messages.update(
             {(p, entry.number): V[i, 0].copy() for i, p in enumerate(topology.nodes)}
         ),
     )
@@ -733,7 +737,7 @@ def test_own_paper_is_not_for_networks():
     setting = small()
     part = setting.part("a/b")
     with pytest.raises(DeclarationError, match="own = 'paper' needs a private vector"):
-        replace(part, mechanism=Primal(own="paper"))
+        replace(part, mechanism=Primal(augment="iterate"))
 
 
 def test_what_neighbours_may_send_is_told_by_public_numbers():
@@ -752,7 +756,7 @@ def test_what_neighbours_may_send_is_told_by_public_numbers():
         kind == "mean" for _, kind, _ in small("path", 4, output="tail").part(first).grids()
     )
     for i, p in enumerate((first, second)):
-        for n, release in enumerate(setting.undisturbed[2].run.calibrations, 1):
+        for n, release in enumerate(setting.undisturbed[2].run.noises, 1):
             grid = grids[p, "message", n]
             assert (grid.step, grid.radius) == (release.step[i, 0], release.radius[i, 0])
     for (p, n), message in setting.undisturbed[1].items():

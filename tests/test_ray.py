@@ -39,9 +39,9 @@ from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.report.explore.trials import tried
-from dynadp.research.attacks.transcript import Setting
-from dynadp.research.sweeps import compare_schedules, map_serially
+from dynadp.report.explore.setting import PublicSetting
+from dynadp.research.experiments import map_serially, try_plan
+from dynadp.research.schedule_comparison import compare_schedules
 from dynadp.runs.cluster import ClusterRun
 from dynadp.runs.folder import load_model, read_rounds
 from dynadp.runs.local import LocalRun
@@ -452,7 +452,7 @@ class Stop(Exception):
 def test_a_run_that_was_stopped_goes_on_here_or_there(runtime, seed, tmp_path, pretended):
     file = make(tmp_path, seed=seed)
 
-    def stop(entry, rounds):
+    def stop(progress):
         if entry.number == 3:
             raise Stop
 
@@ -477,7 +477,7 @@ def test_a_run_that_was_stopped_goes_on_here_or_there(runtime, seed, tmp_path, p
 def test_a_cluster_does_not_go_on_with_other_rows(tmp_path, pretended):
     file = make(tmp_path)
 
-    def stop(entry, rounds):
+    def stop(progress):
         if entry.number == 3:
             raise Stop
 
@@ -783,16 +783,16 @@ def test_the_trade_off_is_the_same_on_a_cluster(tmp_path, ray_here):
 @real
 @pytest.mark.slow
 def test_trials_are_the_same_on_a_cluster_and_say_why_they_fail(ray_here):
-    setting = Setting("small", Topology.family("ring", 3), (30,) * 3, 9, 8)
+    setting = PublicSetting("small", Topology.family("ring", 3), (30,) * 3, 9, 8)
     shared = {"topology": setting.topology, "rows": setting.rows(), "draws": 3}
     plans = [setting.plan(epsilon) for epsilon in (0.5, 5.0)]
     apart, together = (
-        how(tried, [{"planned": one} for one in plans], shared)
+        how(try_plan, [{"planned": one} for one in plans], shared)
         for how in (map_on_cluster, map_serially)
     )
     assert apart == together
     with pytest.raises(DeclarationError, match="rho is -1"):
-        map_on_cluster(tried, [{"planned": replace(plans[0], rho=-1.0)}], shared)
+        map_on_cluster(try_plan, [{"planned": replace(plans[0], rho=-1.0)}], shared)
 
 
 @real

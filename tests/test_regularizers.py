@@ -3,12 +3,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dynadp import Plan
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import census
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import Primal
 from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.mechanisms.primal import Primal
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2, check_regularizer
 from reference import regularizers as reference_regularizers
 
@@ -109,12 +110,14 @@ def test_a_private_run_refuses_a_regulariser_that_would_break_its_noise():
         simulate(
             shards,
             Topology.family("ring", 3),
-            C=1.0,
-            rho=1.0,
-            eta=0.1,
-            rounds=2,
-            mechanism=Primal(),
-            schedule=1.0,
-            regularizer=weak,
+            Plan.of(
+                C=1.0,
+                rho=1.0,
+                eta=0.1,
+                rounds=2,
+                mechanism=Primal(),
+                schedule=1.0,
+                regularizer=weak,
+            ),
             draws=SeededEntropy(0),
         )

@@ -16,8 +16,9 @@ from dynadp.data.datasets import census
 from dynadp.engines.journal import now
 from dynadp.errors import RecordError
 from dynadp.planning.planner import plan
-from dynadp.privacy.accountant import by_node, odds, up, worst_node
+from dynadp.privacy.accountant import by_node, worst_node
 from dynadp.privacy.ledger.file import Ledger
+from dynadp.privacy.statements import upper_bound
 from dynadp.report.budgets import BudgetView, agreed, figures, ledger_files, over_rounds, purses
 from dynadp.report.drawing import drawing, places
 from dynadp.report.explore.setting import PublicSetting
@@ -230,11 +231,11 @@ def test_the_sentence_is_the_accountants(private):
     story = RunView.read(private)
     events, total = agreed(story)
     assert total == worst_node(events, 1e-5)
+    assert total.guarantee in words
     assert (
-        f"({up(total.epsilon)}, 1e-05)-differential privacy in total, over all its "
-        f"{total.releases} releases" in words
+        f"({upper_bound(total.epsilon)}, 1e-05)-differential privacy over all {total.releases} "
+        f"releases of a node" in words
     )
-    assert odds(total.epsilon, 1e-5) in words
     assert "Date and signature" in words
     assert "SIMULATION" not in words
     assert story.record["config_hash"] in words
@@ -254,7 +255,7 @@ def test_every_accounting_is_there_and_one_is_in_use(private):
         assert used.epsilon == total.epsilon == min(figure.epsilon for figure in found)
         assert {total.epsilon_sum, total.epsilon_pure} <= {figure.epsilon for figure in found}
         for figure in found:
-            assert up(figure.epsilon) in words
+            assert upper_bound(figure.epsilon) in words
     assert words.count("✓ in use") == 1  # the three nodes lose the same
     rows = over_rounds([event for event in events if event.node == "north"], 1e-5)
     assert (
@@ -282,7 +283,7 @@ def test_caps_and_what_is_left_come_from_the_ledgers(private):
             cap.budget,
         )
         assert head in words
-        assert f"{up(room.counted)} of {room.limit:.4g} {room.left:.1%} left" in words
+        assert f"{upper_bound(room.counted)} of {room.limit:.4g} {room.left:.1%} left" in words
         assert f"{room.left:.1%} left at most" not in words  # epsilon is another unit
 
 

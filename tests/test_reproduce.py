@@ -10,19 +10,22 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from dynadp import Plan
 from dynadp._intervals import wilson
 from dynadp.cli import main
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import census, partition
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DatasetError
-from dynadp.mechanisms.base import Primal
 from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.mechanisms.primal import Primal
 from dynadp.privacy.accountant import total, worst_node
 from dynadp.privacy.inverse import primal
 from dynadp.problem.losses import Logistic
+from dynadp.report import paper
 from dynadp.research import reproduction as module
 from dynadp.research.claims import FAILS, HOLDS, judge, judge_claims, page
+from dynadp.research.public_rows import HeldOut
 from dynadp.research.reproduction import (
     DVP,
     FULL,
@@ -30,13 +33,14 @@ from dynadp.research.reproduction import (
     PUBLIC,
     QUICK,
     Bench,
-    Settings,
+    Effort,
+    Reproduction,
     load,
     reproduce,
 )
 from dynadp.research.tradeoff import PrivacyUtility
 
-TINY = Settings(
+TINY = Effort(
     draws=3,
     rounds=5,
     shown=(0.05, 0.5),
@@ -50,7 +54,16 @@ TINY = Settings(
     census_rows=600,
     schedule_draws=2,
 )
-FIGURES = ("convergence", "tradeoff", "final", "rho", "margins", "schedules")
+FIGURES = (
+    "flow",
+    "final_flow",
+    "convergence",
+    "tradeoff",
+    "final",
+    "rho",
+    "margins",
+    "schedules",
+)
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +73,21 @@ def data():
 
 @pytest.fixture(scope="module")
 def result(data):
-    return reproduce(data, "census rows made here (synthetic)", TINY)
+    return reproduce(data, "census rows made here (synthetic)", TINY).to_json()
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # numbers
+
+
+def reproduction(record):
+    """The value behind a record."""
+    return Reproduction(
+        **{name: copy.deepcopy(record[name]) for name in record if name not in FIXED}
+    )
+
+
+FIXED = ("version", "simulation")
 
 
 def test_settings_are_the_papers():
@@ -74,37 +97,39 @@ def test_settings_are_the_papers():
         (0.1, 146),
         (0.1, 146),
     ]
-    for settings in (FULL, QUICK):
-        assert settings.shown == (0.01, 0.1, 0.5, 1.0)
-        assert set(settings.shown) <= set(settings.alphas)
-        assert (settings.rounds, settings.rho_alpha) == (100, 0.3)
+    for effort in (FULL, QUICK):
+        assert effort.shown == (0.01, 0.1, 0.5, 1.0)
+        assert set(effort.shown) <= set(effort.alphas)
+        assert (effort.rounds, effort.rho_alpha) == (100, 0.3)
     assert FULL.draws == 50
 
 
 def test_numbers_repeat_to_the_last_bit(data, result):
-    again = reproduce(data, "census rows made here (synthetic)", TINY)
+    again = reproduce(data, "census rows made here (synthetic)", TINY).to_json()
     assert json.dumps(again) == json.dumps(result)
     other = reproduce(data, "x", replace(TINY, seed=1, margins=(0.05,), rhos=(1e-4,)))
-    assert other["final"] != result["final"]
+    assert other.final != result["final"]
 
 
 def test_a_trace_is_what_a_plain_simulation_gives(data):
     shards = data.shards(partition(TINY.census_rows, 5))
     X, positive = data.schema.rows(data.test), data.schema.labels(data.test) > 0
-    trace = Bench(shards, X, positive, 4, 7).run(PRINTED, (0.2, 0.5), 2)[1]
+    trace = Bench(shards, HeldOut(X, positive), 4, 7).run(PRINTED, (0.2, 0.5), 2)[1]
     seen = []
     run = simulate(
         shards,
         Topology.family("ring", 5),
-        C=146.0,
-        rho=0.1,
-        eta=1.0,
-        rounds=4,
+        Plan.of(
+            C=146.0,
+            rho=0.1,
+            eta=1.0,
+            rounds=4,
+            schedule=0.5,
+            mechanism=Primal(augment="iterate", final_release=0.5),
+        ),
         replicas=2,
         draws=SeededEntropy(7),
-        schedule=0.5,
-        mechanism=Primal(own="paper", final=0.5),
-        on_round=lambda entry, V: seen.append(V.copy()),
+        on_round=lambda progress: seen.append(progress.messages.copy()),
     )
     for n, V in enumerate(seen):
         own = [
@@ -122,6 +147,68 @@ def test_a_trace_is_what_a_plain_simulation_gives(data):
     ]
     np.testing.assert_allclose(trace.error, wrong)
     assert trace.final_epsilon == worst_node(run.events(0), 1e-5).epsilon
+
+
+def test_the_flow_of_a_round_is_that_of_a_plain_simulation(data, result):
+    """lam before and after by shorter runs, mu by the gradient at the minimiser."""
+    shards = data.shards(partition(TINY.census_rows, 5))
+    ring, flow = Topology.family("ring", 5), result["flow"]
+
+    def run(rounds, algorithm, **more):
+        mechanism = replace(algorithm.mechanism, **more)
+        return simulate(
+            shards,
+            ring,
+            C=algorithm.C,
+            rho=algorithm.rho,
+            eta=1.0,
+            rounds=rounds,
+            mechanism=mechanism,
+            schedule=TINY.rho_alpha,
+            draws=SeededEntropy(0),
+        )
+
+    def norm(vector):
+        return pytest.approx(np.linalg.norm(vector), rel=1e-2)
+
+    def mu(f, algorithm, before, noise):
+        """Half of what the linear term must be for f to be the minimiser."""
+        margins = shards[0].signed @ f
+        slope = algorithm.C * (shards[0].signed.T @ Logistic().slope(margins)) / shards[0].rows
+        pull = (algorithm.rho + 4 + noise.phi[0, 0]) * f - 2 * before.W[0, 0]
+        return -(slope + pull) / 2
+
+    one, two = run(1, DVP), run(2, DVP)
+    assert (flow["round"], flow["node"], flow["alpha"]) == (2, "0", 0.3)
+    assert flow["dual"]["lam"] == norm(one.state.lam[0, 0])
+    assert flow["dual"]["lam_next"] == norm(two.state.lam[0, 0])
+    assert flow["dual"]["f"] == norm(two.V[0, 0])
+    found = mu(two.V[0, 0], DVP, one.state, two.calibrations[1])
+    assert flow["dual"]["perturbed"] == norm(found)
+    assert flow["dual"]["noise"] == norm(found - one.state.lam[0, 0])
+    one, two, last = run(1, PUBLIC), run(2, PUBLIC), run(2, PUBLIC, final=0.3)
+    assert flow["primal"]["lam"] == norm(one.state.lam[0, 0])
+    assert flow["primal"]["perturbed"] == norm(two.V[0, 0])
+    slack = abs(flow["primal"]["f"] - flow["primal"]["noise"])
+    assert slack <= flow["primal"]["perturbed"] <= flow["primal"]["f"] + flow["primal"]["noise"]
+    assert flow["final"]["lam"] == flow["primal"]["lam_next"] == norm(two.state.lam[0, 0])
+    assert flow["final"]["f"] == norm(last.V[0, 0])
+    found = mu(last.V[0, 0], PUBLIC, two.state, last.calibrations[2])
+    assert flow["final"]["perturbed"] == norm(found)
+    assert flow["final"]["lam_next"] is None
+
+
+def test_diagrams_name_every_step_and_its_norm(result):
+    for chart, words in (
+        (paper.flow(result), ("μ_p(t+1) (14)", "argmin L_dual (15)", "V_p(t+1) (19)", "rows D_p")),
+        (paper.final_flow(result), ("μ_p(t_s+1) (21)", "argmin L_dual (22)", "f*_p")),
+    ):
+        text = json.dumps(chart.to_dict(), ensure_ascii=False)
+        for part in words:
+            assert part in text
+    norms = result["flow"]["dual"].values()
+    drawn = json.dumps(paper.flow(result).to_dict(), ensure_ascii=False)
+    assert all(f"norm {norm:.3g}" in drawn for norm in norms)
 
 
 def test_rounds_are_priced_without_the_final_release(data, result):
@@ -161,7 +248,7 @@ def test_test_errors_carry_the_sampling_error_of_the_rows(data, result):
 
 def test_stacks_hold_many_alphas_or_one_with_the_same_result(data, monkeypatch):
     shards = data.shards(partition(TINY.census_rows, 5))
-    bench = Bench(shards, data.schema.rows(data.test), data.schema.labels(data.test) > 0, 3, 0)
+    bench = Bench(shards, HeldOut.of(data.schema, data.test), 3, 0)
     together = bench.run(DVP, (0.2, 1.0), 2)
     monkeypatch.setattr(module, "STACK", 1)
     apart = bench.run(DVP, (0.2, 1.0), 2)
@@ -198,7 +285,7 @@ def test_adult_is_used_where_it_is_and_census_is_labelled_where_not(monkeypatch,
         load(str(tmp_path), TINY)
 
 
-# ----------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # claims
 
 
@@ -299,7 +386,7 @@ def test_small_margins_are_judged_and_large_ones_are_not(result):
         assert verdict(made, "small margins") == expected
 
 
-# ------------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # page
 
 
@@ -311,6 +398,8 @@ def test_the_page_says_what_it_stands_on(result):
         "eta = 1",
         "census rows made here (synthetic)",
         "3 draws",
+        "(flow.png)",
+        "(final_flow.png)",
     ):
         assert words in text
     tables = [line for line in text.splitlines() if line.startswith("|")]
@@ -327,7 +416,7 @@ def dynadp(line):
 def test_the_command_leaves_numbers_pictures_and_claims(monkeypatch, tmp_path, data):
     monkeypatch.setattr(
         "dynadp.research.reproduction.load",
-        lambda folder, settings: (data, "census rows made here (synthetic)"),
+        lambda folder, effort: (data, "census rows made here (synthetic)"),
     )
     monkeypatch.setattr("dynadp.research.reproduction.QUICK", TINY)
     answer = json.loads(dynadp(f"--quick --json --out {tmp_path / 'out'}").stdout)
@@ -348,10 +437,10 @@ def test_the_command_leaves_numbers_pictures_and_claims(monkeypatch, tmp_path, d
 def test_the_command_prints_the_claims(monkeypatch, tmp_path, data, result):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "dynadp.research.reproduction.load", lambda folder, settings: (data, "made")
+        "dynadp.research.reproduction.load", lambda folder, effort: (data, "made")
     )
     monkeypatch.setattr(
-        "dynadp.research.reproduction.reproduce", lambda *args: copy.deepcopy(result)
+        "dynadp.research.reproduction.reproduce", lambda *args: reproduction(result)
     )
     monkeypatch.setattr("dynadp.report.paper.figures", lambda numbers: {})
     for quick, folder in (("--quick", "reproduce-quick"), ("", "reproduce")):

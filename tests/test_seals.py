@@ -116,7 +116,7 @@ def test_a_run_of_a_version_without_seals_goes_on(tmp_path):
 # runs
 
 
-def stop(entry, rounds):
+def stop(progress):
     if entry.number == 3:
         raise Stop
 

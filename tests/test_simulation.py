@@ -4,17 +4,20 @@ import itertools
 import numpy as np
 import pytest
 
+from dynadp import Plan
 from dynadp.consensus.acceleration import Acceleration, Accelerator
 from dynadp.consensus.residuals import certify
 from dynadp.consensus.topology import FAMILIES, Topology
 from dynadp.data.datasets import census, partition
 from dynadp.data.schema import Shard
-from dynadp.engines.simulation import default_eta, simulate
+from dynadp.engines.simulation import simulate
 from dynadp.errors import DataError, DeclarationError, LossError, NotCertified
+from dynadp.planning.plans import default_eta
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
-from dynadp.problem.objective import Problem
+from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
 from reference import centralised_optimum
+from support import flat_simulate
 
 LOSSES = [Logistic(), Logistic(margin=3.0), HuberHinge(), SmoothedHinge()]
 REGULARIZERS = [SquaredL2(), SmoothElasticNet()]
@@ -62,11 +65,13 @@ def check_consensus(loss, regularizer, family, storage, nodes, optima):
     run = simulate(
         shards,
         Topology.family(family, nodes),
-        loss=LOSSES[loss],
-        regularizer=REGULARIZERS[regularizer],
-        rho=RHO,
-        weights=weights,
-        rounds=2000,
+        Plan.of(
+            loss=LOSSES[loss],
+            regularizer=REGULARIZERS[regularizer],
+            rho=RHO,
+            weights=weights,
+            rounds=2000,
+        ),
         storage=storage,
         acceleration=Acceleration(distance=5e-7),
     )
@@ -101,7 +106,9 @@ def test_a_hundred_nodes_on_well_connected_graphs(family):
     shards = census(3000, seed=3, nodes=100, heterogeneity=0.5).shards()
     optimum = centralised_optimum(shards, Logistic(), SquaredL2(), 1.0, RHO)
     topology = Topology.family(family, 100, degree=6)
-    run = simulate(shards, topology, rho=RHO, rounds=1000, acceleration=Acceleration(distance=5e-7))
+    run = simulate(
+        shards, topology, Plan.of(rho=RHO, rounds=1000), acceleration=Acceleration(distance=5e-7)
+    )
     assert run.stopped
     assert farthest(run, optimum) <= 1e-6
 
@@ -122,7 +129,9 @@ def test_a_hundred_nodes_on_well_connected_graphs(family):
 def test_every_way_leads_to_the_same_optimum(census5, plan):
     shards = census5.shards()
     optimum = centralised_optimum(shards, Logistic(), SquaredL2(), 1.0, 0.05)
-    run = simulate(shards, Topology.family("ring", 5), rho=0.05, rounds=250, acceleration=plan)
+    run = simulate(
+        shards, Topology.family("ring", 5), Plan.of(rho=0.05, rounds=250), acceleration=plan
+    )
     assert farthest(run, optimum) <= 1e-6
     assert len(run.rounds) == 250
     assert not run.stopped
@@ -132,13 +141,11 @@ def test_balancing_mends_a_bad_penalty(census5):
     shards, topology = census5.shards(), Topology.family("ring", 5)
     optimum = centralised_optimum(shards, Logistic(), SquaredL2(), 1.0, RHO)
     bad = 300 * default_eta(topology, Logistic(), 1.0, RHO)
-    plain = simulate(shards, topology, rho=RHO, eta=bad, rounds=80)
+    plain = simulate(shards, topology, Plan.of(rho=RHO, eta=bad, rounds=80))
     mended = simulate(
         shards,
         topology,
-        rho=RHO,
-        eta=bad,
-        rounds=80,
+        Plan.of(rho=RHO, eta=bad, rounds=80),
         acceleration=Acceleration(one_step=False, anderson=0, balance=True),
     )
     assert farthest(mended, optimum) < farthest(plain, optimum) / 10
@@ -162,9 +169,7 @@ def test_what_is_mixed_is_the_state_of_the_round_in_units_of_its_penalty(census5
     simulate(
         census5.shards(),
         topology,
-        rho=RHO,
-        eta=bad,
-        rounds=30,
+        Plan.of(rho=RHO, eta=bad, rounds=30),
         acceleration=Acceleration(balance=True),
     )
     assert len(set(etas)) > 2
@@ -186,13 +191,15 @@ def test_a_certified_run_stops_at_the_first_round_that_can_be_certified(census5,
             Shard(signed[some], y[some]) for some in np.array_split(np.argsort(y, kind="stable"), 5)
         ]
     topology, able = Topology.family("complete", 5), []
-    problem = Problem([s.signed for s in shards], Logistic(), SquaredL2(), 1.0, RHO)
+    problem = StackedProblem([s.signed for s in shards], Logistic(), SquaredL2(), 1.0, RHO)
     eta = multiple * default_eta(topology, Logistic(), 1.0, RHO)
     plan, look = (
         Acceleration(gap=1e-5),
-        lambda entry, V: able.append(certify(problem, V).within(1e-5, np.inf)),
+        lambda progress: able.append(certify(problem, progress.messages).within(1e-5, np.inf)),
     )
-    run = simulate(shards, topology, rho=RHO, eta=eta, rounds=300, acceleration=plan, on_round=look)
+    run = simulate(
+        shards, topology, Plan.of(rho=RHO, eta=eta, rounds=300), acceleration=plan, on_round=look
+    )
     assert run.stopped
     assert able.index(True) + 1 == len(run.rounds)
 
@@ -208,8 +215,7 @@ def test_certified_gap_is_above_the_true_gap(census5):
         run = simulate(
             shards,
             Topology.family("ring", 5),
-            rho=RHO,
-            rounds=500,
+            Plan.of(rho=RHO, rounds=500),
             acceleration=Acceleration(gap=target),
         )
         true = max(pooled(f) / pooled(optimum) - 1 for f in run.V[:, 0])
@@ -223,8 +229,7 @@ def test_stopping_on_public_residuals(census5):
         simulate(
             shards,
             Topology.family("ring", 5),
-            rho=RHO,
-            rounds=400,
+            Plan.of(rho=RHO, rounds=400),
             acceleration=Acceleration(residual=share),
         )
         for share in (1e-2, 1e-6)
@@ -248,10 +253,7 @@ def test_one_step_rounds_that_diverge_fall_back_to_the_argmin():
     run = simulate(
         shards,
         Topology.family("complete", 3),
-        loss=sharp,
-        C=50.0,
-        rho=0.1,
-        rounds=3000,
+        Plan.of(loss=sharp, C=50.0, rho=0.1, rounds=3000),
         acceleration=Acceleration(gap=1e-6),
     )
     assert run.stopped
@@ -263,15 +265,17 @@ def test_replicas_with_their_own_penalty_and_linear_term_equal_single_runs(censu
     etas = [0.01, 0.1, 1.0]
     linear = np.random.default_rng(0).normal(size=(4, 5, 3, shards[0].dimension)) * 0.1
     together = simulate(
-        shards, topology, rho=RHO, eta=etas, replicas=3, rounds=4, linear=lambda n: linear[n - 1]
+        shards,
+        topology,
+        Plan.of(rho=RHO, eta=etas, rounds=4),
+        replicas=3,
+        linear=lambda n: linear[n - 1],
     )
     for k, eta in enumerate(etas):
         alone = simulate(
             shards,
             topology,
-            rho=RHO,
-            eta=eta,
-            rounds=4,
+            Plan.of(rho=RHO, eta=eta, rounds=4),
             linear=lambda n, k=k: linear[n - 1][:, [k]],
         )
         np.testing.assert_allclose(together.V[:, k], alone.V[:, 0], atol=1e-6)
@@ -279,7 +283,7 @@ def test_replicas_with_their_own_penalty_and_linear_term_equal_single_runs(censu
 
 def test_dense_and_sparse_storage_give_the_same_messages(census5):
     runs = [
-        simulate(census5.shards(), Topology.family("ring", 5), rounds=5, storage=s)
+        simulate(census5.shards(), Topology.family("ring", 5), Plan.of(rounds=5), storage=s)
         for s in ("dense", "csr", "auto")
     ]
     np.testing.assert_allclose(runs[0].V, runs[1].V, rtol=1e-6, atol=1e-7)
@@ -290,7 +294,7 @@ def test_a_start_at_the_optimum_stays_in_agreement(census5):
     shards = census5.shards()
     optimum = centralised_optimum(shards, Logistic(), SquaredL2(), 1.0, RHO)
     from_zero, from_optimum = (
-        simulate(shards, Topology.family("ring", 5), rho=RHO, rounds=10, start=start)
+        simulate(shards, Topology.family("ring", 5), Plan.of(rho=RHO, rounds=10), start=start)
         for start in (None, optimum)
     )
     assert farthest(from_optimum, optimum) < farthest(from_zero, optimum)
@@ -302,8 +306,8 @@ def test_every_round_is_reported_from_messages_alone(census5):
     run = simulate(
         census5.shards(),
         topology,
-        rounds=3,
-        on_round=lambda entry, V: seen.append((entry, V.copy())),
+        Plan.of(rounds=3),
+        on_round=lambda progress: seen.append((progress, progress.messages.copy())),
     )
     assert [entry.number for entry, _ in seen] == [1, 2, 3]
     entry, V = seen[-1]
@@ -322,8 +326,7 @@ def test_a_node_with_one_label_trains_silently(capfd, recwarn):
     run = simulate(
         shards,
         Topology.family("ring", 5),
-        rho=RHO,
-        rounds=500,
+        Plan.of(rho=RHO, rounds=500),
         acceleration=Acceleration(distance=5e-7),
     )
     assert farthest(run, centralised_optimum(shards, Logistic(), SquaredL2(), 1.0, RHO)) < 1e-6
@@ -332,7 +335,9 @@ def test_a_node_with_one_label_trains_silently(capfd, recwarn):
 
 
 def test_the_papers_own_constants_train(census5):
-    run = simulate(census5.shards(), Topology.family("ring", 5), C=1750.0, rho=1e-10, rounds=5)
+    run = simulate(
+        census5.shards(), Topology.family("ring", 5), Plan.of(C=1750.0, rho=1e-10, rounds=5)
+    )
     assert np.isfinite(run.V).all()
 
 
@@ -343,7 +348,7 @@ def test_hostile_linear_terms_end_in_an_error_not_in_numbers(census5):
             simulate(
                 census5.shards(),
                 Topology.family("ring", 5),
-                rounds=20,
+                Plan.of(rounds=20),
                 linear=lambda n: huge,
                 acceleration=plan,
             )
@@ -368,7 +373,7 @@ def test_hostile_linear_terms_end_in_an_error_not_in_numbers(census5):
 def test_mistakes_are_named(census5, change, error, match):
     arguments = {"topology": Topology.family("ring", 5), "rounds": 1, **change}
     with pytest.raises(error, match=match):
-        simulate(census5.shards(), arguments.pop("topology"), **arguments)
+        flat_simulate(census5.shards(), arguments.pop("topology"), **arguments)
 
 
 def test_shards_of_different_width_are_refused():
@@ -384,7 +389,7 @@ def test_an_own_loss_with_wrong_constants_is_refused(census5):
             return 2 * super().slope(z)
 
     with pytest.raises(LossError, match=r"\|L'\| <= 1"):
-        simulate(census5.shards(), Topology.family("ring", 5), loss=Steep())
+        simulate(census5.shards(), Topology.family("ring", 5), Plan.of(loss=Steep()))
 
 
 @pytest.mark.parametrize(
@@ -416,8 +421,7 @@ def test_residual_stopping_waits_for_the_local_steps():
     run = simulate(
         [shard],
         Topology.family("ring", 1),
-        rho=1e-3,
-        rounds=200,
+        Plan.of(rho=1e-3, rounds=200),
         acceleration=Acceleration(residual=1e-8),
     )
     assert run.stopped
@@ -426,8 +430,10 @@ def test_residual_stopping_waits_for_the_local_steps():
 
 def test_a_run_that_ends_by_rounds_certifies_what_it_hands_back(census5):
     arguments = {"rho": 1e-3, "rounds": 15, "acceleration": Acceleration(gap=1e-9)}
-    run = simulate(census5.shards(), Topology.family("ring", 5), **arguments)
-    problem = Problem([s.signed for s in census5.shards()], Logistic(), SquaredL2(), 1.0, 1e-3)
+    run = flat_simulate(census5.shards(), Topology.family("ring", 5), **arguments)
+    problem = StackedProblem(
+        [s.signed for s in census5.shards()], Logistic(), SquaredL2(), 1.0, 1e-3
+    )
     assert not run.stopped
     np.testing.assert_allclose(run.certificate.gap, certify(problem, run.V).gap, rtol=1e-6)
     assert run.certificate.gap[0] < 1
@@ -444,9 +450,7 @@ def test_two_lopsided_nodes_with_a_sharp_hinge():
         run = simulate(
             shards,
             Topology.family("path", 2),
-            loss=HuberHinge(width=0.01),
-            rho=1e-3,
-            rounds=600,
+            Plan.of(loss=HuberHinge(width=0.01), rho=1e-3, rounds=600),
             acceleration=plan,
         )
         assert np.isfinite(run.V).all()
@@ -457,29 +461,32 @@ def test_callers_cannot_change_messages(census5):
         V[:] = 0
 
     with pytest.raises(ValueError, match="read-only"):
-        simulate(census5.shards(), Topology.family("ring", 5), rounds=1, on_round=meddle)
+        simulate(census5.shards(), Topology.family("ring", 5), Plan.of(rounds=1), on_round=meddle)
 
 
 def test_relaxation_and_gamma_are_used(census5):
     topology, plan = Topology.family("ring", 5), {"one_step": False, "anderson": 0}
     plain, relaxed = (
         simulate(
-            census5.shards(), topology, rounds=3, acceleration=Acceleration(**plan, relaxation=r)
+            census5.shards(),
+            topology,
+            Plan.of(rounds=3),
+            acceleration=Acceleration(**plan, relaxation=r),
         ).V
         for r in (1.0, 1.5)
     )
     assert np.abs(plain - relaxed).max() > 1e-3
-    loose = simulate(census5.shards(), topology, rounds=3, gamma=0.05).V
+    loose = simulate(census5.shards(), topology, Plan.of(rounds=3), gamma=0.05).V
     assert np.abs(plain - loose).max() > 1e-6
 
 
 def test_consensus_gap_is_the_farthest_nodes(census5):
-    run = simulate(census5.shards(), Topology.family("ring", 5), rounds=2)
+    run = simulate(census5.shards(), Topology.family("ring", 5), Plan.of(rounds=2))
     V, mean = run.V[:, 0], run.V[:, 0].mean(axis=0)
     farthest = max(np.linalg.norm(v - mean) for v in V) / np.linalg.norm(mean)
     assert run.consensus_gap[0] == pytest.approx(farthest, rel=1e-12)
     eta = run.rounds[0].eta[0]
-    first = simulate(census5.shards(), Topology.family("ring", 5), rounds=1)
+    first = simulate(census5.shards(), Topology.family("ring", 5), Plan.of(rounds=1))
     np.testing.assert_allclose(
         first.rounds[0].change[:, 0], np.linalg.norm(2 * eta * first.state.W[:, 0], axis=-1)
     )
@@ -497,7 +504,7 @@ def test_consensus_gap_is_the_farthest_nodes(census5):
 )
 def test_arguments_of_the_wrong_kind_are_named(census5, change, match):
     with pytest.raises(DeclarationError, match=match):
-        simulate(census5.shards(), Topology.family("ring", 5), **change)
+        flat_simulate(census5.shards(), Topology.family("ring", 5), **change)
 
 
 def test_default_penalty_depends_on_the_gap_not_on_the_size_alone():

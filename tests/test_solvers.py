@@ -8,17 +8,13 @@ from scipy.sparse import csr_array
 
 from dynadp.errors import NotCertified
 from dynadp.problem import solver as solvers
+from dynadp.problem.factor import Factor
+from dynadp.problem.gamma import default_gamma
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
-from dynadp.problem.objective import Problem
+from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
-from dynadp.problem.solver import (
-    Factor,
-    certificate,
-    default_gamma,
-    rounding,
-    rounding_error,
-    solve,
-)
+from dynadp.problem.rounding import rounding
+from dynadp.problem.solver import certificate, rounding_error, solve
 from reference import losses, regularizers
 
 
@@ -88,7 +84,7 @@ LOSSES = [Logistic(), Logistic(3.0), HuberHinge(0.05), SmoothedHinge(0.05)]
 @pytest.mark.parametrize("R", [SquaredL2(), SmoothElasticNet()], ids=["quadratic", "not quadratic"])
 def test_hard_problems_end_certified_and_the_certificate_is_true(case, loss, storage, R):
     blocks, C, rho, strength = HARD[case]
-    problem = Problem(blocks, loss, R, C, rho, storage=storage)
+    problem = StackedProblem(blocks, loss, R, C, rho, storage=storage)
     P, d = len(blocks), problem.dimension
     q = np.full((P, 1), strength)
     # Replica 0 has no linear term; replica 1 one that puts the minimiser at a chosen point.
@@ -116,7 +112,7 @@ def test_certificate_bounds_the_exact_gradient_anywhere(count, d, seed, loss, de
     """
     rng = np.random.default_rng(seed)
     blocks = [rows(count, d, seed)]
-    problem = Problem(
+    problem = StackedProblem(
         blocks,
         loss,
         SmoothElasticNet(),
@@ -137,7 +133,7 @@ def test_certificate_bounds_the_exact_gradient_anywhere(count, d, seed, loss, de
 def test_a_certificate_without_rounding_would_be_false():
     """Points where the computed gradient is smaller than the exact one exist: E is needed."""
     blocks = [rows(200, 5)]
-    problem = Problem(blocks, Logistic(), SquaredL2(), 1.0, 1e-3)
+    problem = StackedProblem(blocks, Logistic(), SquaredL2(), 1.0, 1e-3)
     q, b = np.full((1, 1), 0.1), np.zeros((1, 1, 5))
     fooled = 0
     for seed in range(20):
@@ -151,7 +147,7 @@ def test_a_certificate_without_rounding_would_be_false():
 @pytest.mark.parametrize("storage", ["dense", "csr"])
 def test_distance_to_the_minimiser_is_at_most_gamma_over_Lam(storage):
     blocks = [rows(60, 5, s) for s in range(3)]
-    problem = Problem(blocks, Logistic(), SquaredL2(), 10.0, 1e-3, storage=storage)
+    problem = StackedProblem(blocks, Logistic(), SquaredL2(), 10.0, 1e-3, storage=storage)
     q, b = np.full((3, 1), 0.05), np.random.default_rng(0).normal(size=(3, 1, 5))
     tight = solve(problem, q, b, default_gamma(problem), np.zeros((3, 1, 5))).point
     for gamma in (1e-1, 1e-3, 1e-6):
@@ -163,7 +159,7 @@ def test_distance_to_the_minimiser_is_at_most_gamma_over_Lam(storage):
 @pytest.mark.parametrize("shared_q", [True, False])
 def test_replicas_end_where_each_would_alone(storage, shared_q):
     blocks = [rows(70, 6, s) for s in range(2)]
-    problem = Problem(blocks, Logistic(), SquaredL2(), 100.0, 1e-3, storage=storage)
+    problem = StackedProblem(blocks, Logistic(), SquaredL2(), 100.0, 1e-3, storage=storage)
     K, gamma = 9, default_gamma(problem)
     rng = np.random.default_rng(3)
     b = rng.normal(size=(2, K, 6)) * np.geomspace(0.1, 1e4, K)[:, None]
@@ -182,7 +178,7 @@ def test_replicas_end_where_each_would_alone(storage, shared_q):
 
 def test_a_kept_factor_saves_passes_and_changes_nothing():
     blocks = [rows(400, 10, s) for s in range(2)]
-    problem = Problem(blocks, Logistic(), SquaredL2(), 100.0, 1e-3)
+    problem = StackedProblem(blocks, Logistic(), SquaredL2(), 100.0, 1e-3)
     q, b = np.full((2, 1), 0.5), np.random.default_rng(0).normal(size=(2, 1, 10))
     gamma = default_gamma(problem)
     first = solve(problem, q, b, gamma, np.zeros((2, 1, 10)))
@@ -193,7 +189,7 @@ def test_a_kept_factor_saves_passes_and_changes_nothing():
 
 
 def test_a_good_start_needs_no_factor():
-    problem = Problem([rows(20, 3)], Logistic(), SquaredL2(), 1.0, 1e-2)
+    problem = StackedProblem([rows(20, 3)], Logistic(), SquaredL2(), 1.0, 1e-2)
     q, b, gamma = np.full((1, 1), 0.1), np.zeros((1, 1, 3)), np.full((1, 1), 1e-3)
     point = solve(problem, q, b, gamma / 2, np.zeros((1, 1, 3))).point
     again = solve(problem, q, b, gamma, point)
@@ -201,15 +197,15 @@ def test_a_good_start_needs_no_factor():
     np.testing.assert_array_equal(again.point, point)
 
 
-@pytest.mark.parametrize("limit", ["_LARGEST_INVERSE", "_LARGEST_FACTOR"])
+@pytest.mark.parametrize("limit", ["solver.LARGEST_INVERSE", "factor._LARGEST_FACTOR"])
 def test_many_columns_use_a_diagonal_factor(monkeypatch, limit):
-    monkeypatch.setattr(solvers, limit, 5)
+    monkeypatch.setattr(f"dynadp.problem.{limit}", 5)
     blocks = [
         csr_array(rows(60, 30, s) * (np.random.default_rng(s).random((60, 30)) < 0.3))
         for s in range(2)
     ]
     for storage in ("dense", "csr"):
-        problem = Problem(blocks, Logistic(), SquaredL2(), 10.0, 1e-2, storage=storage)
+        problem = StackedProblem(blocks, Logistic(), SquaredL2(), 10.0, 1e-2, storage=storage)
         q, b = np.full((2, 1), 0.1), np.random.default_rng(0).normal(size=(2, 2, 30))
         solution = solve(problem, q, b, default_gamma(problem), np.zeros((2, 2, 30)))
         assert solution.factor.inverses.shape == (1, 2, 30)
@@ -218,7 +214,7 @@ def test_many_columns_use_a_diagonal_factor(monkeypatch, limit):
 
 def test_grouped_factors_invert_each_replicas_own_matrix():
     blocks = [rows(50, 4, s) for s in range(2)]
-    problem = Problem(blocks, Logistic(), SquaredL2(), 1.0, 0.1)
+    problem = StackedProblem(blocks, Logistic(), SquaredL2(), 1.0, 0.1)
     F = np.zeros((2, 3, 4))
     Z = problem.rows.margins(F)
     q = np.array([[0.1, 0.7, 0.1], [0.2, 0.9, 0.2]])
@@ -243,7 +239,7 @@ SECRET = 0.123456789
 )
 def test_never_returns_an_uncertified_point(why):
     blocks = [rows(30, 3) * SECRET, rows(30, 3)]
-    problem = Problem(blocks, Logistic(), SquaredL2(), 1000.0, 1e-8)
+    problem = StackedProblem(blocks, Logistic(), SquaredL2(), 1000.0, 1e-8)
     q, b, gamma, most = np.full((2, 1), 1e-6), np.ones((2, 1, 3)), default_gamma(problem), 500
     if why == "gamma below rounding":
         gamma, most = np.full((2, 1), 1e-16), 50
@@ -269,7 +265,7 @@ def test_never_returns_an_uncertified_point(why):
 
 
 def test_an_aim_above_gamma_is_none():
-    problem = Problem([rows(30, 3)], Logistic(), SquaredL2(), 1.0, 0.1)
+    problem = StackedProblem([rows(30, 3)], Logistic(), SquaredL2(), 1.0, 0.1)
     gamma = np.full((1, 1), 1e-8)
     found = solve(
         problem,
@@ -289,7 +285,7 @@ def test_rounding_units_are_those_of_higham():
 
 def test_default_gamma_grows_with_rows_and_C():
     small, large = (
-        default_gamma(Problem([np.zeros((n, 2))], Logistic(), SquaredL2(), 1.0, 1.0))
+        default_gamma(StackedProblem([np.zeros((n, 2))], Logistic(), SquaredL2(), 1.0, 1.0))
         for n in (10, 10**6)
     )
     assert 1e-10 < small < large < 1e-8
@@ -301,13 +297,13 @@ def test_rounding_error_term_by_term():
     F = np.full((2, 1, 3), 2.0)
     size, k = np.linalg.norm(F[0, 0]), rounding
     zero = np.zeros((2, 1))
-    problem = Problem(blocks, Logistic(), SmoothElasticNet(), C=7.0, rho=1e-300)
+    problem = StackedProblem(blocks, Logistic(), SmoothElasticNet(), C=7.0, rho=1e-300)
     rows = [7 * (0.25 * k(5) * size + k(B + 8)) for B in (1000, 10)]
     np.testing.assert_allclose(rounding_error(problem, F, zero, zero)[:, 0], rows, rtol=1e-12)
     for q, b in ((3.0, 0.0), (0.0, 5.0)):
         error = rounding_error(problem, F, zero + q, zero + b)[:, 0]
         np.testing.assert_allclose(error - rows, k(10) * (q * size + b), rtol=1e-9)
-    heavy = Problem(blocks, Logistic(), SmoothElasticNet(), C=1e-300, rho=2.0)
+    heavy = StackedProblem(blocks, Logistic(), SmoothElasticNet(), C=1e-300, rho=2.0)
     slope = np.linalg.norm(heavy.regularizer.gradient(F[0, 0]))
     np.testing.assert_allclose(
         rounding_error(heavy, F, zero, zero)[:, 0], k(10) * 2 * slope, rtol=1e-12
@@ -319,7 +315,7 @@ def test_rounding_error_term_by_term():
 
 
 def test_the_size_of_b_counts_in_the_certificate():
-    problem = Problem([rows(30, 3)], Logistic(), SquaredL2(), 1.0, 0.1)
+    problem = StackedProblem([rows(30, 3)], Logistic(), SquaredL2(), 1.0, 0.1)
     q, b, gamma = np.full((1, 1), 0.5), np.zeros((1, 1, 3)), np.full((1, 1), 1e-6)
     start = np.zeros((1, 1, 3))
     small, large = (
@@ -332,7 +328,9 @@ def test_the_size_of_b_counts_in_the_certificate():
 
 
 def test_every_node_meets_its_own_gamma():
-    problem = Problem([rows(50, 4, s) for s in range(2)], Logistic(), SquaredL2(), 10.0, 1e-3)
+    problem = StackedProblem(
+        [rows(50, 4, s) for s in range(2)], Logistic(), SquaredL2(), 10.0, 1e-3
+    )
     gamma = np.array([[1e-2], [1e-8]])
     solution = solve(problem, np.full((2, 1), 0.1), np.zeros((2, 3, 4)), gamma, np.zeros((2, 3, 4)))
     assert (solution.bound <= gamma).all()
@@ -341,7 +339,7 @@ def test_every_node_meets_its_own_gamma():
 @pytest.mark.parametrize("kind", [int, np.float32])
 def test_a_start_of_another_type_is_certified_as_it_is_returned(kind):
     blocks = [rows(40, 6, s) for s in range(2)]
-    problem = Problem(blocks, Logistic(), SquaredL2(), 1.0, 1e-3)
+    problem = StackedProblem(blocks, Logistic(), SquaredL2(), 1.0, 1e-3)
     q, b = np.full((2, 1), 0.1), np.zeros((2, 1, 6))
     solution = solve(problem, q, b, default_gamma(problem), np.zeros((2, 1, 6), dtype=kind))
     exact = exact_gradient(problem, blocks, solution.point, q, b)
@@ -350,7 +348,7 @@ def test_a_start_of_another_type_is_certified_as_it_is_returned(kind):
 
 def test_many_unlike_replicas_end_about_as_fast_as_alone():
     blocks = [rows(400, 20, s) for s in range(3)]
-    problem = Problem(blocks, Logistic(), SquaredL2(), 100.0, 1e-6)
+    problem = StackedProblem(blocks, Logistic(), SquaredL2(), 100.0, 1e-6)
     rng = np.random.default_rng(0)
     b = rng.normal(size=(3, 64, 20)) * np.geomspace(1e-6, 10, 64)[:, None]
     gamma = default_gamma(problem, 1e-3, 1e5)
@@ -361,7 +359,7 @@ def test_many_unlike_replicas_end_about_as_fast_as_alone():
 
 @pytest.mark.parametrize("broadcast", ["b", "b_size", "q"])
 def test_shapes_broadcast(broadcast):
-    problem = Problem([rows(20, 3), rows(20, 3, 1)], Logistic(), SquaredL2(), 1.0, 0.1)
+    problem = StackedProblem([rows(20, 3), rows(20, 3, 1)], Logistic(), SquaredL2(), 1.0, 0.1)
     shapes = {"b": (2, 1, 3), "b_size": (2, 1), "q": (2, 1)}
     given = {"b": np.ones((2, 4, 3)), "b_size": np.full((2, 4), 3.0), "q": np.full((2, 4), 0.2)}
     small = {
@@ -380,7 +378,7 @@ def test_shapes_broadcast(broadcast):
 
 
 def test_what_is_private_is_not_shown():
-    problem = Problem([rows(20, 3)], Logistic(), SquaredL2(), 1.0, 0.1)
+    problem = StackedProblem([rows(20, 3)], Logistic(), SquaredL2(), 1.0, 0.1)
     solution = solve(
         problem, np.ones((1, 1)), np.zeros((1, 1, 3)), default_gamma(problem), np.zeros((1, 1, 3))
     )
@@ -388,7 +386,7 @@ def test_what_is_private_is_not_shown():
 
 
 def test_default_gamma_leaves_room_for_penalty_start_and_noise():
-    problem = Problem([rows(50, 4)], Logistic(), SquaredL2(), 1e-4, 1e-3)
+    problem = StackedProblem([rows(50, 4)], Logistic(), SquaredL2(), 1e-4, 1e-3)
     q = np.full((1, 1), 1e4)
     start = np.ones((1, 1, 4))
     b = -q[..., None] * start
@@ -400,7 +398,7 @@ def test_default_gamma_leaves_room_for_penalty_start_and_noise():
 
 def test_vectors_too_long_for_their_squares_are_refused_in_words():
     """Their norms overflow, which is no warning of NumPy's but a bound that is not met."""
-    problem = Problem([np.full((3, 2), 0.5)], Logistic(), SquaredL2(), 1.0, 0.1)
+    problem = StackedProblem([np.full((3, 2), 0.5)], Logistic(), SquaredL2(), 1.0, 0.1)
     b = np.full((1, 1, 2), 1e200)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -417,7 +415,7 @@ def test_vectors_too_long_for_their_squares_are_refused_in_words():
 
 def test_a_direction_that_is_no_number_is_left_for_a_plain_one(monkeypatch):
     rng = np.random.default_rng(0)
-    problem = Problem([rng.normal(size=(40, 3)) / 3], Logistic(), SquaredL2(), 1.0, 1e-3)
+    problem = StackedProblem([rng.normal(size=(40, 3)) / 3], Logistic(), SquaredL2(), 1.0, 1e-3)
     real, calls = solvers._QuasiNewton.apply, []
 
     def once_nan(self, M, G, plain):

@@ -36,15 +36,16 @@ from dynadp.engines.letters import run_id
 from dynadp.engines.node import NodeRun, node_rounds
 from dynadp.engines.simulation import simulate
 from dynadp.errors import CellError, ConfigError, DataError, DeclarationError, NotCertified
-from dynadp.mechanisms.base import Dual, Primal
+from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.mechanisms.primal import Primal
 from dynadp.problem import streamed as streamed_module
 from dynadp.problem.losses import HuberHinge, Logistic
-from dynadp.problem.objective import Problem
+from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
 from dynadp.problem.solver import rounding_error, solve
 from dynadp.problem.streamed import (
-    Apart,
+    MixedProblem,
     StreamedProblem,
     StreamedShard,
     bytes_in_memory,
@@ -55,6 +56,7 @@ from dynadp.runs.local import LocalRun
 from dynadp.runs.node_file import load_node_file
 from dynadp.runs.run_file import load_run_file
 from dynadp.runs.training import train
+from support import flat_simulate
 
 SECRET = "SECRET-CELL"
 LEAST = LEAST_MEMORY
@@ -183,7 +185,9 @@ def pair(schema, path, loss=None, R=None, C=3.0, rho=0.1):
     """The same problem in memory and streamed."""
     constants = loss or Logistic(), R or SquaredL2(), C, rho
     held = shard(schema, path)
-    return Problem([held.signed], *constants), StreamedProblem(streamed(schema, path), *constants)
+    return StackedProblem([held.signed], *constants), StreamedProblem(
+        streamed(schema, path), *constants
+    )
 
 
 # -----------------------------------------------------------------------------------------------------------------
@@ -513,7 +517,7 @@ def test_a_streamed_problem_is_the_problem(which, K, loss, R, path):
     assert (len(there), there.dimension, *there.counts) == (1, d, *held.counts)
     close = {"rtol": 1e-11, "atol": 1e-13}
     np.testing.assert_allclose(there.local_gradient(F), held.local_gradient(F), **close)
-    np.testing.assert_allclose(there.gradient(F, q, b, none), held.gradient(F, q, b, Z), **close)
+    np.testing.assert_allclose(there.gradient(F, q, b), held.gradient(F, q, b), **close)
     np.testing.assert_allclose(there.local_value(F), held.local_value(F), **close)
     slopes = [p.along(F, D, z, p.margins(D), q, b)(t) for p, z in ((held, Z), (there, none))]
     np.testing.assert_allclose(slopes[1], slopes[0], **close)
@@ -596,7 +600,7 @@ def test_without_threadpoolctl_passes_are_the_same(path, monkeypatch):
 
 
 def test_wide_rows_are_solved_with_diagonals(path, monkeypatch):
-    monkeypatch.setattr("dynadp.problem.solver._LARGEST_INVERSE", 4)
+    monkeypatch.setattr("dynadp.problem.solver.LARGEST_INVERSE", 4)
     held, there = pair(schema(), path, rho=0.05)
     q, b = np.full((1, 1), 0.1), np.zeros((1, 1, held.dimension))
     found = [solve(problem, q, b, np.full((1, 1), 1e-9), b) for problem in (held, there)]
@@ -612,16 +616,16 @@ def test_nodes_that_stream_and_nodes_that_do_not(path, tmp_path):
     big, there = shard(schema(), path), streamed(schema(), path)
     held = local_problem([small, big, small], *constants)
     mixed = local_problem([small, there, small], *constants)
-    assert isinstance(mixed, Apart)
-    assert not isinstance(held, Apart)
+    assert isinstance(mixed, MixedProblem)
+    assert not isinstance(held, MixedProblem)
     rng = np.random.default_rng(4)
     F, D = rng.normal(size=(2, 3, 2, held.dimension))
     q, b, t = rng.random((3, 2)), rng.normal(size=F.shape), rng.random((3, 2))
     Z, z = held.margins(F), mixed.margins(F)
     assert len(z) == 2 * small.rows
     close = {"rtol": 1e-11, "atol": 1e-13}
-    np.testing.assert_allclose(mixed.gradient(F, q, b, z), held.gradient(F, q, b, Z), **close)
-    np.testing.assert_allclose(mixed.local_gradient(F), held.local_gradient(F), **close)
+    np.testing.assert_allclose(mixed.gradient(F, q, b), held.gradient(F, q, b), **close)
+    np.testing.assert_allclose(mixed.local_gradient(F, z), held.local_gradient(F, Z), **close)
     np.testing.assert_allclose(mixed.local_value(F), held.local_value(F), **close)
     np.testing.assert_allclose(mixed.hessians(F, z, 2), held.hessians(F, Z, 2), **close)
     np.testing.assert_allclose(mixed.hessian_diagonals(F, z), held.hessian_diagonals(F, Z), **close)
@@ -679,7 +683,7 @@ def test_a_streamed_run_is_the_run(files, mechanism, never_fits):
     assert held.events == there.events
     assert held.schema == there.schema
     assert there.schema.centre is not None
-    for release in there.run.calibrations:
+    for release in there.run.noises:
         assert (
             np.abs(there.run.V - held.run.V)
             <= np.maximum(2 * release.step[..., None], 1e-9 * np.abs(held.run.V))
@@ -690,7 +694,7 @@ def test_a_streamed_run_is_the_run(files, mechanism, never_fits):
 
 
 @pytest.mark.parametrize(
-    "mechanism", [Dual(), Primal(), Primal(own="paper"), Primal(final=0.5)], ids=repr
+    "mechanism", [Dual(), Primal(), Primal(augment="iterate"), Primal(final_release=0.5)], ids=repr
 )
 def test_mechanisms_without_a_centre(files, mechanism):
     schema, paths = files
@@ -703,18 +707,18 @@ def test_mechanisms_without_a_centre(files, mechanism):
         "schedule": 0.8,
         "draws": SeededEntropy(5),
     }
-    held = simulate([shard(schema, paths[p], p) for p in NODES], RING, **told)
-    there = simulate([streamed(schema, paths[p], p) for p in NODES], RING, **told)
+    held = flat_simulate([shard(schema, paths[p], p) for p in NODES], RING, **told)
+    there = flat_simulate([streamed(schema, paths[p], p) for p in NODES], RING, **told)
     np.testing.assert_allclose(
-        there.V, held.V, rtol=1e-9, atol=2 * max(c.step.max() for c in held.calibrations)
+        there.V, held.V, rtol=1e-9, atol=2 * max(c.step.max() for c in held.noises)
     )
 
 
 def test_algorithm_1_with_acceleration(files):
     schema, paths = files
     told = {"rho": 1e-3, "rounds": 200, "acceleration": Acceleration(gap=1e-8)}
-    held = simulate([shard(schema, paths[p], p) for p in NODES], RING, **told)
-    there = simulate([streamed(schema, paths[p], p) for p in NODES], RING, **told)
+    held = flat_simulate([shard(schema, paths[p], p) for p in NODES], RING, **told)
+    there = flat_simulate([streamed(schema, paths[p], p) for p in NODES], RING, **told)
     assert there.stopped
     assert there.certificate.gap.max() <= 1e-8
     np.testing.assert_allclose(there.V, held.V, rtol=1e-3, atol=1e-3)
@@ -755,7 +759,7 @@ def test_a_node_of_a_network_streams(files, never_fits, tmp_path):
         post.close()
         found.append(end.value.value)
     assert found[0].schema == found[1].schema
-    step = max(float(c.step.max()) for c in part.releases.calibrations)
+    step = max(float(c.step.max()) for c in part.releases.noises)
     np.testing.assert_allclose(found[1].vector, found[0].vector, rtol=1e-9, atol=2 * step)
 
 

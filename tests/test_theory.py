@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 from scipy.stats import binom, gamma
 
 from dynadp.cli import main
+from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError
 from dynadp.research.lemmas import (
     dual_excess,
     gamma_tail,
     neighbours_excess,
     neighbours_push,
+    noise_scale,
     own_excess,
-    own_length,
     sampling_excess,
 )
 from dynadp.research.theorems import (
@@ -31,6 +32,7 @@ from dynadp.research.theorems import (
     THEOREM_5,
     THEOREM_6,
     THEOREMS,
+    Neighbour,
     TheoremInputs,
 )
 
@@ -58,7 +60,7 @@ theorems = st.sampled_from([THEOREMS[name] for name in ALL])
 
 
 def left_side(name, p, B, accuracy, delta):
-    """Everything that must stay below alpha_acc, written with ||f0|| and alpha_acc instead of rho."""
+    """Everything that must stay below alpha_acc, with ||f0|| and alpha_acc instead of rho."""
     C, d, a, F2 = p.C, p.dimension, p.alpha, p.norm**2
     s, t, u = (log(1 / delta), log(p.rounds * d / delta), log(2 * d * p.degree * p.rounds / delta))
     rho = accuracy / F2 + p.Phi
@@ -341,6 +343,107 @@ def test_theorem_4_with_one_rho_throughout():
         assert left / 2 > alpha / 4
 
 
+# Nodes with different alpha and rows
+
+UNLIKE = [Neighbour(0.2, 4000), Neighbour(2.0, 900), Neighbour(0.7)]
+
+
+def unlike_side(name, p, B, accuracy, delta):
+    """Theorems 5 and 6 once more, neighbour by neighbour."""
+    C, d, F2, N = p.C, p.dimension, p.norm**2, len(p.neighbours)
+    s, t, u = log(1 / delta), log(p.rounds * d / delta), log(2 * d * N * p.rounds / delta)
+    rho = accuracy / F2
+    own = 1 / (B * p.alpha)
+    pairs = sum(own + 1 / ((j.rows or B) * j.alpha) for j in p.neighbours)
+    push = 2 * C * p.eta * d * u / rho * pairs
+    total = accuracy / 2 + 8 * C**2 * (1 + 2 * sqrt(s) + 2 * s) / (B * rho) + 2 * push**2 / rho
+    if name[0] == "6":
+        length = 2 * C * d * t * own / rho
+        total += 2 * length**2 * (rho + p.c1 * C) + 2 * push * length
+    return total
+
+
+@pytest.mark.parametrize("name", ["5", "6", "6.1"])
+def test_rows_beside_unlike_neighbours_are_the_fewest(name):
+    p = replace(PROBLEM, degree=None, neighbours=UNLIKE, eta=1e-4, rounds=3)
+    assert p.degree == 3
+    rows = THEOREMS[name].solved(p, 0.5, 0.01).rows
+    assert unlike_side(name, p, rows, 0.5, 0.01) <= 0.5 < unlike_side(name, p, rows - 1, 0.5, 0.01)
+    back = THEOREMS[name].accuracy(p, rows, 0.01)
+    assert unlike_side(name, p, rows, back, 0.01) == pytest.approx(back)
+    least = THEOREMS[name].alpha(p, 2 * rows, 0.5, 0.01)
+    assert unlike_side(name, replace(p, alpha=least), 2 * rows, 0.5, 0.01) == pytest.approx(0.5)
+
+
+@given(theorem=theorems, p=problems, accuracy=accuracies, delta=failures)
+def test_neighbours_like_the_node_change_nothing(theorem, p, accuracy, delta):
+    alike = replace(p, neighbours=[Neighbour(p.alpha)] * p.degree)
+    assert theorem.solved(alike, accuracy, delta).rows == pytest.approx(
+        theorem.solved(p, accuracy, delta).rows, abs=1, rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("name", ["3", "4", "4.1"])
+def test_noise_of_others_does_not_enter_theorems_3_and_4(name):
+    unlike = replace(PROBLEM, degree=None, neighbours=UNLIKE[:2])
+    assert THEOREMS[name].solved(unlike, 0.1, 0.01) == THEOREMS[name].solved(PROBLEM, 0.1, 0.01)
+
+
+def test_no_rows_at_the_node_make_up_for_noisy_neighbours():
+    p = replace(PROBLEM, degree=None, neighbours=[Neighbour(0.5, 1000), Neighbour(0.5)])
+    for name in ("5", "6", "6.1", "6.2"):
+        with pytest.raises(DeclarationError, match="neighbours' noise alone"):
+            THEOREMS[name].solved(p, 0.1, 0.01)
+        with pytest.raises(DeclarationError, match="neighbours' noise alone"):
+            THEOREMS[name].alpha(p, 10**9, 0.1, 0.01)
+    floor = THEOREM_5.accuracy(p, 10**30, 0.01)
+    assert floor == pytest.approx(THEOREM_5.accuracy(p, 10**40, 0.01))
+    assert THEOREM_5.solved(p, 1.01 * floor, 0.01).rows < 10**9
+
+
+def test_one_alpha_and_one_b_cannot_stand_for_unlike_nodes():
+    """Means of alpha and B, and the node's own, promise too little noise; the smallest of both
+    hold, and guarantee far less accuracy than there is.
+    """
+    rng, d, C, rho, eta, draws, delta = np.random.default_rng(6), 3, 1.5, 0.3, 0.4, 20_000, 0.1
+    alphas, rows = np.array([1.0, 0.02, 1.0, 1.5, 2.0]), np.array([500, 4000, 8, 900, 200])
+    theta = [noise_scale(B, a, C=C, rho=rho) for a, B in zip(alphas, rows, strict=True)]
+    e = [_noise(rng, draws, d, scale) for scale in theta]
+    N = len(e) - 1
+    length = np.linalg.norm(eta * (N * e[0] - sum(e[1:])), axis=1)
+
+    def fails(own, others):
+        shared = {"dimension": d, "eta": eta, "degree": N, "failure": delta}
+        return (length > neighbours_push(own, others, **shared)).mean()
+
+    def one(alpha, B):
+        scale = noise_scale(B, alpha, C=C, rho=rho)
+        return fails(scale, N * scale)
+
+    assert fails(theta[0], sum(theta[1:])) <= delta
+    assert one(alphas.mean(), rows.mean()) > 5 * delta
+    assert one(alphas[0], rows[0]) > 2 * delta
+    assert one(alphas.min(), rows.min()) == 0
+    harmonic = noise_scale(1, N / sum(1 / (alphas[1:] * rows[1:])), C=C, rho=rho)
+    assert N * harmonic == pytest.approx(sum(theta[1:]))
+    own = {"alpha": 1.0, "eta": 1e-3}
+    p = replace(PROBLEM, **own, degree=None, neighbours=[Neighbour(0.05, 10**6), Neighbour(2, 100)])
+    worst = replace(PROBLEM, **own, degree=None, neighbours=[Neighbour(0.05, 100)] * 2)
+    assert THEOREM_5.accuracy(p, 10**6, 0.01) < 0.2 * THEOREM_5.accuracy(worst, 10**6, 0.01)
+
+
+def test_every_node_of_a_network_has_its_own_inputs():
+    path = Topology.family("path", 3).named(("a", "b", "c"))
+    shared = {"norm": 2.0, "C": 3.0, "dimension": 10, "c1": 0.25, "eta": 0.1}
+    each = TheoremInputs.of_network(path, [0.5, [1.0, 0.7], 2.0], [100, 200, 300], **shared)
+    assert [each[p].degree for p in "abc"] == [1, 2, 1]
+    assert each["a"].neighbours == [Neighbour([1.0, 0.7], 200)]
+    assert each["b"].neighbours == [Neighbour(0.5, 100), Neighbour(2.0, 300)]
+    own, others = each["a"].scales(100, 0.1)
+    assert own == noise_scale(100, 0.5, C=3.0, rho=0.1)
+    assert others == noise_scale(200, 0.7, C=3.0, rho=0.1)  # the smallest of its schedule
+
+
 # Bad numbers
 
 
@@ -363,6 +466,7 @@ def test_theorem_4_with_one_rho_throughout():
         ({"alpha": [0.5, -1.0]}, "alpha must be"),
         ({"alpha": []}, "alpha must be"),
         ({"alpha": float("nan")}, "alpha must be"),
+        ({"neighbours": [Neighbour(1.0)]}, "degree is 2, and 1 neighbours are given"),
     ],
 )
 def test_problems_are_checked(change, match):
@@ -390,6 +494,13 @@ def test_what_a_theorem_needs_is_named(name):
         (lambda: THEOREM_4.accuracy(PROBLEM, 0, 0.01), "rows is 0"),
         (lambda: THEOREM_4.alpha(PROBLEM, 1.5, 0.1, 0.01), "rows is 1.5"),
         (lambda: THEOREM_4.alpha(PROBLEM, 10, 0.0, 0.01), "accuracy is 0.0"),
+        (lambda: Neighbour(0.0), "alpha must be"),
+        (lambda: Neighbour(1.0, 0), "rows of a neighbour is 0; expected a whole number"),
+        (lambda: Neighbour(1.0, 1.5), "rows of a neighbour is 1.5"),
+        (
+            lambda: THEOREM_5.printed(replace(PROBLEM, neighbours=[Neighbour(1.0)] * 2), 0.1, 0.01),
+            "the printed form gives all nodes one alpha",
+        ),
         (lambda: gamma_tail(0, 1.0, 0.1), "k is 0"),
         (lambda: gamma_tail(1, 1.0, 1.5), "failure 1.5"),
         (
@@ -568,6 +679,14 @@ def test_lemma_8_holds_and_fails_as_printed():
 NETWORK = {"alpha": 0.5, "dimension": 2, "C": 1.5, "rho": 0.3, "eta": 0.4, "degree": 4}
 
 
+def lemma_11(B, failure, printed=False):
+    """The excess and ||b|| where all nodes have one alpha and B rows."""
+    theta = noise_scale(B, 0.5, C=1.5, rho=0.3)
+    shared = {"dimension": 2, "eta": 0.4, "degree": 4, "failure": failure}
+    excess = neighbours_excess(theta, 4 * theta, rho=0.3, printed=printed, **shared)
+    return excess, neighbours_push(theta, 4 * theta, **shared)
+
+
 def test_lemma_11_holds():
     rng, B, draws = np.random.default_rng(3), 80, 1000
     C, rho, d, N = (NETWORK[name] for name in ("C", "rho", "dimension", "degree"))
@@ -576,8 +695,8 @@ def test_lemma_11_holds():
     b = NETWORK["eta"] * (N * own - others)
     f, Z = _minimise(_rows(rng, B, d), C, rho, np.vstack([np.zeros(d), b]))
     for delta in (0.5, 0.1, 0.01):
-        bound = neighbours_excess(B, failure=delta, **NETWORK)
-        assert bound == pytest.approx(neighbours_push(B, failure=delta, **NETWORK) ** 2 / rho)
+        bound, push = lemma_11(B, delta)
+        assert bound == pytest.approx(push**2 / rho)
         assert bound == pytest.approx(
             16
             * C**2
@@ -588,9 +707,7 @@ def test_lemma_11_holds():
             / (rho**3 * B**2 * 0.5**2)
         )
         assert (Z(f)[1:] - Z(f)[0] > bound).mean() <= delta
-        assert (
-            np.linalg.norm(b, axis=1) > neighbours_push(B, failure=delta, **NETWORK)
-        ).mean() <= delta
+        assert (np.linalg.norm(b, axis=1) > push).mean() <= delta
 
 
 def test_the_logarithm_of_lemma_11_must_count_both_ends_and_all_neighbours():
@@ -604,9 +721,7 @@ def test_the_logarithm_of_lemma_11_must_count_both_ends_and_all_neighbours():
     worst = rng.gamma(1, 1.0, 20_000) + rng.gamma(1, 1.0, (20_000, N)).max(1)
     assert (worst > 2 * np.log(2 / delta)).mean() > 2 * delta
     assert (worst > 2 * np.log(2 * N / delta)).mean() <= delta
-    ratio = neighbours_excess(80, failure=0.1, printed=True, **NETWORK) / neighbours_excess(
-        80, failure=0.1, **NETWORK
-    )
+    ratio = lemma_11(80, 0.1, printed=True)[0] / lemma_11(80, 0.1)[0]
     assert ratio == pytest.approx((np.log(2 / 0.1) / np.log(16 / 0.1)) ** 2)
 
 
@@ -622,17 +737,17 @@ def test_lemma_12_holds_and_theorem_6_steps_from_the_surrogate_to_z():
     f, Z = _minimise(rows, C, rho, np.vstack([np.zeros(d), b]))
     best, f = Z(f)[0], f[1:]
     surrogate = Z(f + e) - Z(f) + (b * e).sum(1)
-    public = {"alpha": alpha, "dimension": d, "C": C, "rho": rho}
+    assert noise_scale(B, alpha, C=C, rho=rho) == scale
     for delta in (0.5, 0.1, 0.01):
-        own = own_excess(B, c4=0.25, failure=delta, **public)
-        length = own_length(B, failure=delta, **public)
+        own = own_excess(scale, c4=0.25, dimension=d, C=C, rho=rho, failure=delta)
+        length = gamma_tail(d, scale, delta)
         assert own == pytest.approx(
             4 * C**2 * d**2 * (rho + C / 4) * np.log(d / delta) ** 2 / (rho * B * alpha) ** 2
         )
         assert (surrogate > own).mean() <= delta
         assert (np.linalg.norm(e, axis=1) > length).mean() <= delta
-        all_three = own + neighbours_excess(B, failure=delta, **NETWORK)
-        all_three += length * neighbours_push(B, failure=delta, **NETWORK)
+        excess, push = lemma_11(B, delta)
+        all_three = own + excess + length * push
         assert (Z(f + e) - best > all_three).mean() <= 2 * delta
     assert (
         (Z(f + e) - Z(f)) > surrogate + 1e-9
@@ -683,6 +798,18 @@ def test_bounds_as_typed(name):
         ] == theorem.alpha(PROBLEM, 10**7, 0.1, 0.01)
 
 
+def test_neighbours_as_typed():
+    flags = "--norm 2 --C 3 --dimension 10 --eta 0.0001 --alpha 0.5"
+    found = answer(
+        f"--theorem 6 --accuracy 0.5 {flags} --neighbour 0.2:4000 --neighbour 2:900 --neighbour 0.7"
+    )
+    p = replace(PROBLEM, degree=None, neighbours=UNLIKE, eta=1e-4)
+    assert found == json.loads(json.dumps(THEOREM_6.solved(p, 0.5, 0.01).to_json()))
+    back = answer(f"--theorem 5 --rows 9000 {flags} --neighbour 0.2:4000")
+    one = replace(p, degree=None, neighbours=UNLIKE[:1])
+    assert back["accuracy"] == THEOREM_5.accuracy(one, 9000, 0.01)
+
+
 def test_bounds_in_words():
     said = dynadp(f"--theorem 6.1 --accuracy 0.1 {FLAGS} --alpha 0.05").output
     rows = THEOREM_6.solved(replace(PROBLEM, alpha=0.05), 0.1, 0.01).rows
@@ -712,6 +839,9 @@ def test_bounds_in_words():
         ("--theorem 4 --rows 5", "needs alpha"),
         ("--theorem 4 --rows 5 --accuracy 0.1", "use more rows"),
         ("--theorem 7 --accuracy 0.1", "Invalid value"),
+        ("--theorem 5 --accuracy 0.1 --alpha 1 --neighbour x", "--neighbour is 'x'; expected"),
+        ("--theorem 5 --accuracy 0.1 --alpha 1 --neighbour 1:2.5", "expected its alpha, or"),
+        ("--theorem 5 --accuracy 0.1 --alpha 1 --neighbour 1:2", "leave out degree"),
     ],
 )
 def test_mistakes_as_typed(line, match):

@@ -15,11 +15,12 @@ from scipy.optimize import curve_fit
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import census
 from dynadp.errors import DeclarationError
-from dynadp.privacy.accountant import total, up
+from dynadp.privacy.accountant import total
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.inverse import dual, primal
+from dynadp.privacy.statements import upper_bound
 from dynadp.report.explore.setting import PublicSetting
-from dynadp.research.sweeps import compare_schedules, equal_total, schedule_shapes
+from dynadp.research.schedule_comparison import compare_schedules, equal_total, schedule_shapes
 from dynadp.research.tradeoff import (
     AccuracyLoss,
     PrivacyUtility,
@@ -40,7 +41,7 @@ def objective(c, w, a):
     return w[0] * math.log(w[1] / (w[2] * a + w[3] * a**2)) - (c[0] * math.exp(-c[1] * a) + c[2])
 
 
-# -------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # functions
 
 
@@ -64,7 +65,7 @@ def test_c6_does_not_move_the_design():
     assert design(AccuracyLoss(0.2, 25, 0.0)).alpha == design(AccuracyLoss(0.2, 25, 7.0)).alpha
 
 
-# -----------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # stationary points
 
 POSITIVE = {"allow_nan": False, "allow_infinity": False}
@@ -130,7 +131,7 @@ def test_an_end_can_win_and_says_so():
     assert "no interior maximum" in flat.end_wins
 
 
-# ------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # constraints
 
 
@@ -195,7 +196,7 @@ def test_a_design_for_each_node_and_round():
     assert design_schedule(("a", "b"), found[:, 0]).table(("a", "b"), 4)[1, 3] == found[1, 0]
 
 
-# ------------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # fits
 
 
@@ -242,7 +243,7 @@ def test_points_that_determine_nothing_have_infinite_errors():
     assert AccuracyLoss(1, 2, 3).to_json()["errors"] is None
 
 
-# -----------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # sweeps, schedules
 
 
@@ -271,7 +272,7 @@ def test_constant_alpha_is_best_with_averaging():
     assert error["all in the end"] > error["constant"] + 0.05
 
 
-# --------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # commands
 
 
@@ -297,7 +298,7 @@ def test_design_prints_json_and_words():
         assert "needs alpha >= 0.2119" in words
         assert (
             f"10 rounds of {mechanism} perturbation cost epsilon = "
-            f"{up(total(spent, 1e-5).epsilon)} at" in words
+            f"{upper_bound(total(spent, 1e-5).epsilon)} at" in words
         )
     assert "dual perturbation needs a Jacobian share" in dynadp(f"{design} {run} dual").output
     assert "an interior maximum of the curve, not measured" in dynadp(design).stdout

@@ -5,18 +5,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dynadp import Plan
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import census
 from dynadp.engines.journal import FolderJournal, LedgerJournal
 from dynadp.engines.simulation import simulate
 from dynadp.errors import BudgetRefused, CellError, DeclarationError, RecordError, SeededRefused
-from dynadp.mechanisms.base import Primal
 from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
+from dynadp.mechanisms.primal import Primal
 from dynadp.planning.planner import plan
 from dynadp.privacy.accountant import worst_node
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs.training import train
+from support import flat_simulate
 
 NODES = ("a", "b", "c")
 RING = Topology.from_edges([("a", "b"), ("b", "c"), ("c", "a")], NODES, name="ring")
@@ -158,9 +160,7 @@ def test_a_message_is_entered_before_anybody_sees_it(data, ledgers):
         simulate(
             shards,
             RING,
-            mechanism=Primal(),
-            schedule=0.05,
-            rounds=5,
+            Plan.of(mechanism=Primal(), schedule=0.05, rounds=5),
             journal=broken,
             on_round=on_round,
         )
@@ -223,7 +223,10 @@ def test_seeded_runs_enter_no_ledger(data, tables, ledgers):
 def test_a_run_without_a_plan_reserves_what_it_will_spend(data, ledgers):
     shards = data.shards(names=NODES)
     run = simulate(
-        shards, RING, mechanism=Primal(final=0.1), schedule=0.05, rounds=3, journal=journal(ledgers)
+        shards,
+        RING,
+        Plan.of(mechanism=Primal(final_release=0.1), schedule=0.05, rounds=3),
+        journal=journal(ledgers),
     )
     assert ledgers["b"].rounds("run") == [1, 2, 3, 4]
     assert worst_node(run.events(), 1e-5).epsilon_sum == pytest.approx(0.25)
@@ -232,15 +235,13 @@ def test_a_run_without_a_plan_reserves_what_it_will_spend(data, ledgers):
 def test_books_are_for_one_private_run(data, ledgers):
     shards = data.shards(names=NODES)
     with pytest.raises(DeclarationError, match="one private run"):
-        simulate(shards, RING, rounds=2, journal=journal(ledgers))
+        simulate(shards, RING, Plan.of(rounds=2), journal=journal(ledgers))
     with pytest.raises(DeclarationError, match="one private run"):
         simulate(
             shards,
             RING,
-            rounds=2,
+            Plan.of(rounds=2, mechanism=Primal(), schedule=0.1),
             replicas=2,
-            mechanism=Primal(),
-            schedule=0.1,
             journal=journal(ledgers),
         )
 
@@ -251,9 +252,7 @@ def test_every_node_needs_a_ledger(data, ledgers):
         simulate(
             data.shards(names=NODES),
             RING,
-            rounds=2,
-            mechanism=Primal(),
-            schedule=0.1,
+            Plan.of(rounds=2, mechanism=Primal(), schedule=0.1),
             journal=journal(ledgers),
         )
 
@@ -262,11 +261,13 @@ def test_nothing_past_the_reservation(data, ledgers):
     reserved = journal(ledgers)
     shards = data.shards(names=NODES)
     events = simulate(
-        shards, RING, rounds=2, mechanism=Primal(), schedule=0.1, draws=SystemEntropy()
+        shards, RING, Plan.of(rounds=2, mechanism=Primal(), schedule=0.1), draws=SystemEntropy()
     ).events()
     reserved.reserve(events)
     with pytest.raises(DeclarationError, match="did not reserve"):
-        simulate(shards, RING, rounds=3, mechanism=Primal(), schedule=0.1, journal=reserved)
+        simulate(
+            shards, RING, Plan.of(rounds=3, mechanism=Primal(), schedule=0.1), journal=reserved
+        )
 
 
 class Stop(Exception):
@@ -422,14 +423,19 @@ def test_a_bad_cell_is_found_before_anything_is_reserved(data, tables, ledgers):
 def test_the_papers_own_vector_is_not_kept(data, tmp_path):
     shards, given = (
         data.shards(names=NODES),
-        {"mechanism": Primal(own="paper"), "schedule": 0.1, "rounds": 3, "draws": SeededEntropy(0)},
+        {
+            "mechanism": Primal(augment="iterate"),
+            "schedule": 0.1,
+            "rounds": 3,
+            "draws": SeededEntropy(0),
+        },
     )
     with pytest.raises(Stop):
-        simulate(
+        flat_simulate(
             shards, RING, journal=FolderJournal(tmp_path / "m", NODES), on_round=stop_at(1), **given
         )
     with pytest.raises(DeclarationError, match="begin anew"):
-        simulate(shards, RING, journal=FolderJournal(tmp_path / "m", NODES), **given)
+        flat_simulate(shards, RING, journal=FolderJournal(tmp_path / "m", NODES), **given)
 
 
 def test_a_folder_is_no_ledger(data, tables, tmp_path):

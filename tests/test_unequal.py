@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dynadp import NetworkClassifier
+from dynadp import NetworkClassifier, Plan
 from dynadp.cli import main
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets import census
@@ -47,14 +47,16 @@ def error(rows, sizes, weights="rows", epsilon=1.0, draws=DRAWS):
     run = simulate(
         shards,
         ring,
-        loss=p.loss,
-        C=p.C,
-        weights=p.weights,
-        rho=p.rho,
-        eta=p.eta,
-        rounds=p.rounds,
-        mechanism=p.mechanism,
-        schedule=p.schedule(ring.nodes),
+        Plan.of(
+            loss=p.loss,
+            C=p.C,
+            weights=p.weights,
+            rho=p.rho,
+            eta=p.eta,
+            rounds=p.rounds,
+            mechanism=p.mechanism,
+            schedule=p.schedule(ring.nodes),
+        ),
         draws=BatchedDraws(1),
         replicas=draws,
     )

@@ -8,8 +8,8 @@ from .data.schema import Schema as Schema
 from .engines.simulation import simulate as simulate
 from .errors import DynadpError as DynadpError
 from .estimators import NetworkClassifier as NetworkClassifier
-from .planning.planner import Plan as Plan
 from .planning.planner import plan as plan
+from .planning.plans import Plan as Plan
 from .privacy.cap import Cap as Cap
 from .privacy.ledger.file import Ledger as Ledger
 from .runs.folder import Model as Model

@@ -121,8 +121,6 @@ def _called(case: Mapping[str, Any]) -> str:
 
 def _answers(case: Mapping[str, Any]) -> str:
     """How many answers of membership inference were right, beside what the accountant allows."""
-    from dynadp._intervals import wilson
-
     count, odds = 2 * case["runs"], _odds(case["odds"])
     if case["mechanism"] == "none":
         return (
@@ -130,7 +128,7 @@ def _answers(case: Mapping[str, Any]) -> str:
             f"the same, for nothing is drawn; odds from 1:1 to {odds}."
         )
     right, bound = 100 * case["right"], 100 * case["right_bound"]
-    low, high = (100 * end for end in wilson(case["right"], count))
+    low, high = (100 * case["interval"][end] for end in ("lower", "upper"))
     if right <= bound:
         excess = ""
     elif low <= bound:

@@ -76,10 +76,10 @@ def audit(mechanism: str, seed: int | None, as_json: bool, **numbers: Any) -> No
     possible, and tells them apart. No data of yours are read. Exit code 1 if the claim is refuted,
     0 if the draws are consistent with it; which is no proof.
     """
-    from dynadp.planning import MECHANISMS
+    from dynadp.mechanisms import mechanism_named
     from dynadp.research.audit import Stream, audit_mechanism
 
-    found = audit_mechanism(MECHANISMS[mechanism], **numbers, source=Stream(seed))
+    found = audit_mechanism(mechanism_named(mechanism), **numbers, source=Stream(seed))
     if as_json:
         print_json(found.to_json())
     else:

@@ -93,8 +93,8 @@ def _account_file(path: str, delta: float, rows: int, as_json: bool) -> None:
         return
     for node, one in sorted(each.items()):
         click.echo(
-            f"{node}: epsilon = {privacy.up(one.epsilon)} ({one.method}), sum "
-            f"{privacy.up(one.epsilon_sum)}, {one.releases} events"
+            f"{node}: epsilon = {privacy.upper_bound(one.epsilon)} ({one.method}), sum "
+            f"{privacy.upper_bound(one.epsilon_sum)}, {one.releases} events"
         )
     if not all(one.protected for one in each.values()):
         click.echo(
@@ -161,18 +161,18 @@ def calibrate(
 def _figures(found: "Total") -> dict[str, Any]:
     figures = found.to_json()
     del figures["protected"]  # nothing was released
-    return {**figures, "words": found.odds}
+    return {**figures, "words": privacy.guess_words(found.epsilon, found.delta)}
 
 
 def _show(found: "Total", rows: int = 1) -> None:
-    up = privacy.up
+    up, words = privacy.upper_bound, privacy.guess_words
     who = "one row" if rows == 1 else f"up to {rows} rows"
     for line in (
         f"  total    epsilon = {up(found.epsilon)} at delta = {found.delta:g} (by {found.method})",
         f"  coarser  {up(found.epsilon_pure)} if only alpha were known of each release, "
         f"{up(found.epsilon_sum)} as a plain sum",
-        f"  a round  alpha = {up(found.alpha)} at most: {privacy.odds(found.alpha, 0.0)}",
-        f"In total {found.odds}.",
+        f"  a round  alpha = {up(found.alpha)} at most: {words(found.alpha, 0.0)}",
+        f"In total {words(found.epsilon, found.delta)}.",
         f"This holds for a plan that is fixed before its first round, for persons with {who} at "
         f"one node.",
     ):

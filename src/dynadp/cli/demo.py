@@ -50,7 +50,7 @@ def demo(
     Rows are synthetic and noise is seeded: a SIMULATION that protects nobody, and nobody needs
     protection.
     """
-    from dynadp.planning import MECHANISMS
+    from dynadp.mechanisms import mechanism_names
     from dynadp.report import charts
     from dynadp.research import ROWS, SILOS, Demonstration
 
@@ -59,9 +59,9 @@ def demo(
     root = Path(out) if out else _fresh(Path("runs"), f"demo-{now:%Y%m%d-%H%M%S}")
     shown = Demonstration(root, epsilon, delta, seed)
     runs = []
-    for name in ["none", *sorted(MECHANISMS)] if mechanism == "all" else [mechanism]:
+    for name in ["none", *sorted(mechanism_names())] if mechanism == "all" else [mechanism]:
         with round_bar(f"mechanism {name}") as on_round:
-            runs.append(shown.run(name, on_round))
+            runs.append(shown.run(name, lambda entry: on_round(entry.number, entry.rounds)))
     result = {
         "version": 1,
         "simulation": True,
@@ -69,7 +69,7 @@ def demo(
         "nodes": len(SILOS),
         "rows": ROWS,
         "runs": runs,
-        "test_rows": len(shown.positive),
+        "test_rows": len(shown.held_out),
         "centralised_error": shown.centralised_error,
         "majority_error": shown.majority_error,
         "folder": str(root),
@@ -147,8 +147,8 @@ def _show(result: dict[str, Any]) -> None:
         private = run["alpha"] is not None
         table.add_row(
             run["mechanism"],
-            privacy.up(run["epsilon"], 3) if private else "no privacy",
-            privacy.up(run["alpha"], 3) if private else "",
+            privacy.upper_bound(run["epsilon"], 3) if private else "no privacy",
+            privacy.upper_bound(run["alpha"], 3) if private else "",
             str(run["rounds"]),
             f"{run['consensus_gap']:.1e}",
             _share([1 - error for error in run["node_errors"]], rows),
@@ -165,12 +165,8 @@ def _show(result: dict[str, Any]) -> None:
     costs = [(run["epsilon"], run["delta"]) for run in result["runs"] if run["epsilon"] is not None]
     if costs:
         epsilon, delta = max(costs)
-        words = privacy.odds(epsilon, delta)
-        console.print(f"In total, over all rounds, at delta = {delta:g}: {words}.")
-    console.print(
-        "SIMULATION: rows are synthetic and noise is seeded, so nobody is protected and nobody "
-        "needs to be."
-    )
+        console.print(privacy.guarantee(epsilon, delta, seeded=True))
+    console.print("All rows are synthetic, so nobody needs to be protected.")
     console.print(f"Folder:  {result['folder']}", soft_wrap=True)
     for picture in result["pictures"]:
         console.print(f"Picture: {picture}", soft_wrap=True)

@@ -21,7 +21,7 @@ from dynadp.cli.output import print_json, round_bar
 from dynadp.errors import BudgetRefused, DataError, DeclarationError
 
 if TYPE_CHECKING:
-    from dynadp.engines import RoundProgress
+    from dynadp.consensus import RoundProgress
     from dynadp.runs import Tally
 
 _FIELDS = {"epsilon": "privacy.epsilon", "delta": "privacy.delta", "seed": "run.seed"}
@@ -93,7 +93,7 @@ def _show_check(path: str, result: dict[str, Any]) -> None:
     for node, facts in result["nodes"].items():
         line = f"  {node}: {facts['rows']:,} rows"
         if "epsilon" in facts:
-            line += f", epsilon = {privacy.up(facts['epsilon'])} in total"
+            line += f", epsilon = {privacy.upper_bound(facts['epsilon'])} in total"
         if "ledger" in facts:
             line += (
                 ", its ledger would take it"
@@ -107,14 +107,10 @@ def _show_check(path: str, result: dict[str, Any]) -> None:
     for reason in result["plan"]["reasons"]:
         click.echo(f"  - {reason}")
     total = result["plan"]["total"]
-    word = (
-        "SIMULATION, protects nobody; with system entropy it would cost"
-        if result["simulation"]
-        else "It will cost"
-    )
     click.echo(
-        f"{word} epsilon = {privacy.up(total['epsilon'])} at delta = {total['delta']:g}: "
-        f"{privacy.odds(total['epsilon'], total['delta'])}."
+        privacy.guarantee(
+            total["epsilon"], total["delta"], seeded=result["simulation"], planned=True
+        )
     )
 
 
@@ -161,23 +157,20 @@ def train(
     try:
         with round_bar(otherwise=_print_round) as show:
 
-            def on_round(entry: "RoundProgress", rounds: int) -> None:
-                show(entry.number, rounds)
+            def on_round(entry: "RoundProgress") -> None:
+                show(entry.number, entry.rounds)
 
             result = job.run(
                 folder, resume=resume, who=user(), created=engines.now(), on_round=on_round
             )
     except KeyboardInterrupt:
-        if job.file.privacy.own == "paper" and job.file.run.seed is None:
-            advice = "own = 'paper' keeps no private vector, so close the run and begin anew"
-        else:
-            again = ["dynadp", "train", run_file]
-            options = {**given, "runtime": None if runtime == "local" else runtime}
-            options |= {"address": address if runtime == "ray" else None, "out": out}
-            for name, value in options.items():
-                again += [] if value is None else [f"--{name}", str(value)]
-            advice = f"finish the run with: {shlex.join([*again, '--resume'])}"
-        click.echo(f"dynadp: interrupted; {advice}", err=True)
+        again = ["dynadp", "train", run_file]
+        options = {**given, "runtime": None if runtime == "local" else runtime}
+        options |= {"address": address if runtime == "ray" else None, "out": out}
+        for name, value in options.items():
+            again += [] if value is None else [f"--{name}", str(value)]
+        command = shlex.join([*again, "--resume"])
+        click.echo(f"dynadp: interrupted; finish the run with: {command}", err=True)
         sys.exit(INTERRUPTED)
     if as_json:
         print_json(result)

@@ -69,7 +69,9 @@ def _show_runs(result: dict[str, Any]) -> None:
     for run in result["runs"]:
         spent = f"{run['rounds_spent']} of {run['rounds_planned']}"
         cells = [run[name] for name in ("run", "dataset", "at", "who", "basis")]
-        table.add_row(*map(escape, [*cells, spent, privacy.up(run["alpha_spent"]), run["state"]]))
+        table.add_row(
+            *map(escape, [*cells, spent, privacy.upper_bound(run["alpha_spent"]), run["state"]])
+        )
     Console().print(table)
 
 
@@ -77,8 +79,8 @@ def _show_room(cap: dict[str, Any], room: "Room") -> None:
     if room.measure == "plan":
         click.echo(
             f"Taken whole by run {cap['taken_by']}: its plan was fixed before its first release "
-            f"and costs epsilon = {privacy.up(cap['taken'])} in total. Nothing may follow under "
-            f"this cap."
+            f"and costs epsilon = {privacy.upper_bound(cap['taken'])} in total. Nothing may follow "
+            f"under this cap."
         )
     else:
         click.echo(
@@ -88,8 +90,8 @@ def _show_room(cap: dict[str, Any], room: "Room") -> None:
             f"{_other(cap, room)}A new run is allowed if either measure stays under its limit."
         )
     click.echo(
-        f"Lost so far, by all runs: at most epsilon = {privacy.up(cap['lost'])} at delta = "
-        f"{cap['delta']:g}."
+        f"Lost so far, by all runs: at most epsilon = {privacy.upper_bound(cap['lost'])} at delta "
+        f"= {cap['delta']:g}."
     )
 
 

@@ -116,7 +116,7 @@ def status(folders: tuple[str, ...], as_json: bool) -> None:
     """Show how nodes are, from their run folders: rounds, what is spent, neighbours up or away,
     refused letters.
     """
-    from dynadp.privacy import up
+    from dynadp.privacy import upper_bound
 
     states = runs.node_states(folders)
     if as_json:
@@ -130,8 +130,9 @@ def status(folders: tuple[str, ...], as_json: bool) -> None:
                 f"  spent{which}: {spent['rounds_spent']} of {spent['rounds_planned']} releases"
             )
             click.echo(
-                f"  lost so far, by all runs in its ledger: at most epsilon = {up(spent['lost'])} "
-                f"of its cap {spent['cap']:g} at delta {spent['delta']:g}"
+                f"  lost so far, by all runs in its ledger: at most epsilon = "
+                f"{upper_bound(spent['lost'])} of its cap {spent['cap']:g} at delta "
+                f"{spent['delta']:g}"
             )
         there = ", ".join(f"{j} {state}" for j, state in one["neighbours"].items())
         click.echo(

@@ -41,9 +41,9 @@ class MechanismName(click.Choice[str]):
     @property
     def choices(self) -> tuple[str, ...]:  # type: ignore[override]
         """All that may be given."""
-        from dynadp.planning import MECHANISMS
+        from dynadp.mechanisms import mechanism_names
 
-        return (*self.before, *MECHANISMS, *self.after)
+        return (*self.before, *mechanism_names(), *self.after)
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         """Return the word that stands for it in help."""

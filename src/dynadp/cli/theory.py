@@ -1,11 +1,14 @@
 """``dynadp bounds``: how many rows the paper's theorems ask for, and back."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dynadp.cli.options import CHANCE, COUNT, DIMENSION, JSON, ROUNDS, Positive
 from dynadp.cli.output import print_json
+
+if TYPE_CHECKING:
+    from dynadp.research import Neighbour
 
 _SURROGATE = (
     "It bounds a surrogate: the noise that earlier messages left in lam is not counted "
@@ -46,6 +49,14 @@ _DELTAS = (
 @click.option("--eta", type=Positive(), help="Penalty; Theorem 4 can do without.")
 @click.option("--degree", type=COUNT, help="Neighbours of the node; Theorem 4 can do without.")
 @click.option(
+    "--neighbour",
+    "neighbours",
+    multiple=True,
+    metavar="ALPHA[:ROWS]",
+    help="alpha and rows of one neighbour, instead of --degree; repeat it for each. By default "
+    "neighbours have the node's own.",
+)
+@click.option(
     "--rounds",
     type=ROUNDS,
     default=1,
@@ -69,6 +80,7 @@ def bounds(
     failure: float,
     rows: int | None,
     beta: float | None,
+    neighbours: tuple[str, ...],
     as_json: bool,
     **numbers: Any,
 ) -> None:
@@ -80,7 +92,8 @@ def bounds(
     from dynadp.research import THEOREMS, TheoremInputs
 
     found: dict[str, Any]
-    chosen, problem = THEOREMS[theorem], TheoremInputs(**numbers)
+    others = [_neighbour(text) for text in neighbours]
+    chosen, problem = THEOREMS[theorem], TheoremInputs(neighbours=others, **numbers)
     if rows is None:
         if accuracy is None:
             raise click.UsageError("missing --accuracy, or --rows to ask back")
@@ -124,6 +137,19 @@ def bounds(
         print_json(found)
     else:
         _show(found)
+
+
+def _neighbour(text: str) -> "Neighbour":
+    """Read ALPHA or ALPHA:ROWS."""
+    from dynadp.research import Neighbour
+
+    alpha, _, rows = text.partition(":")
+    try:
+        return Neighbour(float(alpha), int(rows) if rows else None)
+    except ValueError:
+        raise click.UsageError(
+            f"--neighbour is {text!r}; expected its alpha, or alpha and rows as in 0.5:2000"
+        ) from None
 
 
 def _show(found: dict[str, Any]) -> None:

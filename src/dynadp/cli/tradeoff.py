@@ -137,7 +137,8 @@ def design(
     if cost:
         click.echo(
             f"{rounds} rounds of {mechanism} perturbation cost epsilon = "
-            f"{privacy.up(cost.epsilon)} at delta = {cost.delta:g} in total: {cost.odds}."
+            f"{privacy.upper_bound(cost.epsilon)} at delta = {cost.delta:g} in total: "
+            f"{privacy.guess_words(cost.epsilon, cost.delta)}."
         )
 
 
@@ -207,7 +208,7 @@ def tradeoff(
     folder = Path(out or f"{setting.name}-tradeoff")
     RunFolder.require_empty(folder)
     rows = setting.rows(seed)
-    asked = report.totals(setting.plan, limits)
+    asked = research.totals_to_try(setting.plan, limits)
     planned = [setting.plan(epsilon) for epsilon in asked]
     tested = (
         planned
@@ -216,17 +217,16 @@ def tradeoff(
     )
     shared = {"topology": setting.topology, "rows": rows, "draws": draws, "seed": seed}
     with spreading(runtime, address) as spread:
-        losses = spread(report.tried, [{"planned": one} for one in tested], shared)
+        losses = spread(research.try_plan, [{"planned": one} for one in tested], shared)
     points = [
         {"epsilon": epsilon, "alpha": one.alpha, **found}
         for epsilon, one, found in zip(asked, planned, losses, strict=True)
     ]
     fit, w = research.fit_points(points), research.PrivacyUtility(*utility)
-    chosen = research.recommend(
-        points, w, fit=fit, ceiling=ceiling, floor=floor, blind=report.blind(rows)
-    )
+    blind = rows.held_out.majority_error
+    chosen = research.recommend(points, w, fit=fit, ceiling=ceiling, floor=floor, blind=blind)
     best = next(one for one in planned if one.alpha == chosen.alpha)
-    told = len(next(iter(rows.test.values())))
+    told = len(rows.held_out)
     result: dict[str, Any] = {
         "version": 1,
         "simulation": True,
@@ -257,8 +257,8 @@ def tradeoff(
         print_json(result)
         return
     click.echo(
-        f"alpha = {chosen.alpha:.4g} a round: epsilon = {privacy.up(best.total.epsilon)} at delta "
-        f"= {setting.delta:g} in total"
+        f"alpha = {chosen.alpha:.4g} a round: epsilon = "
+        f"{privacy.upper_bound(best.total.epsilon)} at delta = {setting.delta:g} in total"
     )
     for words in result["words"]:
         click.echo(f"  - {words}")
@@ -275,9 +275,10 @@ def _words(
 ) -> Sequence[str]:
     from dynadp._intervals import SEVERAL
 
+    total, s = best.total, best.settings
     facts = {} if fit is None else {"c4": fit.c4, "c5": fit.c5, "c6": fit.c6}
     fitted = ", ".join(f"{name} = {value:.3g}" for name, value in facts.items())
-    centred = f" and a centring round with {best.centring:.3g}" if best.centring else ""
+    centred = f" and a centring round with {max(best.centrings):.3g}" if best.centrings else ""
     return [
         f"a SIMULATION on {source}: {draws} seeded draws for each alpha; your own rows may behave "
         f"otherwise",
@@ -290,7 +291,8 @@ def _words(
             else [f"the fitted curve: {fitted} ({fit.r2 or 0.0:.1%} of the weighted variance)"]
         ),
         f"{best.rounds} rounds with this alpha{centred} cost epsilon = "
-        f"{privacy.up(best.total.epsilon)} at delta = {best.total.delta:g}: {best.total.odds}",
-        f"eta = {best.eta:.3g}, rho = {best.rho:.3g} and C = {best.C:g} are those that `dynadp "
-        f"train` takes for this alpha",
+        f"{privacy.upper_bound(total.epsilon)} at delta = {total.delta:g}: "
+        f"{privacy.guess_words(total.epsilon, total.delta)}",
+        f"eta = {s.eta:.3g}, rho = {s.rho:.3g} and C = {s.C:g} are those that `dynadp train` takes "
+        f"for this alpha",
     ]

@@ -10,8 +10,8 @@ import numpy as np
 from dynadp._arrays import Array, norm
 from dynadp.consensus import admm
 from dynadp.consensus.anderson import Anderson
+from dynadp.consensus.local_solver import LocalSolver
 from dynadp.consensus.residuals import Residuals, certificate_from, certify
-from dynadp.consensus.steps import LocalSolver
 from dynadp.errors import DeclarationError, NotCertified
 from dynadp.problem import Factor, Problem
 

@@ -43,7 +43,7 @@ def penalty(degrees: Array, eta: Array) -> Array:
 
 
 def linear_terms(state: State, eta: Array) -> tuple[Array, Array]:
-    """b = 2 lam - 2 eta W, and the sum of the norms of its two parts (P x K) for the certificate."""
+    """b = 2 lam - 2 eta W, and the sum of its two parts' norms (P x K) for the certificate."""
     dual, pull = 2 * state.lam, 2 * eta[:, None] * state.W
     return dual - pull, norm(dual) + norm(pull)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from dynadp._arrays import Array
 from dynadp.data import Seal
+from dynadp.errors import DeclarationError
 from dynadp.privacy import Event
 
 Messages = dict[str, Array]
@@ -16,17 +17,18 @@ class Journal(ABC):
     @property
     @abstractmethod
     def begun(self) -> bool:
-        """Whether nothing is left to reserve, so that no bad cell can waste a budget any more."""
+        """True once the whole plan is reserved."""
 
     @abstractmethod
     def reserve(self, plan: Sequence[Event]) -> None:
-        """Before anything is computed from rows: the whole plan, or a part of what was reserved
-        already.
+        """Reserve the whole plan before anything is computed from rows.
+
+        Later calls may name a part of it.
         """
 
     @abstractmethod
     def sent(self, n: int) -> Messages | None:
-        """Every node's message of round n, where all of them were entered."""
+        """Return every node's message of round n; None unless all of them were entered."""
 
     @abstractmethod
     def spend(self, n: int, events: Sequence[Event], messages: Messages) -> Messages:
@@ -34,13 +36,25 @@ class Journal(ABC):
 
     @abstractmethod
     def fail(self, n: int, events: Sequence[Event]) -> None:
-        """Round n was not certified after its noise was drawn: it is charged, has no message, and
-        the run is over.
-        """
+        """Charge round n, whose noise was drawn and whose solver failed, and end the run."""
 
     @abstractmethod
     def close(self, reason: str) -> None:
-        """The run is over."""
+        """End the run."""
+
+    def keep(self, n: int, vectors: Messages) -> None:
+        """Keep every node's own minimiser of round n, private, where its rows are, before it is spent.
+
+        Those of round n - 1 stay, those before go: a run that goes on needs the last spent one.
+        """
+        raise DeclarationError(
+            "this journal keeps no private vectors, which augment = 'iterate' needs to go on after "
+            "an interruption; use augment = 'message'"
+        )
+
+    def kept(self, n: int) -> Messages | None:
+        """Return what :meth:`keep` kept of round n; None where there is nothing."""
+        return None
 
     def seal(self, node: str) -> Seal | None:
         """Where a node keeps the seal of the rows that the run began with; None where rows are not

@@ -1,28 +1,18 @@
-"""What a run releases: its public numbers, known before round 1, and every round's release, entered
-before it is sent.
-"""
+"""What a run releases: the public numbers of all rounds, known before round 1 (maths.md 6)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dynadp._arrays import Array, host, on
+from dynadp._arrays import Array
 from dynadp.consensus import admm
-from dynadp.consensus.journal import Journal
-from dynadp.consensus.steps import LocalSolver
 from dynadp.consensus.topology import Topology
-from dynadp.errors import DeclarationError, NotCertified
-from dynadp.mechanisms import Draws, Mechanism, NoProtection, PublicNumbers, RoundNoise
+from dynadp.errors import DeclarationError
+from dynadp.mechanisms import Mechanism, NoProtection, PublicNumbers, RoundNoise
 from dynadp.privacy import Event
 from dynadp.problem import Terms, default_gamma, longest, reachable_gamma, reliable
-
-_NEVER = 64.0  # what has a chance of e^-64 is taken to happen never
-
-
-def no_checkpoint(point: str) -> None:
-    """What happens at a point of a round: nothing."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +26,9 @@ class ReleasePlan:
     mechanism
         How messages are protected.
     public
-        What calibrations look at; the certified bound gamma on every local gradient among it.
-    calibrations
-        One for each round, and one for a final release where there is one.
+        What noise is made for; the certified bound gamma on every local gradient among it.
+    noises
+        The noise of each round, and of a final release where there is one.
     rounds
         T.
     aim
@@ -48,7 +38,7 @@ class ReleasePlan:
     nodes: tuple[str, ...]
     mechanism: Mechanism
     public: PublicNumbers = field(repr=False)
-    calibrations: tuple[RoundNoise, ...] = field(repr=False)
+    noises: tuple[RoundNoise, ...] = field(repr=False)
     rounds: int
     aim: Array = field(repr=False)
 
@@ -83,8 +73,8 @@ class ReleasePlan:
         given = None if gamma is None else np.full((P, 1), float(gamma))
         if isinstance(mechanism, NoProtection):
             public = public if given is None else replace(public, gamma=given)
-            calibrations = (mechanism.noise_for(public, alpha[..., 0]),) * rounds
-            return cls(topology.nodes, mechanism, public, calibrations, rounds, public.gamma)
+            noises = (mechanism.noise_for(public, alpha[..., 0]),) * rounds
+            return cls(topology.nodes, mechanism, public, noises, rounds, public.gamma)
         allowed = (
             mechanism.allowance(public)
             if given is None
@@ -99,30 +89,41 @@ class ReleasePlan:
                 "of rows. Raise rho or eta, or "
                 "lower C"
             )
-        needed = _covering(terms, topology, eta, mechanism, wide, far, allowed)
+        needed = _covering(terms, topology, eta, mechanism, public, wide, far, allowed)
         bounds = needed if given is None else given
         if (found := np.flatnonzero((needed > (allowed if given is None else given))[:, 0])).size:
             _refuse(topology.nodes, found, needed, allowed, given)
         public = replace(public, gamma=bounds)
-        calibrations = tuple(
+        noises = tuple(
             c.changed(radius=ball.radius)
             for c, ball in zip(mechanism.plan(public, alpha), wide, strict=True)
         )
         likely = far + max((c.radius for c in wide), key=np.max)
         aim = bounds if given is not None else np.minimum(default_gamma(terms, q, likely), bounds)
-        return cls(topology.nodes, mechanism, public, calibrations, rounds, aim)
+        return cls(topology.nodes, mechanism, public, noises, rounds, aim)
+
+    def widened(self, replicas: int) -> "ReleasePlan":
+        """The same public numbers for so many replicas."""
+        shape = (len(self.nodes), replicas)
+        noises = tuple(c.each(lambda v: np.broadcast_to(v, shape)) for c in self.noises)
+        return replace(self, noises=noises)
 
     def some(self, nodes: slice) -> "ReleasePlan":
         """Of some nodes alone."""
-        made = {id(c): c.some(nodes) for c in self.calibrations}  # rounds alike share one
-        calibrations = tuple(made[id(c)] for c in self.calibrations)
+        made = {id(c): c.some(nodes) for c in self.noises}  # rounds alike share one
+        noises = tuple(made[id(c)] for c in self.noises)
         return replace(
             self,
             nodes=self.nodes[nodes],
             public=self.public.some(nodes),
-            calibrations=calibrations,
+            noises=noises,
             aim=self.aim[nodes],
         )
+
+    @property
+    def final(self) -> bool:
+        """Whether one more release follows the last round."""
+        return len(self.noises) > self.rounds
 
     @property
     def inflation(self) -> float:
@@ -136,97 +137,12 @@ class ReleasePlan:
 
     def events(self, replica: int = 0, *, seeded: bool) -> tuple[Event, ...]:
         """Everything that will be spent, in order."""
-        made = enumerate(self.calibrations, 1)
+        made = enumerate(self.noises, 1)
         return tuple(
             e
             for n, c in made
             for e in c.events(self.nodes, n, self.public.dimension, replica, seeded=seeded)
         )
-
-
-class Releaser:
-    """Makes and enters one release after the other.
-
-    Parameters
-    ----------
-    releases
-        Their public numbers.
-    steps
-        The local work.
-    draws
-        Where noise comes from.
-    books
-        Where messages are entered before they are sent; what they hold is not made again.
-    linear
-        A further linear term of round n for every local problem, P x K x d.
-    at
-        Told ``computed`` before a message is entered, and ``spent`` after: where a test may pull
-        the plug.
-    """
-
-    def __init__(
-        self,
-        releases: ReleasePlan,
-        steps: LocalSolver,
-        draws: Draws,
-        journal: Journal | None = None,
-        linear: Callable[[int], Array] | None = None,
-        at: Callable[[str], None] = no_checkpoint,
-    ) -> None:
-        self.at = at
-        self.releases, self.steps, self.draws, self.journal, self.linear = (
-            releases,
-            steps,
-            draws,
-            journal,
-            linear,
-        )
-        self.seeded = releases.private and draws.seeded
-        if journal:
-            if not releases.private or releases.public.eta.size > 1:
-                raise DeclarationError(
-                    "ledgers are for one private run: give a mechanism, and one replica"
-                )
-            if releases.mechanism.own == "paper" and journal.sent(1) is not None:
-                raise DeclarationError(
-                    "own = 'paper' needs a private vector that is not kept, so such a run cannot "
-                    "go on; begin anew"
-                )
-            journal.reserve(releases.events(seeded=self.seeded))
-
-    def send(self, n: int, state: admm.State) -> tuple[Array, Array]:
-        """The certified minimiser g of round n, and the message V made of it, P x K x d."""
-        nodes, public = self.releases.nodes, self.releases.public
-        if self.journal and (stored := self.journal.sent(n)) is not None:
-            V = on(np.array([stored[node] for node in nodes])[:, None], state.W)
-            return V, V
-        calibration = self.releases.calibrations[n - 1]
-        noise = calibration.inner_noise(public, self.draws, nodes, n)
-        if self.linear is not None:
-            noise = self.linear(n) if noise is None else noise + self.linear(n)
-        if noise is not None:
-            noise = on(noise, state.W)
-        events = (
-            calibration.events(nodes, n, public.dimension, seeded=self.seeded)
-            if self.journal
-            else ()
-        )
-        try:
-            g = self.steps.local_step(n, state, noise, on(calibration.phi, state.W))
-        except NotCertified as error:
-            if not self.journal:
-                raise
-            self.journal.fail(n, events)  # drawing again would let the certificate choose the noise
-            raise NotCertified(
-                f"round {n}: {error}. The round is charged and the run is over; begin a new one"
-            ) from None
-        V = calibration.release(g, self.draws, nodes, n)
-        if self.journal:
-            self.at("computed")
-            sent = self.journal.spend(n, events, dict(zip(nodes, host(V)[:, 0], strict=True)))
-            self.at("spent")
-            V = on(np.array([sent[node] for node in nodes])[:, None], state.W)
-        return g, V
 
 
 def _one_ball(rounds: Sequence[RoundNoise]) -> tuple[RoundNoise, ...]:
@@ -248,6 +164,7 @@ def _covering(
     topology: Topology,
     eta: Array,
     mechanism: Mechanism,
+    public: PublicNumbers,
     wide: Sequence[RoundNoise],
     start: Array,
     most: Array,
@@ -257,9 +174,9 @@ def _covering(
 
     With R the longest message that a node sends or believes and n rounds behind it, ||W_p|| <= N_p
     R, ||lam_p|| <= n eta N_p R, and in b = 2 lam - 2 eta W the newest own message cancels: ||b|| <=
-    2 n eta N_p R. Algorithm 2 adds its noise, which passes d + sqrt(128 d) + 64 times its scale
-    with a chance of e^-64. Algorithm 3 as printed has its own private vector in W: no longer than
-    the bound of the round before, and ``most``/Lam, ``most`` the largest gamma.
+    2 n eta N_p R. Algorithm 2 adds its noise, at its longest. Algorithm 3 as printed has its own
+    private vector in W: no longer than the bound of the round before, and ``most``/Lam, ``most``
+    the largest gamma.
     """
     d, q = terms.dimension, admm.penalty(topology.degrees, eta)
     distinct = list({id(c): c for c in wide}.values())
@@ -267,12 +184,11 @@ def _covering(
         1 + 1e-9
     )
     heard = np.broadcast_to(sent.max(axis=0), sent.shape)
-    paper, n = mechanism.own == "paper", max(1, len(wide) - 1)
+    paper, n = mechanism.private_iterate, max(1, len(wide) - 1)
     b, parts = q * heard * (n + paper), q * heard * (n + 1)
-    tail = d + np.sqrt(2 * d * _NEVER) + _NEVER
     own, gamma = np.zeros_like(heard), np.zeros_like(heard)
     for c in wide if paper else distinct:
-        noise = 0.0 if c.inner is None else (terms.C / terms.counts)[:, None] / c.inner * tail
+        noise = c.longest_linear(public)
         private = q * own if paper else 0.0
         Lam = terms.rho + q + c.phi
         own = longest(terms, Lam, b + private + noise)

@@ -70,6 +70,14 @@ class Topology:
     def __len__(self) -> int:
         return len(self.nodes)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Topology):
+            return NotImplemented
+        return (self.nodes, self.edges) == (other.nodes, other.edges)
+
+    def __hash__(self) -> int:
+        return hash((self.nodes, self.edges))
+
     def __repr__(self) -> str:
         return f"Topology({self.name!r}, {len(self)} nodes, {len(self._edges)} edges)"
 
@@ -232,7 +240,7 @@ class Topology:
 
 
 def _refuse_weights(graph: nx.Graph) -> None:
-    """Edges may have attributes, but no weight other than 1: it would change nothing, in silence."""
+    """Refuse weights other than 1, which would change nothing in silence."""
     found = [
         (u, v, w)
         for u, v, more in graph.edges(data=True)

@@ -5,6 +5,7 @@ sends the same.
 import io
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -144,19 +145,36 @@ class LedgerJournal(Journal):
         self.close("stopped")
 
     def close(self, reason: str) -> None:
-        """Give back what was reserved and not spent."""
+        """Give back what was reserved and not spent.
+
+        A run may be closed already: it was cut short between two closes, or another incarnation of
+        the node closed it.
+        """
         for ledger in self.ledgers.values():
-            if not ledger.is_closed(
-                self.run
-            ):  # a run that was cut short between two closes goes on here
-                ledger.close_run(self.run, reason, who=self.who, at=self.clock())
-        for node in self.ledgers:
+            try:
+                if not ledger.is_closed(self.run):
+                    ledger.close_run(self.run, reason, who=self.who, at=self.clock())
+            except BudgetRefused:
+                if not ledger.is_closed(self.run):
+                    raise
+        for node, ledger in self.ledgers.items():
             self.seal(node).remove()
+            for path in ledger.path.parent.glob(_private(ledger.path, self.run, "*").name):
+                path.unlink()
 
     def seal(self, node: str) -> Seal:
         """Beside the node's ledger."""
         ledger = self.ledgers[node]
         return Seal.beside(ledger.path, self.run, bool(ledger.rounds(self.run)))
+
+    def keep(self, n: int, vectors: Messages) -> None:
+        """Keep each node's vector in a file beside its ledger that only its owner can read."""
+        for node, vector in vectors.items():
+            _keep(self.ledgers[node].path, self.run, n, vector)
+
+    def kept(self, n: int) -> Messages | None:
+        """From the files beside the ledgers."""
+        return _kept({node: ledger.path for node, ledger in self.ledgers.items()}, self.run, n)
 
     def _stored(self, node: str, n: int) -> Array | None:
         content = self.ledgers[node].message(self.run, n)
@@ -227,9 +245,37 @@ class FolderJournal(Journal):
             path.unlink()
         self.path.rmdir()
 
+    def keep(self, n: int, vectors: Messages) -> None:
+        """Keep each node's vector in the folder."""
+        for node, vector in vectors.items():
+            _keep(self.path / "messages", node, n, vector)
+
+    def kept(self, n: int) -> Messages | None:
+        """From the folder."""
+        found = [_kept({node: self.path / "messages"}, node, n) for node in self.nodes]
+        vectors = {node: v for one in found if one for node, v in one.items()}
+        return vectors if len(vectors) == len(self.nodes) else None
+
     def seal(self, node: str) -> Seal:
         """In the folder, which goes when the run is over."""
         return Seal.beside(self.path / "messages", node, any(self.path.glob("round-*.npy")))
 
     def _file(self, n: int) -> Path:
         return self.path / f"round-{n:06d}.npy"
+
+
+def _private(place: Path, run: str, n: int | str) -> Path:
+    return place.with_name(f"{place.name}-own-{sha256(run.encode()).hexdigest()[:16]}-{n}")
+
+
+def _keep(place: Path, run: str, n: int, vector: Array) -> None:
+    content = np.asarray(vector, "<f8").tobytes()
+    write_bytes(_private(place, run, n), content, mode=0o600)
+    _private(place, run, n - 2).unlink(missing_ok=True)
+
+
+def _kept(places: Mapping[str, Path], run: str, n: int) -> Messages | None:
+    paths = {node: _private(place, run, n) for node, place in places.items()}
+    if not all(path.exists() for path in paths.values()):
+        return None
+    return {p: np.frombuffer(path.read_bytes(), "<f8").astype(float) for p, path in paths.items()}

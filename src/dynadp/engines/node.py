@@ -14,7 +14,7 @@ spends less than it sent.
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,30 +22,19 @@ from dynadp._arrays import Array
 from dynadp.consensus import (
     Journal,
     LocalSolver,
-    Output,
-    ReleasePlan,
     Releaser,
+    RoundProgress,
+    Rounds,
     Topology,
-    admm,
     no_checkpoint,
 )
 from dynadp.data import Schema, same_rows
+from dynadp.engines.exchange import Awaiting, Letters, NeighbourLetters, NodeExchange, Publish
 from dynadp.engines.inbox import Grid, Inbox
 from dynadp.engines.letters import Kind
-from dynadp.engines.progress import RoundProgress
-from dynadp.errors import DeclarationError
-from dynadp.mechanisms import Draws, Mechanism, centre_of, centring_grid, private_centre
-from dynadp.problem import Loss, Regularizer, Terms, Weights, local_problem, local_shard, shares
-
-Publish = Callable[[bytes, Kind, int], None]
-
-
-class Awaiting(NamedTuple):
-    """Letters that a node waits for."""
-
-    kind: Kind
-    round: int
-    authors: tuple[str, ...]
+from dynadp.mechanisms import Draws, centre_of, centring_grid, private_centre
+from dynadp.planning import Plan
+from dynadp.problem import local_problem, local_shard
 
 
 @dataclass(frozen=True)
@@ -54,47 +43,26 @@ class NodeRun:
 
     Attributes
     ----------
-    me, topology, schema
-        Its name; the network; the declarations for its rows, without a centre yet where there is a
-        centring round.
-    counts
-        B_p of every node, in the topology's order.
-    mechanism, loss, regularizer, C, weights, rho, eta
-        As for :func:`~dynadp.engines.simulation.simulate`.
-    alpha
-        alpha_p(n), P x T.
-    centrings
-        alpha of the centring round of each node; empty where there is none.
-    output
-        Which mean of released vectors becomes the model.
+    me, schema
+        Its name; the declarations for its rows, without a centre yet where there is a centring
+        round.
+    plan
+        What the run does, bound to its consortium: the network and everybody's number of rows.
     """
 
     me: str
-    topology: Topology = field(repr=False)
     schema: Schema = field(repr=False)
-    counts: Array = field(repr=False)
-    mechanism: Mechanism
-    loss: Loss
-    regularizer: Regularizer
-    C: float
-    weights: Weights
-    rho: float
-    eta: float
-    alpha: Array = field(repr=False)
-    centrings: tuple[float, ...] = field(repr=False)
-    output: Output
+    plan: Plan
 
-    def __post_init__(self) -> None:
-        if self.mechanism.own == "paper":
-            raise DeclarationError(
-                "own = 'paper' needs a private vector that no crash may lose; networks run own = "
-                "'public'"
-            )
+    @property
+    def topology(self) -> Topology:
+        """The network."""
+        return self.plan.bound.topology
 
     @property
     def rounds(self) -> int:
         """T."""
-        return int(self.alpha.shape[-1])
+        return self.plan.rounds
 
     @property
     def index(self) -> int:
@@ -108,34 +76,26 @@ class NodeRun:
             self.topology.nodes[j] for j in self.topology.neighbours(self.index) if j != self.index
         )
 
-    @cached_property
-    def releases(self) -> ReleasePlan:
-        """The public numbers of all nodes' releases."""
-        C = shares(self.C, self.counts, self.weights)
-        terms = Terms(self.counts, self.schema.dimension, self.loss, self.regularizer, C, self.rho)
-        start = np.zeros((len(self.counts), 1, self.schema.dimension))
-        return ReleasePlan.plan(
-            terms, self.topology, np.array([self.eta]), self.mechanism, self.alpha[:, None], start
-        )
-
     def grids(self) -> dict[tuple[str, Kind, int], Grid]:
         """Where every vector that may be sent to this node lies."""
         found: dict[tuple[str, Kind, int], Grid] = {}
         d, heard = self.schema.dimension, {self.me, *self.neighbours}
         for p, node in enumerate(self.topology.nodes):
             if node in heard:
-                for n, release in enumerate(self.releases.calibrations, 1):
+                for n, release in enumerate(self.plan.release_plan.noises, 1):
                     found[node, "message", n] = Grid(
                         d, float(release.step[p, 0]), float(release.radius[p, 0])
                     )
-            if self.output == "network":
+            if self.plan.output == "network":
                 radius = max(
                     float(r.radius[p, 0] + r.step[p, 0] * np.sqrt(d))
-                    for r in self.releases.calibrations
+                    for r in self.plan.release_plan.noises
                 )
                 found[node, "mean", self.rounds] = Grid(d, 0.0, radius)
-        if self.centrings:
-            _, steps, radii = centring_grid(self.schema, self.counts, np.array(self.centrings))
+        if self.plan.centrings:
+            _, steps, radii = centring_grid(
+                self.schema, np.array(self.plan.bound.counts, float), np.array(self.plan.centrings)
+            )
             features = d - bool(self.schema.intercept)
             for node, step, radius in zip(self.topology.nodes, steps, radii, strict=True):
                 found[node, "message", 0] = Grid(features, float(step), float(radius))
@@ -159,110 +119,95 @@ class NodeResult:
 
 
 def node_rounds(
-    part: NodeRun,
+    run: NodeRun,
     rows: Any,
-    post: Inbox,
+    inbox: Inbox,
     publish: Publish,
-    outbox: Journal,
+    journal: Journal,
     draws: Draws,
     *,
-    note: Callable[[RoundProgress], None] = lambda entry: None,
-    at: Callable[[str], None] = no_checkpoint,
+    exchange: NodeExchange | None = None,
+    on_round: Callable[[RoundProgress], None] = lambda progress: None,
+    checkpoint: Callable[[str], None] = no_checkpoint,
     storage: Any = "auto",
 ) -> Generator[Awaiting, None, NodeResult]:
     """Algorithms 2 and 3 at one node: yields what it waits for, returns what it takes home.
 
     Parameters
     ----------
-    part
+    run
         What is public.
     rows
-        The node's raw rows, as :func:`~dynadp.data.loading.source` takes them.
-    post
+        The node's raw rows, as :func:`~dynadp.data.readers.source` takes them.
+    inbox
         Its letters.
     publish
         Sends a letter of a kind and round to the neighbours, or tries to.
-    outbox
+    journal
         Where messages are entered before they leave; the whole plan is reserved there already.
     draws
         Where noise comes from.
-    note
+    exchange
+        From this node's message to what it learns of the others'; by default the sum of its
+        neighbours' plain letters (:class:`~dynadp.engines.exchange.NeighbourLetters`).
+    on_round
         Called after every round.
-    at
+    checkpoint
         Called at the points of a round, by name.
     storage
         ``auto``, ``dense`` or ``csr``.
     """
-    me, nodes, p = part.me, part.topology.nodes, part.index
-
-    def exchange(
-        kind: Kind, n: int, V: Array, authors: tuple[str, ...]
-    ) -> Generator[Awaiting, None, dict[str, Array]]:
-        new = bool(post.missing(kind, n, (me,)))
-        data = post.letter(kind, n, np.asarray(V, "<f8").tobytes())
-        at("kept")
-        others = tuple(author for author in authors if author != me)
-        missing = post.missing(kind, n, others)
-        if (
-            new or missing
-        ):  # otherwise the node was started again, and whoever still needs the letter asks for it
-            publish(data, kind, n)
-            at("published")
-        if missing:
-            yield Awaiting(kind, n, others)
-        at("received")
-        return {author: V if author == me else post.values(author, kind, n) for author in authors}
-
-    schema = part.schema
-    same_rows({me: outbox.seal(me)}, schema, {me: rows})
-    if part.centrings:
-        sent = outbox.sent(0)
+    me, plan, p = run.me, run.plan, run.index
+    nodes, counts = run.topology.nodes, plan.bound.counts
+    letters = Letters(me, inbox, publish, checkpoint)
+    learn = exchange or NeighbourLetters(letters, run.neighbours)
+    schema = run.schema
+    same_rows({me: journal.seal(me)}, schema, {me: rows})
+    if plan.centrings:
+        sent = journal.sent(0)
         if sent is None:
-            made = private_centre(schema, [rows], [me], [part.centrings[p]], draws)
-            at("computed")
-            sent = outbox.spend(0, made.events, {me: made.messages[0]})
-            at("spent")
-        means = yield from exchange("message", 0, sent[me], nodes)
-        told = np.array([means[node] for node in nodes])
+            made = private_centre(schema, [rows], [me], [plan.centrings[p]], draws)
+            checkpoint("computed")
+            sent = journal.spend(0, made.events, {me: made.messages[0]})
+            checkpoint("spent")
+        means = yield from letters.swap("message", 0, sent[me], nodes)
+        released = np.array([means[node] for node in nodes])
         schema = centre_of(
-            schema, part.counts, told, nodes, part.centrings, seeded=draws.seeded
+            schema, counts, released, nodes, plan.centrings, seeded=draws.seeded
         ).applied(schema)
 
-    releases = part.releases.some(slice(p, p + 1))
-    degrees, eta = part.topology.degrees[p : p + 1], np.array([part.eta])
-    held = local_shard(
-        schema, rows, me, rows=int(part.counts[p])
-    )  # noise is for C/B_p: another B_p would break it
+    releases = plan.release_plan.some(slice(p, p + 1))
+    degrees, eta = run.topology.degrees[p : p + 1], plan.settings.eta_of()
+    # noise is for C/B_p: another B_p would break it
+    held = local_shard(schema, rows, me, rows=int(counts[p]))
+    s = plan.settings
     problem = local_problem(
-        [held], part.loss, part.regularizer, releases.public.C, part.rho, storage=storage
+        [held], s.loss, s.regularizer, releases.public.C, s.rho, storage=storage
     )
     V = np.zeros((1, 1, problem.dimension))
-    steps = LocalSolver(problem, degrees, eta, releases.public.gamma, V, releases.aim, private=True)
-    sender = Releaser(releases, steps, draws, outbox, at=at)
-    state = admm.begin(V, V, degrees)
-    tail, others = np.zeros_like(V), np.zeros_like(V)
-    for n in range(1, part.rounds + 1):
-        g, V = sender.send(n, state)
-        heard = yield from exchange("message", n, V[0, 0], part.neighbours)
-        neighbours = _sum([heard[node] for node in part.neighbours], V)
-        after = admm.receive(state, V, neighbours, degrees, eta)
-        if n > part.rounds // 2:
-            tail, others = tail + V, others + neighbours
-        note(RoundProgress.of(n, V, neighbours, state, after, degrees, eta))
-        state = steps.next_state(state, after, g)
-    half = part.rounds - part.rounds // 2
-    own = (tail / half)[0, 0]
-    if part.output == "last":
-        vector = V[0, 0]
-    elif part.output == "tail":
+    bound = releases.public.gamma
+    solver = LocalSolver(problem, degrees, eta, bound, V, releases.aim, private=True)
+    releaser = Releaser(releases, solver, draws, journal, checkpoint=checkpoint)
+    rounds = Rounds(releaser, V, sums=plan.output == "neighbours")
+    while not rounds.over:
+        V = rounds.release()
+        learnt = yield from learn(rounds.n, V)
+        on_round(rounds.receive(learnt).with_messages(V))
+    rounds.finish()
+    own = rounds.mean()[0, 0]
+    if plan.output == "last":
+        vector = rounds.V[0, 0]
+    elif plan.output == "tail":
         vector = own
-    elif part.output == "neighbours":
-        vector = (own + (others / half)[0, 0]) / (1 + float(degrees[0]))
+    elif plan.output == "neighbours":
+        assert rounds.neighbour_tail is not None
+        half = plan.rounds - plan.rounds // 2
+        vector = (own + (rounds.neighbour_tail / half)[0, 0]) / (1 + float(degrees[0]))
     else:
-        means = yield from exchange("mean", part.rounds, own, nodes)
+        means = yield from letters.swap("mean", plan.rounds, own, nodes)
         vector = np.array([means[node] for node in nodes]).mean(axis=0)
-    outbox.close("finished")
-    at("closed")
+    journal.close("finished")
+    checkpoint("closed")
     return NodeResult(schema, np.asarray(vector))
 
 
@@ -279,9 +224,3 @@ def differences(mine: Any, theirs: Any, place: str = "") -> list[str]:
         pairs = enumerate(zip(mine, theirs, strict=True))
         return [line for i, (a, b) in pairs for line in differences(a, b, f"{place}[{i}]")]
     return [] if mine == theirs else [f"{place}: {mine!r} here, {theirs!r} there"]
-
-
-def _sum(vectors: list[Array], own: Array) -> Array:
-    return (
-        np.sum(vectors, axis=0)[None, None] if vectors else own
-    )  # who is alone is its own neighbour

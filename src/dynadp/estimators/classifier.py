@@ -37,12 +37,25 @@ from dynadp.estimators.inputs import (
     take_rows,
 )
 from dynadp.estimators.one_vs_rest import shared, solve, spent
-from dynadp.mechanisms import Draws, SeededEntropy, SystemEntropy, private_centre
-from dynadp.planning import MECHANISMS, Constants, Plan, plan
-from dynadp.privacy import Event, Ledger, check_delta, worst_node
-from dynadp.problem import HuberHinge, Logistic, Loss, Regularizer, SmoothedHinge, Weights
+from dynadp.mechanisms import (
+    Draws,
+    Mechanism,
+    SeededEntropy,
+    SystemEntropy,
+    mechanism_named,
+    mechanism_names,
+    private_centre,
+)
+from dynadp.planning import Constants, Plan, plan
+from dynadp.privacy import Event, Ledger, as_schedule, check_delta, worst_node
+from dynadp.problem import (
+    Logistic,
+    Loss,
+    Regularizer,
+    SquaredL2,
+    Weights,
+)
 
-LOSSES: dict[str, Any] = {kind.name: kind for kind in (Logistic, SmoothedHinge, HuberHinge)}
 _PLANNED = {
     "C": 1.0,
     "rho": 1e-4,
@@ -99,22 +112,23 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         or node -> number); the planner decides C, rho, eta and alpha. With ``alpha``, delta is
         where the total is told; None there means 0.
     alpha
-        Instead of epsilon: how much each release may lose, a number or a
-        :class:`~dynadp.privacy.schedules.Schedule`.
+        Instead of epsilon: how much each release may lose. A number, one for each round, a number
+        or such a list by node, or a :class:`~dynadp.privacy.schedules.Schedule`.
     rounds
         T of each problem; the planner's by default, required with ``alpha``, at most 1,000 without
         a mechanism.
     mechanism
-        ``primal``, ``dual``, or None for Algorithm 1 to a certified optimum: no noise, and messages
-        reveal rows.
+        ``primal``, ``dual``, another one's name, a :class:`~dynadp.mechanisms.base.Mechanism`, or
+        None for Algorithm 1 to a certified optimum: no noise, and messages reveal rows.
     topology
         A family's name, a :class:`~dynadp.consensus.topology.Topology` or a networkx graph.
     nodes
         P, where rows are split evenly over a named family: row i goes to node i mod P.
     loss, margin
-        ``logistic``, ``smoothed_hinge`` or ``huber_hinge`` with this margin, or a
-        :class:`~dynadp.problem.losses.Loss`. None is the loss's own margin (logistic: 0), and with
-        epsilon the planner's, 3; only the logistic loss with margin 0 has ``predict_proba``.
+        ``logistic``, ``smoothed_hinge``, ``huber_hinge`` or the name of a loss of your own, with
+        this margin; or a :class:`~dynadp.problem.losses.Loss`. None is the loss's own margin
+        (logistic: 0), and with epsilon the planner's, 3; only the logistic loss with margin 0 has
+        ``predict_proba``.
     regularizer
         R; ||f||^2/2 by default.
     C, rho, eta
@@ -186,7 +200,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         delta: float | None = None,
         alpha: Any = None,
         rounds: int | None = None,
-        mechanism: str | None = "primal",
+        mechanism: str | Mechanism | None = "primal",
         topology: Any = "ring",
         nodes: int = 5,
         loss: str | Loss = "logistic",
@@ -318,14 +332,19 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     self.data_norm if self.data_norm is not None else float(lengths(X).max()) or 1.0
                 )
                 X, units = bound_features(X, norm, intercept)
-            place: dict[str, Any] = {"start": start / units, "draws": draws, "books": journal}
+            place: dict[str, Any] = {"start": start / units, "draws": draws, "journal": journal}
             runs = solve(
                 X, codes, len(self.classes_), owner, self.topology_, **place, **self._how(problems)
             )
         if self.mechanism is None and not all(run.stopped for run in runs):
             text = f"the optimum is not certified to tol={self.tol:g} within the rounds; raise rounds, tol or rho"
             warnings.warn(text, ConvergenceWarning, stacklevel=3)
-        f = np.stack([run.models("tail")[:, 0] for run in runs], axis=1) * units  # P x K x d
+        f = (
+            np.stack(
+                [run.models("last" if run.releases.final else "tail")[:, 0] for run in runs], axis=1
+            )
+            * units
+        )  # P x K x d
         self.node_coef_, self.node_intercept_ = (
             (f[..., :-1], f[..., -1]) if intercept else (f, np.zeros(f.shape[:2]))
         )
@@ -414,9 +433,10 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                         f"mechanism='primal' or 'dual', "
                         f"or leave {name} out"
                     )
-        elif self.mechanism not in MECHANISMS:
+        elif not isinstance(self.mechanism, Mechanism) and self.mechanism not in mechanism_names():
             raise DeclarationError(
-                f"mechanism is {self.mechanism!r}; expected one of {', '.join(MECHANISMS)}, or None"
+                f"mechanism is {self.mechanism!r}; expected one of {', '.join(mechanism_names())}, "
+                "a Mechanism, or None"
             )
         elif (self.epsilon is None) == (self.alpha is None):
             raise DeclarationError(
@@ -500,7 +520,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             width,
             epsilon=self.epsilon,
             delta=self.delta,  # type: ignore[arg-type]
-            mechanism=str(self.mechanism),
+            mechanism=self.mechanism,  # type: ignore[arg-type]
             centring=self.schema is not None and self.schema.centre is None,
             features=None
             if self.schema is None
@@ -509,43 +529,45 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             constants=shared(constants, problems),
         )
 
-    def _how(self, problems: int) -> dict[str, Any]:
-        """What :func:`~dynadp.estimators.one_vs_rest.solve` hands on."""
-        if self.plan_ is not None:
-            chosen = {
-                name: getattr(self.plan_, name)
-                for name in ("mechanism", "loss", "C", "weights", "rho", "eta")
-            }
-            chosen |= {
-                "rounds": self.plan_.rounds // problems,
-                "schedule": self.plan_.schedule(self.topology_.nodes),
-            }
-            return {**chosen, "regularizer": self.regularizer}
-        loss = self.loss
-        if not isinstance(loss, Loss):
-            if loss not in LOSSES:
+    def _chosen_loss(self) -> Loss:
+        if isinstance(self.loss, Loss):
+            if self.margin is not None:
                 raise DeclarationError(
-                    f"loss is {loss!r}; expected a Loss or one of {', '.join(LOSSES)}"
+                    "margin is given beside a Loss, which has its own; leave it out"
                 )
-            loss = LOSSES[loss]() if self.margin is None else LOSSES[loss](margin=self.margin)
-        elif self.margin is not None:
-            raise DeclarationError("margin is given beside a Loss, which has its own; leave it out")
-        own = {"loss": loss, "C": self.C, "weights": self.weights, "rho": self.rho, "eta": self.eta}
-        own["regularizer"] = self.regularizer
-        if self.mechanism is None:
-            most = 1000 if self.rounds is None else self.rounds
-            return {
-                **own,
-                "rounds": most,
-                "mechanism": None,
-                "acceleration": Acceleration(distance=self.tol),
-            }
-        return {
-            **own,
-            "rounds": self.rounds,
-            "mechanism": MECHANISMS[self.mechanism],
-            "schedule": self.alpha,
-        }
+            return self.loss
+        described: dict[str, Any] = {"name": self.loss}
+        if self.margin is not None:
+            if "margin" not in Loss.named(self.loss).parameters():
+                raise DeclarationError(f"loss {self.loss!r} has no margin; leave margin out")
+            described["margin"] = self.margin
+        return Loss.from_description(described)
+
+    def _how(self, problems: int) -> dict[str, Any]:
+        """What :func:`~dynadp.estimators.one_vs_rest.solve` hands on: the plan of one problem."""
+        if self.plan_ is not None:
+            settings = replace(self.plan_.settings, regularizer=self.regularizer or SquaredL2())
+            rounds = self.plan_.rounds // problems
+            return {"plan": replace(self.plan_, settings=settings, rounds=rounds)}
+        private = self.mechanism is not None
+        plan = Plan.of(
+            loss=self._chosen_loss(),
+            regularizer=self.regularizer,
+            C=self.C,
+            weights=self.weights,
+            rho=self.rho,
+            eta=self.eta,
+            rounds=1000 if self.rounds is None and not private else self.rounds,
+            mechanism=self._mechanism(),
+            schedule=as_schedule(self.alpha) if private else None,
+        )
+        return {"plan": plan} | (
+            {} if private else {"acceleration": Acceleration(distance=self.tol)}
+        )
+
+    def _mechanism(self) -> Mechanism | None:
+        given = self.mechanism
+        return mechanism_named(given) if isinstance(given, str) else given
 
     def _start(self, problems: int, width: int) -> Array:
         start = np.zeros(width) if self.start is None else np.asarray(self.start, dtype=float)
@@ -607,10 +629,11 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, events: Sequence[Event], problems: int, declared: bool, known: bool
     ) -> dict[str, Any]:
         """What was spent, in numbers and words."""
+        mechanism = self._mechanism()
         rests = {
             "rounds": self.n_iter_,
             "problems": problems,
-            "mechanism": self.mechanism,
+            "mechanism": None if mechanism is None else mechanism.name,
             "classes": "declared"
             if declared
             else "read off y and treated as public; declare classes= if they are not",
@@ -627,13 +650,11 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 **rests,
             }
         total = worst_node(events, self.delta or 0.0)
-        words = f"In total, over all rounds, at delta = {total.delta:g}: {total.odds}, for one row at one node."
+        words = total.guarantee
         if problems > 1:
             words += (
                 f" All {problems} problems, one class against the rest each, are in this total."
             )
-        if not total.protected:
-            words = f"SIMULATION: noise is seeded, so nobody is protected. With noise from the system: {words}"
         figures = {
             name: getattr(total, name) for name in ("epsilon", "delta", "alpha", "protected")
         }

@@ -12,8 +12,8 @@ from dynadp._arrays import Array, Rows
 from dynadp.consensus import Journal, Messages, Topology
 from dynadp.data import Shard
 from dynadp.engines import Run, simulate
-from dynadp.mechanisms import Draws
-from dynadp.planning import Constants
+from dynadp.mechanisms import Draws, ShiftedDraws
+from dynadp.planning import Constants, Plan
 from dynadp.privacy import Event
 
 
@@ -34,7 +34,7 @@ def solve(
     owner: NDArray[np.intp],
     topology: Topology,
     *,
-    rounds: int,
+    plan: Plan,
     start: Array,
     draws: Draws,
     journal: Journal | None,
@@ -51,16 +51,17 @@ def solve(
         How many there are.
     topology
         The network.
-    rounds
-        T of each problem.
+    plan
+        What each problem does.
     start
         V(0) of each problem, K x d.
-    draws, books
+    draws, journal
         As for :func:`~dynadp.engines.simulation.simulate`; the first problem reserves for all.
     **how
         The rest of it, the same for all problems.
     """
     problems = 1 if classes == 2 else classes
+    span = releases_in(plan)
     runs = []
     for k in range(problems):
         signs = np.where(codes == (k if problems > 1 else 1), 1, -1)
@@ -68,35 +69,26 @@ def solve(
             Shard.of(rows[owner == p], signs[owner == p], name=name)
             for p, name in enumerate(topology.nodes)
         ]
-        part = None if journal is None else _Part(journal, k, problems, rounds)
-        later = _Later(draws, k * rounds)
+        part = None if journal is None else _Part(journal, k, problems, span)
+        later = ShiftedDraws(draws, rounds=k * span)
         runs.append(
-            simulate(
-                shards, topology, rounds=rounds, start=start[k], draws=later, journal=part, **how
-            )
+            simulate(shards, topology, plan, start=start[k], draws=later, journal=part, **how)
         )
     return runs
+
+
+def releases_in(plan: Plan) -> int:
+    """How many releases a problem makes: one a round, and the final one where there is one."""
+    return plan.rounds + bool(getattr(plan.mechanism, "final_release", None))
 
 
 def spent(runs: Sequence[Run]) -> tuple[Event, ...]:
     """What all problems spent, in order."""
     return tuple(
-        replace(e, round=e.round + k * len(run.rounds))
+        replace(e, round=e.round + k * len(run.releases.noises))
         for k, run in enumerate(runs)
         for e in run.events()
     )
-
-
-class _Later:
-    """Draws whose round n is round n + offset of others, so that no two problems share noise."""
-
-    def __init__(self, draws: Draws, offset: int) -> None:
-        self.draws, self.offset, self.seeded = draws, offset, draws.seeded
-
-    def generator(
-        self, purpose: str, node: str, round_: int, replica: int = 0
-    ) -> np.random.Generator:
-        return self.draws.generator(purpose, node, round_ + self.offset, replica)
 
 
 class _Part(Journal):

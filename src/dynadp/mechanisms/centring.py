@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike
 from dynadp._arrays import Array
 from dynadp.data import Schema, feature_sums
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.entropy import Draws, grid_step, l2_laplace, to_grid
+from dynadp.mechanisms.entropy import Draws
+from dynadp.mechanisms.sampling import grid_step, l2_laplace, to_grid
 from dynadp.privacy import Event, L2Laplace
 
 

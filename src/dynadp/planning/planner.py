@@ -7,7 +7,7 @@ are from the best choice.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import exp, sqrt
 from typing import Any
 
@@ -17,35 +17,28 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from dynadp._arrays import Array
-from dynadp.consensus import Output, ReleasePlan, Topology
+from dynadp.consensus import Topology
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import Dual, Mechanism, Primal, PublicNumbers
+from dynadp.mechanisms import Mechanism, PublicNumbers, mechanism_named
+from dynadp.planning.plans import Consortium, Plan, Protection, Settings, check_counts
 from dynadp.privacy import (
     Event,
     L2Laplace,
     Schedule,
-    Total,
     calibrate,
     check_delta,
     check_epsilon,
     constant,
     per_node,
-    up,
-    worst_node,
+    upper_bound,
 )
 from dynadp.problem import (
     Logistic,
     Loss,
-    Regularizer,
-    SquaredL2,
-    Terms,
     Weights,
-    check_loss,
-    check_regularizer,
     shares,
 )
 
-MECHANISMS: dict[str, Mechanism] = {"primal": Primal(), "dual": Dual()}
 C = 1.0  # only C/q counts
 _ROUNDING = 1e-9  # by which libraries may differ in what they compute for the same plan
 
@@ -75,82 +68,6 @@ class Constants:
     centring: float = 0.1
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a run will do, decided before any row is read.
-
-    Attributes
-    ----------
-    mechanism, loss, C, rho, eta, rounds
-        As for :func:`~dynadp.engines.simulation.simulate`.
-    alphas
-        alpha of each round, for each node in the topology's order.
-    centrings
-        alpha of the centring round, for each node; empty where there is none.
-    output
-        Which mean of released vectors becomes the model.
-    events
-        Everything that will be spent, by all nodes.
-    total
-        What that costs a person with a row at one node, at most.
-    reasons
-        The choices in words.
-    regularizer
-        R; the planner's is ||f||^2/2.
-    weights
-        What weighs the same: every row, or every node (:func:`~dynadp.problem.objective.shares`).
-    """
-
-    mechanism: Mechanism
-    loss: Loss
-    C: float
-    rho: float
-    eta: float
-    rounds: int
-    alphas: tuple[float, ...] = field(repr=False)
-    centrings: tuple[float, ...] = field(repr=False)
-    output: Output
-    events: tuple[Event, ...] = field(repr=False)
-    total: Total
-    reasons: tuple[str, ...] = field(repr=False)
-    regularizer: Regularizer = field(default_factory=SquaredL2)
-    weights: Weights = "rows"
-
-    @property
-    def alpha(self) -> float:
-        """The largest loss of one round of training."""
-        return max(self.alphas)
-
-    @property
-    def centring(self) -> float | None:
-        """The largest loss of the centring round; None where there is none."""
-        return max(self.centrings, default=None)
-
-    def schedule(self, nodes: Sequence[str]) -> Schedule:
-        """alpha_p(n), the same in all rounds."""
-        return (
-            constant(self.alpha)
-            if len(set(self.alphas)) == 1
-            else per_node(dict(zip(nodes, self.alphas, strict=True)))
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """The plan for a record."""
-        return {
-            "mechanism": self.mechanism.describe(),
-            "loss": self.loss.describe(),
-            "regularizer": self.regularizer.describe(),
-            **{
-                name: getattr(self, name)
-                for name in ("C", "weights", "rho", "eta", "rounds", "alpha", "output", "centring")
-            },
-            "alphas": list(self.alphas),
-            "centrings": list(self.centrings),
-            "total": self.total.to_json(),
-            "reasons": list(self.reasons),
-        }
-
-
 def plan(
     counts: Sequence[float],
     topology: Topology,
@@ -158,7 +75,7 @@ def plan(
     *,
     epsilon: float | Mapping[str, float],
     delta: float,
-    mechanism: str = "primal",
+    mechanism: str | Mechanism = "primal",
     centring: bool = True,
     features: int | None = None,
     weights: Weights = "rows",
@@ -184,7 +101,7 @@ def plan(
         The total that nobody with a row at one node may lose more of; epsilon may differ from node
         to node.
     mechanism
-        ``primal`` or ``dual``.
+        ``primal`` or ``dual``, another one's name, or the mechanism itself.
     centring
         Whether rows can be centred first: not where the schema has a public centre already.
     features
@@ -198,17 +115,14 @@ def plan(
     constants = constants or Constants()
     nodes, P, T = topology.nodes, len(topology.nodes), constants.rounds
     totals = _totals(epsilon, delta, nodes)
-    if mechanism not in MECHANISMS:
-        raise DeclarationError(
-            f"mechanism is {mechanism!r}; expected one of {', '.join(MECHANISMS)}"
-        )
+    chosen = mechanism_named(mechanism) if isinstance(mechanism, str) else mechanism
     B = check_counts(counts, P)
     mus = np.array([gaussian_mu(total, delta) for total in totals])
     shared = shares(C, B, weights)
     q = constants.pull * T / (float(np.mean((C * B / shared * mus) ** -2.0) ** -0.5) * sqrt(P))
     rho = constants.ridge * q
     eta = (q - rho) / (2 * float(topology.degrees.mean()))
-    loss, chosen = Logistic(constants.margin), MECHANISMS[mechanism]
+    loss = Logistic(constants.margin)
     features = dimension - 1 if features is None else features
     share = constants.centring if centring and features else 0.0
     weight = sqrt(
@@ -222,25 +136,35 @@ def plan(
         )
         return planned_events(chosen, public, T, names, alphas, centre, features)
 
-    kinds: dict[
-        tuple[float, ...], list[int]
-    ] = {}  # nodes that are alike spend alike; primal events depend on the total alone
+    # nodes that are alike spend alike
+    kinds: dict[tuple[float, ...], list[int]] = {}
     for p, kind in enumerate(zip(totals, B.tolist(), topology.degrees.tolist(), strict=True)):
-        kinds.setdefault(kind[:1] if mechanism == "primal" else kind, []).append(p)
+        kinds.setdefault(kind[:1] if chosen.by_alpha_alone else kind, []).append(p)
     alphas = np.empty(P)
     for (most, *_), alike in kinds.items():
         one = alike[:1]
         alphas[alike] = calibrate(lambda scale: events(np.array([scale]), one), most, delta)  # noqa: B023
-    everything = tuple(events(alphas, list(range(P))))
-    total = worst_node(everything, delta)
+    made = Plan(
+        settings=Settings(loss=loss, C=C, weights=weights, rho=rho, eta=eta),
+        protection=Protection(
+            mechanism=chosen,
+            schedule=_schedule(nodes, alphas.tolist()),
+            centring=tuple((weight * alphas).tolist()) if share else (),
+            delta=delta,
+            epsilon=tuple(totals),
+        ),
+        rounds=T,
+        consortium=Consortium(topology, tuple(int(b) for b in counts), dimension, features),
+    )
+    total = made.total
     asked = (
         f"epsilon = {max(totals):g}"
         if len(set(totals)) == 1
         else f"epsilon between {min(totals):g} and {max(totals):g}"
     )
     reasons = (
-        f"{chosen.name} perturbation: {_WHY[mechanism]}",
-        f"{T} rounds with the same alpha = {_range(alphas, up)}; only rounds over penalty counts, "
+        f"{chosen.name} perturbation: {chosen.why}",
+        f"{T} rounds with the same alpha = {_range(alphas, upper_bound)}; only rounds over penalty counts, "
         f"and uneven alphas gain "
         "nothing",
         f"penalty q = {q:.3g} (eta = {eta:.3g}, rho = {rho:.2g}): in proportion to the noise that "
@@ -249,57 +173,35 @@ def plan(
         f"C/q counts",
         f"loss {loss!r}: a margin raises the signal for the same sensitivity; scores are then no "
         f"log-odds",
-        f"a centring round with alpha = {_range(weight * alphas, up)}, {share:.0%} of the budget: "
+        f"a centring round with alpha = {_range(weight * alphas, upper_bound)}, {share:.0%} of the budget: "
         f"centred rows differ more"
         if share
         else "no centring round: none was asked for, or the schema has a public centre",
         "the model is the mean of all nodes' messages of the last half of the rounds: averaging "
         "released vectors is free",
-        f"in total epsilon = {up(total.epsilon)} at delta = {delta:g} for anybody with a row at "
+        f"in total epsilon = {upper_bound(total.epsilon)} at delta = {delta:g} for anybody with a row at "
         f"one node",
         *warnings_about(delta, counts),
         *_burdens(nodes, shared, (shared / (B * mus)) ** 2),
     )
-    centrings = tuple((weight * alphas).tolist()) if share else ()
-    numbers = C, rho, eta, T, tuple(alphas.tolist()), centrings
-    found = Plan(chosen, loss, *numbers, "network", everything, total, reasons, weights=weights)
-    return priced(found, counts, topology, dimension)
+    return with_reasons(made, reasons)
 
 
-def releases_of(
-    chosen: Plan,
-    counts: Sequence[float],
-    topology: Topology,
-    dimension: int,
-    start: ArrayLike | None = None,
-) -> ReleasePlan:
-    """The public numbers of all releases of a plan; refused where no gamma covers what neighbours
-    may send.
-    """
-    check_loss(chosen.loss)
-    check_regularizer(chosen.regularizer)
-    B = check_counts(counts, len(topology.nodes))
-    terms = Terms(
-        B,
-        dimension,
-        chosen.loss,
-        chosen.regularizer,
-        shares(chosen.C, B, chosen.weights),
-        chosen.rho,
+def with_reasons(made: Plan, reasons: Sequence[str]) -> Plan:
+    """The plan with these reasons, and one more: what the solver's certificate costs."""
+    cost = made.release_plan.inflation - 1
+    words = f"{cost:.2g}" if cost < 1e-4 else f"{cost:.2%}"
+    reason = (
+        f"the solver's certified error lengthens the noise by {words}: it covers whatever "
+        "neighbours may send"
     )
-    alpha = chosen.schedule(topology.nodes).table(topology.nodes, chosen.rounds)[:, None]
-    first = np.broadcast_to(
-        np.zeros(1) if start is None else np.asarray(start, dtype=float), (len(B), 1, dimension)
-    )
-    return ReleasePlan.plan(terms, topology, np.array([chosen.eta]), chosen.mechanism, alpha, first)
+    object.__setattr__(made, "reasons", (*reasons, reason))  # what was computed of it stays
+    return made
 
 
-def priced(chosen: Plan, counts: Sequence[float], topology: Topology, dimension: int) -> Plan:
-    """The plan with one reason more: what the solver's certificate costs."""
-    cost = releases_of(chosen, counts, topology, dimension).inflation - 1
-    said = f"{cost:.2g}" if cost < 1e-4 else f"{cost:.2%}"
-    reason = f"the solver's certified error lengthens the noise by {said}: it covers whatever neighbours may send"
-    return replace(chosen, reasons=(*chosen.reasons, reason))
+def _schedule(nodes: Sequence[str], alphas: Sequence[float]) -> Schedule:
+    same = len(set(alphas)) == 1
+    return constant(alphas[0]) if same else per_node(dict(zip(nodes, alphas, strict=True)))
 
 
 def planned_events(
@@ -331,98 +233,42 @@ def planned_events(
     ]
 
 
-def recorded(
-    chosen: Plan,
-    said: Mapping[str, Any],
-    counts: Sequence[float],
-    topology: Topology,
-    dimension: int,
-) -> Plan:
-    """The plan with the numbers of its record, to the last bit: those are reserved, whatever other
-    libraries round now.
+def recorded(chosen: Plan, record: Mapping[str, Any]) -> Plan:
+    """Return the plan with the numbers of its record, to the last bit.
+
+    Those are reserved, whatever other versions of libraries compute now.
 
     Parameters
     ----------
     chosen
         The same plan, made anew.
-    said
-        What :meth:`Plan.to_json` said of it when the run began.
-    counts, topology, dimension
-        As for :func:`plan`.
+    record
+        What :meth:`Plan.to_json` gave when the run began.
 
     Returns
     -------
     Plan
         ``chosen`` as it is where the record is of another plan.
     """
+    s, now = chosen.settings, chosen.table()[:, 0]
     try:
-        C, rho, eta = (float(said[name]) for name in ("C", "rho", "eta"))
-        alphas = [float(alpha) for alpha in said["alphas"]]
-        centrings = said.get("centrings")  # version 0.1.0 kept the largest alone
-        if centrings is None:
-            centrings = (
-                []
-                if said["centring"] is None
-                else [said["centring"] * (alpha / said["alpha"]) for alpha in alphas]
-            )
-        new = [C, rho, eta, *alphas, *map(float, centrings)]
+        numbers: dict[str, Any] = {name: float(record[name]) for name in ("C", "rho", "eta")}
+        rows = [np.broadcast_to(alpha, chosen.rounds) for alpha in record["alphas"]]
+        table = np.array(rows, dtype=float)
+        centring = tuple(float(alpha) for alpha in record["centrings"])
+        new = [*numbers.values(), *table.ravel(), *centring]
     except (KeyError, TypeError, ValueError):
         return chosen
-    own = [chosen.C, chosen.rho, chosen.eta, *chosen.alphas, *chosen.centrings]
+    own = [s.C, s.rho, s.eta, *now.ravel(), *chosen.centrings]
     if len(new) != len(own) or not np.allclose(new, own, rtol=_ROUNDING, atol=0):
         return chosen
-    features = next(
-        (
-            event.dimension
-            for event in chosen.events
-            if isinstance(event, L2Laplace) and event.round == 0
-        ),
-        0,
-    )
-    shared = shares(C, counts, chosen.weights)
-    public = public_numbers(
-        np.array(counts, dtype=float), topology.degrees, dimension, shared, rho, eta, chosen.loss
-    )
-    events = tuple(
-        planned_events(
-            chosen.mechanism, public, chosen.rounds, topology.nodes, alphas, centrings, features
-        )
-    )
-    given = replace(
+    assert chosen.protection is not None
+    schedule = per_node(dict(zip(chosen.bound.nodes, table.tolist(), strict=True)))
+    return replace(
         chosen,
-        C=C,
-        rho=rho,
-        eta=eta,
-        alphas=tuple(alphas),
-        centrings=tuple(centrings),
-        events=events,
+        settings=replace(s, **numbers),
+        protection=replace(chosen.protection, schedule=schedule, centring=centring),
     )
-    return replace(given, total=worst_node(events, chosen.total.delta))
-
-
-def check_plan(
-    chosen: Plan, counts: Sequence[float], topology: Topology, dimension: int, features: int
-) -> None:
-    """Refuse a plan whose events are not what a run on this network with these rows will spend."""
-    B = check_counts(counts, len(topology.nodes))
-    shared = shares(chosen.C, B, chosen.weights)
-    public = public_numbers(
-        B, topology.degrees, dimension, shared, chosen.rho, chosen.eta, chosen.loss
-    )
-    spent = planned_events(
-        chosen.mechanism,
-        public,
-        chosen.rounds,
-        topology.nodes,
-        chosen.alphas,
-        chosen.centrings,
-        features,
-    )
-    if tuple(spent) != chosen.events:
-        raise DeclarationError(
-            "the plan was made for another network, other numbers of rows or other columns, or "
-            "was changed; plan again"
-        )
 
 
 def warnings_about(delta: float, counts: Sequence[float]) -> tuple[str, ...]:
@@ -475,17 +321,6 @@ def public_numbers(
     )
 
 
-def check_counts(counts: Sequence[float], nodes: int) -> Array:
-    """B_p as numbers, one for each node, from 1."""
-    B = np.asarray(counts, dtype=float)
-    if B.shape != (nodes,) or not (np.isfinite(B).all() and (B >= 1).all()):
-        raise DeclarationError(
-            f"counts are {list(counts)!r}; expected the number of rows of each of {nodes} nodes, "
-            f"from 1"
-        )
-    return B
-
-
 def _totals(
     epsilon: float | Mapping[str, float], delta: float, nodes: Sequence[str]
 ) -> list[float]:
@@ -512,12 +347,6 @@ def _totals(
 def _range(values: Array, said: Callable[[float], str] = "{:.4g}".format) -> str:
     low, high = said(float(np.min(values))), said(float(np.max(values)))
     return low if low == high else f"{low} to {high}"
-
-
-_WHY = {
-    "primal": "its losses average out over rounds, the dual one's Jacobian share does not",
-    "dual": "asked for; at the same total it is noisier over many rounds",
-}
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:

@@ -5,23 +5,24 @@ Totals hold for plans that were fixed before their first release; neighbours' me
 by an adversary as they go. For losses that are chosen on the way see :mod:`dynadp.privacy.cap`.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from math import ceil, exp, floor, fsum, inf, isfinite, log, log1p, log2, log10, sqrt
+from math import ceil, floor, fsum, inf, isfinite, log, log1p, log2, sqrt
 from typing import Any
 
 import numpy as np
 
 from dynadp.errors import DeclarationError
-from dynadp.privacy.distributions import LARGEST, LossDistribution, Pure, ShiftLoss, dots, law_of
+from dynadp.privacy.distributions import LARGEST, LossDistribution, Pure, distribution_of, dots
 from dynadp.privacy.events import Event
+from dynadp.privacy.statements import guarantee
 
 # of delta: what discretised composition may err by, in floating point; never granted to anybody
 SLACK = 1e-11
 SLACK_EACH = 5e-16  # the same for each release, where there are very many
-REACH = 9.5  # how many spreads of a loss the grid holds; what lies beyond counts as a breach
+REACH = 9.5  # how many spreads of a loss the grid holds
 TAIL = 1e-15  # of delta: cut off each composition's far ends, and charged
 Groups = frozenset[tuple[LossDistribution, int]]
 
@@ -68,36 +69,9 @@ class Total:
         }
 
     @property
-    def odds(self) -> str:
-        """In words that people understand."""
-        return odds(self.epsilon, self.delta)
-
-
-def up(value: float | None, digits: int = 4) -> str:
-    """A loss in so many digits, never rounded down.
-
-    >>> up(0.99884621), up(1.9991), up(0.0), up(float("inf"))
-    ('0.9989', '2', '0', 'no bound')
-    """
-    if value is None or not isfinite(value):
-        return "no bound"
-    if value <= 0:
-        return "0"
-    scale = 10.0 ** (digits - 1 - floor(log10(value)))
-    return f"{ceil(value * scale - 1e-6) / scale:.{digits}g}"
-
-
-def odds(epsilon: float, delta: float) -> str:
-    """100 (e^epsilon + delta)/(1 + e^epsilon): how often the best guess at even odds is right.
-
-    >>> odds(1.0, 0.0)
-    'at most 74 in 100 would guess right whether your row or another was in the data (50 is a coin
-    toss)'
-    """
-    right = ceil(100 * (1 - (1 - delta) / (1 + exp(min(epsilon, 700.0)))) - 1e-9)
-    if right >= 100:
-        return "practically everybody may guess right whether your row or another was in the data (50 in 100 is a coin toss)"
-    return f"at most {right} in 100 would guess right whether your row or another was in the data (50 is a coin toss)"
+    def guarantee(self) -> str:
+        """The guarantee in one sentence, for anybody with a row at the node of this total."""
+        return guarantee(self.epsilon, self.delta, seeded=not self.protected)
 
 
 def total(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
@@ -120,21 +94,18 @@ def total(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
     groups = counted(events, rows)
     if groups is None:
         return Total(inf, delta, "none", inf, inf, inf, len(events), False)
-    per_round: Counter[tuple[str, int]] = Counter()
-    for event in events:
-        per_round[event.node, event.round] += event.alpha * _grows(event, rows)  # type: ignore[assignment]
-    plain = fsum(
-        event.alpha * _grows(event, rows) for event in events
-    )  # to half a unit; calibrations leave 1e-12 of alpha
+    losses = [event.alpha * (rows if event.per_row else 1) for event in events]
+    per_round: dict[tuple[str, int], float] = defaultdict(float)
+    for event, loss in zip(events, losses, strict=True):
+        per_round[event.node, event.round] += loss
+    plain = fsum(losses)  # to half a unit; calibrations leave 1e-12 of alpha
     figures = {"sum": plain, "pure": plain}
     if delta > 0 and groups:
         figures["pure"] = min(plain, _pure(groups, delta))
-        shifts = sum(isinstance(law, ShiftLoss) for law in groups)
-        if shifts:  # without one this is the figure of ``pure``
+        exact = sum(law.exact for law in groups)
+        if exact:  # without one this is the figure of ``pure``
             figures["loss distribution"] = _loss_distribution(groups, delta)
-        if (
-            shifts < len(groups) or figures["loss distribution"] == inf
-        ):  # else it cannot be the smallest
+        if exact < len(groups) or figures["loss distribution"] == inf:  # else it is not smaller
             figures["renyi"] = _renyi(groups, delta)
     method = min(figures, key=lambda name: figures[name])
     largest = float(max(per_round.values(), default=0.0))
@@ -183,13 +154,9 @@ def for_person(
 
 
 def counted(events: Iterable[Event], rows: int = 1) -> Counter[LossDistribution] | None:
-    """How often each law occurs; None if an event is unknown."""
-    laws = Counter(law_of(event, rows) for event in events)
+    """Return how often each loss distribution occurs; None if an event is unknown."""
+    laws = Counter(distribution_of(event, rows) for event in events)
     return None if None in laws else laws  # type: ignore[return-value]
-
-
-def _grows(event: Event, rows: int) -> int:
-    return 1 if getattr(event, "purpose", None) == "slack" else rows
 
 
 @lru_cache(maxsize=4096)
@@ -201,23 +168,20 @@ def _pure(groups: Counter[LossDistribution], delta: float) -> float:
     """Optimal composition of releases of which only alpha is known (Kairouz, Oh, Viswanath 2015;
     Murtagh, Vadhan 2016).
     """
-    return _cached(_composed, _as_pure(groups, lambda law: True), delta)
+    alphas: Counter[LossDistribution] = Counter()
+    for law, n in groups.items():
+        alphas[Pure(law.alpha)] += n
+    return _cached(_composed, frozenset(alphas.items()), delta)
 
 
 def _loss_distribution(groups: Counter[LossDistribution], delta: float) -> float:
-    """Dominating pairs compose adaptively (Zhu, Dong, Wang 2022, Thm. 10); of other laws only alpha
-    is used.
+    """Dominating pairs compose adaptively (Zhu, Dong, Wang 2022, Thm. 10); of distributions that
+    are not exact only alpha is used.
     """
-    return _cached(_composed, _as_pure(groups, lambda law: not isinstance(law, ShiftLoss)), delta)
-
-
-def _as_pure(
-    groups: Counter[LossDistribution], which: Callable[[LossDistribution], bool]
-) -> Groups:
     laws: Counter[LossDistribution] = Counter()
     for law, n in groups.items():
-        laws[Pure(law.alpha) if which(law) else law] += n
-    return frozenset(laws.items())
+        laws[law if law.exact else Pure(law.alpha)] += n
+    return _cached(_composed, frozenset(laws.items()), delta)
 
 
 def _composed(groups: Groups, delta: float) -> float:
@@ -225,14 +189,14 @@ def _composed(groups: Groups, delta: float) -> float:
     epsilon off.
     """
     held_back = max(SLACK, SLACK_EACH * sum(n for _, n in groups))
-    if delta <= 2 * held_back or max(law.alpha for law, _ in groups) > LARGEST:
+    if delta <= 2 * held_back or max(_reach(law) for law, _ in groups) > LARGEST:
         return inf
     from dp_accounting.pld import pld_pmf  # takes over a second to import
 
     step = _step(groups)
     parts = []
     for law, n in sorted(groups, key=lambda item: item[0].alpha):
-        count = ceil(min(law.alpha, REACH * law.spread) / step)
+        count = ceil(_reach(law) / step)
         _, deltas = dots(law, step, count)
         part = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
             step, -count, count, deltas
@@ -248,13 +212,18 @@ def _composed(groups: Groups, delta: float) -> float:
         return inf
 
 
+def _reach(law: LossDistribution) -> float:
+    """The largest loss on the grid; what lies beyond counts as a breach."""
+    return min(law.alpha, REACH * law.spread)
+
+
 def _step(groups: Groups) -> float:
-    """A power of two between 1/16 and 1/8 of the root mean square spread; exactly alpha where one
-    pure law is all there is.
+    """A power of two between 1/16 and 1/8 of the root mean square spread; exactly alpha where there
+    is one distribution, of which only alpha is known.
     """
     if len(groups) == 1:
         ((law, _),) = groups
-        if isinstance(law, Pure):
+        if not law.exact:
             return law.alpha
     square = fsum(n * law.spread**2 for law, n in groups) / sum(n for _, n in groups)
     return float(2.0 ** floor(log2(sqrt(square) / 8)))

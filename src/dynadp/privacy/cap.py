@@ -95,12 +95,11 @@ class Cap:
         return None
 
     def affordable(self, before: Iterable[Event], release: Iterable[Event]) -> int:
-        """How many more releases of one kind fit after ``before``, by the sum or by the Rényi loss."""
+        """Return how often ``release`` fits after ``before``, by the sum or the Rényi loss."""
         (plain, moment), (alpha, cost) = self.spent(before), self.spent(release)
-        if not (isfinite(plain) and isfinite(alpha) and alpha > 0):
-            return 0
-        by_moment = floor((self.budget - moment) / cost) if self.delta and cost > 0 else 0
-        return max(0, floor((self.epsilon - plain) / alpha), by_moment)
+        by_sum = (self.epsilon - plain) / alpha if alpha > 0 else 0.0
+        by_moment = (self.budget - moment) / cost if cost > 0 else 0.0
+        return max(floor(rounds) for rounds in (by_sum, by_moment, 0.0) if isfinite(rounds))
 
     def odometer(self, events: Iterable[Event]) -> float:
         """min( sum alpha, sum Rényi + ln(1/delta)/(A - 1) ): valid at all moments at once, however

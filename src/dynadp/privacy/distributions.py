@@ -1,61 +1,73 @@
 """How the privacy loss of one release is distributed, at worst (maths.md 5).
 
-A law bounds an event for every pair of neighbouring data sets and every past. It gives the three
-things that composition needs: alpha (the loss never passes it), a hockey-stick curve (an upper
-bound on delta(s) = sup_S P(S) - e^s Q(S)) and a Rényi curve. Losses are rounded up to 10 binary
-digits, so that equal and nearly equal releases share one computation.
+A loss distribution bounds an event for every pair of neighbouring data sets and every past. It has
+the three things that composition needs: alpha (the loss never exceeds it), a hockey-stick curve (an
+upper bound on delta(s) = sup_S P(S) - e^s Q(S)) and a Rényi curve. Losses are rounded up to 10
+binary digits, so that equal and nearly equal releases share one computation.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial, singledispatch
 from math import ceil, frexp, ldexp, log, sqrt
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import betainc, gammainc, gammainccinv, gammaincinv, gammaln, kve, logsumexp
 
 from dynadp._arrays import Array
-from dynadp.privacy.events import DualPerturbation, Event, L2Laplace
+from dynadp.privacy.events import DualPerturbation, L2Laplace
 
 NODES = np.polynomial.legendre.leggauss(80)
-NEGLIGIBLE = (
-    1e-60  # probability of a radius on either side of the range of integration; charged in full
-)
-# probability of a loss below which bounds in logarithms serve; what is charged for radii would show
-# there
+# probability of a radius on either side of the range of integration; charged in full
+NEGLIGIBLE = 1e-60
+# below this probability of a loss, bounds in logarithms are used: the charge for radii would show
 FAR = 1e-40
 STEPS = 128  # of the recurrences of Bessel functions; even
 ERROR = 1e-8  # relative error of a computed probability, at most; charged in full
-LARGEST, MOST_COLUMNS = (
-    300.0,
-    10**7,
-)  # beyond them a release is priced by its alpha alone, so that no number overflows
+# beyond these, only the alpha of a release is used, so that no number overflows
+LARGEST, MOST_COLUMNS = 300.0, 10**7
 
 
-def law_of(event: Event, rows: int = 1) -> "LossDistribution | None":
-    """The law of an event for a person with so many rows at its node; None for an event that is not
-    known or makes no sense.
+@singledispatch
+def distribution_of(event: object, rows: int = 1) -> "LossDistribution | None":
+    """Return the loss distribution of an event, for a person with so many rows at its node.
 
-    The z of an inexact Algorithm 2 covers the solver, not a row, so it does not grow with rows.
+    None for an event whose kind is unknown or whose numbers make no sense: it costs infinity. A
+    mechanism registers its own kind of event with ``@distribution_of.register(Kind)``.
     """
-    if not isinstance(event, L2Laplace | DualPerturbation):
+    return None
+
+
+@distribution_of.register(L2Laplace)
+def _(event: L2Laplace, rows: int = 1) -> "LossDistribution | None":
+    group = rows if event.per_row else 1
+    return _distribution(ShiftLoss, event.dimension, (event.alpha,), group)
+
+
+@distribution_of.register(DualPerturbation)
+def _(event: DualPerturbation, rows: int = 1) -> "LossDistribution | None":
+    exact = partial(JacobianLoss, rows=rows)
+    return _distribution(exact, event.dimension, (event.abar, event.ah), rows)
+
+
+def _distribution(
+    exact: "Callable[..., LossDistribution]", d: int, given: tuple[float, ...], group: int
+) -> "LossDistribution | None":
+    """exact(losses, d), the losses rounded up; Pure where they or d are very large; None where they
+    make no sense.
+    """
+    if not isinstance(d, int | np.integer) or isinstance(d, bool) or d < 1:
         return None
-    d, group = event.dimension, 1 if getattr(event, "purpose", None) == "slack" else rows
-    given = (event.alpha,) if isinstance(event, L2Laplace) else (event.abar, event.ah)
-    if (
-        not isinstance(d, int | np.integer)
-        or d < 1
-        or not all(isinstance(loss, int | float | np.number) for loss in given)
-    ):
+    if not all(isinstance(loss, int | float | np.number) for loss in given):
         return None
     losses = [float(loss) * group for loss in given]
     if not all(0 <= loss <= 1e100 for loss in losses) or losses[-1] == 0:
         return None
     if sum(losses) > LARGEST or d > MOST_COLUMNS:
         return Pure(rounded_up(sum(losses)))
-    if isinstance(event, L2Laplace):
-        return ShiftLoss(rounded_up(losses[0]), int(d))
-    return JacobianLoss(rounded_up(losses[0]), rounded_up(losses[1]), int(d), rows)
+    return exact(*map(rounded_up, losses), int(d))
 
 
 def rounded_up(alpha: float) -> float:
@@ -70,17 +82,25 @@ def rounded_up(alpha: float) -> float:
 
 
 class LossDistribution(ABC):
-    """What composition needs of one release."""
+    """What composition needs of one release; hashable, and equal to those of equal releases.
+
+    Attributes
+    ----------
+    exact
+        Whether ``hockey_stick`` uses more than alpha. Where not, totals also try the Rényi curve.
+    """
+
+    exact: ClassVar[bool] = True
 
     @property
     @abstractmethod
     def alpha(self) -> float:
-        """The loss never passes it."""
+        """The loss never exceeds it; may be infinite."""
 
     @property
     @abstractmethod
     def spread(self) -> float:
-        """About one standard deviation of the loss, for the choice of grids and orders."""
+        """About one standard deviation of the loss, for the choice of grids and orders; finite."""
 
     @abstractmethod
     def hockey_stick(self, s: Array) -> Array:
@@ -95,11 +115,12 @@ class LossDistribution(ABC):
 
 @dataclass(frozen=True)
 class Pure(LossDistribution):
-    """Randomised response, the worst law of any alpha-DP release: delta(s) = (e^alpha - e^s)/(1 +
+    """Randomised response, the worst case of any alpha-DP release: delta(s) = (e^alpha - e^s)/(1 +
     e^alpha).
     """
 
     loss: float
+    exact: ClassVar[bool] = False
 
     @property
     def alpha(self) -> float:
@@ -252,6 +273,7 @@ class JacobianLoss(LossDistribution):
     ah: float
     dimension: int
     rows: int = 1
+    exact: ClassVar[bool] = False
 
     @property
     def alpha(self) -> float:
@@ -264,11 +286,11 @@ class JacobianLoss(LossDistribution):
         return self.abar + self.ah * min(1.0, sqrt(2 * self.rows / self.dimension))
 
     def hockey_stick(self, s: Array) -> Array:
-        """As of any alpha-DP release: M bounds the loss, not its law."""
+        """As of any alpha-DP release: M bounds the loss, not its distribution."""
         return Pure(self.alpha).hockey_stick(s)
 
     def renyi(self, orders: tuple[float, ...]) -> Array:
-        """(1/(A-1)) ln E[ max over signs of e^(+-(A-1)M) + (A-1)(e^(-+M) - 1) ], orders increasing."""
+        """(1/(A-1)) ln E[ max over signs of e^(+-(A-1)M) + (A-1)(e^(-+M) - 1) ]."""
         return _jacobian_renyi(self, orders)
 
 

@@ -2,17 +2,69 @@
 (maths.md 5).
 
 Every event bounds the privacy loss of one release *given everything released before it*, for data
-sets that differ by the replacement of one row of the node.
+sets that differ by the replacement of one row of the node. A mechanism adds a kind of event in its
+own file: :func:`register_event` gives it a name in ledgers and records, and
+:func:`~dynadp.privacy.distributions.distribution_of` its cost.
 """
 
 import json
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from dynadp.errors import DeclarationError
 
 
+class Event(Protocol):
+    """One release of one node: a frozen dataclass whose fields are plain JSON.
+
+    A kind that must be readable where nobody imports its file, such as by ``dynadp ledger show``,
+    names its module in an entry point of the group ``dynadp.events``.
+
+    Attributes
+    ----------
+    kind
+        The name of the kind in ledgers and records.
+    node, round
+        Whose release, and of which round; round 0 comes before training.
+    alpha
+        The loss never exceeds it; infinite for a release that is only (epsilon, delta)-DP.
+    per_row
+        Whether the loss grows with the rows that a person has at the node.
+    seeded
+        Whether the noise came from a seed: then it protects nobody, and no ledger takes it.
+    """
+
+    kind: ClassVar[str]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def node(self) -> str: ...  # noqa: D102
+    @property
+    def round(self) -> int: ...  # noqa: D102
+    @property
+    def alpha(self) -> float: ...  # noqa: D102
+    @property
+    def per_row(self) -> bool: ...  # noqa: D102
+    @property
+    def seeded(self) -> bool: ...  # noqa: D102
+
+
+_KINDS: dict[str, type[Event]] = {}
+_Kind = TypeVar("_Kind", bound=type[Event])
+
+
+def register_event(kind: _Kind) -> _Kind:
+    """Register a class of events under its ``kind``, so that ledgers and records can hold it."""
+    if _KINDS.setdefault(kind.kind, kind) is not kind:
+        raise DeclarationError(
+            f"the kind of event {kind.kind!r} is registered already; choose another name"
+        )
+    return kind
+
+
+@register_event
 @dataclass(frozen=True)
 class L2Laplace:
     """A vector of norm at most Delta shifted in l2-Laplace noise of d dimensions with zeta =
@@ -20,16 +72,13 @@ class L2Laplace:
 
     Attributes
     ----------
-    node, round
-        Whose release, and of which round; round 0 comes before training.
+    node, round, alpha, seeded
+        As of every :class:`Event`.
     purpose
-        ``primal`` (Algorithm 3), ``slack`` (the z of an inexact Algorithm 2) or ``centring``.
-    alpha
-        The loss, a number above 0.
+        ``primal`` (Algorithm 3), ``slack`` (the z of an inexact Algorithm 2), ``centring`` or
+        ``evaluation`` (a noisy accuracy).
     dimension
         d.
-    seeded
-        Whether the noise came from a seed: then it protects nobody, and no ledger takes it.
     """
 
     node: str
@@ -40,7 +89,13 @@ class L2Laplace:
     seeded: bool = False
     kind: ClassVar[str] = "l2-laplace"
 
+    @property
+    def per_row(self) -> bool:
+        """False for the z of an inexact Algorithm 2, which covers the solver, not a row."""
+        return self.purpose != "slack"
 
+
+@register_event
 @dataclass(frozen=True)
 class DualPerturbation:
     """Algorithm 2: ln(1 + c1/(a (rho + Phi + 2 eta N))) = abar for the Jacobian, ah = 2 zeta for
@@ -48,16 +103,14 @@ class DualPerturbation:
 
     Attributes
     ----------
-    node, round
-        Whose release, and of which round.
+    node, round, seeded
+        As of every :class:`Event`.
     abar
         The Jacobian's share of the loss, at least 0.
     ah
         The noise's share of the loss, above 0.
     dimension
         d.
-    seeded
-        Whether the noise came from a seed: then it protects nobody, and no ledger takes it.
     """
 
     node: str
@@ -67,6 +120,7 @@ class DualPerturbation:
     dimension: int
     seeded: bool = False
     kind: ClassVar[str] = "dual"
+    per_row: ClassVar[bool] = True
 
     @property
     def alpha(self) -> float:
@@ -74,24 +128,22 @@ class DualPerturbation:
         return self.abar + self.ah
 
 
-Event = L2Laplace | DualPerturbation
-_KINDS: dict[str, type[L2Laplace] | type[DualPerturbation]] = {
-    kind.kind: kind for kind in (L2Laplace, DualPerturbation)
-}
-
-
 def to_json(event: Event) -> dict[str, Any]:
-    """The event as JSON."""
+    """Return the event as JSON: its kind and its fields."""
     return {"kind": event.kind, **vars(event)}
 
 
 def from_json(content: dict[str, Any]) -> Event:
-    """The event of :func:`to_json`; an unknown kind is an error, never free."""
+    """Return the event of :func:`to_json`; an unknown kind is an error, never free."""
     fields = dict(content)
     kind = fields.pop("kind", None)
     if kind not in _KINDS:
+        for module in entry_points(group="dynadp.events"):
+            module.load()
+    if kind not in _KINDS:
         raise DeclarationError(
-            f"unknown kind of event {kind!r}; expected one of {', '.join(_KINDS)}"
+            f"unknown kind of event {kind!r}; expected one of {', '.join(_KINDS)}, or import the "
+            f"module that registers it"
         )
     try:
         return _KINDS[kind](**fields)

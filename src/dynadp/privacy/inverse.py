@@ -65,7 +65,7 @@ def calibrate(plan: Plan, epsilon: float, delta: float, rows: int = 1) -> float:
 
 
 def _between(low: float, at_low: float, high: float, at_high: float, epsilon: float) -> float:
-    """A step of the secant between logarithms, aimed a little below epsilon and kept off both ends."""
+    """A secant step between logarithms, aimed a little below epsilon and kept off both ends."""
     share = 0.5
     if 0 < at_low < at_high < inf:
         share = (log(epsilon * (1 - PRECISION / 2)) - log(at_low)) / (log(at_high) - log(at_low))

@@ -1,8 +1,9 @@
-"""alpha_p(n): how much each node spends in each round, decided before round 1 from public values."""
+"""alpha_p(n): what each node spends in each round, decided before round 1 from public values."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ class Schedule:
         For the run record.
     """
 
-    rule: Rule
+    rule: Rule = field(compare=False)
     description: Mapping[str, Any]
 
     def table(self, nodes: Sequence[str], rounds: int) -> Array:
@@ -53,24 +54,18 @@ class Schedule:
 
 def constant(alpha: float) -> Schedule:
     """alpha_p(n) = alpha."""
-    return Schedule(lambda node, n, T: alpha, {"name": "constant", "alpha": alpha})
+    return Schedule(partial(_linear, alpha, alpha), {"name": "constant", "alpha": alpha})
 
 
 def geometric(first: float, ratio: float) -> Schedule:
     """alpha_p(n) = first ratio^(n-1)."""
-    return Schedule(
-        lambda node, n, T: first * ratio ** (n - 1),
-        {"name": "geometric", "first": first, "ratio": ratio},
-    )
+    described = {"name": "geometric", "first": first, "ratio": ratio}
+    return Schedule(partial(_geometric, first, ratio), described)
 
 
 def linear(first: float, last: float) -> Schedule:
     """alpha_p(n) on the line from first (n = 1) to last (n = T)."""
-
-    def rule(node: str, n: int, T: int) -> float:
-        return first + (last - first) * ((n - 1) / (T - 1) if T > 1 else 0.0)
-
-    return Schedule(rule, {"name": "linear", "first": first, "last": last})
+    return Schedule(partial(_linear, first, last), {"name": "linear", "first": first, "last": last})
 
 
 def per_node(table: Mapping[str, float | Sequence[float]]) -> Schedule:
@@ -79,22 +74,44 @@ def per_node(table: Mapping[str, float | Sequence[float]]) -> Schedule:
         str(node): [values] if isinstance(values, int | float) else list(values)
         for node, values in table.items()
     }
+    return Schedule(partial(_from_table, rows), {"name": "per_node", "table": rows})
 
-    def rule(node: str, n: int, T: int) -> float:
-        if node not in rows:
-            raise DeclarationError(
-                f"the schedule has no entry for node {node!r}; it has "
-                f"{', '.join(sorted(rows)) or 'none'}"
-            )
-        row = rows[node]
-        if len(row) not in (1, T):
-            raise DeclarationError(
-                f"the schedule of node {node!r} has {len(row)} numbers; expected 1 or one for "
-                f"each of {T} rounds"
-            )
-        return row[0] if len(row) == 1 else row[n - 1]
 
-    return Schedule(rule, {"name": "per_node", "table": rows})
+def per_round(alphas: Sequence[float]) -> Schedule:
+    """alpha_p(n) from a list: one number for each round, the same at all nodes."""
+    values = [float(alpha) for alpha in alphas]
+    return Schedule(partial(_from_list, values), {"name": "per_round", "alphas": values})
+
+
+def _geometric(first: float, ratio: float, node: str, n: int, T: int) -> float:
+    return float(first * ratio ** (n - 1))
+
+
+def _linear(first: float, last: float, node: str, n: int, T: int) -> float:
+    return first + (last - first) * ((n - 1) / (T - 1) if T > 1 else 0.0)
+
+
+def _from_table(rows: Mapping[str, Sequence[float]], node: str, n: int, T: int) -> float:
+    if node not in rows:
+        raise DeclarationError(
+            f"the schedule has no entry for node {node!r}; it has "
+            f"{', '.join(sorted(rows)) or 'none'}"
+        )
+    row = rows[node]
+    if len(row) not in (1, T):
+        raise DeclarationError(
+            f"the schedule of node {node!r} has {len(row)} numbers; expected 1 or one for each of "
+            f"{T} rounds"
+        )
+    return row[0] if len(row) == 1 else row[n - 1]
+
+
+def _from_list(values: Sequence[float], node: str, n: int, T: int) -> float:
+    if len(values) != T:
+        raise DeclarationError(
+            f"the schedule has {len(values)} numbers; expected one for each of {T} rounds"
+        )
+    return values[n - 1]
 
 
 def from_file(path: str | Path) -> Schedule:
@@ -123,3 +140,59 @@ def from_file(path: str | Path) -> Schedule:
 def by_rule(rule: Rule) -> Schedule:
     """alpha_p(n) from any function of public values: node, n, T -> alpha."""
     return Schedule(rule, {"name": "rule", "function": getattr(rule, "__qualname__", repr(rule))})
+
+
+NAMED: dict[str, Callable[..., Schedule]] = {
+    "constant": constant,
+    "geometric": geometric,
+    "linear": linear,
+    "per_node": per_node,
+    "per_round": per_round,
+}
+
+
+def as_schedule(given: Any) -> Schedule:
+    """Make a schedule from what a file or a caller gives.
+
+    A number is the alpha of every round; a list has one number for each round; a table has a number
+    or such a list for each node, or a name and the parameters of :data:`NAMED`, as a schedule's own
+    description has.
+    """
+    if isinstance(given, Schedule):
+        return given
+    try:
+        if isinstance(given, Mapping):
+            if "name" not in given:
+                return _checked(per_node(given))
+            named = NAMED[given["name"]]
+            return _checked(named(**{name: v for name, v in given.items() if name != "name"}))
+        if isinstance(given, Sequence | np.ndarray) and not isinstance(given, str):
+            return _checked(per_round(given))  # type: ignore[arg-type]
+        if isinstance(given, int | float | np.number) and not isinstance(given, bool):
+            return _checked(constant(float(given)))
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise DeclarationError(
+        "alpha must be a number above 0, a list of one number a round, a table of numbers or lists "
+        f"by node, or a table with one of the names {', '.join(NAMED)} and its parameters"
+    )
+
+
+def _checked(schedule: Schedule) -> Schedule:
+    """Refuse a schedule whose description has numbers that are no alphas."""
+    for number in _numbers(schedule.description):
+        if not (isinstance(number, int | float | np.number) and np.isfinite(number) and number > 0):
+            raise ValueError("no alpha")
+    return schedule
+
+
+def _numbers(value: Any) -> Iterator[Any]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            if name != "name":
+                yield from _numbers(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _numbers(inner)
+    else:
+        yield value

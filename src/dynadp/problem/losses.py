@@ -5,8 +5,8 @@ Every loss here is convex with ``|L'| <= 1`` and ``0 <= L'' <= c1``; ``c1`` is t
 try to refute its constants.
 """
 
-from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, is_dataclass
+from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,21 +14,24 @@ import numpy as np
 from dynadp._arrays import Array, namespace, one_kernel
 from dynadp.errors import DeclarationError, LossError
 from dynadp.problem.declared_bounds import BoundCheck
+from dynadp.problem.registry import Named
 
 FLAT = 1e-12  # a slope at 0 that is no steeper cannot be told from none
 
 
-class Loss(ABC):
-    """L(z): convex, not negative, ``|L'| <= 1``, ``0 <= L'' <= c1``; pure functions, which threads
-    may call at once.
+class Loss(Named):
+    """L(z): convex, not negative, ``|L'| <= 1``, ``0 <= L'' <= c1``.
+
+    Functions are pure: threads may call them at once. A subclass that sets ``name`` can be used by
+    that name in run files and estimators.
     """
 
-    name: ClassVar[str] = "own"
+    registry: ClassVar[dict[str, type[Any]]] = {}
 
     @property
     @abstractmethod
     def c1(self) -> float:
-        """Sup L'' (an upper bound is valid; a smaller one breaks the privacy of dual perturbation)."""
+        """Sup L'', or an upper bound; a smaller number breaks the privacy of dual perturbation."""
 
     @abstractmethod
     def value(self, z: Array) -> Array:
@@ -43,9 +46,8 @@ class Loss(ABC):
         """L''(z), elementwise; where L' has a kink, any one-sided value."""
 
     def describe(self) -> dict[str, Any]:
-        """Name and parameters, for the run record."""
-        parameters: dict[str, Any] = asdict(self) if is_dataclass(self) else {}
-        return {"name": self.name, **parameters, "c1": self.c1}
+        """Name, parameters and c1, for the run record."""
+        return {**super().describe(), "c1": self.c1}
 
 
 def sigmoid(u: Array) -> Array:
@@ -120,6 +122,7 @@ class Logistic(SmoothedHinge):
     """
 
     name: ClassVar[str] = "logistic"
+    ignored: ClassVar[tuple[str, ...]] = ("width",)
 
     def __init__(self, margin: float = 0.0) -> None:
         super().__init__(width=1.0, margin=margin)

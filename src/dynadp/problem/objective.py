@@ -8,331 +8,25 @@ replica, coordinate: ``F`` is P x K x d, ``q`` P x 1 or P x K, ``b`` P x K x d; 
 with the rows of all nodes one below the other.
 """
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from itertools import pairwise
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Literal, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
+from numpy.typing import ArrayLike
 
-from dynadp._arrays import Array, Rows, column_spans, dot, dot_roundings, namespace, on
+from dynadp._arrays import Array, Margins, Numbers, PerNode, Rows, Vectors, dot, namespace
 from dynadp.errors import DeclarationError
 from dynadp.problem.losses import Loss
 from dynadp.problem.regularizers import Regularizer
-
-Storage = Literal["auto", "dense", "csr"]
-T = TypeVar("T")
-WORKERS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-# products or function values; below it, handing work to threads costs more than it saves
-WORTH_SHARING = 1_000_000
-_WORTH_A_PASS = 200_000  # the same for a whole pass over the rows, which is handed over once
-
-
-class StackedRows(Protocol):
-    """The signed rows of all nodes: N x d, with node p's between offsets p and p + 1."""
-
-    offsets: NDArray[np.int64]
-
-    def margins(self, F: Array) -> Array:
-        """A F: N x K."""
-
-    def adjoint(self, S: Array) -> Array:
-        """A_p^T S_p for every node: P x K x d."""
-
-    def squared_adjoint(self, s: Array) -> Array:
-        """(A_p o A_p)^T s_p for every node: P x d."""
-
-    def gram(self, p: int, weights: Array, step: int) -> Array:
-        """A_p^T diag(w) A_p over every ``step``-th row of node p; ``weights`` belong to those rows."""
-
-
-class DenseRows:
-    """All rows in one dense array; one matrix product a node, or one batched product where all B_p
-    are equal.
-    """
-
-    def __init__(self, blocks: Sequence[Rows]) -> None:
-        self.offsets = np.cumsum([0, *(block.shape[0] for block in blocks)])
-        dense = [b.toarray() if isinstance(b, csr_array) else b for b in blocks]
-        self.matrix = (
-            namespace(dense[0]).concat(dense) if len(dense) > 1 else dense[0]
-        )  # one node's rows are not copied
-        counts = np.diff(self.offsets)
-        self.batch = (
-            self.matrix.reshape(len(blocks), counts[0], -1) if (counts == counts[0]).all() else None
-        )
-
-    def margins(self, F: Array) -> Array:
-        """A F."""
-        xp = namespace(F)
-        first, *more = column_spans(F.shape[2])
-        if self.batch is not None:
-            Z = xp.matmul(self.batch[..., first], F[..., first].transpose(0, 2, 1))
-            for span in more:
-                Z += xp.matmul(self.batch[..., span], F[..., span].transpose(0, 2, 1))
-            return Z.reshape(-1, F.shape[1])
-        out: Array = xp.empty((len(self.matrix), F.shape[1]))
-        for p, f in enumerate(F):
-            low, high = self.offsets[p : p + 2]
-            xp.matmul(self.matrix[low:high, first], f[:, first].T, out=out[low:high])
-            for span in more:
-                out[low:high] += xp.matmul(self.matrix[low:high, span], f[:, span].T)
-        return out
-
-    def adjoint(self, S: Array) -> Array:
-        """A_p^T S_p."""
-        return self._adjoint(self.matrix, self.batch, S)
-
-    def squared_adjoint(self, s: Array) -> Array:
-        """(A_p o A_p)^T s_p."""
-        squared = self.matrix * self.matrix
-        batch = None if self.batch is None else squared.reshape(self.batch.shape)
-        return self._adjoint(squared, batch, s[:, None])[:, 0]
-
-    def _adjoint(self, matrix: Array, batch: Array | None, S: Array) -> Array:
-        xp = namespace(S)
-        if batch is not None:
-            return xp.matmul(S.reshape(*batch.shape[:2], -1).transpose(0, 2, 1), batch)
-        out: Array = xp.empty((len(self.offsets) - 1, S.shape[1], matrix.shape[1]))
-        for p in range(len(out)):
-            low, high = self.offsets[p : p + 2]
-            xp.matmul(S[low:high].T, matrix[low:high], out=out[p])
-        return out
-
-    def gram(self, p: int, weights: Array, step: int) -> Array:
-        """A_p^T diag(w) A_p."""
-        return _gram(self.matrix[self.offsets[p] : self.offsets[p + 1] : step], weights)
-
-
-class SparseRows:
-    """All rows in block-diagonal CSR matrices, one for each worker thread: one sparse product each
-    a pass.
-
-    A node's rows lie in one matrix, so that results do not depend on the number of workers. Where a
-    pass over the rows for the expected ``replicas`` is too short to be shared, there is one matrix.
-    """
-
-    def __init__(self, blocks: Sequence[Rows], replicas: int = 1) -> None:
-        parts = [block if isinstance(block, csr_array) else csr_array(block) for block in blocks]
-        self.dimension = parts[0].shape[1]
-        self.offsets = np.cumsum([0, *(part.shape[0] for part in parts)])
-        self.filled = sum(part.nnz for part in parts)
-        workers = WORKERS if self.filled * replicas > _WORTH_A_PASS else 1
-        ends = np.searchsorted(self.offsets, self.offsets[-1] * np.arange(1, workers) / workers)
-        cuts = np.unique([0, *ends, len(parts)])
-        self.groups = [
-            _Group(parts, slice(low, high), self.offsets) for low, high in pairwise(cuts)
-        ]
-
-    def margins(self, F: Array) -> Array:
-        """A F."""
-        out = np.empty((self.offsets[-1], F.shape[1]))
-
-        def product(group: _Group) -> None:
-            out[group.rows] = group.margins(F)
-
-        share_out(product, self.groups, self.filled * F.shape[1] > WORTH_SHARING)
-        return out
-
-    def adjoint(self, S: Array) -> Array:
-        """A_p^T S_p."""
-        out = np.empty((len(self.offsets) - 1, S.shape[1], self.dimension))
-
-        def product(group: _Group) -> None:
-            out[group.nodes] = group.adjoint(S[group.rows], self.dimension)
-
-        share_out(product, self.groups, self.filled * S.shape[1] > WORTH_SHARING)
-        return out
-
-    def there_and_back(
-        self, F: Array, slopes: Callable[[Array, slice], Array]
-    ) -> tuple[Array, Array]:
-        """A F and A_p^T S_p, S = ``slopes`` of some rows' part of A F and where they are: one piece
-        of work for each worker.
-        """
-        Z = np.empty((self.offsets[-1], F.shape[1]))
-        out = np.empty((len(self.offsets) - 1, F.shape[1], self.dimension))
-
-        def both(group: _Group) -> None:
-            Z[group.rows] = group.margins(F)
-            out[group.nodes] = group.adjoint(slopes(Z[group.rows], group.rows), self.dimension)
-
-        share_out(both, self.groups, self.filled * F.shape[1] > _WORTH_A_PASS)
-        return Z, out
-
-    def squared_adjoint(self, s: Array) -> Array:
-        """(A_p o A_p)^T s_p."""
-        out = np.empty((len(self.offsets) - 1, self.dimension))
-        for group in self.groups:
-            A = group.matrix
-            squared = csr_array((np.square(A.data), A.indices, A.indptr), shape=A.shape)
-            out[group.nodes] = (squared.T @ s[group.rows]).reshape(-1, self.dimension)
-        return out
-
-    def gram(self, p: int, weights: Array, step: int) -> Array:
-        """A_p^T diag(w) A_p, through dense rows: the result is dense and BLAS is faster than a
-        sparse product.
-        """
-        group = next(group for group in self.groups if group.nodes.start <= p < group.nodes.stop)
-        low, high = self.offsets[p : p + 2] - group.rows.start
-        rows = group.matrix[low:high:step]
-        first = (p - group.nodes.start) * self.dimension
-        shifted = csr_array(
-            (rows.data, rows.indices - first, rows.indptr), (len(weights), self.dimension)
-        )
-        return _gram(shifted.toarray(), weights)
-
-
-class _Group:
-    """Some consecutive nodes' rows as one block-diagonal CSR matrix."""
-
-    def __init__(
-        self, parts: Sequence[csr_array], nodes: slice, offsets: NDArray[np.int64]
-    ) -> None:
-        self.nodes, self.rows = nodes, slice(int(offsets[nodes.start]), int(offsets[nodes.stop]))
-        parts = parts[nodes]
-        dimension = parts[0].shape[1]
-        if len(parts) == 1:  # one node's rows are not copied
-            self._hold(parts[0], dimension)
-            return
-        starts = np.cumsum([0, *(part.nnz for part in parts)])
-        wide = (
-            np.int64
-            if max(starts[-1], len(parts) * dimension) > np.iinfo(np.int32).max
-            else np.int32
-        )
-        indices = np.empty(starts[-1], dtype=wide)
-        for i, (part, start) in enumerate(zip(parts, starts, strict=False)):
-            np.add(
-                part.indices,
-                wide(i * dimension),
-                out=indices[start : start + part.nnz],
-                casting="unsafe",
-            )
-        ends = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]
-        entries = (
-            np.concatenate([part.data for part in parts]),
-            indices,
-            np.concatenate([[0], *ends]).astype(wide),
-        )
-        self._hold(
-            csr_array(entries, shape=(self.rows.stop - self.rows.start, len(parts) * dimension)),
-            dimension,
-        )
-
-    def _hold(self, matrix: csr_array, dimension: int) -> None:
-        self.matrix, self.transposed = matrix, matrix.T
-        longest = int(np.diff(matrix.indptr).max(initial=0))
-        self.pieces = (
-            [matrix] if longest <= dot_roundings(dimension) else _pieces(matrix, dimension)
-        )
-
-    def margins(self, F: Array) -> Array:
-        """A F of the group's rows."""
-        f = F[self.nodes].transpose(0, 2, 1).reshape(-1, F.shape[1])
-        Z = self.pieces[0] @ f
-        for piece in self.pieces[1:]:
-            Z += piece @ f
-        return Z
-
-    def adjoint(self, S: Array, dimension: int) -> Array:
-        """A_p^T S_p of the group's nodes, from its rows' part of S."""
-        return (self.transposed @ S).reshape(-1, dimension, S.shape[1]).transpose(0, 2, 1)
-
-
-def _pieces(matrix: csr_array, dimension: int) -> list[csr_array]:
-    """The matrix as a sum, by spans of each node's columns: where rows are long, fewer roundings
-    meet on a path.
-    """
-    column, row = (
-        matrix.indices % dimension,
-        np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)),
-    )
-    found = []
-    for span in column_spans(dimension):
-        inside = (span.start <= column) & (column < span.stop)
-        ends = np.concatenate([[0], np.cumsum(np.bincount(row[inside], minlength=matrix.shape[0]))])
-        found.append(
-            csr_array((matrix.data[inside], matrix.indices[inside], ends), shape=matrix.shape)
-        )
-    return found
-
-
-def share_out(work: Callable[[T], None], items: Sequence[T], threads: bool) -> None:
-    """Do the work on every item, in threads where there is enough of it: NumPy and SciPy release
-    the interpreter's lock.
-    """
-    if len(items) == 1 or not threads:
-        for item in items:
-            work(item)
-        return
-    others = [_workers().submit(work, item) for item in items[1:]]
-    try:
-        work(items[0])
-    finally:
-        failures = [other.exception() for other in others]  # when all are done
-    for failure in filter(None, failures):
-        raise failure
-
-
-def spans(count: int) -> list[slice]:
-    """So many things as one span for each worker, none of them empty."""
-    cuts = np.unique(np.linspace(0, count, WORKERS + 1).astype(int)).tolist()
-    return [slice(low, high) for low, high in pairwise(cuts)]
-
-
-@cache  # a forked child has none of its parent's threads and makes its own
-def _workers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(WORKERS, thread_name_prefix="dynadp")
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_workers.cache_clear)
-
-
-def _gram(rows: Array, weights: Array) -> Array:
-    scaled = rows * namespace(weights).sqrt(weights)[:, None]
-    return scaled.T @ scaled  # NumPy calls syrk for A^T A
-
-
-def stack_rows(blocks: Sequence[Rows], replicas: int = 1, storage: Storage = "auto") -> StackedRows:
-    """All nodes' rows in the storage that is asked for, or in the one that should be faster
-    (:func:`faster_storage`).
-    """
-    if storage == "auto":
-        rows, dimension = sum(block.shape[0] for block in blocks), blocks[0].shape[1]
-        filled = sum(
-            block.nnz if isinstance(block, csr_array) else int(np.count_nonzero(block))
-            for block in blocks
-        )
-        storage = faster_storage(rows, dimension, filled, replicas)
-    if storage not in ("dense", "csr"):
-        raise DeclarationError(f"storage is {storage!r}; expected 'auto', 'dense' or 'csr'")
-    return DenseRows(blocks) if storage == "dense" else SparseRows(blocks, replicas)
-
-
-def faster_storage(
-    rows: int, dimension: int, filled: int, replicas: int
-) -> Literal["dense", "csr"]:
-    """CSR iff nnz (a + K) + c N < N d (e + g K).
-
-    A sparse pass pays for an index and a value of each entry once and for a product with each
-    replica; a dense pass runs at memory speed for one replica and at matrix-product speed for many.
-    ``benchmarks/storage.py`` measures where the lines cross and fits the constants.
-    """
-    sparse = filled * (3.1 + replicas) + 7.4 * rows
-    dense = rows * dimension * (1.4 + 0.22 * replicas)
-    return "csr" if sparse < dense else "dense"
-
+from dynadp.problem.rounding import Roundings
+from dynadp.problem.storage import SparseRows, Storage, stack_rows
+from dynadp.problem.threads import WORTH_SHARING, share_out, spans
 
 Weights = Literal["rows", "equal"]
 
 
-def shares(C: float, counts: ArrayLike, weights: Weights = "rows") -> Array:
+def shares(C: float, counts: ArrayLike, weights: Weights = "rows") -> PerNode:
     """C_p = C B_p/mean(B), so that every row of the network weighs C/mean(B); or C_p = C, so that
     every node weighs the same.
 
@@ -349,7 +43,7 @@ def shares(C: float, counts: ArrayLike, weights: Weights = "rows") -> Array:
 
 
 class Terms:
-    """All that is public about the local problems of P nodes: everything but rows.
+    """Everything public about the local problems of P nodes: all but the rows.
 
     Parameters
     ----------
@@ -360,36 +54,102 @@ class Terms:
     loss, regularizer
         L and R.
     C
-        The paper's C^R: what all rows of a node weigh together, one number or one for each node
-        (:func:`shares`). Kept as an array with one for each.
+        The paper's C^R, the weight of all rows of a node together: one number, or one for each
+        node (:func:`shares`). Kept as an array with one for each.
     rho
         The paper's rho.
     """
 
     def __init__(
         self,
-        counts: Array,
+        counts: PerNode,
         dimension: int,
         loss: Loss,
         regularizer: Regularizer,
-        C: float | Array,
+        C: float | PerNode,
         rho: float,
     ) -> None:
-        self.counts, self.dimension, self.loss, self.regularizer = (
-            counts,
-            dimension,
-            loss,
-            regularizer,
-        )
-        self.C: Array = np.broadcast_to(np.asarray(C, dtype=float), np.shape(counts))
+        self.counts, self.dimension = counts, dimension
+        self.loss, self.regularizer = loss, regularizer
+        self.C: PerNode = np.broadcast_to(np.asarray(C, dtype=float), np.shape(counts))
         self.rho = float(rho)
+        self.roundings = Roundings.of(counts, dimension, self.C, loss.c1)
 
     def __len__(self) -> int:
         return len(self.counts)
 
+    def ridge(self, F: Vectors, majorant: bool) -> Array:
+        """rho R''(F), means over replicas, or rho sup R'' for a majorant: P x d."""
+        if majorant:
+            shape = len(self), self.dimension
+            return namespace(F).full(shape, self.rho * self.regularizer.smoothness)
+        return self.rho * self.regularizer.curvature(F).mean(axis=1)
 
-class Problem(Terms):
-    """The local problems of P nodes: public terms, private rows.
+    def curvatures(self, Z: Margins, majorant: bool) -> Array:
+        """L''(z_i), means over replicas, or c1 for a majorant: one for each row."""
+        if majorant:
+            return namespace(Z).full(len(Z), self.loss.c1)
+        return self.loss.curvature(Z).mean(axis=1)
+
+
+class Problem(Protocol):
+    """The local problems of P nodes, as the solver sees them: public terms, sums over rows.
+
+    Implementations inherit :class:`Terms` and this protocol. ``Z`` stands for :meth:`margins` at F,
+    as far as an implementation stores margins; None: they are computed.
+    """
+
+    counts: PerNode
+    dimension: int
+    loss: Loss
+    regularizer: Regularizer
+    C: PerNode
+    rho: float
+    roundings: Roundings
+
+    def __len__(self) -> int: ...
+
+    def margins(self, F: Vectors) -> Margins:
+        """z_i = a_i.f of every row: N x K."""
+
+    def data_gradient(self, F: Vectors, Z: Margins | None = None) -> Vectors:
+        """(C/B_p) sum_i L'(z_i) a_i."""
+
+    def local_value(self, F: Vectors, Z: Margins | None = None) -> Numbers:
+        """Z_p(F_p), the local objective without q and b."""
+
+    def hessians(self, F: Vectors, Z: Margins, step: int = 1, majorant: bool = False) -> Array:
+        """P x d x d: (C/B_p) sum_i L''(z_i) a_i a_i^T + rho diag R''(F), means over replicas and
+        over every ``step``-th row.
+
+        With ``majorant``, c1 stands for every L'' and sup R'' for R'': a matrix that the Hessian
+        does not exceed anywhere.
+        """
+
+    def hessian_diagonals(self, F: Vectors, Z: Margins, majorant: bool = False) -> Array:
+        """P x d: the diagonals of :meth:`hessians`."""
+
+    def along(
+        self, F: Vectors, D: Vectors, Z: Margins, dZ: Margins, q: Numbers, b: Vectors
+    ) -> Callable[[Numbers], Numbers]:
+        """phi'(t), P x K, for the objective phi(t) at F + t D; dZ are the margins of D."""
+
+    def local_gradient(self, F: Vectors, Z: Margins | None = None) -> Vectors:
+        """Grad Z_p(F_p) = (C/B_p) sum_i L'(z_i) a_i + rho grad R(F)."""
+        return self.data_gradient(F, Z) + self.rho * self.regularizer.gradient(F)
+
+    def at(self, F: Vectors) -> tuple[Margins, Vectors]:
+        """Margins and :meth:`local_gradient` at F."""
+        Z = self.margins(F)
+        return Z, self.local_gradient(F, Z)
+
+    def gradient(self, F: Vectors, q: Numbers, b: Vectors) -> Vectors:
+        """Grad Z_p(F_p) + q F + b."""
+        return self.local_gradient(F) + q[..., None] * F + b
+
+
+class StackedProblem(Terms, Problem):
+    """The local problems of P nodes whose rows are in memory or on a GPU, in one stack.
 
     Parameters
     ----------
@@ -408,7 +168,7 @@ class Problem(Terms):
         blocks: Sequence[Rows],
         loss: Loss,
         regularizer: Regularizer,
-        C: float | Array,
+        C: float | PerNode,
         rho: float,
         *,
         replicas: int = 1,
@@ -417,31 +177,20 @@ class Problem(Terms):
         counts = np.array([float(block.shape[0]) for block in blocks])
         super().__init__(counts, int(blocks[0].shape[1]), loss, regularizer, C, rho)
         self.rows = stack_rows(blocks, replicas, storage)
-        self._kept: dict[Any, Array] = {}
         weights = np.repeat(self.C / self.counts, np.diff(self.rows.offsets))[:, None]
-        self.row_weight = on(weights, getattr(self.rows, "matrix", weights))  # C/B_p for every row
+        self.row_weight = self.rows.to_device(weights)  # C/B_p for every row
+        self.roundings = Roundings(*map(self.rows.to_device, self.roundings))
 
-    def on_rows(self, make: Callable[[], Array]) -> Array:
-        """Small public numbers where the rows are, put there once; ``make`` is a function written
-        in one place.
-        """
-        key = make.__code__
-        if key not in self._kept:
-            self._kept[key] = on(make(), self.row_weight)
-        return self._kept[key]
-
-    def margins(self, F: Array) -> Array:
-        """z_i = a_i.f of every row: N x K."""
+    def margins(self, F: Vectors) -> Margins:
+        """z_i = a_i.f of every row."""
         return self.rows.margins(F)
 
     def along(
-        self, F: Array, D: Array, Z: Array, dZ: Array, q: Array, b: Array
-    ) -> Callable[[Array], Array]:
-        """phi'(t) for the objective phi(t) at F + t D, P x K; margins on the line are Z + t dZ, dZ
-        those of D: no pass.
-        """
+        self, F: Vectors, D: Vectors, Z: Margins, dZ: Margins, q: Numbers, b: Vectors
+    ) -> Callable[[Numbers], Numbers]:
+        """phi'(t); margins on the line are Z + t dZ, so no pass over the rows is needed."""
 
-        def slope(t: Array) -> Array:
+        def slope(t: Numbers) -> Numbers:
             on_line = namespace(t).repeat(t, np.diff(self.rows.offsets).tolist(), axis=0)
             on_line *= dZ
             on_line += Z
@@ -454,16 +203,17 @@ class Problem(Terms):
 
         return slope
 
-    def _sums(self, values: Array) -> Array:
-        """Sums of N x K values over each node's rows: P x K."""
+    def _sums(self, values: Margins) -> Numbers:
+        """Sums of N x K values over each node's rows."""
         if isinstance(values, np.ndarray):
             return np.asarray(np.add.reduceat(values, self.rows.offsets[:-1]))
         return namespace(values).stack(
             [values[low:high].sum(axis=0) for low, high in pairwise(self.rows.offsets)]
         )
 
-    def data_gradient(self, Z: Array) -> Array:
-        """(C/B_p) sum_i L'(z_i) a_i: P x K x d."""
+    def data_gradient(self, F: Vectors, Z: Margins | None = None) -> Vectors:
+        """(C/B_p) sum_i L'(z_i) a_i."""
+        Z = self.margins(F) if Z is None else Z
         if not isinstance(Z, np.ndarray) or Z.size <= WORTH_SHARING:
             return self.rows.adjoint(self.loss.slope(Z) * self.row_weight)
         slopes = np.empty_like(Z)
@@ -474,90 +224,54 @@ class Problem(Terms):
         share_out(fill, spans(len(Z)), threads=True)
         return self.rows.adjoint(slopes)
 
-    def local_gradient(self, F: Array, Z: Array | None = None) -> Array:
-        """Grad Z_p(F_p) = (C/B_p) sum_i L'(z_i) a_i + rho grad R(F): the local objective without q
-        and b.
-        """
-        return self.data_gradient(
-            self.margins(F) if Z is None else Z
-        ) + self.rho * self.regularizer.gradient(F)
-
-    def at(self, F: Array) -> tuple[Array, Array]:
-        """Margins and :meth:`local_gradient` at F, in one pass."""
+    def at(self, F: Vectors) -> tuple[Margins, Vectors]:
+        """Margins and gradient; a worker that has margins of sparse rows goes on with them."""
         if not (isinstance(self.rows, SparseRows) and len(self.rows.groups) > 1):
-            Z = self.margins(F)
-            return Z, self.local_gradient(F, Z)
+            return super().at(F)
         Z, data = self.rows.there_and_back(
             F, lambda z, rows: self.loss.slope(z) * self.row_weight[rows]
         )
         return Z, data + self.rho * self.regularizer.gradient(F)
 
-    def gradient(self, F: Array, q: Array, b: Array, Z: Array | None = None) -> Array:
-        """Grad Z_p(F_p) + q F + b."""
-        return self.local_gradient(F, Z) + q[..., None] * F + b
-
-    def local_value(self, F: Array, Z: Array | None = None) -> Array:
-        """Z_p(F_p): P x K."""
+    def local_value(self, F: Vectors, Z: Margins | None = None) -> Numbers:
+        """Z_p(F_p)."""
         losses = self.loss.value(self.margins(F) if Z is None else Z) * self.row_weight
         return self._sums(losses) + self.rho * self.regularizer.value(F)
 
-    def hessians(self, F: Array, Z: Array, step: int = 1, majorant: bool = False) -> Array:
-        """P x d x d: (C/B_p) sum_i L''(z_i) a_i a_i^T + rho diag R''(F), means over replicas and
-        over every ``step``-th row.
-
-        With ``majorant``, c1 stands for every L'' and sup R'' for R'': a matrix that the Hessian
-        does not exceed anywhere.
-        """
+    def hessians(self, F: Vectors, Z: Margins, step: int = 1, majorant: bool = False) -> Array:
+        """As of :class:`Problem`."""
         xp = namespace(F)
         out: Array = xp.empty((len(self), self.dimension, self.dimension))
-        ridge = self._ridge(F, majorant)
+        ridge = self.ridge(F, majorant)
         diagonal = xp.arange(self.dimension)
 
         def fill(nodes: slice) -> None:
             for p in range(nodes.start, nodes.stop):
-                weights = self._curvatures(
-                    Z[self.rows.offsets[p] : self.rows.offsets[p + 1] : step], majorant
-                )
-                out[p] = self.rows.gram(p, weights * (self.C[p] / len(weights)), step)
+                own = Z[self.rows.offsets[p] : self.rows.offsets[p + 1] : step]
+                weights = self.curvatures(own, majorant) * (self.C[p] / len(own))
+                out[p] = self.rows.gram(p, weights, step)
                 out[p, diagonal, diagonal] += ridge[p]
 
         products = len(Z) // step * self.dimension**2
         share_out(fill, spans(len(self)), isinstance(F, np.ndarray) and products > WORTH_SHARING)
         return out
 
-    def chunk_hessians(self, F: Array, Z: Array, chunks: int) -> Array:
+    def chunk_hessians(self, F: Vectors, Z: Margins, chunks: int) -> Array:
         """chunks x P x d x d: :meth:`hessians` of each of so many equal chunks of consecutive
-        replicas; for dense rows.
+        replicas.
         """
         xp, size = namespace(F), F.shape[1] // chunks
         out: Array = xp.empty((chunks, len(self), self.dimension, self.dimension))
         for p, (low, high) in enumerate(pairwise(self.rows.offsets)):
-            curvature = (
-                self.loss.curvature(Z[low:high]).reshape(high - low, chunks, size).mean(axis=2)
-            )
-            weights = xp.sqrt(curvature.T * (self.C[p] / self.counts[p]))[..., None]
-            scaled = self.rows.matrix[low:high] * weights  # type: ignore[attr-defined]
-            xp.matmul(scaled.transpose(0, 2, 1), scaled, out=out[:, p])
+            curvature = self.loss.curvature(Z[low:high]).reshape(high - low, chunks, size)
+            weights = curvature.mean(axis=2).T * (self.C[p] / self.counts[p])
+            out[:, p] = self.rows.gram(p, weights)
         diagonal = xp.arange(self.dimension)
-        ridge = self.rho * self.regularizer.curvature(F).reshape(len(self), chunks, size, -1).mean(
-            axis=2
-        )
-        out[..., diagonal, diagonal] += ridge.transpose(1, 0, 2)
+        ridge = self.regularizer.curvature(F).reshape(len(self), chunks, size, -1).mean(axis=2)
+        out[..., diagonal, diagonal] += self.rho * ridge.transpose(1, 0, 2)
         return out
 
-    def hessian_diagonals(self, F: Array, Z: Array, majorant: bool = False) -> Array:
-        """P x d: the diagonals of :meth:`hessians`."""
-        weights = self._curvatures(Z, majorant) * self.row_weight[:, 0]
-        return self.rows.squared_adjoint(weights) + self._ridge(F, majorant)
-
-    def _ridge(self, F: Array, majorant: bool) -> Array:
-        if majorant:
-            return namespace(F).full(
-                (len(self), self.dimension), self.rho * self.regularizer.smoothness
-            )
-        return self.rho * self.regularizer.curvature(F).mean(axis=1)
-
-    def _curvatures(self, Z: Array, majorant: bool) -> Array:
-        if majorant:
-            return namespace(Z).full(len(Z), self.loss.c1)
-        return self.loss.curvature(Z).mean(axis=1)
+    def hessian_diagonals(self, F: Vectors, Z: Margins, majorant: bool = False) -> Array:
+        """As of :class:`Problem`."""
+        weights = self.curvatures(Z, majorant) * self.row_weight[:, 0]
+        return self.rows.squared_adjoint(weights) + self.ridge(F, majorant)

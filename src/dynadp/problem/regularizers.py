@@ -4,8 +4,8 @@ Both are sums over coordinates, so gradient and Hessian diagonal are vectors. Th
 only Hessian >= I, which holds for any R of the form ||f||^2/2 + something convex.
 """
 
-from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, is_dataclass
+from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,12 +13,16 @@ import numpy as np
 from dynadp._arrays import Array, dot, namespace
 from dynadp.errors import DeclarationError
 from dynadp.problem.declared_bounds import BoundCheck
+from dynadp.problem.registry import Named
 
 
-class Regularizer(ABC):
-    """R(f) = sum_j r(f_j) with r'' >= 1, r(0) = r'(0) = 0."""
+class Regularizer(Named):
+    """R(f) = sum_j r(f_j) with r'' >= 1, r(0) = r'(0) = 0.
 
-    name: ClassVar[str] = "own"
+    A subclass that sets ``name`` can be used by that name in run files.
+    """
+
+    registry: ClassVar[dict[str, type[Any]]] = {}
 
     @property
     @abstractmethod
@@ -37,17 +41,13 @@ class Regularizer(ABC):
     def curvature(self, f: Array) -> Array:
         """r''(f_j), elementwise: the diagonal of the Hessian."""
 
-    def describe(self) -> dict[str, Any]:
-        """Name and parameters, for the run record."""
-        parameters: dict[str, Any] = asdict(self) if is_dataclass(self) else {}
-        return {"name": self.name, **parameters}
-
 
 @dataclass(frozen=True)
 class SquaredL2(Regularizer):
     """R(f) = ||f||^2 / 2; r'' = 1."""
 
     name: ClassVar[str] = "squared_l2"
+    ignored: ClassVar[tuple[str, ...]] = ("l1", "scale")
 
     @property
     def smoothness(self) -> float:

@@ -15,12 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from dynadp._arrays import Array
+from dynadp._arrays import Array, Margins, Numbers, PerNode, Vectors
 from dynadp.data import Block, Blocks, Schema, Shard, count, shard, source, streams
 from dynadp.errors import DataError
 from dynadp.problem.losses import Loss
-from dynadp.problem.objective import WORKERS, Problem, Storage, Terms, faster_storage
+from dynadp.problem.objective import Problem, StackedProblem, Terms
 from dynadp.problem.regularizers import Regularizer
+from dynadp.problem.storage import Storage, faster_storage
+from dynadp.problem.threads import WORKERS
 
 _GRAMS = min(WORKERS, 3)  # chunks of rows that are written down at a time
 # bytes a row that solving takes beside the row itself: label, weight, margins, slopes and their
@@ -136,27 +138,26 @@ def local_problem(
     shards: Sequence[Shard | StreamedShard],
     loss: Loss,
     regularizer: Regularizer,
-    C: float | Array,
+    C: float | PerNode,
     rho: float,
     *,
     replicas: int = 1,
     storage: Storage = "auto",
-) -> Problem:
-    """The problems of these nodes, stacked where all rows are in memory, and node after node where
-    some are streamed.
-    """
+) -> "StackedProblem | StreamedProblem | MixedProblem":
+    """The problems of these nodes: stacked if all rows are in memory, else node after node."""
     held = [s.signed for s in shards if isinstance(s, Shard)]
     if len(held) == len(shards):
-        return Problem(held, loss, regularizer, C, rho, replicas=replicas, storage=storage)
+        return StackedProblem(held, loss, regularizer, C, rho, replicas=replicas, storage=storage)
+    weights = np.broadcast_to(np.asarray(C, dtype=float), len(shards))
     parts = [
         StreamedProblem(s, loss, regularizer, each, rho)
         if isinstance(s, StreamedShard)
-        else Problem([s.signed], loss, regularizer, each, rho, replicas=replicas, storage=storage)
-        for s, each in zip(
-            shards, np.broadcast_to(np.asarray(C, dtype=float), len(shards)), strict=True
+        else StackedProblem(
+            [s.signed], loss, regularizer, each, rho, replicas=replicas, storage=storage
         )
+        for s, each in zip(shards, weights, strict=True)
     ]
-    return parts[0] if len(parts) == 1 else Apart(parts)
+    return parts[0] if len(parts) == 1 else MixedProblem(parts)
 
 
 @contextmanager
@@ -178,29 +179,10 @@ def _pools() -> Any:
     return ThreadpoolController()
 
 
-class _NotStacked(Problem):
-    """A problem whose rows are not one stack in memory: only its public terms are set up."""
-
-    def __init__(self, terms: Terms) -> None:
-        Terms.__init__(
-            self, terms.counts, terms.dimension, terms.loss, terms.regularizer, terms.C, terms.rho
-        )
-
-    def on_rows(self, make: Callable[[], Array]) -> Array:
-        """Small public numbers: in memory, like every vector here."""
-        return make()
-
-    def at(self, F: Array) -> tuple[Array, Array]:
-        """Those margins that are stored, and the gradient."""
-        Z = self.margins(F)
-        return Z, self.local_gradient(F, Z)
-
-
-class StreamedProblem(_NotStacked):
+class StreamedProblem(Terms, Problem):
     """The local problem of one node whose rows are streamed.
 
-    Its margins are none: 0 x K. Whatever is a sum over rows is one pass over the file. With the
-    exception of stored margins it is a :class:`~dynadp.problem.objective.Problem`, and the solver's
+    It stores no margins (0 x K); every sum over rows is one pass over the file. The solver's
     certificate holds for it unchanged (:mod:`dynadp.data.row_blocks`).
 
     Parameters
@@ -216,12 +198,11 @@ class StreamedProblem(_NotStacked):
         rows: StreamedShard,
         loss: Loss,
         regularizer: Regularizer,
-        C: float | Array,
+        C: float | PerNode,
         rho: float,
     ) -> None:
-        super().__init__(
-            Terms(np.array([float(rows.rows)]), rows.dimension, loss, regularizer, C, rho)
-        )
+        counts = np.array([float(rows.rows)])
+        super().__init__(counts, rows.dimension, loss, regularizer, C, rho)
         self.streamed = rows
         self._last: tuple[Array, Array] | None = None  # F and the sum over rows there
 
@@ -229,34 +210,31 @@ class StreamedProblem(_NotStacked):
         with one_thread_each():
             yield from self.streamed
 
-    def margins(self, F: Array) -> Array:
-        """None of them: 0 x K."""
+    def margins(self, F: Vectors) -> Margins:
+        """None are stored: 0 x K."""
         return np.empty((0, F.shape[1]))
 
-    def local_gradient(self, F: Array, Z: Array | None = None) -> Array:
-        """(C/B) sum_i L'(a_i.f) a_i + rho grad R(F): one pass, or none where the last one was at F."""
+    def data_gradient(self, F: Vectors, Z: Margins | None = None) -> Vectors:
+        """(C/B) sum_i L'(a_i.f) a_i: one pass, or none if the last one was at F."""
         if self._last is None or not np.array_equal(self._last[0], F):
             total = np.zeros(F.shape[1:])
             for block in self._blocks():
                 total += block.adjoint(self.loss.slope(block.margins(F[0])))
             self._last = F.copy(), total[None] * (self.C[0] / self.counts[0])
-        return self._last[1] + self.rho * self.regularizer.gradient(F)
+        return self._last[1]
 
     def along(
-        self, F: Array, D: Array, Z: Array, dZ: Array, q: Array, b: Array
-    ) -> Callable[[Array], Array]:
-        """phi'(t) = D . grad(F + t D): a pass for each t; the gradient at the last t then costs
-        none.
-        """
+        self, F: Vectors, D: Vectors, Z: Margins, dZ: Margins, q: Numbers, b: Vectors
+    ) -> Callable[[Numbers], Numbers]:
+        """phi'(t) = D . grad(F + t D): a pass for each t; the gradient at the last t costs none."""
 
-        def slope(t: Array) -> Array:
-            return np.asarray(
-                np.einsum("...j,...j->...", self.gradient(F + t[..., None] * D, q, b), D)
-            )
+        def slope(t: Numbers) -> Numbers:
+            there = self.gradient(F + t[..., None] * D, q, b)
+            return np.asarray(np.einsum("...j,...j->...", there, D))
 
         return slope
 
-    def local_value(self, F: Array, Z: Array | None = None) -> Array:
+    def local_value(self, F: Vectors, Z: Margins | None = None) -> Numbers:
         """Z_p(F_p): one pass."""
         total = np.zeros(F.shape[1])
         for block in self._blocks():
@@ -265,15 +243,13 @@ class StreamedProblem(_NotStacked):
             total * (self.C[0] / self.counts[0]) + self.rho * self.regularizer.value(F)
         )
 
-    def hessians(self, F: Array, Z: Array, step: int = 1, majorant: bool = False) -> Array:
-        """As of :class:`~dynadp.problem.objective.Problem`, over the same rows: one pass, in which
-        these are written down in chunks.
-        """
+    def hessians(self, F: Vectors, Z: Margins, step: int = 1, majorant: bool = False) -> Array:
+        """As of :class:`~dynadp.problem.objective.Problem`: one pass, in chunks of dense rows."""
         chunk = step * self.streamed.blocks.chunk
 
         def gram(rows: Block) -> Array:
             A = rows.dense()
-            A *= np.sqrt(self._curvatures(A.T @ F[0].T, majorant))
+            A *= np.sqrt(self.curvatures(A.T @ F[0].T, majorant))
             return np.asarray(A @ A.T)
 
         def chunks() -> Iterator[Block]:
@@ -293,73 +269,73 @@ class StreamedProblem(_NotStacked):
             for last in busy:
                 total += last.result()
         total *= self.C[0] / used
-        total[np.diag_indices(self.dimension)] += self._ridge(F, majorant)[0]
+        total[np.diag_indices(self.dimension)] += self.ridge(F, majorant)[0]
         return total[None]
 
-    def hessian_diagonals(self, F: Array, Z: Array, majorant: bool = False) -> Array:
+    def hessian_diagonals(self, F: Vectors, Z: Margins, majorant: bool = False) -> Array:
         """1 x d: the diagonals of :meth:`hessians` over all rows; one pass."""
         total = np.zeros(self.dimension)
         for block in self._blocks():
-            total += block.squared_adjoint(self._curvatures(block.margins(F[0]).T, majorant))
-        return np.asarray(total[None] * (self.C[0] / self.counts[0]) + self._ridge(F, majorant))
+            total += block.squared_adjoint(self.curvatures(block.margins(F[0]).T, majorant))
+        return np.asarray(total[None] * (self.C[0] / self.counts[0]) + self.ridge(F, majorant))
 
 
-class Apart(_NotStacked):
+class MixedProblem(Terms, Problem):
     """Problems of one node each, one after the other: some streamed, some in memory.
+
+    Its margins are those of the nodes whose rows are in memory, one below the other.
 
     Parameters
     ----------
     parts
-        One a node.
+        One for each node.
     """
 
-    def __init__(self, parts: Sequence[Problem]) -> None:
+    def __init__(self, parts: Sequence[StackedProblem | StreamedProblem]) -> None:
         one = parts[0]
-        counts, C = (
-            np.concatenate([getattr(part, name) for part in parts]) for name in ("counts", "C")
-        )
-        super().__init__(Terms(counts, one.dimension, one.loss, one.regularizer, C, one.rho))
+        counts = np.concatenate([part.counts for part in parts])
+        C = np.concatenate([part.C for part in parts])
+        super().__init__(counts, one.dimension, one.loss, one.regularizer, C, one.rho)
         self.parts = parts
         stored = [0 if isinstance(part, StreamedProblem) else int(part.counts[0]) for part in parts]
-        self._cuts = np.cumsum(stored)[
-            :-1
-        ]  # where a node's margins end, in a stack of those that are stored
+        self._cuts = np.cumsum(stored)[:-1]  # where a node's stored margins end
 
-    def margins(self, F: Array) -> Array:
-        """Margins of the nodes whose rows are in memory, one below the other."""
-        return np.concatenate([part.margins(F[p : p + 1]) for p, part in enumerate(self.parts)])
+    def margins(self, F: Vectors) -> Margins:
+        """Margins of the nodes whose rows are in memory."""
+        return np.concatenate([part.margins(F[p]) for p, part in self._nodes()])
 
-    def local_gradient(self, F: Array, Z: Array | None = None) -> Array:
-        """Grad Z_p(F_p)."""
-        Z = self.margins(F) if Z is None else Z
-        return self._stacked(Z, lambda part, p, z: part.local_gradient(F[p], z))
+    def data_gradient(self, F: Vectors, Z: Margins | None = None) -> Vectors:
+        """(C/B_p) sum_i L'(z_i) a_i."""
+        return self._each(F, Z, lambda part, f, z: part.data_gradient(f, z))
+
+    def local_value(self, F: Vectors, Z: Margins | None = None) -> Numbers:
+        """Z_p(F_p)."""
+        return self._each(F, Z, lambda part, f, z: part.local_value(f, z))
+
+    def hessians(self, F: Vectors, Z: Margins, step: int = 1, majorant: bool = False) -> Array:
+        """P x d x d."""
+        return self._each(F, Z, lambda part, f, z: part.hessians(f, z, step, majorant))
+
+    def hessian_diagonals(self, F: Vectors, Z: Margins, majorant: bool = False) -> Array:
+        """P x d."""
+        return self._each(F, Z, lambda part, f, z: part.hessian_diagonals(f, z, majorant))
 
     def along(
-        self, F: Array, D: Array, Z: Array, dZ: Array, q: Array, b: Array
-    ) -> Callable[[Array], Array]:
+        self, F: Vectors, D: Vectors, Z: Margins, dZ: Margins, q: Numbers, b: Vectors
+    ) -> Callable[[Numbers], Numbers]:
         """phi'(t) of every node."""
-        ways = np.split(dZ, self._cuts)
+        stored, ways = np.split(Z, self._cuts), np.split(dZ, self._cuts)
         slopes = [
-            part.along(F[p : p + 1], D[p : p + 1], z, ways[p], q[p : p + 1], b[p : p + 1])
-            for p, (part, z) in enumerate(zip(self.parts, np.split(Z, self._cuts), strict=True))
+            part.along(F[p], D[p], stored[p.start], ways[p.start], q[p], b[p])
+            for p, part in self._nodes()
         ]
         return lambda t: np.concatenate([slope(t[p : p + 1]) for p, slope in enumerate(slopes)])
 
-    def local_value(self, F: Array, Z: Array | None = None) -> Array:
-        """Z_p(F_p)."""
-        Z = self.margins(F) if Z is None else Z
-        return self._stacked(Z, lambda part, p, z: part.local_value(F[p], z))
+    def _nodes(self) -> Iterator[tuple[slice, Problem]]:
+        return ((slice(p, p + 1), part) for p, part in enumerate(self.parts))
 
-    def hessians(self, F: Array, Z: Array, step: int = 1, majorant: bool = False) -> Array:
-        """P x d x d."""
-        return self._stacked(Z, lambda part, p, z: part.hessians(F[p], z, step, majorant))
-
-    def hessian_diagonals(self, F: Array, Z: Array, majorant: bool = False) -> Array:
-        """P x d."""
-        return self._stacked(Z, lambda part, p, z: part.hessian_diagonals(F[p], z, majorant))
-
-    def _stacked(self, Z: Array, work: Callable[[Problem, slice, Array], Array]) -> Array:
-        margins = np.split(Z, self._cuts)
-        return np.concatenate(
-            [work(part, slice(p, p + 1), margins[p]) for p, part in enumerate(self.parts)]
-        )
+    def _each(
+        self, F: Vectors, Z: Margins | None, work: Callable[[Problem, Vectors, Margins], Array]
+    ) -> Array:
+        margins = np.split(self.margins(F) if Z is None else Z, self._cuts)
+        return np.concatenate([work(part, F[p], margins[p.start]) for p, part in self._nodes()])

@@ -5,9 +5,4 @@ from .explore.serve import explorer as explorer
 from .explore.serve import serve as serve
 from .explore.serve import token_of as token_of
 from .explore.setting import PublicSetting as PublicSetting
-from .explore.trials import DRAWS as DRAWS
-from .explore.trials import SEED as SEED
-from .explore.trials import blind as blind
-from .explore.trials import totals as totals
-from .explore.trials import tried as tried
 from .page import write_report as write_report

@@ -13,7 +13,8 @@ from typing import Any
 
 from dynadp._files import write_whole
 from dynadp.errors import DeclarationError
-from dynadp.privacy import Event, Total, group_by_node, odds, up
+from dynadp.privacy import Event, Total, group_by_node, upper_bound
+from dynadp.privacy import guarantee as privacy_guarantee
 from dynadp.report import figures
 from dynadp.report.accuracy import public_accuracy
 from dynadp.report.budgets import (
@@ -80,7 +81,7 @@ def environment() -> Any:
         lstrip_blocks=True,
     )
     found.filters |= {
-        "up": up,
+        "up": upper_bound,
         "thousands": lambda n: f"{n:,}",
         "percent": lambda share: f"{share:.1%}",
         "short": shortened,
@@ -99,17 +100,12 @@ def guarantee(story: RunView, total: Total | None) -> tuple[str, str]:
         epsilon, releases = told["epsilon"], told["releases"]
     else:
         epsilon, releases = total.epsilon, total.releases
-    pair = f"({up(epsilon)}, {story.plan.delta:g})-differential privacy"
-    over = f"in total, over all its {releases} releases, for anybody with one row at one node, whoever sees all messages"
-    words = f"In plain words: {odds(epsilon, story.plan.delta)}."
-    if story.simulation:
-        return (
-            f"SIMULATION: seeded noise protects nobody. With noise from the system, this run "
-            f"would give {pair} {over}.",
-            words,
-        )
-    verb = "gives" if story.finished else "will give, when it is finished,"
-    return f"The run “{story.name}” {verb} {pair} {over}.", words
+    delta = story.plan.delta
+    pair = f"({upper_bound(epsilon)}, {delta:g})-differential privacy"
+    statement = privacy_guarantee(
+        epsilon, delta, seeded=story.simulation, planned=not story.finished
+    )
+    return statement, f"In other words: {pair} over all {releases} releases of a node."
 
 
 def alike(story: RunView, events: Sequence[Event]) -> list[Alike]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from dynadp._intervals import SEVERAL
 from dynadp.report.charts import BLUE, GREEN, GREY, ORANGE, PALETTE, PURPLE, require
+from dynadp.report.flow_diagram import LEGEND, dual_panel, final_panel, primal_panel
 from dynadp.research import AccuracyLoss, PrivacyUtility
 
 Numbers = Mapping[str, Any]
@@ -30,8 +31,35 @@ STYLE = {  # series -> colour, dashes
 
 def figures(result: Numbers) -> dict[str, Any]:
     """Every figure of :func:`~dynadp.research.reproduction.reproduce`, by name."""
-    drawn = (convergence, tradeoff, final, rho, margins, schedules)
+    drawn = (flow, final_flow, convergence, tradeoff, final, rho, margins, schedules)
     return {chart.__name__: chart(result) for chart in drawn}
+
+
+def flow(result: Numbers) -> Any:
+    """The paper's Figure 1: where noise enters a round of Algorithms 2 and 3."""
+    alt = require()
+    panels = [dual_panel(alt, result["flow"]["dual"]), primal_panel(alt, result["flow"]["primal"])]
+    return _page(
+        alt, panels, "Where noise enters a round", _flow_caption(result, "t + 1"), columns=1
+    )
+
+
+def final_flow(result: Numbers) -> Any:
+    """The paper's Figure 2: the final iteration."""
+    alt = require()
+    caption = [*_flow_caption(result, "t_s"), "DVP: the same, from f in place of V"]
+    panel = final_panel(alt, result["flow"]["final"])
+    return _page(alt, [panel], "The final iteration", caption, columns=1)
+
+
+def _flow_caption(result: Numbers, time: str) -> list[str]:
+    s, seen = result["settings"], result["flow"]
+    return [
+        f"data: {result['source']}",
+        f"SIMULATION, seed {s['seed']}: node {seen['node']} of a {s['nodes']}-node {s['graph']}, "
+        f"alpha = {seen['alpha']:g}, {time} = {seen['round']}",
+        LEGEND,
+    ]
 
 
 def convergence(result: Numbers) -> Any:
@@ -454,7 +482,7 @@ def _objectives(alt: Any, result: Numbers, alphas: Sequence[float]) -> Any:
 def _log_axis(
     alt: Any, field: str, title: str, values: Iterable[float], side: str = "y", every: int = 1
 ) -> Any:
-    """A logarithmic axis over the values, labelled at decades, and at 2 and 5 where there are few."""
+    """A logarithmic axis over the values, labelled at decades; at 2 and 5 where there are few."""
     positive = [v for v in values if v > 0]
     low, high = min(positive), max(positive)
     decades = range(floor(log10(low)), ceil(log10(high)) + 1)

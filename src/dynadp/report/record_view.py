@@ -18,8 +18,8 @@ from dynadp.errors import DynadpError, RecordError
 from dynadp.mechanisms import Dual, Mechanism, Primal
 from dynadp.planning import planned_events, public_numbers
 from dynadp.privacy import Event
-from dynadp.problem import shares
-from dynadp.runs import LossSection, load_model, load_run
+from dynadp.problem import Loss, shares
+from dynadp.runs import load_model, load_run
 
 Kind = Literal["one process", "demo", "network"]
 STATUS = "dynadp-status"
@@ -186,7 +186,13 @@ class RunView:
         ):  # version 0.1.0, which knew equal weights alone, and no pull of one node
             degrees = np.zeros(1)
         public = public_numbers(
-            counts, degrees, self.dimension, C, told["rho"], told["eta"], _loss(told["loss"])
+            counts,
+            degrees,
+            self.dimension,
+            C,
+            told["rho"],
+            told["eta"],
+            Loss.from_description(told["loss"]),
         )
         alphas, centrings = (
             [plan.alphas[p] for p in nodes],
@@ -311,12 +317,6 @@ def _homes(homes: Sequence[Path], nodes: Sequence[str]) -> dict[str, Path]:
         except RecordError:
             found[home.name] = home
     return {p: found[p] for p in nodes if p in found} or {home.name: home for home in homes}
-
-
-def _loss(told: Mapping[str, Any]) -> Any:
-    return LossSection.model_validate(
-        {k: v for k, v in told.items() if k in ("name", "margin", "width")}
-    ).made()
 
 
 def _mechanism(told: Mapping[str, Any]) -> Mechanism:

@@ -1,4 +1,4 @@
-"""Theorems, trade-offs, the paper's figures, audits and attacks: nothing that a private run needs."""
+"""Theorems, trade-offs, the paper's figures, audits, attacks; no private run needs them."""
 
 import lazy_loader
 

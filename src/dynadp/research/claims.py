@@ -153,7 +153,10 @@ def _final(result: Numbers) -> Claim:
         }
         for f in FORMS
     }
-    measure = "median loss of the final output (PVP: its last release by Algorithm 2; DVP: its last message), PVP's below DVP's"
+    measure = (
+        "median loss of the final output (PVP: its last release by Algorithm 2; DVP: its last "
+        "message), PVP's below DVP's"
+    )
     return Claim(
         "PVP's final output is slightly better in empirical loss",
         judge(cases),
@@ -218,7 +221,10 @@ def _margins(result: Numbers) -> Claim:
         for name, theirs in found.items()
         if name != "DVP"
     }
-    measure = f"made separable rows, margins up to {SMALL:g}: median test error of the last messages, DVP's below PVP's"
+    measure = (
+        f"made separable rows, margins up to {SMALL:g}: median test error of the last messages, "
+        f"DVP's below PVP's"
+    )
     return Claim(
         "DVP is preferred for small margins", judge(cases), measure, _table(found, "margin")
     )
@@ -265,6 +271,11 @@ def page(result: Numbers, judged: list[Claim]) -> str:
         "## What was seen",
         "",
         *(f"- *{c.claim}*: {c.seen}." for c in judged),
+        "",
+        "## Where noise enters: the paper's Figures 1 and 2",
+        "",
+        "![A round of DVP and of PVP](flow.png)",
+        "![The final iteration](final_flow.png)",
         "",
         "## Which alpha: the measured one with the best U_priv - loss, and fitted L_acc beside it",
         "",

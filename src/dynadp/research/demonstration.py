@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dynadp._arrays import Array
-from dynadp.consensus import Topology
-from dynadp.data import Dataset, Schema, Shard, census
-from dynadp.engines import RoundProgress, default_eta, now, simulate
+from dynadp.consensus import RoundProgress, Topology
+from dynadp.data import Dataset, Shard, census
+from dynadp.engines import now, simulate
 from dynadp.mechanisms import NoProtection, SeededEntropy
-from dynadp.planning import Plan, plan
+from dynadp.planning import Plan, default_eta, plan
 from dynadp.problem import Logistic, SquaredL2
+from dynadp.research.public_rows import HeldOut
 from dynadp.runs import EXACT, Model, RunFolder, round_lines, train, with_statement
 
 SILOS = ("north", "east", "south", "west", "centre")
@@ -61,30 +61,24 @@ class Demonstration:
         return self.data.shards(names=SILOS)
 
     @cached_property
-    def positive(self) -> NDArray[np.bool_]:
-        """Whether each held-out row has the positive label."""
-        return self.data.schema.labels(self.data.test) > 0
+    def held_out(self) -> HeldOut:
+        """Rows that answers are checked on; they are synthetic."""
+        return HeldOut.of(self.data.schema, self.data.test)
 
     @property
     def majority_error(self) -> float:
         """Share of wrong answers of always giving the commoner one."""
-        share = float(np.mean(self.positive))
-        return min(share, 1 - share)
+        return self.held_out.majority_error
 
     @cached_property
     def centralised_error(self) -> float:
         """Share of wrong answers of the optimum of pooled rows, without privacy."""
         schema = self.data.schema
         pooled, alone = schema.shard(self.data.train, "pooled"), Topology.family("ring", 1)
-        end = simulate([pooled], alone, C=C, rho=RHO, rounds=1)
-        return float(self.errors(schema, end.V[0])[0])
+        end = simulate([pooled], alone, Plan.of(C=C, rho=RHO, rounds=1))
+        return float(self.held_out.error(end.V[0])[0])
 
-    def errors(self, schema: Schema, V: Array) -> Array:
-        """Share of wrong answers of each vector on held-out rows, which are synthetic."""
-        scores = schema.rows(self.data.test) @ V.T
-        return np.asarray(np.mean((scores > 0) != self.positive[:, None], axis=0))
-
-    def run(self, mechanism: str, on_round: Callable[[int, int], None]) -> dict[str, Any]:
+    def run(self, mechanism: str, on_round: Callable[[RoundProgress], None]) -> dict[str, Any]:
         """Train with a mechanism, or with ``none``; leaves a run folder, and returns its numbers.
 
         Parameters
@@ -92,19 +86,18 @@ class Demonstration:
         mechanism
             Its name.
         on_round
-            Called after every round with its number and the number of rounds.
+            Called after every round.
         """
         planned = None if mechanism == "none" else self._plan(mechanism)
-        rounds = planned.rounds if planned else PLAIN_ROUNDS
         folder = RunFolder.create(
             self.root / mechanism, self._config(planned), simulation=True, created=self.created
         )
         messages: list[Array] = []
 
-        def note(entry: RoundProgress, V: Array) -> None:
-            folder.append(round_lines(entry, SILOS, planned))
-            messages.append(V[:, 0].copy())
-            on_round(entry.number, rounds)
+        def note(progress: RoundProgress) -> None:
+            folder.append(round_lines(progress, SILOS, planned))
+            messages.append(progress.messages[:, 0].copy())
+            on_round(progress)
 
         if planned:
             tables = {
@@ -115,20 +108,20 @@ class Demonstration:
                 self.data.schema,
                 tables,
                 RING,
-                epsilon=self.epsilon,
-                delta=self.delta,
-                chosen=planned,
+                planned,
                 draws=SeededEntropy(self.seed),
                 on_round=note,
             )
             end, model = trained.run, with_statement(trained.model(), trained.total)
         else:
-            end = simulate(self.shards, RING, C=C, rho=RHO, rounds=rounds, on_round=note)
+            plain = Plan.of(C=C, rho=RHO, rounds=PLAIN_ROUNDS)
+            end = simulate(self.shards, RING, plain, on_round=note)
             vector = end.models("last")[0, 0]
             model = Model.of(vector, self.data.schema, Logistic().describe(), "none", EXACT)
         folder.finish(model)
+        held_out = HeldOut.of(model.schema, self.data.test)
         for number, V in enumerate(messages, 1):
-            self._add_to_curve(mechanism, number, model.schema, V)
+            self._add_to_curve(mechanism, number, held_out.error(V), V)
         models = end.models(planned.output if planned else "last")[:, 0]
         return {
             "mechanism": mechanism,
@@ -137,7 +130,7 @@ class Demonstration:
             "delta": model.privacy.get("delta"),
             "rounds": len(end.rounds),
             "consensus_gap": float(end.consensus_gap[0]),
-            "node_errors": self.errors(model.schema, models).tolist(),
+            "node_errors": held_out.error(models).tolist(),
             "privacy": dict(model.privacy),
             "folder": str(folder.path),
         }
@@ -181,10 +174,10 @@ class Demonstration:
             **(planned.to_json() if planned else plain),
         }
 
-    def _add_to_curve(self, mechanism: str, number: int, schema: Schema, V: Array) -> None:
+    def _add_to_curve(self, mechanism: str, number: int, errors: Array, V: Array) -> None:
         mean = V.mean(axis=0)
         apart = np.linalg.norm(V - mean, axis=1) / np.linalg.norm(mean)
-        for silo, error, far in zip(SILOS, self.errors(schema, V), apart, strict=True):
+        for silo, error, far in zip(SILOS, errors, apart, strict=True):
             self.curve.append(
                 {
                     "round": number,

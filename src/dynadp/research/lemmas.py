@@ -62,74 +62,66 @@ def dual_excess(
     return (4.0 if printed else C * C) * length * length / rho
 
 
-def neighbours_push(
-    rows: float,
-    *,
-    alpha: float,
-    dimension: int,
-    C: float,
-    rho: float,
-    eta: float,
-    degree: int,
-    failure: float,
-) -> float:
-    """4 C eta N d ln(2 d N/delta)/(rho B alpha): a bound on ||b||, b = eta sum_j (e_p - e_j), in
-    the proof of Lemma 11.
-
-    Each of the N sums ||e_p|| + ||e_j|| is Gamma(2d, 2C/(rho B alpha)) and may fail with
-    probability delta/N. B is the smallest number of rows of the node and its neighbours: the paper
-    gives all of them the same.
+def noise_scale(rows: float, alpha: float, *, C: float, rho: float) -> float:
+    """theta = 2C/(rho B alpha): ||e|| ~ Gamma(d, theta) for the noise of Algorithm 3, e ~
+    exp(-||e||/theta).
     """
-    return eta * degree * gamma_tail(2 * dimension, 2 * C / (rho * rows * alpha), failure / degree)
+    return 2 * C / (rho * rows * alpha)
+
+
+def neighbours_push(
+    own: float, others: float, *, dimension: int, eta: float, degree: int, failure: float
+) -> float:
+    """eta d ln(2 d N/delta) sum_j (theta_p + theta_j): a bound on ||b||, b = eta sum_j (e_p - e_j),
+    in the proof of Lemma 11.
+
+    Every node has its own alpha and B, so its own scale. ||e_p|| + ||e_j|| is a sum of 2d
+    exponentials, d of scale theta_p and d of theta_j; each stays below ln(2d/delta') times its
+    scale but with probability delta'/(2d), and delta' = delta/N. With one alpha and one B this is
+    the paper's 4 C eta N d/(rho B alpha), times ln(2 d N/delta).
+
+    Parameters
+    ----------
+    own, others
+        theta_p of the node, and the sum of theta_j over its neighbours (:func:`noise_scale`).
+    dimension, eta, degree
+        d, eta and N_p.
+    failure
+        delta.
+    """
+    pairs = degree * own + others  # sum_j (theta_p + theta_j)
+    return eta * gamma_tail(2 * dimension, pairs / 2, failure / degree)
 
 
 def neighbours_excess(
-    rows: float,
+    own: float,
+    others: float,
     *,
-    alpha: float,
     dimension: int,
-    C: float,
     rho: float,
     eta: float,
     degree: int,
     failure: float,
     printed: bool = False,
 ) -> float:
-    """16 C^2 eta^2 N^2 d^2 ln^2(2 d N/delta)/(rho^3 B^2 alpha^2): what noisy messages add to Z, at
-    most (Lemma 11).
+    """eta^2 d^2 ln^2(2 d N/delta) (sum_j (theta_p + theta_j))^2/rho: what noisy messages add to Z,
+    at most (Lemma 11).
 
-    With probability at least 1 - delta over e_j ~ exp(-zeta ||e||), zeta = rho B alpha/(2C),
-    Z(argmin Z + b.f) - min Z is at most that, b as in :func:`neighbours_push`; lam's noise is left
-    out. ``printed``: ln(d/delta), as in the paper.
+    With probability at least 1 - delta over all e, Z(argmin Z + b.f) - min Z is at most that, b as
+    in :func:`neighbours_push`; lam's noise is left out. With one alpha and one B it is 16 C^2 eta^2
+    N^2 d^2 ln^2(2 d N/delta)/(rho^3 B^2 alpha^2). ``printed``: ln(d/delta), as in the paper.
     """
     push = neighbours_push(
-        rows,
-        alpha=alpha,
-        dimension=dimension,
-        C=C,
-        rho=rho,
-        eta=eta,
-        degree=degree,
-        failure=failure,
+        own, others, dimension=dimension, eta=eta, degree=degree, failure=failure
     )
     if printed:
         push *= log(dimension / failure) / log(2 * dimension * degree / failure)
     return push * push / rho
 
 
-def own_length(
-    rows: float, *, alpha: float, dimension: int, C: float, rho: float, failure: float
-) -> float:
-    """2 C d ln(d/delta)/(rho B alpha): a bound on ||e||, e ~ exp(-zeta ||e||), zeta = rho B
-    alpha/(2C) (Lemma 7).
-    """
-    return gamma_tail(dimension, 2 * C / (rho * rows * alpha), failure)
-
-
 def own_excess(
-    rows: float,
+    own: float,
     *,
-    alpha: float,
     dimension: int,
     C: float,
     rho: float,
@@ -137,12 +129,12 @@ def own_excess(
     failure: float,
     tau: float = 1.0,
 ) -> float:
-    """4 C^2 d^2 (rho tau + c4 C) ln^2(d/delta)/(rho^2 B^2 alpha^2): what noise on a minimiser
-    costs, at most (Lemma 12).
+    """d^2 theta^2 (rho tau + c4 C) ln^2(d/delta): what noise on a minimiser costs, at most (Lemma
+    12).
 
-    With probability at least 1 - delta over e as in :func:`own_length`, G(argmin G + e) - min G is
-    at most that (half of it, in fact) for G = Z plus any linear term, where R'' <= tau and L' is
-    c4-Lipschitz; c4 = c1.
+    theta is :func:`noise_scale`, so this is 4 C^2 d^2 (rho tau + c4 C) ln^2(d/delta)/(rho^2 B^2
+    alpha^2). With probability at least 1 - delta over e, G(argmin G + e) - min G is at most that
+    (half of it, in fact) for G = Z plus any linear term, where R'' <= tau and L' is c4-Lipschitz;
+    c4 = c1.
     """
-    length = own_length(rows, alpha=alpha, dimension=dimension, C=C, rho=rho, failure=failure)
-    return length * length * (rho * tau + c4 * C)
+    return gamma_tail(dimension, own, failure) ** 2 * (rho * tau + c4 * C)

@@ -172,27 +172,37 @@ def _fits(fitted: Design | None, allowed: Sequence[Point], values: Sequence[floa
     if fitted is None:
         return "no curve c4 exp(-c5 alpha) + c6 that falls is fitted to the losses"
     if not fitted.interior:
-        return "the fitted curve has no maximum between the ends; it is drawn, and nothing is chosen by it"
+        return (
+            "the fitted curve has no maximum between the ends; it is drawn, and nothing is chosen "
+            "by it"
+        )
     nearest = int(np.argmin([abs(np.log(point["alpha"] / fitted.alpha)) for point in allowed]))
-    seen = f"at the nearest measured alpha, {allowed[nearest]['alpha']:.4g}, U_priv - loss is {values[nearest]:.4g}"
     less = "" if nearest == at else f", {values[at] - values[nearest]:.3g} less than the best"
-    return f"the fit's own maximum lies at alpha = {fitted.alpha:.4g}; {seen}{less}. The fit is drawn, not recommended"
+    return (
+        f"the fit's own maximum lies at alpha = {fitted.alpha:.4g}; at the nearest measured alpha, "
+        f"{allowed[nearest]['alpha']:.4g}, U_priv - loss is {values[nearest]:.4g}{less}. The fit "
+        f"is drawn, not recommended"
+    )
 
 
 def _asked(
     known: Sequence[Point], limits: tuple[float, float], ceiling: float | None, floor: float | None
 ) -> str:
-    said = [] if limits == (0.0, inf) else [f"alpha in [{limits[0]:g}, {limits[1]:g}]"]
-    said += [] if ceiling is None else [f"a loss of at most {ceiling:g}"]
-    said += [] if floor is None else [f"a utility of at least {floor:g}"]
+    asked = [] if limits == (0.0, inf) else [f"alpha in [{limits[0]:g}, {limits[1]:g}]"]
+    asked += [] if ceiling is None else [f"a loss of at most {ceiling:g}"]
+    asked += [] if floor is None else [f"a utility of at least {floor:g}"]
     least = min((float(point["median"]) for point in known), default=inf)
-    return f"{' and '.join(said) or 'anything'} is asked for; {_counted(known)}, with losses from {least:.4g}"
+    return (
+        f"{' and '.join(asked) or 'anything'} is asked for; {_counted(known)}, with losses from "
+        f"{least:.4g}"
+    )
 
 
 def _counted(known: Sequence[Point]) -> str:
     if not known:
         return "no alpha was measured"
-    return f"{len(known)} alphas from {known[0]['alpha']:.4g} to {known[-1]['alpha']:.4g} were measured"
+    low, high = known[0]["alpha"], known[-1]["alpha"]
+    return f"{len(known)} alphas from {low:.4g} to {high:.4g} were measured"
 
 
 def _list(alphas: Sequence[float]) -> str:

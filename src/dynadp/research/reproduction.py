@@ -12,19 +12,22 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dynadp._arrays import Array, Rows
+from dynadp._arrays import Array
 from dynadp._intervals import quantile_band, standard_error
 from dynadp.consensus import Topology
+from dynadp.consensus.progress import RoundProgress
 from dynadp.data import Dataset, Shard, adult, census, partition
-from dynadp.engines import RoundProgress, Run, simulate
 from dynadp.errors import DatasetError
-from dynadp.mechanisms import Dual, Mechanism, Primal, SeededEntropy
+from dynadp.mechanisms import Dual, Mechanism, Primal
+from dynadp.planning import Plan
 from dynadp.privacy import worst_node
 from dynadp.problem import Logistic
+from dynadp.research.experiments import run_seeded
+from dynadp.research.flow import Flow, measure_flow
+from dynadp.research.public_rows import HeldOut
 from dynadp.research.recommendation import recommend
-from dynadp.research.sweeps import compare_schedules
+from dynadp.research.schedule_comparison import compare_schedules
 from dynadp.research.tradeoff import fit_loss
 
 NODES, ETA, DELTA = 5, 1.0, 1e-5
@@ -46,7 +49,7 @@ class Algorithm:
 
 PLAIN = Algorithm("Algorithm 1", None, 1e-10, 1750.0)
 DVP = Algorithm("DVP", Dual(), 10**-2.5, 1750.0, (0.2, 25.0))
-PRINTED = Algorithm("PVP as printed", Primal(own="paper"), 0.1, 146.0, (20.0, 20.0))
+PRINTED = Algorithm("PVP as printed", Primal(augment="iterate"), 0.1, 146.0, (20.0, 20.0))
 PUBLIC = Algorithm("PVP public", Primal(), 0.1, 146.0, (20.0, 20.0))
 PRIVATE = (DVP, PRINTED, PUBLIC)
 MATCHED = replace(
@@ -55,7 +58,7 @@ MATCHED = replace(
 
 
 @dataclass(frozen=True)
-class Settings:
+class Effort:
     """How much to run.
 
     Attributes
@@ -90,8 +93,8 @@ class Settings:
     schedule_draws: int = 50
 
 
-FULL = Settings()
-QUICK = Settings(
+FULL = Effort()
+QUICK = Effort(
     draws=3,
     alphas=(0.01, 0.05, 0.1, 0.5, 1.0),
     rhos=(1e-10, 10**-2.5, 1e-1, 10.0),
@@ -134,21 +137,25 @@ class Trace:
 
 @dataclass(frozen=True)
 class Bench:
-    """Rows in their nodes, and test rows.
+    """Rows in their nodes, and held-out rows.
 
     Attributes
     ----------
-    shards, X, positive
-        Rows of each node; test rows and whether their label is the positive one.
+    shards, held_out
+        Rows of each node, and test rows.
     rounds, seed
         Of every run.
     """
 
     shards: Sequence[Shard] = field(repr=False)
-    X: Rows = field(repr=False)
-    positive: NDArray[np.bool_] = field(repr=False)
+    held_out: HeldOut
     rounds: int
     seed: int
+
+    @property
+    def ring(self) -> Topology:
+        """The network."""
+        return Topology.family("ring", len(self.shards))
 
     def loss(self, V: Array) -> Array:
         """Mean over nodes of the mean loss on a node's own rows, one for each replica."""
@@ -158,14 +165,6 @@ class Bench:
             for s, v in zip(self.shards, V, strict=True)
         ]
         return np.asarray(np.mean(each, axis=0))
-
-    def error(self, V: Array) -> Array:
-        """Mean over nodes of the share of wrong answers on test rows, one for each replica."""
-        return np.asarray(
-            np.mean(
-                [np.mean((self.X @ v.T > 0) != self.positive[:, None], axis=0) for v in V], axis=0
-            )
-        )
 
     def run(
         self,
@@ -196,50 +195,89 @@ class Bench:
         losses: list[Array] = []
         last: list[Array] = []
 
-        def note(entry: RoundProgress, V: Array) -> None:
-            if every or entry.number == self.rounds:
+        def note(progress: RoundProgress) -> None:
+            V = progress.messages
+            if every or progress.number == self.rounds:
                 losses.append(self.loss(V))
-            if entry.number == self.rounds:
+            if progress.number == self.rounds:
                 last.append(V.copy())
 
         mechanism = algorithm.mechanism
-        more: dict[str, Any] = {}
         if isinstance(mechanism, Primal) and final:
-            mechanism = replace(mechanism, final=alphas[0])
-        if mechanism is not None:
-            schedule = [alpha for alpha in alphas for _ in range(draws)]
-            more = {
-                "mechanism": mechanism,
-                "schedule": schedule,
-                "draws": SeededEntropy(self.seed),
-                "replicas": len(schedule),
-            }
-        end: Run = simulate(
+            mechanism = replace(mechanism, final_release=alphas[0])
+        schedule = [alpha for alpha in alphas for _ in range(draws)]
+        end = run_seeded(
             self.shards,
-            Topology.family("ring", len(self.shards)),
-            C=algorithm.C,
-            rho=algorithm.rho,
-            eta=ETA,
-            rounds=self.rounds,
-            on_round=note,
-            **more,
+            self.ring,
+            Plan.of(
+                C=algorithm.C,
+                rho=algorithm.rho,
+                eta=ETA,
+                rounds=self.rounds,
+                mechanism=mechanism,
+                schedule=schedule if mechanism else None,
+            ),
+            len(schedule),
+            self.seed,
+            note,
         )
         every_loss, outputs = np.array(losses), self.loss(end.V) if final else losses[-1]
-        wrong, agreed = self.error(last[0]), self.error(end.models("network")[:1])
+        wrong = self.held_out.error(last[0]).mean(axis=0)
+        agreed = self.held_out.error(end.models("network")[0])
         traces = []
         for i in range(len(alphas)):
             own = slice(i * draws, (i + 1) * draws)
-            spent = end.events(own.start) if mechanism else ()
-            messages = [event for event in spent if event.round <= self.rounds]
-            costs = [
-                worst_node(events, DELTA).epsilon if mechanism else None
-                for events in (messages, spent)
-            ]
+            costs: list[float | None] = [None, None]
+            if mechanism:
+                spent = end.events(own.start)
+                messages = [event for event in spent if event.round <= self.rounds]
+                costs = [worst_node(events, DELTA).epsilon for events in (messages, spent)]
             traces.append(Trace(every_loss[:, own], wrong[own], agreed[own], outputs[own], *costs))
         return traces
 
 
-def load(data: str | None, settings: Settings) -> tuple[Dataset, str]:
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """The numbers behind every figure, as tables of records.
+
+    Attributes
+    ----------
+    source
+        Whose rows, in words.
+    settings
+        The effort, and what else all runs share.
+    algorithms
+        (rho, C) and the stated constants of each algorithm.
+    majority_error
+        Share of wrong answers of always giving the commoner answer.
+    plain
+        Losses by round and the test error of Algorithm 1.
+    flow
+        Norms of one node's vectors in one round, for the paper's Figures 1 and 2.
+    convergence, tradeoff, control, final, rho, margins, schedules
+        What each other figure shows.
+    """
+
+    source: str
+    settings: dict[str, Any]
+    algorithms: dict[str, dict[str, Any]]
+    majority_error: float
+    plain: dict[str, Any]
+    flow: dict[str, Any]
+    convergence: list[dict[str, Any]]
+    tradeoff: list[dict[str, Any]]
+    control: dict[str, Any]
+    final: list[dict[str, Any]]
+    rho: list[dict[str, Any]]
+    margins: list[dict[str, Any]]
+    schedules: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Version 1 of numbers.json, which figures and claims are made from."""
+        return {"version": 1, "simulation": True, **asdict(self)}
+
+
+def load(data: str | None, effort: Effort) -> tuple[Dataset, str]:
     """Adult, or census rows where it cannot be had; and the label that every figure carries."""
     try:
         found = adult(data)
@@ -247,100 +285,105 @@ def load(data: str | None, settings: Settings) -> tuple[Dataset, str]:
     except DatasetError:
         if data is not None:
             raise
-        found = census(settings.census_rows, seed=settings.seed, nodes=NODES)
+        found = census(effort.census_rows, seed=effort.seed, nodes=NODES)
         return (
             found,
-            f"census rows made here, {settings.census_rows:,} (synthetic; UCI Adult was not to be "
+            f"census rows made here, {effort.census_rows:,} (synthetic; UCI Adult was not to be "
             f"had)",
         )
 
 
 def reproduce(
-    data: Dataset, source: str, settings: Settings, say: Callable[[str], None] = lambda text: None
-) -> dict[str, Any]:
-    """All numbers behind the figures; the same for the same settings.
+    data: Dataset, source: str, effort: Effort, say: Callable[[str], None] = lambda text: None
+) -> Reproduction:
+    """All numbers behind the figures; the same for the same effort.
 
     Parameters
     ----------
     data, source
         Published or made rows, and what to call them.
-    settings
+    effort
         How much to run.
     say
-        Told what is being done.
+        Called with each step in words.
     """
     rows = len(next(iter(data.train.values())))
-    shards = data.shards(partition(rows, NODES, seed=settings.seed))
-    X, positive = data.schema.rows(data.test), data.schema.labels(data.test) > 0
-    bench = Bench(shards, X, positive, settings.rounds, settings.seed)
+    shards = data.shards(partition(rows, NODES, seed=effort.seed))
+    held_out = HeldOut.of(data.schema, data.test)
+    bench = Bench(shards, held_out, effort.rounds, effort.seed)
     say("Algorithm 1")
     plain = bench.run(PLAIN, (1.0,), 1)[0]
     traces: dict[tuple[str, float], Trace] = {}
     for algorithm in PRIVATE:
-        say(f"{algorithm.name}: {len(settings.alphas)} alphas, {settings.draws} draws each")
-        found = bench.run(algorithm, settings.alphas, settings.draws)
-        traces |= {
-            (algorithm.name, alpha): trace
-            for alpha, trace in zip(settings.alphas, found, strict=True)
-        }
-    result: dict[str, Any] = {
-        "version": 1,
-        "simulation": True,
-        "source": source,
-        "settings": {
-            **asdict(settings),
-            "nodes": NODES,
-            "graph": "ring",
-            "eta": ETA,
-            "delta": DELTA,
-            "rows": rows,
-        },
-        "algorithms": {
+        say(f"{algorithm.name}: {len(effort.alphas)} alphas, {effort.draws} draws each")
+        for alpha, trace in zip(
+            effort.alphas, bench.run(algorithm, effort.alphas, effort.draws), strict=True
+        ):
+            traces[algorithm.name, alpha] = trace
+    shared = {"nodes": NODES, "graph": "ring", "eta": ETA, "delta": DELTA, "rows": rows}
+    return Reproduction(
+        source=source,
+        settings={**asdict(effort), **shared},
+        algorithms={
             a.name: {"rho": a.rho, "C": a.C, "stated": a.stated} for a in (PLAIN, *PRIVATE)
         },
-        "majority_error": float(min(np.mean(positive), 1 - np.mean(positive))),
-        "plain": {"losses": plain.losses[:, 0].tolist(), "error": float(plain.error[0])},
-        "convergence": [
+        majority_error=held_out.majority_error,
+        plain={"losses": plain.losses[:, 0].tolist(), "error": float(plain.error[0])},
+        flow=_flow(bench, effort).to_json(),
+        convergence=[
             {"algorithm": name, "alpha": alpha, "round": n, **quantile_band(losses)}
             for (name, alpha), trace in traces.items()
-            if alpha in settings.shown
+            if alpha in effort.shown
             for n, losses in enumerate(trace.losses, 1)
         ],
-        "tradeoff": [
-            _against_alpha(a, n, traces, settings)
-            for a in PRIVATE
-            for n in (EARLY, settings.rounds)
+        tradeoff=[
+            _against_alpha(a, n, traces, effort) for a in PRIVATE for n in (EARLY, effort.rounds)
         ],
-        "control": {"algorithm": MATCHED.name, "points": _control(bench, settings, say)},
-        "final": [
-            _final(name, alpha, trace, len(positive)) for (name, alpha), trace in traces.items()
+        control={"algorithm": MATCHED.name, "points": _control(bench, effort, say)},
+        final=[
+            _final(name, alpha, trace, len(held_out)) for (name, alpha), trace in traces.items()
         ],
-        "rho": _choose_rho(replace(bench, rounds=settings.rho_rounds), settings, say),
-        "margins": _margins(settings, say),
-    }
+        rho=_choose_rho(replace(bench, rounds=effort.rho_rounds), effort, say),
+        margins=_margins(effort, say),
+        schedules=_schedules(effort, say),
+    )
+
+
+def _flow(bench: Bench, effort: Effort) -> Flow:
+    """Round EARLY of DVP and PVP at the alpha of the choice of rho, and the final release."""
+    dual, primal = ({"C": a.C, "rho": a.rho, "eta": ETA} for a in (DVP, PUBLIC))
+    return measure_flow(
+        bench.shards,
+        bench.ring,
+        dual,
+        primal,
+        rounds=EARLY,
+        alpha=effort.rho_alpha,
+        seed=effort.seed,
+    )
+
+
+def _schedules(effort: Effort, say: Callable[[str], None]) -> dict[str, Any]:
+    """Schedules of alpha at one total, on census rows."""
     say("schedules")
-    made = census(settings.census_rows, seed=settings.seed, nodes=NODES)
+    made = census(effort.census_rows, seed=effort.seed, nodes=NODES)
     ring = Topology.family("ring", NODES)
-    compared = compare_schedules(made, ring, TOTAL, DELTA, settings.schedule_draws, settings.seed)
-    result["schedules"] = {
-        "source": f"census rows made here, {settings.census_rows:,} (synthetic)",
+    return {
+        "source": f"census rows made here, {effort.census_rows:,} (synthetic)",
         "epsilon": TOTAL,
         "delta": DELTA,
-        "rows": compared,
+        "rows": compare_schedules(made, ring, TOTAL, DELTA, effort.schedule_draws, effort.seed),
     }
-    return result
 
 
 def _against_alpha(
-    algorithm: Algorithm, n: int, traces: dict[tuple[str, float], Trace], settings: Settings
+    algorithm: Algorithm, n: int, traces: dict[tuple[str, float], Trace], effort: Effort
 ) -> dict[str, Any]:
     """Loss at round n against alpha, L_acc fitted to its medians, and the measured alpha with the
     best U_priv - loss.
     """
-    points = [
-        _point(alpha, traces[algorithm.name, alpha].losses[n - 1]) for alpha in settings.alphas
-    ]
-    alphas, medians = np.array(settings.alphas), np.array([p["median"] for p in points])
+    points = [_point(alpha, traces[algorithm.name, alpha].losses[n - 1]) for alpha in effort.alphas]
+    alphas, medians = np.array(effort.alphas), np.array([p["median"] for p in points])
     fit = fit_loss(alphas, medians)
     power = fit_loss(
         1 + np.log(alphas / alphas.min()), medians
@@ -366,15 +409,12 @@ def _point(alpha: float, losses: Array) -> dict[str, float]:
     }
 
 
-def _control(
-    bench: Bench, settings: Settings, say: Callable[[str], None]
-) -> list[dict[str, float]]:
+def _control(bench: Bench, effort: Effort, say: Callable[[str], None]) -> list[dict[str, float]]:
     """Losses of the last round with DVP's (rho, C) in place of PVP's."""
-    say(f"{MATCHED.name}: {len(settings.alphas)} alphas, {settings.draws} draws each")
-    traces = bench.run(MATCHED, settings.alphas, settings.draws, every=False, final=False)
+    say(f"{MATCHED.name}: {len(effort.alphas)} alphas, {effort.draws} draws each")
+    traces = bench.run(MATCHED, effort.alphas, effort.draws, every=False, final=False)
     return [
-        _point(alpha, trace.losses[-1])
-        for alpha, trace in zip(settings.alphas, traces, strict=True)
+        _point(alpha, trace.losses[-1]) for alpha, trace in zip(effort.alphas, traces, strict=True)
     ]
 
 
@@ -384,48 +424,48 @@ def _final(name: str, alpha: float, trace: Trace, tested: int) -> dict[str, Any]
     """
     shares = {"error": trace.error, "network_error": trace.network_error}
     costs = {"epsilon": trace.epsilon, "final_epsilon": trace.final_epsilon}
-    told = {
+    return {
+        "algorithm": name,
+        "alpha": alpha,
+        **costs,
         "loss": quantile_band(trace.final),
         **{key: quantile_band(share, tested) for key, share in shares.items()},
     }
-    return {"algorithm": name, "alpha": alpha, **costs, **told}
 
 
-def _choose_rho(
-    bench: Bench, settings: Settings, say: Callable[[str], None]
-) -> list[dict[str, Any]]:
+def _choose_rho(bench: Bench, effort: Effort, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """Loss of the last messages for each rho, at the paper's alpha."""
     rows = []
     for algorithm in (PLAIN, *PRIVATE):
-        say(f"{algorithm.name}, choice of rho at alpha = {settings.rho_alpha:g}")
-        for rho in settings.rhos:
+        say(f"{algorithm.name}, choice of rho at alpha = {effort.rho_alpha:g}")
+        for rho in effort.rhos:
             one, draws = (
                 replace(algorithm, rho=rho),
-                settings.rho_draws if algorithm.mechanism else 1,
+                effort.rho_draws if algorithm.mechanism else 1,
             )
-            trace = bench.run(one, (settings.rho_alpha,), draws, every=False, final=False)[0]
+            trace = bench.run(one, (effort.rho_alpha,), draws, every=False, final=False)[0]
             rows.append(
                 {"algorithm": algorithm.name, "rho": rho, **quantile_band(trace.losses[-1])}
             )
     return rows
 
 
-def _margins(settings: Settings, say: Callable[[str], None]) -> list[dict[str, Any]]:
+def _margins(effort: Effort, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """Test error on made problems that a unit f0 separates with a given margin: the smaller, the
     longer f must be.
     """
     rows = []
-    for margin in settings.margins:
+    for margin in effort.margins:
         say(f"made problems with margin {margin:g}")
-        rng = np.random.default_rng([settings.seed, 0x3A46])
-        X, y = _separable(rng, NODES * settings.margin_rows, margin)
+        rng = np.random.default_rng([effort.seed, 0x3A46])
+        X, y = _separable(rng, NODES * effort.margin_rows, margin)
         test, label = _separable(rng, 5000, margin)
         parts = np.split(np.arange(len(y)), NODES)
         shards = [Shard.of(X[part], y[part], name=str(p)) for p, part in enumerate(parts)]
-        bench = Bench(shards, test, label > 0, settings.rounds, settings.seed)
+        bench = Bench(shards, HeldOut(test, label > 0), effort.rounds, effort.seed)
         for algorithm in (*PRIVATE, MATCHED):
             trace = bench.run(
-                algorithm, (settings.rho_alpha,), settings.margin_draws, every=False, final=False
+                algorithm, (effort.rho_alpha,), effort.margin_draws, every=False, final=False
             )[0]
             rows.append(
                 {

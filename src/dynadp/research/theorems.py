@@ -5,15 +5,16 @@ Each theorem says: with B_p rows, node p's classifier has expected loss at most 
 with a small probability, where C0 is that of any reference f0. It is offered as printed, up to the
 paper's unknown beta, and as the inequality behind it
 
-    rho ||f0||^2/2 + Phi ||f0||^2/2 + sampling(B) + noise(B) <= alpha_acc,      rho =
-    alpha_acc/||f0||^2,
+    rho ||f0||^2/2 + Phi ||f0||^2/2 + sampling(B) + noise(B) <= alpha_acc,
+    rho = alpha_acc/||f0||^2,
 
-with explicit, corrected constants (docs/errata.md). They are upper bounds for the worst
-distribution, and large; they say how rows, alpha and accuracy trade, not what a run will reach.
-Theorems 5 and 6 bound a surrogate that leaves out the noise in lam.
+with explicit, corrected constants (docs/errata.md). Nodes may have different alpha and B: the
+paper's Assumption 5 is not needed. The bounds are for the worst distribution, and large; they show
+how rows, alpha and accuracy trade, not what a run will reach. Theorems 5 and 6 bound a surrogate
+that leaves out the noise in lam.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import floor, inf, isfinite, log, log1p, sqrt
 from typing import Any, Literal
@@ -21,13 +22,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dynadp.consensus import Topology
 from dynadp.errors import DeclarationError
 from dynadp.research.lemmas import (
     dual_excess,
+    gamma_tail,
     neighbours_excess,
     neighbours_push,
+    noise_scale,
     own_excess,
-    own_length,
     sampling_excess,
 )
 
@@ -37,9 +40,30 @@ _CLOSE = 1e-9  # relative width at which the real-valued inverses stop, always o
 Terms = dict[str, float]
 
 
+@dataclass(frozen=True)
+class Neighbour:
+    """The public numbers of one neighbour of the node.
+
+    Attributes
+    ----------
+    alpha
+        alpha_j(n), or a schedule; its smallest value counts.
+    rows
+        B_j; None: as many as the node itself.
+    """
+
+    alpha: ArrayLike
+    rows: float | None = None
+
+    def __post_init__(self) -> None:
+        _smallest_alpha(self.alpha)
+        if self.rows is not None:
+            _whole("rows of a neighbour", self.rows)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TheoremInputs:
-    """What a theorem needs to know of the problem; all public.
+    """The numbers that a theorem is about; all public.
 
     Attributes
     ----------
@@ -56,6 +80,10 @@ class TheoremInputs:
         sup L'', which is Theorem 6's c4.
     eta, degree
         Penalty and N_p. Theorem 4 may leave them out, as its proof does.
+    neighbours
+        alpha and B of each neighbour, where they differ from the node's; N_p then follows. Empty:
+        all have those of the node, as the paper assumes. Theorems 5 and 6 only: noise of others
+        does not enter 3 and 4.
     Phi
         Of Algorithm 2; Theorem 4 only. The paper assumes 0.
     rounds
@@ -70,10 +98,18 @@ class TheoremInputs:
     c1: float | None = None
     eta: float | None = None
     degree: int | None = None
+    neighbours: Sequence[Neighbour] = ()
     Phi: float = 0.0
     rounds: int = 1
 
     def __post_init__(self) -> None:
+        if self.neighbours:
+            if self.degree not in (None, len(self.neighbours)):
+                raise DeclarationError(
+                    f"degree is {self.degree!r}, and {len(self.neighbours)} neighbours are given; "
+                    f"leave out degree"
+                )
+            object.__setattr__(self, "degree", len(self.neighbours))
         for name in ("norm", "C", "c1", "eta"):
             value = getattr(self, name)
             if value is not None:
@@ -85,21 +121,53 @@ class TheoremInputs:
         if not (isfinite(self.Phi) and self.Phi >= 0):
             raise DeclarationError(f"Phi is {self.Phi!r}; expected a finite number, 0 or above")
         if self.alpha is not None:
-            values = np.asarray(self.alpha, dtype=float)
-            if values.size == 0 or not (values >= 1e-100).all():  # infinity stands for no noise
-                raise DeclarationError(
-                    "alpha must be a number from 1e-100, or a schedule of such numbers"
-                )
+            _smallest_alpha(self.alpha)
+
+    @classmethod
+    def of_network(
+        cls, topology: Topology, alphas: Sequence[ArrayLike], rows: Sequence[float], **shared: Any
+    ) -> "dict[str, TheoremInputs]":
+        """The inputs of every node of a network.
+
+        Parameters
+        ----------
+        topology
+            The network; every node needs a neighbour.
+        alphas, rows
+            alpha_p (a number or a schedule) and B_p of each node, in the topology's order.
+        shared
+            The fields that all nodes share.
+        """
+        each = [Neighbour(alpha, B) for alpha, B in zip(alphas, rows, strict=True)]
+        return {
+            name: cls(
+                alpha=alphas[p],
+                neighbours=[each[j] for j in np.flatnonzero(topology.adjacency[[p]].toarray()[0])],
+                **shared,
+            )
+            for p, name in enumerate(topology.nodes)
+        }
 
     @property
     def least(self) -> float:
         """The smallest alpha of the schedule; infinity where there is none."""
-        return inf if self.alpha is None else float(np.min(np.asarray(self.alpha, dtype=float)))
+        return inf if self.alpha is None else _smallest_alpha(self.alpha)
+
+    def scales(self, rows: float, rho: float) -> tuple[float, float]:
+        """theta_p of the node with this many rows, and the sum of theta_j over its neighbours."""
+        own = noise_scale(rows, self.least, C=self.C, rho=rho)
+        if not self.neighbours:
+            return own, (self.degree or 0) * own
+        each = (
+            noise_scale(j.rows or rows, _smallest_alpha(j.alpha), C=self.C, rho=rho)
+            for j in self.neighbours
+        )
+        return own, sum(each)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Bound:
-    """How many rows, and why.
+    """A number of rows and its reasons.
 
     Attributes
     ----------
@@ -133,7 +201,7 @@ class Bound:
     surrogate: bool
 
     def to_json(self) -> dict[str, Any]:
-        """All of it."""
+        """All fields."""
         return asdict(self)
 
 
@@ -162,14 +230,21 @@ class Theorem:
         Raises
         ------
         DeclarationError
-            If a number is missing or out of range.
+            If a number is missing or out of range, or if neighbours have numbers of their own.
         """
         self._check(problem, failure)
-        terms = self.expression(problem, _positive("accuracy", accuracy), failure)
-        terms = {name: _positive("beta", beta) * rows for name, rows in terms.items()}
-        return self._bound(
-            "printed", floor(max(terms.values())) + 1, terms, problem, accuracy, failure
-        )
+        _positive("beta", beta)
+        if problem.neighbours:
+            raise DeclarationError(
+                "the printed form gives all nodes one alpha and as many rows; leave out neighbours"
+            )
+        if self.parts:
+            terms = _union([part.printed(problem, accuracy, failure, beta) for part in self.parts])
+        else:
+            terms = self.expression(problem, _positive("accuracy", accuracy), failure)
+            terms = {name: beta * rows for name, rows in terms.items()}
+        rows = floor(max(terms.values())) + 1
+        return self._bound("printed", rows, terms, problem, accuracy, failure)
 
     def solved(self, problem: TheoremInputs, accuracy: float, failure: float) -> Bound:
         """The fewest rows for which rho ||f0||^2/2 + Phi ||f0||^2/2 + all terms <= alpha_acc, with
@@ -183,34 +258,29 @@ class Theorem:
         self._check(problem, failure)
         _positive("accuracy", accuracy)
         if self.parts:
-            each = {part.name: part.solved(problem, accuracy, failure) for part in self.parts}
-            terms = {
-                f"{name}, {term}": rows
-                for name, found in each.items()
-                for term, rows in found.terms.items()
-            }
-            return self._bound(
-                "solved",
-                max(found.rows for found in each.values()),
-                terms,
-                problem,
-                accuracy,
-                failure,
-            )
-        if _room(problem, accuracy) <= 0:
+            each = [part.solved(problem, accuracy, failure) for part in self.parts]
+            rows = max(bound.rows for bound in each)
+            return self._bound("solved", rows, _union(each), problem, accuracy, failure)
+        room = _room(problem, accuracy)
+        if room <= 0:
             raise DeclarationError(
                 f"Phi ||f0||^2 is {problem.Phi * problem.norm * problem.norm:g}, accuracy "
-                f"{accuracy:g}: no number of rows is "
-                "enough; lower Phi or ask for less accuracy"
+                f"{accuracy:g}: no number of rows is enough; lower Phi or ask for less accuracy"
+            )
+        if problem.neighbours and not self._holds(problem, _LIMIT, accuracy, failure):
+            raise DeclarationError(
+                f"the neighbours' noise alone costs more than accuracy {accuracy:g} leaves: no "
+                f"number of rows at the node is enough; give neighbours more rows or alpha, or ask "
+                f"for less accuracy"
             )
 
-        def alone(name: str) -> Callable[[int], bool]:
-            return lambda rows: (
-                self._terms(problem, rows, accuracy, failure)[name] <= _room(problem, accuracy)
-            )
+        def fewest(name: str) -> int:
+            """Rows that this term alone needs."""
+            return _fewest(lambda B: self._terms(problem, B, accuracy, failure)[name] <= room)
 
-        names = self._terms(problem, _LIMIT, accuracy, failure)
-        terms = {name: float(_fewest(alone(name))) for name in names}
+        terms = {
+            name: float(fewest(name)) for name in self._terms(problem, _LIMIT, accuracy, failure)
+        }
         rows = _fewest(lambda rows: self._holds(problem, rows, accuracy, failure))
         return self._bound("solved", rows, terms, problem, accuracy, failure)
 
@@ -228,8 +298,8 @@ class Theorem:
         return _smallest("accuracy", lambda accuracy: self._holds(problem, rows, accuracy, failure))
 
     def alpha(self, problem: TheoremInputs, rows: int, accuracy: float, failure: float) -> float:
-        """The smallest alpha with which these rows guarantee this accuracy, by the solved form; the
-        problem's is not used.
+        """The smallest alpha of the node with which these rows guarantee this accuracy, by the
+        solved form; the problem's own alpha is not used, and neighbours keep theirs.
 
         Raises
         ------
@@ -292,21 +362,25 @@ class Theorem:
         accuracy: float,
         failure: float,
     ) -> Bound:
-        binding = max(terms, key=lambda name: terms[name])
-        rho = accuracy / (problem.norm * problem.norm)
-        total = self.events * failure
         return Bound(
-            self.name,
-            form,
-            rows,
-            binding,
-            terms,
-            rho,
-            accuracy,
-            total,
-            self.statement,
-            self.surrogate,
+            theorem=self.name,
+            form=form,
+            rows=rows,
+            binding=max(terms, key=lambda name: terms[name]),
+            terms=terms,
+            rho=accuracy / (problem.norm * problem.norm),
+            accuracy=accuracy,
+            failure=self.events * failure,
+            statement=self.statement,
+            surrogate=self.surrogate,
         )
+
+
+def _union(bounds: Sequence[Bound]) -> Terms:
+    """The terms of several theorems, by theorem and name."""
+    return {
+        f"{bound.theorem}, {name}": rows for bound in bounds for name, rows in bound.terms.items()
+    }
 
 
 def _room(problem: TheoremInputs, accuracy: float) -> float:
@@ -356,21 +430,23 @@ def _positive(name: str, value: float) -> float:
     return value
 
 
-def _whole(name: str, value: int) -> int:
+def _whole(name: str, value: float) -> None:
     if isinstance(value, bool) or not 1 <= value <= _LIMIT or value != int(value):
         raise DeclarationError(f"{name} is {value!r}; expected a whole number from 1")
-    return value
+
+
+def _smallest_alpha(alpha: ArrayLike) -> float:
+    values = np.asarray(alpha, dtype=float)
+    if values.size == 0 or not (values >= 1e-100).all():  # infinity stands for no noise
+        raise DeclarationError("alpha must be a number from 1e-100, or a schedule of such numbers")
+    return float(values.min())
 
 
 def _numbers(problem: TheoremInputs) -> tuple[int, float, float, float, int]:
     """d, alpha, c1, eta, N_p; 0 for what a theorem does without."""
-    return (
-        problem.dimension or 0,
-        problem.least,
-        problem.c1 or 0.0,
-        problem.eta or 0.0,
-        problem.degree or 0,
-    )
+    given = problem.dimension, problem.least, problem.c1, problem.eta, problem.degree
+    d, alpha, c1, eta, N = (value or 0 for value in given)
+    return int(d), alpha, c1, eta, int(N)
 
 
 def _sampled(p: TheoremInputs, accuracy: float, failure: float) -> Terms:
@@ -424,16 +500,9 @@ def _printed5(p: TheoremInputs, accuracy: float, failure: float) -> Terms:
 
 def _excess5(p: TheoremInputs, rows: float, rho: float, failure: float) -> Terms:
     """2 x Lemma 11, and sampling."""
-    d, alpha, _, eta, N = _numbers(p)
+    d, _, _, eta, N = _numbers(p)
     excess = neighbours_excess(
-        rows,
-        alpha=alpha,
-        dimension=d,
-        C=p.C,
-        rho=rho,
-        eta=eta,
-        degree=N,
-        failure=failure / p.rounds,
+        *p.scales(rows, rho), dimension=d, rho=rho, eta=eta, degree=N, failure=failure / p.rounds
     )
     return {"neighbours": 2 * excess, **_sampling(p, rows, rho, failure)}
 
@@ -443,12 +512,8 @@ def _printed6(p: TheoremInputs, accuracy: float, failure: float) -> Terms:
     tail = log(d / failure)
     return {
         **_printed5(p, accuracy, failure),
-        "own": 4
-        * p.C
-        * p.norm
-        * d
-        * tail**2
-        / (accuracy * alpha),  # the paper's C^B, which is not defined, read as C^R
+        # the paper's C^B, which is not defined, read as C^R
+        "own": 4 * p.C * p.norm * d * tail**2 / (accuracy * alpha),
         "neighbours without C": 4 * p.norm**3 * eta * N * d * tail / (accuracy**2 * alpha),
         "own curvature": 4 * p.C**1.5 * p.norm**2 * d * tail / (accuracy**1.5 * alpha),
     }
@@ -458,14 +523,12 @@ def _excess6(p: TheoremInputs, rows: float, rho: float, failure: float) -> Terms
     """2 x (Lemma 11 + Lemma 12 + ||b|| ||e||), and sampling: Z(V) - Z(f) = G(V) - G(f) - b.e for G
     = Z + b.f.
     """
-    d, alpha, c4, eta, N = _numbers(p)
-    noise = failure / p.rounds
-    push = neighbours_push(
-        rows, alpha=alpha, dimension=d, C=p.C, rho=rho, eta=eta, degree=N, failure=noise
-    )
-    length = own_length(rows, alpha=alpha, dimension=d, C=p.C, rho=rho, failure=noise)
-    own = own_excess(rows, alpha=alpha, dimension=d, C=p.C, rho=rho, c4=c4, failure=noise)
-    return {**_excess5(p, rows, rho, failure), "own": 2 * own, "crossed": 2 * push * length}
+    d, _, c4, eta, N = _numbers(p)
+    noise, (theta, others) = failure / p.rounds, p.scales(rows, rho)
+    push = neighbours_push(theta, others, dimension=d, eta=eta, degree=N, failure=noise)
+    own = own_excess(theta, dimension=d, C=p.C, rho=rho, c4=c4, failure=noise)
+    crossed = push * gamma_tail(d, theta, noise)
+    return {**_excess5(p, rows, rho, failure), "own": 2 * own, "crossed": 2 * crossed}
 
 
 THEOREM_3 = Theorem(
@@ -516,22 +579,12 @@ COROLLARY_6_1 = replace(
 )
 
 
-def _printed62(p: TheoremInputs, accuracy: float, failure: float) -> Terms:
-    parts = {"Theorem 4": _printed4, "Theorem 6": _printed6}
-    return {
-        f"{name}, {term}": rows
-        for name, part in parts.items()
-        for term, rows in part(p, accuracy, failure).items()
-    }
-
-
 COROLLARY_6_2 = replace(
     THEOREM_6,
     name="Corollary 6.2",
     events=5,
     statement="C(f*_p) <= C0 + accuracy + Delta_dual(t), Algorithm 3 with a final release by "
     "Algorithm 2",
-    expression=_printed62,
     parts=(THEOREM_4, THEOREM_6),
 )
 THEOREMS = {

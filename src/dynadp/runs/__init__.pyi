@@ -21,7 +21,6 @@ from .local import round_lines as round_lines
 from .local import tally as tally
 from .local import with_statement as with_statement
 from .preparation import plan_from_file as plan_from_file
-from .run_file import LossSection as LossSection
 from .run_file import RunFile as RunFile
 from .run_file import load_run_file as load_run_file
 from .run_file import load_schema as load_schema

@@ -11,13 +11,13 @@ import numpy as np
 
 from dynadp._files import digest
 from dynadp.consensus import no_checkpoint
-from dynadp.engines import ActorPool, ActorSpec, NodeProgress, NodeRun, RoundProgress, cluster
+from dynadp.consensus.progress import RoundProgress
+from dynadp.engines import ActorPool, ActorSpec, NodeProgress, NodeRun, cluster
 from dynadp.errors import ConfigError
 from dynadp.mechanisms import Draws, entropy_for
 from dynadp.planning import Plan
 from dynadp.runs.folder import RunFolder
 from dynadp.runs.local import LocalRun, finished_model
-from dynadp.runs.preparation import node_run
 
 _MESSAGES = "messages-ray"  # of a SIMULATION: a folder for each node
 
@@ -59,7 +59,7 @@ class ClusterRun(LocalRun):
         resume: bool = False,
         who: str,
         created: str,
-        on_round: Callable[[RoundProgress, int], None] | None = None,
+        on_round: Callable[[RoundProgress], None] | None = None,
         draws: Draws | None = None,
         at: Callable[[str], None] = no_checkpoint,
         on_start: Callable[[ActorPool], None] = lambda company: None,
@@ -118,9 +118,7 @@ class ClusterRun(LocalRun):
         return planned
 
     def _parts(self, planned: Plan) -> list[NodeRun]:
-        nodes, counts = self.topology.nodes, [self.counts[p] for p in self.topology.nodes]
-        first = node_run(nodes[0], self.schema, self.topology, planned, counts)
-        return [replace(first, me=me) for me in nodes]  # they share its arrays, which travel once
+        return [NodeRun(node, self.schema, planned) for node in self.topology.nodes]
 
     def _orders(
         self,
@@ -152,7 +150,7 @@ class ClusterRun(LocalRun):
                     dataset=self.file.data.description,
                     who=who,
                     draws=draws or entropy_for(self.file.run.seed),
-                    at=at,
+                    checkpoint=at,
                 )
             )
         return made
@@ -175,7 +173,7 @@ class Ranks:
         folder: RunFolder,
         planned: Plan,
         nodes: tuple[str, ...],
-        on_round: Callable[[RoundProgress, int], None] | None,
+        on_round: Callable[[RoundProgress], None] | None,
     ) -> None:
         self.folder, self.planned, self.nodes, self.on_round = folder, planned, nodes, on_round
         self._rounds: dict[int, dict[str, NodeProgress]] = {}
@@ -204,5 +202,5 @@ class Ranks:
                 for name in ("disagreement", "change")
             )
             self.on_round(
-                RoundProgress(n, np.array([self.planned.eta]), apart, change), self.planned.rounds
+                RoundProgress(n, self.planned.rounds, self.planned.settings.eta_of(), apart, change)
             )

@@ -12,24 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from dynadp._arrays import Array
 from dynadp._intervals import wilson
 from dynadp.consensus import Acceleration, Topology
+from dynadp.consensus.progress import RoundProgress
 from dynadp.data import Schema, count, mistakes, source, split_tables, validate
-from dynadp.engines import (
-    FolderJournal,
-    LedgerJournal,
-    NodeResult,
-    RoundProgress,
-    default_eta,
-    now,
-    simulate,
-)
+from dynadp.engines import FolderJournal, LedgerJournal, NodeResult, now, simulate
 from dynadp.errors import CellError, ConfigError, DataError, DynadpError, RecordError
 from dynadp.mechanisms import entropy_for
 from dynadp.planning import Plan, recorded
-from dynadp.privacy import Event, Ledger, Total, by_node, up, worst_node
-from dynadp.problem import Logistic, SquaredL2, local_shard
+from dynadp.planning.plans import default_eta
+from dynadp.privacy import Event, Ledger, Total, by_node, worst_node
+from dynadp.problem import local_shard
 from dynadp.runs.folder import Model, RunFolder, load_run
 from dynadp.runs.preparation import MistakeList, check_ledger, open_columns, plan_from_file
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
@@ -132,7 +125,7 @@ class LocalRun:
         planned = plan_from_file(file, self.schema, self.topology, counts)
         if planned is None or begun is None:
             return planned
-        return recorded(planned, said, counts, self.topology, self.schema.dimension)
+        return recorded(planned, said)
 
     def check(self) -> dict[str, Any]:
         """What the run would spend, and whether the ledgers would let it; reads all rows and
@@ -179,7 +172,7 @@ class LocalRun:
         resume: bool = False,
         who: str,
         created: str,
-        on_round: Callable[[RoundProgress, int], None] | None = None,
+        on_round: Callable[[RoundProgress], None] | None = None,
     ) -> dict[str, Any]:
         """Train, or go on; leaves a run folder with the model.
 
@@ -192,20 +185,19 @@ class LocalRun:
         who, created
             For ledgers and record: who starts it, and when.
         on_round
-            Called after every round with what it left and the number of rounds.
+            Called after every round.
         """
         planned = self.plan(out if resume else None)
-        rounds = planned.rounds if planned else PLAIN_ROUNDS
         with ExitStack() as stack:
             run_id = self._run_id(stack, out, planned, created, resume)
             folder, journal = self._reserved(
                 stack, out, planned, run_id, who, created, resume, self._validate
             )
 
-            def note(entry: RoundProgress, V: Array) -> None:
-                folder.append(round_lines(entry, self.topology.nodes, planned))
+            def note(progress: RoundProgress) -> None:
+                folder.append(round_lines(progress, self.topology.nodes, planned))
                 if on_round:
-                    on_round(entry, rounds)
+                    on_round(progress)
 
             if planned is None:
                 return self._plain(folder, note)
@@ -214,9 +206,7 @@ class LocalRun:
                 self.schema,
                 self.tables,
                 self.topology,
-                epsilon=self.file.totals or planned.total.epsilon,
-                delta=planned.total.delta,
-                chosen=planned,
+                planned,
                 draws=entropy_for(self.file.run.seed),
                 journal=outbox,
                 device=self.file.run.device,
@@ -226,31 +216,39 @@ class LocalRun:
         folder.finish(model)
         return self._result(folder, model, len(trained.run.rounds), trained.total, trained.events)
 
-    def _plain(
-        self, folder: RunFolder, note: Callable[[RoundProgress, Array], None]
-    ) -> dict[str, Any]:
+    def _plain(self, folder: RunFolder, note: Callable[[RoundProgress], None]) -> dict[str, Any]:
         """Algorithm 1: exact vectors are sent."""
-        training = self.file.training
-        loss = training.loss.made() if training.loss else Logistic()
-        regularizer = training.regularizer.made() if training.regularizer else SquaredL2()
-        C, rho = training.C or 1.0, training.rho or 1e-4
+        plan = self.plain_plan()
         end = simulate(
             [local_shard(self.schema, self.tables[p], p) for p in self.topology.nodes],
             self.topology,
-            loss=loss,
-            regularizer=regularizer,
-            C=C,
-            weights=training.weights,
-            rho=rho,
-            eta=training.eta or default_eta(self.topology, loss, C, rho),
-            rounds=training.rounds or PLAIN_ROUNDS,
+            plan,
             acceleration=Acceleration(gap=PLAIN_GAP),
             on_round=note,
         )
-        vector = end.models(self.file.run.output)[0, 0]
-        model = Model.of(vector, self.schema, loss.describe(), "none", EXACT)
+        vector, loss = end.models(plan.output)[0, 0], plan.settings.loss.describe()
+        model = Model.of(vector, self.schema, loss, "none", EXACT)
         folder.finish(model)
         return self._result(folder, model, len(end.rounds))
+
+    def plain_plan(self) -> Plan:
+        """What Algorithm 1 does where nothing is protected."""
+        training = self.file.training
+        made = Plan.of(
+            loss=training.loss,
+            regularizer=training.regularizer,
+            C=training.C,
+            weights=training.weights,
+            rho=training.rho,
+            eta=training.eta,
+            rounds=training.rounds or PLAIN_ROUNDS,
+            output=self.file.run.output,
+        )
+        if made.settings.eta is not None:
+            return made
+        s = made.settings
+        eta = default_eta(self.topology, s.loss, s.C, s.rho)
+        return replace(made, settings=replace(s, eta=eta))
 
     def _said(self, planned: Plan | None) -> dict[str, Any]:
         """Everything that is decided before the run."""
@@ -411,13 +409,7 @@ def _decided(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def with_statement(model: Model, total: Total) -> Model:
     """The model with its guarantee in one sentence."""
-    word = (
-        ""
-        if total.protected
-        else "SIMULATION: seeded noise protects nobody; with system entropy this would cost "
-    )
-    statement = f"{word}epsilon = {up(total.epsilon)} at delta = {total.delta:g} in total, for anybody with a row at one node: "
-    return replace(model, privacy={**total.to_json(), "statement": statement + total.odds})
+    return replace(model, privacy={**total.to_json(), "statement": total.guarantee})
 
 
 def finished_model(
@@ -425,8 +417,8 @@ def finished_model(
 ) -> tuple[Model, Total, list[Event]]:
     """The model of nodes that ran apart, its guarantee, and all that was released: the whole plan."""
     events = [replace(event, seeded=seeded) for event in plan.events]
-    total = worst_node(events, plan.total.delta)
-    said = plan.loss.describe(), plan.mechanism.name, total.to_json()
+    total = worst_node(events, plan.delta)
+    said = plan.settings.loss.describe(), plan.mechanism.name, total.to_json()
     return with_statement(Model.of(outcome.vector, outcome.schema, *said), total), total, events
 
 

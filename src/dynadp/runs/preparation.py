@@ -6,15 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dynadp.consensus import Topology
 from dynadp.data import Schema, Source, source
-from dynadp.engines import NodeRun
 from dynadp.errors import ConfigError, DataError, DynadpError, LedgerDamaged
-from dynadp.planning import Plan, plan, planned_events, priced, public_numbers, warnings_about
-from dynadp.privacy import Ledger, worst_node
-from dynadp.problem import Logistic, SquaredL2, shares
+from dynadp.planning import Consortium, Plan, plan, warnings_about, with_reasons
+from dynadp.privacy import Ledger, as_schedule
 from dynadp.runs.run_file import RunFile
 
 
@@ -90,7 +86,7 @@ def plan_from_file(
             schema.dimension,
             epsilon=file.totals,
             delta=privacy.delta,
-            mechanism=privacy.mechanism,
+            mechanism=privacy.made(),
             centring=centre,
             features=len(schema.features) - bool(schema.intercept),
             weights=file.training.weights,
@@ -101,65 +97,26 @@ def plan_from_file(
 
 def _given_plan(file: RunFile, schema: Schema, topology: Topology, counts: Sequence[int]) -> Plan:
     """The paper's constants and alpha, as the file gives them."""
-    training, privacy, nodes, mechanism = (
-        file.training,
-        file.privacy,
-        topology.nodes,
-        file.mechanism,
+    training, privacy = file.training, file.privacy
+    delta = privacy.delta or 0.0
+    made = Plan.of(
+        loss=training.loss,
+        regularizer=training.regularizer,
+        C=training.C,
+        weights=training.weights,
+        rho=training.rho,
+        eta=training.eta,
+        mechanism=privacy.made(),
+        schedule=as_schedule(privacy.alpha),
+        delta=delta,
+        rounds=training.rounds,
+        output=file.run.output,
+        consortium=_consortium(schema, topology, counts),
     )
-    loss = training.loss.made() if training.loss else Logistic()
-    C, rho, eta, rounds = (
-        training.C or 1.0,
-        training.rho or 0.0,
-        training.eta or 0.0,
-        training.rounds or 0,
-    )
-    alphas = np.full(len(nodes), privacy.alpha)
-    shared = shares(C, counts, training.weights)
-    public = public_numbers(
-        np.array(counts, dtype=float), topology.degrees, schema.dimension, shared, rho, eta, loss
-    )
-    events = tuple(planned_events(mechanism, public, rounds, nodes, alphas, (), 0))
-    total = worst_node(events, privacy.delta or 0.0)
-    said = ("as the run file says; nothing was planned", *warnings_about(total.delta, counts))
-    regularizer = training.regularizer.made() if training.regularizer else SquaredL2()
-    numbers = C, rho, eta, rounds, tuple(alphas.tolist()), ()
-    found = Plan(
-        mechanism,
-        loss,
-        *numbers,
-        file.run.output,
-        events,
-        total,
-        said,
-        regularizer,
-        training.weights,
-    )
-    return priced(found, counts, topology, schema.dimension)
+    why = "as the run file says; nothing was planned"
+    return with_reasons(made, (why, *warnings_about(delta, counts)))
 
 
-def node_run(
-    me: str, schema: Schema, topology: Topology, plan: Plan, counts: Sequence[int | None]
-) -> NodeRun:
-    """What is public about a run, from one of its nodes."""
-    nodes = topology.nodes
-    alpha = plan.schedule(nodes).table(nodes, plan.rounds)
-    constants = (
-        plan.mechanism,
-        plan.loss,
-        plan.regularizer,
-        plan.C,
-        plan.weights,
-        plan.rho,
-        plan.eta,
-    )
-    return NodeRun(
-        me,
-        topology,
-        schema,
-        np.array(counts, dtype=float),
-        *constants,
-        alpha,
-        plan.centrings,
-        plan.output,
-    )
+def _consortium(schema: Schema, topology: Topology, counts: Sequence[int]) -> Consortium:
+    features = len(schema.features) - bool(schema.intercept)
+    return Consortium(topology, tuple(counts), schema.dimension, features)

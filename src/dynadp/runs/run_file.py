@@ -6,24 +6,30 @@ beats the default.
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from dynadp._files import digest
 from dynadp.consensus import FAMILIES, Topology, is_one
 from dynadp.data import Schema
-from dynadp.errors import ConfigError
-from dynadp.mechanisms import Dual, Mechanism, NoProtection, Primal
+from dynadp.errors import ConfigError, DeclarationError, DynadpError
+from dynadp.mechanisms import Mechanism, mechanism_from
+from dynadp.privacy import as_schedule
 from dynadp.problem import (
-    HuberHinge,
-    Logistic,
     Loss,
+    Named,
     Regularizer,
-    SmoothedHinge,
-    SmoothElasticNet,
-    SquaredL2,
     Weights,
 )
 from dynadp.runs.fields import (
@@ -120,22 +126,62 @@ class TopologySection(Section):
         return self
 
 
+def _known_mechanism(given: Any) -> Any:
+    """A name, or a table with a name and parameters."""
+    description = {"name": given} if isinstance(given, str) else given
+    if not isinstance(description, dict) or not isinstance(description.get("name"), str):
+        raise ValueError(
+            'must be a name, or a table such as { name = "primal", final_release = 0.1 }'
+        )
+    try:
+        mechanism_from(description)
+    except DeclarationError as error:
+        raise ValueError(str(error)) from None
+    return given
+
+
+def _known_schedule(given: Any) -> Any:
+    """None, a number, a list of one number a round, a table by node, or a named schedule."""
+    if given is not None:
+        try:
+            as_schedule(given)
+        except DeclarationError as error:
+            raise ValueError(str(error)) from None
+    return given
+
+
 class PrivacySection(Section):
     """How messages are protected, and what that may cost in total (epsilon, delta) or in each round
     (alpha).
     """
 
-    mechanism: Literal["primal", "dual", "none"] = "primal"
+    mechanism: Annotated[Any, AfterValidator(_known_mechanism)] = "primal"
     epsilon: Above0 | None = None
     delta: Share | None = None
-    alpha: Above0 | None = None
+    alpha: Annotated[Any, AfterValidator(_known_schedule)] = None
     own: Literal["public", "paper"] = "public"
     split: Literal["optimal", "paper"] = "optimal"
     centring: bool = True
 
+    @property
+    def protected(self) -> bool:
+        """Whether there is a mechanism."""
+        return bool(self.mechanism != "none")
+
+    def made(self) -> Mechanism:
+        """The mechanism; ``own`` and ``split`` belong to the two that they are named after."""
+        given = self.mechanism
+        description = {"name": given} if isinstance(given, str) else dict(given)
+        name = description["name"]
+        if name == "primal" and self.own != "public":
+            description.setdefault("own", self.own)
+        if name == "dual" and self.split != "optimal":
+            description.setdefault("split", self.split)
+        return mechanism_from(description)
+
     @model_validator(mode="after")
     def _one_way_to_say_it(self) -> "PrivacySection":
-        if self.mechanism == "none":
+        if not self.protected:
             if self.epsilon is not None or self.alpha is not None:
                 raise ValueError(
                     "mechanism is none, so nothing is protected: leave out epsilon and alpha, or "
@@ -155,40 +201,37 @@ class PrivacySection(Section):
         return self
 
 
-class LossSection(Section):
-    """L."""
+def _by_name(base: type[Named], default: str, given: Any) -> Any:
+    """The object that a table describes by ``name`` and constructor parameters."""
+    if isinstance(given, base):
+        return given
+    name = given.get("name", default) if isinstance(given, Mapping) else default
+    kind = base.registry.get(name) if isinstance(name, str) else None
+    fields: dict[str, Any] = {"name": (Literal[tuple(base.registry)], default)}
+    if kind is None:
+        given = {"name": name}  # its parameters are unknown
+    else:
+        for key, one in kind.parameters().items():
+            untyped, required = one.annotation is one.empty, one.default is one.empty
+            fields[key] = (Any if untyped else one.annotation, ... if required else one.default)
+        if isinstance(given, Mapping):  # records of 0.1.0 have None for a default
+            given = {k: v for k, v in given.items() if v is not None and k not in kind.ignored}
+    table: type[Section] = create_model(base.__name__, __base__=Section, **fields)
+    parameters = dict(table.model_validate(given))
+    try:
+        return base.named(parameters.pop("name"))(**parameters)
+    except DynadpError as error:
+        raise ValueError(str(error)) from None
 
-    name: Literal["logistic", "smoothed_hinge", "huber_hinge"] = "logistic"
-    margin: float | None = None
-    width: Above0 = 0.5
 
-    @model_validator(mode="after")
-    def _teaches(self) -> "LossSection":
-        if self.name == "huber_hinge" and self.margin is not None and self.margin <= -self.width:
-            raise ValueError(
-                "margin must be above -width, since the loss is 0 at 0 otherwise and "
-                "nothing can be learnt"
-            )
-        return self
-
-    def made(self) -> Loss:
-        """The loss."""
-        if self.name == "logistic":
-            return Logistic(self.margin or 0.0)
-        kind = SmoothedHinge if self.name == "smoothed_hinge" else HuberHinge
-        return kind(width=self.width, margin=1.0 if self.margin is None else self.margin)
-
-
-class RegularizerSection(Section):
-    """R."""
-
-    name: Literal["squared_l2", "smooth_elastic_net"] = "squared_l2"
-    l1: Above0 = 1.0
-    scale: Above0 = 0.1
-
-    def made(self) -> Regularizer:
-        """The regulariser."""
-        return SquaredL2() if self.name == "squared_l2" else SmoothElasticNet(self.l1, self.scale)
+DeclaredLoss = Annotated[
+    Loss, PlainValidator(partial(_by_name, Loss, "logistic")), PlainSerializer(Loss.declaration)
+]
+DeclaredRegularizer = Annotated[
+    Regularizer,
+    PlainValidator(partial(_by_name, Regularizer, "squared_l2")),
+    PlainSerializer(Regularizer.declaration),
+]
 
 
 class TrainingSection(Section):
@@ -199,8 +242,8 @@ class TrainingSection(Section):
     weights: Weights = "rows"
     rho: Above0 | None = None
     eta: Above0 | None = None
-    loss: LossSection | None = None
-    regularizer: RegularizerSection | None = None
+    loss: DeclaredLoss | None = None
+    regularizer: DeclaredRegularizer | None = None
 
 
 class EvaluationSection(Section):
@@ -276,15 +319,10 @@ class RunFile(Section):
                 "nodes: on a network a name must not be a host name, which "
                 "certificates of others may carry"
             )
-        if self.privacy.mechanism == "none":
+        if not self.privacy.protected:
             problems.append(
                 "privacy: mechanism is none, so messages would reveal rows: a network "
                 "run needs a mechanism"
-            )
-        if self.privacy.own == "paper":
-            problems.append(
-                "privacy: own = 'paper' needs a private vector that no crash may "
-                "lose: networks run own = 'public'"
             )
         if self.run.device != "cpu":
             problems.append(
@@ -317,7 +355,7 @@ class RunFile(Section):
     def _privacy_problems(self) -> list[str]:
         privacy, problems = self.privacy, []
         own = [node for node in self.nodes if node.epsilon is not None]
-        if privacy.mechanism == "none":
+        if not privacy.protected:
             return (
                 ["nodes: an epsilon without a mechanism protects nobody: leave it out"]
                 if own
@@ -380,20 +418,9 @@ class RunFile(Section):
     @property
     def totals(self) -> dict[str, float] | None:
         """epsilon of each node; None where alpha is given, or nothing is protected."""
-        if self.privacy.mechanism == "none" or self.privacy.alpha is not None:
+        if not self.privacy.protected or self.privacy.alpha is not None:
             return None
         return {node.name: node.epsilon or self.privacy.epsilon or 0.0 for node in self.nodes}
-
-    @property
-    def mechanism(self) -> Mechanism:
-        """As the privacy section says."""
-        if self.privacy.mechanism == "none":
-            return NoProtection()
-        return (
-            Primal(own=self.privacy.own)
-            if self.privacy.mechanism == "primal"
-            else Dual(split=self.privacy.split)
-        )
 
     def graph(self, folder: Path) -> Topology:
         """The topology over the nodes, in the file's order."""

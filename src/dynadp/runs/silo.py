@@ -16,6 +16,7 @@ import numpy as np
 
 from dynadp._files import digest, write_whole
 from dynadp.consensus import Journal, Topology, no_checkpoint
+from dynadp.consensus.progress import RoundProgress
 from dynadp.data import Schema, Source, count, validate
 from dynadp.engines import (
     LOG,
@@ -26,7 +27,6 @@ from dynadp.engines import (
     Links,
     NodeResult,
     NodeRun,
-    RoundProgress,
     Site,
     Stopped,
     node_rounds,
@@ -36,18 +36,12 @@ from dynadp.engines import (
 from dynadp.errors import ConfigError, DynadpError
 from dynadp.mechanisms import Draws, entropy_for
 from dynadp.planning import Plan
-from dynadp.privacy import Ledger, up
+from dynadp.privacy import Ledger, upper_bound
 from dynadp.runs.folder import RunFolder, load_run
 from dynadp.runs.identities import Identity, public_key
 from dynadp.runs.local import finished_model, lock
 from dynadp.runs.node_file import NodeFile, load_node_file
-from dynadp.runs.preparation import (
-    MistakeList,
-    check_ledger,
-    node_run,
-    open_columns,
-    plan_from_file,
-)
+from dynadp.runs.preparation import MistakeList, check_ledger, open_columns, plan_from_file
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
 
 STATUS, STATUS_VERSION = "dynadp-status", 1
@@ -160,8 +154,7 @@ class SiloRun:
     @property
     def part(self) -> NodeRun:
         """What is public about the run, from here."""
-        counts = [section.rows for section in self.file.nodes]
-        return node_run(self.node.node, self.schema, self.topology, self.plan, counts)
+        return NodeRun(self.node.node, self.schema, self.plan)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -183,15 +176,9 @@ class SiloRun:
             "training": said["training"],
             "schema": self.schema.model_dump(mode="json"),
             "plan": {
-                "mechanism": plan.mechanism.describe(),
-                "loss": plan.loss.describe(),
-                "regularizer": plan.regularizer.describe(),
-                "rounds": plan.rounds,
-                "weights": plan.weights,
-                **{
-                    name: _told(getattr(plan, name))
-                    for name in ("C", "rho", "eta", "alphas", "centrings")
-                },
+                name: _rounded(value)
+                for name, value in plan.to_json().items()
+                if name not in ("reasons", "total", "alpha", "centring", "output", "epsilon")
             },
         }
 
@@ -251,7 +238,7 @@ class SiloRun:
             "private run" if seed is None else "SIMULATION that protects nobody",
             self.file.run.name,
             rounds,
-            up(self.plan.total.epsilon),
+            upper_bound(self.plan.total.epsilon),
             self.plan.total.delta,
         )
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -367,7 +354,16 @@ class SiloRun:
             at("noted")
 
         return links.run(
-            node_rounds(part, self.rows, post, links.publish, outbox, draws, note=note, at=at)
+            node_rounds(
+                part,
+                self.rows,
+                post,
+                links.publish,
+                outbox,
+                draws,
+                on_round=note,
+                checkpoint=at,
+            )
         )
 
     def _finish(self, outcome: NodeResult) -> None:
@@ -401,7 +397,7 @@ class SiloRun:
             "rounds": rounds,
             "simulation": self.file.run.seed is not None,
             "epsilon": self.plan.total.epsilon,
-            "delta": self.plan.total.delta,
+            "delta": self.plan.delta,
             "folder": str(self.folder),
             "unfinished_neighbours": behind,
         }
@@ -472,8 +468,12 @@ class Status:
                 told = line
 
 
-def _told(value: Any) -> Any:
-    return [_told(one) for one in value] if isinstance(value, tuple) else float(f"{value:.9g}")
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _rounded(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def _unreachable(file: RunFile, topology: Topology) -> list[str]:

@@ -1,4 +1,4 @@
-"""A private run from raw rows to a model: plan, centre, train, in one process that holds all nodes."""
+"""A private run from raw rows to a model, in one process that holds all nodes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,13 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dynadp._arrays import Array
-from dynadp.consensus import Journal, Topology
+from dynadp.consensus import Journal, RoundProgress, Topology
 from dynadp.data import Schema, count, same_rows, validate
-from dynadp.engines import RoundProgress, Run, simulate
+from dynadp.engines import Run, simulate
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import Centring, Draws, SystemEntropy, centre_of, private_centre
-from dynadp.planning import Plan, check_plan, plan, releases_of
+from dynadp.mechanisms import (
+    Centring,
+    Draws,
+    Mechanism,
+    SystemEntropy,
+    centre_of,
+    private_centre,
+)
+from dynadp.planning import Consortium, Plan, Protection
+from dynadp.planning import plan as make_plan
 from dynadp.privacy import Event, Total, by_node, worst_node
 from dynadp.problem import Weights, local_shard
 from dynadp.runs.folder import Model
@@ -51,7 +58,7 @@ class Trained:
     @property
     def total(self) -> Total:
         """What that costs anybody with a row at one node, at the plan's delta."""
-        return worst_node(self.events, self.plan.total.delta)
+        return worst_node(self.events, self.plan.delta)
 
     def model(self) -> Model:
         """The classifier, the same at every node."""
@@ -59,7 +66,7 @@ class Trained:
         return Model.of(
             vector,
             self.schema,
-            self.plan.loss.describe(),
+            self.plan.settings.loss.describe(),
             self.plan.mechanism.name,
             self.total.to_json(),
         )
@@ -69,17 +76,17 @@ def train(
     schema: Schema,
     tables: Mapping[str, Any],
     topology: Topology,
+    plan: Plan | None = None,
     *,
-    epsilon: float | Mapping[str, float],
-    delta: float,
-    mechanism: str = "primal",
+    epsilon: float | Mapping[str, float] | None = None,
+    delta: float | None = None,
+    mechanism: str | Mechanism = "primal",
     weights: Weights = "rows",
     start: ArrayLike | None = None,
     draws: Draws | None = None,
-    chosen: Plan | None = None,
     device: str = "cpu",
     journal: Journal | None = None,
-    on_round: Callable[[RoundProgress, Array], None] | None = None,
+    on_round: Callable[[RoundProgress], None] | None = None,
 ) -> Trained:
     """Train one classifier that costs nobody with a row at one node more than (epsilon, delta).
 
@@ -90,26 +97,24 @@ def train(
         budget.
     tables
         Raw rows of each node: a file, a frame or columns by name, as
-        :func:`~dynadp.data.loading.source` takes them.
+        :func:`~dynadp.data.readers.source` takes them.
     topology
         The network, with the same nodes.
+    plan
+        What to do; by default the planner's plan for ``epsilon`` and ``delta``. It is bound to the
+        numbers of rows that are there.
     epsilon, delta
-        The total; epsilon may differ from node to node.
-    mechanism
-        ``primal`` or ``dual``.
-    weights
-        ``rows``: every row of the network weighs the same. ``equal``: every node does, as in the
-        paper.
+        The total, where no plan is given; epsilon may differ from node to node.
+    mechanism, weights
+        As for :func:`~dynadp.planning.planner.plan`, where no plan is given.
     start
         A public vector to begin with, d numbers.
     draws
         Where noise comes from; by default the operating system's entropy. Seeded draws protect
         nobody.
-    chosen
-        A plan to follow instead of the planner's, for this network, these counts and this total.
     device
         ``cpu`` or ``cuda``, as for :func:`~dynadp.engines.simulation.simulate`.
-    books
+    journal
         The nodes' ledgers; the whole plan is reserved before anything is computed from rows.
     on_round
         As for :func:`~dynadp.engines.simulation.simulate`.
@@ -117,13 +122,19 @@ def train(
     nodes, draws = topology.nodes, draws or SystemEntropy()
     if set(tables) != set(nodes):
         raise DeclarationError(
-            f"rows are given for nodes {sorted(tables)}, the network has "
-            f"{sorted(nodes)}; expected the same"
+            f"rows are given for nodes {sorted(tables)}, the network has {sorted(nodes)}; expected "
+            f"the same"
+        )
+    if (plan is None) == (epsilon is None) or (plan is None) == (delta is None):
+        raise DeclarationError(
+            "give a plan, or a total: epsilon and delta, from which one is made; not both"
         )
     counts = [count(schema, tables[p]) for p in nodes]
     features = len(schema.features) - bool(schema.intercept)
-    if chosen is None:
-        chosen = plan(
+    if plan is None:
+        assert epsilon is not None
+        assert delta is not None
+        plan = make_plan(
             counts,
             topology,
             schema.dimension,
@@ -134,54 +145,59 @@ def train(
             features=features,
             weights=weights,
         )
-    check_plan(chosen, counts, topology, schema.dimension, features)
-    # refused before anything is spent
-    releases_of(chosen, counts, topology, schema.dimension, start)
-    for node, found in by_node(chosen.events, delta).items():
-        most = epsilon[node] if isinstance(epsilon, Mapping) else epsilon
-        if found.epsilon > most:
-            raise DeclarationError(
-                f"the plan costs node {node!r} epsilon = {found.epsilon:g} at delta = {delta:g}, "
-                f"more than the given total "
-                f"{most:g}; plan again with that total"
-            )
-    _LOG.info("plan: %s", "; ".join(chosen.reasons))
+    plan = plan.on(Consortium(topology, tuple(counts), schema.dimension, features))
+    protection = promised(plan)
+    plan.releases(start=start)  # refused before anything is spent
+    _LOG.info("plan: %s", "; ".join(plan.reasons))
     if journal and not journal.begun:
-        for p in nodes:  # a bad cell must not be found when part of the budget is spent
+        # a bad cell must not be found when part of the budget is spent
+        for p in nodes:
             validate(schema, tables[p], p)
     if journal:
-        journal.reserve([replace(event, seeded=draws.seeded) for event in chosen.events])
+        journal.reserve([replace(event, seeded=draws.seeded) for event in plan.events])
         same_rows({p: journal.seal(p) for p in nodes}, schema, tables)
     centring = None
-    if chosen.centring is not None:
-        centring = _centre(schema, tables, counts, nodes, chosen.centrings, draws, journal)
+    if protection.centring:
+        centring = _centre(schema, tables, counts, nodes, protection.centring, draws, journal)
         schema = centring.applied(schema)
     run = simulate(
         [local_shard(schema, tables[p], p) for p in nodes],
         topology,
-        loss=chosen.loss,
-        regularizer=chosen.regularizer,
-        C=chosen.C,
-        weights=chosen.weights,
-        rho=chosen.rho,
-        eta=chosen.eta,
-        rounds=chosen.rounds,
-        mechanism=chosen.mechanism,
-        schedule=chosen.schedule(nodes),
+        plan,
         start=start,
         draws=draws,
         device=device,
         journal=journal,
         on_round=on_round,
     )
-    trained = Trained(chosen, schema, centring, run)
+    trained = Trained(plan, schema, centring, run)
     _LOG.info(
         "trained in %d rounds: epsilon = %.4g at delta = %g",
         len(run.rounds),
         trained.total.epsilon,
-        delta,
+        plan.delta,
     )
     return trained
+
+
+def promised(plan: Plan) -> Protection:
+    """Refuse a plan that protects nothing, or that costs a node more than it was promised."""
+    protection = plan.protection
+    if protection is None:
+        raise DeclarationError(
+            "the plan has no protection, so messages would reveal rows; simulate it instead"
+        )
+    if not protection.epsilon:
+        return protection
+    most = dict(zip(plan.bound.nodes, protection.epsilon, strict=True))
+    for node, total in by_node(plan.events, plan.delta).items():
+        if total.epsilon > most[node]:
+            raise DeclarationError(
+                f"the plan costs node {node!r} epsilon = {total.epsilon:g} at delta = "
+                f"{plan.delta:g}, more than the total {most[node]:g} that it was made for: it was "
+                "made for another network, other numbers of rows or other columns; plan again"
+            )
+    return protection
 
 
 def _centre(

@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 from weakref import finalize
 
 from dynadp.consensus import Journal
+from dynadp.consensus.progress import RoundProgress
 from dynadp.data import source, validate
+from dynadp.engines.exchange import Awaiting
 from dynadp.engines.inbox import Inbox, is_broadcast
 from dynadp.engines.letters import Kind
-from dynadp.engines.node import Awaiting, NodeResult, node_rounds
-from dynadp.engines.progress import RoundProgress
+from dynadp.engines.node import NodeResult, node_rounds
 from dynadp.engines.ray.spec import ActorSpec
 from dynadp.errors import CellError, ConfigError, DataError, DynadpError, RecordError
 
@@ -270,13 +271,13 @@ class NodeActor:
         try:
             self._same_version()
             with ExitStack() as stack:
-                posts = {me: order.post() for me, order in self._orders.items()}
+                posts = {me: order.inbox() for me, order in self._orders.items()}
                 for post in posts.values():
                     finalize(
                         self, post.close
                     )  # as long as the actor: others ask for letters when its own nodes are done
                 parts = {
-                    me: self._part(order, posts[me], order.outbox(stack))
+                    me: self._part(order, posts[me], order.journal(stack))
                     for me, order in self._orders.items()
                 }
                 self._posts = posts
@@ -339,10 +340,17 @@ class NodeActor:
                 )
             )
             self._tell_news()
-            order.at("noted")
+            order.checkpoint("noted")
 
         return node_rounds(
-            order.part, rows, post, publish, outbox, order.draws, note=note, at=order.at
+            order.part,
+            rows,
+            post,
+            publish,
+            outbox,
+            order.draws,
+            on_round=note,
+            checkpoint=order.checkpoint,
         )
 
 

@@ -10,19 +10,18 @@ its own draw away unsent, and sends what is entered.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from dynadp.consensus import Journal, Messages, no_checkpoint
+from dynadp.consensus import Journal, no_checkpoint
 from dynadp.engines.inbox import AcceptanceRules, Inbox
 from dynadp.engines.journal import FolderJournal, LedgerJournal
 from dynadp.engines.letters import run_id
 from dynadp.engines.node import NodeRun
-from dynadp.errors import BudgetRefused
 from dynadp.mechanisms import Draws
 from dynadp.privacy import Event, Ledger
 
@@ -41,30 +40,6 @@ class Checksum:
         """Raise unless they fit."""
         if signature != self.sign(data):
             raise ValueError("the checksum is another one")
-
-
-class Fenced(LedgerJournal):
-    """Ledgers that two incarnations of a node may use at once: the second to enter a round gets
-    what the first entered.
-    """
-
-    def spend(self, n: int, events: Sequence[Event], messages: Messages) -> Messages:
-        """Enter round n, or find it entered; send what this returns."""
-        try:
-            return super().spend(n, events, messages)
-        except BudgetRefused:
-            sent = self.sent(n)
-            if sent is None:
-                raise
-            return sent
-
-    def close(self, reason: str) -> None:
-        """Close the run, or find it closed."""
-        try:
-            super().close(reason)
-        except BudgetRefused:
-            if not all(ledger.is_closed(self.run) for ledger in self.ledgers.values()):
-                raise
 
 
 @dataclass(frozen=True)
@@ -90,7 +65,7 @@ class ActorSpec:
         For the ledger.
     draws
         Where noise comes from.
-    at
+    checkpoint
         Called at the points of a round, by name.
     """
 
@@ -106,19 +81,21 @@ class ActorSpec:
     dataset: str
     who: str
     draws: Draws
-    at: Callable[[str], None] = no_checkpoint
+    checkpoint: Callable[[str], None] = no_checkpoint
 
-    def outbox(self, stack: ExitStack) -> Journal:
+    def journal(self, stack: ExitStack) -> Journal:
         """Where the node's messages are entered before they leave."""
         me = self.part.me
         if self.ledger is None:
             return FolderJournal(self.messages / quote(me, safe=" "), [me])
         ledger = stack.enter_context(Ledger.open(self.ledger))
-        journal = Fenced({me: ledger}, self.run, dataset=self.dataset, who=self.who, resume=True)
+        journal = LedgerJournal(
+            {me: ledger}, self.run, dataset=self.dataset, who=self.who, resume=True
+        )
         journal.reserve(self.events)
         return journal
 
-    def post(self) -> Inbox:
+    def inbox(self) -> Inbox:
         """A post office in memory: own letters come from the ledger again, and others from their
         authors.
         """

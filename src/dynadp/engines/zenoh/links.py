@@ -23,9 +23,10 @@ from urllib.parse import quote, unquote
 
 import zenoh
 
+from dynadp.engines.exchange import Awaiting
 from dynadp.engines.inbox import Inbox, is_broadcast
 from dynadp.engines.letters import KINDS, Kind, Letter, verify
-from dynadp.engines.node import Awaiting, NodeResult, differences
+from dynadp.engines.node import NodeResult, differences
 from dynadp.engines.zenoh.log import LOG, RateLimitedLog
 from dynadp.errors import ConfigError, DynadpError, LedgerDamaged, NodeLost, RecordError, Rejected
 

@@ -11,13 +11,13 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from math import inf
 from typing import Any
 
 from dynadp._files import canonical_json, digest
 from dynadp.errors import BudgetRefused, DeclarationError, DynadpError, SeededRefused
 from dynadp.privacy.cap import Basis, Cap
-from dynadp.privacy.events import DualPerturbation, Event, from_json, to_json
+from dynadp.privacy.distributions import distribution_of
+from dynadp.privacy.events import Event, from_json, to_json
 
 START = "0" * 64
 
@@ -144,8 +144,8 @@ class LedgerState:
         for event in events:
             if not _sound(event):
                 raise BudgetRefused(
-                    f"{event!r} has no known cost; expected an event of dynadp.privacy.events, in "
-                    f"plain numbers"
+                    f"{event!r} has no known cost; expected an event whose kind is "
+                    f"registered, in plain numbers"
                 )
             if event.seeded:
                 raise SeededRefused(
@@ -277,21 +277,16 @@ class LedgerState:
 
 
 def _sound(event: Event) -> bool:
-    """Whether JSON gives it back as it is, and no share of its loss can lower a sum."""
+    """Whether JSON gives the event back as it is, and its cost is known and above 0."""
     try:
-        shares = (event.abar, event.ah) if isinstance(event, DualPerturbation) else (0, event.alpha)
-        whole = (
-            type(event.round) is type(event.dimension) is int
-            and 0 <= event.round < 2**63
-            and event.dimension >= 1
-        )
         return (
-            whole
-            and 0 <= shares[0] < inf
-            and 0 < shares[1] < inf
+            type(event.round) is int
+            and 0 <= event.round < 2**63
+            and event.alpha > 0
+            and distribution_of(event) is not None
             and from_json(json.loads(canonical_json(to_json(event)))) == event
         )
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, DeclarationError, TypeError, ValueError):
         return False
 
 

@@ -7,10 +7,11 @@ from json import loads
 from math import floor
 from typing import Any
 
-from dynadp.privacy.accountant import odds, total, up
+from dynadp.privacy.accountant import total
 from dynadp.privacy.cap import Basis, Cap
 from dynadp.privacy.events import Event, from_json
 from dynadp.privacy.ledger.file import Ledger
+from dynadp.privacy.statements import guess_words, upper_bound
 
 EVALUATION = "evaluation"  # the purpose of the one event that releases a noisy accuracy
 
@@ -115,7 +116,7 @@ class Room:
             "renyi": f"Rényi loss of order {self.order:g}",
             "plan": "epsilon of one fixed plan",
         }
-        return f"{names[self.measure]}: {up(self.counted)} of {self.limit:.4g}"
+        return f"{names[self.measure]}: {upper_bound(self.counted)} of {self.limit:.4g}"
 
     @property
     def left_words(self) -> str:
@@ -276,8 +277,8 @@ class LedgerSummary:
             return "no cap, so nothing is promised"
         over = f"epsilon = {cap.epsilon:g} at delta = {cap.delta:g} over all runs"
         if most <= cap.epsilon:
-            return f"{over}: {odds(cap.epsilon, cap.delta)}"
-        found = f"at most epsilon = {up(most)} at delta = {cap.delta:g}: {odds(most, cap.delta)}"
+            return f"{over}: {guess_words(cap.epsilon, cap.delta)}"
+        found = f"at most epsilon = {upper_bound(most)} at delta = {cap.delta:g}: {guess_words(most, cap.delta)}"
         plain, moment = cap.spent(self.spent)
         if plain <= cap.epsilon or moment <= cap.budget:
             return (

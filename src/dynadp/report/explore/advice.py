@@ -5,7 +5,6 @@ Every number rests on rows that are made here or declared public: a sweep over p
 spend budget itself.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -18,11 +17,20 @@ import numpy as np
 from dynadp._intervals import SEVERAL
 from dynadp.errors import DeclarationError, DynadpError
 from dynadp.planning import Plan
-from dynadp.privacy import odds, up
+from dynadp.privacy import guess_words, guesses_in_100, upper_bound
 from dynadp.report.budgets import over_rounds, worst
 from dynadp.report.explore.setting import PublicSetting
-from dynadp.report.explore.trials import COMMONER, DRAWS, MOST, SEED, baselines, totals, tried
-from dynadp.research import fit_points, recommend
+from dynadp.research import (
+    COMMONER,
+    DRAWS,
+    MOST,
+    SEED,
+    fit_points,
+    measure_baselines,
+    recommend,
+    totals_to_try,
+    try_plan,
+)
 
 STEPS = 9  # points of the curve over rounds
 
@@ -72,17 +80,17 @@ class Advisor:
         """
         try:
             rows = self.setting.rows(SEED)
-            self.source, self.rows = rows.source, len(next(iter(rows.test.values())))
-            self.baselines = baselines(rows)
+            self.source, self.rows = rows.source, len(rows.held_out)
+            self.baselines = measure_baselines(rows)
             on_point()
-            for epsilon in spread(totals(self.planned)):
+            for epsilon in spread(totals_to_try(self.planned)):
                 if stopped():
                     return
                 own, tested = self.planned(epsilon), self.planned(epsilon, rows.counts)
                 point = {
                     "epsilon": epsilon,
                     "alpha": own.alpha,
-                    **_right(tried(self.setting.topology, rows, tested, DRAWS)),
+                    **_right(try_plan(self.setting.topology, rows, tested, DRAWS)),
                 }
                 self.points = sorted([*self.points, point], key=lambda one: one["epsilon"])
                 on_point()
@@ -122,7 +130,10 @@ class Advisor:
         best = np.maximum.accumulate([point["median"] for point in self.points])
         totals = [point["epsilon"] for point in self.points]
         if target > best[-1]:
-            words = f"No total up to {MOST:g} reached {target:.1f} in 100 on these rows; the best was {best[-1]:.1f}."
+            words = (
+                f"No total up to {MOST:g} reached {target:.1f} in 100 on these rows; the best was "
+                f"{best[-1]:.1f}."
+            )
             return {"reached": False, "words": words}
         at = int(np.searchsorted(best, target))
         epsilon = totals[0]
@@ -174,8 +185,6 @@ class Advisor:
     def _chosen(self, epsilon: float) -> dict[str, Any]:
         planned = self.planned(epsilon)
         total, delta = planned.total, self.setting.delta
-        meaning = odds(total.epsilon, delta)
-        digits = re.search(r"at most (\d+) in 100", meaning)
         asks = (
             f"privacy.epsilon = {epsilon:.3g}"
             if self.setting.given is None
@@ -188,10 +197,10 @@ class Advisor:
             "delta": delta,
             "method": total.method,
             "alpha": planned.alpha,
-            "centring": planned.centring,
+            "centring": max(planned.centrings, default=None),
             "rounds": planned.rounds,
-            "odds": meaning,
-            "right": int(digits[1]) if digits else 100,
+            "odds": guess_words(total.epsilon, delta),
+            "right": guesses_in_100(total.epsilon, delta),
             "asks": asks,
         }
 
@@ -200,7 +209,10 @@ class Advisor:
         return over_rounds(own, self.setting.delta, STEPS)
 
     def _sentence(self, epsilon: float, total: float) -> str:
-        privacy = f"With a total of epsilon = {up(total)} at delta = {self.setting.delta:g} over all rounds"
+        privacy = (
+            f"With a total of epsilon = {upper_bound(total)} at delta = {self.setting.delta:g} over all "
+            f"rounds"
+        )
         found = self.expected(epsilon)
         if not self.baselines or found is None:
             return f"{privacy}: how often answers would be right is being tried on public rows."

@@ -37,10 +37,10 @@ from dynadp._intervals import SEVERAL
 from dynadp.errors import DynadpError
 from dynadp.report import figures
 from dynadp.report.explore.advice import Advisor
-from dynadp.report.explore.trials import LEAST, MOST, POINTS
 from dynadp.report.explore.watch import Watch
 from dynadp.report.page import STATIC, environment
 from dynadp.report.progress import thinned
+from dynadp.research import LEAST, MOST, POINTS
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' "

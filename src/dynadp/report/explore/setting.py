@@ -2,57 +2,22 @@
 of census rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dynadp.consensus import Output, Topology
-from dynadp.data import Categorical, Column, Numeric, Schema, census, source
-from dynadp.errors import ConfigError, DeclarationError
-from dynadp.planning import Plan, plan, planned_events, public_numbers
-from dynadp.privacy import Event, calibrate, up, worst_node
-from dynadp.problem import Weights, shares
+from dynadp.data import Schema, census
+from dynadp.errors import DeclarationError
+from dynadp.planning import Plan, plan
+from dynadp.privacy import round_up
+from dynadp.problem import Weights
 from dynadp.report.record_view import RunView
+from dynadp.research import PublicRows, draw_public_rows, plan_for_total
 from dynadp.runs import LocalRun, load_run_file, load_schema, plan_from_file
 
 ROWS, NODES, DELTA, EPSILON = 20_000, ("north", "east", "south", "west", "centre"), 1e-5, 1.0
-TOLD = (
-    20_000  # made rows that accuracy is told on: they cost nothing, and few of them would blur it
-)
-PADDING = "padding"  # a column of made rows that says nothing
-MOST_ROWS = (
-    60_000  # of a sweep, over all nodes; larger runs are tried on fewer rows, and the page says so
-)
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Public rows to try a run on.
-
-    Attributes
-    ----------
-    schema
-        How they become bounded rows.
-    tables
-        Raw rows of each node.
-    test
-        Raw rows that accuracy is told on.
-    source
-        Where they come from, in words.
-    """
-
-    schema: Schema = field(repr=False)
-    tables: Mapping[str, Mapping[str, Any]] = field(repr=False)
-    test: Mapping[str, Any] = field(repr=False)
-    source: str
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """How many rows each node has here."""
-        return tuple(len(next(iter(table.values()))) for table in self.tables.values())
 
 
 @dataclass(frozen=True)
@@ -164,7 +129,7 @@ class PublicSetting:
         if plan is None:
             return cls(story.name, story.topology, counts, width, features)
         epsilon = (
-            float(up(plan.total["epsilon"], 2))
+            round_up(plan.total["epsilon"], 2)
             if plan.total and plan.total["epsilon"]
             else _asked(story)
         )
@@ -185,120 +150,31 @@ class PublicSetting:
         counts
             Other numbers of rows than the run's, for a trial on fewer.
         """
-        counts, delta = counts or self.counts, self.delta
-        if (fixed := self.given) is None:
-            found = plan(
-                counts,
-                self.topology,
-                self.dimension,
-                epsilon=epsilon,
-                delta=delta,
-                mechanism=self.mechanism,
-                centring=self.centring,
-                features=self.features,
-                weights=self.weights,
+        counts = counts or self.counts
+        if self.given is not None:
+            return plan_for_total(
+                self.given, counts, self.topology, self.dimension, epsilon, self.delta
             )
-            return replace(found, output=self.output)
-        nodes, sizes = self.topology.nodes, np.array(counts, dtype=float)
-        C = shares(fixed.C, sizes, fixed.weights)
-        public = public_numbers(
-            sizes, self.topology.degrees, self.dimension, C, fixed.rho, fixed.eta, fixed.loss
+        found = plan(
+            counts,
+            self.topology,
+            self.dimension,
+            epsilon=epsilon,
+            delta=self.delta,
+            mechanism=self.mechanism,
+            centring=self.centring,
+            features=self.features,
+            weights=self.weights,
         )
+        return replace(found, output=self.output)
 
-        def events(alpha: float) -> list[Event]:
-            return planned_events(
-                fixed.mechanism, public, fixed.rounds, nodes, np.full(len(nodes), alpha), (), 0
-            )
-
-        alpha = calibrate(events, epsilon, delta)
-        spent = tuple(events(alpha))
-        return replace(
-            fixed, alphas=(alpha,) * len(nodes), events=spent, total=worst_node(spent, delta)
-        )
-
-    def rows(self, seed: int = 0) -> Rows:
-        """Public rows of the nodes' sizes, in the run's dimension: the declared ones, drawn again
-        and again, or census rows.
+    def rows(self, seed: int = 0) -> PublicRows:
+        """Public rows of the nodes' sizes, in the run's dimension: the declared ones, or census
+        rows.
         """
-        scale = min(1.0, MOST_ROWS / sum(self.counts))
-        counts = [max(1, int(count * scale)) for count in self.counts]
-        fewer = (
-            ""
-            if scale == 1
-            else f"; {sum(counts):,} rows instead of {sum(self.counts):,}, so the run itself "
-            f"should do better"
-        )
-        nodes, rng = self.topology.nodes, np.random.default_rng([seed, 0xE8])
-        if self.public is None:
-            made = census(sum(counts), seed=seed, nodes=1, test_rows=TOLD)
-            schema = of_width(made.schema, self.features, self.dimension > self.features)
-            parts = np.split(rng.permutation(sum(counts)), np.cumsum(counts)[:-1])
-            tables = {p: _padded(made.train, part) for p, part in zip(nodes, parts, strict=True)}
-            change = schema.dimension - made.schema.dimension
-            width = (
-                ""
-                if not change
-                else f", {'cut' if change < 0 else 'padded'} to the run's {schema.dimension} "
-                f"columns"
-            )
-            told = _padded(made.test, slice(None))
-            return Rows(schema, tables, told, f"census rows made here (synthetic){width}{fewer}")
-        path, schema, separator = self.public
-        table = _table(path, schema, separator)
-        order = rng.permutation(len(next(iter(table.values()))))
-        if len(order) < 20:
-            raise ConfigError(
-                f"{path} has {len(order)} rows; a sweep needs at least 20, half to train on, half "
-                f"to be told about"
-            )
-        train, test = order[: len(order) // 2], order[len(order) // 2 :]
-        tables = {
-            p: {name: cells[pick] for name, cells in table.items()}
-            for p, count in zip(nodes, counts, strict=True)
-            for pick in [train[rng.integers(len(train), size=count)]]
-        }
-        words = f"{path.name}, which the run file declares public: half of it drawn with replacement, told on the other half"
-        return Rows(
-            schema, tables, {name: cells[test] for name, cells in table.items()}, words + fewer
-        )
-
-
-def of_width(schema: Schema, features: int, intercept: bool) -> Schema:
-    """The schema cut to its first features, or padded with features that are 0 in all rows: noise
-    in d dimensions needs them.
-
-    Parameters
-    ----------
-    schema
-        Of made rows.
-    features, intercept
-        How many features the run has, and whether it has an intercept besides.
-    """
-    kept: list[Column] = []
-    left = features
-    for column in schema.columns:
-        if left < len(column.features):
-            column = (
-                column.model_copy(update={"encode": column.encode[:left]})
-                if isinstance(column, Numeric)
-                else column.model_copy(update={"values": column.values[:left]})
-            )
-        if left:
-            kept.append(column)
-        left -= len(column.features)
-        if left <= 0:
-            break
-    if left > 0:
-        kept.append(Categorical(name=PADDING, values=tuple(f"{PADDING} {i}" for i in range(left))))
-    return schema.model_copy(
-        update={"columns": tuple(kept), "intercept": schema.intercept if intercept else 0.0}
-    )
-
-
-def _padded(table: Mapping[str, Any], pick: Any) -> dict[str, Any]:
-    """Some rows of a table, with a column that holds no listed value."""
-    found = {name: cells[pick] for name, cells in table.items()}
-    return found | {PADDING: np.full(len(next(iter(found.values()))), "none")}
+        intercept = self.dimension > self.features
+        nodes = self.topology.nodes
+        return draw_public_rows(nodes, self.counts, self.features, intercept, self.public, seed)
 
 
 def _asked(story: RunView) -> float:
@@ -306,16 +182,3 @@ def _asked(story: RunView) -> float:
     config = story.record["config"]
     own = [node["epsilon"] for node in config["nodes"].values() if node["epsilon"]]
     return float(max(own, default=0) or config["privacy"]["epsilon"] or EPSILON)
-
-
-def _table(path: Path, schema: Schema, separator: Any) -> dict[str, Any]:
-    """Raw columns of a public file, without rows that the schema drops; the first 60,000 rows."""
-    names = (*(column.name for column in schema.columns), schema.label.name)
-    batches, total = [], 0
-    for batch in source(path, separator=separator).batches(names):
-        keep = schema.kept(batch)
-        batches.append({name: cells[keep] for name, cells in batch.items()})
-        total += int(keep.sum())
-        if total >= MOST_ROWS:
-            break
-    return {name: np.concatenate([batch[name] for batch in batches])[:MOST_ROWS] for name in names}

@@ -2,16 +2,17 @@
 (docs/attacks.md).
 
 The adversary of differential privacy knows every public number, the law of the noise, and all rows
-but one. What it finds is told beside what guessing finds and what (epsilon, delta) allows; an
-attack that fails proves nothing about better ones.
+but one. Each result shows what the attack recovers, what guessing recovers and what (epsilon,
+delta) allows. An attack that fails proves nothing about better ones.
 """
 
 from dynadp.research.attacks.gallery import run_gallery
-from dynadp.research.attacks.inference import Membership, membership
+from dynadp.research.attacks.inference import Interval, Membership, membership
 from dynadp.research.attacks.reconstruction import Reconstruction, reconstruct, small_node
 from dynadp.research.attacks.transcript import Setting
 
 __all__ = [
+    "Interval",
     "Membership",
     "Reconstruction",
     "Setting",

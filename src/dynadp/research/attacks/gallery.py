@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dynadp.data import census
-from dynadp.mechanisms import Mechanism
-from dynadp.planning import MECHANISMS
+from dynadp.mechanisms import mechanism_named
 from dynadp.research.attacks.inference import membership
 from dynadp.research.attacks.reconstruction import reconstruct, small_node
 
@@ -31,7 +30,6 @@ def run_gallery(
     on_case
         Called with the mechanism and alpha of each case before it is attacked.
     """
-    mechanisms: dict[str, Mechanism | None] = {"none": None, **MECHANISMS}
     data, few = census(300, seed=seed, nodes=3), census(15, seed=seed, nodes=3)
     population = census(1000, seed=seed + 1, nodes=1, test_rows=0).train
     result: dict[str, Any] = {
@@ -48,7 +46,7 @@ def run_gallery(
     }
     for name, alpha in CASES:
         on_case(name, alpha)
-        attacked = mechanisms[name], alpha
+        attacked = (None if alpha is None else mechanism_named(name)), alpha
         found = reconstruct(data, population, *attacked, rows=rows, seed=seed)
         result["reconstruction"].append(found.to_json())
         found = small_node(few, population, *attacked, seed=seed)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dynadp._arrays import Array
+from dynadp._intervals import wilson
 from dynadp.data import Shard
 from dynadp.mechanisms import Mechanism
 from dynadp.privacy import total
@@ -18,6 +19,14 @@ FALSE_POSITIVES = np.unique(np.concatenate([np.geomspace(1e-3, 1, 61), np.linspa
 
 
 @dataclass(frozen=True)
+class Interval:
+    """Where a measured share truly lies, with 95% confidence."""
+
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Membership:
     """How well messages tell whether a row, or its opposite, is in the target's data.
 
@@ -31,6 +40,10 @@ class Membership:
         Chance that a run with the row scores higher than one without; 0.5 is a coin toss.
     right, right_bound
         Share of right answers at even odds; the largest that the accountant allows.
+    interval
+        Wilson's 95% interval of ``right`` for this many answers. ``right`` may pass
+        ``right_bound`` by chance; a lower end above it speaks against the accountant. Without
+        noise every run is the same, and both ends are ``right``.
     caught, caught_bound
         True positives at 1% false positives; the largest that the accountant allows.
     odds, odds_high
@@ -50,6 +63,7 @@ class Membership:
     auc: float
     right: float
     right_bound: float
+    interval: Interval
     caught: float
     caught_bound: float
     odds: float
@@ -120,24 +134,26 @@ def membership(
         wins = np.mean(held[:, None] > not_held) + np.mean(held[:, None] == not_held) / 2
         with np.errstate(over="ignore"):
             odds, odds_high = np.exp(np.quantile(held, [0.5, 0.99], method="higher")).tolist()
+        right = float(np.mean(np.concatenate([held > 0, not_held <= 0])))
         found[view] = Membership(
-            view,
-            mechanism.name if mechanism else "none",
-            alpha,
-            s.rounds,
-            len(held),
-            float(wins),
-            float(np.mean(np.concatenate([held > 0, not_held <= 0]))),
-            float((1 + np.max(bound - FALSE_POSITIVES)) / 2),
-            float(_curve(held, not_held, one)[0]),
-            float(allowed(bounds, one)[0]),
-            odds,
-            odds_high,
-            epsilon,
-            DELTA,
-            tuple(FALSE_POSITIVES.tolist()),
-            tuple(curve.tolist()),
-            tuple(bound.tolist()),
+            view=view,
+            mechanism=mechanism.name if mechanism else "none",
+            alpha=alpha,
+            rounds=s.rounds,
+            runs=len(held),
+            auc=float(wins),
+            right=right,
+            right_bound=float((1 + np.max(bound - FALSE_POSITIVES)) / 2),
+            interval=Interval(*(wilson(right, 2 * len(held)) if mechanism else (right, right))),
+            caught=float(_curve(held, not_held, one)[0]),
+            caught_bound=float(allowed(bounds, one)[0]),
+            odds=odds,
+            odds_high=odds_high,
+            epsilon=epsilon,
+            delta=DELTA,
+            false_positives=tuple(FALSE_POSITIVES.tolist()),
+            true_positives=tuple(curve.tolist()),
+            bound=tuple(bound.tolist()),
         )
     return found
 

@@ -24,7 +24,7 @@ from dynadp.research.attacks.transcript import (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Reconstruction:
     """How many attributes of a row the messages give away, label included.
 
@@ -234,28 +234,29 @@ def _judged(
     plain: list[dict[str, str]],
     guess: dict[str, str],
 ) -> Reconstruction:
-    """What was found beside the truth."""
-    rows = len(best)
-    hits = {
-        name: [found[name] == cells[i] for i, found in enumerate(best)]
-        for name, cells in truth.items()
-    }
-    lucky = {name: [guess[name] == cells[i] for i in range(rows)] for name, cells in truth.items()}
-    algebra = [[found[name] == truth[name][i] for name in truth] for i, found in enumerate(plain)]
+    """Compare what was recovered with the truth and with guessing."""
+    rows, attributes = range(len(best)), len(truth)
+    hits = {name: [best[i][name] == cells[i] for i in rows] for name, cells in truth.items()}
+    lucky = {name: [guess[name] == cells[i] for i in rows] for name, cells in truth.items()}
+    algebra = [[plain[i][name] == cells[i] for i in rows] for name, cells in truth.items()]
+
+    def mean_count(right: Any) -> float:
+        return float(np.mean(right) * attributes)
+
     return Reconstruction(
-        knows,
-        mechanism.name if mechanism else "none",
-        alpha,
-        told.setting.rounds,
-        rows,
-        len(truth),
-        float(np.mean(list(hits.values())) * len(truth)),
-        float(np.mean(algebra) * len(truth)),
-        float(np.mean(list(lucky.values())) * len(truth)),
-        {name: (float(np.mean(hits[name])), float(np.mean(lucky[name]))) for name in truth},
-        {name: (str(truth[name][0]), best[0][name], guess[name]) for name in truth},
-        total(told.events, DELTA).epsilon if mechanism else inf,
-        DELTA,
+        knows=knows,
+        mechanism=mechanism.name if mechanism else "none",
+        alpha=alpha,
+        rounds=told.setting.rounds,
+        rows=len(best),
+        attributes=attributes,
+        recovered=mean_count(list(hits.values())),
+        algebra=mean_count(algebra),
+        guessing=mean_count(list(lucky.values())),
+        shares={name: (float(np.mean(hits[name])), float(np.mean(lucky[name]))) for name in truth},
+        example={name: (str(truth[name][0]), best[0][name], guess[name]) for name in truth},
+        epsilon=total(told.events, DELTA).epsilon if mechanism else inf,
+        delta=DELTA,
     )
 
 

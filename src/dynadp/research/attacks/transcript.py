@@ -16,12 +16,21 @@ from typing import Any
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.consensus import Topology, admm
+from dynadp.consensus import NeighbourSums, Topology, admm, public_states
 from dynadp.data import Shard
-from dynadp.engines import neighbour_sums, simulate
+from dynadp.engines import simulate
+from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism, OrderedDraws, RoundNoise
+from dynadp.planning import Plan
 from dynadp.privacy import Event
-from dynadp.problem import Logistic, Loss, Problem, SquaredL2, solve
+from dynadp.problem import (
+    Logistic,
+    Loss,
+    Problem,
+    SquaredL2,
+    StackedProblem,
+    solve,
+)
 
 DELTA = 1e-5
 
@@ -63,7 +72,7 @@ class Transcript:
 
     setting: Setting
     messages: tuple[Array, ...] = field(repr=False)
-    calibrations: tuple[RoundNoise, ...] = field(repr=False)
+    noises: tuple[RoundNoise, ...] = field(repr=False)
     events: tuple[Event, ...] = field(repr=False)
 
     def replica(self, k: int) -> "Transcript":
@@ -82,15 +91,13 @@ class Transcript:
         if by is not None:
             sees = np.asarray(s.topology.adjacency[[by]].toarray()[0] != 0)
             sees[by] = True
-        start = np.zeros_like(self.messages[0])
-        state = admm.begin(start, start, degrees)
-        for n, sent in enumerate(self.messages):
-            V = np.where(sees[:, None, None], sent, sent[p])
-            noise = self.calibrations[n] if self.calibrations else None
-            phi = float(noise.phi[p, 0]) if noise else 0.0
+        seen = [np.where(sees[:, None, None], sent, sent[p]) for sent in self.messages]
+        states = public_states(seen, NeighbourSums(s.topology), degrees, eta)
+        for n, (V, state) in enumerate(zip(seen, states, strict=True)):
+            noise = self.noises[n].some(slice(p, p + 1)) if self.noises else None
+            phi = float(noise.phi[0, 0]) if noise else 0.0
             q = np.full((1, 1), 2 * s.eta * degrees[p] + phi)
             yield Heard(V[p : p + 1], q, admm.linear_terms(state, eta)[0][p : p + 1], noise)
-            state = admm.receive(state, V, neighbour_sums(s.topology, V), degrees, eta)
 
 
 @dataclass(frozen=True)
@@ -115,33 +122,37 @@ def listen(
 ) -> Transcript:
     """V(1), ..., V(T) of a seeded run of Algorithm 1, 2 or 3, ``replicas`` times."""
     sent: list[Array] = []
-    run = simulate(
-        shards,
-        setting.topology,
+    plan = Plan.of(
         loss=setting.loss,
         C=setting.C,
         weights="equal",
         rho=setting.rho,
         eta=setting.eta,
-        gamma=None if mechanism else setting.gamma,
         rounds=setting.rounds,
-        replicas=replicas if mechanism else 1,
         mechanism=mechanism,
         schedule=alpha,
+    )
+
+    run = simulate(
+        shards,
+        setting.topology,
+        plan,
+        gamma=None if mechanism else setting.gamma,
+        replicas=replicas if mechanism else 1,
         draws=OrderedDraws(np.random.default_rng([seed, 0xA77AC]), seeded=True),
         storage="dense",
-        on_round=lambda _, V: sent.append(V.copy()),
+        on_round=lambda progress: sent.append(progress.messages.copy()),
     )
     events = [
         event for event in run.events() if event.node == setting.topology.nodes[setting.target]
     ]
-    return Transcript(setting, tuple(sent), run.calibrations, tuple(events))
+    return Transcript(setting, tuple(sent), run.noises, tuple(events))
 
 
 def others(setting: Setting, rows: Array) -> Problem:
     """Z_p without the unknown row: a row still weighs C/B, B = known rows + 1."""
     known = len(rows)
-    return Problem(
+    return StackedProblem(
         [rows],
         setting.loss,
         SquaredL2(),
@@ -180,22 +191,26 @@ def log_density(told: Transcript, rows: Array, candidates: Array, by: int | None
 
 def _round_density(s: Setting, base: Problem, w: float, A: Array, heard: Heard) -> Array:
     noise, V = heard.noise, heard.V[0][:, None]
-    if noise is not None and noise.inner is None and noise.outer is not None:
-        return np.asarray(
-            -noise.outer[s.target, 0]
-            * np.linalg.norm(V - _minimisers(s, base, w, A, heard), axis=-1)
-        )
+    if noise is not None and not noise.inside:
+        return _density(noise, V - _minimisers(s, base, w, A, heard))
     z = heard.V[0] @ A.T
     force = (
         base.gradient(heard.V, heard.q, heard.b)[0][:, None] + w * s.loss.slope(z)[..., None] * A
     )
-    size = np.linalg.norm(force, axis=-1)
-    if noise is None or noise.inner is None:
-        return np.where(size <= s.gamma, 0.0, -inf)
+    if noise is None:
+        return np.where(np.linalg.norm(force, axis=-1) <= s.gamma, 0.0, -inf)
     jacobian = np.log1p(
         w * np.sum(A * _steered(base, A, heard.V, heard.q), axis=1) * s.loss.curvature(z)
     )
-    return np.asarray(jacobian - noise.inner[s.target, 0] / w * size)
+    return np.asarray(jacobian + _density(noise, force / w))
+
+
+def _density(noise: RoundNoise, x: Array) -> Array:
+    """ln of the noise's density at x, K x N x d, up to a constant; the target's noise is 1 x K."""
+    found = noise.some(slice(0, 1)).each(lambda v: v[:, :1]).log_density(x[None])
+    if found is None:
+        raise DeclarationError("the mechanism's RoundNoise has no log_density, so no attack on it")
+    return np.asarray(found[0])
 
 
 def _steered(base: Problem, A: Array, point: Array, q: Array) -> Array:

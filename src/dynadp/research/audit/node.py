@@ -1,27 +1,26 @@
 """One node in front of an adversary: it holds D or D', hears what the adversary says, and the
 adversary sees what it sends.
 
-The node is the shipped code: calibrations from a :class:`~dynadp.mechanisms.base.Mechanism`, the
-two halves of a round from :mod:`dynadp.consensus.admm`, l2-Laplace noise and the grid. Where
-densities are known, the exact log-likelihood ratio of what was sent can be computed for every draw.
+The node runs the rounds of every engine (:class:`~dynadp.consensus.round.Rounds`): the shipped
+mechanism, solver, noise and grid. Where densities are known, the exact log-likelihood ratio of what
+was sent can be computed for every draw.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.consensus import ReleasePlan, Topology, admm
+from dynadp.consensus import LocalSolver, ReleasePlan, Releaser, Rounds, Topology, admm
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import ARRAYS, Draws, Mechanism, RoundNoise
+from dynadp.mechanisms import Draws, Mechanism, RoundNoise, SystemEntropy
 from dynadp.privacy import Event
-from dynadp.problem import Factor, Problem, Terms
+from dynadp.problem import StackedProblem, Terms
 from dynadp.research.audit.cases import Case
 
-BATCH, NUMBERS = (
-    50_000,
-    10**7,
-)  # replicas that are solved at once, and how many numbers their rows may make
+# replicas that are solved at once, and how many numbers their rows may make
+BATCH, NUMBERS = 50_000, 10**7
 
 
 class AuditedNode:
@@ -41,7 +40,7 @@ class AuditedNode:
     """
 
     def __init__(self, case: Case, mechanism: Mechanism, alpha: float, rounds: int = 1) -> None:
-        self.case, self.mechanism, self.rounds = case, mechanism, rounds
+        self.case, self.rounds = case, rounds
         self.degrees, self.eta = np.array([float(case.degree)]), np.array([float(case.eta)])
         self.batch = max(1, min(BATCH, NUMBERS // case.rows.size))
         star, (B, d) = Topology.family("star", case.degree + 1), case.rows.shape
@@ -51,30 +50,20 @@ class AuditedNode:
         start = np.zeros((len(star), 1, d))
         start[1:] = case.heard / max(case.degree, 1)  # what neighbours say first is public
         alphas = np.full((len(star), 1, rounds), float(alpha))
-        releases = ReleasePlan.plan(terms, star, self.eta, mechanism, alphas, start).some(
-            slice(0, 1)
-        )
-        self.public, self.calibrations = releases.public, releases.calibrations
-        _require_densities(mechanism, self.calibrations)
+        whole = ReleasePlan.plan(terms, star, self.eta, mechanism, alphas, start)
+        self.releases = replace(whole.some(slice(0, 1)), nodes=("node",))
+        _require_densities(mechanism, self.releases.noises)
 
     @property
     def events(self) -> tuple[Event, ...]:
         """What the run costs, as claimed."""
-        named = enumerate(self.calibrations, 1)
-        return tuple(
-            event for n, c in named for event in c.events(("node",), n, self.public.dimension)
-        )
+        return self.releases.events(seeded=False)
 
     @property
     def log_ratio_bound(self) -> float:
-        """What :meth:`log_ratio` may not pass at the points of :meth:`transcript`: all losses but
-        the solver's slack.
-        """
+        """What :meth:`log_ratio` may not pass at the points of :meth:`transcript`."""
         return sum(
-            float(v[0, 0])
-            for c in self.calibrations
-            for name, v in c.losses.items()
-            if name != "slack"
+            float(np.broadcast_to(c.log_ratio_bound, (1, 1))[0, 0]) for c in self.releases.noises
         )
 
     def transcript(self, rows: Array, count: int, draws: Draws) -> tuple[Array, Array]:
@@ -87,29 +76,19 @@ class AuditedNode:
             self._batch(rows, min(self.batch, count - at), draws)
             for at in range(0, count, self.batch)
         ]
-        return np.concatenate([part[0] for part in parts]), np.concatenate(
-            [part[1] for part in parts]
-        )
+        points, messages = zip(*parts, strict=True)
+        return np.concatenate(points), np.concatenate(messages)
 
     def release(self, rows: Array, count: int, draws: Draws) -> Array:
         """The messages of so many runs, count x T d."""
         return self.transcript(rows, count, draws)[1].reshape(count, -1)
 
     def _batch(self, rows: Array, count: int, draws: Draws) -> tuple[Array, Array]:
-        problem, factor = self._problem(rows), None
-        state, g = self._begin(1, count)
-        points, messages = [], []
-        for n, narrow in enumerate(self.calibrations, 1):
-            c = _widened(narrow, count)
-            noise = c.inner_noise(self.public, draws, ("node",), n)
-            g, factor = self._solve(problem, state, narrow, g, noise, factor)
-            V = c.release(g, draws, ("node",), n)
-            points.append(V if c.inner is None else g)
-            messages.append(V)
-            state = self._receive(n, state, V, g)
-        return np.concatenate(points).transpose(1, 0, 2), np.concatenate(messages).transpose(
-            1, 0, 2
-        )
+        releases, solver = self.releases.widened(count), self._solver(count, rows)
+        seen = _Points(releases, solver, draws)
+        self._run(seen)
+        points, messages = (np.concatenate(v).transpose(1, 0, 2) for v in (seen.g, seen.V))
+        return points, messages
 
     def log_ratio(self, points: Array, messages: Array) -> Array:
         """ln p_D - ln p_D' of each run, a sum over rounds of what each adds given the messages
@@ -120,52 +99,61 @@ class AuditedNode:
         ||e(f)|| + ln det H(f) up to a constant. The bound holds for any points; the true ratio of
         messages, which are rounded, never exceeds it either.
         """
-        parts = [
-            self._ratios(points[at : at + self.batch], messages[at : at + self.batch])
-            for at in range(0, len(messages), self.batch)
-        ]
-        return np.concatenate(parts)
+        return np.concatenate(
+            [
+                self._ratios(points[at : at + self.batch], messages[at : at + self.batch])
+                for at in range(0, len(messages), self.batch)
+            ]
+        )
 
     def _ratios(self, points: Array, messages: Array) -> Array:
-        problem, factor, ratios = (
-            self._problem(self.case.rows, self.case.other),
-            None,
-            np.zeros(len(messages)),
-        )
-        state, g = self._begin(2, len(messages))
-        for n, c in enumerate(self.calibrations, 1):
-            V = np.broadcast_to(messages[:, n - 1], g.shape)
-            if c.inner is None:
-                g, factor = self._solve(problem, state, c, g, None, factor)
-                assert c.outer is not None  # no noise, no density
-                distance = np.linalg.norm(V - g, axis=-1)
-                ratios += float(c.outer[0, 0]) * (distance[1] - distance[0])
-            else:
-                density = self._log_density(
-                    problem, state, c, np.broadcast_to(points[:, n - 1], g.shape)
-                )
-                ratios += density[0] - density[1]
-            state = self._receive(n, state, V, g)
-        return ratios
+        solver = self._solver(len(messages), self.case.rows, self.case.other)
+        both = _Ratios(self, solver, points, messages)
+        self._run(both)
+        return both.ratios
 
-    def _log_density(self, problem: Problem, state: admm.State, c: RoundNoise, F: Array) -> Array:
-        assert c.inner is not None
-        q = float(self.public.Lam[0, 0] - self.case.rho + c.phi[0, 0])
+    def _run(self, releaser: Releaser) -> None:
+        """All rounds, in which the node hears the same again and again."""
+        heard = np.broadcast_to(self.case.heard, releaser.solver.f.shape)
+        rounds = Rounds(releaser, heard)
+        while not rounds.over:
+            rounds.release()
+            rounds.receive(heard)
+        rounds.finish()
+
+    def _solver(self, count: int, *blocks: Array) -> LocalSolver:
+        case, nodes = self.case, len(blocks)
+        problem = StackedProblem(
+            blocks, case.loss, case.regularizer, case.C, case.rho, storage="dense"
+        )
+        degrees, gamma = (
+            np.repeat(self.degrees, nodes),
+            np.repeat(self.releases.public.gamma, nodes, 0),
+        )
+        zero = np.zeros((nodes, count, self.releases.public.dimension))
+        return LocalSolver(problem, degrees, self.eta, gamma, zero, private=True)
+
+    def log_density(self, solver: LocalSolver, state: admm.State, c: RoundNoise, F: Array) -> Array:
+        """ln p(f) of Algorithm 2 at each data set's f, up to a constant."""
+        q = float(self.releases.public.Lam[0, 0] - self.case.rho + c.phi[0, 0])
         b = admm.linear_terms(state, self.eta)[0]
-        e = problem.gradient(F, np.full((1, 1), q), b) / self.public.weight[..., None]
+        weight = self.releases.public.weight[..., None]
+        e = solver.problem.gradient(F, np.full((1, 1), q), b) / weight
         ridge = self.case.rho * self.case.regularizer.curvature(F) + q
         volume = [
             self._log_det(rows, f, r)
             for rows, f, r in zip((self.case.rows, self.case.other), F, ridge, strict=True)
         ]
-        return np.asarray(volume - float(c.inner[0, 0]) * np.linalg.norm(e, axis=-1))
+        return np.asarray(volume + _density(c, e))
 
     def _log_det(self, rows: Array, F: Array, ridge: Array) -> Array:
         """ln det( R + A^T W A ) = ln det R + ln det( I + W^(1/2) A R^-1 A^T W^(1/2) ) at each of K
         vectors, R diagonal.
         """
         rows = rows[rows.any(axis=1)]
-        root = np.sqrt(self.case.loss.curvature(F @ rows.T) * float(self.public.weight[0, 0]))
+        root = np.sqrt(
+            self.case.loss.curvature(F @ rows.T) * float(self.releases.public.weight[0, 0])
+        )
         inner = (
             np.einsum("bd,kd,cd->kbc", rows, 1 / ridge, rows, optimize=True)
             * root[:, :, None]
@@ -175,66 +163,59 @@ class AuditedNode:
             np.log(ridge).sum(axis=1) + np.linalg.slogdet(np.eye(len(rows)) + inner)[1]
         )
 
-    def _problem(self, *blocks: Array) -> Problem:
-        case = self.case
-        return Problem(blocks, case.loss, case.regularizer, case.C, case.rho, storage="dense")
 
-    def _begin(self, nodes: int, count: int) -> tuple[admm.State, Array]:
-        zero = np.zeros((nodes, count, self.public.dimension))
-        return admm.begin(
-            zero, np.broadcast_to(self.case.heard, zero.shape), self._repeated(nodes)
-        ), zero
+class _Points(Releaser):
+    """Releases as always, and keeps where the density of each is known."""
 
-    def _solve(
-        self,
-        problem: Problem,
-        state: admm.State,
-        c: RoundNoise,
-        warm: Array,
-        linear: Array | None,
-        factor: Factor | None,
-    ) -> tuple[Array, Factor | None]:
-        gamma = np.repeat(self.public.gamma, len(problem), axis=0)
-        found = admm.send(
-            problem,
-            state,
-            self._repeated(len(problem)),
-            self.eta,
-            gamma,
-            warm,
-            linear=linear,
-            phi=c.phi,
-            factor=factor,
-        )
-        return found.point, found.factor
+    def __init__(self, releases: ReleasePlan, solver: LocalSolver, draws: Draws) -> None:
+        super().__init__(releases, solver, draws)
+        self.g: list[Array] = []
+        self.V: list[Array] = []
 
-    def _receive(self, n: int, state: admm.State, V: Array, g: Array) -> admm.State:
-        pull = (
-            2 * g - V if self.mechanism.own == "paper" and n < self.rounds else None
-        )  # as in runtime/simulation.py
-        heard = np.broadcast_to(self.case.heard, V.shape)
-        return admm.receive(state, V, heard, self._repeated(len(V)), self.eta, pull=pull)
-
-    def _repeated(self, nodes: int) -> Array:
-        return np.repeat(self.degrees, nodes)
+    def send(self, n: int, state: admm.State) -> tuple[Array, Array]:
+        """Make the release of round n."""
+        g, V = super().send(n, state)
+        self.g.append(g if self.releases.noises[n - 1].inside else V)
+        self.V.append(V)
+        return g, V
 
 
-def _widened(c: RoundNoise, count: int) -> RoundNoise:
-    """The same public numbers for so many replicas."""
-    numbers = {name: getattr(c, name) for name in ARRAYS}
-    return c.changed(
-        **{name: np.broadcast_to(v, (1, count)) for name, v in numbers.items() if v is not None}
-    )
+class _Ratios(Releaser):
+    """Sends what was sent, and compares how likely D and D' make it."""
+
+    def __init__(
+        self, node: AuditedNode, solver: LocalSolver, points: Array, messages: Array
+    ) -> None:
+        super().__init__(node.releases, solver, SystemEntropy())
+        self.node, self.points, self.messages = node, points, messages
+        self.ratios = np.zeros(len(messages))
+
+    def send(self, n: int, state: admm.State) -> tuple[Array, Array]:
+        """Compare the densities of message n, given those before it."""
+        c, shape = self.releases.noises[n - 1], self.solver.f.shape
+        V = np.broadcast_to(self.messages[:, n - 1], shape)
+        if c.inside:
+            g = self.solver.f
+            F = np.broadcast_to(self.points[:, n - 1], shape)
+            density = self.node.log_density(self.solver, state, c, F)
+        else:
+            g = self.solver.local_step(n, state, None, c.phi)
+            density = _density(c, V - g)
+        self.ratios += density[0] - density[1]
+        return g, V
 
 
-def _require_densities(mechanism: Mechanism, calibrations: Sequence[RoundNoise]) -> None:
+def _density(c: RoundNoise, x: Array) -> Array:
+    found = c.log_density(x)
+    assert found is not None  # checked before the first round
+    return found
+
+
+def _require_densities(mechanism: Mechanism, noises: Sequence[RoundNoise]) -> None:
     """Refuse a mechanism whose messages have no density that the audit could compare."""
-    for n, c in enumerate(calibrations, 1):
-        name = type(mechanism).__name__
-        if c.inner is None and c.outer is None:
+    for n, c in enumerate(noises, 1):
+        if c.log_density(np.zeros((1, 1, 1))) is None:
             raise DeclarationError(
-                f"{name}, round {n}: its Calibration has neither inner nor outer noise, so "
-                f"messages are exact and have no "
-                "density to compare; set the rate of one of them, or audit what is released with "
-                "dynadp.research.audit.audit"
+                f"{type(mechanism).__name__}, round {n}: its RoundNoise has no log_density to "
+                "compare; define it, or audit what is released with dynadp.research.audit.audit"
             )

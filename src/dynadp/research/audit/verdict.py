@@ -193,7 +193,7 @@ def audit_mechanism(
             sent.append(messages.reshape(count, -1))
 
         def exact(outputs: Array) -> Array:
-            messages = outputs.reshape(len(outputs), -1, node.public.dimension)
+            messages = outputs.reshape(len(outputs), -1, node.releases.public.dimension)
             return np.round(
                 node.log_ratio(messages, messages), 9
             )  # where it is flat, rounding must not make up an order
@@ -207,7 +207,7 @@ def audit_mechanism(
     setting = {
         "mechanism": mechanism.name,
         "alpha": alpha,
-        "dimension": node.public.dimension,
+        "dimension": node.releases.public.dimension,
         "rounds": rounds,
         "seeded": chosen.seeded,
     }

@@ -1,8 +1,7 @@
-"""What many draws of the noise give, for several schedules at one total: stacked, seeded
-simulations on public rows.
-"""
+"""Several schedules of alpha at one total, compared by seeded simulations on public rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,19 +11,10 @@ from dynadp._arrays import Array
 from dynadp._intervals import quantile_band
 from dynadp.consensus import Topology
 from dynadp.data import Dataset, Shard
-from dynadp.engines import simulate
-from dynadp.mechanisms import SeededEntropy
 from dynadp.planning import Plan, plan
 from dynadp.privacy import Event, L2Laplace, calibrate, per_node, worst_node
-
-Spread = Callable[[Callable[..., Any], Sequence[Mapping[str, Any]], Mapping[str, Any]], list[Any]]
-
-
-def map_serially(
-    work: Callable[..., Any], tasks: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]
-) -> list[Any]:
-    """``[work(**shared, **task) for task in tasks]``, one after the other."""
-    return [work(**shared, **task) for task in tasks]
+from dynadp.research.experiments import Spread, map_serially, run_seeded
+from dynadp.research.public_rows import HeldOut
 
 
 def schedule_shapes(rounds: int) -> dict[str, Array]:
@@ -44,9 +34,8 @@ def schedule_shapes(rounds: int) -> dict[str, Array]:
 def equal_total(shape: ArrayLike, dimension: int, epsilon: float, delta: float) -> Array:
     """The alphas of this shape that cost (epsilon, delta) in total, by primal perturbation."""
     base = np.asarray(shape, dtype=float)
-    return np.asarray(
-        base * calibrate(lambda scale: _releases(scale * base, dimension), epsilon, delta)
-    )
+    scale = calibrate(lambda scale: _releases(scale * base, dimension), epsilon, delta)
+    return np.asarray(base * scale)
 
 
 def _releases(alphas: Array, dimension: int) -> list[Event]:
@@ -77,15 +66,13 @@ def compare_schedules(
         How many draws of the noise, and their seed.
     spread
         Carries out tasks: one after the other, or on a cluster
-        (:func:`dynadp.engines.ray.pool.spread`), with the same result.
+        (:func:`dynadp.engines.ray.pool.map_on_cluster`), with the same result.
     """
     shards, d = data.shards(names=topology.nodes), data.schema.dimension
-    planned = plan(
-        [s.rows for s in shards], topology, d, epsilon=epsilon, delta=delta, centring=False
-    )
+    counts = [s.rows for s in shards]
+    planned = plan(counts, topology, d, epsilon=epsilon, delta=delta, centring=False)
     shared = {
-        "X": data.schema.rows(data.test),
-        "positive": data.schema.labels(data.test) > 0,
+        "held_out": HeldOut.of(data.schema, data.test),
         "shards": shards,
         "topology": topology,
         "planned": planned,
@@ -94,18 +81,15 @@ def compare_schedules(
         "draws": draws,
         "seed": seed,
     }
-    return spread(
-        _schedule,
-        [{"name": n, "shape": shape} for n, shape in schedule_shapes(planned.rounds).items()],
-        shared,
-    )
+    shapes = schedule_shapes(planned.rounds)
+    tasks = [{"name": name, "shape": shape} for name, shape in shapes.items()]
+    return spread(_try_schedule, tasks, shared)
 
 
-def _schedule(
+def _try_schedule(
     name: str,
     shape: Array,
-    X: Any,
-    positive: Array,
+    held_out: HeldOut,
     shards: Sequence[Shard],
     topology: Topology,
     planned: Plan,
@@ -114,26 +98,18 @@ def _schedule(
     draws: int,
     seed: int,
 ) -> dict[str, Any]:
-    """One schedule."""
     d = shards[0].dimension
     alphas = equal_total(shape, d, epsilon, delta)
-    end = simulate(
-        shards,
-        topology,
-        loss=planned.loss,
-        C=planned.C,
-        weights=planned.weights,
-        rho=planned.rho,
-        eta=planned.eta,
-        rounds=planned.rounds,
-        replicas=draws,
-        mechanism=planned.mechanism,
-        draws=SeededEntropy(seed),
-        schedule=per_node({p: alphas.tolist() for p in topology.nodes}),
-    )
-    row: dict[str, Any] = {"schedule": name, "alphas": alphas.tolist()}
-    row["epsilon"] = worst_node(_releases(alphas, d), delta).epsilon
-    for output in ("last", "network"):
-        wrong = [np.mean((X @ f.T > 0) != positive[:, None], axis=0) for f in end.models(output)]
-        row[output] = quantile_band(np.mean(wrong, axis=0), len(positive))
-    return row
+    schedule = per_node({p: alphas.tolist() for p in topology.nodes})
+    assert planned.protection is not None
+    given = replace(planned, protection=replace(planned.protection, schedule=schedule))
+    end = run_seeded(shards, topology, given, draws, seed)
+    return {
+        "schedule": name,
+        "alphas": alphas.tolist(),
+        "epsilon": worst_node(_releases(alphas, d), delta).epsilon,
+        **{
+            output: quantile_band(held_out.error(end.models(output)).mean(axis=0), len(held_out))
+            for output in ("last", "network")
+        },
+    }

@@ -1,0 +1,83 @@
+"""Between what a node releases and what it learns of the others, on a network.
+
+:class:`NeighbourLetters` sends one plain letter to all neighbours and adds up theirs. Another
+exchange, such as masked sums, is another :class:`NodeExchange`: the rounds on both sides stay as
+they are.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from dynadp._arrays import Array
+from dynadp.engines.inbox import Inbox
+from dynadp.engines.letters import Kind
+
+Publish = Callable[[bytes, Kind, int], None]
+
+
+class Awaiting(NamedTuple):
+    """Letters that a node waits for."""
+
+    kind: Kind
+    round: int
+    authors: tuple[str, ...]
+
+
+class NodeExchange(Protocol):
+    """From a node's message of round n to what it learns of the others'."""
+
+    def __call__(self, n: int, V: Array) -> Generator[Awaiting, None, Array]:
+        """Yield whenever letters are missing; return sum_j V_j, 1 x 1 x d."""
+
+
+class Letters:
+    """Sends this node's letters and waits for others', in whatever order they come.
+
+    Parameters
+    ----------
+    me, inbox
+        The node; its letters, its own among them.
+    publish
+        Sends a letter to the neighbours, or tries to.
+    checkpoint
+        Called at the points of an exchange, by name.
+    """
+
+    def __init__(
+        self, me: str, inbox: Inbox, publish: Publish, checkpoint: Callable[[str], None]
+    ) -> None:
+        self.me, self.inbox, self.publish, self.checkpoint = me, inbox, publish, checkpoint
+
+    def swap(
+        self, kind: Kind, n: int, V: Array, authors: Sequence[str]
+    ) -> Generator[Awaiting, None, dict[str, Array]]:
+        """Publish V as the letter of a kind and round; return the authors' vectors."""
+        inbox, me = self.inbox, self.me
+        new = bool(inbox.missing(kind, n, (me,)))
+        data = inbox.letter(kind, n, np.asarray(V, "<f8").tobytes())
+        self.checkpoint("kept")
+        others = tuple(author for author in authors if author != me)
+        missing = inbox.missing(kind, n, others)
+        if new or missing:
+            # otherwise the node was started again, and whoever still needs the letter asks for it
+            self.publish(data, kind, n)
+            self.checkpoint("published")
+        if missing:
+            yield Awaiting(kind, n, others)
+        self.checkpoint("received")
+        return {author: V if author == me else inbox.values(author, kind, n) for author in authors}
+
+
+class NeighbourLetters:
+    """sum_j V_j from plain letters; a node that is alone is its own neighbour."""
+
+    def __init__(self, letters: Letters, neighbours: Sequence[str]) -> None:
+        self.letters, self.neighbours = letters, tuple(neighbours)
+
+    def __call__(self, n: int, V: Array) -> Generator[Awaiting, None, Array]:
+        """Send this node's message, wait for the neighbours', add them up."""
+        heard = yield from self.letters.swap("message", n, V[0, 0], self.neighbours)
+        vectors = [heard[node] for node in self.neighbours]
+        return np.sum(vectors, axis=0)[None, None] if vectors else V

@@ -1,0 +1,39 @@
+"""Mechanisms by name."""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from dynadp.errors import DeclarationError
+from dynadp.mechanisms import dual as dual
+from dynadp.mechanisms import primal as primal  # both enter the registry
+from dynadp.mechanisms.base import Mechanism, NoProtection
+
+
+def mechanism_names() -> tuple[str, ...]:
+    """The names of all mechanisms that protect, those of this package first."""
+    ours = ["primal", "dual"]
+    others = (name for name in Mechanism.registry if name not in (*ours, NoProtection.name))
+    return (*ours, *others)
+
+
+def mechanism_named(name: str, **parameters: Any) -> Mechanism:
+    """Make the mechanism of this name."""
+    kind = Mechanism.registry.get(name)
+    if kind is None:
+        raise DeclarationError(
+            f"mechanism is {name!r}; expected one of {', '.join(mechanism_names())}"
+        )
+    given = kind.translated(parameters)
+    known: list[str] = [f.name for f in fields(kind)] if is_dataclass(kind) else []
+    if strange := sorted(set(given) - set(known)):
+        raise DeclarationError(
+            f"mechanism {name} has no parameter {', '.join(strange)}; it has "
+            f"{', '.join(known) or 'none'}"
+        )
+    return kind(**given)
+
+
+def mechanism_from(description: Mapping[str, Any]) -> Mechanism:
+    """Make the mechanism that :meth:`~dynadp.mechanisms.base.Mechanism.describe` described."""
+    return mechanism_named(**description)

@@ -1,0 +1,134 @@
+"""M_p ~ H_p + q_p I, the solver's preconditioner: shared by replicas, kept across rounds."""
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynadp._arrays import Array, Margins, Numbers, Vectors, host, namespace, on
+from dynadp.problem.objective import Problem, StackedProblem, Terms
+from dynadp.problem.threads import WORTH_SHARING, share_out, spans
+
+LARGEST_INVERSE = 512  # columns; past it, or past the next limit, the factor is a diagonal
+_LARGEST_FACTOR = 1e8  # numbers in all inverses together
+# limits for inverses where diagonals need too many iterations: columns, and numbers in the largest
+# node's rows, which are made dense for them
+LAST_INVERSE, _LAST_ROWS = 4096, 1e8
+_CHUNK = 50  # replicas that share a Hessian on a GPU
+
+
+def few_rows(terms: Terms | Problem) -> bool:
+    """True if the largest node's rows may be made dense."""
+    return bool(terms.counts.max() * terms.dimension <= _LAST_ROWS)
+
+
+def chunks_of(replicas: int) -> int:
+    """The number of equal chunks of at most 50 replicas; 1 if they do not divide."""
+    chunks = -(-replicas // _CHUNK)
+    return chunks if replicas % chunks == 0 else 1
+
+
+@dataclass(frozen=True)
+class Factor:
+    """M_p ~ H_p + q_p I as explicit inverses (groups x P x d x d) or as diagonals (groups x P x d).
+
+    Replicas with equal q share a group; ``group`` has the group of each replica, or is empty if
+    all share one. ``majorant`` marks a first factor, good for any start and best for none.
+    """
+
+    inverses: Array = field(repr=False)
+    group: NDArray[np.int64]
+    majorant: bool = False
+
+    @classmethod
+    def at(
+        cls,
+        problem: Problem,
+        F: Vectors,
+        Z: Margins,
+        q: Numbers,
+        step: int = 1,
+        majorant: bool = False,
+        largest: int = LARGEST_INVERSE,
+    ) -> "Factor":
+        """The factor for curvature averaged over the replicas F.
+
+        It is made from Hessians, or their majorant, over every ``step``-th row. Inverses have up to
+        ``largest`` columns.
+        """
+        xp = namespace(F)
+        distinct, group = np.unique(host(q), axis=1, return_inverse=True)
+        group = np.zeros(0, dtype=int) if distinct.shape[1] == 1 else group.reshape(-1)
+        shifts = on(distinct.T[..., None], F)  # groups x P x 1
+        d = problem.dimension
+        if d > largest or len(problem) * len(shifts) * d * d > _LARGEST_FACTOR:
+            return cls(problem.hessian_diagonals(F, Z, majorant) + shifts, group, majorant)
+        gpu = not isinstance(F, np.ndarray)
+        chunks = chunks_of(F.shape[1]) if gpu and F.shape[1] == q.shape[1] else 1
+        if chunks > 1 and not majorant and isinstance(problem, StackedProblem):
+            return cls._in_chunks(problem, F, Z, q, chunks)
+        H = problem.hessians(F, Z, step, majorant)
+        # Duplicated columns make H singular; a shift far below its own rounding noise keeps the
+        # inverse finite.
+        shifts = shifts + 1e-13 * xp.trace(H, axis1=1, axis2=2)[:, None]
+        diagonal = xp.arange(d)
+        inverses = xp.empty((len(shifts), *H.shape))
+        for inverse, shift in zip(inverses, shifts, strict=True):
+            inverse[:] = H
+            inverse[:, diagonal, diagonal] += shift
+            if gpu:
+                inverse[:] = xp.linalg.inv(inverse)
+            else:
+                share_out(partial(_invert, inverse), spans(len(H)), H.size * d > WORTH_SHARING)
+        return cls(inverses, group, majorant)
+
+    @classmethod
+    def _in_chunks(
+        cls, problem: StackedProblem, F: Vectors, Z: Margins, q: Numbers, chunks: int
+    ) -> "Factor":
+        """On a GPU, where a Hessian costs little: one for each chunk of consecutive replicas, which
+        are alike in sweeps.
+        """
+        xp, size = namespace(F), F.shape[1] // chunks
+        H = problem.chunk_hessians(F, Z, chunks)
+        diagonal = xp.arange(problem.dimension)
+        shifts = q.reshape(len(problem), chunks, size).mean(axis=2).T[..., None]
+        H[..., diagonal, diagonal] += shifts + 1e-13 * xp.trace(H, axis1=2, axis2=3)[..., None]
+        return cls(xp.linalg.inv(H), np.repeat(np.arange(chunks), size))
+
+    def apply(self, G: Vectors) -> Vectors:
+        """M^{-1} G."""
+        if not self.group.size:
+            return self._apply(0, G)
+        size = G.shape[1] // len(self.inverses)
+        if not isinstance(G, np.ndarray) and np.array_equal(
+            self.group, np.repeat(np.arange(len(self.inverses)), size)
+        ):
+            xp, (P, K, d) = namespace(G), G.shape
+            chunked = G.reshape(P, -1, size, d).transpose(1, 0, 2, 3)
+            return xp.matmul(chunked, self.inverses).transpose(1, 0, 2, 3).reshape(P, K, d)
+        out = namespace(G).empty_like(G)
+        for i in range(len(self.inverses)):
+            chosen = np.flatnonzero(self.group == i)
+            if not chosen.size:
+                continue
+            together = chosen[-1] - chosen[0] + 1 == chosen.size  # then no copy is needed
+            some = slice(int(chosen[0]), int(chosen[-1]) + 1) if together else on(chosen, G)
+            out[:, some] = self._apply(i, G[:, some])
+        return out
+
+    def _apply(self, i: int, G: Vectors) -> Vectors:
+        M = self.inverses[i]
+        return namespace(G).matmul(G, M) if M.ndim == 3 else G / M[:, None, :]
+
+    def of(self, replicas: NDArray[np.int64]) -> "Factor":
+        """The same factor for some of the replicas."""
+        if not self.group.size or len(replicas) == len(self.group):
+            return self
+        kept, group = np.unique(self.group[replicas], return_inverse=True)
+        return replace(self, inverses=self.inverses[on(kept, self.inverses)], group=group)
+
+
+def _invert(matrices: Array, some: slice) -> None:
+    matrices[some] = np.linalg.inv(matrices[some])

@@ -1,0 +1,158 @@
+"""One experiment on public rows: plan, centre, simulate with seeded noise, measure the error.
+
+Every seeded simulation of this room goes through :func:`run_seeded`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import exp, log
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+
+from dynadp._intervals import quantile_band, standard_error
+from dynadp.consensus import RoundProgress, Topology
+from dynadp.data import Shard, shard
+from dynadp.engines import Run, simulate
+from dynadp.errors import DeclarationError
+from dynadp.mechanisms import SeededEntropy, private_centre
+from dynadp.planning import Consortium, Plan
+from dynadp.privacy import calibrate
+from dynadp.research.public_rows import HeldOut, PublicRows
+
+Spread = Callable[[Callable[..., Any], Sequence[Mapping[str, Any]], Mapping[str, Any]], list[Any]]
+LEAST, MOST, POINTS = 0.05, 10.0, 9  # totals that are tried, and how many
+DRAWS, SEED = 12, 0  # of the noise, for each total
+COMMONER = "always the commoner answer"
+
+
+def map_serially(
+    work: Callable[..., Any], tasks: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]
+) -> list[Any]:
+    """``[work(**shared, **task) for task in tasks]``, one after the other."""
+    return [work(**shared, **task) for task in tasks]
+
+
+def run_seeded(
+    shards: Sequence[Shard],
+    topology: Topology,
+    plan: Plan,
+    draws: int = 1,
+    seed: int = SEED,
+    on_round: Callable[[RoundProgress], None] | None = None,
+) -> Run:
+    """Simulate a plan with seeded noise, all draws in one stack; without protection nothing is
+    drawn, once.
+    """
+    if plan.protection is None:
+        return simulate(shards, topology, plan, on_round=on_round)
+    noise = SeededEntropy(seed)
+    return simulate(shards, topology, plan, draws=noise, replicas=draws, on_round=on_round)
+
+
+def try_plan(
+    topology: Topology, rows: PublicRows, planned: Plan, draws: int = DRAWS, seed: int = SEED
+) -> dict[str, float]:
+    """Measure the share of wrong answers of seeded runs: one centring round, then all draws in one
+    stack.
+
+    Parameters
+    ----------
+    topology
+        The network.
+    rows
+        Public rows of the nodes, and held-out ones.
+    planned
+        Made for the numbers of rows that are there; nothing of it is changed.
+    draws, seed
+        How many draws of the noise, and their seed.
+    """
+    nodes, schema = topology.nodes, rows.schema
+    if planned.centrings:
+        tables = [rows.tables[p] for p in nodes]
+        centring = private_centre(schema, tables, nodes, planned.centrings, SeededEntropy(seed))
+        schema = centring.applied(schema)
+    shards = [shard(schema, rows.tables[p], p) for p in nodes]
+    end = run_seeded(shards, topology, planned, draws, seed)
+    held_out = HeldOut.of(schema, rows.test)
+    errors = held_out.error(end.models(planned.output)[0])
+    return {
+        **quantile_band(errors, len(held_out)),
+        "error": standard_error(errors, len(held_out)),
+    }
+
+
+def measure_baselines(rows: PublicRows) -> dict[str, float]:
+    """Right answers in 100: of all rows in one place without privacy, and of always the commoner
+    answer.
+    """
+    tables = list(rows.tables.values())
+    pooled = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    whole = shard(rows.schema, pooled, "pooled")
+    alone = run_seeded([whole], Topology.family("ring", 1), Plan(rounds=1))
+    without = float(rows.held_out.error(alone.V[0])[0])
+    return {
+        "without privacy": 100 * (1 - without),
+        COMMONER: 100 * (1 - rows.held_out.majority_error),
+    }
+
+
+def plan_for_total(
+    fixed: Plan,
+    counts: Sequence[int],
+    topology: Topology,
+    dimension: int,
+    epsilon: float,
+    delta: float,
+) -> Plan:
+    """Keep a plan's constants; give every node the alpha that costs (epsilon, delta) in total."""
+    assert fixed.protection is not None
+    protection = replace(fixed.protection, delta=delta)
+    bound = fixed.on(Consortium(topology, tuple(counts), dimension))
+
+    def at(alpha: float) -> Plan:
+        return replace(bound, protection=replace(protection, schedule=alpha))
+
+    return at(calibrate(lambda alpha: at(alpha).events, epsilon, delta))
+
+
+def totals_to_try(
+    planned: Callable[[float], Plan], limits: tuple[float, float] | None = None
+) -> list[float]:
+    """The totals to try: from LEAST to MOST, or from what one alpha costs to what another does.
+
+    Parameters
+    ----------
+    planned
+        The plan for a total.
+    limits
+        The alphas; None for LEAST to MOST.
+    """
+    low, high = LEAST, MOST
+    if limits is not None:
+        low, high = (_total(planned, alpha) for alpha in limits)
+    if not low < high:
+        raise DeclarationError(
+            f"the range of alpha is {limits}; expected a smaller one first, then a larger"
+        )
+    return [float(total) for total in np.geomspace(low, high, POINTS)]
+
+
+def _total(planned: Callable[[float], Plan], alpha: float) -> float:
+    """The total whose plan has this alpha, within a thousandth."""
+
+    def above(t: float) -> float:
+        return log(planned(exp(t)).alpha / alpha)
+
+    low = high = 0.0
+    while above(low) > 0 and low > -20:
+        low -= 2
+    while above(high) < 0 and high < 6:
+        high += 2
+    if above(low) > 0 or above(high) < 0:
+        raise DeclarationError(
+            f"no total plans alpha = {alpha:g}; give a range of alpha that totals up to "
+            f"{exp(6):.0f} reach"
+        )
+    return exp(float(brentq(above, low, high, xtol=1e-3)))

@@ -1,0 +1,203 @@
+"""Public rows of a run's sizes and width, to try the run on: declared public, or census rows made
+here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynadp._arrays import Array, Rows
+from dynadp.data import Categorical, Column, Numeric, RawTable, Schema, census, source
+from dynadp.errors import ConfigError
+
+MOST_ROWS = 60_000  # over all nodes; larger runs are tried on fewer rows, and the source says so
+TEST_ROWS = 20_000  # held-out census rows: they cost nothing, and few of them would blur accuracy
+FEWEST = 20  # declared public rows
+PADDING = "padding"  # a column of census rows that is 0 in all features
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Public rows that answers are checked on.
+
+    Attributes
+    ----------
+    X, positive
+        Bounded rows, and whether their label is the positive one.
+    """
+
+    X: Rows = field(repr=False)
+    positive: NDArray[np.bool_] = field(repr=False)
+
+    @classmethod
+    def of(cls, schema: Schema, table: Mapping[str, Any]) -> "HeldOut":
+        """Bound raw rows."""
+        return cls(schema.rows(table), schema.labels(table) > 0)
+
+    def __len__(self) -> int:
+        return len(self.positive)
+
+    def error(self, V: Array) -> Array:
+        """Share of wrong answers of each vector: ... x d vectors give ... numbers."""
+        if V.ndim > 2:
+            return np.stack([self.error(vectors) for vectors in V])
+        return np.asarray(np.mean((self.X @ V.T > 0) != self.positive[:, None], axis=0))
+
+    @property
+    def majority_error(self) -> float:
+        """Share of wrong answers of always giving the commoner answer."""
+        positive = float(np.mean(self.positive))
+        return min(positive, 1 - positive)
+
+
+@dataclass(frozen=True)
+class PublicRows:
+    """Public rows to try a run on.
+
+    Attributes
+    ----------
+    schema
+        How raw rows become bounded rows.
+    tables
+        Raw rows of each node.
+    test
+        Raw rows that accuracy is measured on.
+    source
+        Where they come from, in words.
+    """
+
+    schema: Schema = field(repr=False)
+    tables: Mapping[str, RawTable] = field(repr=False)
+    test: RawTable = field(repr=False)
+    source: str
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The number of rows of each node."""
+        return tuple(map(_length, self.tables.values()))
+
+    @cached_property
+    def held_out(self) -> HeldOut:
+        """The test rows, bounded without a centre."""
+        return HeldOut.of(self.schema, self.test)
+
+
+def draw_public_rows(
+    nodes: Sequence[str],
+    counts: Sequence[int],
+    features: int,
+    intercept: bool,
+    declared: tuple[Path, Schema, Any] | None = None,
+    seed: int = 0,
+) -> PublicRows:
+    """Public rows of the nodes' sizes, in the run's dimension.
+
+    Parameters
+    ----------
+    nodes, counts
+        The nodes, and how many rows the run has at each; MOST_ROWS in all at most.
+    features, intercept
+        How many features the run has, and whether it has an intercept besides.
+    declared
+        A file that its owner declares public, with its schema and separator: half of it is drawn
+        with replacement. None: census rows, cut or padded to the run's width.
+    seed
+        Of the rows.
+    """
+    scale = min(1.0, MOST_ROWS / sum(counts))
+    sizes = [max(1, int(count * scale)) for count in counts]
+    fewer = ""
+    if scale < 1:
+        fewer = (
+            f"; {sum(sizes):,} rows instead of {sum(counts):,}, so the run itself should do better"
+        )
+    rng = np.random.default_rng([seed, 0xE8])
+    if declared is None:
+        made = census(sum(sizes), seed=seed, nodes=1, test_rows=TEST_ROWS)
+        schema = of_width(made.schema, features, intercept)
+        parts = np.split(rng.permutation(sum(sizes)), np.cumsum(sizes)[:-1])
+        tables = {p: _padded(_take(made.train, part)) for p, part in zip(nodes, parts, strict=True)}
+        words, change = (
+            "census rows made here (synthetic)",
+            schema.dimension - made.schema.dimension,
+        )
+        if change:
+            how = "cut" if change < 0 else "padded"
+            words += f", {how} to the run's {schema.dimension} columns"
+        return PublicRows(schema, tables, _padded(made.test), words + fewer)
+    path, schema, separator = declared
+    table = _first_rows(path, schema, separator)
+    order = rng.permutation(_length(table))
+    if len(order) < FEWEST:
+        raise ConfigError(
+            f"{path} has {len(order)} rows; a sweep needs at least {FEWEST}, half to train on, "
+            f"half to measure accuracy on"
+        )
+    train, test = np.split(order, [len(order) // 2])
+    tables = {
+        p: _take(table, train[rng.integers(len(train), size=size)])
+        for p, size in zip(nodes, sizes, strict=True)
+    }
+    words = (
+        f"{path.name}, which the run file declares public: half of it drawn with replacement, "
+        f"accuracy measured on the other half"
+    )
+    return PublicRows(schema, tables, _take(table, test), words + fewer)
+
+
+def of_width(schema: Schema, features: int, intercept: bool) -> Schema:
+    """Cut the schema to its first features, or pad it with features that are 0 in all rows.
+
+    Parameters
+    ----------
+    schema
+        Of census rows.
+    features, intercept
+        How many features the run has, and whether it has an intercept besides.
+    """
+    kept: list[Column] = []
+    left = features
+    for column in schema.columns:
+        if left <= 0:
+            break
+        if left < len(column.features):
+            name = "encode" if isinstance(column, Numeric) else "values"
+            column = column.model_copy(update={name: getattr(column, name)[:left]})
+        kept.append(column)
+        left -= len(column.features)
+    if left > 0:
+        kept.append(Categorical(name=PADDING, values=tuple(f"{PADDING} {i}" for i in range(left))))
+    return schema.model_copy(
+        update={"columns": tuple(kept), "intercept": schema.intercept if intercept else 0.0}
+    )
+
+
+def _first_rows(path: Path, schema: Schema, separator: Any) -> RawTable:
+    """The first MOST_ROWS rows of a public file, without those that the schema drops."""
+    names = (*(column.name for column in schema.columns), schema.label.name)
+    batches, total = [], 0
+    for batch in source(path, separator=separator).batches(names):
+        keep = schema.kept(batch)
+        batches.append(_take(batch, keep))
+        total += int(keep.sum())
+        if total >= MOST_ROWS:
+            break
+    return {name: np.concatenate([batch[name] for batch in batches])[:MOST_ROWS] for name in names}
+
+
+def _take(table: Mapping[str, Any], pick: Any) -> RawTable:
+    return {name: cells[pick] for name, cells in table.items()}
+
+
+def _padded(table: RawTable) -> RawTable:
+    """Add a column that holds no listed value."""
+    return table | {PADDING: np.full(_length(table), "none")}
+
+
+def _length(table: Mapping[str, Any]) -> int:
+    return len(next(iter(table.values())))
