@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import Figure, Report, main, table
-from dynadp.cli.launch import prepare
 from dynadp.engines.journal import now
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.ledger.file import Ledger
+from dynadp.runs import prepare_trial
 from dynadp.runs.local import LocalRun
 
 NODES, ROWS, ROUNDS, DIMENSIONS, RUNS = 5, 60, 60, (105, 1_000, 10_000), 5
@@ -147,7 +147,7 @@ def run() -> Report:
         if d == DIMENSIONS[0]:
             with tempfile.TemporaryDirectory() as name:
                 file = make(Path(name), d, rounds=400)
-                again = resume_seconds(prepare(str(file), Path(name) / "net", 60.0))
+                again = resume_seconds(prepare_trial(str(file), Path(name) / "net", 60.0))
                 details["resume"] = again
     header = (
         "d",
@@ -180,7 +180,7 @@ def _measured(d: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         file = make(folder, d)
-        found = together(prepare(str(file), folder / "net", 60.0))
+        found = together(prepare_trial(str(file), folder / "net", 60.0))
         simulated = _simulated(file)
     parts = [spans for one in found for spans in rounds_of(one)]
     median = {

@@ -21,10 +21,10 @@ import numpy as np
 
 from benchmarks.network import ONE_THREAD, WORKER, make
 from benchmarks.network_worker import Pinned
-from dynadp.cli.launch import prepare
 from dynadp.engines.letters import verify
 from dynadp.errors import LedgerError
 from dynadp.privacy.ledger.file import Ledger
+from dynadp.runs import prepare_trial
 from dynadp.runs.local import LocalRun
 from dynadp.runs.model import load_model
 from dynadp.runs.training import train
@@ -39,7 +39,7 @@ def soak(nodes: int, rounds: int, seed: int, limit: float) -> dict[str, int]:
         folder = Path(name)
         file = make(folder, 12, nodes=nodes, rows=40, rounds=rounds, family="small_world")
         expected = _undisturbed(file)
-        files = prepare(str(file), folder / "net", 120.0)
+        files = prepare_trial(str(file), folder / "net", 120.0)
         running = {node: _start(node) for node in files}
         end, due = time.monotonic() + limit, 2
         try:

@@ -10,6 +10,8 @@ import sys
 from importlib import import_module, metadata
 from pathlib import Path
 
+import click
+
 import dynadp
 from dynadp.cli import main
 
@@ -112,8 +114,9 @@ def write_generated(app):
 
 def variables(commands):
     """Which environment variable stands for which option of which commands."""
-    found = {}
-    for command in commands.commands.values():
+    found, context = {}, click.Context(commands)
+    for name in commands.list_commands(context):
+        command = commands.get_command(context, name)
         for option in command.params:
             if option.envvar:
                 found.setdefault((option.envvar, option.opts[0]), []).append(f"`{command.name}`")

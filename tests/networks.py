@@ -26,7 +26,6 @@ from click.testing import CliRunner
 
 from dynadp._files import write_whole
 from dynadp.cli import main
-from dynadp.cli.launch import prepare
 from dynadp.data.datasets.synthetic import census, census_schema
 from dynadp.data.schema import Schema
 from dynadp.engines.letters import verify
@@ -36,6 +35,7 @@ from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs import identities as pki
 from dynadp.runs.model import load_model
 from dynadp.runs.silo import SiloRun
+from dynadp.runs.trial import prepare_trial
 
 WORKER = Path(__file__).with_name("silo_worker.py")
 DYNADP = Path(sys.executable).with_name("dynadp")
@@ -216,7 +216,7 @@ class Network:
                     1e-5,
                 )
                 assert done.exit_code == 0, done.output
-        prepare(str(home / "train.toml"), home / "net", patience)
+        prepare_trial(str(home / "train.toml"), home / "net", patience)
         made = cls(home, nursery)
         made._move(hosts or dict.fromkeys(names, "127.0.0.1"), relay)
         return made

@@ -13,7 +13,7 @@ from scipy.stats import norm
 import dynadp.mechanisms.base
 from dynadp._intervals import wilson
 from dynadp.cli import main
-from dynadp.cli.attacks import run_attacks, words
+from dynadp.cli.attacks import words
 from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.datasets.synthetic import census
 from dynadp.data.schema import Label, Schema
@@ -246,9 +246,15 @@ def test_the_curve_counts():
 # command
 
 
-def test_the_command_leaves_numbers_and_pictures(tmp_path, capsys):
-    run_attacks(str(tmp_path / "out"), seed=1, as_json=True, runs=40, rows=3)
-    told = json.loads(capsys.readouterr().out)
+def attacked(out, runs, rows):
+    given = ["--out", str(out), "--seed", "1", "--runs", str(runs), "--rows", str(rows), "--json"]
+    result = CliRunner().invoke(main, ["attacks", *given])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_the_command_leaves_numbers_and_pictures(tmp_path):
+    told = attacked(tmp_path / "out", runs=40, rows=3)
     kept = json.loads((tmp_path / "out" / "attacks.json").read_text())
     assert {key: told[key] for key in kept} == kept
     assert set(kept) >= {
@@ -283,9 +289,8 @@ def test_the_command_leaves_numbers_and_pictures(tmp_path, capsys):
     assert said.count("odds from 1:1 to certainty") == 2
 
 
-def test_what_is_printed_of_algorithm_1_is_what_the_attack_found(tmp_path, capsys):
-    run_attacks(str(tmp_path / "out"), seed=1, as_json=True, runs=20, rows=2)
-    told = json.loads(capsys.readouterr().out)
+def test_what_is_printed_of_algorithm_1_is_what_the_attack_found(tmp_path):
+    told = attacked(tmp_path / "out", runs=20, rows=2)
     failed = [
         {**case, "right": 0.5, "odds": 1.0} if case["mechanism"] == "none" else case
         for case in told["membership"]
@@ -298,7 +303,15 @@ def test_what_is_printed_of_algorithm_1_is_what_the_attack_found(tmp_path, capsy
     drawn = json.dumps(membership_picture({**told, "membership": failed}, "transcript").to_dict())
     assert "Algorithm 1: 50.0% right" in drawn
     assert "always right" not in drawn
-    assert "given 40 answers" in said
+    assert "95% interval of 40 answers" in said
+    for right, words_of_it in (
+        (0.51, "allows 51.3)"),
+        (0.53, "allows 51.3, which lies within this interval: the excess may be chance)"),
+        (0.90, "allows 51.3, which lies BELOW this interval: doubt the guarantee)"),
+    ):
+        private = [case for case in told["membership"] if case["mechanism"] != "none"]
+        cases = [{**case, "right": right, "right_bound": 0.513} for case in private]
+        assert words_of_it in "\n".join(words({**told, "membership": cases}))
 
 
 def test_the_command_refuses_a_folder_that_holds_anything(tmp_path):

@@ -15,10 +15,13 @@ import pytest
 from click.testing import CliRunner
 
 from dynadp import errors
-from dynadp.cli import Commands, main
-from dynadp.cli.demo import HETEROGENEITY, ROWS, SILOS, _fresh
+from dynadp.cli import COMMANDS, Commands, main
+from dynadp.cli.demo import _fresh
+from dynadp.cli.options import MechanismName
 from dynadp.data.datasets.synthetic import census
+from dynadp.mechanisms import Mechanism, mechanism_names
 from dynadp.privacy.ledger.file import Ledger
+from dynadp.research.demonstration import HETEROGENEITY, ROWS, SILOS
 from dynadp.runs.folder import read_rounds
 from dynadp.runs.model import load_model
 from dynadp.runs.record import load_run
@@ -185,7 +188,7 @@ def test_folder_that_cannot_be_made_is_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["demo", "--mechanism", "magic"], "'magic' is not one of 'none', 'dual', 'primal', 'all'"),
+        (["demo", "--mechanism", "magic"], "'magic' is not one of 'none', 'primal', 'dual', 'all'"),
         (["demo", "--seed", "-1"], "-1 is not in the range"),
         (["demo", "--seed", "x"], "'x' is not a valid integer"),
         (["demo", "--out", "file"], "'file' is a file"),
@@ -223,6 +226,52 @@ def test_version(tmp_path):
 
     process = dynadp("--version", cwd=tmp_path)
     assert (process.returncode, process.stdout.split()) == (0, ["dynadp,", "version", __version__])
+
+
+def test_help_imports_neither_other_commands_nor_libraries(tmp_path):
+    code = (
+        "import sys\n"
+        "from dynadp.cli import main\n"
+        "main(sys.argv[1:], standalone_mode=False)\n"
+        "names = {'numpy', 'scipy', 'networkx', 'pydantic', 'rich', 'cryptography'}\n"
+        "print(*sorted(n for n in sys.modules if n in names or n.startswith('dynadp.cli.')),\n"
+        "      file=sys.stderr)\n"
+    )
+    shared = {"dynadp.cli.codes"}
+    for arguments, own in (
+        ((), set()),
+        (("audit",), {"dynadp.cli.audit", "dynadp.cli.options", "dynadp.cli.output"}),
+        (("pki", "renew"), {"dynadp.cli.pki", "dynadp.cli.options"}),
+    ):
+        process = subprocess.run(
+            [sys.executable, "-c", code, *arguments, "--help"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert process.stdout.startswith("Usage: ")
+        assert set(process.stderr.split()) == shared | own
+
+
+def test_every_command_is_found_under_its_name():
+    context = click.Context(main)
+    listed = CliRunner().invoke(main, ["--help"]).output
+    for name, (_, line) in COMMANDS.items():
+        command = main.get_command(context, name)
+        assert (command.name, command.get_short_help_str()) == (name, line)
+        assert re.search(rf"^  {name} +{re.escape(line)}$", listed, re.MULTILINE)
+        result = CliRunner().invoke(main, [name, "--help"])
+        assert result.exit_code == 0
+        assert result.output.startswith(f"Usage: main {name} ")
+
+
+def test_mechanisms_are_those_that_the_planner_knows(monkeypatch):
+    monkeypatch.setitem(Mechanism.registry, "magic", Mechanism.registry["primal"])
+    assert MechanismName(before=("none",)).choices == ("none", *mechanism_names())
+    result = CliRunner().invoke(main, ["audit", "--mechanism", "tragic"])
+    assert result.exit_code == 2
+    assert "'tragic' is not one of 'primal', 'dual', 'magic'" in result.output
+    assert CliRunner().invoke(main, ["audit", "--mechanism", "magic", "--draws", "200"]).output
 
 
 def test_command_line_starts_without_heavy_imports():

@@ -9,12 +9,15 @@ import pytest
 from click.testing import CliRunner
 
 from dynadp.cli import main
-from dynadp.errors import LedgerError
+from dynadp.errors import DeclarationError, LedgerError
 from dynadp.privacy.accountant import total
-from dynadp.privacy.events import L2Laplace, to_json
-from dynadp.privacy.inverse import dual, primal
+from dynadp.privacy.cap import Cap
+from dynadp.privacy.events import L2Laplace, read_events, to_json
+from dynadp.privacy.inverse import dual, equal_rounds, primal
 from dynadp.privacy.ledger.file import Ledger
+from dynadp.privacy.ledger.summary import LedgerSummary
 from dynadp.privacy.statements import guess_words, upper_bound
+from dynadp.runs.ledgers import close_run, open_readable, set_cap
 
 AT = "2026-03-01T12:00:00+00:00"
 
@@ -127,7 +130,7 @@ def test_a_bad_file_of_events(tmp_path, content, wrong):
     [
         (
             "account --mechanism dual --dimension 9 --alpha 1 --rounds 2 --delta 1e-5",
-            "needs --jacobian-share",
+            "needs a Jacobian share (--jacobian-share)",
         ),
         (
             "account --mechanism primal --dimension 9 --alpha 1 --rounds 2 --jacobian-share .1 "
@@ -338,6 +341,33 @@ def test_a_cap_of_another_node_is_refused(book):
     result = dynadp(f"ledger cap {book} --epsilon 1 --delta 1e-5 --node south")
     assert result.exit_code == 2
     assert "is the ledger of 'north', not of 'south'" in result.output
+
+
+def test_caps_and_closed_runs_from_python(tmp_path):
+    path = tmp_path / "north.sqlite"
+    with pytest.raises(DeclarationError, match="name its node"):
+        set_cap(path, Cap.of(1.0, 1e-5), who="ada")
+    before, after = set_cap(path, Cap.of(1.0, 1e-5), node="north", who="ada")
+    assert (before, after.node, after.cap) == (None, "north", Cap.of(1.0, 1e-5))
+    before, after = set_cap(path, Cap.of(2.0, 1e-5), who="ada")
+    assert (before, after.cap) == (Cap.of(1.0, 1e-5), Cap.of(2.0, 1e-5))
+    with Ledger.open(path) as ledger:
+        plan = primal(0.2, 50, 3, "north")
+        ledger.reserve("first", plan, dataset="wards", who="ada", at=AT)
+        ledger.spend("first", 1, plan[:1], b"message", who="ada", at=AT)
+    assert close_run(path, "first", who="ada")[0] == 1
+    with open_readable(path) as ledger:
+        assert LedgerSummary.of(ledger).open_runs == []
+
+
+def test_equal_rounds_and_files_of_events_from_python(tmp_path):
+    assert equal_rounds("primal", 0.5, 9, 2) == primal(0.5, 9, 2)
+    assert equal_rounds("dual", 0.5, 9, 2, 0.01) == dual(0.5, 9, 2, 0.01)
+    with pytest.raises(DeclarationError, match="expected primal or dual"):
+        equal_rounds("magic", 0.5, 9, 2)
+    path = tmp_path / "events"
+    path.write_text("\n".join(json.dumps(to_json(event)) for event in primal(0.5, 9, 2)))
+    assert read_events(path) == primal(0.5, 9, 2)
 
 
 def test_a_ledger_that_is_not_there(tmp_path):

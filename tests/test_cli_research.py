@@ -58,6 +58,8 @@ def test_tradeoff_recommends_an_alpha_and_tells_its_total(tmp_path, monkeypatch)
     assert found["epsilon"] > 0
     assert all(Path(path).stat().st_size > 1000 for path in found["pictures"])
     assert "SIMULATION" in found["words"][0]
+    assert "3 seeded draws" in found["words"][0]
+    assert "spans the 10% to 90% quantiles of the draws of the noise" in found["words"][1]
     again = dynadp("tradeoff run.toml --out sweep")
     assert again.exit_code == 2
     assert "nothing is overwritten" in again.output

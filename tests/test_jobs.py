@@ -553,14 +553,10 @@ def test_init_asks_when_it_can_and_says_what_is_missing(tmp_path, monkeypatch):
     ):
         line = f"init . --node a=b --label y --negative 0 --positive 1 --numeric age:0:9 {flag}"
         assert wrong in dynadp(line).output
-    from dynadp.cli.init import run_init
-
     answers = iter(["a=a.csv b=b.csv", "y", "no", "yes", "age:0:99", "sex=f,m"])
     monkeypatch.setattr("click.prompt", lambda *_, **__: next(answers))
-    flags = dict.fromkeys(("node", "numeric", "categorical"), ()) | dict.fromkeys(
-        ("label", "negative", "positive")
-    )
-    run_init("asked", flags | {"epsilon": 1.0, "delta": 1e-5, "seed": 3}, True)
+    monkeypatch.setattr("dynadp.cli.init._terminal", lambda: True)
+    assert dynadp("init asked --seed 3").exit_code == 0
     assert load_schema("asked/schema.toml").features == ("age", "sex=f", "sex=m", "(intercept)")
     assert "nothing is overwritten" in dynadp(f"{INIT.replace('init .', 'init asked')}").output
 
@@ -606,6 +602,17 @@ def test_a_wrong_separator_is_told_with_the_right_one(place):
     assert result.exit_code == 2
     assert "the header was read as one column 'age;" in result.output
     assert 'set separator = ";"' in result.output
+
+
+@pytest.mark.parametrize(("mark", "typed"), [(";", "';'"), ("\t", r"$'\t'")])
+def test_a_wrong_separator_on_the_command_line_is_mended_there(place, mark, typed):
+    Path("run.toml").write_text(ALPHA.replace("rounds = 60", "rounds = 3"))
+    answer("train run.toml --json")
+    Path("other.csv").write_text(Path("public.csv").read_text().replace(",", mark))
+    for line in ("predict runs/long other.csv", "evaluate runs/long other.csv --public"):
+        result = dynadp(f"{line} --separator ,")
+        assert result.exit_code == 2
+        assert result.output.endswith(f"; give --separator {typed}\n")
 
 
 def test_what_dropped_rows_leave_must_be_declared(place):

@@ -8,15 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from dynadp import Plan
 from dynadp._intervals import wilson
-from dynadp.cli.reproduce import run_reproduce
+from dynadp.cli import main
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.splitting import partition
 from dynadp.data.datasets.synthetic import census
 from dynadp.engines.simulation import simulate
-from dynadp.errors import DatasetError, RecordError
+from dynadp.errors import DatasetError
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.primal import Primal
 from dynadp.privacy.accountant import total, worst_node
@@ -409,13 +410,17 @@ def test_the_page_says_what_it_stands_on(result):
     assert "the loss does not fall" in page(made, judge_claims(made))
 
 
-def test_the_command_leaves_numbers_pictures_and_claims(monkeypatch, tmp_path, data, capsys):
+def dynadp(line):
+    return CliRunner().invoke(main, ["reproduce", *line.split()])
+
+
+def test_the_command_leaves_numbers_pictures_and_claims(monkeypatch, tmp_path, data):
     monkeypatch.setattr(
-        "dynadp.cli.reproduce.load",
+        "dynadp.research.reproduction.load",
         lambda folder, effort: (data, "census rows made here (synthetic)"),
     )
-    run_reproduce(None, True, str(tmp_path / "out"), True, effort=TINY)
-    answer = json.loads(capsys.readouterr().out)
+    monkeypatch.setattr("dynadp.research.reproduction.QUICK", TINY)
+    answer = json.loads(dynadp(f"--quick --json --out {tmp_path / 'out'}").stdout)
     assert len(answer["claims"]) == 6
     assert len(answer["pictures"]) == 2 * len(FIGURES)
     for name in FIGURES:
@@ -427,26 +432,25 @@ def test_the_command_leaves_numbers_pictures_and_claims(monkeypatch, tmp_path, d
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
     assert numbers["claims"] == answer["claims"]
     assert (tmp_path / "out" / "claims.md").read_text() == page(numbers, judge_claims(numbers))
-    with pytest.raises(RecordError, match="not an empty folder"):
-        run_reproduce(None, True, str(tmp_path / "out"), True, effort=TINY)
+    assert "not an empty folder" in dynadp(f"--quick --out {tmp_path / 'out'}").output
 
 
-def test_the_command_prints_the_claims(monkeypatch, tmp_path, data, capsys, result):
+def test_the_command_prints_the_claims(monkeypatch, tmp_path, data, result):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("dynadp.cli.reproduce.load", lambda folder, effort: (data, "made"))
-    monkeypatch.setattr("dynadp.cli.reproduce.reproduce", lambda *args: reproduction(result))
-    monkeypatch.setattr("dynadp.cli.reproduce.paper.figures", lambda numbers: {})
-    for quick, folder in ((True, "reproduce-quick"), (False, "reproduce")):
-        run_reproduce(None, quick, None, False)
-        assert "Larger alpha converges better: " in capsys.readouterr().out
+    monkeypatch.setattr("dynadp.research.reproduction.load", lambda folder, effort: (data, "made"))
+    monkeypatch.setattr(
+        "dynadp.research.reproduction.reproduce", lambda *args: reproduction(result)
+    )
+    monkeypatch.setattr("dynadp.report.paper.figures", lambda numbers: {})
+    for quick, folder in (("--quick", "reproduce-quick"), ("", "reproduce")):
+        assert "Larger alpha converges better: " in dynadp(quick).stdout
         assert (tmp_path / folder / "claims.md").exists()
 
 
 @pytest.mark.slow
-def test_adult_quickly(adult_data, tmp_path, capsys):
+def test_adult_quickly(adult_data, tmp_path):
     assert len(adult_data.train["age"]) == 30_162
-    run_reproduce(None, True, str(tmp_path / "out"), True)
-    answer = json.loads(capsys.readouterr().out)
+    answer = json.loads(dynadp(f"--quick --json --out {tmp_path / 'out'}").stdout)
     assert "UCI Adult" in answer["source"]
     found = {claim["claim"]: claim["verdict"] for claim in answer["claims"]}
     assert found["Larger alpha converges better"] == HOLDS

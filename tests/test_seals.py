@@ -179,12 +179,12 @@ def test_a_private_run_without_a_seal_goes_on_as_before(tmp_path):
 
 
 def test_closing_a_run_removes_its_seal(tmp_path):
-    from dynadp.cli.ledger import run_close
+    from dynadp.runs.ledgers import close_run
 
     file = make(tmp_path)
     began(LocalRun.load(file), tmp_path / "out")
     with Ledger.open(tmp_path / "north.sqlite", read_only=True) as ledger:
         (run,) = {entry.run for entry in ledger.entries() if entry.run}
-    run_close(str(tmp_path / "north.sqlite"), run, "ada")
+    close_run(tmp_path / "north.sqlite", run, who="ada")
     assert seals(tmp_path) == ["south.sqlite", "west.sqlite"]
     assert not list(Path(tmp_path / "out").glob("*-rows-*"))

@@ -122,8 +122,10 @@ def foreign_loads(pages, html):
 
 def commands(command, names=("dynadp",)):
     yield names, command
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from commands(inner, (*names, name))
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from commands(command.get_command(context, name), (*names, name))
 
 
 @pytest.mark.slow

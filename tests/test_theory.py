@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, gamma
 
-from dynadp.cli import Commands
-from dynadp.cli.research import bounds
+from dynadp.cli import main
 from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError
 from dynadp.research.lemmas import (
@@ -772,8 +771,7 @@ FLAGS = "--norm 2 --C 3 --dimension 10 --eta 0.1 --degree 2"
 
 
 def dynadp(line):
-    group = Commands(commands={"bounds": bounds})
-    return CliRunner(env={"COLUMNS": "200"}).invoke(group, ["bounds", *shlex.split(line)])
+    return CliRunner(env={"COLUMNS": "200"}).invoke(main, ["bounds", *shlex.split(line)])
 
 
 def answer(line):

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import curve_fit
 
-from dynadp.cli.tradeoff import run_design, run_tradeoff
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.synthetic import census
 from dynadp.errors import DeclarationError
@@ -277,30 +276,32 @@ def test_constant_alpha_is_best_with_averaging():
 # commands
 
 
-def test_design_prints_json_and_words(capsys):
-    run_design((0.2, 25, 0.35), (0.02, 6, 9, 1), as_json=True)
-    answer = json.loads(capsys.readouterr().out)
+def answered(line):
+    result = dynadp(line)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_design_prints_json_and_words():
+    design = "design --loss-fit 0.2 25 0.35 --utility 0.02 6 9 1"
+    answer = answered(f"{design} --json")
     assert answer["alpha"] == pytest.approx(0.1422, abs=5e-5)
     assert answer["total"] is None
     alpha = math.log(200) / 25
-    events = {"primal": (None, primal(alpha, 20, 10)), "dual": (0.01, dual(alpha, 20, 10, 0.01))}
+    run = "--rounds 10 --dimension 20 --delta 1e-5 --mechanism"
+    events = {
+        "primal": ("", primal(alpha, 20, 10)),
+        "dual": ("--jacobian-share 0.01", dual(alpha, 20, 10, 0.01)),
+    }
     for mechanism, (share, spent) in events.items():
-        run_design(
-            (0.2, 25, 0.35),
-            (0.02, 6, 9, 1),
-            ceiling=0.351,
-            releases=(mechanism, 10, 20, 1e-5, share),
-        )
-        words = capsys.readouterr().out
+        words = dynadp(f"{design} --ceiling 0.351 {run} {mechanism} {share}").stdout
         assert "needs alpha >= 0.2119" in words
         assert (
             f"10 rounds of {mechanism} perturbation cost epsilon = "
             f"{upper_bound(total(spent, 1e-5).epsilon)} at" in words
         )
-    with pytest.raises(DeclarationError, match="dual perturbation needs --jacobian-share"):
-        run_design((0.2, 25, 0.35), (0.02, 6, 9, 1), releases=("dual", 10, 20, 1e-5, None))
-    run_design((0.2, 25, 0.35), (0.02, 6, 9, 1))
-    assert "an interior maximum of the curve, not measured" in capsys.readouterr().out
+    assert "dual perturbation needs a Jacobian share" in dynadp(f"{design} {run} dual").output
+    assert "an interior maximum of the curve, not measured" in dynadp(design).stdout
 
 
 @pytest.fixture
@@ -315,9 +316,8 @@ def place(tmp_path, data, monkeypatch):
     return tmp_path
 
 
-def test_tradeoff_recommends_from_census_rows_and_from_public_ones(place, capsys):
-    run_tradeoff("run.toml", as_json=True, draws=3)
-    made = json.loads(capsys.readouterr().out)
+def test_tradeoff_recommends_from_census_rows_and_from_public_ones(place):
+    made = answered("tradeoff run.toml --json --draws 3")
     assert made["simulation"]
     assert "synthetic" in made["source"]
     assert 0.01 <= made["alpha"] <= 1
@@ -335,8 +335,8 @@ def test_tradeoff_recommends_from_census_rows_and_from_public_ones(place, capsys
         file.write('\n[evaluation]\nfile = "public.csv"\npublic = true\n')
     texts = []
     for out in ("a", "b"):
-        run_tradeoff("run.toml", out, draws=3)
-        texts.append(capsys.readouterr().out.replace(f"Picture: {out}", ""))
+        text = dynadp(f"tradeoff run.toml --out {out} --draws 3").stdout
+        texts.append(text.replace(f"Picture: {out}", ""))
     assert texts[0] == texts[1]
     setting = PublicSetting.of_file(place / "run.toml")
     for public in (setting, replace(setting, public=None)):
@@ -348,25 +348,24 @@ def test_tradeoff_recommends_from_census_rows_and_from_public_ones(place, capsys
     assert (place / "a/tradeoff.json").read_bytes() == (place / "b/tradeoff.json").read_bytes()
 
 
-def test_tradeoff_pads_narrow_census_rows_to_the_runs_width(place, capsys):
+def test_tradeoff_pads_narrow_census_rows_to_the_runs_width(place):
     wide = (
         place / "schema.toml"
     ).read_text() + '\n[[columns]]\nkind = "categorical"\nname = "region"\n'
     values = ", ".join(f'"region-{i:02d}"' for i in range(80))
     (place / "schema.toml").write_text(wide + f"values = [{values}]\n")
-    run_tradeoff("run.toml", as_json=True, draws=2)
+    source = answered("tradeoff run.toml --json --draws 2")["source"]
     columns = json.loads(dynadp("check run.toml --json").stdout)["columns"]
-    assert f"padded to the run's {columns} columns" in json.loads(capsys.readouterr().out)["source"]
+    assert f"padded to the run's {columns} columns" in source
 
 
-def test_tradeoff_keeps_a_given_alphas_constants_and_refuses_what_protects_nothing(place, capsys):
+def test_tradeoff_keeps_a_given_alphas_constants_and_refuses_what_protects_nothing(place):
     (place / "alpha.toml").write_text(ALPHA.replace("rounds = 60", "rounds = 5"))
-    run_tradeoff("alpha.toml", "c", as_json=True, draws=2)
-    answer = json.loads(capsys.readouterr().out)
+    answer = answered("tradeoff alpha.toml --out c --json --draws 2")
     assert answer["rounds"] == 5
     assert any("eta = 0.05" in words for words in answer["words"])
     (place / "none.toml").write_text(
         ALPHA.replace('"dual"', '"none"').replace("alpha = 0.5\ndelta = 1e-5\n", "")
     )
-    with pytest.raises(DeclarationError, match="no alpha to choose"):
-        run_tradeoff("none.toml", "d")
+    refused = dynadp("tradeoff none.toml --out d")
+    assert (refused.exit_code, "no alpha to choose" in refused.output) == (2, True)

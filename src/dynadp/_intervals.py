@@ -16,7 +16,10 @@ from dynadp.errors import DeclarationError
 BAND = (0.1, 0.9)  # quantiles over draws
 Z = 1.959964  # two-sided 95% of a normal law
 ONE = "95% interval for the sampling error of the rows"
-SEVERAL = "8 of 10 draws of the noise, widened by the sampling error (95%) of the rows"
+SEVERAL = (
+    "the 10% to 90% quantiles of the draws of the noise, widened by the sampling error (95%) of "
+    "the rows"
+)
 
 
 def wilson(share: float, rows: int, z: float = Z) -> tuple[float, float]:

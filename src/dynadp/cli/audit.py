@@ -1,27 +1,36 @@
 """``dynadp audit``: does a mechanism lose more than it claims, as far as draws can tell?"""
 
-import json
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dynadp.cli.codes import FAILED
-from dynadp.cli.options import JSON, ROUNDS, Positive
+from dynadp.cli.options import (
+    BELOW_1,
+    CHANCE,
+    COUNT,
+    JSON,
+    MECHANISM_HELP,
+    ROUNDS,
+    SEED,
+    MechanismName,
+    Positive,
+)
+from dynadp.cli.output import print_json
 
 if TYPE_CHECKING:
     from dynadp.research.audit import Audit
 
 
 @click.command()
-@click.option(
-    "--mechanism", type=click.Choice(["primal", "dual"]), required=True, help="Algorithm 3 or 2."
-)
+@click.option("--mechanism", type=MechanismName(), required=True, help=MECHANISM_HELP)
 @click.option(
     "--alpha", type=Positive(), default=1.0, show_default=True, help="Claimed loss of one round."
 )
 @click.option(
     "--dimension",
-    type=click.IntRange(min=1),
+    type=COUNT,
     default=1,
     show_default=True,
     help="Columns of the rows; the fewer, the sharper.",
@@ -35,7 +44,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--delta",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=BELOW_1,
     default=0.0,
     show_default=True,
     help="At which the total is taken.",
@@ -49,78 +58,50 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--confidence",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=CHANCE,
     default=0.999,
     show_default=True,
     help="Of the lower bound.",
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=SEED,
     help="Makes the audit repeatable; by default every audit draws anew.",
 )
 @JSON
-@click.pass_context
-def audit(
-    ctx: click.Context,
-    mechanism: str,
-    alpha: float,
-    dimension: int,
-    rounds: int,
-    delta: float,
-    draws: int,
-    confidence: float,
-    seed: int | None,
-    as_json: bool,
-) -> None:
-    """How much a mechanism loses at least, beside what it claims to lose at most.
+def audit(mechanism: str, seed: int | None, as_json: bool, **numbers: Any) -> None:
+    """Print how much a mechanism loses at least, beside what it claims to lose at most.
 
     Draws releases from two made data sets that differ in one row, chosen to be as telling as
     possible, and tells them apart. No data of yours are read. Exit code 1 if the claim is refuted,
     0 if the draws are consistent with it; which is no proof.
     """
-    from dynadp.mechanisms import Dual, Primal
+    from dynadp.mechanisms import mechanism_named
     from dynadp.research.audit import Stream, audit_mechanism
 
-    chosen = Dual() if mechanism == "dual" else Primal()
-    found = audit_mechanism(
-        chosen,
-        alpha,
-        dimension,
-        rounds,
-        delta=delta,
-        draws=draws,
-        confidence=confidence,
-        source=Stream(seed),
-    )
+    found = audit_mechanism(mechanism_named(mechanism), **numbers, source=Stream(seed))
     if as_json:
-        click.echo(json.dumps(found.to_json(), indent=1, allow_nan=False))
+        print_json(found.to_json())
     else:
         _show(found)
     if found.refuted:
-        ctx.exit(FAILED)
+        sys.exit(FAILED)
 
 
 def _show(found: "Audit") -> None:
     at = f" at delta = {found.delta:g}" if found.delta else ""
-    said = found.setting
-    runs = "one round" if said["rounds"] == 1 else f"{said['rounds']} rounds together"
-    click.echo(
-        f"{said['mechanism'].capitalize()} perturbation in dimension {said['dimension']}, {runs}: "
-        f"{found.verdict}."
-    )
-    click.echo(f"Claimed: epsilon = {found.alpha_claimed:.4g} at most{at}.")
-    click.echo(
+    setting = found.setting
+    rounds = "one round" if setting["rounds"] == 1 else f"{setting['rounds']} rounds together"
+    for line in (
+        f"{setting['mechanism'].capitalize()} perturbation in dimension {setting['dimension']}, "
+        f"{rounds}: {found.verdict}.",
+        f"Claimed: epsilon = {found.alpha_claimed:.4g} at most{at}.",
         f"Found:   epsilon = {found.epsilon_lower:.4g} at least{at}, with "
-        f"{100 * found.confidence:g}% confidence."
-    )
-    click.echo(
+        f"{100 * found.confidence:g}% confidence.",
         f"From {found.draws:,} releases of each of two data sets that differ in one row "
-        f"({found.pair}); the largest exact "
-        f"log-likelihood ratio among them is {found.largest_log_ratio:.4g}, where "
-        f"{found.log_ratio_bound:.4g} is allowed."
-    )
-    click.echo(
+        f"({found.pair}); the largest exact log-likelihood ratio among them is "
+        f"{found.largest_log_ratio:.4g}, where {found.log_ratio_bound:.4g} is allowed.",
         "A lower bound can refute a claim and not prove it; the proofs are in docs/maths.md, "
-        "sections 3 to 6."
-    )
+        "sections 3 to 6.",
+    ):
+        click.echo(line)

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from dynadp.research import Spread
@@ -25,12 +26,9 @@ ADDRESS = click.option(
 
 
 def address_of(runtime: str, address: str | None) -> str | None:
-    """The address, where it makes sense."""
-    if (
-        address is not None
-        and runtime != "ray"
-        and click.get_current_context().get_parameter_source("address") is _TYPED
-    ):
+    """Return the address; refuse one that was typed for a run without Ray."""
+    source = click.get_current_context().get_parameter_source("address")
+    if address is not None and runtime != "ray" and source is ParameterSource.COMMANDLINE:
         raise click.UsageError(
             "--address is that of a Ray cluster: give --runtime ray too, or leave it out"
         )
@@ -39,7 +37,7 @@ def address_of(runtime: str, address: str | None) -> str | None:
 
 @contextmanager
 def spreading(runtime: str, address: str | None) -> Iterator["Spread"]:
-    """What carries out a sweep's tasks."""
+    """Yield the function that carries out a sweep's tasks."""
     if runtime == "local":
         from dynadp.research import map_serially
 
@@ -49,6 +47,3 @@ def spreading(runtime: str, address: str | None) -> Iterator["Spread"]:
 
     with cluster(address):
         yield map_on_cluster
-
-
-_TYPED = click.core.ParameterSource.COMMANDLINE

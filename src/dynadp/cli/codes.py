@@ -1,13 +1,14 @@
-"""Exit codes, for all commands: 2 asks for another command line or file, 1 says that the work
-failed.
+"""Exit codes of all commands: 2 asks for another command line or file, 1 says that the work failed.
 
-====  =====================================================================================================================
-0     done 1     the job failed: disk, another process, a server that is away, a solver; `dynadp
-audit`: the claim is refuted 2     usage or configuration: options, run file, schema, rows, keys, a
-path that is missing or cannot be used, a bad file 3     a ledger refused the budget; nothing was
-released 4     a neighbour stayed away for too long 5     a ledger is damaged, or an old copy 130
-Ctrl-C (`dynadp explore`, which runs until then: 0); 143: SIGTERM
-====  =====================================================================================================================
+- 0: done
+- 1: the job failed: disk, another process, a server that is away, a solver; ``dynadp audit``: the
+  claim is refuted
+- 2: usage or configuration: options, run file, schema, rows, keys, a path that is missing or cannot
+  be used, a bad file
+- 3: a ledger refused the budget; nothing was released
+- 4: a neighbour stayed away for too long
+- 5: a ledger is damaged, or an old copy
+- 130: Ctrl-C (``dynadp explore``, which runs until then: 0); 143: SIGTERM
 """
 
 import errno
@@ -45,17 +46,16 @@ _MACHINE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sql
 
 
 def code_of(error: DynadpError | OSError) -> int:
-    """The code of an error: that of its kind, 1 where the machine failed, else 2."""
+    """Return the code of an error: that of its kind, 1 where the machine failed, else 2."""
     for kinds, code in _OWN:
         if isinstance(error, kinds):
             return code
-    return (
-        FAILED if _failed(error.__cause__ if isinstance(error, DynadpError) else error) else USAGE
-    )
+    cause = error.__cause__ if isinstance(error, DynadpError) else error
+    return FAILED if _failed(cause) else USAGE
 
 
 def _failed(cause: BaseException | None) -> bool:
-    """Whether the machine failed, not what it was given."""
+    """Return whether the machine failed, and not what it was given."""
     if isinstance(cause, sqlite3.Error):
         return getattr(cause, "sqlite_errorcode", 0) & 0xFF in _MACHINE
     return (

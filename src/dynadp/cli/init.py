@@ -1,120 +1,121 @@
 """``dynadp init``: a commented run file and schema, from flags or by asking."""
 
-import json
 import shlex
-from dataclasses import dataclass
+import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 
+from dynadp import runs
+from dynadp.cli.options import FOLDER, SEED, TOTAL_DELTA, Positive
 from dynadp.errors import DeclarationError
-from dynadp.runs import load_run_file, load_schema
 
 
-@dataclass
-class Answers:
-    """What a run file and a schema need."""
-
-    nodes: list[tuple[str, str]]
-    label: str
-    negative: str
-    positive: str
-    numeric: list[tuple[str, float, float]]
-    categorical: list[tuple[str, list[str]]]
-    epsilon: float
-    delta: float
-    seed: int | None
-
-
-def run_init(folder: str, flags: dict[str, Any], ask: bool) -> None:
-    """Write run.toml and schema.toml; nothing is overwritten."""
+@click.command()
+@click.argument("folder", default=".", type=FOLDER)
+@click.option(
+    "--node",
+    "nodes",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="A node and its file of rows; once for each node.",
+)
+@click.option("--label", help="Name of the label column.")
+@click.option("--negative", help="Its negative value.")
+@click.option("--positive", help="Its positive value.")
+@click.option(
+    "--numeric", multiple=True, metavar="NAME:LOW:HIGH", help="A numeric column with public bounds."
+)
+@click.option(
+    "--categorical",
+    multiple=True,
+    metavar="NAME=A,B,C",
+    help="A categorical column with its published values.",
+)
+@click.option("--epsilon", type=Positive(), default=1.0, show_default=True, help="The total.")
+@TOTAL_DELTA
+@click.option("--seed", type=SEED, help="Make it a SIMULATION: it protects nobody, has no ledgers.")
+def init(folder: str, **given: Any) -> None:
+    """Write a commented run file and schema, from flags or by asking."""
+    runs.require_new(folder)
+    start = runs.Start(**_parsed(_asked(given) if _terminal() else _complete(given)))
+    start.write(folder)
     root = Path(folder)
-    for name in ("run.toml", "schema.toml"):
-        if (root / name).exists():
-            raise DeclarationError(
-                f"{root / name} exists; nothing is overwritten, choose another folder"
-            )
-    answers = _answers(flags, ask)
-    texts = {"schema.toml": _schema(answers), "run.toml": _run(answers)}
-    with TemporaryDirectory() as place:  # nothing is left behind where something is wrong
-        for name, text in texts.items():
-            Path(place, name).write_text(text, encoding="utf-8")
-        load_schema(Path(place, "schema.toml"))
-        load_run_file(Path(place, "run.toml"))
-    root.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        (root / name).write_text(text, encoding="utf-8")
-    click.echo(
-        f"Wrote {root / 'schema.toml'} and {root / 'run.toml'}: read them, they say what is public."
-    )
-    if answers.seed is None:
-        for node, _ in answers.nodes:
-            budget = f"--epsilon {answers.epsilon:g} --delta {answers.delta:g}"
+    schema, run = root / "schema.toml", root / "run.toml"
+    click.echo(f"Wrote {schema} and {run}: read them, they say what is public.")
+    if start.seed is None:
+        for node, _ in start.nodes:
             command = ["dynadp", "ledger", "cap", str(root / f"{node}.sqlite"), "--node", node]
+            budget = f"--epsilon {start.epsilon:g} --delta {start.delta:g}"
             click.echo(f"Next: {shlex.join(command)} {budget}")
-    click.echo(f"Then: dynadp check {root / 'run.toml'}, and dynadp train {root / 'run.toml'}")
+    click.echo(f"Then: dynadp check {run}, and dynadp train {run}")
 
 
-def _answers(flags: dict[str, Any], ask: bool) -> Answers:
-    missing = [name for name in ("node", "label", "negative", "positive") if not flags[name]]
-    missing += [] if flags["numeric"] or flags["categorical"] else ["numeric or --categorical"]
-    if missing and not ask:
+def _terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _complete(given: dict[str, Any]) -> dict[str, Any]:
+    """Refuse flags of which some are missing."""
+    flags = {"nodes": "node", "label": "label", "negative": "negative", "positive": "positive"}
+    missing = [flag for name, flag in flags.items() if not given[name]]
+    if not (given["numeric"] or given["categorical"]):
+        missing.append("numeric or --categorical")
+    if missing:
         raise DeclarationError(
             f"missing --{', --'.join(missing)}; give them, or run dynadp init in a terminal to be "
             f"asked"
         )
-    nodes = [_pair(text) for text in flags["node"]]
-    while ask and not nodes:
-        for text in click.prompt(
-            "Nodes and their files, as NAME=FILE, separated by blanks"
-        ).split():
-            nodes.append(_pair(text))
-    label = flags["label"] or click.prompt("Name of the label column")
-    negative = flags["negative"] or click.prompt("Its negative value")
-    positive = flags["positive"] or click.prompt("Its positive value")
-    numeric = [_bounds(text) for text in flags["numeric"]]
-    categorical = [_values(text) for text in flags["categorical"]]
-    if ask and not (numeric or categorical):
-        for text in click.prompt(
+    return given
+
+
+def _asked(given: dict[str, Any]) -> dict[str, Any]:
+    """Ask for what is missing."""
+
+    def ask(name: str, question: str) -> None:
+        given[name] = given[name] or click.prompt(question)
+
+    def ask_many(name: str, question: str, **more: Any) -> None:
+        given[name] = given[name] or click.prompt(question, **more).split()
+
+    optional = {"default": "", "show_default": False}
+    while not given["nodes"]:
+        ask_many("nodes", "Nodes and their files, as NAME=FILE, separated by blanks")
+    ask("label", "Name of the label column")
+    ask("negative", "Its negative value")
+    ask("positive", "Its positive value")
+    if not (given["numeric"] or given["categorical"]):
+        ask_many(
+            "numeric",
             "Numeric columns with public bounds, as NAME:LOW:HIGH, separated by blanks",
-            default="",
-            show_default=False,
-        ).split():
-            numeric.append(_bounds(text))
-        for text in click.prompt(
+            **optional,
+        )
+        ask_many(
+            "categorical",
             "Categorical columns with their published values, as NAME=A,B,C",
-            default="",
-            show_default=False,
-        ).split():
-            categorical.append(_values(text))
-        if not (numeric or categorical):
-            raise DeclarationError("no columns were declared; a schema needs at least one")
-    return Answers(
-        nodes,
-        label,
-        negative,
-        positive,
-        numeric,
-        categorical,
-        flags["epsilon"],
-        flags["delta"],
-        flags["seed"],
-    )
+            **optional,
+        )
+    if not (given["numeric"] or given["categorical"]):
+        raise DeclarationError("no columns were declared; a schema needs at least one")
+    return given
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, file = text.partition("=")
-    if not (name and equals and file):
+def _parsed(given: dict[str, Any]) -> dict[str, Any]:
+    parsers = {"nodes": _node, "numeric": _bounds, "categorical": _values}
+    return given | {name: [parse(text) for text in given[name]] for name, parse in parsers.items()}
+
+
+def _node(text: str) -> tuple[str, str]:
+    name, _, file = text.partition("=")
+    if not (name and file):
         raise DeclarationError(f"node {text!r}: expected NAME=FILE, such as north=north.csv")
     return name, file
 
 
 def _bounds(text: str) -> tuple[str, float, float]:
-    rest, _, high = text.rpartition(":")
-    name, _, low = rest.rpartition(":")
     try:
+        name, low, high = text.rsplit(":", 2)
         if not name:
             raise ValueError("no name")
         return name, float(low), float(high)
@@ -125,108 +126,10 @@ def _bounds(text: str) -> tuple[str, float, float]:
 
 
 def _values(text: str) -> tuple[str, list[str]]:
-    name, equals, rest = text.partition("=")
+    name, _, rest = text.partition("=")
     values = [value for value in rest.split(",") if value]
-    if not (name and equals and values):
+    if not (name and values):
         raise DeclarationError(
             f"categorical {text!r}: expected NAME=A,B,C with its published values, such as sex=f,m"
         )
     return name, values
-
-
-def _text(value: Any) -> str:
-    """A TOML string."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _schema(answers: Answers) -> str:
-    parts = [
-        "# What is public about the columns, agreed before any row is read. Nothing here may be "
-        "read off the rows:",
-        "# that would leak them. Numbers outside their bounds are clipped; a value that is not "
-        "listed counts as none.",
-        'missing_values = ["", "?", "NA"]   # how a missing cell is spelled',
-        "norm = "
-        + f"{max(1.0, (len(answers.numeric) + len(answers.categorical)) ** 0.5):.3g}"
-        + "   # rows longer than this, in units of the scaled columns, are shortened to it",
-        "",
-        "[label]",
-        f"name = {_text(answers.label)}",
-        f"negative = {_text(answers.negative)}",
-        f"positive = {_text(answers.positive)}",
-    ]
-    for name, low, high in answers.numeric:
-        parts += [
-            "",
-            "[[columns]]",
-            'kind = "numeric"',
-            f"name = {_text(name)}",
-            f"low = {low!r}",
-            f"high = {high!r}",
-        ]
-        parts += [
-            f'missing = {(low + high) / 2!r}   # a number to put there, or "refuse", or "drop" '
-            f"the row"
-        ]
-        parts += ['# transform = "log1p"   # for heavy tails']
-    for name, values in answers.categorical:
-        parts += [
-            "",
-            "[[columns]]",
-            'kind = "categorical"',
-            f"name = {_text(name)}",
-            f"values = {_text(values)}",
-        ]
-        parts += [
-            'missing = "other"   # counts as none of the values; or "refuse", or "drop" the row'
-        ]
-    return "\n".join(parts) + "\n"
-
-
-def _run(answers: Answers) -> str:
-    parts = [
-        "# Everything that is decided before the run. Paths are relative to this file.",
-        "[run]",
-        'name = "first"',
-        f"seed = {answers.seed}   # SIMULATION: seeded noise protects nobody. Leave out for a "
-        f"real run."
-        if answers.seed is not None
-        else "# seed = 1   # would make this a SIMULATION, which protects nobody",
-        'output = "network"   # the mean of all released vectors of the last half of the rounds',
-        "",
-        "[data]",
-        'schema = "schema.toml"',
-        "# instead of one file for each node, one for all, with a column that names the node:",
-        '# file = "all.csv"',
-        '# node_column = "site"',
-        "",
-    ]
-    for name, file in answers.nodes:
-        parts += ["[[nodes]]", f"name = {_text(name)}", f"file = {_text(file)}"]
-        parts += ["# epsilon = 0.5   # a total of its own", ""]
-        if answers.seed is None:
-            parts.insert(
-                len(parts) - 2,
-                f"ledger = {_text(f'{name}.sqlite')}   # where the node enters what it spends",
-            )
-    parts += [
-        "[topology]",
-        'family = "ring"   # path, star, complete, grid, random_regular, erdos_renyi, '
-        'small_world; or edges = [["a", "b"]]',
-        "",
-        "[privacy]",
-        'mechanism = "primal"   # or "dual", or "none": then exact vectors are sent',
-        f"epsilon = {answers.epsilon!r}   # the total that nobody with a row at one node may lose "
-        f"more of; smaller is safer",
-        f"delta = {answers.delta!r}   # the chance left to worse luck; keep it well below one "
-        f"over the number of rows",
-        "",
-        "# [training]",
-        '# weights = "equal"   # every node weighs the same, as in the paper; otherwise every row '
-        "does",
-        "",
-        "# [evaluation]",
-        '# file = "public.csv"   # accuracy is told only on rows that are declared public',
-        "# public = true",
-    ]
-    return "\n".join(parts) + "\n"

@@ -1,65 +1,96 @@
 """``dynadp check``, ``train``, ``predict`` and ``evaluate``: run files and models at work."""
 
 import csv
-import json
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import log
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.progress import Progress
 
-from dynadp._intervals import ONE
+from dynadp import engines, privacy, runs
+from dynadp.cli.cluster import ADDRESS, RUNTIME, address_of
 from dynadp.cli.codes import INTERRUPTED
-from dynadp.cli.ledger import user
-from dynadp.consensus.progress import RoundProgress
-from dynadp.engines import now
-from dynadp.errors import BudgetRefused, DeclarationError
-from dynadp.planning import warnings_about
-from dynadp.privacy import Ledger, guarantee, upper_bound
-from dynadp.runs import LocalRun, evaluate, evaluate_privately, load_model, predictions
+from dynadp.cli.options import CHANCE, COUNT, FILE, JSON, RUN_FILE, SEED, Positive, user
+from dynadp.cli.output import print_json, round_bar
+from dynadp.errors import BudgetRefused, DataError, DeclarationError
+
+if TYPE_CHECKING:
+    from dynadp.consensus import RoundProgress
+
+_FIELDS = {"epsilon": "privacy.epsilon", "delta": "privacy.delta", "seed": "run.seed"}
 
 
-def run_check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
-    """Print what a run would do and spend; train nothing. What a ledger would refuse is refused
-    here.
+def _overridable(command: Any) -> Any:
+    """Add the options that replace a value of the run file."""
+    options = {
+        "--seed": (SEED, "Makes it a SIMULATION, without ledgers."),
+        "--delta": (CHANCE, "Instead of the run file's."),
+        "--epsilon": (Positive(), "Instead of the run file's total."),
+    }
+    for name, (kind, text) in options.items():
+        variable = f"DYNADP_{name.strip('-').upper()}"
+        command = click.option(name, type=kind, envvar=variable, help=text)(command)
+    return command
+
+
+def _overrides(given: dict[str, Any]) -> dict[str, Any]:
+    """The values that replace those of the run file, by field.
+
+    A seed is announced: in the environment it may stand unnoticed.
     """
-    _warn_seeded(overrides)
-    result = LocalRun.load(path, overrides).check()
+    if (seed := given["seed"]) is not None:
+        click.echo(
+            f"dynadp: SIMULATION, because of seed {seed}: it protects nobody, and no ledger is "
+            f"opened or charged",
+            err=True,
+        )
+    return {_FIELDS[name]: value for name, value in given.items()}
+
+
+@click.command()
+@RUN_FILE
+@_overridable
+@JSON
+def check(run_file: str, as_json: bool, **given: Any) -> None:
+    """Check a run file, its schema, all rows and the ledgers, and print what the run would spend;
+    train nothing.
+
+    Exit code 3 if a ledger would refuse it.
+    """
+    _check(run_file, _overrides(given), as_json)
+
+
+def _check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
+    result = runs.LocalRun.load(path, overrides).check()
     if as_json:
-        click.echo(json.dumps(result, indent=1))
+        print_json(result)
     else:
-        _say(path, result)
-    ways = dict[str, list[str]]()  # what would help, and which nodes
+        _show_check(path, result)
+    refusing = dict[str, list[str]]()  # nodes, by what would help them
     for node, own in result["nodes"].items():
         if "ledger" in own and not own["ledger"]["admitted"]:
-            ways.setdefault(own["ledger"]["advice"], []).append(node)
-    if ways:
-        told = [
-            f"the ledger of {', '.join(nodes)} would refuse this run; {advice}"
-            for advice, nodes in ways.items()
-        ]
-        raise BudgetRefused("\n".join(told))
+            refusing.setdefault(own["ledger"]["advice"], []).append(node)
+    if refusing:
+        raise BudgetRefused(
+            "\n".join(
+                f"the ledger of {', '.join(nodes)} would refuse this run; {advice}"
+                for advice, nodes in refusing.items()
+            )
+        )
 
 
-def _warn_seeded(overrides: dict[str, Any]) -> None:
-    """Say what a seed on the command line or in the environment does: it may stand there unnoticed."""
-    if (seed := overrides["run.seed"]) is not None:
-        told = "it protects nobody, and no ledger is opened or charged"
-        click.echo(f"dynadp: SIMULATION, because of seed {seed}: {told}", err=True)
-
-
-def _say(path: str, result: dict[str, Any]) -> None:
+def _show_check(path: str, result: dict[str, Any]) -> None:
     click.echo(
         f"{path} is sound: {result['topology']}, {result['columns']} columns with the intercept."
     )
     for node, facts in result["nodes"].items():
         line = f"  {node}: {facts['rows']:,} rows"
         if "epsilon" in facts:
-            line += f", epsilon = {upper_bound(facts['epsilon'])} in total"
+            line += f", epsilon = {privacy.upper_bound(facts['epsilon'])} in total"
         if "ledger" in facts:
             line += (
                 ", its ledger would take it"
@@ -74,71 +105,76 @@ def _say(path: str, result: dict[str, Any]) -> None:
         click.echo(f"  - {reason}")
     total = result["plan"]["total"]
     click.echo(
-        guarantee(total["epsilon"], total["delta"], seeded=result["simulation"], planned=True)
+        privacy.guarantee(
+            total["epsilon"], total["delta"], seeded=result["simulation"], planned=True
+        )
     )
 
 
-def run_train(
-    path: str,
-    overrides: dict[str, Any],
+@click.command()
+@RUN_FILE
+@_overridable
+@click.option(
+    "--out",
+    envvar="DYNADP_OUT",
+    type=click.Path(file_okay=False),
+    help="Run folder; runs/NAME by default.",
+)
+@click.option("--dry-run", is_flag=True, help="Check only, as dynadp check does.")
+@click.option("--resume", is_flag=True, help="Go on with the run in the folder.")
+@RUNTIME
+@ADDRESS
+@JSON
+def train(
+    run_file: str,
     out: str | None,
     dry_run: bool,
     resume: bool,
+    runtime: str,
+    address: str | None,
     as_json: bool,
-    runtime: str = "local",
-    address: str | None = None,
+    **given: Any,
 ) -> None:
-    """Train, with progress on stderr; print what came out."""
+    """Train as a run file says; Ctrl-C leaves a run that --resume finishes."""
+    from dynadp._intervals import ONE
+    from dynadp.planning import warnings_about
+
+    address, overrides = address_of(runtime, address), _overrides(given)
     if dry_run:
-        run_check(path, overrides, as_json)
+        _check(run_file, overrides, as_json)
         return
-    _warn_seeded(overrides)
-    job = _job(path, overrides, runtime, address)
-    if job.counts:  # else they are counted on the cluster
+    job = (
+        runs.LocalRun.load(run_file, overrides)
+        if runtime == "local"
+        else runs.ClusterRun.at(run_file, overrides, address)
+    )
+    if job.counts:  # otherwise they are counted on the cluster
         for doubt in warnings_about(job.file.privacy.delta or 0.0, list(job.counts.values())):
             click.echo(f"dynadp: {doubt}", err=True)
     folder = Path(out) if out else Path("runs") / job.file.run.name
-    console = Console(stderr=True)
     try:
-        with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-            task = progress.add_task("rounds", total=None)
+        with round_bar(otherwise=_print_round) as show:
 
-            def on_round(entry: RoundProgress) -> None:
-                rounds = entry.rounds
-                progress.update(task, completed=entry.number, total=rounds)
-                if not console.is_terminal and (entry.number % 10 == 0 or entry.number == rounds):
-                    click.echo(f"round {entry.number} of at most {rounds}", err=True)
+            def on_round(entry: "RoundProgress") -> None:
+                show(entry.number, entry.rounds)
 
-            result = job.run(folder, resume=resume, who=user(), created=now(), on_round=on_round)
+            result = job.run(
+                folder, resume=resume, who=user(), created=engines.now(), on_round=on_round
+            )
     except KeyboardInterrupt:
-        given = [
-            f
-            for key, value in overrides.items()
-            if value is not None
-            for f in (f"--{key.split('.')[1]}", f"{value!r}")
-        ]
-        if runtime != "local":
-            given += [
-                "--runtime",
-                runtime,
-                *([] if address is None else ["--address", address]),
-            ]
-        command = [
-            "dynadp",
-            "train",
-            path,
-            *given,
-            *(["--out", out] if out else []),
-            "--resume",
-        ]
-        click.echo(f"dynadp: interrupted; finish the run with: {shlex.join(command)}", err=True)
+        again = ["dynadp", "train", run_file]
+        options = {**given, "runtime": None if runtime == "local" else runtime}
+        options |= {"address": address if runtime == "ray" else None, "out": out}
+        for name, value in options.items():
+            again += [] if value is None else [f"--{name}", str(value)]
+        command = shlex.join([*again, "--resume"])
+        click.echo(f"dynadp: interrupted; finish the run with: {command}", err=True)
         sys.exit(INTERRUPTED)
     if as_json:
-        click.echo(json.dumps(result, indent=1))
+        print_json(result)
         return
     click.echo(f"Trained in {result['rounds']} rounds. {result['statement']}")
-    if result["evaluation"]:
-        found = result["evaluation"]
+    if found := result["evaluation"]:
         click.echo(
             f"Accuracy {found['accuracy']:.1%} ({found['low']:.1%} to {found['high']:.1%}) on "
             f"{found['rows']:,} rows (always "
@@ -150,20 +186,44 @@ def run_train(
     click.echo(f"Model: {folder / 'model.json'}")
 
 
-def _job(path: str, overrides: dict[str, Any], runtime: str, address: str | None) -> LocalRun:
-    """The run file, to be carried out here or on a Ray cluster."""
-    if runtime == "local":
-        return LocalRun.load(path, overrides)
-    from dynadp.runs import ClusterRun
-
-    return ClusterRun.at(path, overrides, address)
+def _print_round(done: int, rounds: int) -> None:
+    if done % 10 == 0 or done == rounds:
+        click.echo(f"round {done} of at most {rounds}", err=True)
 
 
-def run_predict(model_path: str, data: str, separator: Any) -> None:
-    """Write a label and a score for every row to stdout, as CSV."""
+_MODEL = click.argument("model", metavar="MODEL", type=click.Path())
+_ROWS = click.argument("data", metavar="FILE", type=FILE)
+_SEPARATOR = click.option(
+    "--separator",
+    type=click.Choice([",", ";", "\t"]),
+    help="Of a CSV file; by default as its header has it.",
+)
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Name the option, and not the run file's field, in advice about the separator."""
+    try:
+        yield
+    except DataError as error:
+        before, advice, mark = str(error).partition("set separator = ")
+        if not advice:
+            raise
+        tab = "$" if mark == r'"\t"' else ""
+        quoted = tab + mark.replace('"', "'")
+        raise DataError(f"{before}give --separator {quoted}") from error
+
+
+@click.command()
+@_MODEL
+@_ROWS
+@_SEPARATOR
+@_reading()
+def predict(model: str, data: str, separator: Any) -> None:
+    """Label every row of a file with a model; CSV on stdout."""
     from dynadp.data import source
 
-    found = predictions(load_model(model_path), source(Path(data), separator=separator))
+    found = runs.predictions(runs.load_model(model), source(Path(data), separator=separator))
     writer = csv.writer(sys.stdout, lineterminator="\n")
     for i, (labels, scores) in enumerate(found):
         if i == 0:  # not before the first rows were read: a failure leaves nothing on stdout
@@ -174,8 +234,23 @@ def run_predict(model_path: str, data: str, separator: Any) -> None:
         )
 
 
-def run_evaluate(
-    model_path: str,
+@click.command()
+@_MODEL
+@_ROWS
+@_SEPARATOR
+@click.option("--public", is_flag=True, help="These rows are published or synthetic.")
+@click.option("--ledger", type=FILE, help="They are not: charge this ledger, and add noise.")
+@click.option("--alpha", type=Positive(), help="How much that one release may lose.")
+@click.option(
+    "--rows",
+    type=COUNT,
+    metavar="N",
+    help="A public number of private rows; needed where the schema drops rows.",
+)
+@JSON
+@_reading()
+def evaluate(
+    model: str,
     data: str,
     separator: Any,
     public: bool,
@@ -184,7 +259,10 @@ def run_evaluate(
     rows: int | None,
     as_json: bool,
 ) -> None:
-    """Print accuracy on rows that are public, or a noisy one that a ledger is charged for."""
+    """Print the accuracy of a model on public rows; on private rows only with noise, charged to a
+    ledger.
+    """
+    from dynadp._intervals import ONE
     from dynadp.data import source
 
     if public and (alpha is not None or rows is not None):
@@ -198,25 +276,25 @@ def run_evaluate(
             "synthetic, or --ledger FILE "
             "--alpha A to release it once, with noise, charged to the node's ledger"
         )
-    model = load_model(model_path)
+    loaded = runs.load_model(model)
     if ledger is None:
         result: dict[str, Any] = {
             "version": 1,
             "public": True,
-            **evaluate(model, source(Path(data), separator=separator)),
+            **runs.evaluate(loaded, source(Path(data), separator=separator)),
         }
     else:
         if alpha is None:
             raise DeclarationError("--ledger needs --alpha: how much this one release may lose")
-        rows_of = source(Path(data), separator=separator)
-        with Ledger.open(ledger) as book:
-            released = evaluate_privately(
-                model, rows_of, book, alpha=alpha, rows=rows, dataset=data, who=user()
+        given = source(Path(data), separator=separator)
+        with privacy.Ledger.open(ledger) as book:
+            released = runs.evaluate_privately(
+                loaded, given, book, alpha=alpha, rows=rows, dataset=data, who=user()
             )
         result = {"version": 1, "public": False, "alpha": alpha, "rows": released.rows}
         result |= {"accuracy": released.accuracy, "noise": released.noise}
     if as_json:
-        click.echo(json.dumps(result, indent=1))
+        print_json(result)
     elif result["public"]:
         click.echo(
             f"Accuracy {result['accuracy']:.2%} ({result['low']:.2%} to {result['high']:.2%}) on "

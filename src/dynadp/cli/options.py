@@ -1,9 +1,14 @@
-"""Options that several commands share."""
+"""Options that several commands share, and their types."""
 
+import getpass
+import os
+from collections.abc import Callable
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
 import click
+
+Declared = TypeVar("Declared", bound=Callable[..., Any] | click.Command)
 
 
 class Positive(click.ParamType):  # type: ignore[type-arg]
@@ -14,7 +19,7 @@ class Positive(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Refuse what is not."""
+        """Refuse anything else."""
         try:
             number = float(value)
         except ValueError:
@@ -24,25 +29,58 @@ class Positive(click.ParamType):  # type: ignore[type-arg]
         return number
 
 
-DELTA = click.option(
-    "--delta",
-    type=click.FloatRange(0, 1, max_open=True),
-    required=True,
-    help="Chance left to worse luck; below 1/rows.",
-)
-MECHANISM = click.option(
-    "--mechanism", type=click.Choice(["primal", "dual"]), help="Algorithm 3 or 2."
-)
-DIMENSION = click.option(
-    "--dimension", type=click.IntRange(min=1), help="Columns of the rows, with the intercept."
-)
+class MechanismName(click.Choice[str]):
+    """The name of a mechanism, or one of the words before and after.
+
+    The names are read when one is converted, not for help: reading them takes a second.
+    """
+
+    def __init__(self, before: tuple[str, ...] = (), after: tuple[str, ...] = ()) -> None:
+        self.before, self.after, self.case_sensitive = before, after, True
+
+    @property
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
+        """All that may be given."""
+        from dynadp.mechanisms import mechanism_names
+
+        return (*self.before, *mechanism_names(), *self.after)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """Return the word that stands for it in help."""
+        return "MECHANISM"
+
+
+def user() -> str:
+    """Return the login name, as far as the system knows it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return f"uid-{os.getuid()}"
+
+
+CHANCE = click.FloatRange(0, 1, min_open=True, max_open=True)
+COUNT, SEED, ROUNDS = click.IntRange(min=1), click.IntRange(min=0), click.IntRange(1, 1_000_000)
+FILE, FOLDER = click.Path(dir_okay=False), click.Path(file_okay=False)
+BELOW_1 = click.FloatRange(0, 1, max_open=True)
+
+DELTA_HELP = "Probability that more than epsilon leaks; keep it well below 1/rows."
+DELTA = click.option("--delta", type=BELOW_1, required=True, help=DELTA_HELP)
+TOTAL_DELTA = click.option("--delta", type=CHANCE, default=1e-5, show_default=True, help=DELTA_HELP)
+MECHANISM_HELP = "primal (Algorithm 3) or dual (Algorithm 2)."
+MECHANISM = click.option("--mechanism", type=MechanismName(), help=MECHANISM_HELP)
+DIMENSION = click.option("--dimension", type=COUNT, help="Columns of the rows, with the intercept.")
 SHARE = click.option(
-    "--jacobian-share",
-    type=click.FloatRange(0, 1, max_open=True),
-    help="abar/alpha of dual perturbation, such as 0.01.",
+    "--jacobian-share", type=BELOW_1, help="abar/alpha of dual perturbation, such as 0.01."
 )
-ROUNDS = click.IntRange(1, 1_000_000)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-LEDGER = click.argument("ledger_file", metavar="FILE", type=click.Path(dir_okay=False))
-WHO = click.option("--who", help="Who does this, for the ledger; by default the user's login name.")
-RUN_FILE = click.argument("run_file", metavar="RUN.toml", type=click.Path(dir_okay=False))
+RUN_FILE = click.argument("run_file", metavar="RUN.toml", type=FILE)
+
+
+def seed_option(help: str) -> Callable[[Declared], Declared]:
+    """Return a ``--seed`` that is 0 by default."""
+    return click.option("--seed", type=SEED, default=0, show_default=True, help=help)
+
+
+def out_option(help: str) -> Callable[[Declared], Declared]:
+    """Return an ``--out`` that names a folder."""
+    return click.option("--out", type=FOLDER, help=help)

@@ -2,35 +2,36 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    from dynadp.runs import Identity
+from dynadp import runs
+from dynadp.cli.options import FILE, FOLDER, out_option
 
 
 @click.group()
 def pki() -> None:
-    """Certificates and keys of a consortium, so that nodes know each other."""
+    """Make certificates and keys of a consortium, so that nodes know each other."""
 
 
 _DAYS = click.option("--days", type=click.IntRange(1, 36500), help="How long it is valid.")
-_AUTHORITY = click.argument("folder", metavar="AUTHORITY", type=click.Path(file_okay=False))
+_AUTHORITY = click.argument("folder", metavar="AUTHORITY", type=FOLDER)
 _HOST = click.option(
     "--host",
     multiple=True,
     required=True,
     help="Name or address that neighbours dial; may be given again.",
 )
+_OUT = out_option("Folder to make; the node's name by default.")
 
 
-def _told(identity: "Identity") -> None:
-    click.echo(
-        f"{identity.name}: certificate and keys in {identity.folder}, valid to "
-        f"{identity.expires:%Y-%m-%d}."
-    )
-    click.echo(f'For the run file:\n  name = "{identity.name}"\n  key = "{identity.public}"')
+def _for_run_file(name: str, key: str) -> None:
+    click.echo(f'For the run file:\n  name = "{name}"\n  key = "{key}"')
+
+
+def _validity(days: int | None) -> tuple[datetime, int]:
+    """From when, and for how many days, a node's certificate is valid."""
+    return datetime.now(UTC), days or runs.identities.NODE_DAYS
 
 
 @pki.command()
@@ -41,9 +42,9 @@ def init(folder: str, name: str, days: int | None) -> None:
     """Make the consortium's authority: whoever holds its ca.key decides who is a member. Keep it
     off the nodes.
     """
-    from dynadp.runs import identities as authority
-
-    authority.make_authority(folder, name, datetime.now(UTC), days or authority.AUTHORITY_DAYS)
+    runs.identities.make_authority(
+        folder, name, datetime.now(UTC), days or runs.identities.AUTHORITY_DAYS
+    )
     click.echo(
         f"Authority {name!r} in {folder}. Guard {Path(folder) / 'ca.key'}; give "
         f"{Path(folder) / 'ca.pem'} to all nodes."
@@ -54,9 +55,7 @@ def init(folder: str, name: str, days: int | None) -> None:
 @_AUTHORITY
 @click.argument("name")
 @_HOST
-@click.option(
-    "--out", type=click.Path(file_okay=False), help="Folder to make; the node's name by default."
-)
+@_OUT
 @_DAYS
 def pki_node(
     folder: str, name: str, host: tuple[str, ...], out: str | None, days: int | None
@@ -64,40 +63,37 @@ def pki_node(
     """Make a node's keys and certificate here. A silo that keeps its keys to itself uses `request`
     and `sign`.
     """
-    from dynadp.runs import identities as authority
-
-    _told(
-        authority.make_node(
-            folder, name, host, out or name, datetime.now(UTC), days or authority.NODE_DAYS
-        )
+    identity = runs.identities.make_node(folder, name, host, out or name, *_validity(days))
+    click.echo(
+        f"{identity.name}: certificate and keys in {identity.folder}, valid to "
+        f"{identity.expires:%Y-%m-%d}."
     )
+    _for_run_file(identity.name, identity.public)
 
 
 @pki.command()
 @click.argument("name")
 @_HOST
-@click.option(
-    "--out", type=click.Path(file_okay=False), help="Folder to make; the node's name by default."
-)
+@_OUT
 def request(name: str, host: tuple[str, ...], out: str | None) -> None:
-    """At the silo: make its keys, and a request for the authority."""
-    from dynadp.runs import identities as authority
-
-    path = authority.request(name, host, out or name)
-    key = authority.public_text(authority.signing_key(path.parent / "sign.key").public_key())
+    """At the silo: make its keys, and a request for the runs.identities."""
+    path = runs.identities.request(name, host, out or name)
+    key = runs.identities.public_text(
+        runs.identities.signing_key(path.parent / "sign.key").public_key()
+    )
     click.echo(
         f"Send {path} to the authority, and put what it returns, tls.pem and ca.pem, into "
         f"{path.parent}."
     )
-    click.echo(f'For the run file:\n  name = "{name}"\n  key = "{key}"')
+    _for_run_file(name, key)
 
 
 @pki.command()
 @_AUTHORITY
-@click.argument("request_file", metavar="REQUEST", type=click.Path(dir_okay=False))
+@click.argument("request_file", metavar="REQUEST", type=FILE)
 @click.option(
     "--out",
-    type=click.Path(file_okay=False),
+    type=FOLDER,
     default=".",
     show_default=True,
     help="Where tls.pem and ca.pem go.",
@@ -105,12 +101,8 @@ def request(name: str, host: tuple[str, ...], out: str | None) -> None:
 @_DAYS
 def sign(folder: str, request_file: str, out: str, days: int | None) -> None:
     """At the authority: sign a silo's request, after asking the silo whether it is its own."""
-    from dynadp.runs import identities as authority
-
     Path(out).mkdir(parents=True, exist_ok=True)
-    name = authority.sign_request(
-        folder, request_file, out, datetime.now(UTC), days or authority.NODE_DAYS
-    )
+    name = runs.identities.sign_request(folder, request_file, out, *_validity(days))
     click.echo(
         f"Signed for {name}: send {Path(out) / 'tls.pem'} and {Path(out) / 'ca.pem'} back to it."
     )
@@ -121,10 +113,8 @@ def sign(folder: str, request_file: str, out: str, days: int | None) -> None:
 @click.argument("name")
 @_DAYS
 def renew(folder: str, name: str, days: int | None) -> None:
-    """A new certificate for a node's old key."""
-    from dynadp.runs import identities as authority
-
-    path = authority.renew(folder, name, datetime.now(UTC), days or authority.NODE_DAYS)
+    """Make a new certificate for a node's old key."""
+    path = runs.identities.renew(folder, name, *_validity(days))
     click.echo(
         f"Send {path} to {name}, as its tls.pem. Its signing key, and so the run file, stays as "
         f"it is."
@@ -137,9 +127,7 @@ def renew(folder: str, name: str, days: int | None) -> None:
 @_DAYS
 def revoke(folder: str, name: str, days: int | None) -> None:
     """Shut a node out, by a new authority that signs all the others."""
-    from dynadp.runs import identities as authority
-
-    paths = authority.revoke(folder, name, datetime.now(UTC), days or authority.NODE_DAYS)
+    paths = runs.identities.revoke(folder, name, *_validity(days))
     click.echo(
         f"{name} is out. All others need the new {Path(folder) / 'ca.pem'}, and as their tls.pem:"
     )

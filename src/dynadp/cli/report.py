@@ -1,6 +1,4 @@
-"""``dynadp report`` and ``dynadp explore``: a run as a page to keep, and as a live one; heavy
-imports happen inside.
-"""
+"""``dynadp report`` and ``dynadp explore``: a run as a page to keep, and as a live one."""
 
 import signal
 import sys
@@ -9,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from dynadp.cli.options import FILE, FOLDER
 from dynadp.errors import DeclarationError
 
 
@@ -17,11 +16,11 @@ from dynadp.errors import DeclarationError
 @click.option(
     "-o",
     "--out",
-    type=click.Path(dir_okay=False),
+    type=FILE,
     help="File to write; report.html in the run folder by default.",
 )
 def report(run: str, out: str | None) -> None:
-    """One run as one file to keep, read offline, print and sign: guarantee, losses, caps,
+    """Write one run as one file to keep, read offline, print and sign: guarantee, losses, caps,
     convergence, network, configuration.
 
     RUN is the folder of `dynadp train`, of one of a demo's runs, of a node, or of `dynadp launch`.
@@ -42,12 +41,12 @@ def report(run: str, out: str | None) -> None:
 )
 @click.option(
     "--watch",
-    type=click.Path(file_okay=False),
+    type=FOLDER,
     help="Run folder to show beside a run file; runs/NAME by default.",
 )
 @click.option(
     "--token-file",
-    type=click.Path(dir_okay=False),
+    type=FILE,
     help="Keep the address's token in this file, so that an open page goes on when the server is "
     "started again.",
 )
@@ -55,8 +54,8 @@ def report(run: str, out: str | None) -> None:
 def explore(
     target: str | None, port: int, watch: str | None, token_file: str | None, no_browser: bool
 ) -> None:
-    """A local page: choose accuracy or epsilon and see the other, and follow a run as it goes on.
-    Ctrl-C ends it.
+    """Serve a local page: choose accuracy or epsilon and see the other, and follow a run as it goes
+    on. Ctrl-C ends it.
 
     Accuracy is tried on census rows that are made here, or on rows that the run file declares
     public; private rows are not touched. The page is served to this machine alone.

@@ -1,12 +1,14 @@
 """``dynadp bounds``: how many rows the paper's theorems ask for, and back."""
 
-import json
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dynadp.research import THEOREMS, Neighbour, TheoremInputs
+from dynadp.cli.options import CHANCE, COUNT, DIMENSION, JSON, ROUNDS, Positive
+from dynadp.cli.output import print_json
+
+if TYPE_CHECKING:
+    from dynadp.research import Neighbour
 
 _SURROGATE = (
     "It bounds a surrogate: the noise that earlier messages left in lam is not counted "
@@ -18,17 +20,77 @@ _DELTAS = (
 )
 
 
-def run_bounds(
+@click.command()
+@click.option(
+    "--theorem",
+    type=click.Choice(["3", "4", "4.1", "5", "6", "6.1", "6.2"]),
+    required=True,
+    help="3: Algorithm 1; 4 (and 4.1): Algorithm 2; 5, 6 (and 6.1, 6.2): Algorithm 3.",
+)
+@click.option(
+    "--accuracy", type=Positive(), help="alpha_acc: expected loss above the reference's, at most."
+)
+@click.option(
+    "--failure",
+    type=CHANCE,
+    default=0.01,
+    show_default=True,
+    help="delta, of each event that may fail.",
+)
+@click.option(
+    "--norm", type=Positive(), required=True, help="||f0||, length of the reference classifier."
+)
+@DIMENSION
+@click.option("--alpha", type=Positive(), help="Loss of one round; the smallest, where it varies.")
+@click.option("--C", "C", type=Positive(), default=1.0, show_default=True, help="The paper's C^R.")
+@click.option(
+    "--c1", type=Positive(), default=0.25, show_default=True, help="sup L'', the paper's c4 too."
+)
+@click.option("--eta", type=Positive(), help="Penalty; Theorem 4 can do without.")
+@click.option("--degree", type=COUNT, help="Neighbours of the node; Theorem 4 can do without.")
+@click.option(
+    "--neighbour",
+    "neighbours",
+    multiple=True,
+    metavar="ALPHA[:ROWS]",
+    help="alpha and rows of one neighbour, instead of --degree; repeat it for each. By default "
+    "neighbours have the node's own.",
+)
+@click.option(
+    "--rounds",
+    type=ROUNDS,
+    default=1,
+    show_default=True,
+    help="Rounds for which it must hold at once.",
+)
+@click.option(
+    "--rows",
+    type=COUNT,
+    help="Asks back: the accuracy for an --alpha, or the alpha for an --accuracy.",
+)
+@click.option(
+    "--beta",
+    type=Positive(),
+    help="The form as printed, with this value of the paper's unknown constant.",
+)
+@JSON
+def bounds(
     theorem: str,
     accuracy: float | None,
     failure: float,
     rows: int | None,
     beta: float | None,
-    neighbours: Sequence[str],
+    neighbours: tuple[str, ...],
     as_json: bool,
     **numbers: Any,
 ) -> None:
-    """Print rows, accuracy or alpha, whichever was not given."""
+    """Print how many rows a node needs for an accuracy, by the paper's Theorems 3 to 6, corrected;
+    or the accuracy or alpha of a number of rows.
+
+    Worst-case bounds: they show how rows, alpha and accuracy trade, not what a run will reach.
+    """
+    from dynadp.research import THEOREMS, TheoremInputs
+
     found: dict[str, Any]
     others = [_neighbour(text) for text in neighbours]
     chosen, problem = THEOREMS[theorem], TheoremInputs(neighbours=others, **numbers)
@@ -72,13 +134,15 @@ def run_bounds(
             "surrogate": chosen.surrogate,
         }
     if as_json:
-        click.echo(json.dumps(found, indent=1))
+        print_json(found)
     else:
         _show(found)
 
 
-def _neighbour(text: str) -> Neighbour:
+def _neighbour(text: str) -> "Neighbour":
     """Read ALPHA or ALPHA:ROWS."""
+    from dynadp.research import Neighbour
+
     alpha, _, rows = text.partition(":")
     try:
         return Neighbour(float(alpha), int(rows) if rows else None)
@@ -89,11 +153,11 @@ def _neighbour(text: str) -> Neighbour:
 
 
 def _show(found: dict[str, Any]) -> None:
-    head = (
+    alpha = f", alpha {found['alpha']:.6g}" if "alpha" in found else ""
+    click.echo(
         f"{found['theorem']}, {found['form']}: {found['rows']} rows at the node, accuracy "
-        f"{found['accuracy']:.6g}"
+        f"{found['accuracy']:.6g}{alpha}"
     )
-    click.echo(head + (f", alpha {found['alpha']:.6g}" if "alpha" in found else ""))
     for name, rows in sorted(found.get("terms", {}).items(), key=lambda term: -term[1]):
         click.echo(
             f"  {rows:>14,.0f}  {name} alone{' (binds)' if name == found['binding'] else ''}"

@@ -1,6 +1,5 @@
-"""``dynadp track``: a run folder told to MLflow; heavy imports happen inside."""
+"""``dynadp track``: a run folder logged to MLflow."""
 
-import json
 import logging
 import signal
 import sys
@@ -14,6 +13,7 @@ import click
 
 from dynadp.cli.codes import FAILED, INTERRUPTED
 from dynadp.cli.options import JSON
+from dynadp.cli.output import print_json
 
 _SLICE = 0.5  # seconds after which a pause looks whether an interrupt was lost
 
@@ -45,8 +45,8 @@ def track(run: str, uri: str | None, experiment: str, following: bool, as_json: 
 
     RUN is the folder of `dynadp train`, of one of a demo's runs, of a node, or of `dynadp launch`.
     Only what was declared or made of released vectors is logged; private rows and ledgers are not
-    touched. The same run is always the same run of MLflow: say it again, or after an interruption,
-    and what is missing is added.
+    touched. One run is always the same run of MLflow: repeat the command, also after an
+    interruption, and what is missing is added.
 
     Put a server's credentials into MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD. Databases
     (sqlite:///...) need all of MLflow: pip install mlflow. MLflow's own pages show a folder with
@@ -54,9 +54,8 @@ def track(run: str, uri: str | None, experiment: str, following: bool, as_json: 
     """
     from dynadp.report.tracking import mlflow as tracking
 
-    logging.getLogger("urllib3").setLevel(
-        logging.ERROR
-    )  # a server that is away is told once, in our words
+    # a server that is away is reported once, by us
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
     try:
         if following:
             with interruptible() as pause:
@@ -68,7 +67,10 @@ def track(run: str, uri: str | None, experiment: str, following: bool, as_json: 
     except KeyboardInterrupt:
         click.echo("dynadp: interrupted; the same command goes on where it was", err=True)
         sys.exit(INTERRUPTED)
-    click.echo(json.dumps(result, indent=1) if as_json else _said(result))
+    if as_json:
+        print_json(result)
+    else:
+        _show(result)
     if following and result["status"] == "FAILED":
         click.echo(
             "dynadp: the run failed; `dynadp status` says where. Start it again, and then this "
@@ -80,11 +82,11 @@ def track(run: str, uri: str | None, experiment: str, following: bool, as_json: 
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[float], None]]:
-    """A pause that Ctrl-C ends for sure: Python drops a KeyboardInterrupt that is raised in a
-    finaliser or a callback of C.
+    """Yield a pause that Ctrl-C always ends.
 
-    So the signal is remembered too, and raised again in the next pause. A flag, not an Event, whose
-    lock a handler cannot take from the thread that it interrupts.
+    Python drops a KeyboardInterrupt that is raised in a finaliser or a callback of C. So the signal
+    is remembered, and raised again in the next pause. By a flag: a handler cannot take the lock of
+    an Event from the thread that it interrupts.
     """
     came = False
 
@@ -107,18 +109,13 @@ def interruptible() -> Iterator[Callable[[float], None]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _said(result: dict[str, Any]) -> str:
-    word = (
-        ""
-        if result["protected"]
-        else " SIMULATION, protects nobody."
-        if result["simulation"]
-        else " Nothing is protected."
-    )
-    return (
+def _show(result: dict[str, Any]) -> None:
+    word = " SIMULATION, protects nobody." if result["simulation"] else " Nothing is protected."
+    click.echo(
         f"{result['run']}: {result['rounds']} rounds, {result['new_values']} new values of "
-        f"{result['values']}, "
-        f"{result['status'].lower()}.{word}\nMLflow run {result['mlflow_run']}, experiment "
-        f"{result['experiment']!r}, "
-        f"store {result['uri']}"
+        f"{result['values']}, {result['status'].lower()}.{'' if result['protected'] else word}"
+    )
+    click.echo(
+        f"MLflow run {result['mlflow_run']}, experiment {result['experiment']!r}, store "
+        f"{result['uri']}"
     )

@@ -1,119 +1,144 @@
-"""``dynadp design`` and ``dynadp tradeoff``: which alpha, from a loss curve and a utility of
-privacy.
-"""
+"""``dynadp design`` and ``dynadp tradeoff``: which alpha, from losses and a utility of privacy."""
 
 import json
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dynadp._files import write_whole
-from dynadp._intervals import SEVERAL
-from dynadp.cli.budget import plan
-from dynadp.cli.cluster import spreading
-from dynadp.errors import DeclarationError
-from dynadp.planning import Plan
-from dynadp.privacy import guess_words, total, upper_bound
-from dynadp.report import PublicSetting
-from dynadp.research import (
-    DRAWS,
-    RANGE,
-    SEED,
-    AccuracyLoss,
-    PrivacyUtility,
-    Recommendation,
-    design,
-    fit_points,
-    recommend,
-    totals_to_try,
-    try_plan,
+from dynadp import privacy, report, research
+from dynadp.cli.cluster import ADDRESS, RUNTIME, address_of, spreading
+from dynadp.cli.options import (
+    BELOW_1,
+    DELTA_HELP,
+    DIMENSION,
+    FILE,
+    JSON,
+    MECHANISM,
+    ROUNDS,
+    RUN_FILE,
+    SHARE,
+    Positive,
+    out_option,
+    seed_option,
 )
-from dynadp.runs import RunFolder
+from dynadp.cli.output import print_json
+from dynadp.errors import DeclarationError
 
-Constants = tuple[float, float, float, float]
+if TYPE_CHECKING:
+    from dynadp.planning import Plan
+    from dynadp.research import AccuracyLoss, Recommendation
+    from dynadp.research.tradeoff import Design
+
+_UTILITY = click.option(
+    "--utility",
+    type=float,
+    nargs=4,
+    default=(0.02, 6.0, 9.0, 1.0),
+    show_default=True,
+    metavar="W1 W2 W3 W4",
+    help="U_priv = w1 ln(w2/(w3 alpha + w4 alpha^2)).",
+)
+_LIMITS = click.option(
+    "--range", "limits", type=Positive(), nargs=2, metavar="LO HI", help="Of alpha."
+)
+_CEILING = click.option("--ceiling", type=float, help="The loss may be at most this.")
+_FLOOR = click.option("--floor", type=float, help="The utility of privacy must be at least this.")
 
 
-def run_design(
+@click.command()
+@click.option(
+    "--loss-fit",
+    type=float,
+    nargs=3,
+    metavar="C4 C5 C6",
+    help="L_acc = c4 exp(-c5 alpha) + c6, fitted to losses of public rows.",
+)
+@click.option(
+    "--points",
+    type=FILE,
+    help="Instead: measured losses of public rows, as in tradeoff.json.",
+)
+@_UTILITY
+@_LIMITS
+@_CEILING
+@_FLOOR
+@MECHANISM
+@click.option(
+    "--rounds",
+    type=ROUNDS,
+    help="With --mechanism, --dimension and --delta: what the chosen alpha costs in total.",
+)
+@DIMENSION
+@SHARE
+@click.option("--delta", type=BELOW_1, help=DELTA_HELP)
+@JSON
+def design(
     loss_fit: tuple[float, float, float] | None,
-    utility: Constants,
-    limits: tuple[float, float] | None = None,
-    ceiling: float | None = None,
-    floor: float | None = None,
-    releases: tuple[str, int, int, float, float | None] | None = None,
-    as_json: bool = False,
-    points: str | None = None,
+    points: str | None,
+    utility: tuple[float, float, float, float],
+    limits: tuple[float, float] | None,
+    ceiling: float | None,
+    floor: float | None,
+    mechanism: str | None,
+    rounds: int | None,
+    dimension: int | None,
+    jacobian_share: float | None,
+    delta: float | None,
+    as_json: bool,
 ) -> None:
-    """Print the measured alpha with the best U_priv - loss, or the alpha that maximises U_priv -
-    L_acc of a curve alone.
+    """Choose the alpha of a round with the best utility of privacy minus loss of accuracy: of
+    measured points, or of a curve.
 
-    Parameters
-    ----------
-    loss_fit, utility
-        (c4, c5, c6) or None, and (w1, w2, w3, w4).
-    limits, ceiling, floor
-        Range of alpha (None: 0.01 to 1 for a curve, all that was measured for points), largest
-        loss, least utility.
-    releases
-        Mechanism, rounds, dimension, delta and (dual) Jacobian share, to be told what the chosen
-        alpha costs in total.
-    as_json
-        Print JSON.
-    points
-        A JSON file with measured ``points``, such as tradeoff.json, instead of a curve.
+    A curve's maximum (--loss-fit) is the curve's own: where it misses the losses it was fitted to,
+    a measured alpha is better.
     """
-    if (loss_fit is None) == (points is None):
-        raise DeclarationError(
-            "give --loss-fit C4 C5 C6, or --points FILE with measured losses; one of them, not both"
+    asked = (mechanism, rounds, dimension, delta)
+    if None in asked and (*asked, jacobian_share) != (None,) * 5:
+        raise click.UsageError(
+            "give --mechanism, --rounds, --dimension and --delta together (dual: --jacobian-share "
+            "too), or none of them"
         )
-    w = PrivacyUtility(*utility)
-    if points is not None:
-        measured = _measured(points)
-        chosen = recommend(
+    w = research.PrivacyUtility(*utility)
+    chosen: Recommendation | Design
+    if points is not None and loss_fit is None:
+        measured, what = _measured(points), "the best that was measured"
+        chosen = research.recommend(
             measured,
             w,
-            fit=fit_points(measured),
+            fit=research.fit_points(measured),
             limits=limits or (0.0, inf),
             ceiling=ceiling,
             floor=floor,
         )
-        alpha, what, reasons, told = (
-            chosen.alpha,
-            "the best that was measured",
-            chosen.reasons,
-            chosen.to_json(),
-        )
+    elif loss_fit is not None and points is None:
+        curve = research.AccuracyLoss(*loss_fit)
+        chosen = research.design(curve, w, *(limits or research.RANGE), ceiling, floor)
+        place = "an interior maximum of the curve" if chosen.interior else "an end of the range"
+        what = f"{place}, not measured"
     else:
-        assert loss_fit is not None
-        found = design(AccuracyLoss(*loss_fit), w, *(limits or RANGE), ceiling, floor)
-        alpha, reasons, told = found.alpha, found.reasons, found.to_json()
-        what = (
-            "an interior maximum of the curve, not measured"
-            if found.interior
-            else "an end of the range, not measured"
+        raise click.UsageError(
+            "give --loss-fit C4 C5 C6, or --points FILE with measured losses; one of them, not both"
         )
     cost = None
-    if releases:
-        mechanism, rounds, dimension, delta, share = releases
-        cost = total(plan(mechanism, dimension, alpha, rounds, share), delta)
+    if mechanism and rounds and dimension and delta is not None:
+        events = privacy.equal_rounds(mechanism, chosen.alpha, dimension, rounds, jacobian_share)
+        cost = privacy.total(events, delta)
     if as_json:
         priced = {**cost.to_json(), "mechanism": mechanism, "rounds": rounds} if cost else None
-        click.echo(
-            json.dumps(
-                {"version": 1, "measured": points is not None, **told, "total": priced}, indent=1
-            )
-        )
+        known = {"version": 1, "measured": points is not None}
+        print_json({**known, **chosen.to_json(), "total": priced})
         return
-    click.echo(f"alpha = {alpha:.4g} ({what})")
-    for reason in reasons:
+    click.echo(f"alpha = {chosen.alpha:.4g} ({what})")
+    for reason in chosen.reasons:
         click.echo(f"  - {reason}")
     if cost:
         click.echo(
             f"{rounds} rounds of {mechanism} perturbation cost epsilon = "
-            f"{upper_bound(cost.epsilon)} at delta = {cost.delta:g} in total: "
-            f"{guess_words(cost.epsilon, cost.delta)}."
+            f"{privacy.upper_bound(cost.epsilon)} at delta = {cost.delta:g} in total: "
+            f"{privacy.guess_words(cost.epsilon, cost.delta)}."
         )
 
 
@@ -139,47 +164,51 @@ def _measured(path: str) -> list[dict[str, float]]:
     return points
 
 
-def run_tradeoff(
+@click.command()
+@RUN_FILE
+@_UTILITY
+@_LIMITS
+@_CEILING
+@_FLOOR
+@click.option(
+    "--draws",
+    type=click.IntRange(min=2),
+    default=12,
+    show_default=True,
+    help="Of the noise, for each alpha.",
+)
+@seed_option("Of the sweep, which is a SIMULATION.")
+@out_option("Folder to make; NAME-tradeoff by default.")
+@RUNTIME
+@ADDRESS
+@JSON
+def tradeoff(
     run_file: str,
-    out: str | None = None,
-    as_json: bool = False,
-    utility: Constants = (0.02, 6.0, 9.0, 1.0),
-    limits: tuple[float, float] | None = None,
-    ceiling: float | None = None,
-    floor: float | None = None,
-    draws: int = DRAWS,
-    seed: int = SEED,
-    runtime: str = "local",
-    address: str | None = None,
+    utility: tuple[float, float, float, float],
+    limits: tuple[float, float] | None,
+    ceiling: float | None,
+    floor: float | None,
+    draws: int,
+    seed: int,
+    out: str | None,
+    runtime: str,
+    address: str | None,
+    as_json: bool,
 ) -> None:
-    """Try totals on public rows of the run file's sizes, draw the losses and recommend a measured
+    """Try alphas on public rows of a run file's sizes, draw the losses, and recommend a measured
     alpha with its total.
-
-    Parameters
-    ----------
-    run_file
-        Whose rows' numbers, graph, mechanism and penalty are used; not one private cell is.
-    out
-        Folder to make; ``NAME-tradeoff`` by default. Must not hold anything.
-    as_json
-        Print JSON.
-    utility, ceiling, floor
-        As for :func:`run_design`; the loss is the share of wrong answers on held-out public rows.
-    limits
-        Range of alpha; None for the totals that `dynadp explore` tries.
-    draws, seed
-        How many draws for each alpha, and their seed.
-    runtime, address
-        ``local`` or ``ray``, and the address of a Ray cluster that does the sweep.
     """
-    from dynadp.report import charts, paper
+    from dynadp._files import write_whole
+    from dynadp._intervals import SEVERAL
+    from dynadp.runs import RunFolder
 
-    charts.require()
-    setting = PublicSetting.of_file(Path(run_file))
+    address = address_of(runtime, address)
+    report.charts.require()
+    setting = report.PublicSetting.of_file(Path(run_file))
     folder = Path(out or f"{setting.name}-tradeoff")
     RunFolder.require_empty(folder)
     rows = setting.rows(seed)
-    asked = totals_to_try(setting.plan, limits)
+    asked = research.totals_to_try(setting.plan, limits)
     planned = [setting.plan(epsilon) for epsilon in asked]
     tested = (
         planned
@@ -188,14 +217,14 @@ def run_tradeoff(
     )
     shared = {"topology": setting.topology, "rows": rows, "draws": draws, "seed": seed}
     with spreading(runtime, address) as spread:
-        losses = spread(try_plan, [{"planned": one} for one in tested], shared)
+        losses = spread(research.try_plan, [{"planned": one} for one in tested], shared)
     points = [
         {"epsilon": epsilon, "alpha": one.alpha, **found}
         for epsilon, one, found in zip(asked, planned, losses, strict=True)
     ]
-    fit, w = fit_points(points), PrivacyUtility(*utility)
+    fit, w = research.fit_points(points), research.PrivacyUtility(*utility)
     blind = rows.held_out.majority_error
-    chosen = recommend(points, w, fit=fit, ceiling=ceiling, floor=floor, blind=blind)
+    chosen = research.recommend(points, w, fit=fit, ceiling=ceiling, floor=floor, blind=blind)
     best = next(one for one in planned if one.alpha == chosen.alpha)
     told = len(rows.held_out)
     result: dict[str, Any] = {
@@ -220,13 +249,15 @@ def run_tradeoff(
         f"SIMULATION, seed {seed}: {setting.topology.name}, {best.rounds} rounds, {draws} draws",
         f"bars: {SEVERAL} ({told:,})",
     ]
-    pictures = paper.save(paper.curve(points, fit, w, chosen.alpha, said), folder / "tradeoff")
+    pictures = report.paper.save(
+        report.paper.curve(points, fit, w, chosen.alpha, said), folder / "tradeoff"
+    )
     result |= {"folder": str(folder), "pictures": [str(path) for path in pictures]}
     if as_json:
-        click.echo(json.dumps(result, indent=1))
+        print_json(result)
         return
     click.echo(
-        f"alpha = {chosen.alpha:.4g} a round: epsilon = {upper_bound(best.total.epsilon)} at "
+        f"alpha = {chosen.alpha:.4g} a round: epsilon = {privacy.upper_bound(best.total.epsilon)} at "
         f"delta = {setting.delta:g} in total"
     )
     for words in result["words"]:
@@ -235,8 +266,16 @@ def run_tradeoff(
 
 
 def _words(
-    best: Plan, source: str, fit: AccuracyLoss | None, chosen: Recommendation, draws: int, told: int
+    best: "Plan",
+    source: str,
+    fit: "AccuracyLoss | None",
+    chosen: "Recommendation",
+    draws: int,
+    told: int,
 ) -> Sequence[str]:
+    from dynadp._intervals import SEVERAL
+
+    total, s = best.total, best.settings
     facts = {} if fit is None else {"c4": fit.c4, "c5": fit.c5, "c6": fit.c6}
     fitted = ", ".join(f"{name} = {value:.3g}" for name, value in facts.items())
     centred = f" and a centring round with {max(best.centrings):.3g}" if best.centrings else ""
@@ -244,16 +283,16 @@ def _words(
         f"a SIMULATION on {source}: {draws} seeded draws for each alpha; your own rows may behave "
         f"otherwise",
         f"the loss is the share of wrong answers on {told:,} held-out rows of these; its interval "
-        f"holds {SEVERAL}",
+        f"spans {SEVERAL}",
         *chosen.reasons,
         *(
             []
             if fit is None
             else [f"the fitted curve: {fitted} ({fit.r2 or 0.0:.1%} of the weighted variance)"]
         ),
-        f"{best.rounds} rounds with this alpha{centred} cost epsilon = {upper_bound(best.total.epsilon)} "
-        f"at delta = "
-        f"{best.total.delta:g}: {guess_words(best.total.epsilon, best.total.delta)}",
-        f"eta = {best.settings.eta:.3g}, rho = {best.settings.rho:.3g} and C = {best.settings.C:g} are those that `dynadp "
-        f"train` takes for this alpha",
+        f"{best.rounds} rounds with this alpha{centred} cost epsilon = "
+        f"{privacy.upper_bound(total.epsilon)} at delta = {total.delta:g}: "
+        f"{privacy.guess_words(total.epsilon, total.delta)}",
+        f"eta = {s.eta:.3g}, rho = {s.rho:.3g} and C = {s.C:g} are those that `dynadp train` takes "
+        f"for this alpha",
     ]

@@ -14,10 +14,12 @@ from .events import DualPerturbation as DualPerturbation
 from .events import Event as Event
 from .events import L2Laplace as L2Laplace
 from .events import from_json as from_json
+from .events import read_events as read_events
 from .events import register_event as register_event
 from .inverse import affordable_rounds as affordable_rounds
 from .inverse import calibrate as calibrate
 from .inverse import dual as dual
+from .inverse import equal_rounds as equal_rounds
 from .inverse import primal as primal
 from .ledger.file import Ledger as Ledger
 from .ledger.summary import LedgerSummary as LedgerSummary

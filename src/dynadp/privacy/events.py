@@ -7,8 +7,10 @@ own file: :func:`register_event` gives it a name in ledgers and records, and
 :func:`~dynadp.privacy.distributions.distribution_of` its cost.
 """
 
+import json
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from dynadp.errors import DeclarationError
@@ -149,3 +151,30 @@ def from_json(content: dict[str, Any]) -> Event:
         raise DeclarationError(
             f"the {kind} event is incomplete or has fields that it should not have: {error}"
         ) from error
+
+
+def read_events(path: str | Path) -> list[Event]:
+    """Read a file with one event of :func:`to_json` a line."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise DeclarationError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise DeclarationError(f"{path} is not UTF-8; expected one JSON object a line") from None
+    events = []
+    for number, line in enumerate(lines, 1):
+        try:
+            content = json.loads(line)
+            if not isinstance(content, dict):
+                raise ValueError("not an object")
+        except ValueError as error:
+            raise DeclarationError(
+                f"{path}, line {number} is no JSON object ({error}); expected one event a line"
+            ) from error
+        try:
+            events.append(from_json(content))
+        except DeclarationError as error:
+            raise DeclarationError(f"{path}, line {number}: {error}") from error
+    if not events:
+        raise DeclarationError(f"{path} holds no event; expected one JSON object a line")
+    return events

@@ -107,3 +107,28 @@ def dual(
     """
     abar = jacobian_share * alpha
     return [DualPerturbation(node, n, abar, alpha - abar, dimension) for n in range(1, rounds + 1)]
+
+
+def equal_rounds(
+    mechanism: str,
+    alpha: float,
+    dimension: int,
+    rounds: int,
+    jacobian_share: float | None = None,
+    node: str = "node",
+) -> list[Event]:
+    """The events of :func:`primal` or :func:`dual`, by the mechanism's name."""
+    if mechanism == "primal":
+        if jacobian_share is not None:
+            raise DeclarationError(
+                "a Jacobian share (--jacobian-share) is for dual perturbation; primal "
+                "perturbation has none: leave it out"
+            )
+        return primal(alpha, dimension, rounds, node)
+    if mechanism != "dual":
+        raise DeclarationError(f"mechanism is {mechanism!r}; expected primal or dual")
+    if jacobian_share is None:
+        raise DeclarationError(
+            "dual perturbation needs a Jacobian share (--jacobian-share): abar/alpha, such as 0.01"
+        )
+    return dual(alpha, dimension, rounds, jacobian_share, node)

@@ -1,5 +1,9 @@
 from .claims import judge_claims as judge_claims
 from .claims import page as page
+from .demonstration import RING as RING
+from .demonstration import ROWS as ROWS
+from .demonstration import SILOS as SILOS
+from .demonstration import Demonstration as Demonstration
 from .experiments import COMMONER as COMMONER
 from .experiments import DRAWS as DRAWS
 from .experiments import LEAST as LEAST

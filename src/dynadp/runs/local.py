@@ -29,6 +29,10 @@ from dynadp.runs.training import train
 
 # what of a plan has to be the same when a run goes on: the rest follows from it, or is words
 _DECIDED = ("mechanism", *SETTINGS, "rounds", "alphas", "centrings")
+EXACT = {  # what a model of Algorithm 1 says of privacy
+    "protected": False,
+    "statement": "Algorithm 1 sends exact vectors: nothing is protected.",
+}
 PLAIN_ROUNDS, PLAIN_GAP = 2000, 1e-8  # of Algorithm 1: at most so many rounds, to a certified gap
 
 
@@ -274,17 +278,8 @@ class LocalRun:
             acceleration=Acceleration(gap=PLAIN_GAP),
             on_round=note,
         )
-        statement = {
-            "protected": False,
-            "statement": "Algorithm 1 sends exact vectors: nothing is protected.",
-        }
-        model = Model.of(
-            end.models(plan.output)[0, 0],
-            self.schema,
-            plan.settings.loss.describe(),
-            "none",
-            statement,
-        )
+        vector, loss = end.models(plan.output)[0, 0], plan.settings.loss.describe()
+        model = Model.of(vector, self.schema, loss, "none", EXACT)
         folder.finish(model)
         return self._result(folder, model, len(end.rounds))
 

@@ -36,7 +36,7 @@ from dynadp.engines import (
 from dynadp.errors import ConfigError, DynadpError
 from dynadp.mechanisms import Draws, entropy_for
 from dynadp.planning import Plan
-from dynadp.privacy import Ledger
+from dynadp.privacy import Ledger, upper_bound
 from dynadp.runs.folder import RunFolder
 from dynadp.runs.identities import Identity, public_key
 from dynadp.runs.local import finished_model, lock
@@ -44,9 +44,8 @@ from dynadp.runs.node_file import NodeFile, load_node_file
 from dynadp.runs.preparation import MistakeList, check_ledger, open_columns, plan_from_file
 from dynadp.runs.record import RunRecord, counted, load_run
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
-from dynadp.runs.status import STATUS, STATUS_VERSION
+from dynadp.runs.status import SHOWN, STATUS, STATUS_VERSION
 
-SHOWN = 16  # letters of the configuration's hash that stand behind a run's name in a ledger
 _SOON = timedelta(days=30)
 # a run folder may hold these before the run is agreed on
 _BESIDE = ("node.log", "node.lock", "status.json")
@@ -251,6 +250,15 @@ class SiloRun:
         """
         part, config, rounds, stop = self.part, self.config, self.plan.rounds, stop or Event()
         name, seed = digest(config), self.file.run.seed
+        LOG.info(
+            "%s starts its part in %s %r: %d rounds, epsilon = %s at delta = %g in total",
+            self.node.node,
+            "private run" if seed is None else "SIMULATION that protects nobody",
+            self.file.run.name,
+            rounds,
+            upper_bound(self.plan.total.epsilon),
+            self.plan.total.delta,
+        )
         self.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             (self.folder / "node.lock").touch()

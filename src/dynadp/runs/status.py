@@ -1,12 +1,17 @@
-"""status.json: how a node of a network is."""
+"""How nodes of a network are, from the status.json in their run folders."""
 
 import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from dynadp._files import read_file
+from dynadp.errors import LedgerDamaged, LedgerError, RecordError
+from dynadp.privacy import Ledger, LedgerSummary
 
 STATUS, STATUS_VERSION = "dynadp-status", 1
+SHOWN = 16  # letters of the configuration's hash that stand behind a run's name in a ledger
 
 
 def read_status(folder: Path) -> dict[str, Any]:
@@ -14,8 +19,20 @@ def read_status(folder: Path) -> dict[str, Any]:
     return read_file(folder / "status.json", STATUS, STATUS_VERSION)
 
 
+def node_states(folders: Iterable[str | Path]) -> list[dict[str, Any]]:
+    """Return the state of every node that has run in these folders, or in folders inside them."""
+    folders = list(folders)
+    files = sorted(file for folder in folders for file in _status_files(Path(folder)))
+    if not files:
+        raise RecordError(
+            f"no node has run in {', '.join(map(str, folders))}: there is no status.json; give "
+            f"the folder that NODE.toml names"
+        )
+    return [_state(file) for file in files]
+
+
 def alive(pid: int) -> bool:
-    """Whether a process of this machine has this number."""
+    """Return whether a process of this machine has this number."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -23,3 +40,49 @@ def alive(pid: int) -> bool:
     except PermissionError:
         pass
     return True
+
+
+def _status_files(folder: Path) -> list[Path]:
+    here = folder / "status.json"
+    return [here] if here.exists() else list(folder.glob("*/status.json"))
+
+
+def _state(file: Path) -> dict[str, Any]:
+    state = read_status(file.parent)
+    state["alive"] = alive(state["pid"])
+    if not state["alive"]:
+        state["neighbours"] = dict.fromkeys(state["neighbours"], "not known")
+        if state["state"] in ("agreeing", "running", "finished"):
+            state["state"] += " when it ended"
+    state["spent"] = None
+    if state["ledger"] is not None:
+        try:
+            with Ledger.open(state["ledger"], read_only=True) as ledger:
+                summary = LedgerSummary.of(ledger)
+        except LedgerDamaged:
+            raise
+        except LedgerError:  # an entry that a crash cut short: the node undoes it when it starts
+            return state
+        state["spent"] = _spent(summary, state["run"], state.get("config"))
+    return state
+
+
+def _spent(summary: LedgerSummary, name: str, config: str | None) -> dict[str, Any] | None:
+    """What the run of this name and configuration spent; without a configuration, the newest."""
+    pattern = f"{re.escape(name)} [0-9a-f]{{{SHOWN}}}"
+    found = [run for run in summary.runs.values() if re.fullmatch(pattern, run.run)]
+    run = next(
+        (run for run in reversed(found) if config is None or run.run == f"{name} {config}"), None
+    )
+    if run is None or summary.cap is None:
+        return None
+    return {
+        "config": run.run.rpartition(" ")[2],
+        "others": len(found) - 1,
+        "rounds_spent": run.rounds_spent,
+        "rounds_planned": run.rounds_planned,
+        "alpha_spent": run.to_json()["alpha_spent"],
+        "lost": summary.lost,
+        "cap": summary.cap.epsilon,
+        "delta": summary.cap.delta,
+    }

@@ -6,6 +6,7 @@ but one. Each result shows what the attack recovers, what guessing recovers and 
 delta) allows. An attack that fails proves nothing about better ones.
 """
 
+from dynadp.research.attacks.gallery import run_gallery
 from dynadp.research.attacks.inference import Interval, Membership, membership
 from dynadp.research.attacks.reconstruction import Reconstruction, reconstruct, small_node
 from dynadp.research.attacks.transcript import Setting
@@ -17,5 +18,6 @@ __all__ = [
     "Setting",
     "membership",
     "reconstruct",
+    "run_gallery",
     "small_node",
 ]

@@ -1,0 +1,189 @@
+"""The demonstration: five silos of made census rows on a ring, with and without privacy."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dynadp._arrays import Array
+from dynadp.consensus import RoundProgress, Topology
+from dynadp.data import Dataset, Shard, census
+from dynadp.engines import now, simulate
+from dynadp.mechanisms import SeededEntropy
+from dynadp.planning import Consortium, Plan, plan
+from dynadp.research.public_rows import HeldOut
+from dynadp.runs import EXACT, Model, RunFolder, RunRecord, train, with_statement
+
+SILOS = ("north", "east", "south", "west", "centre")
+RING = Topology.from_edges(list(zip(SILOS, SILOS[1:] + SILOS[:1], strict=True)), SILOS, name="ring")
+ROWS, HETEROGENEITY = 20_000, 0.5
+C, RHO, PLAIN_ROUNDS = 1.0, 1e-4, 60  # of Algorithm 1
+
+
+@dataclass
+class Demonstration:
+    """Runs on the same made rows: a SIMULATION that protects nobody.
+
+    Attributes
+    ----------
+    root
+        The folder to make, with a run folder for each mechanism.
+    epsilon, delta
+        The total of a private run.
+    seed
+        Of the rows, and of the noise.
+    curve
+        Error and disagreement of every silo's messages, for each mechanism and round.
+    """
+
+    root: Path
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    seed: int = 0
+    curve: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        RunFolder.require_empty(self.root)
+        self.created = now()
+
+    @cached_property
+    def data(self) -> Dataset:
+        """The rows of all silos, and held-out rows."""
+        return census(ROWS, seed=self.seed, nodes=len(SILOS), heterogeneity=HETEROGENEITY)
+
+    @cached_property
+    def shards(self) -> list[Shard]:
+        """Each silo's bounded rows."""
+        return self.data.shards(names=SILOS)
+
+    @cached_property
+    def held_out(self) -> HeldOut:
+        """Rows that answers are checked on; they are synthetic."""
+        return HeldOut.of(self.data.schema, self.data.test)
+
+    @property
+    def majority_error(self) -> float:
+        """Share of wrong answers of always giving the commoner one."""
+        return self.held_out.majority_error
+
+    @cached_property
+    def centralised_error(self) -> float:
+        """Share of wrong answers of the optimum of pooled rows, without privacy."""
+        schema = self.data.schema
+        pooled, alone = schema.shard(self.data.train, "pooled"), Topology.family("ring", 1)
+        end = simulate([pooled], alone, Plan.of(C=C, rho=RHO, rounds=1))
+        return float(self.held_out.error(end.V[0])[0])
+
+    def run(self, mechanism: str, on_round: Callable[[RoundProgress], None]) -> dict[str, Any]:
+        """Train with a mechanism, or with ``none``; leaves a run folder, and returns its numbers.
+
+        Parameters
+        ----------
+        mechanism
+            Its name.
+        on_round
+            Called after every round.
+        """
+        chosen = self._plan(mechanism)
+        folder = RunFolder.create(self.root / mechanism, self._record(mechanism, chosen))
+        messages: list[Array] = []
+
+        def note(progress: RoundProgress) -> None:
+            folder.note(progress)
+            messages.append(progress.messages[:, 0].copy())
+            on_round(progress)
+
+        if chosen.protection:
+            trained = train(
+                self.data.schema,
+                self.data.tables(SILOS),
+                RING,
+                chosen,
+                draws=SeededEntropy(self.seed),
+                on_round=note,
+            )
+            end, model = trained.run, with_statement(trained.model(), trained.total)
+        else:
+            end, loss = simulate(self.shards, RING, chosen, on_round=note), chosen.settings.loss
+            vector = end.models(chosen.output)[0, 0]
+            model = Model.of(vector, self.data.schema, loss.describe(), "none", EXACT)
+        folder.finish(model)
+        held_out = HeldOut.of(model.columns, self.data.test)
+        for number, V in enumerate(messages, 1):
+            self._add_to_curve(mechanism, number, held_out.error(V), V)
+        models = end.models(chosen.output)[:, 0]
+        return {
+            "mechanism": mechanism,
+            "alpha": chosen.alpha if chosen.protection else None,
+            "epsilon": model.privacy.get("epsilon"),
+            "delta": model.privacy.get("delta"),
+            "rounds": len(end.rounds),
+            "consensus_gap": float(end.consensus_gap[0]),
+            "node_errors": held_out.error(models).tolist(),
+            "privacy": dict(model.privacy),
+            "folder": str(folder.path),
+        }
+
+    def _plan(self, mechanism: str) -> Plan:
+        """All that a run needs, from its total and public numbers."""
+        counts, dimension = [shard.rows for shard in self.shards], self.data.schema.dimension
+        if mechanism == "none":
+            plain = Plan.of(C=C, rho=RHO, rounds=PLAIN_ROUNDS, output="last")
+            return plain.on(Consortium(RING, tuple(counts), dimension))
+        epsilon, delta = self.epsilon, self.delta
+        return plan(counts, RING, dimension, epsilon=epsilon, delta=delta, mechanism=mechanism)
+
+    def _record(self, mechanism: str, chosen: Plan) -> RunRecord:
+        """Everything that is decided before the run."""
+        return RunRecord.of(
+            kind="demo",
+            name=f"demo, {mechanism}",
+            run_id=f"demo, {mechanism} {self.created}",
+            created=self.created,
+            simulation=True,
+            seed=self.seed,
+            source=f"{ROWS:,} census rows made here (synthetic), seed {self.seed}",
+            topology=RING,
+            rows={shard.name: shard.rows for shard in self.shards},
+            schema=self.data.schema,
+            made={
+                "name": "census",
+                "rows": ROWS,
+                "seed": self.seed,
+                "heterogeneity": HETEROGENEITY,
+                "synthetic": True,
+            },
+            plan=chosen.to_json(),
+        )
+
+    def _add_to_curve(self, mechanism: str, number: int, errors: Array, V: Array) -> None:
+        mean = V.mean(axis=0)
+        apart = np.linalg.norm(V - mean, axis=1) / np.linalg.norm(mean)
+        for silo, error, far in zip(SILOS, errors, apart, strict=True):
+            self.curve.append(
+                {
+                    "round": number,
+                    "mechanism": mechanism,
+                    "silo": silo,
+                    "error": float(error),
+                    "disagreement": float(far),
+                }
+            )
+
+    def mean_curve(self) -> list[dict[str, Any]]:
+        """The curve's means over silos, a series for each mechanism."""
+        groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        for row in self.curve:
+            groups.setdefault((row["mechanism"], row["round"]), []).append(row)
+        return [
+            {
+                "series": mechanism,
+                "round": number,
+                "error": float(np.mean([row["error"] for row in rows])),
+                "disagreement": float(np.mean([row["disagreement"] for row in rows])),
+            }
+            for (mechanism, number), rows in groups.items()
+        ]
