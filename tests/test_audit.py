@@ -482,7 +482,7 @@ def test_command_line_in_words(quick):
 
 
 def test_a_refuted_claim_exits_with_1(quick, monkeypatch, printed):
-    monkeypatch.setattr(dynadp.mechanisms.base, "Dual", printed)
+    monkeypatch.setattr(dynadp.mechanisms, "Dual", printed)
     result = run("--mechanism", "dual", "--draws", "4000", "--seed", "3")
     assert result.exit_code == 1
     assert "claim refuted" in result.output

@@ -1,4 +1,4 @@
-"""``dynadp reproduce``: the paper's figures on Adult, its claims beside what was seen."""
+"""``dynadp reproduce``: the paper's figures on Adult, and a verdict on each of its claims."""
 
 import json
 from dataclasses import replace
@@ -35,7 +35,7 @@ def run_reproduce(
     seed
         Of noise and split.
     effort
-        How much to run, instead of what ``quick`` says.
+        How much to run; overrides ``quick``.
     """
     charts.require()
     folder = Path(out or ("reproduce-quick" if quick else "reproduce"))
@@ -56,15 +56,12 @@ def run_reproduce(
         for path in paper.save(chart, folder / name)
     ]
     if as_json:
-        told = {
-            key: result[key] for key in ("version", "simulation", "source", "settings", "claims")
+        keys = ("version", "simulation", "source", "settings", "claims")
+        answer = {key: result[key] for key in keys} | {
+            "folder": str(folder),
+            "pictures": [str(path) for path in pictures],
         }
-        click.echo(
-            json.dumps(
-                {**told, "folder": str(folder), "pictures": [str(path) for path in pictures]},
-                indent=1,
-            )
-        )
+        click.echo(json.dumps(answer, indent=1))
         return
     for claim in judged:
         click.echo(f"{claim.claim}: {claim.verdict}")

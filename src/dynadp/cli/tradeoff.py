@@ -57,8 +57,8 @@ def run_design(
         Range of alpha (None: 0.01 to 1 for a curve, all that was measured for points), largest
         loss, least utility.
     releases
-        Mechanism, rounds, dimension, delta and (dual) Jacobian share, to be told what the chosen
-        alpha costs in total.
+        Mechanism, rounds, dimension, delta and (dual) Jacobian share, to print the total cost of
+        the chosen alpha.
     as_json
         Print JSON.
     points
@@ -79,21 +79,14 @@ def run_design(
             ceiling=ceiling,
             floor=floor,
         )
-        alpha, what, reasons, told = (
-            chosen.alpha,
-            "the best that was measured",
-            chosen.reasons,
-            chosen.to_json(),
-        )
+        alpha, reasons, answer = chosen.alpha, chosen.reasons, chosen.to_json()
+        kind = "the best that was measured"
     else:
         assert loss_fit is not None
-        found = design(AccuracyLoss(*loss_fit), w, *(limits or RANGE), ceiling, floor)
-        alpha, reasons, told = found.alpha, found.reasons, found.to_json()
-        what = (
-            "an interior maximum of the curve, not measured"
-            if found.interior
-            else "an end of the range, not measured"
-        )
+        best = design(AccuracyLoss(*loss_fit), w, *(limits or RANGE), ceiling, floor)
+        alpha, reasons, answer = best.alpha, best.reasons, best.to_json()
+        place = "an interior maximum of the curve" if best.interior else "an end of the range"
+        kind = f"{place}, not measured"
     cost = None
     if releases:
         mechanism, rounds, dimension, delta, share = releases
@@ -102,11 +95,11 @@ def run_design(
         priced = {**cost.to_json(), "mechanism": mechanism, "rounds": rounds} if cost else None
         click.echo(
             json.dumps(
-                {"version": 1, "measured": points is not None, **told, "total": priced}, indent=1
+                {"version": 1, "measured": points is not None, **answer, "total": priced}, indent=1
             )
         )
         return
-    click.echo(f"alpha = {alpha:.4g} ({what})")
+    click.echo(f"alpha = {alpha:.4g} ({kind})")
     for reason in reasons:
         click.echo(f"  - {reason}")
     if cost:
@@ -197,7 +190,7 @@ def run_tradeoff(
     blind = rows.held_out.majority_error
     chosen = recommend(points, w, fit=fit, ceiling=ceiling, floor=floor, blind=blind)
     best = next(one for one in planned if one.alpha == chosen.alpha)
-    told = len(rows.held_out)
+    test_rows = len(rows.held_out)
     result: dict[str, Any] = {
         "version": 1,
         "simulation": True,
@@ -207,20 +200,20 @@ def run_tradeoff(
         "delta": setting.delta,
         "rounds": best.rounds,
         "dimension": setting.dimension,
-        "test_rows": told,
-        "words": _words(best, rows.source, fit, chosen, draws, told),
+        "test_rows": test_rows,
+        "words": _words(best, rows.source, fit, chosen, draws, test_rows),
         "points": points,
         "fit": None if fit is None else fit.to_json(),
         "recommended": chosen.to_json(),
     }
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "tradeoff.json", json.dumps(result, indent=1, allow_nan=False) + "\n")
-    said = [
+    caption = [
         f"data: {rows.source}",
         f"SIMULATION, seed {seed}: {setting.topology.name}, {best.rounds} rounds, {draws} draws",
-        f"bars: {SEVERAL} ({told:,})",
+        f"bars: {SEVERAL} ({test_rows:,})",
     ]
-    pictures = paper.save(paper.curve(points, fit, w, chosen.alpha, said), folder / "tradeoff")
+    pictures = paper.save(paper.curve(points, fit, w, chosen.alpha, caption), folder / "tradeoff")
     result |= {"folder": str(folder), "pictures": [str(path) for path in pictures]}
     if as_json:
         click.echo(json.dumps(result, indent=1))
@@ -235,7 +228,12 @@ def run_tradeoff(
 
 
 def _words(
-    best: Plan, source: str, fit: AccuracyLoss | None, chosen: Recommendation, draws: int, told: int
+    best: Plan,
+    source: str,
+    fit: AccuracyLoss | None,
+    chosen: Recommendation,
+    draws: int,
+    test_rows: int,
 ) -> Sequence[str]:
     facts = {} if fit is None else {"c4": fit.c4, "c5": fit.c5, "c6": fit.c6}
     fitted = ", ".join(f"{name} = {value:.3g}" for name, value in facts.items())
@@ -243,8 +241,8 @@ def _words(
     return [
         f"a SIMULATION on {source}: {draws} seeded draws for each alpha; your own rows may behave "
         f"otherwise",
-        f"the loss is the share of wrong answers on {told:,} held-out rows of these; its interval "
-        f"holds {SEVERAL}",
+        f"the loss is the share of wrong answers on {test_rows:,} held-out rows of these; its "
+        f"interval holds {SEVERAL}",
         *chosen.reasons,
         *(
             []

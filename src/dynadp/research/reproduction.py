@@ -1,10 +1,10 @@
 """The paper's experiments on Adult, as numbers: convergence, loss against alpha, final outputs,
 choice of rho (maths.md 11).
 
-Everything here is a seeded SIMULATION on published or made rows, whose losses may be told. The
-paper names no number of nodes, no graph and no eta: a ring of five with eta = 1 is ours. Losses are
-means over rows (the paper's divided by C), of a node's message on its own rows, then the mean over
-nodes; a draw is one seed of the noise, the split of the rows stays.
+Everything is a seeded SIMULATION on published or made rows, so losses may be shown. The paper names
+no number of nodes, no graph and no eta: a ring of five with eta = 1 is ours. A loss is a mean over
+rows (the paper's divided by C): that of a node's message on its own rows, averaged over nodes. A
+draw is one seed of the noise; the split of the rows stays.
 """
 
 from collections.abc import Callable, Sequence
@@ -109,7 +109,7 @@ QUICK = Effort(
 
 @dataclass(frozen=True)
 class Trace:
-    """What one stacked run showed.
+    """The results of one stacked run.
 
     Attributes
     ----------
@@ -272,23 +272,20 @@ class Reproduction:
 
 
 def load(data: str | None, effort: Effort) -> tuple[Dataset, str]:
-    """Adult, or census rows where it cannot be had; and the label that every figure carries."""
+    """Load Adult, or make census rows where there is none; and the label of every figure."""
     try:
-        found = adult(data)
-        return found, f"UCI Adult, {len(found.train['age']):,} published rows"
+        rows = adult(data)
+        return rows, f"UCI Adult, {len(rows.train['age']):,} published rows"
     except DatasetError:
         if data is not None:
             raise
-        found = census(effort.census_rows, seed=effort.seed, nodes=NODES)
-        return (
-            found,
-            f"census rows made here, {effort.census_rows:,} (synthetic; UCI Adult was not to be "
-            f"had)",
-        )
+        rows = census(effort.census_rows, seed=effort.seed, nodes=NODES)
+        source = f"census rows made here, {effort.census_rows:,} (synthetic; no UCI Adult at hand)"
+        return rows, source
 
 
 def reproduce(
-    data: Dataset, source: str, effort: Effort, say: Callable[[str], None] = lambda text: None
+    data: Dataset, source: str, effort: Effort, on_step: Callable[[str], None] = lambda text: None
 ) -> Reproduction:
     """All numbers behind the figures; the same for the same effort.
 
@@ -298,18 +295,18 @@ def reproduce(
         Published or made rows, and what to call them.
     effort
         How much to run.
-    say
+    on_step
         Called with each step in words.
     """
     rows = len(next(iter(data.train.values())))
     shards = data.shards(partition(rows, NODES, seed=effort.seed))
     held_out = HeldOut.of(data.schema, data.test)
     bench = Bench(shards, held_out, effort.rounds, effort.seed)
-    say("Algorithm 1")
+    on_step("Algorithm 1")
     plain = bench.run(PLAIN, (1.0,), 1)[0]
     traces: dict[tuple[str, float], Trace] = {}
     for algorithm in PRIVATE:
-        say(f"{algorithm.name}: {len(effort.alphas)} alphas, {effort.draws} draws each")
+        on_step(f"{algorithm.name}: {len(effort.alphas)} alphas, {effort.draws} draws each")
         for alpha, trace in zip(
             effort.alphas, bench.run(algorithm, effort.alphas, effort.draws), strict=True
         ):
@@ -333,13 +330,13 @@ def reproduce(
         tradeoff=[
             _against_alpha(a, n, traces, effort) for a in PRIVATE for n in (EARLY, effort.rounds)
         ],
-        control={"algorithm": MATCHED.name, "points": _control(bench, effort, say)},
+        control={"algorithm": MATCHED.name, "points": _control(bench, effort, on_step)},
         final=[
             _final(name, alpha, trace, len(held_out)) for (name, alpha), trace in traces.items()
         ],
-        rho=_choose_rho(replace(bench, rounds=effort.rho_rounds), effort, say),
-        margins=_margins(effort, say),
-        schedules=_schedules(effort, say),
+        rho=_choose_rho(replace(bench, rounds=effort.rho_rounds), effort, on_step),
+        margins=_margins(effort, on_step),
+        schedules=_schedules(effort, on_step),
     )
 
 
@@ -357,9 +354,9 @@ def _flow(bench: Bench, effort: Effort) -> Flow:
     )
 
 
-def _schedules(effort: Effort, say: Callable[[str], None]) -> dict[str, Any]:
+def _schedules(effort: Effort, on_step: Callable[[str], None]) -> dict[str, Any]:
     """Schedules of alpha at one total, on census rows."""
-    say("schedules")
+    on_step("schedules")
     made = census(effort.census_rows, seed=effort.seed, nodes=NODES)
     ring = Topology.family("ring", NODES)
     return {
@@ -403,9 +400,11 @@ def _point(alpha: float, losses: Array) -> dict[str, float]:
     }
 
 
-def _control(bench: Bench, effort: Effort, say: Callable[[str], None]) -> list[dict[str, float]]:
+def _control(
+    bench: Bench, effort: Effort, on_step: Callable[[str], None]
+) -> list[dict[str, float]]:
     """Losses of the last round with DVP's (rho, C) in place of PVP's."""
-    say(f"{MATCHED.name}: {len(effort.alphas)} alphas, {effort.draws} draws each")
+    on_step(f"{MATCHED.name}: {len(effort.alphas)} alphas, {effort.draws} draws each")
     traces = bench.run(MATCHED, effort.alphas, effort.draws, every=False, final=False)
     return [
         _point(alpha, trace.losses[-1]) for alpha, trace in zip(effort.alphas, traces, strict=True)
@@ -413,9 +412,7 @@ def _control(bench: Bench, effort: Effort, say: Callable[[str], None]) -> list[d
 
 
 def _final(name: str, alpha: float, trace: Trace, tested: int) -> dict[str, Any]:
-    """What the messages cost and give on so many test rows, and what the final output costs and
-    gives.
-    """
+    """Cost and test error of the messages; cost and loss of the final output."""
     shares = {"error": trace.error, "network_error": trace.network_error}
     costs = {"epsilon": trace.epsilon, "final_epsilon": trace.final_epsilon}
     return {
@@ -427,11 +424,13 @@ def _final(name: str, alpha: float, trace: Trace, tested: int) -> dict[str, Any]
     }
 
 
-def _choose_rho(bench: Bench, effort: Effort, say: Callable[[str], None]) -> list[dict[str, Any]]:
+def _choose_rho(
+    bench: Bench, effort: Effort, on_step: Callable[[str], None]
+) -> list[dict[str, Any]]:
     """Loss of the last messages for each rho, at the paper's alpha."""
     rows = []
     for algorithm in (PLAIN, *PRIVATE):
-        say(f"{algorithm.name}, choice of rho at alpha = {effort.rho_alpha:g}")
+        on_step(f"{algorithm.name}, choice of rho at alpha = {effort.rho_alpha:g}")
         for rho in effort.rhos:
             one, draws = (
                 replace(algorithm, rho=rho),
@@ -444,13 +443,13 @@ def _choose_rho(bench: Bench, effort: Effort, say: Callable[[str], None]) -> lis
     return rows
 
 
-def _margins(effort: Effort, say: Callable[[str], None]) -> list[dict[str, Any]]:
+def _margins(effort: Effort, on_step: Callable[[str], None]) -> list[dict[str, Any]]:
     """Test error on made problems that a unit f0 separates with a given margin: the smaller, the
     longer f must be.
     """
     rows = []
     for margin in effort.margins:
-        say(f"made problems with margin {margin:g}")
+        on_step(f"made problems with margin {margin:g}")
         rng = np.random.default_rng([effort.seed, 0x3A46])
         X, y = _separable(rng, NODES * effort.margin_rows, margin)
         test, label = _separable(rng, 5000, margin)

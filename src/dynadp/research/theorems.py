@@ -207,10 +207,24 @@ class Bound:
 
 @dataclass(frozen=True)
 class Theorem:
-    """One of the paper's bounds; ``events`` many things may fail, each with probability delta.
+    """One of the paper's bounds.
 
-    ``expression`` gives the printed terms in rows, ``excess`` the terms of the inequality at B rows
-    and this rho. ``parts``: it asks for what each of these asks for.
+    Attributes
+    ----------
+    name, statement
+        The number in the paper, and the inequality that holds.
+    events
+        How many events may fail, each with probability delta.
+    needs
+        The inputs that must be given.
+    expression
+        The printed terms, in rows.
+    excess
+        The terms of the inequality at B rows and this rho.
+    surrogate
+        Whether the noise in lam is left out.
+    parts
+        Theorems that must all hold, instead of terms of its own.
     """
 
     name: str
@@ -443,7 +457,7 @@ def _smallest_alpha(alpha: ArrayLike) -> float:
 
 
 def _numbers(problem: TheoremInputs) -> tuple[int, float, float, float, int]:
-    """d, alpha, c1, eta, N_p; 0 for what a theorem does without."""
+    """d, alpha, c1, eta, N_p; 0 where a theorem does not need it."""
     given = problem.dimension, problem.least, problem.c1, problem.eta, problem.degree
     d, alpha, c1, eta, N = (value or 0 for value in given)
     return int(d), alpha, c1, eta, int(N)

@@ -120,7 +120,7 @@ class PublicSetting:
 
     @classmethod
     def of_story(cls, story: RunView) -> "PublicSetting":
-        """Of a run folder: the numbers that its record tells."""
+        """Of a run folder: the numbers of its record."""
         known = cls.made()
         counts = tuple(story.rows[p] for p in story.topology.nodes)
         width = story.dimension or known.dimension
@@ -133,11 +133,18 @@ class PublicSetting:
             if plan.total and plan.total["epsilon"]
             else _asked(story)
         )
-        told = cls(
-            story.name, story.topology, counts, width, features, epsilon, plan.delta, plan.mechanism
+        return cls(
+            story.name,
+            story.topology,
+            counts,
+            width,
+            features,
+            epsilon,
+            plan.delta,
+            plan.mechanism,
+            centring=bool(plan.centrings),
+            weights=plan.settings.get("weights", "equal"),
         )
-        told = replace(told, weights=plan.settings.get("weights", "equal"))
-        return told if plan.centrings else replace(told, centring=False)
 
     def plan(self, epsilon: float, counts: Sequence[int] | None = None) -> Plan:
         """What `dynadp train` would do for this total: planned, or the run file's own constants
@@ -155,7 +162,7 @@ class PublicSetting:
             return plan_for_total(
                 self.given, counts, self.topology, self.dimension, epsilon, self.delta
             )
-        found = plan(
+        planned = plan(
             counts,
             self.topology,
             self.dimension,
@@ -166,7 +173,7 @@ class PublicSetting:
             features=self.features,
             weights=self.weights,
         )
-        return replace(found, output=self.output)
+        return replace(planned, output=self.output)
 
     def rows(self, seed: int = 0) -> PublicRows:
         """Public rows of the nodes' sizes, in the run's dimension: the declared ones, or census
