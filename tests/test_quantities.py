@@ -11,7 +11,8 @@ from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import Dual, Primal
 from dynadp.mechanisms.entropy import SeededEntropy, l2_laplace
 from dynadp.research.quantities import NodeQuantities
-from dynadp.research.theorems import THEOREM_3, TheoremInputs
+from dynadp.research.theorem_inputs import TheoremInputs
+from dynadp.research.theorems import THEOREM_3
 
 C, RHO, ETA, D = 3.0, 0.4, 0.2, 3
 

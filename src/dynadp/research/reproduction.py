@@ -7,8 +7,8 @@ rows (the paper's divided by C): that of a node's message on its own rows, avera
 draw is one seed of the noise; the split of the rows stays.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,43 +17,28 @@ from dynadp._arrays import Array
 from dynadp._intervals import quantile_band, standard_error
 from dynadp.consensus import Topology
 from dynadp.data import Dataset, Shard, adult, census, partition
-from dynadp.engines import RoundProgress
 from dynadp.errors import DatasetError
-from dynadp.mechanisms import Dual, Mechanism, Primal
-from dynadp.privacy import worst_node
-from dynadp.problem import Logistic
-from dynadp.research.experiments import run_seeded
+from dynadp.research.bench import (
+    DELTA,
+    DVP,
+    ETA,
+    MATCHED,
+    PLAIN,
+    PRIVATE,
+    PUBLIC,
+    Algorithm,
+    Bench,
+    Trace,
+)
 from dynadp.research.flow import Flow, measure_flow
 from dynadp.research.public_rows import HeldOut
 from dynadp.research.recommendation import recommend
 from dynadp.research.schedule_comparison import compare_schedules
 from dynadp.research.tradeoff import fit_loss
 
-NODES, ETA, DELTA = 5, 1.0, 1e-5
+NODES = 5
 EARLY = 2  # the paper's other iteration
-STACK = 64  # replicas that one stack holds, about
 TOTAL = 1.0  # epsilon at which schedules are compared
-
-
-@dataclass(frozen=True)
-class Algorithm:
-    """One curve: a mechanism with the paper's (rho, C) and its stated (c4, c5) of L_acc."""
-
-    name: str
-    mechanism: Mechanism | None
-    rho: float
-    C: float
-    stated: tuple[float, float] | None = None
-
-
-PLAIN = Algorithm("Algorithm 1", None, 1e-10, 1750.0)
-DVP = Algorithm("DVP", Dual(), 10**-2.5, 1750.0, (0.2, 25.0))
-PRINTED = Algorithm("PVP as printed", Primal(own="paper"), 0.1, 146.0, (20.0, 20.0))
-PUBLIC = Algorithm("PVP public", Primal(), 0.1, 146.0, (20.0, 20.0))
-PRIVATE = (DVP, PRINTED, PUBLIC)
-MATCHED = replace(
-    PUBLIC, name="PVP public, (rho, C) of DVP", rho=DVP.rho, C=DVP.C
-)  # a control: not a matter of C
 
 
 @dataclass(frozen=True)
@@ -105,129 +90,6 @@ QUICK = Effort(
     census_rows=10_000,
     schedule_draws=12,
 )
-
-
-@dataclass(frozen=True)
-class Trace:
-    """The results of one stacked run.
-
-    Attributes
-    ----------
-    losses
-        Mean loss of the messages of every round, rounds x draws.
-    error, network_error
-        Share of wrong answers on test rows of the last messages (mean over nodes), and of the
-        network's mean; one a draw.
-    final
-        Loss of the final output: after Algorithm 3's last release by Algorithm 2, where there is
-        one.
-    epsilon, final_epsilon
-        What the messages of all rounds would cost in total, with system entropy, at DELTA; and with
-        the last release, where there is one. None without a mechanism.
-    """
-
-    losses: Array
-    error: Array
-    network_error: Array
-    final: Array
-    epsilon: float | None
-    final_epsilon: float | None
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Rows in their nodes, and held-out rows.
-
-    Attributes
-    ----------
-    shards, held_out
-        Rows of each node, and test rows.
-    rounds, seed
-        Of every run.
-    """
-
-    shards: Sequence[Shard] = field(repr=False)
-    held_out: HeldOut
-    rounds: int
-    seed: int
-
-    @property
-    def ring(self) -> Topology:
-        """The network."""
-        return Topology.family("ring", len(self.shards))
-
-    def loss(self, V: Array) -> Array:
-        """Mean over nodes of the mean loss on a node's own rows, one for each replica."""
-        value = Logistic().value
-        each = [
-            value(np.asarray(s.signed @ v.T)).mean(axis=0)
-            for s, v in zip(self.shards, V, strict=True)
-        ]
-        return np.asarray(np.mean(each, axis=0))
-
-    def run(
-        self,
-        algorithm: Algorithm,
-        alphas: Sequence[float],
-        draws: int,
-        *,
-        every: bool = True,
-        final: bool = True,
-    ) -> list[Trace]:
-        """All draws of one algorithm at each alpha, in a few stacks; losses of the last round only
-        unless ``every``.
-
-        Algorithm 3's last release has one alpha for the whole stack, so there each alpha has its
-        own.
-        """
-        several = 1 if isinstance(algorithm.mechanism, Primal) and final else max(STACK // draws, 1)
-        groups = [alphas[i : i + several] for i in range(0, len(alphas), several)]
-        return [
-            trace
-            for group in groups
-            for trace in self._stack(algorithm, group, draws, every, final)
-        ]
-
-    def _stack(
-        self, algorithm: Algorithm, alphas: Sequence[float], draws: int, every: bool, final: bool
-    ) -> list[Trace]:
-        losses: list[Array] = []
-        last: list[Array] = []
-
-        def note(entry: RoundProgress, V: Array) -> None:
-            if every or entry.number == self.rounds:
-                losses.append(self.loss(V))
-            if entry.number == self.rounds:
-                last.append(V.copy())
-
-        mechanism = algorithm.mechanism
-        if isinstance(mechanism, Primal) and final:
-            mechanism = replace(mechanism, final=alphas[0])
-        schedule = [alpha for alpha in alphas for _ in range(draws)]
-        end = run_seeded(
-            self.shards,
-            self.ring,
-            {"C": algorithm.C, "rho": algorithm.rho, "eta": ETA},
-            rounds=self.rounds,
-            mechanism=mechanism,
-            schedule=schedule,
-            draws=len(schedule),
-            seed=self.seed,
-            on_round=note,
-        )
-        every_loss, outputs = np.array(losses), self.loss(end.V) if final else losses[-1]
-        wrong = self.held_out.error(last[0]).mean(axis=0)
-        agreed = self.held_out.error(end.models("network")[0])
-        traces = []
-        for i in range(len(alphas)):
-            own = slice(i * draws, (i + 1) * draws)
-            costs: list[float | None] = [None, None]
-            if mechanism:
-                spent = end.events(own.start)
-                messages = [event for event in spent if event.round <= self.rounds]
-                costs = [worst_node(events, DELTA).epsilon for events in (messages, spent)]
-            traces.append(Trace(every_loss[:, own], wrong[own], agreed[own], outputs[own], *costs))
-        return traces
 
 
 @dataclass(frozen=True, kw_only=True)
