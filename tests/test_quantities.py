@@ -13,7 +13,8 @@ from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.primal import Primal
 from dynadp.mechanisms.sampling import l2_laplace
 from dynadp.research.quantities import NodeQuantities
-from dynadp.research.theorems import THEOREM_3, TheoremInputs
+from dynadp.research.theorem_inputs import TheoremInputs
+from dynadp.research.theorems import THEOREM_3
 
 C, RHO, ETA, D = 3.0, 0.4, 0.2, 3
 

@@ -25,20 +25,10 @@ from dynadp.privacy.inverse import primal
 from dynadp.problem.losses import Logistic
 from dynadp.report import paper
 from dynadp.research import reproduction as module
+from dynadp.research.bench import DVP, PLAIN, PRINTED, PUBLIC, Bench
 from dynadp.research.claims import FAILS, HOLDS, judge, judge_claims, page
 from dynadp.research.public_rows import HeldOut
-from dynadp.research.reproduction import (
-    DVP,
-    FULL,
-    PRINTED,
-    PUBLIC,
-    QUICK,
-    Bench,
-    Effort,
-    Reproduction,
-    load,
-    reproduce,
-)
+from dynadp.research.reproduction import FULL, QUICK, Effort, Reproduction, load, reproduce
 from dynadp.research.tradeoff import PrivacyUtility
 
 TINY = Effort(
@@ -92,7 +82,7 @@ FIXED = ("version", "simulation")
 
 
 def test_settings_are_the_papers():
-    assert [(a.rho, a.C) for a in (module.PLAIN, DVP, PRINTED, PUBLIC)] == [
+    assert [(a.rho, a.C) for a in (PLAIN, DVP, PRINTED, PUBLIC)] == [
         (1e-10, 1750),
         (10**-2.5, 1750),
         (0.1, 146),
@@ -251,7 +241,7 @@ def test_stacks_hold_many_alphas_or_one_with_the_same_result(data, monkeypatch):
     shards = data.shards(partition(TINY.census_rows, 5))
     bench = Bench(shards, HeldOut.of(data.schema, data.test), 3, 0)
     together = bench.run(DVP, (0.2, 1.0), 2)
-    monkeypatch.setattr(module, "STACK", 1)
+    monkeypatch.setattr("dynadp.research.bench.STACK", 1)
     apart = bench.run(DVP, (0.2, 1.0), 2)
     np.testing.assert_allclose(together[0].losses, apart[0].losses)  # the first draws are the same
     assert together[1].epsilon == pytest.approx(apart[1].epsilon)

@@ -26,14 +26,13 @@ from dynadp.research.lemmas import (
     own_excess,
     sampling_excess,
 )
+from dynadp.research.theorem_inputs import Neighbour, TheoremInputs
 from dynadp.research.theorems import (
     THEOREM_3,
     THEOREM_4,
     THEOREM_5,
     THEOREM_6,
     THEOREMS,
-    Neighbour,
-    TheoremInputs,
 )
 
 PROBLEM = TheoremInputs(norm=2.0, C=3.0, dimension=10, alpha=0.5, c1=0.25, eta=0.1, degree=2)

@@ -1,4 +1,4 @@
-"""``dynadp reproduce``: the paper's figures on Adult, its claims beside what was seen."""
+"""``dynadp reproduce``: the paper's figures on Adult, and a verdict on each of its claims."""
 
 import json
 from dataclasses import replace

@@ -91,7 +91,7 @@ def bounds(
     """
     from dynadp.research import THEOREMS, TheoremInputs
 
-    found: dict[str, Any]
+    answer: dict[str, Any]
     others = [_neighbour(text) for text in neighbours]
     chosen, problem = THEOREMS[theorem], TheoremInputs(neighbours=others, **numbers)
     if rows is None:
@@ -105,7 +105,7 @@ def bounds(
             )
         else:
             bound = chosen.printed(problem, accuracy, failure, beta)
-        found = bound.to_json()
+        answer = bound.to_json()
     else:
         private = "alpha" in chosen.needs
         if beta is not None:
@@ -120,23 +120,23 @@ def bounds(
             )
         if accuracy is None:
             accuracy = chosen.accuracy(problem, rows, failure)
-            found = {"accuracy": accuracy}
+            answer = {"accuracy": accuracy}
         else:
-            found = {"accuracy": accuracy, "alpha": chosen.alpha(problem, rows, accuracy, failure)}
-        found = {
+            answer = {"accuracy": accuracy, "alpha": chosen.alpha(problem, rows, accuracy, failure)}
+        answer = {
             "theorem": chosen.name,
             "form": "solved",
             "rows": rows,
-            **found,
+            **answer,
             "rho": accuracy / problem.norm**2,
             "failure": chosen.events * failure,
             "statement": chosen.statement,
             "surrogate": chosen.surrogate,
         }
     if as_json:
-        print_json(found)
+        print_json(answer)
     else:
-        _show(found)
+        _show(answer)
 
 
 def _neighbour(text: str) -> "Neighbour":
@@ -152,23 +152,23 @@ def _neighbour(text: str) -> "Neighbour":
         ) from None
 
 
-def _show(found: dict[str, Any]) -> None:
-    alpha = f", alpha {found['alpha']:.6g}" if "alpha" in found else ""
+def _show(answer: dict[str, Any]) -> None:
+    alpha = f", alpha {answer['alpha']:.6g}" if "alpha" in answer else ""
     click.echo(
-        f"{found['theorem']}, {found['form']}: {found['rows']} rows at the node, accuracy "
-        f"{found['accuracy']:.6g}{alpha}"
+        f"{answer['theorem']}, {answer['form']}: {answer['rows']} rows at the node, accuracy "
+        f"{answer['accuracy']:.6g}{alpha}"
     )
-    for name, rows in sorted(found.get("terms", {}).items(), key=lambda term: -term[1]):
+    for name, rows in sorted(answer.get("terms", {}).items(), key=lambda term: -term[1]):
         click.echo(
-            f"  {rows:>14,.0f}  {name} alone{' (binds)' if name == found['binding'] else ''}"
+            f"  {rows:>14,.0f}  {name} alone{' (binds)' if name == answer['binding'] else ''}"
         )
     click.echo(
-        f"With rho = {found['rho']:.4g}, but with probability {found['failure']:.4g}: "
-        f"{found['statement']}."
+        f"With rho = {answer['rho']:.4g}, but with probability {answer['failure']:.4g}: "
+        f"{answer['statement']}."
     )
-    if "Delta" in found["statement"]:
+    if "Delta" in answer["statement"]:
         click.echo(_DELTAS)
-    if found["surrogate"]:
+    if answer["surrogate"]:
         click.echo(_SURROGATE)
-    if found["form"] == "printed":
-        click.echo("As printed: beta is not known, and docs/errata.md says what is wrong with it.")
+    if answer["form"] == "printed":
+        click.echo("As printed: beta is not known; docs/errata.md lists its errors.")

@@ -226,7 +226,7 @@ def tradeoff(
     blind = rows.held_out.majority_error
     chosen = research.recommend(points, w, fit=fit, ceiling=ceiling, floor=floor, blind=blind)
     best = next(one for one in planned if one.alpha == chosen.alpha)
-    told = len(rows.held_out)
+    test_rows = len(rows.held_out)
     result: dict[str, Any] = {
         "version": 1,
         "simulation": True,
@@ -236,21 +236,21 @@ def tradeoff(
         "delta": setting.delta,
         "rounds": best.rounds,
         "dimension": setting.dimension,
-        "test_rows": told,
-        "words": _words(best, rows.source, fit, chosen, draws, told),
+        "test_rows": test_rows,
+        "words": _words(best, rows.source, fit, chosen, draws, test_rows),
         "points": points,
         "fit": None if fit is None else fit.to_json(),
         "recommended": chosen.to_json(),
     }
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "tradeoff.json", json.dumps(result, indent=1, allow_nan=False) + "\n")
-    said = [
+    caption = [
         f"data: {rows.source}",
         f"SIMULATION, seed {seed}: {setting.topology.name}, {best.rounds} rounds, {draws} draws",
-        f"bars: {SEVERAL} ({told:,})",
+        f"bars: {SEVERAL} ({test_rows:,})",
     ]
     pictures = report.paper.save(
-        report.paper.curve(points, fit, w, chosen.alpha, said), folder / "tradeoff"
+        report.paper.curve(points, fit, w, chosen.alpha, caption), folder / "tradeoff"
     )
     result |= {"folder": str(folder), "pictures": [str(path) for path in pictures]}
     if as_json:

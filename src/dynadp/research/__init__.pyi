@@ -29,9 +29,9 @@ from .reproduction import QUICK as QUICK
 from .reproduction import Effort as Effort
 from .reproduction import load as load
 from .reproduction import reproduce as reproduce
+from .theorem_inputs import Neighbour as Neighbour
+from .theorem_inputs import TheoremInputs as TheoremInputs
 from .theorems import THEOREMS as THEOREMS
-from .theorems import Neighbour as Neighbour
-from .theorems import TheoremInputs as TheoremInputs
 from .tradeoff import RANGE as RANGE
 from .tradeoff import AccuracyLoss as AccuracyLoss
 from .tradeoff import PrivacyUtility as PrivacyUtility

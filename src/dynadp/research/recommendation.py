@@ -1,8 +1,8 @@
 """Which alpha: of those that were measured, the one with the best U_priv(alpha) - median loss
 (maths.md 10).
 
-The fitted L_acc is drawn, and its stationary points are told as the fit's. It is never recommended:
-where the curve misses the points, its maximum is far from theirs.
+The fitted L_acc is drawn, and its maximum is shown as the fit's own. It is never recommended: where
+the curve misses the points, its maximum is far from theirs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from dynadp.errors import DeclarationError
 from dynadp.research.tradeoff import AccuracyLoss, Design, PrivacyUtility, design, fit_loss
 
 Point = Mapping[str, Any]
-APART = 2.0  # standard errors by which two measured objectives must differ to be told apart
+APART = 2.0  # standard errors by which two measured objectives must differ to count as different
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def recommend(
     w
         The utility of privacy; the paper's by default.
     fit
-        The fitted curve, to be told about beside the measured points.
+        The fitted curve, for comparison.
     limits, ceiling, floor
         The range of alpha, the largest loss, the least utility.
     blind
@@ -168,7 +168,7 @@ def recommend(
 
 
 def _fits(fitted: Design | None, allowed: Sequence[Point], values: Sequence[float], at: int) -> str:
-    """What the curve says, beside what was measured where it says so."""
+    """The fitted curve's maximum, beside the nearest measured point."""
     if fitted is None:
         return "no curve c4 exp(-c5 alpha) + c6 that falls is fitted to the losses"
     if not fitted.interior:

@@ -1,14 +1,14 @@
 """The paper's experiments on Adult, as numbers: convergence, loss against alpha, final outputs,
 choice of rho (maths.md 11).
 
-Everything here is a seeded SIMULATION on published or made rows, whose losses may be told. The
-paper names no number of nodes, no graph and no eta: a ring of five with eta = 1 is ours. Losses are
-means over rows (the paper's divided by C), of a node's message on its own rows, then the mean over
-nodes; a draw is one seed of the noise, the split of the rows stays.
+Everything is a seeded SIMULATION on published or made rows, so losses may be shown. The paper names
+no number of nodes, no graph and no eta: a ring of five with eta = 1 is ours. A loss is a mean over
+rows (the paper's divided by C): that of a node's message on its own rows, averaged over nodes. A
+draw is one seed of the noise; the split of the rows stays.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,45 +16,29 @@ import numpy as np
 from dynadp._arrays import Array
 from dynadp._intervals import quantile_band, standard_error
 from dynadp.consensus import Topology
-from dynadp.consensus.progress import RoundProgress
 from dynadp.data import Dataset, Shard, adult, census, partition
 from dynadp.errors import DatasetError
-from dynadp.mechanisms import Dual, Mechanism, Primal
-from dynadp.planning import Plan
-from dynadp.privacy import worst_node
-from dynadp.problem import Logistic
-from dynadp.research.experiments import run_seeded
+from dynadp.research.bench import (
+    DELTA,
+    DVP,
+    ETA,
+    MATCHED,
+    PLAIN,
+    PRIVATE,
+    PUBLIC,
+    Algorithm,
+    Bench,
+    Trace,
+)
 from dynadp.research.flow import Flow, measure_flow
 from dynadp.research.public_rows import HeldOut
 from dynadp.research.recommendation import recommend
 from dynadp.research.schedule_comparison import compare_schedules
 from dynadp.research.tradeoff import fit_loss
 
-NODES, ETA, DELTA = 5, 1.0, 1e-5
+NODES = 5
 EARLY = 2  # the paper's other iteration
-STACK = 64  # replicas that one stack holds, about
 TOTAL = 1.0  # epsilon at which schedules are compared
-
-
-@dataclass(frozen=True)
-class Algorithm:
-    """One curve: a mechanism with the paper's (rho, C) and its stated (c4, c5) of L_acc."""
-
-    name: str
-    mechanism: Mechanism | None
-    rho: float
-    C: float
-    stated: tuple[float, float] | None = None
-
-
-PLAIN = Algorithm("Algorithm 1", None, 1e-10, 1750.0)
-DVP = Algorithm("DVP", Dual(), 10**-2.5, 1750.0, (0.2, 25.0))
-PRINTED = Algorithm("PVP as printed", Primal(augment="iterate"), 0.1, 146.0, (20.0, 20.0))
-PUBLIC = Algorithm("PVP public", Primal(), 0.1, 146.0, (20.0, 20.0))
-PRIVATE = (DVP, PRINTED, PUBLIC)
-MATCHED = replace(
-    PUBLIC, name="PVP public, (rho, C) of DVP", rho=DVP.rho, C=DVP.C
-)  # a control: not a matter of C
 
 
 @dataclass(frozen=True)
@@ -108,134 +92,6 @@ QUICK = Effort(
 )
 
 
-@dataclass(frozen=True)
-class Trace:
-    """What one stacked run showed.
-
-    Attributes
-    ----------
-    losses
-        Mean loss of the messages of every round, rounds x draws.
-    error, network_error
-        Share of wrong answers on test rows of the last messages (mean over nodes), and of the
-        network's mean; one a draw.
-    final
-        Loss of the final output: after Algorithm 3's last release by Algorithm 2, where there is
-        one.
-    epsilon, final_epsilon
-        What the messages of all rounds would cost in total, with system entropy, at DELTA; and with
-        the last release, where there is one. None without a mechanism.
-    """
-
-    losses: Array
-    error: Array
-    network_error: Array
-    final: Array
-    epsilon: float | None
-    final_epsilon: float | None
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Rows in their nodes, and held-out rows.
-
-    Attributes
-    ----------
-    shards, held_out
-        Rows of each node, and test rows.
-    rounds, seed
-        Of every run.
-    """
-
-    shards: Sequence[Shard] = field(repr=False)
-    held_out: HeldOut
-    rounds: int
-    seed: int
-
-    @property
-    def ring(self) -> Topology:
-        """The network."""
-        return Topology.family("ring", len(self.shards))
-
-    def loss(self, V: Array) -> Array:
-        """Mean over nodes of the mean loss on a node's own rows, one for each replica."""
-        value = Logistic().value
-        each = [
-            value(np.asarray(s.signed @ v.T)).mean(axis=0)
-            for s, v in zip(self.shards, V, strict=True)
-        ]
-        return np.asarray(np.mean(each, axis=0))
-
-    def run(
-        self,
-        algorithm: Algorithm,
-        alphas: Sequence[float],
-        draws: int,
-        *,
-        every: bool = True,
-        final: bool = True,
-    ) -> list[Trace]:
-        """All draws of one algorithm at each alpha, in a few stacks; losses of the last round only
-        unless ``every``.
-
-        Algorithm 3's last release has one alpha for the whole stack, so there each alpha has its
-        own.
-        """
-        several = 1 if isinstance(algorithm.mechanism, Primal) and final else max(STACK // draws, 1)
-        groups = [alphas[i : i + several] for i in range(0, len(alphas), several)]
-        return [
-            trace
-            for group in groups
-            for trace in self._stack(algorithm, group, draws, every, final)
-        ]
-
-    def _stack(
-        self, algorithm: Algorithm, alphas: Sequence[float], draws: int, every: bool, final: bool
-    ) -> list[Trace]:
-        losses: list[Array] = []
-        last: list[Array] = []
-
-        def note(progress: RoundProgress) -> None:
-            V = progress.messages
-            if every or progress.number == self.rounds:
-                losses.append(self.loss(V))
-            if progress.number == self.rounds:
-                last.append(V.copy())
-
-        mechanism = algorithm.mechanism
-        if isinstance(mechanism, Primal) and final:
-            mechanism = replace(mechanism, final_release=alphas[0])
-        schedule = [alpha for alpha in alphas for _ in range(draws)]
-        end = run_seeded(
-            self.shards,
-            self.ring,
-            Plan.of(
-                C=algorithm.C,
-                rho=algorithm.rho,
-                eta=ETA,
-                rounds=self.rounds,
-                mechanism=mechanism,
-                schedule=schedule if mechanism else None,
-            ),
-            len(schedule),
-            self.seed,
-            note,
-        )
-        every_loss, outputs = np.array(losses), self.loss(end.V) if final else losses[-1]
-        wrong = self.held_out.error(last[0]).mean(axis=0)
-        agreed = self.held_out.error(end.models("network")[0])
-        traces = []
-        for i in range(len(alphas)):
-            own = slice(i * draws, (i + 1) * draws)
-            costs: list[float | None] = [None, None]
-            if mechanism:
-                spent = end.events(own.start)
-                messages = [event for event in spent if event.round <= self.rounds]
-                costs = [worst_node(events, DELTA).epsilon for events in (messages, spent)]
-            traces.append(Trace(every_loss[:, own], wrong[own], agreed[own], outputs[own], *costs))
-        return traces
-
-
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
     """The numbers behind every figure, as tables of records.
@@ -278,23 +134,20 @@ class Reproduction:
 
 
 def load(data: str | None, effort: Effort) -> tuple[Dataset, str]:
-    """Adult, or census rows where it cannot be had; and the label that every figure carries."""
+    """Load Adult, or make census rows where there is none; and the label of every figure."""
     try:
-        found = adult(data)
-        return found, f"UCI Adult, {len(found.train['age']):,} published rows"
+        rows = adult(data)
+        return rows, f"UCI Adult, {len(rows.train['age']):,} published rows"
     except DatasetError:
         if data is not None:
             raise
-        found = census(effort.census_rows, seed=effort.seed, nodes=NODES)
-        return (
-            found,
-            f"census rows made here, {effort.census_rows:,} (synthetic; UCI Adult was not to be "
-            f"had)",
-        )
+        rows = census(effort.census_rows, seed=effort.seed, nodes=NODES)
+        source = f"census rows made here, {effort.census_rows:,} (synthetic; no UCI Adult at hand)"
+        return rows, source
 
 
 def reproduce(
-    data: Dataset, source: str, effort: Effort, say: Callable[[str], None] = lambda text: None
+    data: Dataset, source: str, effort: Effort, on_step: Callable[[str], None] = lambda text: None
 ) -> Reproduction:
     """All numbers behind the figures; the same for the same effort.
 
@@ -304,18 +157,18 @@ def reproduce(
         Published or made rows, and what to call them.
     effort
         How much to run.
-    say
+    on_step
         Called with each step in words.
     """
     rows = len(next(iter(data.train.values())))
     shards = data.shards(partition(rows, NODES, seed=effort.seed))
     held_out = HeldOut.of(data.schema, data.test)
     bench = Bench(shards, held_out, effort.rounds, effort.seed)
-    say("Algorithm 1")
+    on_step("Algorithm 1")
     plain = bench.run(PLAIN, (1.0,), 1)[0]
     traces: dict[tuple[str, float], Trace] = {}
     for algorithm in PRIVATE:
-        say(f"{algorithm.name}: {len(effort.alphas)} alphas, {effort.draws} draws each")
+        on_step(f"{algorithm.name}: {len(effort.alphas)} alphas, {effort.draws} draws each")
         for alpha, trace in zip(
             effort.alphas, bench.run(algorithm, effort.alphas, effort.draws), strict=True
         ):
@@ -339,13 +192,13 @@ def reproduce(
         tradeoff=[
             _against_alpha(a, n, traces, effort) for a in PRIVATE for n in (EARLY, effort.rounds)
         ],
-        control={"algorithm": MATCHED.name, "points": _control(bench, effort, say)},
+        control={"algorithm": MATCHED.name, "points": _control(bench, effort, on_step)},
         final=[
             _final(name, alpha, trace, len(held_out)) for (name, alpha), trace in traces.items()
         ],
-        rho=_choose_rho(replace(bench, rounds=effort.rho_rounds), effort, say),
-        margins=_margins(effort, say),
-        schedules=_schedules(effort, say),
+        rho=_choose_rho(replace(bench, rounds=effort.rho_rounds), effort, on_step),
+        margins=_margins(effort, on_step),
+        schedules=_schedules(effort, on_step),
     )
 
 
@@ -363,9 +216,9 @@ def _flow(bench: Bench, effort: Effort) -> Flow:
     )
 
 
-def _schedules(effort: Effort, say: Callable[[str], None]) -> dict[str, Any]:
+def _schedules(effort: Effort, on_step: Callable[[str], None]) -> dict[str, Any]:
     """Schedules of alpha at one total, on census rows."""
-    say("schedules")
+    on_step("schedules")
     made = census(effort.census_rows, seed=effort.seed, nodes=NODES)
     ring = Topology.family("ring", NODES)
     return {
@@ -409,9 +262,11 @@ def _point(alpha: float, losses: Array) -> dict[str, float]:
     }
 
 
-def _control(bench: Bench, effort: Effort, say: Callable[[str], None]) -> list[dict[str, float]]:
+def _control(
+    bench: Bench, effort: Effort, on_step: Callable[[str], None]
+) -> list[dict[str, float]]:
     """Losses of the last round with DVP's (rho, C) in place of PVP's."""
-    say(f"{MATCHED.name}: {len(effort.alphas)} alphas, {effort.draws} draws each")
+    on_step(f"{MATCHED.name}: {len(effort.alphas)} alphas, {effort.draws} draws each")
     traces = bench.run(MATCHED, effort.alphas, effort.draws, every=False, final=False)
     return [
         _point(alpha, trace.losses[-1]) for alpha, trace in zip(effort.alphas, traces, strict=True)
@@ -419,9 +274,7 @@ def _control(bench: Bench, effort: Effort, say: Callable[[str], None]) -> list[d
 
 
 def _final(name: str, alpha: float, trace: Trace, tested: int) -> dict[str, Any]:
-    """What the messages cost and give on so many test rows, and what the final output costs and
-    gives.
-    """
+    """Cost and test error of the messages; cost and loss of the final output."""
     shares = {"error": trace.error, "network_error": trace.network_error}
     costs = {"epsilon": trace.epsilon, "final_epsilon": trace.final_epsilon}
     return {
@@ -433,11 +286,13 @@ def _final(name: str, alpha: float, trace: Trace, tested: int) -> dict[str, Any]
     }
 
 
-def _choose_rho(bench: Bench, effort: Effort, say: Callable[[str], None]) -> list[dict[str, Any]]:
+def _choose_rho(
+    bench: Bench, effort: Effort, on_step: Callable[[str], None]
+) -> list[dict[str, Any]]:
     """Loss of the last messages for each rho, at the paper's alpha."""
     rows = []
     for algorithm in (PLAIN, *PRIVATE):
-        say(f"{algorithm.name}, choice of rho at alpha = {effort.rho_alpha:g}")
+        on_step(f"{algorithm.name}, choice of rho at alpha = {effort.rho_alpha:g}")
         for rho in effort.rhos:
             one, draws = (
                 replace(algorithm, rho=rho),
@@ -450,13 +305,13 @@ def _choose_rho(bench: Bench, effort: Effort, say: Callable[[str], None]) -> lis
     return rows
 
 
-def _margins(effort: Effort, say: Callable[[str], None]) -> list[dict[str, Any]]:
+def _margins(effort: Effort, on_step: Callable[[str], None]) -> list[dict[str, Any]]:
     """Test error on made problems that a unit f0 separates with a given margin: the smaller, the
     longer f must be.
     """
     rows = []
     for margin in effort.margins:
-        say(f"made problems with margin {margin:g}")
+        on_step(f"made problems with margin {margin:g}")
         rng = np.random.default_rng([effort.seed, 0x3A46])
         X, y = _separable(rng, NODES * effort.margin_rows, margin)
         test, label = _separable(rng, 5000, margin)

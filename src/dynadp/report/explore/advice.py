@@ -1,5 +1,5 @@
-"""Accuracy against alpha on public rows, and the way from either to the other; with the measured
-alpha that is recommended.
+"""Accuracy against alpha on public rows, the way from either to the other, and the recommended
+alpha.
 
 Every number rests on rows that are made here or declared public: a sweep over private rows would
 spend budget itself.
@@ -37,7 +37,7 @@ STEPS = 9  # points of the curve over rounds
 
 @dataclass
 class Advisor:
-    """What a sweep has found so far, and what follows from it.
+    """The points of a sweep so far, and the answers that follow from them.
 
     Attributes
     ----------
@@ -51,9 +51,9 @@ class Advisor:
     source
         Whose rows, in words; empty before the sweep begins.
     rows
-        On how many rows accuracy is told.
+        How many rows accuracy is measured on.
     problem
-        Why there is no sweep, where there is none.
+        The error that ended the sweep; empty where there is none.
     done
         Whether all points are there.
     """
@@ -219,7 +219,7 @@ class Advisor:
         low, high = (
             floor(found["low"]),
             ceil(found["high"]),
-        )  # outwards, so that nothing is promised that was not seen
+        )  # outwards, so that nothing is promised that was not measured
         without, commoner = (round(value) for value in self.baselines.values())
         between = found["between"] and " and ".join(f"{total:.3g}" for total in found["between"])
         how = (

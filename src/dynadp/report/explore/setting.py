@@ -121,7 +121,7 @@ class PublicSetting:
 
     @classmethod
     def of_story(cls, story: RunView) -> "PublicSetting":
-        """Of a run folder: the numbers that its record tells."""
+        """Of a run folder: the numbers of its record."""
         known = cls.made()
         counts = tuple(story.rows[p] for p in story.topology.nodes)
         width = story.record.dimension or known.dimension
@@ -157,7 +157,7 @@ class PublicSetting:
             return plan_for_total(
                 self.given, counts, self.topology, self.dimension, epsilon, self.delta
             )
-        found = plan(
+        planned = plan(
             counts,
             self.topology,
             self.dimension,
@@ -168,7 +168,7 @@ class PublicSetting:
             features=self.features,
             weights=self.weights,
         )
-        return replace(found, output=self.output)
+        return replace(planned, output=self.output)
 
     def rows(self, seed: int = 0) -> PublicRows:
         """Public rows of the nodes' sizes, in the run's dimension: the declared ones, or census

@@ -28,7 +28,7 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class Membership:
-    """How well messages tell whether a row, or its opposite, is in the target's data.
+    """How well messages show whether a row, or its opposite, is in the target's data.
 
     Attributes
     ----------
@@ -116,17 +116,17 @@ def membership(
     y[row] *= -1
     X = signed * shards[s.target].y[:, None]
     opposite = [Shard.of(X, y) if p == s.target else shard for p, shard in enumerate(shards)]
-    told = [
+    heard = [
         listen(held, mechanism, alpha, s, runs, 2 * seed + k)
         for k, held in enumerate((shards, opposite))
     ]
-    rest, found = np.delete(signed, row, axis=0), {}
+    rest, results = np.delete(signed, row, axis=0), {}
     deltas = np.geomspace(1e-6, 0.6, 30) if mechanism else ()
-    bounds = [(total(told[0].events, float(delta)).epsilon, float(delta)) for delta in deltas]
-    epsilon = total(told[0].events, DELTA).epsilon if mechanism else inf
+    bounds = [(total(heard[0].events, float(delta)).epsilon, float(delta)) for delta in deltas]
+    epsilon = total(heard[0].events, DELTA).epsilon if mechanism else inf
     views: tuple[tuple[View, int | None], ...] = (("neighbour", s.watcher), ("transcript", None))
     for view, by in views:
-        held, not_held = (_ratio(log_density(heard, rest, pair, by)) for heard in told)
+        held, not_held = (_ratio(log_density(one, rest, pair, by)) for one in heard)
         if by is not None and mechanism:
             held, not_held = _normal_ratio(held, not_held)
         curve, bound = _curve(held, not_held, FALSE_POSITIVES), allowed(bounds, FALSE_POSITIVES)
@@ -135,7 +135,7 @@ def membership(
         with np.errstate(over="ignore"):
             odds, odds_high = np.exp(np.quantile(held, [0.5, 0.99], method="higher")).tolist()
         right = float(np.mean(np.concatenate([held > 0, not_held <= 0])))
-        found[view] = Membership(
+        results[view] = Membership(
             view=view,
             mechanism=mechanism.name if mechanism else "none",
             alpha=alpha,
@@ -155,7 +155,7 @@ def membership(
             true_positives=tuple(curve.tolist()),
             bound=tuple(bound.tolist()),
         )
-    return found
+    return results
 
 
 def allowed(totals: Sequence[tuple[float, float]], false_positives: Array) -> Array:
@@ -172,8 +172,8 @@ def allowed(totals: Sequence[tuple[float, float]], false_positives: Array) -> Ar
 
 
 def _ratio(densities: Array) -> Array:
-    """The log-likelihood ratio of all rounds, K; a round that fits neither row (a message put in by
-    guess) says nothing.
+    """The log-likelihood ratio of all rounds, K; 0 for a round that fits neither row, because a
+    message was put in by guess.
     """
     neither = np.isneginf(densities).all(axis=1)
     with np.errstate(invalid="ignore"):

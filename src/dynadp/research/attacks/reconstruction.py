@@ -108,14 +108,12 @@ def reconstruct(
     signed, truth = dense(shards[s.target]), _texts(data.schema, _held(data, s.target))
     belief = _texts(data.schema, population)
     candidates = dense(data.schema.shard(population))
-    told = listen(shards, mechanism, alpha, s, rows, seed)
+    transcript = listen(shards, mechanism, alpha, s, rows, seed)
     values = {name: np.unique(cells, return_inverse=True) for name, cells in belief.items()}
-    guess = {
-        name: str(kinds[np.bincount(place).argmax()]) for name, (kinds, place) in values.items()
-    }
+    guess = {name: _commonest(cells) for name, cells in belief.items()}
     best, plain = [], []
     for i in range(rows):
-        heard, rest = told.replica(i), np.delete(signed, i, axis=0)
+        heard, rest = transcript.replica(i), np.delete(signed, i, axis=0)
         base = others(s, rest)
         plain.append(
             decode(
@@ -133,18 +131,20 @@ def reconstruct(
                 for name, (kinds, at) in values.items()
             }
         )
-    return _judged("all other rows", told, mechanism, alpha, truth, best or plain, plain, guess)
+    return _judged(
+        "all other rows", transcript, mechanism, alpha, truth, best or plain, plain, guess
+    )
 
 
-def unmix(told: Transcript, count: int, seed: int = 0, tries: int = 40) -> Array:
+def unmix(transcript: Transcript, count: int, seed: int = 0, tries: int = 40) -> Array:
     """Rows A with (C/B) L'(V A^T) A = G in all rounds, count x d: the target's rows from its
     messages alone.
 
     G(1), ..., G(T) lie in the span of the rows, which their singular vectors Q give; A = M Q is
     then found by least squares over M, count x count, from several starts.
     """
-    s = told.setting
-    heard = list(told.heard())
+    s = transcript.setting
+    heard = list(transcript.heard())
     V = np.array([h.V[0, 0] for h in heard])
     G = -np.array([(h.b + (h.q[0, 0] + s.rho) * h.V)[0, 0] for h in heard])
     Q = np.linalg.svd(G, full_matrices=False)[2][:count]
@@ -183,12 +183,12 @@ def small_node(
     """
     s, shards = setting or Setting(), data.shards()
     signed, truth = dense(shards[s.target]), _texts(data.schema, _held(data, s.target))
-    told = listen(shards, mechanism, alpha, s, 1, seed)
-    found = unmix(told, len(signed), seed, tries=40 if mechanism is None else 3)
+    transcript = listen(shards, mechanism, alpha, s, 1, seed)
+    found = unmix(transcript, len(signed), seed, tries=40 if mechanism is None else 3)
     nearest = np.linalg.norm(signed[:, None] - found, axis=-1).argmin(axis=1)
     plain = [decode(data.schema, found[i]) for i in nearest]
     guess = {name: _commonest(cells) for name, cells in _texts(data.schema, population).items()}
-    return _judged("no row", told, mechanism, alpha, truth, plain, plain, guess)
+    return _judged("no row", transcript, mechanism, alpha, truth, plain, plain, guess)
 
 
 def decode(schema: Schema, a: Array) -> dict[str, str]:
@@ -226,7 +226,7 @@ def decode(schema: Schema, a: Array) -> dict[str, str]:
 
 def _judged(
     knows: str,
-    told: Transcript,
+    transcript: Transcript,
     mechanism: Mechanism | None,
     alpha: float | None,
     truth: dict[str, Any],
@@ -247,7 +247,7 @@ def _judged(
         knows=knows,
         mechanism=mechanism.name if mechanism else "none",
         alpha=alpha,
-        rounds=told.setting.rounds,
+        rounds=transcript.setting.rounds,
         rows=len(best),
         attributes=attributes,
         recovered=mean_count(list(hits.values())),
@@ -255,7 +255,7 @@ def _judged(
         guessing=mean_count(list(lucky.values())),
         shares={name: (float(np.mean(hits[name])), float(np.mean(lucky[name]))) for name in truth},
         example={name: (str(truth[name][0]), best[0][name], guess[name]) for name in truth},
-        epsilon=total(told.events, DELTA).epsilon if mechanism else inf,
+        epsilon=total(transcript.events, DELTA).epsilon if mechanism else inf,
         delta=DELTA,
     )
 

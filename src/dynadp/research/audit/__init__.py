@@ -1,9 +1,8 @@
-"""The audit: how much a release loses at least, seen from outside.
+"""The audit: a lower bound on the loss of a release, from draws.
 
-The theorems say how much a release may lose at most; the audit tries to refute them. It draws
-releases from two neighbouring data sets, tells them apart as well as it can, and turns its success
-into a lower bound on epsilon with a stated confidence. What it finds is never a proof of privacy
-(docs/audit.md).
+The theorems bound the loss from above; the audit tries to refute them. It draws releases from two
+neighbouring data sets, distinguishes them as well as it can, and turns its success into a lower
+bound on epsilon with a stated confidence. An audit refutes, it does not prove (docs/audit.md).
 """
 
 from dynadp.research.audit.bounds import Bound, lower_bound

@@ -19,13 +19,13 @@ from dynadp.errors import DeclarationError
 Score = Callable[
     [Array], Array
 ]  # outputs, n x m -> n numbers, larger where the first data set is likelier
-FEWEST = 100  # releases of each data set, below which nothing can be said
+FEWEST = 100  # releases of each data set
 LEVELS = np.concatenate(
     [np.geomspace(1e-5, 0.02, 40), np.linspace(0.025, 0.975, 96), 1 - np.geomspace(0.02, 1e-5, 40)]
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Bound:
     """ln( (P(S) - delta)/Q(S) ) <= epsilon, from Clopper-Pearson limits of P(S) and Q(S).
 
@@ -104,23 +104,22 @@ def lower_bound(
     low = float(betaincinv(hits, len(P) - hits + 1, doubt)) if hits else 0.0
     high = float(betaincinv(misses + 1, len(Q) - misses, 1 - doubt)) if misses < len(Q) else 1.0
     epsilon = max(0.0, float(np.log((low - delta) / high))) if low > delta else 0.0
-    direction = "D' against D" if flipped else "D against D'"
     side = "at least" if above else "at most"
     return Bound(
-        epsilon,
-        delta,
-        confidence,
-        direction,
-        f"{name} {side} {threshold:.6g}",
-        hits,
-        misses,
-        min(len(x), len(y)),
+        epsilon=epsilon,
+        delta=delta,
+        confidence=confidence,
+        direction="D' against D" if flipped else "D against D'",
+        statistic=f"{name} {side} {threshold:.6g}",
+        hits=hits,
+        misses=misses,
+        draws=min(len(x), len(y)),
     )
 
 
 def learnt(x: Array, y: Array) -> dict[str, Score]:
-    """Statistics that may tell D from D', learnt from outputs of each: any function is valid, a
-    good one shows more.
+    """Statistics that may distinguish D from D', learnt from outputs of each: any function is
+    valid, a good one shows more.
 
     ``linear``: Fisher's discriminant, for a shift. ``quadratic``: the log-likelihood ratio of two
     Gaussians, for a change of scale. ``near D``, ``near D'``: minus the distance to the median of

@@ -1,5 +1,5 @@
-"""Two neighbouring data sets of a node and what an adversary tells it: the most telling ones known,
-and random ones.
+"""Two neighbouring data sets of a node and the messages that an adversary sends it: the worst known
+ones, and random ones.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from dynadp.problem import HuberHinge, Logistic, Loss, Regularizer, SquaredL2
 
 @dataclass(frozen=True)
 class Case:
-    """Two neighbouring data sets of one node, and what the adversary tells it.
+    """Two neighbouring data sets of one node, and the adversary's messages to it.
 
     Attributes
     ----------

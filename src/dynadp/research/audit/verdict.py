@@ -1,4 +1,4 @@
-"""A claim, what was found, and whether they agree."""
+"""An audit: a claimed loss, the lower bound from draws, and the verdict."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,9 +23,9 @@ DRAWS = 100_000
 CONSISTENT, REFUTED = "consistent with the claim", "claim refuted"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Audit:
-    """epsilon >= epsilon_lower, with this confidence, beside what was claimed.
+    """epsilon >= epsilon_lower, with this confidence, beside the claim.
 
     Attributes
     ----------
@@ -33,16 +33,16 @@ class Audit:
         The claim: at most this loss, but for a chance of delta. For one release its alpha; for
         several, in spite of the name, the epsilon of all of them together.
     epsilon_lower, confidence
-        What was found: at least this loss, at that delta, and how surely.
+        The lower bound at that delta, and its confidence.
     draws
         Releases of each data set, without those of the search.
     pair, direction, statistic
-        The data sets, which of them was taken for the truth, and how they were told apart.
+        The data sets, which of them is P, and the statistic that distinguishes them.
     largest_log_ratio, log_ratio_bound
-        Largest exact ``|ln p_D/p_D'|`` among all draws where densities are known, and what it may
-        not pass; else None.
+        Largest exact ``|ln p_D/p_D'|`` among all draws where densities are known, and its limit;
+        else None.
     setting
-        What else there is to say, such as mechanism, dimension and rounds.
+        Further facts, such as mechanism, dimension and rounds.
     """
 
     alpha_claimed: float
@@ -59,7 +59,7 @@ class Audit:
 
     @property
     def refuted(self) -> bool:
-        """Whether the bound, or an exact ratio, is above what was claimed."""
+        """Whether the bound, or an exact ratio, is above the claim."""
         return self.epsilon_lower > self.alpha_claimed or self.refuted_exactly
 
     @property
@@ -77,10 +77,9 @@ class Audit:
 
     def to_json(self) -> dict[str, Any]:
         """Version 1."""
-        found = {
-            name: getattr(self, name) for name in self.__dataclass_fields__ if name != "setting"
-        }
-        return {"version": 1, **found, "verdict": self.verdict, **self.setting}
+        fields = {**vars(self)}
+        del fields["setting"]
+        return {"version": 1, **fields, "verdict": self.verdict, **self.setting}
 
 
 def audit(
@@ -130,7 +129,7 @@ def audit(
         )
 
     worst = _most_telling(named, lambda name: bound(name, pilot, 0.9).epsilon)
-    return _judged(bound(worst, draws, confidence), claimed, draws, worst)
+    return _audit_of(bound(worst, draws, confidence), claimed, draws, worst)
 
 
 def audit_mechanism(
@@ -210,7 +209,7 @@ def audit_mechanism(
         "rounds": rounds,
         "seeded": chosen.seeded,
     }
-    done = _judged(found, total(node.events, delta).epsilon, draws, worst)
+    done = _audit_of(found, total(node.events, delta).epsilon, draws, worst)
     return replace(
         done,
         largest_log_ratio=largest[worst],
@@ -226,16 +225,16 @@ def _most_telling(names: Mapping[str, Any], promise: Callable[[str], float]) -> 
     return next(iter(names)) if len(names) == 1 else max(names, key=promise)
 
 
-def _judged(bound: Bound, claimed: float, draws: int, pair: str) -> Audit:
+def _audit_of(bound: Bound, claimed: float, draws: int, pair: str) -> Audit:
     return Audit(
-        claimed,
-        bound.delta,
-        bound.epsilon,
-        bound.confidence,
-        draws,
-        pair,
-        bound.direction,
-        bound.statistic,
+        alpha_claimed=claimed,
+        delta=bound.delta,
+        epsilon_lower=bound.epsilon,
+        confidence=bound.confidence,
+        draws=draws,
+        pair=pair,
+        direction=bound.direction,
+        statistic=bound.statistic,
     )
 
 
