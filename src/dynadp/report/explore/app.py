@@ -195,7 +195,7 @@ class Explorer:
         told, swept, quiet = -1, -1, 0.0
         yield "retry: 1000\n\n"
         while not self.over.is_set():
-            out, now = [], self.watch.told
+            out, now = [], self.watch.latest
             if now.key != key:
                 key, sent = now.key, 0
                 out.append(_event("anew", {"key": key}))
