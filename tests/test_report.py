@@ -1,4 +1,4 @@
-"""The report: one file that needs nothing else, says what holds, and never more than may be told."""
+"""The report: one file that needs nothing else and says what holds, and no private thing."""
 
 import json
 import re

@@ -98,7 +98,7 @@ class RoundProgress:
         return cls(n, host(eta), host(norm(apart)), host(norm(change)))
 
     def lines(self, nodes: Sequence[str], alphas: Sequence[float | None]) -> list[RoundLine]:
-        """The lines of the first replica, one for each node, with each node's alpha of this round."""
+        """The lines of the first replica, one for each node with its alpha of this round."""
         return [
             RoundLine(self.number, node, alpha, float(apart), float(change))
             for node, alpha, apart, change in zip(

@@ -1,5 +1,5 @@
-"""How often the model is right, where that is public: on synthetic rows, on rows declared public, or
-charged to a ledger.
+"""How often the model is right, where that is public: on synthetic rows, on rows declared public,
+or charged to a ledger.
 """
 
 from collections.abc import Mapping

@@ -102,7 +102,10 @@ def guarantee(view: RunView, total: Total | None) -> tuple[str, str]:
     else:
         epsilon, releases = total.epsilon, total.releases
     pair = f"({up(epsilon)}, {view.plan.delta:g})-differential privacy"
-    over = f"in total, over all its {releases} releases, for anybody with one row at one node, whoever sees all messages"
+    over = (
+        f"in total, over all its {releases} releases, for anybody with one row at one node, "
+        f"whoever sees all messages"
+    )
     words = f"In plain words: {odds(epsilon, view.plan.delta)}."
     if view.simulation:
         return (
@@ -192,7 +195,10 @@ def residual(lines: Rounds, nodes: int) -> str:
     if not lines.rows:
         return "No round is told yet."
     if nodes == 1:
-        return "There is one node, which has nobody to agree with: in each round it goes on from its own last message."
+        return (
+            "There is one node, which has nobody to agree with: in each round it goes on from its "
+            "own last message."
+        )
     first, last = lines.rows[0], lines.rows[-1]
     middle, low, high = last["disagreement"]
     return (

@@ -1,4 +1,4 @@
-"""A run folder, watched: what is told anew since the last look, whoever writes it."""
+"""A run folder, watched: each look reads what is new, whoever writes it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +19,9 @@ Signature = tuple[tuple[str, float], ...]
 
 
 class Snapshot(NamedTuple):
-    """What one look found: the number of the state, the state, which run, and its whole rounds."""
+    """The result of one look: the number of the state, the state, the run's key, and its whole
+    rounds.
+    """
 
     version: int
     state: dict[str, Any]
@@ -51,24 +53,24 @@ class Watch:
         self._accuracy: Accuracy | None = None
 
     def look(self) -> bool:
-        """Read what is new; whether anything was."""
+        """Read what is new and return whether anything was."""
         try:
             return self._look()
         except (DynadpError, OSError) as error:
-            return self._tell(str(error))
+            return self._publish(str(error))
 
     def _look(self) -> bool:
         if self.path is None:
-            return self._tell("")
+            return self._publish("")
         if not any(self.path.glob("run.json")) and not any(self.path.glob("*/run.json")):
             self.view, self._seen = None, ()
-            return self._tell(_why_not_yet(self.path))
+            return self._publish(_why_not_yet(self.path))
         if (seen := self._signature()) != self._seen:
             self._read()
             self._seen = seen
         grown, view = self.rounds.read(), self.view
         if view is None:
-            return self._tell("")
+            return self._publish("")
         changed = states(view, len(self.rounds.rows))
         entered = _times(
             file for ledger in self._files.values() for file in (ledger, Path(f"{ledger}-wal"))
@@ -76,7 +78,7 @@ class Watch:
         if entered != self._ledgers:
             self._budgets, self._ledgers = read_budgets(view, self._files), entered
         self._states = changed
-        return self._tell("") or grown
+        return self._publish("") or grown
 
     def _signature(self) -> Signature:
         """Changes when a record, a model or a node's folder appears."""
@@ -101,8 +103,8 @@ class Watch:
         self._budgets = {}
         self._accuracy = public_accuracy(view) if view.finished else None
 
-    def _tell(self, problem: str) -> bool:
-        """Put what there is to tell in place, all at once; whether the state differs from before."""
+    def _publish(self, problem: str) -> bool:
+        """Put a new snapshot in place and return whether its state differs from the last."""
         self.problem = problem
         state, before = self._state(), self.latest
         differs = state != before.state
@@ -150,7 +152,7 @@ class Watch:
 
 
 def _why_not_yet(path: Path) -> str:
-    """What there is instead of a run: nothing, or nodes that have not agreed on one."""
+    """Why there is no run: nothing has begun, or nodes have not agreed on one."""
     if any(path.glob("**/status.json")):
         try:
             run_folders(path)
@@ -163,8 +165,8 @@ def _times(files: Any) -> Signature:
     out = []
     for file in files:
         try:
-            told = file.stat()
+            found = file.stat()
         except OSError:
             continue
-        out.append((str(file), told.st_mtime + told.st_size))
+        out.append((str(file), found.st_mtime + found.st_size))
     return tuple(sorted(out))
