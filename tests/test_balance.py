@@ -11,7 +11,7 @@ from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.ledger.summary import LedgerSummary
 from dynadp.privacy.statements import guess_words
-from dynadp.report.budgets import purse
+from dynadp.report.budgets import read_budget
 
 STAMP = {"who": "me", "at": "2026-03-01T12:00:00+00:00"}
 CAP = Cap.of(2.0, 1e-5)
@@ -44,7 +44,7 @@ def accuracies(path):
 def test_a_fixed_plan_takes_the_whole_cap_from_its_reservation_on(path):
     with Ledger.open(path) as ledger:
         assert ledger.reserve("a", WHOLE, dataset="rows", **STAMP) == "plan"
-        before = purse(path, "a")
+        before = read_budget(path, "a")
         ledger.spend("a", 1, WHOLE[:1], b"", **STAMP)
     room = before.room
     assert (room.share(room.spent), room.share(room.counted), before.releases, before.planned) == (
@@ -53,7 +53,7 @@ def test_a_fixed_plan_takes_the_whole_cap_from_its_reservation_on(path):
         0,
         len(WHOLE),
     )
-    room = purse(path, "a").room
+    room = read_budget(path, "a").room
     assert (room.share(room.spent), room.left, room.left_words) == (
         1.0,
         0.0,
@@ -68,7 +68,7 @@ def test_a_fixed_plan_that_was_given_up_takes_nothing(path):
         ledger.reserve("a", WHOLE, dataset="rows", **STAMP)
         ledger.close_run("a", "stopped", **STAMP)
     assert said(path).whole is None
-    assert purse(path, "a").room.left == 1.0
+    assert read_budget(path, "a").room.left == 1.0
 
 
 def test_a_larger_cap_is_not_taken_by_the_plan_that_took_the_smaller_one(path):
@@ -80,7 +80,7 @@ def test_a_larger_cap_is_not_taken_by_the_plan_that_took_the_smaller_one(path):
         ledger.close_run("a", "finished", **STAMP)
         ledger.set_cap(larger, **STAMP)
         ledger.reserve("b", plan(1), dataset="rows", **STAMP)  # the rules let another run in
-    found = purse(path, "b")
+    found = read_budget(path, "b")
     assert found.room.measure != "plan"
     assert 0 < found.room.spent < found.room.counted < found.room.limit
     assert said(path).to_json()["cap"]["taken_by"] is None
@@ -118,7 +118,7 @@ def test_a_lone_fixed_plan_loses_its_total(path):
     assert released(path, WHOLE) == ["plan"]
     assert CAP.odometer(WHOLE) > CAP.epsilon
     assert said(path).lost == total(WHOLE, CAP.delta).epsilon <= CAP.epsilon
-    assert purse(path, "run 0").lost == said(path).lost == said(path).to_json()["cap"]["lost"]
+    assert read_budget(path, "run 0").lost == said(path).lost == said(path).to_json()["cap"]["lost"]
 
 
 def test_a_fixed_plan_that_has_begun_loses_what_the_odometer_says_so_far(path):
@@ -185,7 +185,7 @@ def test_what_is_left_is_left_of_the_number_beside_it(path, rounds):
     assert (room.measure, room.counted, room.limit) == ("renyi", moment, CAP.budget)
     assert room.left == pytest.approx(1 - moment / CAP.budget, abs=1e-3)
     assert room.left <= 1 - moment / CAP.budget
-    assert purse(path, "a").room == room
+    assert read_budget(path, "a").room == room
     assert said(path).to_json()["cap"]["room"] == room.to_json()
 
 

@@ -22,7 +22,7 @@ from dynadp.planning.planner import plan
 from dynadp.privacy.accountant import worst_node
 from dynadp.privacy.statements import guess_words
 from dynadp.report import figures
-from dynadp.report.budgets import purse
+from dynadp.report.budgets import read_budget
 from dynadp.report.explore import advice as advice_module
 from dynadp.report.explore import app as server_module
 from dynadp.report.explore.advice import Advisor
@@ -545,7 +545,7 @@ def test_rounds_come_with_ids_and_resume_without_gaps(run, tmp_path, quick):
     growing.grow(1, 2, 3)
     first = take(growing.shown, until=lambda events: rounds_of(events)[-1:] == [3])
     last = first[-1][1]
-    assert last == f"{growing.watch.told.key}-3"
+    assert last == f"{growing.watch.latest.key}-3"
     growing.grow(4, 5)
     second = take(growing.shown, last, lambda events: rounds_of(events)[-1:] == [5])
     assert rounds_of(first) + rounds_of(second) == [1, 2, 3, 4, 5]
@@ -576,7 +576,7 @@ def test_an_id_of_another_run_begins_anew(run, tmp_path, quick, last):
 def test_a_run_that_is_told_again_or_replaced(run, tmp_path, quick):
     growing = Growing(run, tmp_path / "live")
     growing.grow(1, 2, 3)
-    key = growing.watch.told.key
+    key = growing.watch.latest.key
     (tmp_path / "live" / "rounds.jsonl").write_bytes(b"")  # as a resumed run does
     growing.watch.look()
     growing.grow(1, 2)
@@ -617,30 +617,30 @@ def test_nodes_that_have_not_agreed_yet(tmp_path):
     (tmp_path / "net" / "north" / "status.json").write_text(json.dumps(told))
     watch = Watch(tmp_path / "net")
     watch.look()
-    assert "have not agreed on a run yet" in watch.told.state["problem"]
-    assert "north: agreeing" in watch.told.state["problem"]
+    assert "have not agreed on a run yet" in watch.latest.state["problem"]
+    assert "north: agreeing" in watch.latest.state["problem"]
 
 
 def test_a_folder_that_is_not_there_yet(run, tmp_path, quick):
     watch = Watch(tmp_path / "later")
     shown = Explorer(Advisor(small()), watch)
     watch.look()
-    assert "Nothing runs in" in watch.told.state["problem"]
+    assert "Nothing runs in" in watch.latest.state["problem"]
     growing = Growing(run, tmp_path / "later")
     growing.grow(1)
     watch.look()
-    assert watch.told.state["problem"] == ""
-    assert watch.told.state["round"] == 1
+    assert watch.latest.state["problem"] == ""
+    assert watch.latest.state["round"] == 1
     assert rounds_of(take(shown, until=lambda events: rounds_of(events)[-1:] == [1])) == [1]
     (tmp_path / "later" / "rounds.jsonl").write_text("broken\n" * 60)
     watch.look()
-    assert "is not a round's line" in watch.told.state["problem"]
+    assert "is not a round's line" in watch.latest.state["problem"]
 
 
 def test_the_state_of_a_run_that_ends(run, tmp_path):
     growing = Growing(run, tmp_path / "live")
     growing.grow(1)
-    state = growing.watch.told.state
+    state = growing.watch.latest.state
     assert (state["finished"], state["round"], state["rounds"], state["simulation"]) == (
         False,
         1,
@@ -649,12 +649,12 @@ def test_the_state_of_a_run_that_ends(run, tmp_path):
     )
     assert state["accuracy"] is None
     assert "running, round 1" in state["network"]
-    version = growing.watch.told.version
+    version = growing.watch.latest.version
     assert not growing.watch.look()
-    assert growing.watch.told.version == version
+    assert growing.watch.latest.version == version
     (tmp_path / "live" / "model.json").write_bytes((run / "model.json").read_bytes())
     growing.watch.look()
-    state = growing.watch.told.state
+    state = growing.watch.latest.state
     assert state["finished"]
     assert "3 finished" in state["network_words"]
     done = Watch(run)
@@ -667,9 +667,9 @@ def test_budgets_follow_the_ledgers(tmp_path):
     run = make_run(tmp_path)
     watch = Watch(run)
     watch.look()
-    assert watch.told.state["budgets"].count('role="img"') == 3
-    before = watch.told.state["budgets"]
-    room = purse(tmp_path / "north.sqlite", "").room
+    assert watch.latest.state["budgets"].count('role="img"') == 3
+    before = watch.latest.state["budgets"]
+    room = read_budget(tmp_path / "north.sqlite", "").room
     assert f"<td>{room.words}</td><td>{room.left_words}</td></tr>" in before.replace(
         "\n", ""
     )  # one unit a row
@@ -684,27 +684,27 @@ def test_budgets_follow_the_ledgers(tmp_path):
     )
     assert result.exit_code == 0, result.output
     watch.look()
-    assert watch.told.state["budgets"] != before
+    assert watch.latest.state["budgets"] != before
 
 
 def test_a_network_is_followed_node_by_node(tmp_path, quick):
     folder, _ = make_network(tmp_path / "net", finished=False, rounds=4)
     watch = Watch(folder)
     watch.look()
-    assert [row["round"] for row in watch.told.rows] == [1, 2, 3, 4]
-    assert watch.told.rows[0]["disagreement"] == [2.0, 1.0, 3.0]
+    assert [row["round"] for row in watch.latest.rows] == [1, 2, 3, 4]
+    assert watch.latest.rows[0]["disagreement"] == [2.0, 1.0, 3.0]
     RunFolder(folder / "north").append(
         [{"round": 5, "node": "north", "disagreement": 1.0, "change": 1.0}]
     )
     watch.look()
-    assert len(watch.told.rows) == 4  # two nodes have not told round 5
+    assert len(watch.latest.rows) == 4  # two nodes have not told round 5
     for node in ("south", "west"):
         RunFolder(folder / node).append(
             [{"round": 5, "node": node, "disagreement": 1.0, "change": 1.0}]
         )
     watch.look()
-    assert len(watch.told.rows) == 5
-    assert "No ledger of this run can be reached" in watch.told.state["budgets"]
+    assert len(watch.latest.rows) == 5
+    assert "No ledger of this run can be reached" in watch.latest.state["budgets"]
 
 
 # ---- the command

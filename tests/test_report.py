@@ -1,4 +1,4 @@
-"""The report: one file that needs nothing else, says what holds, and never more than may be told."""
+"""The report: one file that needs nothing else and says what holds, and no private thing."""
 
 import json
 import re
@@ -19,7 +19,14 @@ from dynadp.planning.planner import plan
 from dynadp.privacy.accountant import by_node, worst_node
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.statements import upper_bound
-from dynadp.report.budgets import BudgetView, agreed, figures, ledger_files, over_rounds, purses
+from dynadp.report.budgets import (
+    BudgetView,
+    accountings,
+    ledger_files,
+    over_rounds,
+    planned_cost,
+    read_budgets,
+)
 from dynadp.report.drawing import drawing, places
 from dynadp.report.explore.setting import PublicSetting
 from dynadp.report.page import guarantee, report
@@ -223,7 +230,7 @@ def test_one_file_that_needs_nothing_else(which, request, tmp_path):
 def test_the_sentence_is_the_accountants(private):
     words = Parsed(report(private)).words
     story = RunView.read(private)
-    events, total = agreed(story)
+    events, total = planned_cost(story)
     assert total == worst_node(events, 1e-5)
     assert total.guarantee in words
     assert (
@@ -241,9 +248,9 @@ def test_the_sentence_is_the_accountants(private):
 def test_every_accounting_is_there_and_one_is_in_use(private):
     words = Parsed(report(private)).words
     story = RunView.read(private)
-    events, _ = agreed(story)
+    events, _ = planned_cost(story)
     for node, total in by_node(events, 1e-5).items():
-        found = figures([event for event in events if event.node == node], 1e-5)
+        found = accountings([event for event in events if event.node == node], 1e-5)
         assert [figure.used for figure in found].count(True) == 1
         used = next(figure for figure in found if figure.used)
         assert used.epsilon == total.epsilon == min(figure.epsilon for figure in found)
@@ -262,7 +269,7 @@ def test_caps_and_what_is_left_come_from_the_ledgers(private):
     story = RunView.read(private)
     files = ledger_files(story)
     assert set(files) == set(NODES)
-    found = purses(story, files)
+    found = read_budgets(story, files)
     words = Parsed(report(private)).words
     for node in NODES:
         with Ledger.open(files[node], read_only=True) as ledger:
@@ -284,7 +291,7 @@ def test_caps_and_what_is_left_come_from_the_ledgers(private):
 def test_a_plan_that_took_the_whole_cap_leaves_nothing(tmp_path):
     run = make_run(tmp_path, cap=2.0)
     story = RunView.read(run)
-    found = purses(story, ledger_files(story))
+    found = read_budgets(story, ledger_files(story))
     assert all(purse.room.measure == "plan" and purse.room.left == 0 for purse in found.values())
     assert "one plan took the whole cap" in report(run)
 
@@ -293,7 +300,7 @@ def test_a_ledger_that_cannot_be_read_is_said_so(private):
     story = RunView.read(private)
     broken = private.parent / "broken.sqlite"
     broken.write_bytes(b"not a ledger at all" * 100)
-    found = purses(story, {"north": broken})
+    found = read_budgets(story, {"north": broken})
     assert isinstance(found["north"], str)
     assert "broken.sqlite" in found["north"]
 
@@ -394,7 +401,7 @@ def test_nothing_protected_is_said_first(tmp_path):
 def test_a_network_is_one_run(tmp_path):
     folder, chosen = make_network(tmp_path / "net")
     story = RunView.read(folder)
-    events, total = agreed(story)
+    events, total = planned_cost(story)
     assert total.epsilon == pytest.approx(chosen.total.epsilon)
     assert len(events) == len(chosen.events)
     words = Parsed(report(folder)).words
@@ -429,7 +436,7 @@ def test_a_real_network_is_told_whole_and_node_by_node(tmp_path):
     assert "This costs anybody with a row at one node" in words
     assert words.count("21 of 21") == 3
     story = RunView.read(tmp_path / "net")
-    assert agreed(story)[1].epsilon == pytest.approx(
+    assert planned_cost(story)[1].epsilon == pytest.approx(
         load_model(tmp_path / "net" / "north").privacy["epsilon"]
     )
     alone = Parsed(report(tmp_path / "net" / "west")).words
@@ -474,21 +481,23 @@ def test_a_run_in_one_process_that_went_silent(private, tmp_path, monkeypatch):
     assert sentence.startswith("This will cost anybody")
     page = report(copy)
     assert "not told yet" not in page
-    assert agreed(story)[1] == agreed(RunView.read(private))[1]  # the record has all it needs
+    assert (
+        planned_cost(story)[1] == planned_cost(RunView.read(private))[1]
+    )  # the record has all it needs
 
 
 def test_an_old_run_that_is_not_finished_is_counted_by_its_ledgers(tmp_path):
     fixtures = Path(__file__).parent / "fixtures" / "v0.1.0"
     copy = Path(shutil.copytree(fixtures / "trained" / "interrupted", tmp_path / "run"))
     story = RunView.read(copy)
-    assert (story.record.dimension, story.record.events, agreed(story)) == (None, None, None)
+    assert (story.record.dimension, story.record.events, planned_cost(story)) == (None, None, None)
     page = report(copy)  # the ledgers cannot be found from here
     assert "not told yet" in page
     assert "totals of single nodes cannot be told" in page
     for file in (fixtures / "ledgers").glob("interrupted-*.sqlite"):
         (tmp_path / "ledgers").mkdir(exist_ok=True)
         shutil.copyfile(file, tmp_path / "ledgers" / file.name)
-    events, total = agreed(story)
+    events, total = planned_cost(story)
     assert (len(events), total.epsilon) == (42, pytest.approx(1.9992470714962456))
 
 
@@ -648,7 +657,7 @@ def test_a_ring_is_drawn_as_one_whatever_its_order():
 def test_a_purse_without_a_cap(tmp_path, private):
     with Ledger.create(tmp_path / "n.sqlite", "north", who="me", at=now()):
         pass
-    found = purses(RunView.read(private), {"north": Path(tmp_path / "n.sqlite")})["north"]
+    found = read_budgets(RunView.read(private), {"north": Path(tmp_path / "n.sqlite")})["north"]
     assert isinstance(found, BudgetView)
     assert found.cap is None
 

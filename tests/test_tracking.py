@@ -690,12 +690,9 @@ def test_nodes_of_a_network_by_themselves_and_together(tmp_path, nursery):
     }
     assert "dynadp.node" not in together["tags"]
 
-    record = homes[0] / "run.json"  # a folder that was lost is made anew, and the run is the same
-    record.write_text(
-        record.read_text().replace(
-            json.loads(record.read_text())["created"], "2031-01-01T00:00:00+00:00"
-        )
-    )
+    # a folder that was lost is made anew, and the run is the same
+    again = load_run(homes[0]).model_copy(update={"created": "2031-01-01T00:00:00+00:00"})
+    (homes[0] / "run.json").write_text(again.to_json())
     assert dynadp("track", homes[0], "--uri", tmp_path / "store").exit_code == 0
     assert len(stored(tmp_path / "store")) == 3
 

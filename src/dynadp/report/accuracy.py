@@ -1,5 +1,5 @@
-"""How often the model is right, where that is public: on synthetic rows, on rows declared public, or
-charged to a ledger.
+"""How often the model is right, where that is public: on synthetic rows, on rows declared public,
+or charged to a ledger.
 """
 
 from collections.abc import Mapping
@@ -60,15 +60,15 @@ class Accuracy:
 
 
 def public_accuracy(
-    view: RunView, purses: Mapping[str, BudgetView | str] | None = None
+    view: RunView, budgets: Mapping[str, BudgetView | str] | None = None
 ) -> Accuracy:
     """Evaluate on public rows, where they can be reached, and list what was charged to ledgers."""
     charged = tuple(
         f"{node}: about {found['accuracy']:.1%}, released {found['at']} for alpha = "
         f"{found['alpha']:g} (the ledger does not say of which model)"
-        for node, purse in (purses or {}).items()
-        if isinstance(purse, BudgetView)
-        for found in purse.evaluations
+        for node, budget in (budgets or {}).items()
+        if isinstance(budget, BudgetView)
+        for found in budget.evaluations
     )
     return replace(_accuracy(view), charged=charged)
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from math import exp
 from typing import Any
 
-from dynadp.report.charts import BLUE, GREEN, GREY, ORANGE, require
+from dynadp.report.charts import BLUE, GREEN, GREY, ORANGE, marks, require
 
 Numbers = Mapping[str, Any]
 STYLE = {
@@ -44,7 +44,7 @@ def reconstruction(result: Numbers) -> Any:
             for c, t in shown
         ]
     order = ["truth", *(called(case) for case in cases), "guess"]
-    base = alt.Chart(alt.Data(values=cells)).encode(
+    base = marks(cells).encode(
         x=alt.X(
             "column:N",
             sort=order,
@@ -146,17 +146,14 @@ def _bars(alt: Any, cases: Sequence[Numbers], title: str) -> Any:
         scale=alt.Scale(domain=[0, most + 1], nice=False),
         axis=alt.Axis(values=list(range(most + 1))),
     )
-    base = alt.Chart(alt.Data(values=rows)).encode(
+    base = marks(rows).encode(
         y=alt.Y("case:N", sort=[row["case"] for row in rows], title=None), x=x
     )
-    names, colours = zip(*STYLE.values(), strict=True)
-    colour = alt.Color(
-        "mechanism:N", legend=None, scale=alt.Scale(domain=list(names), range=list(colours))
-    )
+    colour = _colour(alt, "mechanism:N", legend=None)
     texts = base.mark_text(align="left", dx=12, fontSize=12).encode(
         text=alt.Text("found:Q", format=".1f")
     )
-    rule = alt.Chart(alt.Data(values=[{"found": guess, "name": f"guessing: {guess:.1f}"}]))
+    rule = marks([{"found": guess, "name": f"guessing: {guess:.1f}"}])
     layers = [
         base.mark_bar(height=18, opacity=0.85).encode(color=colour),
         texts,
@@ -206,29 +203,27 @@ def _curves(alt: Any, cases: Sequence[Numbers], alpha: float) -> Any:
     notes = [{"f": 0.6, "t": 0.52, "name": "coin toss"}]
     if exact is not None:
         notes.append({"f": 0.03, "t": 0.95, "name": f"Algorithm 1: {exact['right']:.1%} right"})
-    texts = alt.Chart(alt.Data(values=notes)).mark_text(color="#444444", align="left", fontSize=11)
-    chance = alt.Chart(alt.Data(values=[{"f": 0, "t": 0}, {"f": 1, "t": 1}]))
-    area = alt.Chart(alt.Data(values=bands)).mark_area(opacity=0.18)
+    texts = marks(notes).mark_text(color="#444444", align="left", fontSize=11)
+    chance = marks([{"f": 0, "t": 0}, {"f": 1, "t": 1}])
+    area = marks(bands).mark_area(opacity=0.18)
     layers = [
-        area.encode(x=x, y=alt.Y("low:Q", scale=unit), y2="high:Q", color=_colour(alt)),
+        area.encode(x=x, y=alt.Y("low:Q", scale=unit), y2="high:Q", color=_series(alt)),
         chance.mark_line(color=GREY, strokeWidth=1, strokeDash=[2, 2]).encode(x=x, y=y),
-        alt.Chart(alt.Data(values=lines))
-        .mark_line(strokeWidth=2)
-        .encode(x=x, y=y, color=_colour(alt), strokeDash=dash),
+        marks(lines).mark_line(strokeWidth=2).encode(x=x, y=y, color=_series(alt), strokeDash=dash),
         texts.encode(x=x, y=y, text="name:N"),
     ]
     return alt.layer(*layers).properties(width=WIDTH, height=WIDTH, title=f"α = {alpha:g} a round")
 
 
-def _colour(alt: Any) -> Any:
+def _colour(alt: Any, field: str, **how: Any) -> Any:
+    """The colour of each mechanism."""
     names, colours = zip(*STYLE.values(), strict=True)
-    legend = alt.Legend(symbolType="stroke", symbolOpacity=1)
-    return alt.Color(
-        "series:N",
-        title=None,
-        scale=alt.Scale(domain=list(names), range=list(colours)),
-        legend=legend,
-    )
+    scale = alt.Scale(domain=list(names), range=list(colours))
+    return alt.Color(field, title=None, scale=scale, **how)
+
+
+def _series(alt: Any) -> Any:
+    return _colour(alt, "series:N", legend=alt.Legend(symbolType="stroke", symbolOpacity=1))
 
 
 def _odds(alt: Any, cases: Sequence[Numbers], bare: Sequence[Numbers]) -> Any:
@@ -253,10 +248,8 @@ def _odds(alt: Any, cases: Sequence[Numbers], bare: Sequence[Numbers]) -> Any:
     ticks = [v for v in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if v <= 1.3 * high]
     scale = alt.Scale(type="log", domain=[0.8, 1.3 * high], nice=False)
     axis = alt.Axis(values=ticks, labelExpr="datum.label + ':1'")
-    base = alt.Chart(alt.Data(values=rows)).encode(
-        y=alt.Y("case:N", sort=[row["case"] for row in rows], title=None)
-    )
-    colour = _colour(alt)
+    base = marks(rows).encode(y=alt.Y("case:N", sort=[row["case"] for row in rows], title=None))
+    colour = _series(alt)
     title = "odds for the row after the attack (1:1 before)"
     layers = [
         base.mark_rule(strokeWidth=5, opacity=0.35).encode(

@@ -78,7 +78,7 @@ class BudgetView:
     evaluations: tuple[Mapping[str, Any], ...]
 
 
-def figures(own: Sequence[Event], delta: float) -> list[Figure]:
+def accountings(own: Sequence[Event], delta: float) -> list[Figure]:
     """All valid totals of one node's events, with the one in use marked."""
     found = total(own, delta)
     values = {"sum": found.epsilon_sum, "pure": found.epsilon_pure, found.method: found.epsilon}
@@ -122,49 +122,49 @@ def over_rounds(own: Sequence[Event], delta: float, steps: int = STEPS) -> list[
     return rows
 
 
-def agreed(story: RunView) -> tuple[tuple[Event, ...], Total] | None:
+def planned_cost(view: RunView) -> tuple[tuple[Event, ...], Total] | None:
     """All planned events and the network's total; None where nothing is protected or the record
     tells too little yet.
 
     A record that has its own total must agree with the events: otherwise it was changed or comes
     from another version.
     """
-    if story.plan is None:
+    if view.plan is None:
         return None
-    events = story.record.events or _reserved(story)
+    events = view.record.events or _reserved(view)
     if events is None:
         return None
-    found, epsilon = worst_node(events, story.plan.delta), story.plan.total["epsilon"]
+    found, epsilon = worst_node(events, view.plan.delta), view.plan.total["epsilon"]
     if epsilon is not None and abs(epsilon - found.epsilon) > 1e-6 * found.epsilon:
         raise RecordError(
-            f"{story.home}: run.json has a total of epsilon = {epsilon:.6g}, its plan costs "
+            f"{view.home}: run.json has a total of epsilon = {epsilon:.6g}, its plan costs "
             f"{found.epsilon:.6g}; the file was changed, or another version of dynadp wrote it: "
             f"ask `dynadp ledger show` instead"
         )
     return events, found
 
 
-def ledger_files(story: RunView) -> dict[str, Path]:
+def ledger_files(view: RunView) -> dict[str, Path]:
     """The nodes' ledgers, as far as they can be reached from here and know this run.
 
     A run in one process names them relative to its run file, which may lie elsewhere: they are
     looked for in the working directory, in the three folders above the run folder, and one level
     below each of these.
     """
-    found, run_id = {}, story.record.run_id
-    if story.kind == "network":
-        for node, home in story.folders.items():
+    found, run_id = {}, view.record.run_id
+    if view.kind == "network":
+        for node, home in view.folders.items():
             try:
                 ledger = read_status(home).get("ledger")
             except RecordError:
                 continue
             if ledger is not None and Path(ledger).exists():
                 found[node] = Path(ledger)
-    elif story.record.file is not None:
-        home = story.home.resolve()
+    elif view.record.file is not None:
+        home = view.home.resolve()
         near = list(dict.fromkeys([*home.parents[:3], Path.cwd()]))
         bases = list(dict.fromkeys([*near, *(below for base in near for below in _below(base))]))
-        for section in story.record.file["nodes"]:
+        for section in view.record.file["nodes"]:
             if section.get("ledger"):
                 files = dict.fromkeys(base / section["ledger"] for base in bases)
                 lengths = {file: _entries(file, section["name"], run_id) for file in files}
@@ -174,13 +174,13 @@ def ledger_files(story: RunView) -> dict[str, Path]:
     return found
 
 
-def _reserved(story: RunView) -> tuple[Event, ...] | None:
+def _reserved(view: RunView) -> tuple[Event, ...] | None:
     """The plan as the ledgers have it, where all can be reached: known before the first message."""
-    files, out = ledger_files(story), list[Event]()
-    for node in story.topology.nodes:
+    files, out = ledger_files(view), list[Event]()
+    for node in view.topology.nodes:
         try:
             with Ledger.open(files[node], read_only=True) as ledger:
-                own = ledger.reserved(story.record.run_id)
+                own = ledger.reserved(view.record.run_id)
         except (KeyError, DynadpError):
             return None
         if own is None:
@@ -189,7 +189,7 @@ def _reserved(story: RunView) -> tuple[Event, ...] | None:
     return tuple(out)
 
 
-def purse(path: Path, run: str) -> BudgetView:
+def read_budget(path: Path, run: str) -> BudgetView:
     """What the ledger says, about this run and in all."""
     with Ledger.open(path, read_only=True) as ledger:
         said, evaluations = LedgerSummary.of(ledger), released_accuracies(ledger)
@@ -199,12 +199,12 @@ def purse(path: Path, run: str) -> BudgetView:
     return BudgetView(pair, said.room, said.lost or 0.0, releases, planned, said.head, evaluations)
 
 
-def purses(story: RunView, files: Mapping[str, Path]) -> dict[str, BudgetView | str]:
-    """Every ledger's purse, or the sentence that says why it cannot be read."""
+def read_budgets(view: RunView, files: Mapping[str, Path]) -> dict[str, BudgetView | str]:
+    """Every ledger's budget, or the sentence that says why it cannot be read."""
     out: dict[str, BudgetView | str] = {}
     for node, file in files.items():
         try:
-            out[node] = purse(file, story.record.run_id)
+            out[node] = read_budget(file, view.record.run_id)
         except (DynadpError, OSError) as error:
             out[node] = str(error)
     return out

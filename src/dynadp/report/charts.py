@@ -4,7 +4,7 @@ Colours are from the Okabe-Ito palette, which colour-blind readers can tell apar
 shape and text as well.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, floor, log10
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,12 @@ def require() -> Any:
     return altair
 
 
+def marks(rows: Iterable[Row]) -> Any:
+    """A chart of these rows, to be drawn as marks."""
+    alt = require()
+    return alt.Chart(alt.Data(values=list(rows)))
+
+
 def convergence(
     rows: Sequence[Row], references: Sequence[Row], source: str, models: Sequence[Row] = ()
 ) -> Any:
@@ -52,12 +58,9 @@ def convergence(
     alt = require()
     x = alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1))
     series = [str(name) for name in dict.fromkeys(row["series"] for row in (*rows, *models))]
-    colours = alt.Scale(
-        domain=series, range=[PALETTE[i % len(PALETTE)] for i in range(len(series))]
-    )
-    lines = alt.Chart(alt.Data(values=list(rows))).encode(
-        x=x, color=alt.Color("series:N", title=None, scale=colours)
-    )
+    shades = [PALETTE[i % len(PALETTE)] for i in range(len(series))]
+    colour = alt.Color("series:N", title=None, scale=alt.Scale(domain=series, range=shades))
+    lines = marks(rows).encode(x=x, color=colour)
     errors = [row["error"] for row in (*rows, *references, *models)]
     room = 0.08 * (max(errors) - min(errors)) + 1e-4
     error = lines.mark_line(strokeWidth=2).encode(
@@ -74,13 +77,11 @@ def convergence(
         ],
     )
     last = max(row["round"] for row in rows)
-    flat = alt.Chart(alt.Data(values=[{**row, "round": last} for row in references]))
+    flat = marks([{**row, "round": last} for row in references])
     rules = flat.mark_rule(strokeDash=[5, 4], color=GREY).encode(y="error:Q")
     names = flat.mark_text(align="right", dy=9, color=GREY).encode(x=x, y="error:Q", text="name:N")
-    home = alt.Chart(
-        alt.Data(values=[{**row, "label": f"model {row['error']:.1%}"} for row in models])
-    )
-    at = home.encode(x=x, y="error:Q", color=alt.Color("series:N", title=None, scale=colours))
+    home = marks([{**row, "label": f"model {row['error']:.1%}"} for row in models])
+    at = home.encode(x=x, y="error:Q", color=colour)
     taken = at.mark_point(shape="diamond", filled=True, size=110, opacity=1) + at.mark_text(
         align="left", dx=9
     ).encode(text="label:N")
@@ -104,9 +105,10 @@ def convergence(
         "lines: messages of one round" + ("; diamonds: the model taken home" if models else ""),
     ]
     title = alt.TitleParams("How the nodes learn and agree", subtitle=said, anchor="start")
-    top = (error + rules + names + taken if models else error + rules + names).properties(
-        width=440, height=260, title=title
-    )
+    top = error + rules + names
+    if models:
+        top += taken
+    top = top.properties(width=440, height=260, title=title)
     return alt.vconcat(top, disagreement.properties(width=440, height=150)).configure_view(
         stroke=None
     )
@@ -142,11 +144,9 @@ def network(topology: Topology, labels: Sequence[str], source: str) -> Any:
     ]
     x, y = alt.X("x:Q", **hidden), alt.Y("y:Q", **hidden)
     wires = (
-        alt.Chart(alt.Data(values=edges))
-        .mark_rule(color=GREY, strokeWidth=1.5)
-        .encode(x=x, y=y, x2="x2:Q", y2="y2:Q")
+        marks(edges).mark_rule(color=GREY, strokeWidth=1.5).encode(x=x, y=y, x2="x2:Q", y2="y2:Q")
     )
-    base = alt.Chart(alt.Data(values=nodes)).encode(x=x, y=y)
+    base = marks(nodes).encode(x=x, y=y)
     layers = [
         wires,
         base.mark_circle(size=300, color=BLUE, opacity=1).encode(tooltip=["name:N", "label:N"]),

@@ -12,6 +12,13 @@ from dynadp.report.states import LOOKS, State
 WIDTH, HEIGHT, MARGIN_X, MARGIN_Y = 420, 340, 75, 60
 NAMED = 24  # nodes that are drawn with their names; of more the table tells
 LETTERS = 22  # of a name or a state beside a node
+OUTLINES = {  # corners of each shape around 0, for a radius of 1
+    "square": "-.9,-.9 .9,-.9 .9,.9 -.9,.9",
+    "diamond": "0,-1.25 1.25,0 0,1.25 -1.25,0",
+    "triangle": "0,-1.2 1.15,.9 -1.15,.9",
+    "cross": "-.4,-1.1 .4,-1.1 .4,-.4 1.1,-.4 1.1,.4 .4,.4 .4,1.1 -.4,1.1 -.4,.4 -1.1,.4 -1.1,-.4 "
+    "-.4,-.4",
+}
 
 
 def places(topology: Topology) -> list[tuple[float, float]]:
@@ -99,26 +106,11 @@ def path(shape: str, x: float, y: float, r: float) -> str:
     """The outline of a shape around a point."""
     if shape in ("circle", "ring"):
         return f"M{x - r:g} {y:g}a{r:g} {r:g} 0 1 0 {2 * r:g} 0a{r:g} {r:g} 0 1 0 {-2 * r:g} 0z"
-    points = {
-        "square": [(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
-        "diamond": [(0, -1.25), (1.25, 0), (0, 1.25), (-1.25, 0)],
-        "triangle": [(0, -1.2), (1.15, 0.9), (-1.15, 0.9)],
-        "cross": [
-            (-0.4, -1.1),
-            (0.4, -1.1),
-            (0.4, -0.4),
-            (1.1, -0.4),
-            (1.1, 0.4),
-            (0.4, 0.4),
-            (0.4, 1.1),
-            (-0.4, 1.1),
-            (-0.4, 0.4),
-            (-1.1, 0.4),
-            (-1.1, -0.4),
-            (-0.4, -0.4),
-        ],
-    }[shape]
-    return "M" + "L".join(f"{x + r * dx:.1f} {y + r * dy:.1f}" for dx, dy in points) + "z"
+    corners = " ".join(
+        f"{x + r * float(dx):.1f} {y + r * float(dy):.1f}"
+        for dx, dy in (corner.split(",") for corner in OUTLINES[shape].split())
+    )
+    return f"M{corners}z"
 
 
 def _short(text: str) -> str:

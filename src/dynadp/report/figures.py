@@ -196,7 +196,7 @@ def spec(chart: Any) -> dict[str, Any]:
 
 
 def svg(chart: Any) -> str:
-    """For the report: a picture in the text, whose colours follow the reader's light or dark page."""
+    """For the report: a picture whose colours follow the reader's light or dark page."""
     import vl_convert
 
     text = {

@@ -20,13 +20,13 @@ from dynadp.report.accuracy import public_accuracy
 from dynadp.report.budgets import (
     BudgetView,
     Figure,
-    agreed,
+    accountings,
     ledger_files,
     over_rounds,
-    purses,
+    planned_cost,
+    read_budgets,
     worst,
 )
-from dynadp.report.budgets import figures as accountings
 from dynadp.report.charts import require
 from dynadp.report.drawing import NAMED, drawing, in_words
 from dynadp.report.progress import Rounds, thinned
@@ -37,7 +37,7 @@ TEMPLATES, STATIC = Path(__file__).parent / "templates", Path(__file__).parent /
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alike:
+class NodeGroup:
     """Nodes that lose the same: their names, rows, figures and alpha, the largest of all rounds
     where it is not steady.
     """
@@ -92,38 +92,36 @@ def environment() -> Any:
     return found
 
 
-def guarantee(story: RunView, total: Total | None) -> tuple[str, str]:
+def guarantee(view: RunView, total: Total | None) -> tuple[str, str]:
     """The guarantee in one sentence, and what it means; for a person who has to sign it."""
-    if story.plan is None:
+    if view.plan is None:
         return "Nothing is protected: this run sent exact vectors, which reveal rows.", ""
     if total is None:
-        epsilon, releases = story.plan.total["epsilon"], story.plan.total["releases"]
+        epsilon, releases = view.plan.total["epsilon"], view.plan.total["releases"]
         if epsilon is None:
             return "This run has no finite cost: a release is unknown to the accountant.", ""
     else:
         epsilon, releases = total.epsilon, total.releases
-    delta = story.plan.delta
+    delta = view.plan.delta
     pair = f"({upper_bound(epsilon)}, {delta:g})-differential privacy"
-    statement = privacy_guarantee(
-        epsilon, delta, seeded=story.simulation, planned=not story.finished
-    )
+    statement = privacy_guarantee(epsilon, delta, seeded=view.simulation, planned=not view.finished)
     return statement, f"In other words: {pair} over all {releases} releases of a node."
 
 
-def alike(story: RunView, events: Sequence[Event]) -> list[Alike]:
+def node_groups(view: RunView, events: Sequence[Event]) -> list[NodeGroup]:
     """Nodes by what they lose, so that a hundred equal ones take one line."""
-    plan = story.plan
+    plan = view.plan
     if plan is None:
         return []
     groups: dict[tuple[Any, ...], list[str]] = {}
     own = group_by_node(events)
-    for node in story.topology.nodes:
+    for node in view.topology.nodes:
         losses = tuple(event.alpha for event in own[node])
         groups.setdefault((plan.alphas[node], losses), []).append(node)
     return [
-        Alike(
+        NodeGroup(
             nodes=tuple(nodes),
-            rows=tuple(story.rows[node] for node in nodes),
+            rows=tuple(view.rows[node] for node in nodes),
             alpha=max(alphas),
             steady=len(set(alphas)) == 1,
             centring=plan.centrings.get(nodes[0]),
@@ -137,31 +135,31 @@ def alike(story: RunView, events: Sequence[Event]) -> list[Alike]:
 def report(path: str | Path) -> str:
     """The page of a run folder."""
     require()
-    story = RunView.read(path)
-    counted = agreed(story)
-    lines = Rounds([home / "rounds.jsonl" for home in story.homes], len(story.folders))
+    view = RunView.read(path)
+    counted = planned_cost(view)
+    lines = Rounds([home / "rounds.jsonl" for home in view.homes], len(view.folders))
     lines.read()
-    where = states(story, len(lines.rows))
-    found = purses(story, ledger_files(story))
-    sentence, words = guarantee(story, counted[1] if counted else None)
-    pictures: dict[str, str] = {"network": drawing(story.topology, where)}
+    where = states(view, len(lines.rows))
+    found = read_budgets(view, ledger_files(view))
+    sentence, words = guarantee(view, counted[1] if counted else None)
+    pictures: dict[str, str] = {"network": drawing(view.topology, where)}
     rows = thinned(lines.rows)
     for name in figures.QUANTITIES:
         if figures.flat(rows, name):
             pictures[name] = figures.svg(figures.convergence(rows, name))
     loser = None
-    if counted and story.plan:
-        loser, own = worst(counted[0], story.plan.delta)
-        pictures["totals"] = figures.svg(figures.totals(over_rounds(own, story.plan.delta)))
+    if counted and view.plan:
+        loser, own = worst(counted[0], view.plan.delta)
+        pictures["totals"] = figures.svg(figures.totals(over_rounds(own, view.plan.delta)))
     page: str = (
         environment()
         .get_template("report.html")
         .render(
-            story=story,
+            view=view,
             sentence=sentence,
             words=words,
             total=counted[1] if counted else None,
-            groups=alike(story, counted[0]) if counted else [],
+            groups=node_groups(view, counted[0]) if counted else [],
             loser=loser,
             pictures=pictures,
             last=lines.rows[-1:],
@@ -169,13 +167,13 @@ def report(path: str | Path) -> str:
             looks=LOOKS,
             in_words=in_words(where),
             named=NAMED,
-            purses=found,
+            budgets=found,
             shown=_shown(found),
-            missing=[p for p in story.topology.nodes if p not in found],
-            accuracy=public_accuracy(story, found),
+            missing=[p for p in view.topology.nodes if p not in found],
+            accuracy=public_accuracy(view, found),
             style=(STATIC / "style.css").read_text(encoding="utf-8"),
-            config=json.dumps(story.record.config, indent=1),
-            residual=residual(lines, len(story.topology)),
+            config=json.dumps(view.record.config, indent=1),
+            residual=residual(lines, len(view.topology)),
             made=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
             version=version("dynadp"),
         )
@@ -188,7 +186,10 @@ def residual(lines: Rounds, nodes: int) -> str:
     if not lines.rows:
         return "No round is told yet."
     if nodes == 1:
-        return "There is one node, which has nobody to agree with: in each round it goes on from its own last message."
+        return (
+            "There is one node, which has nobody to agree with: in each round it goes on from its "
+            "own last message."
+        )
     first, last = lines.rows[0], lines.rows[-1]
     middle, low, high = last["disagreement"]
     return (

@@ -1,4 +1,4 @@
-"""How nodes are, from what they tell: a word, a shape and a colour each."""
+"""The state of each node, from its files: a word, a shape and a colour."""
 
 import time
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from dynadp.report.record_view import RunView
 from dynadp.runs import alive, read_status
 
 QUIET = 60.0  # seconds without a line after which a run in one process is no longer called running
+MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 @dataclass(frozen=True)
@@ -30,79 +31,69 @@ LOOKS = {  # shape and colour of each
 }
 
 
-def states(story: RunView, reached: int) -> dict[str, State]:
+def states(view: RunView, reached: int) -> dict[str, State]:
     """Every node's state.
 
     Parameters
     ----------
-    story
+    view
         The run.
     reached
-        The last whole round that was told.
+        The last whole round.
     """
-    if story.kind != "network":
-        return dict.fromkeys(story.topology.nodes, _one(story, reached))
-    told = {node: _told(story, node) for node in story.folders}
+    if view.kind != "network":
+        return dict.fromkeys(view.topology.nodes, _one_process(view, reached))
+    own = {node: _node(view, node) for node in view.folders}
+    working = [links for state, links in own.values() if state.look in ("agreeing", "running")]
     out: dict[str, State] = {}
-    for node in story.topology.nodes:
-        if node in told:
-            out[node] = told[node][0]
+    for node in view.topology.nodes:
+        seen = {links[node] for links in working if node in links}
+        if node in own:
+            out[node] = own[node][0]
+        elif "up" in seen:
+            out[node] = State("running", "up, seen by a neighbour", 0)
+        elif "away" in seen:
+            out[node] = State("away", "away, says a neighbour", 0)
         else:
-            seen = {
-                links[node]
-                for state, links in told.values()
-                if node in links and state.look in ("agreeing", "running")
-            }
-            word = "up" if "up" in seen else "away" if "away" in seen else ""
-            words = {
-                "up": "up, seen by a neighbour",
-                "away": "away, says a neighbour",
-                "": "not seen from here",
-            }[word]
-            out[node] = State({"up": "running", "away": "away", "": "unknown"}[word], words, 0)
+            out[node] = State("unknown", "not seen from here", 0)
     return out
 
 
-def _one(story: RunView, reached: int) -> State:
-    if story.finished:
+def _one_process(view: RunView, reached: int) -> State:
+    if view.finished:
         return State("finished", "finished", reached)
-    lines = story.home / "rounds.jsonl"
+    lines = view.home / "rounds.jsonl"
     quiet = time.time() - lines.stat().st_mtime if lines.exists() else 0.0
     if quiet < QUIET:
         return State("running", f"running, round {reached}", reached)
-    return State("away", f"no news for {_ago(quiet)}: interrupted, or slow", reached)
+    return State("away", f"no news for {_duration(quiet)}: interrupted, or slow", reached)
 
 
-def _told(story: RunView, node: str) -> tuple[State, dict[str, str]]:
-    """The state, and what it says about its neighbours."""
+def _node(view: RunView, node: str) -> tuple[State, dict[str, str]]:
+    """The state of a node with a folder, and its neighbours as it sees them."""
     try:
-        told = read_status(story.folders[node])
-        word, n, pid = str(told["state"]), int(told["round"]), int(told["pid"])
-        links = dict(told["neighbours"])
+        status = read_status(view.folders[node])
+        word, n, pid = str(status["state"]), int(status["round"]), int(status["pid"])
+        links = dict(status["neighbours"])
     except (RecordError, KeyError, TypeError, ValueError):
-        done = (story.folders[node] / "model.json").exists()
-        return (
-            State("finished", "finished", 0) if done else State("unknown", "tells no state", 0)
-        ), {}
+        if (view.folders[node] / "model.json").exists():
+            return State("finished", "finished", 0), {}
+        return State("unknown", "tells no state", 0), {}
     if word in ("finished", "parted"):
         return State("finished", "finished", n), links
     if word.startswith("failed"):
         return State("failed", f"{word}, in round {n}", n), links
     if word == "stopped" or not alive(pid):
-        return State(
-            "away", f"{'stopped' if word == 'stopped' else 'ended'} in round {n}", n
-        ), links
-    wait = f", waits for {told['waiting']}" if told.get("waiting") else ""
-    return State(
-        "agreeing" if word == "agreeing" else "running", f"{word}, round {n}{wait}", n
-    ), links
+        ended = "stopped" if word == "stopped" else "ended"
+        return State("away", f"{ended} in round {n}", n), links
+    wait = f", waits for {status['waiting']}" if status.get("waiting") else ""
+    look = "agreeing" if word == "agreeing" else "running"
+    return State(look, f"{word}, round {n}{wait}", n), links
 
 
-def _ago(seconds: float) -> str:
-    return (
-        f"{seconds / 60:.0f} minutes"
-        if seconds < 7200
-        else f"{seconds / 3600:.0f} hours"
-        if seconds < 172800
-        else (f"{seconds / 86400:.0f} days")
-    )
+def _duration(seconds: float) -> str:
+    if seconds < 2 * HOUR:
+        return f"{seconds / MINUTE:.0f} minutes"
+    if seconds < 2 * DAY:
+        return f"{seconds / HOUR:.0f} hours"
+    return f"{seconds / DAY:.0f} days"

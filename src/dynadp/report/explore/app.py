@@ -59,7 +59,7 @@ TICK, PING = 0.4, 15.0  # seconds between two looks at the folder; between two s
 
 
 class Guard:
-    """Lets through what comes from this machine's own page, and puts the headers on every answer.
+    """Admits requests of this machine's own page only, and puts the headers on every answer.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class Guard:
         await (self.app if refused is None else refused)(scope, receive, answer)
 
     def refusal(self, request: Request) -> Response | None:
-        """Why not, if not."""
+        """Return the refusal, or None if the request is allowed."""
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         if host not in self.hosts:
             return PlainTextResponse("this page is served to its own machine only", 421)
@@ -104,7 +104,7 @@ class Guard:
 
 
 class Explorer:
-    """What the page asks for, and what changes under it.
+    """Answers the page's requests and streams what changes.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class Explorer:
         self.worker: Thread | None = None
 
     def prepare(self) -> None:
-        """In a thread of its own: what the page asks for first, then the sweep."""
+        """Start a thread that makes what the page asks for first, then sweeps."""
 
         def point() -> None:
             self.swept += 1
@@ -192,15 +192,15 @@ class Explorer:
         """
         key, _, number = last.partition("-")
         sent = int(number) if number.isdecimal() else 0
-        told, swept, quiet = -1, -1, 0.0
+        version, swept, quiet = -1, -1, 0.0
         yield "retry: 1000\n\n"
         while not self.over.is_set():
-            out, now = [], self.watch.told
+            out, now = [], self.watch.latest
             if now.key != key:
                 key, sent = now.key, 0
                 out.append(_event("anew", {"key": key}))
-            if now.version != told:
-                told = now.version
+            if now.version != version:
+                version = now.version
                 out.append(_event("state", now.state))
             if rows := thinned(now.rows[sent:]):
                 sent = rows[-1]["round"]
@@ -303,7 +303,7 @@ def application(
 
 
 async def _answer(request: Request, ways: Mapping[str, Callable[[float], Any]]) -> Response:
-    """What the one number that was given leads to."""
+    """Answer with the function of the one number that was given."""
     asked = [(name, value) for name, value in request.query_params.items() if name in ways]
     try:
         ((name, value),) = asked

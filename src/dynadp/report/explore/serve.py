@@ -1,6 +1,4 @@
-"""From the command line to a running page: what is explored, the token, and a server that Ctrl-C
-ends.
-"""
+"""Starts the page of ``dynadp explore``: what is shown, its token, and the server."""
 
 import os
 import secrets
@@ -17,7 +15,7 @@ PORT = 8317
 
 
 def explorer(target: str | None, watch: str | None = None) -> Any:
-    """What is shown: a run folder, a run file with the folder that its run will have, or census
+    """The page of a run folder, of a run file with the folder that its run will have, or of census
     rows.
 
     Parameters

@@ -1,4 +1,4 @@
-"""A run folder, watched: what is told anew since the last look, whoever writes it."""
+"""A run folder, watched: each look reads what is new, whoever writes it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from dynadp.errors import DynadpError, RecordError
 from dynadp.privacy import Event, Total
 from dynadp.report.accuracy import Accuracy, public_accuracy
-from dynadp.report.budgets import BudgetView, agreed, ledger_files, purses
+from dynadp.report.budgets import BudgetView, ledger_files, planned_cost, read_budgets
 from dynadp.report.drawing import drawing, in_words
 from dynadp.report.page import environment, guarantee
 from dynadp.report.progress import Rounds, Row
@@ -19,7 +19,9 @@ Signature = tuple[tuple[str, float], ...]
 
 
 class Snapshot(NamedTuple):
-    """What one look found: the number of the state, the state, which run, and its whole rounds."""
+    """The result of one look: the number of the state, the state, the run's key, and its whole
+    rounds.
+    """
 
     version: int
     state: dict[str, Any]
@@ -38,45 +40,45 @@ class Watch:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self.story: RunView | None = None
+        self.view: RunView | None = None
         self.rounds = Rounds((), 1)
         self.problem = ""
-        self.told = Snapshot(0, {}, "", [])
+        self.latest = Snapshot(0, {}, "", [])
         self._seen: Signature = ()
         self._ledgers: Signature = ()
         self._files: dict[str, Path] = {}
-        self._purses: dict[str, BudgetView | str] = {}
+        self._budgets: dict[str, BudgetView | str] = {}
         self._states: Mapping[str, State] = {}
         self._counted: tuple[tuple[Event, ...], Total] | None = None
         self._accuracy: Accuracy | None = None
 
     def look(self) -> bool:
-        """Read what is new; whether anything was."""
+        """Read what is new and return whether anything was."""
         try:
             return self._look()
         except (DynadpError, OSError) as error:
-            return self._tell(str(error))
+            return self._publish(str(error))
 
     def _look(self) -> bool:
         if self.path is None:
-            return self._tell("")
+            return self._publish("")
         if not any(self.path.glob("run.json")) and not any(self.path.glob("*/run.json")):
-            self.story, self._seen = None, ()
-            return self._tell(_why_not_yet(self.path))
+            self.view, self._seen = None, ()
+            return self._publish(_why_not_yet(self.path))
         if (seen := self._signature()) != self._seen:
             self._read()
             self._seen = seen
-        grown, story = self.rounds.read(), self.story
-        if story is None:
-            return self._tell("")
-        changed = states(story, len(self.rounds.rows))
+        grown, view = self.rounds.read(), self.view
+        if view is None:
+            return self._publish("")
+        changed = states(view, len(self.rounds.rows))
         entered = _times(
             file for ledger in self._files.values() for file in (ledger, Path(f"{ledger}-wal"))
         )
         if entered != self._ledgers:
-            self._purses, self._ledgers = purses(story, self._files), entered
+            self._budgets, self._ledgers = read_budgets(view, self._files), entered
         self._states = changed
-        return self._tell("") or grown
+        return self._publish("") or grown
 
     def _signature(self) -> Signature:
         """Changes when a record, a model or a node's folder appears."""
@@ -91,46 +93,46 @@ class Watch:
 
     def _read(self) -> None:
         assert self.path is not None
-        before = self.story.key if self.story else ""
-        self.story = story = RunView.read(self.path)
-        files = [home / "rounds.jsonl" for home in story.homes]
-        if story.key != before or tuple(files) != self.rounds.files:
-            self.rounds = Rounds(files, len(story.folders))
-        self._counted = agreed(story)
-        self._files, self._ledgers = ledger_files(story), ()
-        self._purses = {}
-        self._accuracy = public_accuracy(story) if story.finished else None
+        before = self.view.key if self.view else ""
+        self.view = view = RunView.read(self.path)
+        files = [home / "rounds.jsonl" for home in view.homes]
+        if view.key != before or tuple(files) != self.rounds.files:
+            self.rounds = Rounds(files, len(view.folders))
+        self._counted = planned_cost(view)
+        self._files, self._ledgers = ledger_files(view), ()
+        self._budgets = {}
+        self._accuracy = public_accuracy(view) if view.finished else None
 
-    def _tell(self, problem: str) -> bool:
-        """Put what there is to tell in place, all at once; whether the state differs from before."""
+    def _publish(self, problem: str) -> bool:
+        """Put a new snapshot in place and return whether its state differs from the last."""
         self.problem = problem
-        state, before = self._state(), self.told
+        state, before = self._state(), self.latest
         differs = state != before.state
-        rows = self.rounds.rows if self.story else []
-        self.told = Snapshot(before.version + differs, state, state["key"], rows)
+        rows = self.rounds.rows if self.view else []
+        self.latest = Snapshot(before.version + differs, state, state["key"], rows)
         return differs
 
     def _state(self) -> dict[str, Any]:
-        story = self.story
-        if story is None:
+        view = self.view
+        if view is None:
             return {"problem": self.problem, "key": "", "simulation": False, "finished": False}
-        sentence, words = guarantee(story, self._counted[1] if self._counted else None)
-        reached, planned = len(self.rounds.rows), story.plan.rounds if story.plan else None
+        sentence, words = guarantee(view, self._counted[1] if self._counted else None)
+        reached, planned = len(self.rounds.rows), view.plan.rounds if view.plan else None
         pieces = environment().get_template("live.html")
         shared = {
-            "story": story,
+            "view": view,
             "states": self._states,
-            "purses": self._purses,
+            "budgets": self._budgets,
             "looks": LOOKS,
             "shown": SHOWN,
         }
         accuracy = self._accuracy
         return {
             "problem": self.problem,
-            "key": story.key,
-            "name": story.name,
-            "simulation": story.simulation,
-            "finished": story.finished,
+            "key": view.key,
+            "name": view.name,
+            "simulation": view.simulation,
+            "finished": view.finished,
             "round": reached,
             "rounds": planned,
             "guarantee": sentence,
@@ -140,7 +142,7 @@ class Watch:
             "accuracy_note": accuracy.note
             if accuracy
             else "told when the run is finished, and only on public rows",
-            "network": drawing(story.topology, self._states),
+            "network": drawing(view.topology, self._states),
             "network_words": in_words(self._states),
             "nodes": pieces.render(part="nodes", **shared),
             "budgets": pieces.render(
@@ -150,7 +152,7 @@ class Watch:
 
 
 def _why_not_yet(path: Path) -> str:
-    """What there is instead of a run: nothing, or nodes that have not agreed on one."""
+    """Why there is no run: nothing has begun, or nodes have not agreed on one."""
     if any(path.glob("**/status.json")):
         try:
             run_folders(path)
@@ -163,8 +165,8 @@ def _times(files: Any) -> Signature:
     out = []
     for file in files:
         try:
-            told = file.stat()
+            found = file.stat()
         except OSError:
             continue
-        out.append((str(file), told.st_mtime + told.st_size))
+        out.append((str(file), found.st_mtime + found.st_size))
     return tuple(sorted(out))

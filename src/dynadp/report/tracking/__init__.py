@@ -1,1 +1,1 @@
-"""What may be said of a run outside, and MLflow, which is told."""
+"""What may leave a run folder, and MLflow, which it is logged to."""

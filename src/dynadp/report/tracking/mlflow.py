@@ -1,7 +1,7 @@
-"""A run folder told to MLflow, once or for as long as the run goes on.
+"""Logs a run folder to MLflow, once or for as long as the run goes on.
 
-A look compares what the folder tells with what the store has, and logs the difference: so looking
-twice, or going on after either side was interrupted, leaves no gap and no value twice.
+Each look compares the folder with the store and logs the difference. So looking twice, or going on
+after either side was interrupted, leaves no gap and no value twice.
 
 Stores: a folder (``mlruns``) or an MLflow server (``http://...``); databases (``sqlite:///...``)
 need all of MLflow.
@@ -29,7 +29,7 @@ PAUSE, LONGEST = (
 
 
 class StoreRefused(RecordError):
-    """An MLflow store does not take what is told."""
+    """An MLflow store refuses what is logged."""
 
 
 class StoreAway(StoreRefused, ConnectionError):
@@ -37,7 +37,7 @@ class StoreAway(StoreRefused, ConnectionError):
 
 
 class Store:
-    """An MLflow store, and in it the run that is told.
+    """An MLflow store, and in it the run that is logged.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Store:
                 "the store looks like an address with a password, but has no scheme; expected "
                 "http:// or https://"
             )
-        with self._asked():
+        with self._translated():
             self._client = _client(Path(self.uri).absolute().as_uri() if local else self.uri)
             found = self._client.get_experiment_by_name(experiment)
             self._experiment_id = (
@@ -90,29 +90,29 @@ class Store:
             else "of the given address"
         )
 
-    def log(self, told: TrackedRun) -> None:
+    def log(self, tracked: TrackedRun) -> None:
         """Log what the store does not have yet; ``entered`` counts the values of metrics."""
-        with self._asked():
-            if self._key != told.key:
-                self._open(told)
-            self._describe(told)
+        with self._translated():
+            if self._key != tracked.key:
+                self._open(tracked)
+            self._describe(tracked)
             new = sorted(
-                (told.points.keys() - self._points), key=lambda point: (point[1], point[0])
+                (tracked.points.keys() - self._points), key=lambda point: (point[1], point[0])
             )
             for i in range(0, len(new), BATCH):
-                self._enter(told, new[i : i + BATCH])
-            self._settle(told)
+                self._enter(tracked, new[i : i + BATCH])
+            self._settle(tracked)
 
-    def _open(self, told: TrackedRun) -> None:
+    def _open(self, tracked: TrackedRun) -> None:
         """Find the run by its key, and what it has; or begin it."""
         found = self._client.search_runs(
-            [self._experiment_id], f"tags.`{KEY}` = '{told.key}'", order_by=["start_time ASC"]
+            [self._experiment_id], f"tags.`{KEY}` = '{tracked.key}'", order_by=["start_time ASC"]
         )
         if found:
             run = found[0]
         else:
             begun = self._client.create_run(
-                self._experiment_id, told.began, {KEY: told.key}, told.name
+                self._experiment_id, tracked.began, {KEY: tracked.key}, tracked.name
             )
             run = self._client.get_run(begun.info.run_id)
         history = [
@@ -126,54 +126,53 @@ class Store:
             dict(run.data.tags),
             set(history),
         )
-        self._status, self.run_id, self._key = run.info.status, run.info.run_id, told.key
+        self._status, self.run_id, self._key = run.info.status, run.info.run_id, tracked.key
 
     def _history(self, run_id: str, name: str) -> list[tuple[str, int]]:
         return [(name, point.step) for point in self._client.get_metric_history(run_id, name)]
 
-    def _describe(self, told: TrackedRun) -> None:
+    def _describe(self, tracked: TrackedRun) -> None:
         from mlflow.entities import Param, RunTag
 
         params = [
-            Param(name, value) for name, value in told.params.items() if name not in self._params
+            Param(name, value) for name, value in tracked.params.items() if name not in self._params
         ]
         tags = [
             RunTag(name, value)
-            for name, value in told.tags.items()
+            for name, value in tracked.tags.items()
             if self._tags.get(name) != value
         ]
         if params or tags:
             self._client.log_batch(self.run_id, params=params, tags=tags)
-            self._params |= told.params.keys()
-            self._tags |= told.tags
+            self._params |= tracked.params.keys()
+            self._tags |= tracked.tags
 
-    def _enter(self, told: TrackedRun, points: list[tuple[str, int]]) -> None:
+    def _enter(self, tracked: TrackedRun, points: list[tuple[str, int]]) -> None:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
         self._client.log_batch(
-            self.run_id, metrics=[Metric(name, told.points[name, n], now, n) for name, n in points]
+            self.run_id,
+            metrics=[Metric(name, tracked.points[name, n], now, n) for name, n in points],
         )
         self._points |= set(points)
         self.entered += len(points)
 
-    def _settle(self, told: TrackedRun) -> None:
+    def _settle(self, tracked: TrackedRun) -> None:
         """The model, and then the status: a run that is called finished has its model."""
-        if told.status == self._status:
+        if tracked.status == self._status:
             return
-        for name, text in told.models.items():
+        for name, text in tracked.models.items():
             self._client.log_text(self.run_id, text, name)
-        if told.status == "RUNNING":
-            self._client.update_run(self.run_id, told.status)
+        if tracked.status == "RUNNING":
+            self._client.update_run(self.run_id, tracked.status)
         else:
-            self._client.set_terminated(self.run_id, told.status, told.ended)
-        self._status = told.status
+            self._client.set_terminated(self.run_id, tracked.status, tracked.ended)
+        self._status = tracked.status
 
     @contextmanager
-    def _asked(self) -> Iterator[None]:
-        """Turn whatever MLflow raises into one sentence, and look anew next time what the store
-        has.
-        """
+    def _translated(self) -> Iterator[None]:
+        """Turn whatever MLflow raises into one sentence; the next call reads the store anew."""
         try:
             yield
         except DynadpError:
@@ -241,7 +240,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def track(path: str | Path, uri: str | None = None, experiment: str = "dynadp") -> dict[str, Any]:
-    """Log what a run folder tells by now.
+    """Log what a run folder holds by now.
 
     Parameters
     ----------
@@ -250,11 +249,11 @@ def track(path: str | Path, uri: str | None = None, experiment: str = "dynadp") 
     uri, experiment
         As in :class:`Store`.
     """
-    told = TrackedRun.read(path)
+    tracked = TrackedRun.read(path)
     with alone(Path(path)):
         store = Store(uri, experiment)
-        store.log(told)
-    return result(told, store)
+        store.log(tracked)
+    return result(tracked, store)
 
 
 def follow(
@@ -265,8 +264,8 @@ def follow(
     say: Callable[[str], None] = lambda words: None,
     pause: Callable[[float], None] = time.sleep,
 ) -> dict[str, Any]:
-    """Log what a run folder tells until the run is over; waits for one that has not begun, and for
-    a store that is away.
+    """Log a run folder until the run is over; waits for one that has not begun, and for a store
+    that is away.
 
     Parameters
     ----------
@@ -290,14 +289,15 @@ def follow(
                     if not locked:
                         held.enter_context(alone(path))
                         locked = True
-                    told = TrackedRun.read(path)
-                    store.log(told)
+                    tracked = TrackedRun.read(path)
+                    store.log(tracked)
                     words, wait = (
-                        f"round {told.rounds}" + (f" of {told.planned}" if told.planned else ""),
+                        f"round {tracked.rounds}"
+                        + (f" of {tracked.planned}" if tracked.planned else ""),
                         PAUSE,
                     )
-                    if told.status != "RUNNING":
-                        return result(told, store)
+                    if tracked.status != "RUNNING":
+                        return result(tracked, store)
             except NotYet as error:
                 words = str(error)
             except StoreAway as error:
@@ -310,18 +310,18 @@ def follow(
             )  # large folders are looked at less often
 
 
-def result(told: TrackedRun, store: Store) -> dict[str, Any]:
+def result(tracked: TrackedRun, store: Store) -> dict[str, Any]:
     """What was logged where, as the command line prints it."""
     return {
         "version": 1,
-        "run": told.name,
+        "run": tracked.name,
         "mlflow_run": store.run_id,
         "experiment": store.experiment,
         "uri": str(store),
-        "status": told.status,
-        "rounds": told.rounds,
-        "values": len(told.points),
+        "status": tracked.status,
+        "rounds": tracked.rounds,
+        "values": len(tracked.points),
         "new_values": store.entered,
-        "simulation": told.simulation,
-        "protected": told.protected,
+        "simulation": tracked.simulation,
+        "protected": tracked.protected,
     }

@@ -8,7 +8,7 @@ stays there.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -30,19 +30,6 @@ METRICS = (
 )
 SETTINGS = ("loss", "regularizer", "C", "weights", "rho", "eta", "rounds", "output")
 LIBRARIES = ("dynadp", "numpy", "scipy", "networkx", "pydantic")
-MODEL = (
-    "format",
-    "version",
-    "classes",
-    "coef",
-    "intercept",
-    "features",
-    "schema",
-    "schema_hash",
-    "loss",
-    "mechanism",
-    "privacy",
-)
 PRIVACY = (
     "epsilon",
     "delta",
@@ -108,68 +95,64 @@ class TrackedRun:
                 run_folders(path)
             except RecordError as error:
                 raise NotYet(str(error)) from None
-        story = RunView.read(path)
+        view = RunView.read(path)
         if (
             not (path / "run.json").exists()
-            and story.kind == "network"
-            and len(story.folders) < len(story.topology)
+            and view.kind == "network"
+            and len(view.folders) < len(view.topology)
         ):
             raise NotYet(
-                f"{path} has {len(story.folders)} of the {len(story.topology)} nodes of its run; "
+                f"{path} has {len(view.folders)} of the {len(view.topology)} nodes of its run; "
                 f"name the folder of one node "
                 "to log it by itself, or give --follow, which waits for the others"
             )
-        finished = story.finished  # before lines are read: they are all there then
-        models = _models(story) if finished else {}
+        finished = view.finished  # before lines are read: they are all there then
+        models = _models(view) if finished else {}
         privacy = next(iter(models.values()))["privacy"] if models else {}
-        rounds, points = _points(story)
+        rounds, points = _points(view)
         if privacy.get("epsilon") is not None:
             points["epsilon/total", rounds] = float(privacy["epsilon"])
-        looks = {
-            state.look for node, state in states(story, rounds).items() if node in story.folders
-        }
+        seen = states(view, rounds)
+        looks = {seen[node].look for node in view.folders if node in seen}
+        status: Status = "FINISHED" if finished else "RUNNING"
+        if not finished and "failed" in looks and looks <= {"failed", "finished"}:
+            status = "FAILED"
         protected = (
-            story.plan is not None
-            and not story.simulation
-            and privacy.get("protected", True) is True
+            view.plan is not None and not view.simulation and privacy.get("protected", True) is True
         )
-        tags = _tags(story, protected, privacy)
+        tags = _tags(view, protected, privacy)
         return cls(
             key=tags[KEY],
-            name=f"{story.name}, {tags['dynadp.node']}" if "dynadp.node" in tags else story.name,
-            params=_params(story, privacy),
+            name=f"{view.name}, {tags['dynadp.node']}" if "dynadp.node" in tags else view.name,
+            params=_params(view, privacy),
             tags=tags,
             points=points,
             models={
                 name: json.dumps(content, indent=1, allow_nan=False) + "\n"
                 for name, content in models.items()
             },
-            status="FINISHED"
-            if finished
-            else "FAILED"
-            if "failed" in looks and looks <= {"failed", "finished"}
-            else "RUNNING",
-            began=_began(story),
-            ended=max(int((home / "model.json").stat().st_mtime * 1000) for home in story.homes)
+            status=status,
+            began=_began(view),
+            ended=max(int((home / "model.json").stat().st_mtime * 1000) for home in view.homes)
             if finished
             else None,
             rounds=rounds,
-            planned=story.plan.rounds if story.plan else None,
-            simulation=story.simulation,
+            planned=view.plan.rounds if view.plan else None,
+            simulation=view.simulation,
             protected=protected,
         )
 
 
-def _key(story: RunView) -> str:
+def _key(view: RunView) -> str:
     """A network's run is its configuration, whenever a folder was made for it; others differ by
     when they began.
     """
-    which = sorted(story.folders) if story.kind == "network" else story.record.created
-    return digest([story.kind, story.record.config_hash, which])
+    which = sorted(view.folders) if view.kind == "network" else view.record.created
+    return digest([view.kind, view.record.config_hash, which])
 
 
-def _params(story: RunView, privacy: Mapping[str, Any]) -> dict[str, str]:
-    record, plan = story.record, story.plan
+def _params(view: RunView, privacy: Mapping[str, Any]) -> dict[str, str]:
+    record, plan = view.record, view.plan
     found = {
         "run": record.name,
         "kind": record.kind,
@@ -197,29 +180,29 @@ def _params(story: RunView, privacy: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _tags(story: RunView, protected: bool, privacy: Mapping[str, Any]) -> dict[str, str]:
+def _tags(view: RunView, protected: bool, privacy: Mapping[str, Any]) -> dict[str, str]:
     word = (
         "SIMULATION: noise is seeded or rows are made, so that nobody is protected"
-        if story.simulation
+        if view.simulation
         else ""
     )
-    alone = story.kind == "network" and len(story.folders) == 1
+    alone = view.kind == "network" and len(view.folders) == 1
     return {
-        KEY: _key(story),
+        KEY: _key(view),
         "dynadp.protected": str(protected).lower(),
-        "dynadp.simulation": str(story.simulation).lower(),
-        "dynadp.created": story.record.created,
-        **({"dynadp.node": next(iter(story.folders))} if alone else {}),
+        "dynadp.simulation": str(view.simulation).lower(),
+        "dynadp.created": view.record.created,
+        **({"dynadp.node": next(iter(view.folders))} if alone else {}),
         **({"dynadp.statement": note} if (note := privacy.get("statement") or word) else {}),
     }
 
 
-def _points(story: RunView) -> tuple[int, dict[tuple[str, int], float]]:
+def _points(view: RunView) -> tuple[int, dict[tuple[str, int], float]]:
     """The number of whole rounds, and their metrics."""
-    files = [home / "rounds.jsonl" for home in story.homes]
-    rounds = Rounds(files, len(story.folders), story.topology.nodes)
+    files = [home / "rounds.jsonl" for home in view.homes]
+    rounds = Rounds(files, len(view.folders), view.topology.nodes)
     rounds.read()
-    lost = dict(story.plan.centrings) if story.plan else {}
+    lost = dict(view.plan.centrings) if view.plan else {}
     points: dict[tuple[str, int], float] = {}
     for row, alphas in zip(rounds.rows, rounds.alphas, strict=True):
         n = row["round"]
@@ -235,21 +218,19 @@ def _points(story: RunView) -> tuple[int, dict[tuple[str, int], float]]:
     return len(rounds.rows), points
 
 
-def _models(story: RunView) -> dict[str, dict[str, Any]]:
+def _models(view: RunView) -> dict[str, dict[str, Any]]:
     """The models, checked, by the artifact's name."""
     out = {}
-    for node, home in story.folders.items() if len(story.homes) > 1 else [("", story.home)]:
-        content = load_model(home).to_json()
-        kept = {name: value for name, value in content.items() if name in MODEL}
-        kept["privacy"] = {
-            name: value for name, value in content["privacy"].items() if name in PRIVACY
-        }
-        out[f"{node}/model.json".lstrip("/")] = kept
+    for node, home in view.folders.items() if len(view.homes) > 1 else [("", view.home)]:
+        model = load_model(home)
+        privacy = {name: value for name, value in model.privacy.items() if name in PRIVACY}
+        kept = replace(model, privacy=privacy, estimator=None)
+        out[f"{node}/model.json".lstrip("/")] = kept.to_json()
     return out
 
 
-def _began(story: RunView) -> int | None:
+def _began(view: RunView) -> int | None:
     try:
-        return int(datetime.fromisoformat(story.record.created).timestamp() * 1000)
+        return int(datetime.fromisoformat(view.record.created).timestamp() * 1000)
     except ValueError:
         return None
