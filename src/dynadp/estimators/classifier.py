@@ -318,7 +318,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     self.data_norm if self.data_norm is not None else float(norms(X).max()) or 1.0
                 )
                 X, units = bound_features(X, norm, intercept)
-            place: dict[str, Any] = {"start": start / units, "draws": draws, "books": journal}
+            place: dict[str, Any] = {"start": start / units, "draws": draws, "journal": journal}
             runs = solve(
                 X, codes, len(self.classes_), owner, self.topology_, **place, **self._how(problems)
             )
