@@ -219,7 +219,7 @@ def test_no_two_problems_share_noise():
         "rounds": 2,
         "start": np.zeros((3, 3)),
         "draws": SeededEntropy(0),
-        "books": None,
+        "journal": None,
         "mechanism": Primal(),
         "schedule": 1.0,
     }
