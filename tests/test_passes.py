@@ -139,6 +139,15 @@ def test_a_driver_reads_no_rows(tmp_path, passes, declared, pretended):  # noqa:
     assert set(passes.values()) == {2 if declared else 3}
 
 
+def test_a_limit_on_memory_holds_on_a_cluster(tmp_path, passes, pretended):  # noqa: F811
+    file = make(tmp_path, privacy=PLANNED, seed=7)
+    said = parquet(file)
+    said["data"]["memory"] = 16  # MiB
+    file.write_text(tomli_w.dumps(said))
+    ClusterRun.load(file).run(tmp_path / "out", who="test", created=AT)
+    assert set(passes.values()) == {2}  # their number is in the footer
+
+
 def test_a_declared_number_of_rows_holds_on_a_cluster(tmp_path, pretended):  # noqa: F811
     file = make(tmp_path, privacy=PLANNED)
     said = load_run_file(file).model_dump(mode="json", by_alias=True, exclude_none=True)
