@@ -38,5 +38,8 @@ def interpreter(module: str, packages: tuple[str, ...], variable: str) -> Path |
             install = [python, "-m", "pip", "install", "--quiet", *packages]
             subprocess.run(install, check=True, capture_output=True, timeout=PATIENCE)
     except (OSError, subprocess.SubprocessError) as error:
-        return f"Left out: {module} could not be installed ({type(error).__name__}); {variable} may name where it is."
+        return (
+            f"Left out: {module} could not be installed ({type(error).__name__}); {variable} may "
+            f"name where it is."
+        )
     return python if there or not given else f"Left out: {given} cannot import {module}."

@@ -39,7 +39,7 @@ PICTURE = Path(__file__).parents[1] / "docs" / "growth.png"
 
 
 def time_per_round() -> list[dict[str, Any]]:
-    """Seconds a round of Algorithm 1 over those at the base point, one quantity varied at a time."""
+    """Seconds a round of Algorithm 1 over those at the base point, one quantity at a time."""
     shapes = {(what, size): BASE | {what: size} for what, sizes in ALONG.items() for size in sizes}
     seconds: dict[tuple[str, int], list[float]] = {place: [] for place in shapes}
     contestants = {}

@@ -1,4 +1,4 @@
-"""A hundred thousand nodes in one process: rows made here, 20 private rounds, time and peak memory."""
+"""A hundred thousand nodes in one process: made rows, 20 private rounds, time and peak memory."""
 
 import resource
 import time

@@ -1,4 +1,4 @@
-"""The page in Chromium: first paint, a chart that answers, and a run of 1,000 rounds at 100 nodes."""
+"""The page in Chromium: first paint, a chart that answers, a run of 1,000 rounds at 100 nodes."""
 
 import csv
 import os

@@ -22,7 +22,7 @@ SETTINGS = {
 
 
 def run() -> Report:
-    """Time of a private round over that of a plain round: five nodes of Adult, alpha = 1, eta = 1."""
+    """Time of a private round over that of a plain one: five nodes of Adult, alpha = 1, eta = 1."""
     shards, topology = adult_shards(), Topology.family("ring", NODES)
     rows, figures, details = [], [], []
     for name, (mechanism, C, rho) in SETTINGS.items():

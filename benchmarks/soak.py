@@ -117,7 +117,7 @@ def _undisturbed(file: Path) -> np.ndarray:
 
 
 def _check(files: list[Path], folder: Path, expected: np.ndarray) -> None:
-    """One model, the undisturbed one; every message in the ledger once, as its neighbours hold it."""
+    """One model, the undisturbed one; every message in the ledger once, as neighbours hold it."""
     letters: dict[tuple[str, int], set[bytes]] = {}
     for node in files:
         (path,) = node.with_suffix("").glob("letters-*.sqlite")

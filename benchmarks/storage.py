@@ -141,7 +141,10 @@ def run() -> Report:
     unit = constants["b"] or 1.0
     shown = {name: constants[name] / unit for name in ("a", "b", "c", "e", "g")}
     grid = crossing(cells)
-    heading = f"One gradient pass, N d = {ENTRIES:g}: dense over CSR time, and the choice of faster_storage; (!) regret above 10%."
+    heading = (
+        f"One gradient pass, N d = {ENTRIES:g}: dense over CSR time, and the choice of "
+        f"faster_storage; (!) regret above 10%."
+    )
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "storage.md").write_text(f"{heading}\n\n{grid}\n")
     text = (

@@ -80,7 +80,7 @@ def one_by_one(
 def one_replica(
     rows: list, noise: list[Array], setting: Setting, eta: float
 ) -> tuple[Array, list[float]]:
-    """Algorithm 1 with linear terms on a ring, each argmin by scipy's L-BFGS-B from the one before."""
+    """Algorithm 1 with linear terms on a ring, each argmin by L-BFGS-B from the one before."""
     d, degree, reached = rows[0].shape[1], 2.0, []
     V, lam = np.zeros((len(rows), d)), np.zeros((len(rows), d))
     gtol = ROOM * setting.relative * setting.C / np.sqrt(d)

@@ -41,7 +41,7 @@ def error(data: Dataset, sizes: Sequence[int], epsilon: float, weights: Weights)
 
 
 def zipf(rows: int, nodes: int, least: int) -> list[int]:
-    """One node of the least size, the others in proportion to 1, 1/2, 1/3, ..., in a drawn order."""
+    """One node of the least size, the others in proportion to 1, 1/2, 1/3, ..., in drawn order."""
     share = 1 / np.arange(1, nodes)
     sizes = (share / share.sum() * (rows - least)).astype(int)
     sizes[0] += rows - least - sizes.sum()

@@ -145,7 +145,7 @@ class Nursery:
 
 
 class Network:
-    """The files of a network run: rows, ledgers, certificates, shared run file and NODE.toml files."""
+    """The files of a network run: rows, ledgers, certificates, run file and NODE.toml files."""
 
     def __init__(self, home, nursery, out="net"):
         self.home, self.out, self.nursery = home, home / out, nursery

@@ -30,7 +30,8 @@ VIEWS = {
 }
 WATCHED = """
 window.broken = [];
-document.addEventListener("securitypolicyviolation", (event) => window.broken.push(event.violatedDirective));
+document.addEventListener(
+  "securitypolicyviolation", (event) => window.broken.push(event.violatedDirective));
 """
 
 
@@ -236,7 +237,10 @@ def test_the_page_is_accessible_and_fits(browser, address, view):
 def test_colours_follow_the_system_while_the_page_is_open(browser, address):
     with Opened(browser) as opened:
         ready(opened, address)
-        line = "document.querySelector('#chart-totals svg').outerHTML.includes(getComputedStyle(document.documentElement)"
+        line = (
+            "document.querySelector('#chart-totals svg').outerHTML"
+            ".includes(getComputedStyle(document.documentElement)"
+        )
         line += ".getPropertyValue('--blue').trim())"
         assert opened.page.evaluate(line)
         opened.page.emulate_media(color_scheme="dark")

@@ -275,7 +275,8 @@ def test_mechanisms_are_those_that_the_planner_knows(monkeypatch):
 
 
 def test_command_line_starts_without_heavy_imports():
-    code = "import sys, dynadp.cli; print(*({'numpy', 'scipy', 'altair', 'networkx', 'pydantic', 'rich'} & set(sys.modules)))"
+    heavy = "{'numpy', 'scipy', 'altair', 'networkx', 'pydantic', 'rich'}"
+    code = f"import sys, dynadp.cli; print(*({heavy} & set(sys.modules)))"
     process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )

@@ -47,7 +47,10 @@ def test_tradeoff_recommends_an_alpha_and_tells_its_total(tmp_path, monkeypatch)
             if data.node[j] == i
         ]
         Path(f"{node}.csv").write_text("\n".join(rows) + "\n")
-    line = "init . --node a=a.csv --node b=b.csv --label income --negative low --positive high --numeric age:17:90"
+    line = (
+        "init . --node a=a.csv --node b=b.csv --label income --negative low --positive high "
+        "--numeric age:17:90"
+    )
     assert dynadp(line).exit_code == 0  # without ledgers: nothing is spent
     result = dynadp("tradeoff run.toml --draws 3 --range 0.05 2 --out sweep --json")
     assert result.exit_code == 0, result.output

@@ -19,7 +19,7 @@ from dynadp.data.datasets.synthetic import census, census_schema
 from dynadp.data.datasets.uci import adult, adult_schema
 from dynadp.errors import DatasetError, DeclarationError, DynadpError
 
-# ----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Adult
 
 
@@ -62,7 +62,10 @@ def test_adult_shards_need_parts(adult_data):
     assert [(s.name, s.rows, s.dimension) for s in shards] == [("north", 3, 106), ("south", 1, 106)]
 
 
-LINE = "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, "
+LINE = (
+    "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, "
+    "Male, 2174, 0, 40, "
+)
 FILES = {
     "adult.data": f"{LINE}United-States, <=50K\n{LINE}?, >50K\n{LINE}Cuba, >50K\n\n".encode(),
     "adult.test": f"|1x3 Cross validator\n{LINE}Cuba, <=50K.\n".encode(),
@@ -191,7 +194,7 @@ def test_download_is_checked_and_can_be_forbidden(small, serve):
     assert not (small / "cache").exists()
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # census
 
 
@@ -282,7 +285,7 @@ def test_census_refusals(more, message):
         census(**more)
 
 
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # partition
 
 SPLITS = st.integers(1, 8).flatmap(lambda nodes: st.tuples(st.integers(nodes, 60), st.just(nodes)))

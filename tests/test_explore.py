@@ -126,7 +126,7 @@ def page(swept):
 
 
 # ---- who may ask
-# -------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_vega_is_put_together_once(tmp_path, monkeypatch):
 
 
 # ---- the two sliders
-# -------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0, 4.0])
@@ -258,7 +258,10 @@ def test_from_a_total_to_alpha_as_the_planner_says(page, swept, epsilon):
         assert "the right answer, as measured, on census rows made here (synthetic)" in got["words"]
     else:
         assert between[0] < epsilon < between[1]
-        marked = f"the right answer, interpolated between the measured totals {between[0]:.3g} and {between[1]:.3g}, on census"
+        marked = (
+            f"the right answer, interpolated between the measured totals {between[0]:.3g} and "
+            f"{between[1]:.3g}, on census"
+        )
         assert marked in got["words"]
     assert "widened by the sampling error (95%) of the rows (250 rows)" in got["words"]
     assert "commoner answer is right for 76 in 100" in got["words"]
@@ -349,7 +352,7 @@ def test_what_is_said_of_a_recommendation_or_of_none(swept):
 
 
 # ---- the sweep
-# -------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_sweep_on_made_rows(monkeypatch):
@@ -489,7 +492,7 @@ def test_settings_of_run_files_and_folders(tmp_path, run):
 
 
 # ---- the stream
-# -------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def take(shown, last="", until=lambda events: False, most=200):
@@ -708,7 +711,7 @@ def test_a_network_is_followed_node_by_node(tmp_path, quick):
 
 
 # ---- the command
-# -------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_token_that_is_kept(tmp_path):

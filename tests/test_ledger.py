@@ -104,7 +104,7 @@ def everything(ledger):
     )
 
 
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # what it does
 
 
@@ -223,7 +223,7 @@ def test_a_clock_that_goes_backwards_is_noted(ledger):
     assert ledger.verify() == []
 
 
-# ----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # refusals
 
 
@@ -373,7 +373,7 @@ def test_errors_do_not_show_messages(ledger):
     assert "message 1" not in repr(list(ledger.entries()))
 
 
-# -----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the cap
 
 
@@ -487,7 +487,7 @@ def test_bases(tmp_path):
         assert ledger.reserve("b", many, dataset="rows", **STAMP) == "renyi"
 
 
-# -----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # crashes
 
 
@@ -584,7 +584,7 @@ def test_killed_at_any_time_while_spending(tmp_path):
             assert all(ledger.message("a", n) == message(n) for n in rounds)
 
 
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # full and shut
 
 
@@ -690,7 +690,7 @@ def test_a_write_cut_short_is_undone_or_said(path, tmp_path):
     assert said or not left
 
 
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # several at a time
 
 
@@ -766,7 +766,7 @@ def test_closed_and_foreign_objects(path, ledger):
         spend(reader, 0)
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # damage and tampering
 
 
@@ -843,7 +843,10 @@ def test_triggers_refuse_hands(path, statement):
 
 def test_the_index_refuses_a_second_spend(path, ledger):
     spend(ledger, 0)
-    again = "INSERT INTO entry SELECT 5, at, who, kind, run, round, content, message, hash, hash FROM entry WHERE id = 4"
+    again = (
+        "INSERT INTO entry SELECT 5, at, who, kind, run, round, content, message, hash, hash "
+        "FROM entry WHERE id = 4"
+    )
     with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
         by_hand(path, again, triggers=False)
 
@@ -1034,7 +1037,7 @@ def test_a_journal_with_nothing_to_undo_is_in_nobodys_way(tmp_path):
             assert ledger.verify() == []
 
 
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # against a model
 
 

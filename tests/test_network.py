@@ -255,7 +255,10 @@ def test_killed_in_the_middle_of_an_entry(network):
         connection.execute("PRAGMA cache_size = 1")
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("CREATE TABLE junk (x)")
-        connection.execute("INSERT INTO junk SELECT randomblob(3000) FROM sqlite_master, sqlite_master, sqlite_master")
+        connection.execute(
+            "INSERT INTO junk SELECT randomblob(3000) FROM sqlite_master, sqlite_master, "
+            "sqlite_master"
+        )
         os.kill(os.getpid(), signal.SIGKILL)
     """
     calm = network.ledger("west").read_bytes()

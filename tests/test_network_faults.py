@@ -214,7 +214,7 @@ def test_files_that_a_killed_process_was_writing_are_no_hindrance(network):
 
 
 def test_a_hundred_restarts(tmp_path, nursery):
-    """At random times; each life enters at most one new round, so that the run outlives them all."""
+    """At random times; each life enters one new round at most, so that the run outlives all."""
     network = Network.make(tmp_path / "home", nursery, rounds=120, cap=1000)
     network.calm = network.copy(tmp_path / "calm").go()
     rng = random.Random(5)

@@ -111,7 +111,7 @@ def test_round_and_replica_are_not_negative(round_, replica):
         SeededEntropy(1).generator("dual", "north", round_, replica)
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # l2-Laplace vectors
 
 SOURCES = [SeededEntropy(11), SystemEntropy()]
@@ -235,7 +235,7 @@ def test_system_draws_never_come_twice():
     assert SeededEntropy.seeded
 
 
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the public grid
 
 

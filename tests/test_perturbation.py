@@ -55,7 +55,7 @@ def calibrated(mechanism, numbers, alpha):
     return mechanism.noise_for(numbers, np.full((1, 1), alpha))
 
 
-# -------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # dual: density audit
 
 
@@ -179,7 +179,7 @@ def test_phi_is_admissible_and_no_neighbour_is_better(alpha, B, C, rho, eta):
     assert best <= bound(0.0) * (1 + 1e-6)
 
 
-# -----------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # primal: transcript replay
 
 SATURATED = Logistic(30.0)  # slope -1 for every margin that occurs here

@@ -1,4 +1,4 @@
-"""One recommendation, from measured points; and everything that recommends agrees on one run file."""
+"""One recommendation, from measured points; everything that recommends agrees on one run file."""
 
 import json
 from pathlib import Path
@@ -104,7 +104,7 @@ def test_points_that_do_not_fall_have_no_curve():
 
 
 # ---- one run file
-# -------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def data():
     return census(400, seed=3, nodes=4)
 
 
-# ---------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # masked integers: pairwise masks modulo 2^64, which cancel in a sum over all
 
 
@@ -174,7 +174,7 @@ def test_nodes_that_learn_sums_from_a_hub_end_with_the_model_of_plain_letters(
         assert outcome.schema == done.schema
 
 
-# ---------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # a mechanism of somebody else
 
 

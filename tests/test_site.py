@@ -201,7 +201,7 @@ def test_the_workflow_builds_what_it_publishes():
 
 
 def test_the_workflow_tests_every_python_that_is_listed():
-    """Both tiers, as the Makefile has them; the classifiers name what is tried, and nothing else."""
+    """Both tiers, as the Makefile has them; classifiers name what is tried, and nothing else."""
     flow = yaml.safe_load(
         (ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8")
     )

@@ -31,7 +31,7 @@ def rows(count, d, seed=0, labels=None):
 
 
 def exact_gradient(problem, blocks, F, q, b):
-    """The gradient in extended precision, from formulas written again: the truth to compare with."""
+    """The gradient in extended precision, from formulas written again, to compare with."""
     long = np.longdouble
     _, slope, _ = losses(
         **{

@@ -326,7 +326,7 @@ def test_masked_cells_are_missing():
     assert load_shard(schema, data).y.tolist() == [-1, 1]
 
 
-# ----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # nodes
 
 
@@ -373,7 +373,7 @@ def test_nodes_are_named_by_text():
     assert list(split_tables(rows, SMALL, "p")) == ["10", "2"]
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # errors
 
 GOOD = "a,b,y\n" + "1,x,0\n" * 3000
@@ -604,7 +604,7 @@ def test_a_missing_package_is_named_with_what_to_install(package, name, tmp_path
         load_shard(SMALL, data)
 
 
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # what it may touch
 
 
@@ -682,11 +682,13 @@ from dynadp.data.loading import load_shard, table
 schema = census_schema()
 path, small, how = sys.argv[1:]
 def peak():
-    return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM"))
+    lines = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+    return int(lines[0].split()[1]) * 1024
 load_shard(schema, small)
 before = peak()
 made = load_shard(schema, path) if how == "streamed" else schema.shard(table(schema, path))
-print(peak() - before, made.signed.data.nbytes + made.signed.indices.nbytes + made.signed.indptr.nbytes + made.y.nbytes)
+held = made.signed.data, made.signed.indices, made.signed.indptr, made.y
+print(peak() - before, sum(array.nbytes for array in held))
 """
 
 

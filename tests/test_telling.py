@@ -119,7 +119,9 @@ def test_lines_that_mean_nothing(line):
     ],
 )
 def test_why_nobody_can_be_dialled(why, words):
-    line = f"{WHEN} DEBUG net-0 ThreadId(02) zenoh::net::runtime::orchestrator: Unable to connect to configured peer tls/h:7447!"
+    place = "zenoh::net::runtime::orchestrator"
+    words = "Unable to connect to configured peer tls/h:7447!"
+    line = f"{WHEN} DEBUG net-0 ThreadId(02) {place}: {words}"
     assert explain(f"{line} Can not create a new TLS session: {why}. {HINT}") == words
 
 
@@ -141,7 +143,7 @@ def test_what_a_stranger_writes_into_a_line_cannot_move_a_terminal():
     assert explain(f"{WHEN}  WARN {WHERE} \x1b[2J\x9b2Jhello").isprintable()
 
 
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # how often
 
 
@@ -182,7 +184,7 @@ def test_many_different_things_fill_neither_disk_nor_memory(log):
     assert tell._counts["thing 0"] == 2
 
 
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the engine's log
 
 SCRIPT = """
@@ -195,7 +197,8 @@ for i in range(2):
     try:
         with engine_log():
             print("inside", i)
-            os.write(1, b"2026-11-15T16:33:52.5Z  WARN a zenoh_link_tls::x: invalid peer certificate: UnknownIssuer\\n" * 11)
+            line = b"WARN a zenoh_link_tls::x: invalid peer certificate: UnknownIssuer\\n"
+            os.write(1, (b"2026-11-15T16:33:52.5Z  " + line) * 11)
             os.write(1, b"noise of nobody\\n\\xff\\xfe\\n")
             os.write(1, b"2026-11-15T16:33:52.5Z  WARN a zenoh::x: strange")
             if i:
@@ -240,10 +243,12 @@ with engine_log():
     os.write(1, b"2026-11-15T16:33:52.5Z  WARN a zenoh::x: break\\n")
     time.sleep(0.3)
     for _ in range(2000):  # more than the pipe holds
-        os.write(1, f"2026-11-15T16:33:52.5Z TRACE a {ACL}: n1 is authorized to Put {'x' * 1000}\\n".encode())
+        line = f"TRACE a {ACL}: n1 is authorized to Put {'x' * 1000}\\n"
+        os.write(1, f"2026-11-15T16:33:52.5Z {line}".encode())
     who = "n1 on Interface(lo)+CertCommonName(mallory)+Transport(Tls)"
     key = "dynadp/1/bob/letter/ is authorized to /x"
-    os.write(1, f"2026-11-15T16:33:52.5Z TRACE a {ACL}: {who} is unauthorized to Put (ingress) on {key}\\n".encode())
+    line = f"TRACE a {ACL}: {who} is unauthorized to Put (ingress) on {key}\\n"
+    os.write(1, f"2026-11-15T16:33:52.5Z {line}".encode())
 """
 
 

@@ -23,7 +23,7 @@ def dense_gap(topology):
     )[1]
 
 
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # families
 
 
@@ -145,7 +145,7 @@ def test_family_refusals(name, nodes, more, error, message):
         Topology.family(name, nodes, **more)
 
 
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # spectral gap
 
 
@@ -196,7 +196,7 @@ def test_gap_does_not_depend_on_the_order_of_nodes(nodes, seed):
     assert shuffled.spectral_gap == pytest.approx(graph.spectral_gap, abs=1e-12)
 
 
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # own graphs
 
 
@@ -277,7 +277,10 @@ HEAD = '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">'
         (b"\x89PNG\x00\xff", "is not a GraphML file"),
         (b"<html></html>", "is not a GraphML file"),
         (
-            f'{HEAD}<graph edgedefault="directed"><edge source="a" target="b"/></graph></graphml>'.encode(),
+            (
+                f'{HEAD}<graph edgedefault="directed"><edge source="a" target="b"/></graph>'
+                "</graphml>"
+            ).encode(),
             "directed",
         ),
         (

@@ -135,7 +135,7 @@ def expected_metrics(folders, model, centring):
 
 
 # ---- what is logged is the record
-# ----------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_seeded_run_protects_nobody_from_its_first_round_on(run, tmp_path):
@@ -325,7 +325,7 @@ def test_a_line_that_is_none_is_refused(run, tmp_path, change):
 
 
 # ---- no gap, nothing twice
-# ----------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def tree(path):
@@ -469,7 +469,7 @@ def test_two_processes_do_not_log_at_once(run, tmp_path):
 
 
 # ---- runs that go on
-# ----------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class Steps:
@@ -632,7 +632,11 @@ def at_the_worst_moment(do):
     return look
 
 MOMENTS = {"finaliser": Mortal, "callback": callback, "collection": collection, "plain": once}
-owner, name = {"read": (tracking.TrackedRun, "read"), "log": (tracking.Store, "log"), "sleep": (tracking.time, "sleep")}[sys.argv[2]]
+owner, name = {
+    "read": (tracking.TrackedRun, "read"),
+    "log": (tracking.Store, "log"),
+    "sleep": (tracking.time, "sleep"),
+}[sys.argv[2]]
 setattr(owner, name, at_the_worst_moment(getattr(owner, name)))
 main(sys.argv[3:])
 """
@@ -660,7 +664,7 @@ def test_an_interrupt_that_python_drops_is_not_lost(run, tmp_path, moment, where
 
 
 # ---- networks
-# ----------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_nodes_of_a_network_by_themselves_and_together(tmp_path, nursery):
@@ -728,7 +732,7 @@ def test_nodes_that_have_not_agreed_are_waited_for(tmp_path):
 
 
 # ---- only when asked, and to nobody else
-# ----------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 GUARD = """
 import sys
@@ -831,7 +835,7 @@ def test_nothing_is_logged_unasked(tmp_path):
 
 
 # ---- what can be wrong
-# ----------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_without_mlflow_the_extra_is_named(run, monkeypatch, tmp_path):
@@ -940,7 +944,7 @@ def test_a_damaged_record_is_refused(run, tmp_path):
 
 
 # ---- other stores, where all of MLflow is installed
-# ----------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 WHOLE = all(find_spec(name) for name in ("sqlalchemy", "alembic", "flask"))
 if not WHOLE:

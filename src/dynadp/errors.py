@@ -35,7 +35,7 @@ class DeclarationError(DynadpError, ValueError):
 
 
 class ConfigError(DeclarationError):
-    """A run file or a schema file has mistakes; the message names all of them, each with its place."""
+    """A run file or a schema file has mistakes; the message names all of them, with places."""
 
 
 class DataError(DynadpError, ValueError):

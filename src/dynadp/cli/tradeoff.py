@@ -257,7 +257,8 @@ def tradeoff(
         print_json(result)
         return
     click.echo(
-        f"alpha = {chosen.alpha:.4g} a round: epsilon = {privacy.upper_bound(best.total.epsilon)} at "
+        f"alpha = {chosen.alpha:.4g} a round: epsilon = "
+        f"{privacy.upper_bound(best.total.epsilon)} at "
         f"delta = {setting.delta:g} in total"
     )
     for words in result["words"]:

@@ -43,7 +43,7 @@ class Journal(ABC):
         """End the run."""
 
     def keep(self, n: int, vectors: Messages) -> None:
-        """Keep every node's own minimiser of round n, private, where its rows are, before it is spent.
+        """Keep every node's own minimiser of round n, private, beside its rows, before it is spent.
 
         Those of round n - 1 stay, those before go: a run that goes on needs the last spent one.
         """

@@ -21,7 +21,8 @@ from dynadp.errors import RecordError, Rejected
 
 _UNREAD = 64  # letters that are held in memory until they are read
 _TABLE = """CREATE TABLE IF NOT EXISTS letter (
-  author TEXT NOT NULL, kind TEXT NOT NULL, round INTEGER NOT NULL, content BLOB NOT NULL, PRIMARY KEY (author, kind, round)
+  author TEXT NOT NULL, kind TEXT NOT NULL, round INTEGER NOT NULL, content BLOB NOT NULL,
+  PRIMARY KEY (author, kind, round)
 ) WITHOUT ROWID"""
 
 
@@ -195,7 +196,10 @@ class Inbox:
 
     def last(self, author: str) -> bytes | None:
         """The author's message of the latest round."""
-        query = "SELECT content FROM letter WHERE author = ? AND kind = 'message' ORDER BY round DESC LIMIT 1"
+        query = (
+            "SELECT content FROM letter WHERE author = ? AND kind = 'message' "
+            "ORDER BY round DESC LIMIT 1"
+        )
         with self.changed, self._told():
             found = self._connection.execute(query, (author,)).fetchone()
         return None if found is None else bytes(found[0])

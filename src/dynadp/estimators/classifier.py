@@ -189,7 +189,9 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     --------
     >>> X, y = np.random.default_rng(0).uniform(-1, 1, (500, 2)), np.repeat(["no", "yes"], 250)
     >>> X[:, 0] += np.where(y == "yes", 1, -1)
-    >>> model = NetworkClassifier(epsilon=2.0, delta=1e-5, data_norm=2.5, classes=["no", "yes"], random_state=0).fit(X, y)
+    >>> total = {"epsilon": 2.0, "delta": 1e-5}
+    >>> declared = {"data_norm": 2.5, "classes": ["no", "yes"]}
+    >>> model = NetworkClassifier(**total, **declared, random_state=0).fit(X, y)
     >>> bool(model.score(X, y) > 0.9), model.privacy_["protected"]
     (True, False)
     """
@@ -339,7 +341,10 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 X, codes, len(self.classes_), owner, self.topology_, **place, **self._how(problems)
             )
         if self.mechanism is None and not all(run.stopped for run in runs):
-            text = f"the optimum is not certified to tol={self.tol:g} within the rounds; raise rounds, tol or rho"
+            text = (
+                f"the optimum is not certified to tol={self.tol:g} within the rounds; raise "
+                f"rounds, tol or rho"
+            )
             warnings.warn(text, ConvergenceWarning, stacklevel=3)
         f = (
             np.stack(

@@ -1,4 +1,4 @@
-"""K classes as K problems, one against the rest, on the same rows and in one account (maths.md 5)."""
+"""K classes as K problems, one against the rest, on the same rows, in one account (maths.md 5)."""
 
 from collections.abc import Sequence
 from dataclasses import replace

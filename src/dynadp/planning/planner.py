@@ -164,7 +164,8 @@ def plan(
     )
     reasons = (
         f"{chosen.name} perturbation: {chosen.why}",
-        f"{T} rounds with the same alpha = {_range(alphas, upper_bound)}; only rounds over penalty counts, "
+        f"{T} rounds with the same alpha = {_range(alphas, upper_bound)}; only rounds over penalty "
+        f"counts, "
         f"and uneven alphas gain "
         "nothing",
         f"penalty q = {q:.3g} (eta = {eta:.3g}, rho = {rho:.2g}): in proportion to the noise that "
@@ -173,13 +174,15 @@ def plan(
         f"C/q counts",
         f"loss {loss!r}: a margin raises the signal for the same sensitivity; scores are then no "
         f"log-odds",
-        f"a centring round with alpha = {_range(weight * alphas, upper_bound)}, {share:.0%} of the budget: "
+        f"a centring round with alpha = {_range(weight * alphas, upper_bound)}, {share:.0%} of the "
+        f"budget: "
         f"centred rows differ more"
         if share
         else "no centring round: none was asked for, or the schema has a public centre",
         "the model is the mean of all nodes' messages of the last half of the rounds: averaging "
         "released vectors is free",
-        f"in total epsilon = {upper_bound(total.epsilon)} at delta = {delta:g} for anybody with a row at "
+        f"in total epsilon = {upper_bound(total.epsilon)} at delta = {delta:g} for anybody with a "
+        f"row at "
         f"one node",
         *warnings_about(delta, counts),
         *_burdens(nodes, shared, (shared / (B * mus)) ** 2),

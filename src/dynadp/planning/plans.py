@@ -1,7 +1,7 @@
 """The values that carry a run: what is minimised, how messages are protected, and both as a plan.
 
-A :class:`Plan` that knows its :class:`Consortium` knows everything that will be released: its noise,
-its events and its total follow from public numbers, in one place.
+A :class:`Plan` that knows its :class:`Consortium` knows everything that will be released: noise,
+events and total follow from public numbers, in one place.
 """
 
 from collections.abc import Mapping, Sequence

@@ -135,7 +135,7 @@ def make_node(
     now: datetime,
     days: int,
 ) -> Identity:
-    """Make keys and certificate of a node at once, on a machine that the silo trusts with its keys."""
+    """Make keys and certificate of a node at once, on a machine that the silo trusts with them."""
     made = request(name, hosts, out)
     sign_request(authority, made, out, now, days)
     return Identity.load(out, now)

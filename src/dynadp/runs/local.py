@@ -449,7 +449,7 @@ def with_statement(model: Model, total: Total) -> Model:
 def finished_model(
     plan: Plan, outcome: NodeResult, seeded: bool
 ) -> tuple[Model, Total, list[Event]]:
-    """The model of nodes that ran apart, its guarantee, and all that was released: the whole plan."""
+    """The model of nodes that ran apart, its guarantee, and the whole plan, which was released."""
     events = [replace(event, seeded=seeded) for event in plan.events]
     total = worst_node(events, plan.delta)
     said = plan.settings.loss.describe(), plan.mechanism.name, total.to_json()

@@ -1,4 +1,4 @@
-"""What a run file names and asks for: found, checked and planned, with all mistakes told together."""
+"""What a run file names and asks for: opened, checked and planned; mistakes come together."""
 
 import os
 from collections.abc import Callable, Sequence

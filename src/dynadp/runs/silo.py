@@ -409,7 +409,7 @@ class SiloRun:
 
 
 class Status:
-    """status.json of a running node, written whenever it changed, and a health line now and then."""
+    """Writes status.json of a running node whenever it changed, and a health line now and then."""
 
     def __init__(self, silo: SiloRun, links: Links, config: str) -> None:
         self.silo, self.links, self.config = silo, links, config
@@ -433,7 +433,8 @@ class Status:
         up = ", ".join(f"{j} {'up' if j in alive else 'AWAY'}" for j in links.site.neighbours)
         refused = sum(links.post.rejected.values())
         wait = f"; waits for {links.waiting}" if links.waiting else ""
-        return f"{self.state}, round {self.round} of {self.silo.plan.rounds}; {up or 'no neighbours'}; {refused} refused{wait}"
+        place = f"round {self.round} of {self.silo.plan.rounds}"
+        return f"{self.state}, {place}; {up or 'no neighbours'}; {refused} refused{wait}"
 
     def to_json(self) -> dict[str, Any]:
         """How the node is."""

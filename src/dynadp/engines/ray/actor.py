@@ -252,7 +252,7 @@ class NodeActor:
                 self._actors[other] = ray.get_actor(other, NAMESPACE)
         return self._actors.get(other)
 
-    # ------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     # in its thread
 
     def _drive(self) -> None:

@@ -97,7 +97,8 @@ def explain(line: str) -> str | None:
         letter for letter in _COLOUR.sub("", line) if letter.isprintable()
     ).strip()  # strangers write part of it
     if found := _BLOCKED.search(line):
-        return f"blocked {found['who']}: it tried to send under {found['key']}, a name that is not its own"
+        who, key = found["who"], found["key"]
+        return f"blocked {who}: it tried to send under {key}, a name that is not its own"
     if found := _DIALLED.search(line):
         return next(
             (words.format(found["where"]) for sign, words in _WHY if sign in found["why"]), None

@@ -210,7 +210,8 @@ class Advisor:
 
     def _sentence(self, epsilon: float, total: float) -> str:
         privacy = (
-            f"With a total of epsilon = {upper_bound(total)} at delta = {self.setting.delta:g} over all "
+            f"With a total of epsilon = {upper_bound(total)} at delta = {self.setting.delta:g} "
+            f"over all "
             f"rounds"
         )
         found = self.expected(epsilon)
