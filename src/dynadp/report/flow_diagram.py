@@ -150,20 +150,10 @@ def _panel(alt: Any, boxes: Sequence[Box], arrows: Sequence[Sequence[Point]], ti
             fill=fill, stroke=border, strokeWidth=1.5, strokeDash=dashes, cornerRadius=3
         )
         layers.append(marks.encode(x=x, y=y, x2="x2:Q", y2="y2:Q"))
-    for points in arrows:
-        (x1, y1), (x2, y2) = points[-2:]
-        turn = atan2((x2 - x1) * WIDTH / 100, (y2 - y1) * HEIGHT / 40)  # clockwise from upwards
-        tip = chart([{"x": x2, "y": y2}]).mark_point(
-            shape="triangle",
-            filled=True,
-            size=70,
-            color="#000000",
-            opacity=1,
-            angle=degrees(turn) % 360,
-            xOffset=-HEAD * sin(turn),
-            yOffset=HEAD * cos(turn),
-        )
-        layers.append(tip.encode(x=x, y=y))
+    tips = chart([_head(*points[-2:]) for points in arrows]).mark_point(
+        shape="triangle", filled=True, size=70, color="#000000", opacity=1
+    )
+    layers.append(tips.encode(x=x, y=y, angle=alt.Angle("turn:Q", scale=None)))
     texts = [
         {"x": b.x, "y": b.y + LINE * ((len(b.lines) - 1) / 2 - i), "text": line}
         for b in boxes
@@ -171,3 +161,11 @@ def _panel(alt: Any, boxes: Sequence[Box], arrows: Sequence[Sequence[Point]], ti
     ]
     layers.append(chart(texts).mark_text(fontSize=11).encode(x=x, y=y, text="text:N"))
     return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=title)
+
+
+def _head(start: Point, end: Point) -> dict[str, float]:
+    """The middle of an arrow's head that touches ``end``, and its turn, clockwise from upwards."""
+    across, up = WIDTH / 100, HEIGHT / 40  # pixels of a unit
+    turn = atan2((end[0] - start[0]) * across, (end[1] - start[1]) * up)
+    x, y = end[0] - HEAD * sin(turn) / across, end[1] - HEAD * cos(turn) / up
+    return {"x": x, "y": y, "turn": degrees(turn)}

@@ -1,5 +1,5 @@
-"""The public numbers that a choice of alpha rests on: from a run folder, a run file, or five silos
-of census rows.
+"""The public numbers that a choice of alpha rests on: of a run folder, a run file, or five silos of
+census rows.
 """
 
 from collections.abc import Sequence
@@ -99,8 +99,11 @@ class PublicSetting:
             raise DeclarationError(
                 f"{path} protects nothing, so there is no alpha to choose; set privacy.mechanism"
             )
-        totals, public = file.totals, None
-        given = None if totals else plan_from_file(file, schema, topology, counts)
+        given, epsilon, public = None, EPSILON, None
+        if file.totals:
+            epsilon = max(file.totals.values())
+        elif given := plan_from_file(file, schema, topology, counts):
+            epsilon = given.total.epsilon
         if file.evaluation is not None:  # config admits only public = true
             public = (path.parent / file.evaluation.file, schema, file.data.separator)
         return cls(
@@ -109,14 +112,14 @@ class PublicSetting:
             counts,
             schema.dimension,
             schema.feature_count,
-            max(totals.values()) if totals else given.total.epsilon if given else EPSILON,
+            epsilon,
             privacy.delta or DELTA,
             privacy.made(),
-            privacy.centring and schema.centre is None,
-            public,
-            file.run.output,
-            file.training.weights,
-            given,
+            centring=privacy.centring and schema.centre is None,
+            public=public,
+            output=file.run.output,
+            weights=file.training.weights,
+            given=given,
         )
 
     @classmethod
@@ -142,7 +145,7 @@ class PublicSetting:
         return self.mechanism if isinstance(self.mechanism, str) else self.mechanism.name
 
     def plan(self, epsilon: float, counts: Sequence[int] | None = None) -> Plan:
-        """What `dynadp train` would do for this total: planned, or the run file's own constants
+        """The plan of `dynadp train` for this total: the planner's, or the run file's own constants
         with the alpha that fits.
 
         Parameters
