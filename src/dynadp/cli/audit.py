@@ -79,12 +79,11 @@ def audit(
     possible, and tells them apart. No data of yours are read. Exit code 1 if the claim is refuted,
     0 if the draws are consistent with it; which is no proof.
     """
-    from dynadp.mechanisms import Dual, Primal
+    from dynadp.mechanisms import mechanism_named
     from dynadp.research.audit import Stream, audit_mechanism
 
-    chosen = Dual() if mechanism == "dual" else Primal()
     found = audit_mechanism(
-        chosen,
+        mechanism_named(mechanism),
         alpha,
         dimension,
         rounds,

@@ -15,7 +15,7 @@ from dynadp._files import digest, read_file
 from dynadp.consensus import Topology
 from dynadp.data import Schema
 from dynadp.errors import DynadpError, RecordError
-from dynadp.mechanisms import Dual, Mechanism, Primal
+from dynadp.mechanisms import mechanism_from
 from dynadp.planning import planned_events, public_numbers
 from dynadp.privacy import Event
 from dynadp.problem import shares
@@ -194,7 +194,7 @@ class RunView:
         )
         return tuple(
             planned_events(
-                _mechanism(told["mechanism"]),
+                mechanism_from(told["mechanism"]),
                 public,
                 plan.rounds,
                 nodes,
@@ -317,9 +317,3 @@ def _loss(told: Mapping[str, Any]) -> Any:
     return LossSection.model_validate(
         {k: v for k, v in told.items() if k in ("name", "margin", "width")}
     ).made()
-
-
-def _mechanism(told: Mapping[str, Any]) -> Mechanism:
-    kinds: dict[str, Any] = {"primal": Primal, "dual": Dual}
-    chosen: Mechanism = kinds[told["name"]](**{k: v for k, v in told.items() if k != "name"})
-    return chosen
