@@ -146,10 +146,10 @@ def make_network(folder, finished=True, rounds=5):
     chosen = plan([100] * 3, ring, made.schema.dimension, epsilon=1.0, delta=1e-5)
     told = {
         "mechanism": chosen.mechanism.describe(),
-        "loss": chosen.loss.describe(),
-        "regularizer": chosen.regularizer.describe(),
+        "loss": chosen.settings.loss.describe(),
+        "regularizer": chosen.settings.regularizer.describe(),
         "rounds": chosen.rounds,
-        **{name: getattr(chosen, name) for name in ("C", "rho", "eta")},
+        **{name: getattr(chosen.settings, name) for name in ("C", "rho", "eta")},
         "alphas": list(chosen.alphas),
         "centrings": list(chosen.centrings),
     }
