@@ -18,7 +18,7 @@ from dynadp.consensus.progress import RoundProgress
 from dynadp.data import Schema, count, mistakes, source, split_tables, validate
 from dynadp.engines import FolderJournal, LedgerJournal, NodeResult, now, simulate
 from dynadp.errors import CellError, ConfigError, DataError, DynadpError, RecordError
-from dynadp.mechanisms import entropy_for
+from dynadp.mechanisms import entropy_for, mechanism_from
 from dynadp.planning import Plan, recorded
 from dynadp.planning.plans import default_eta
 from dynadp.privacy import Event, Ledger, Total, by_node, up, worst_node
@@ -28,7 +28,8 @@ from dynadp.runs.preparation import MistakeList, check_ledger, open_columns, pla
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
 from dynadp.runs.training import train
 
-_FOLLOWS = ("centrings", "reasons", "total")  # in a plan: from its other numbers
+# in a plan: from its other numbers, or from the run file
+_FOLLOWS = ("centrings", "reasons", "total", "delta", "epsilon")
 PLAIN_ROUNDS, PLAIN_GAP = 2000, 1e-8  # of Algorithm 1: at most so many rounds, to a certified gap
 
 
@@ -404,6 +405,8 @@ def _decided(config: Mapping[str, Any]) -> dict[str, Any]:
     plan = {"weights": "equal"} | {
         name: value for name, value in said.items() if name not in _FOLLOWS
     }
+    with suppress(KeyError, TypeError, ValueError):  # under the names of this version
+        plan["mechanism"] = mechanism_from(plan["mechanism"]).describe()
     decided = {name: config.get(name) for name in ("file", "schema_hash", "topology", "counts")} | {
         "plan": plan
     }
