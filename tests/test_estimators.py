@@ -210,7 +210,7 @@ def test_a_shared_plan_pulls_as_a_plan_with_its_share_of_mu():
         [100] * 3, ring, 5, epsilon=1.0, delta=1e-5, centring=False, constants=shared(usual, 4)
     )
     alone = plan([100] * 3, ring, 5, epsilon=1.0, delta=1e-5, centring=False)
-    assert whole.rho == pytest.approx(2 * alone.rho)
+    assert whole.settings.rho == pytest.approx(2 * alone.settings.rho)
     assert whole.rounds == 4 * alone.rounds
     assert whole.alpha == pytest.approx(alone.alpha / 2, rel=0.02)
 

@@ -36,7 +36,7 @@ def test_a_plan_costs_at_most_its_total(mechanism, epsilon, delta, d, centring, 
     )
     assert worst_node(found.events, delta) == found.total
     assert 0.99 * epsilon <= found.total.epsilon <= epsilon
-    assert (found.centring is not None) == centring
+    assert len(found.centrings) == (5 if centring else 0)
     assert len([e for e in found.events if e.round == 0]) == (5 if centring else 0)
     assert {e.node for e in found.events} == set("01234")
 
@@ -44,10 +44,11 @@ def test_a_plan_costs_at_most_its_total(mechanism, epsilon, delta, d, centring, 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
 def test_its_penalty_is_the_stated_one(epsilon):
     found = plan([6000] * 5, RING, 117, epsilon=epsilon, delta=1e-5)
-    q = found.rho + 2 * found.eta * 2
+    rho, eta = found.settings.rho, found.settings.eta
+    q = rho + 2 * eta * 2
     k, ridge = Constants().pull, Constants().ridge
     assert q == pytest.approx(k * 20 / (6000 * gaussian_mu(epsilon, 1e-5) * np.sqrt(5)))
-    assert found.rho == pytest.approx(ridge * q)
+    assert rho == pytest.approx(ridge * q)
     noise = (
         2 / (6000 * q) * np.sqrt(118) / found.alpha
     )  # of a released coordinate: Delta sqrt(d + 1)/alpha
@@ -62,7 +63,7 @@ def test_unequal_nodes_are_judged_by_their_noise():
         plan([100] * 5, RING, 10, **how),
         plan([100, 100, 100, 100, 10**6], RING, 10, **how),
     )
-    assert mixed.eta / even.eta == pytest.approx(np.sqrt(0.8), rel=1e-3)
+    assert mixed.settings.eta / even.settings.eta == pytest.approx(np.sqrt(0.8), rel=1e-3)
 
 
 def test_where_rows_weigh_the_same_only_their_mean_number_counts():
@@ -70,10 +71,9 @@ def test_where_rows_weigh_the_same_only_their_mean_number_counts():
         plan(counts, RING, 10, epsilon=1.0, delta=1e-5)
         for counts in ([100] * 5, [20, 5, 175, 280, 20])
     )
-    assert (mixed.weights, mixed.C) == ("rows", 1.0)
-    assert (mixed.eta, mixed.rho, *mixed.alphas) == pytest.approx(
-        (even.eta, even.rho, *even.alphas)
-    )
+    many, few = mixed.settings, even.settings
+    assert (many.weights, many.C) == ("rows", 1.0)
+    assert (many.eta, many.rho, *mixed.alphas) == pytest.approx((few.eta, few.rho, *even.alphas))
     with pytest.raises(DeclarationError, match="weights is 'votes'; expected 'rows'"):
         plan([100] * 5, RING, 10, epsilon=1.0, delta=1e-5, weights="votes")
 
@@ -139,8 +139,9 @@ def test_every_node_may_have_its_own_total(mechanism):
         assert 0.99 * asked[node] <= total.epsilon <= asked[node]
     assert found.total.epsilon == pytest.approx(4.0, rel=0.01)
     assert found.alphas[1] == found.alphas[3]
-    table = found.schedule(RING.nodes).table(RING.nodes, 3)
-    assert table[:, 0].tolist() == list(found.alphas)
+    table = found.table()
+    assert table.shape == (5, 1, found.rounds)
+    assert table[:, 0, 0].tolist() == table[:, 0, -1].tolist() == list(found.alphas)
     assert "epsilon between 0.5 and 4" in " ".join(found.reasons)
 
 
@@ -181,14 +182,18 @@ def test_no_alpha_is_told_as_less_than_it_is():
         found = plan([600] * 5, RING, 20, epsilon=epsilon, delta=1e-6)
         words = " ".join(found.reasons)
         assert f"with the same alpha = {upper_bound(found.alpha)};" in words
-        assert f"a centring round with alpha = {upper_bound(found.centring)}," in words
+        assert f"a centring round with alpha = {upper_bound(max(found.centrings))}," in words
 
 
 def test_other_constants():
     found = plan(
         [600] * 5, RING, 20, epsilon=0.5, delta=1e-6, constants=Constants(rounds=7, margin=0.0)
     )
-    assert (found.rounds, found.loss.margin, len({e.round for e in found.events})) == (7, 0.0, 8)
+    assert (found.rounds, found.settings.loss.margin, len({e.round for e in found.events})) == (
+        7,
+        0.0,
+        8,
+    )
 
 
 @pytest.mark.parametrize(

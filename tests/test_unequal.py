@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dynadp import NetworkClassifier, Plan
+from dynadp import NetworkClassifier
 from dynadp.cli import main
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.synthetic import census
@@ -44,22 +44,7 @@ def error(rows, sizes, weights="rows", epsilon=1.0, draws=DRAWS):
         centring=False,
         weights=weights,
     )
-    run = simulate(
-        shards,
-        ring,
-        Plan.of(
-            loss=p.loss,
-            C=p.C,
-            weights=p.weights,
-            rho=p.rho,
-            eta=p.eta,
-            rounds=p.rounds,
-            mechanism=p.mechanism,
-            schedule=p.schedule(ring.nodes),
-        ),
-        draws=BatchedDraws(1),
-        replicas=draws,
-    )
+    run = simulate(shards, ring, p, draws=BatchedDraws(1), replicas=draws)
     return 100 * float(np.mean(np.where(X @ run.models()[0].T > 0, 1, -1) != y[:, None]))
 
 

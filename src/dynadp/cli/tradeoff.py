@@ -29,8 +29,7 @@ from dynadp.errors import DeclarationError
 
 if TYPE_CHECKING:
     from dynadp.planning import Plan
-    from dynadp.research import AccuracyLoss, Recommendation
-    from dynadp.research.tradeoff import Design
+    from dynadp.research import AccuracyLoss, Design, Recommendation
 
 _UTILITY = click.option(
     "--utility",

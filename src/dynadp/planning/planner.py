@@ -259,7 +259,7 @@ def recorded(chosen: Plan, record: Mapping[str, Any]) -> Plan:
         numbers: dict[str, Any] = {name: float(record[name]) for name in ("C", "rho", "eta")}
         rows = [np.broadcast_to(alpha, chosen.rounds) for alpha in record["alphas"]]
         table = np.array(rows, dtype=float)
-        centring = tuple(float(alpha) for alpha in record["centrings"])
+        centring = _recorded_centrings(record, table)
         new = [*numbers.values(), *table.ravel(), *centring]
     except (KeyError, TypeError, ValueError):
         return chosen
@@ -273,6 +273,15 @@ def recorded(chosen: Plan, record: Mapping[str, Any]) -> Plan:
         settings=replace(s, **numbers),
         protection=replace(chosen.protection, schedule=schedule, centring=centring),
     )
+
+
+def _recorded_centrings(record: Mapping[str, Any], table: Array) -> tuple[float, ...]:
+    """Return alpha of each node's centring round; version 0.1.0 recorded the largest alone."""
+    if "centrings" in record:
+        return tuple(float(alpha) for alpha in record["centrings"])
+    if record["centring"] is None:
+        return ()
+    return tuple((record["centring"] * (table[:, 0] / record["alpha"])).tolist())
 
 
 def warnings_about(delta: float, counts: Sequence[float]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from dynadp.consensus.progress import RoundLine
+from dynadp.consensus import RoundLine
 from dynadp.errors import RecordError
 
 Row = dict[str, Any]

@@ -34,5 +34,6 @@ from .theorem_inputs import TheoremInputs as TheoremInputs
 from .theorems import THEOREMS as THEOREMS
 from .tradeoff import RANGE as RANGE
 from .tradeoff import AccuracyLoss as AccuracyLoss
+from .tradeoff import Design as Design
 from .tradeoff import PrivacyUtility as PrivacyUtility
 from .tradeoff import design as design

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.consensus import Topology
-from dynadp.consensus.progress import RoundProgress
+from dynadp.consensus import RoundProgress, Topology
 from dynadp.data import Shard
 from dynadp.mechanisms import Dual, Mechanism, Primal
 from dynadp.planning import Plan

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dynadp._files import write_bytes
-from dynadp.consensus.progress import RoundProgress
+from dynadp.consensus import RoundProgress
 from dynadp.errors import RecordError
 from dynadp.runs.model import Model
 from dynadp.runs.record import RunRecord, load_run

@@ -10,14 +10,12 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, ClassVar
 
-from dynadp.consensus import Acceleration, Topology
-from dynadp.consensus.progress import RoundProgress
+from dynadp.consensus import Acceleration, RoundProgress, Topology
 from dynadp.data import NodeRows, Schema, count, source, split_tables
 from dynadp.engines import FolderJournal, LedgerJournal, NodeResult, now, simulate
 from dynadp.errors import ConfigError, DataError, DynadpError, RecordError
 from dynadp.mechanisms import entropy_for
-from dynadp.planning import Consortium, Plan, recorded
-from dynadp.planning.plans import default_eta
+from dynadp.planning import Consortium, Plan, default_eta, recorded
 from dynadp.privacy import Event, Ledger, Total, by_node, worst_node
 from dynadp.runs.folder import RunFolder
 from dynadp.runs.model import Model

@@ -118,5 +118,5 @@ def _given_plan(file: RunFile, schema: Schema, topology: Topology, counts: Seque
 
 
 def _consortium(schema: Schema, topology: Topology, counts: Sequence[int]) -> Consortium:
-    features = len(schema.features) - bool(schema.intercept)
+    features = schema.feature_count
     return Consortium(topology, tuple(counts), schema.dimension, features)

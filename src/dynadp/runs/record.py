@@ -211,7 +211,7 @@ class RunRecord(BaseModel):
                 "schema": schema,
                 "schema_hash": schema.digest(),
                 "dimension": schema.dimension,
-                "features": len(schema.features) - bool(schema.intercept),
+                "features": schema.feature_count,
                 "config_hash": config_hash or "",
                 **decided,
             }

@@ -41,7 +41,7 @@ def upgrade(content: Mapping[str, Any], folder: Path) -> RunRecord:
     told["schema"] = schema = config.get("schema")
     known = _schema(schema, folder)
     told["schema_hash"] = config["schema_hash"] if schema is None else known.digest()
-    told["features"] = len(known.features) - bool(known.intercept) if known else None
+    told["features"] = known.feature_count if known else None
     told["dimension"] = known.dimension if known else _width(folder)
     told["plan"] = _plan(told["plan"])
     if told["plan"]["mechanism"]["name"] != "none" and "total" not in told["plan"]:

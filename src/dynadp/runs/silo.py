@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from dynadp._files import digest, write_whole
-from dynadp.consensus import Journal, Topology, no_checkpoint
-from dynadp.consensus.progress import RoundProgress
+from dynadp.consensus import Journal, RoundProgress, Topology, no_checkpoint
 from dynadp.data import NodeRows, Schema
 from dynadp.engines import (
     LOG,

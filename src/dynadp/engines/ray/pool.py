@@ -20,7 +20,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-from dynadp.consensus.progress import RoundLine
+from dynadp.consensus import RoundLine
 from dynadp.engines.node import NodeResult
 from dynadp.engines.ray.actor import NAMESPACE, SILENT, ActorUpdate, NodeActor
 from dynadp.engines.ray.spec import ActorSpec
