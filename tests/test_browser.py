@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from dynadp.report.page import write_report
-from dynadp.runs.folder import RunFolder
-from dynadp.runs.record import load_run
+from dynadp.runs.folder import RunFolder, load_run
 from test_report import NODES, dynadp, make_job, make_run
 
 pytestmark = pytest.mark.slow

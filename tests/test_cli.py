@@ -22,9 +22,8 @@ from dynadp.data.datasets.synthetic import census
 from dynadp.mechanisms import Mechanism, mechanism_names
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.research.demonstration import HETEROGENEITY, ROWS, SILOS
-from dynadp.runs.folder import read_rounds
+from dynadp.runs.folder import load_run, read_rounds
 from dynadp.runs.model import load_model
-from dynadp.runs.record import load_run
 
 DYNADP = Path(sys.executable).parent / "dynadp"
 ENVIRONMENT = {

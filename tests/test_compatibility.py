@@ -31,12 +31,11 @@ from dynadp.privacy.inverse import calibrate
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
-from dynadp.runs.folder import read_rounds
+from dynadp.runs.folder import load_run, read_rounds
 from dynadp.runs.identities import Identity, public_key
 from dynadp.runs.local import LocalRun
 from dynadp.runs.model import load_model
 from dynadp.runs.node_file import load_node_file
-from dynadp.runs.record import load_run
 from dynadp.runs.run_file import TrainingSection, load_run_file, load_schema
 from dynadp.runs.silo import SiloRun
 

@@ -34,8 +34,7 @@ from dynadp.report.record_view import RunView
 from dynadp.research import experiments as experiments_module
 from dynadp.research import public_rows as rows_module
 from dynadp.research.tradeoff import PrivacyUtility
-from dynadp.runs.folder import RunFolder
-from dynadp.runs.record import load_run
+from dynadp.runs.folder import RunFolder, load_run
 from dynadp.runs.run_file import load_run_file
 from test_report import NODES, dynadp, make_job, make_network, make_run
 

@@ -16,10 +16,9 @@ from dynadp.errors import ConfigError, DataError, DeclarationError, LedgerError,
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.runs.folder import read_rounds
+from dynadp.runs.folder import load_run, read_rounds
 from dynadp.runs.model import load_model
 from dynadp.runs.node_file import load_node_file
-from dynadp.runs.record import load_run
 from dynadp.runs.run_file import load_run_file, load_schema
 
 AT = "2026-03-01T12:00:00+00:00"

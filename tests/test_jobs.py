@@ -18,10 +18,9 @@ from dynadp._intervals import wilson
 from dynadp.cli import main
 from dynadp.data.datasets.synthetic import census
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.runs.folder import read_rounds
+from dynadp.runs.folder import load_run, read_rounds
 from dynadp.runs.local import LocalRun
 from dynadp.runs.model import load_model
-from dynadp.runs.record import load_run
 from dynadp.runs.run_file import load_schema
 from dynadp.runs.scoring import predictions
 

@@ -15,9 +15,9 @@ from dynadp.consensus.topology import Topology
 from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.schema import Label, Schema
 from dynadp.errors import DataError, DynadpError, RecordError
-from dynadp.runs.folder import RunFolder, read_rounds
+from dynadp.runs.folder import RunFolder, load_run, read_rounds
 from dynadp.runs.model import Model, load_model
-from dynadp.runs.record import RunRecord, load_run
+from dynadp.runs.record import RunRecord
 from dynadp.runs.scoring import evaluate, predictions
 
 FIXTURE = Path(__file__).parent / "fixtures" / "run-v1"

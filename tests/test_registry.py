@@ -14,8 +14,8 @@ from dynadp.errors import DeclarationError
 from dynadp.estimators import NetworkClassifier
 from dynadp.problem.losses import HuberHinge, Logistic, Loss, SmoothedHinge
 from dynadp.problem.regularizers import Regularizer, SmoothElasticNet, SquaredL2
+from dynadp.runs.folder import load_run
 from dynadp.runs.model import load_model
-from dynadp.runs.record import load_run
 
 FIXTURES = Path(__file__).parent / "fixtures" / "v0.1.0"
 

@@ -33,9 +33,9 @@ from dynadp.report.page import guarantee, report
 from dynadp.report.progress import Rounds, thinned
 from dynadp.report.record_view import RunView
 from dynadp.report.states import LOOKS, State, states
-from dynadp.runs.folder import RunFolder
+from dynadp.runs.folder import RunFolder, load_run
 from dynadp.runs.model import load_model
-from dynadp.runs.record import RunRecord, load_run
+from dynadp.runs.record import RunRecord
 
 NODES = ("north", "south", "west")
 COLUMNS = (

@@ -25,8 +25,8 @@ from dynadp.errors import DeclarationError, RecordError
 from dynadp.report.tracking import mlflow as tracking
 from dynadp.report.tracking.mlflow import Store, StoreAway, StoreRefused, alone, follow, track
 from dynadp.report.tracking.selection import LIBRARIES, METRICS, NotYet, TrackedRun
+from dynadp.runs.folder import load_run
 from dynadp.runs.model import load_model
-from dynadp.runs.record import load_run
 from networks import LONG, Network, end_group, ended, ports, typed, until
 from test_report import NODES, make_job, make_network, make_run
 

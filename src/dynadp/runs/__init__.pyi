@@ -2,6 +2,7 @@ from . import identities as identities
 from .cluster import ClusterRun as ClusterRun
 from .evaluation import evaluate_privately as evaluate_privately
 from .folder import RunFolder as RunFolder
+from .folder import load_run as load_run
 from .folder import read_rounds as read_rounds
 from .identities import Identity as Identity
 from .ledgers import close_run as close_run
@@ -17,7 +18,6 @@ from .record import Kind as Kind
 from .record import RecordedPlan as RecordedPlan
 from .record import RunRecord as RunRecord
 from .record import counted as counted
-from .record import load_run as load_run
 from .run_file import RunFile as RunFile
 from .run_file import load_run_file as load_run_file
 from .run_file import load_schema as load_schema

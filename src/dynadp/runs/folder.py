@@ -18,11 +18,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dynadp._files import write_bytes
+from dynadp._files import digest, read_file, write_bytes
 from dynadp.consensus import RoundProgress
 from dynadp.errors import RecordError
 from dynadp.runs.model import Model
-from dynadp.runs.record import RunRecord, load_run
+from dynadp.runs.record import FORMAT, VERSION, RunRecord
+from dynadp.runs.record_v1 import upgrade
 
 
 class RunFolder:
@@ -124,3 +125,29 @@ def read_rounds(path: str | Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
         except ValueError as error:
             raise RecordError(f"{file}, line {number} is not JSON; the file is damaged") from error
+
+
+def load_run(path: str | Path) -> RunRecord:
+    """Read and check run.json of a run folder, of this version or of version 1."""
+    path = Path(path)
+    content = read_file(path / "run.json", FORMAT, VERSION)
+    try:
+        if content["version"] == 1:
+            return upgrade(content, path)
+        sealed = {
+            name: value
+            for name, value in content.items()
+            if name not in ("format", "version", "content_hash")
+        }
+        if digest(sealed) != content.get("content_hash"):
+            raise RecordError(
+                f"{path}: run.json does not match its hash; it was changed by hand or is damaged"
+            )
+        return RunRecord.model_validate(sealed)
+    except RecordError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise RecordError(
+            f"{path}: run.json lacks what a run of dynadp records ({type(error).__name__}); "
+            f"restore it from a copy"
+        ) from error

@@ -17,10 +17,10 @@ from dynadp.errors import ConfigError, DataError, DynadpError, RecordError
 from dynadp.mechanisms import entropy_for
 from dynadp.planning import Consortium, Plan, default_eta, recorded
 from dynadp.privacy import Event, Ledger, Total, by_node, worst_node
-from dynadp.runs.folder import RunFolder
+from dynadp.runs.folder import RunFolder, load_run
 from dynadp.runs.model import Model
 from dynadp.runs.preparation import MistakeList, check_ledger, open_columns, plan_from_file
-from dynadp.runs.record import SETTINGS, Kind, RunRecord, counted, load_run
+from dynadp.runs.record import SETTINGS, Kind, RunRecord, counted
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
 from dynadp.runs.scoring import evaluate
 from dynadp.runs.training import train

@@ -11,16 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from dynadp._files import digest, read_file
+from dynadp._files import digest
 from dynadp.consensus import Topology
 from dynadp.data import Schema
-from dynadp.errors import RecordError
 from dynadp.mechanisms import mechanism_named
 from dynadp.planning import planned_events, public_numbers
 from dynadp.privacy import Event
@@ -265,34 +263,6 @@ class RunRecord(BaseModel):
         content = self.model_dump(mode="json", by_alias=True)
         sealed = {"format": FORMAT, "version": VERSION, **content, "content_hash": digest(content)}
         return json.dumps(sealed, indent=1, allow_nan=False) + "\n"
-
-
-def load_run(path: str | Path) -> RunRecord:
-    """Read and check run.json of a run folder, of this version or of version 1."""
-    path = Path(path)
-    content = read_file(path / "run.json", FORMAT, VERSION)
-    try:
-        if content["version"] == 1:
-            from dynadp.runs.record_v1 import upgrade
-
-            return upgrade(content, path)
-        sealed = {
-            name: value
-            for name, value in content.items()
-            if name not in ("format", "version", "content_hash")
-        }
-        if digest(sealed) != content.get("content_hash"):
-            raise RecordError(
-                f"{path}: run.json does not match its hash; it was changed by hand or is damaged"
-            )
-        return RunRecord.model_validate(sealed)
-    except RecordError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise RecordError(
-            f"{path}: run.json lacks what a run of dynadp records ({type(error).__name__}); "
-            f"restore it from a copy"
-        ) from error
 
 
 def counted(description: str, rows: Mapping[str, int]) -> str:

@@ -36,12 +36,12 @@ from dynadp.errors import ConfigError, DynadpError
 from dynadp.mechanisms import Draws, entropy_for
 from dynadp.planning import Plan
 from dynadp.privacy import Ledger, upper_bound
-from dynadp.runs.folder import RunFolder
+from dynadp.runs.folder import RunFolder, load_run
 from dynadp.runs.identities import Identity, public_key
 from dynadp.runs.local import finished_model, lock
 from dynadp.runs.node_file import NodeFile, load_node_file
 from dynadp.runs.preparation import MistakeList, check_ledger, open_columns, plan_from_file
-from dynadp.runs.record import RunRecord, counted, load_run
+from dynadp.runs.record import RunRecord, counted
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
 from dynadp.runs.status import SHOWN, STATUS, STATUS_VERSION
 

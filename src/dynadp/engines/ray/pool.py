@@ -1,3 +1,5 @@
+from logging import getLogger
+
 """Letters over Ray: one trusted cluster, for more rows or nodes than one machine holds.
 
 The driver starts the actors (:mod:`dynadp.engines.ray.actor`) and listens to them, but no letter
@@ -24,9 +26,9 @@ from dynadp.consensus import RoundLine
 from dynadp.engines.node import NodeResult
 from dynadp.engines.ray.actor import NAMESPACE, SILENT, ActorUpdate, NodeActor
 from dynadp.engines.ray.spec import ActorSpec
-from dynadp.engines.zenoh.log import LOG
 from dynadp.errors import ConfigError, DynadpError
 
+_LOG = getLogger("dynadp.node")
 _STORE = (
     100 * 2**20
 )  # bytes of Ray's object store, where Ray is started here: letters are small and do not use it
@@ -130,7 +132,7 @@ class ActorPool:
             if monotonic() - heard > SILENT:
                 heard = monotonic()
                 behind = [node for node, n in last.items() if n == min(last.values())]
-                LOG.warning(
+                _LOG.warning(
                     "nothing new for %g seconds; behind: %s. See `ray status`",
                     SILENT,
                     ", ".join(behind),
@@ -206,7 +208,7 @@ def cluster(address: str | None = None) -> Iterator[None]:
     else:
         _reachable(address)
         if os.environ.get("RAY_AUTH_MODE") != "token":
-            LOG.warning(
+            _LOG.warning(
                 "the cluster takes orders from whoever reaches it: start it, and this command, "
                 "with RAY_AUTH_MODE=token (and "
                 "RAY_USE_TLS=1 where others share the wire)"
