@@ -14,7 +14,6 @@ at all, except rounds.jsonl, which grows by whole lines; an unfinished last line
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,18 @@ from dynadp.runs.record_v1 import upgrade
 
 
 class RunFolder:
-    """A run folder that is being written."""
+    """A run folder that is being written.
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    Parameters
+    ----------
+    path
+        The folder.
+    record
+        What its run.json holds; read where it is needed and not given.
+    """
+
+    def __init__(self, path: str | Path, record: RunRecord | None = None) -> None:
+        self.path, self._record = Path(path), record
 
     @classmethod
     def create(
@@ -47,7 +54,7 @@ class RunFolder:
         beside
             Names of files that may be there already.
         """
-        folder = cls(path)
+        folder = cls(path, record)
         cls.require_empty(folder.path, beside)
         try:
             folder.path.mkdir(parents=True, exist_ok=True)
@@ -78,10 +85,11 @@ class RunFolder:
                 f"{path} exists and is not an empty folder; choose another, nothing is overwritten"
             )
 
-    @cached_property
+    @property
     def record(self) -> RunRecord:
         """What was decided before the run."""
-        return load_run(self.path)
+        self._record = self._record or load_run(self.path)
+        return self._record
 
     def note(self, entry: RoundProgress, nodes: Sequence[str] | None = None) -> None:
         """Add the lines of a round: of all nodes, or of these."""
