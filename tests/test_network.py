@@ -151,6 +151,28 @@ def test_a_network_equals_the_simulation(tmp_path, nursery):
         assert not list(network.folder(name).glob("messages*"))
 
 
+def test_the_papers_third_algorithm_with_its_schedule_runs_on_a_network(tmp_path, nursery):
+    """As printed, with its final step, and an alpha for each node and round."""
+    alpha = {"north": [0.5, 0.4, 0.3, 0.4, 0.5, 0.6], "south": 0.5, "west": 0.7}
+    mechanism = {"name": "primal", "augment": "iterate", "final_release": 0.4}
+    network = Network.make(
+        tmp_path / "home",
+        nursery,
+        seed=3,
+        output="last",
+        privacy={"mechanism": mechanism, "alpha": alpha, "delta": 1e-5},
+    )
+    trained = dynadp("train", network.home / "train.toml", "--out", network.home / "trained")
+    assert trained.exit_code == 0, trained.output
+    network.go()
+    expected = json.loads((network.home / "trained" / "model.json").read_text())
+    model = json.loads(network.model("north"))
+    assert (model["coef"], model["intercept"]) == (expected["coef"], expected["intercept"])
+    text = (network.folder("north") / "rounds.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [line["alpha"] for line in lines] == alpha["north"]
+
+
 def test_stopped_and_started_again(network):
     children = network.start_all("--delay", "noted:0.2")
     network.in_round("west", 2)

@@ -169,7 +169,7 @@ def spends(file, name):
     spent = [entry for entry in entries if entry.kind == "spend"]
     assert len({entry.run for entry in spent}) == 1
     assert sorted(entry.round for entry in spent) == list(
-        range(0 if planned.centrings else 1, planned.rounds + 1)
+        range(0 if planned.centrings else 1, len(planned.release_plan.noises) + 1)
     )
     return {entry.round: entry.message for entry in spent}
 
@@ -348,6 +348,12 @@ CASES = {
     "primal": {"privacy": PRIMAL, "topology": {"family": "complete"}, "output": "neighbours"},
     "centring": {"privacy": PLANNED},
     "iterate": {"privacy": {**PRIMAL, "own": "paper"}},
+    "by round": {"privacy": {**PRIMAL, "alpha": [0.5, 0.4, 0.3, 0.4, 0.5, 0.6]}},
+    "by node": {"privacy": {**DUAL, "alpha": {"north": 0.5, "south": 0.7, "west": 0.6}}},
+    "final": {
+        "privacy": {**PRIMAL, "mechanism": {"name": "primal", "final_release": 0.4}},
+        "output": "last",
+    },
     "csr": {"privacy": DUAL, "columns": None, "output": "last"},
     "tail": {"privacy": DUAL, "output": "tail", "topology": {"family": "star"}},
 }
