@@ -206,8 +206,10 @@ class Sentry:
     def sound(self, file):
         """What was spent is what was sent, byte for byte and one to one."""
         assert self.held
+        rounds = planned_by(file).rounds  # a final release is the node's own model, and not sent
         for (me, author), letters in self.held.items():
-            assert letters == spends(file, author), (me, author)
+            sent = {n: V for n, V in spends(file, author).items() if n <= rounds}
+            assert letters == sent, (me, author)
 
 
 # --------------------------------------------------------------------------------------------------
