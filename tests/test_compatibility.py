@@ -59,7 +59,7 @@ ROWS = {
 
 @pytest.fixture
 def old(tmp_path):
-    """A copy of what version 0.1.0 wrote, its keys closed to others as on the day they were made."""
+    """A copy of what version 0.1.0 wrote, its keys closed to others as they were made."""
     home = shutil.copytree(FIXTURES / "v0.1.0", tmp_path / "v0.1.0")
     for file in (*home.glob("network/identities/*/*.key"), *home.rglob("*.sqlite")):
         file.chmod(0o600)
