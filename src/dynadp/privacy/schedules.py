@@ -1,4 +1,4 @@
-"""alpha_p(n): how much each node spends in each round, decided before round 1 from public values."""
+"""alpha_p(n): how much each node spends in each round, from public values, before round 1."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -53,24 +53,18 @@ class Schedule:
 
 def constant(alpha: float) -> Schedule:
     """alpha_p(n) = alpha."""
-    return Schedule(lambda node, n, T: alpha, {"name": "constant", "alpha": alpha})
+    return Schedule(_Constant(alpha), {"name": "constant", "alpha": alpha})
 
 
 def geometric(first: float, ratio: float) -> Schedule:
     """alpha_p(n) = first ratio^(n-1)."""
-    return Schedule(
-        lambda node, n, T: first * ratio ** (n - 1),
-        {"name": "geometric", "first": first, "ratio": ratio},
-    )
+    description = {"name": "geometric", "first": first, "ratio": ratio}
+    return Schedule(_Geometric(first, ratio), description)
 
 
 def linear(first: float, last: float) -> Schedule:
     """alpha_p(n) on the line from first (n = 1) to last (n = T)."""
-
-    def rule(node: str, n: int, T: int) -> float:
-        return first + (last - first) * ((n - 1) / (T - 1) if T > 1 else 0.0)
-
-    return Schedule(rule, {"name": "linear", "first": first, "last": last})
+    return Schedule(_Linear(first, last), {"name": "linear", "first": first, "last": last})
 
 
 def per_node(table: Mapping[str, float | Sequence[float]]) -> Schedule:
@@ -79,22 +73,7 @@ def per_node(table: Mapping[str, float | Sequence[float]]) -> Schedule:
         str(node): [values] if isinstance(values, int | float) else list(values)
         for node, values in table.items()
     }
-
-    def rule(node: str, n: int, T: int) -> float:
-        if node not in rows:
-            raise DeclarationError(
-                f"the schedule has no entry for node {node!r}; it has "
-                f"{', '.join(sorted(rows)) or 'none'}"
-            )
-        row = rows[node]
-        if len(row) not in (1, T):
-            raise DeclarationError(
-                f"the schedule of node {node!r} has {len(row)} numbers; expected 1 or one for "
-                f"each of {T} rounds"
-            )
-        return row[0] if len(row) == 1 else row[n - 1]
-
-    return Schedule(rule, {"name": "per_node", "table": rows})
+    return Schedule(_PerNode(rows), {"name": "per_node", "table": rows})
 
 
 def from_file(path: str | Path) -> Schedule:
@@ -123,3 +102,51 @@ def from_file(path: str | Path) -> Schedule:
 def by_rule(rule: Rule) -> Schedule:
     """alpha_p(n) from any function of public values: node, n, T -> alpha."""
     return Schedule(rule, {"name": "rule", "function": getattr(rule, "__qualname__", repr(rule))})
+
+
+# rules are values: plans are compared, and travel to other processes
+
+
+@dataclass(frozen=True)
+class _Constant:
+    alpha: float
+
+    def __call__(self, node: str, n: int, T: int) -> float:
+        return self.alpha
+
+
+@dataclass(frozen=True)
+class _Geometric:
+    first: float
+    ratio: float
+
+    def __call__(self, node: str, n: int, T: int) -> float:
+        return self.first * self.ratio ** (n - 1)
+
+
+@dataclass(frozen=True)
+class _Linear:
+    first: float
+    last: float
+
+    def __call__(self, node: str, n: int, T: int) -> float:
+        return self.first + (self.last - self.first) * ((n - 1) / (T - 1) if T > 1 else 0.0)
+
+
+@dataclass(frozen=True)
+class _PerNode:
+    rows: Mapping[str, Sequence[float]]
+
+    def __call__(self, node: str, n: int, T: int) -> float:
+        if node not in self.rows:
+            raise DeclarationError(
+                f"the schedule has no entry for node {node!r}; it has "
+                f"{', '.join(sorted(self.rows)) or 'none'}"
+            )
+        row = self.rows[node]
+        if len(row) not in (1, T):
+            raise DeclarationError(
+                f"the schedule of node {node!r} has {len(row)} numbers; expected 1 or one for "
+                f"each of {T} rounds"
+            )
+        return row[0] if len(row) == 1 else row[n - 1]
