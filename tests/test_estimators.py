@@ -217,12 +217,10 @@ def test_no_two_problems_share_noise():
     where = np.arange(200) % 3
     same = np.full(200, 2)  # problems 0 and 1 have the same rows and signs
     how = {
-        "rounds": 2,
+        "plan": Plan.of(rounds=2, mechanism=Primal(), schedule=1.0),
         "start": np.zeros((3, 3)),
         "draws": SeededEntropy(0),
-        "books": None,
-        "mechanism": Primal(),
-        "schedule": 1.0,
+        "journal": None,
     }
     first, second, _ = solve(rows, same, 3, where, Topology.family("ring", 3), **how)
     assert not np.any(first.V == second.V)
