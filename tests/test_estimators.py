@@ -662,7 +662,13 @@ def test_clone_and_pickle_keep_everything():
     assert copy.get_params() | {"regularizer": None} == model.get_params() | {"regularizer": None}
     again = pickle.loads(pickle.dumps(model.fit(X2, Y2)))
     assert_array_equal(again.decision_function(X2), model.decision_function(X2))
-    assert again.plan_ == model.plan_
+    here, there = model.plan_, again.plan_
+    assert there.settings.loss == here.settings.loss
+    assert there.protection == here.protection
+    assert there.to_json() == here.to_json()
+    assert there.events == here.events
+    assert there.bound.counts == here.bound.counts
+    assert there.bound.topology.describe() == here.bound.topology.describe()
     assert again.privacy_ == model.privacy_
     assert_array_equal(copy.fit(X2, Y2).coef_, model.coef_)
 
