@@ -220,12 +220,10 @@ def test_no_two_problems_share_noise():
     where = np.arange(200) % 3
     same = np.full(200, 2)  # problems 0 and 1 have the same rows and signs
     how = {
-        "rounds": 2,
+        "plan": Plan.of(rounds=2, mechanism=Primal(), schedule=1.0),
         "start": np.zeros((3, 3)),
         "draws": SeededEntropy(0),
         "journal": None,
-        "mechanism": Primal(),
-        "schedule": 1.0,
     }
     first, second, _ = solve(rows, same, 3, where, Topology.family("ring", 3), **how)
     assert not np.any(first.V == second.V)
@@ -664,7 +662,13 @@ def test_clone_and_pickle_keep_everything():
     assert copy.get_params() | {"regularizer": None} == model.get_params() | {"regularizer": None}
     again = pickle.loads(pickle.dumps(model.fit(X2, Y2)))
     assert_array_equal(again.decision_function(X2), model.decision_function(X2))
-    assert again.plan_ == model.plan_
+    here, there = model.plan_, again.plan_
+    assert there.settings.loss == here.settings.loss
+    assert there.protection == here.protection
+    assert there.to_json() == here.to_json()
+    assert there.events == here.events
+    assert there.bound.counts == here.bound.counts
+    assert there.bound.topology.describe() == here.bound.topology.describe()
     assert again.privacy_ == model.privacy_
     assert_array_equal(copy.fit(X2, Y2).coef_, model.coef_)
 

@@ -1,4 +1,5 @@
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -35,6 +36,17 @@ NODES = ("a", "b")
 def test_tables(schedule, expected):
     np.testing.assert_allclose(schedule.table(NODES, 3), expected)
     json.dumps(dict(schedule.description))
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [constant(0.5), geometric(1.0, 0.5), linear(1.0, 2.0), per_node({"a": 1.0, "b": [1.0, 2.0]})],
+)
+def test_a_schedule_travels_to_another_process(schedule):
+    there = pickle.loads(pickle.dumps(schedule))
+    np.testing.assert_array_equal(there.table(NODES, 2), schedule.table(NODES, 2))
+    assert there == schedule
+    assert there != constant(0.7)
 
 
 def test_one_round_of_a_line_is_its_beginning():
