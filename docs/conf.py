@@ -43,7 +43,10 @@ nitpick_ignore_regex = [
         "py:(class|data|obj)",
         r"(?!dynadp\.)\w+\..*",
     ),  # types of other packages: nothing is fetched, so nothing can be linked
-    ("py:class", r"dynadp\.(audit\.verdict\.Data|fields\.Model|objective\.T)"),  # type variables
+    (
+        "py:class",
+        r"dynadp\.(research\.audit\.verdict\.Data|runs\.fields\.Model|problem\.threads\.T|privacy\.events\._Kind)",
+    ),  # type variables
 ]
 
 myst_heading_anchors = 4

@@ -18,14 +18,10 @@ from dynadp.errors import DeclarationError
 Array = NDArray[np.float64]
 Rows = Array | csr_array
 
-PerNode = Array
-"""P: one number for each node."""
-Numbers = Array
-"""P x K: one number for each node and replica."""
-Vectors = Array
-"""P x K x d: one vector for each node and replica."""
-Margins = Array
-"""N x K: one number for each row of all nodes, one node below the other, and each replica."""
+PerNode = Array  # P: one number for each node
+Numbers = Array  # P x K: one number for each node and replica
+Vectors = Array  # P x K x d: one vector for each node and replica
+Margins = Array  # N x K: one number for each row of all nodes, and each replica
 
 _SPAN = 256  # columns: shorter spans would slow products down
 _LIBRARIES: dict[type, Any] = {np.ndarray: np, np.float64: np, float: np, int: np}

@@ -73,7 +73,7 @@ def standard_error(values: ArrayLike, rows: int | None = None) -> float:
     Parameters
     ----------
     values, rows
-        As for :func:`band`. With one draw s is 0; without rows h is 0.
+        As for :func:`quantile_band`. With one draw s is 0; without rows h is 0.
     """
     v = np.asarray(values, dtype=float)
     drawn = np.pi / 2 * float(np.var(v, ddof=1)) / len(v) if len(v) > 1 else 0.0

@@ -106,7 +106,7 @@ class NodeRows:
 @dataclass(frozen=True, eq=False)
 class StreamedShard:
     """One node's B_p bounded rows, in a Parquet file that is read anew in every pass; made by
-    :meth:`of`.
+    ``of``.
 
     Attributes
     ----------

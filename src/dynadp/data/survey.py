@@ -109,7 +109,7 @@ def feature_sums(schema: Schema, data: Any, name: str = "node") -> FeatureSums:
 
 
 def sum_features(features: csr_array) -> FeatureSums:
-    """Sum rows phi(raw), :data:`_SUMMED` at a time."""
+    """Sum rows phi(raw), ``_SUMMED`` at a time."""
     total = np.zeros(features.shape[1])
     for start in range(0, features.shape[0], _SUMMED):
         total += np.asarray(features[start : start + _SUMMED].sum(axis=0)).ravel()

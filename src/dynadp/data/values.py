@@ -99,7 +99,7 @@ def normalise(value: Any) -> str:
 
 
 def spelled(cells: NDArray[Any]) -> NDArray[np.str_]:
-    """Return :func:`normalise` of every cell."""
+    """Return :func:`~dynadp.data.values.normalise` of every cell."""
     if cells.dtype.kind == "U":
         return np.char.strip(cells)
     if cells.dtype.kind in "OS":

@@ -204,7 +204,7 @@ class RoundNoise(ABC):
 class Mechanism(ABC):
     """How messages are protected.
 
-    A subclass with a ``name`` enters :attr:`registry` under it.
+    A subclass with a ``name`` enters ``registry`` under it.
     """
 
     registry: ClassVar[dict[str, type["Mechanism"]]] = {}

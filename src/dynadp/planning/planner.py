@@ -247,7 +247,7 @@ def recorded(chosen: Plan, record: Mapping[str, Any]) -> Plan:
     chosen
         The same plan, made anew.
     record
-        What :meth:`Plan.to_json` gave when the run began.
+        What :meth:`~dynadp.planning.plans.Plan.to_json` gave when the run began.
 
     Returns
     -------

@@ -134,7 +134,7 @@ def to_json(event: Event) -> dict[str, Any]:
 
 
 def from_json(content: dict[str, Any]) -> Event:
-    """Return the event of :func:`to_json`; an unknown kind is an error, never free."""
+    """Return the event of :func:`~dynadp.privacy.events.to_json`; an unknown kind is an error, never free."""
     fields = dict(content)
     kind = fields.pop("kind", None)
     if kind not in _KINDS:
@@ -154,7 +154,7 @@ def from_json(content: dict[str, Any]) -> Event:
 
 
 def read_events(path: str | Path) -> list[Event]:
-    """Read a file with one event of :func:`to_json` a line."""
+    """Read a file with one event of :func:`~dynadp.privacy.events.to_json` a line."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:

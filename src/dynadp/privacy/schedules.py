@@ -155,7 +155,7 @@ def as_schedule(given: Any) -> Schedule:
     """Make a schedule from what a file or a caller gives.
 
     A number is the alpha of every round; a list has one number for each round; a table has a number
-    or such a list for each node, or a name and the parameters of :data:`NAMED`, as a schedule's own
+    or such a list for each node, or a name and the parameters of ``NAMED``, as a schedule's own
     description has.
     """
     if isinstance(given, Schedule):

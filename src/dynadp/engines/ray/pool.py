@@ -1,5 +1,3 @@
-from logging import getLogger
-
 """Letters over Ray: one trusted cluster, for more rows or nodes than one machine holds.
 
 The driver starts the actors (:mod:`dynadp.engines.ray.actor`) and listens to them, but no letter
@@ -16,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
-from logging import ERROR
+from logging import ERROR, getLogger
 from secrets import token_hex
 from time import monotonic
 from types import TracebackType
