@@ -36,7 +36,9 @@ class Stamp(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Columns of cells, read in batches as often as wanted; made by :func:`~dynadp.data.readers.source`.
+    """Columns of cells, read in batches as often as wanted.
+
+    :func:`~dynadp.data.readers.source` makes one.
 
     Attributes
     ----------

@@ -134,7 +134,7 @@ def to_json(event: Event) -> dict[str, Any]:
 
 
 def from_json(content: dict[str, Any]) -> Event:
-    """Return the event of :func:`~dynadp.privacy.events.to_json`; an unknown kind is an error, never free."""
+    """Return the event of ``to_json``; an unknown kind is an error, never free."""
     fields = dict(content)
     kind = fields.pop("kind", None)
     if kind not in _KINDS:

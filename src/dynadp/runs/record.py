@@ -33,7 +33,7 @@ SETTINGS = ("loss", "regularizer", "C", "weights", "rho", "eta", "output")
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedPlan:
-    """A protected plan as the record has it; the only reader of :meth:`~dynadp.planning.plans.Plan.to_json`.
+    """A protected plan as the record has it; the only reader of ``Plan.to_json``.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ class RunRecord(BaseModel):
     made
         How a demo's rows were made.
     plan
-        :meth:`~dynadp.planning.plans.Plan.to_json`; with the mechanism ``none`` nothing is protected.
+        ``Plan.to_json()``; with the mechanism ``none`` nothing is protected.
     config_hash
         Hash of the configuration.
     python, libraries
