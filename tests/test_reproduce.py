@@ -406,10 +406,10 @@ def dynadp(line):
 
 def test_the_command_leaves_numbers_pictures_and_claims(monkeypatch, tmp_path, data):
     monkeypatch.setattr(
-        "dynadp.research.reproduction.load",
+        "dynadp.research.load",
         lambda folder, effort: (data, "census rows made here (synthetic)"),
     )
-    monkeypatch.setattr("dynadp.research.reproduction.QUICK", TINY)
+    monkeypatch.setattr("dynadp.research.QUICK", TINY)
     answer = json.loads(dynadp(f"--quick --json --out {tmp_path / 'out'}").stdout)
     assert len(answer["claims"]) == 6
     assert len(answer["pictures"]) == 2 * len(FIGURES)
@@ -427,7 +427,7 @@ def test_the_command_leaves_numbers_pictures_and_claims(monkeypatch, tmp_path, d
 
 def test_the_command_prints_the_claims(monkeypatch, tmp_path, data, result):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("dynadp.research.reproduction.load", lambda folder, effort: (data, "made"))
+    monkeypatch.setattr("dynadp.research.load", lambda folder, effort: (data, "made"))
     monkeypatch.setattr(
         "dynadp.research.reproduction.reproduce", lambda *args: reproduction(result)
     )
