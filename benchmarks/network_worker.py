@@ -36,7 +36,7 @@ def main() -> None:
         silo.run(
             who="benchmark",
             draws=None if seed is None else Pinned(seed),
-            at=lambda point: points.append((point, time.perf_counter())),
+            checkpoint=lambda point: points.append((point, time.perf_counter())),
         )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     out.write_text(json.dumps({"loaded": loaded, "points": points, "peak": peak, "start": start}))

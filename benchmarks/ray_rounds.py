@@ -58,7 +58,7 @@ def trained(file: Path) -> dict[str, Any]:
         file.parent / "out",
         who="benchmark",
         created=now(),
-        at=Trail(trails),
+        checkpoint=Trail(trails),
         on_start=kept.append,
         on_round=last,
     )

@@ -98,7 +98,7 @@ def node(arguments):
     given = parser.parse_args(arguments)
     draws = None if given.pinned is None else Pinned(given.pinned)
     SiloRun.run = partialmethod(
-        SiloRun.run, draws=draws, at=Plug(given.kill, given.halt, given.delay, given.trail)
+        SiloRun.run, draws=draws, checkpoint=Plug(given.kill, given.halt, given.delay, given.trail)
     )
     if given.unlocked:
         dynadp.engines.zenoh.links.settings = unlocked(dynadp.engines.zenoh.links.settings)

@@ -1289,7 +1289,7 @@ def go(folder, **at):
     def one(p):
         try:
             ends[p] = SiloRun.load(folder / f"{p}.toml").run(
-                who="test", stop=stop, at=at.get(p, lambda point: None)
+                who="test", stop=stop, checkpoint=at.get(p, lambda point: None)
             )["state"]
         except BaseException as error:
             ends[p] = error

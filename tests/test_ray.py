@@ -818,7 +818,7 @@ def test_a_process_that_dies_at_any_point_of_a_round(point, tmp_path, ray_here):
     file = make(tmp_path / "many")
     sentry = Sentry(file, ray_here.get)
     killing = Killing(tmp_path, point, 1 if point == "closed" else 3)
-    run(file, on_start=sentry.start, on_round=sentry.round, at=killing)
+    run(file, on_start=sentry.start, on_round=sentry.round, checkpoint=killing)
     assert killing.mark.exists()
     sentry.sound(file)
     np.testing.assert_allclose(vector(file.parent / "out"), expected, rtol=1e-9, atol=1e-12)

@@ -428,9 +428,7 @@ def test_the_command_leaves_numbers_pictures_and_claims(monkeypatch, tmp_path, d
 def test_the_command_prints_the_claims(monkeypatch, tmp_path, data, result):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("dynadp.research.load", lambda folder, effort: (data, "made"))
-    monkeypatch.setattr(
-        "dynadp.research.reproduce", lambda *args: reproduction(result)
-    )
+    monkeypatch.setattr("dynadp.research.reproduce", lambda *args: reproduction(result))
     monkeypatch.setattr("dynadp.report.paper.figures", lambda numbers: {})
     for quick, folder in (("--quick", "reproduce-quick"), ("", "reproduce")):
         assert "Larger alpha converges better: " in dynadp(quick).stdout

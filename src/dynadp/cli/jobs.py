@@ -20,6 +20,7 @@ from dynadp.errors import BudgetRefused, DataError, DeclarationError
 
 if TYPE_CHECKING:
     from dynadp.consensus import RoundProgress
+    from dynadp.runs import RunCheck
 
 _FIELDS = {"epsilon": "privacy.epsilon", "delta": "privacy.delta", "seed": "run.seed"}
 
@@ -67,13 +68,13 @@ def check(run_file: str, as_json: bool, **given: Any) -> None:
 def _check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
     result = runs.LocalRun.load(path, overrides).check()
     if as_json:
-        print_json(result)
+        print_json(result.to_json())
     else:
         _show_check(path, result)
     refusing = dict[str, list[str]]()  # nodes, by what would help them
-    for node, own in result["nodes"].items():
-        if "ledger" in own and not own["ledger"]["admitted"]:
-            refusing.setdefault(own["ledger"]["advice"], []).append(node)
+    for node, own in result.nodes.items():
+        if own.ledger and not own.ledger["admitted"]:
+            refusing.setdefault(own.ledger["advice"], []).append(node)
     if refusing:
         raise BudgetRefused(
             "\n".join(
@@ -83,31 +84,24 @@ def _check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
         )
 
 
-def _show_check(path: str, result: dict[str, Any]) -> None:
-    click.echo(
-        f"{path} is sound: {result['topology']}, {result['columns']} columns with the intercept."
-    )
-    for node, facts in result["nodes"].items():
-        line = f"  {node}: {facts['rows']:,} rows"
-        if "epsilon" in facts:
-            line += f", epsilon = {privacy.upper_bound(facts['epsilon'])} in total"
-        if "ledger" in facts:
-            line += (
-                ", its ledger would take it"
-                if facts["ledger"]["admitted"]
-                else ", its ledger would REFUSE it"
-            )
+def _show_check(path: str, result: "RunCheck") -> None:
+    click.echo(f"{path} is sound: {result.topology}, {result.columns} columns with the intercept.")
+    for node, own in result.nodes.items():
+        line = f"  {node}: {own.rows:,} rows"
+        if own.epsilon is not None:
+            line += f", epsilon = {privacy.upper_bound(own.epsilon)} in total"
+        if own.ledger:
+            verdict = "take" if own.ledger["admitted"] else "REFUSE"
+            line += f", its ledger would {verdict} it"
         click.echo(line)
-    if result["plan"] is None:
+    if result.plan is None:
         click.echo("Nothing is protected: exact vectors are sent.")
         return
-    for reason in result["plan"]["reasons"]:
+    for reason in result.plan.reasons:
         click.echo(f"  - {reason}")
-    total = result["plan"]["total"]
+    total = result.plan.total
     click.echo(
-        privacy.guarantee(
-            total["epsilon"], total["delta"], seeded=result["simulation"], planned=True
-        )
+        privacy.guarantee(total.epsilon, total.delta, seeded=result.simulation, planned=True)
     )
 
 
@@ -171,18 +165,18 @@ def train(
         click.echo(f"dynadp: interrupted; finish the run with: {command}", err=True)
         sys.exit(INTERRUPTED)
     if as_json:
-        print_json(result)
+        print_json(result.to_json())
         return
-    click.echo(f"Trained in {result['rounds']} rounds. {result['statement']}")
-    if found := result["evaluation"]:
+    click.echo(f"Trained in {result.rounds} rounds. {result.statement}")
+    if found := result.evaluation:
         click.echo(
             f"Accuracy {found['accuracy']:.1%} ({found['low']:.1%} to {found['high']:.1%}) on "
             f"{found['rows']:,} rows (always "
-            f"the commoner label: {found['majority']:.1%}), {result['evaluation_note']}; in "
+            f"the commoner label: {found['majority']:.1%}), {result.evaluation_note}; in "
             f"brackets a {ONE}."
         )
     else:
-        click.echo(f"No accuracy is shown: {result['evaluation_note']}.")
+        click.echo(f"No accuracy is shown: {result.evaluation_note}.")
     click.echo(f"Model: {folder / 'model.json'}")
 
 

@@ -77,17 +77,15 @@ def node(node_file: str, quiet: bool, as_json: bool) -> None:
         except Exception as error:
             engines.LOG.error("%s: %s", type(error).__name__, error)
             raise
-        engines.LOG.info("%s", result["state"])
-    stopped = result["state"] == "stopped"
+        engines.LOG.info("%s", result.state)
+    stopped = result.state == "stopped"
     if as_json:
-        print_json(result)
+        print_json(result.to_json())
     elif stopped:
-        click.echo(
-            f"Stopped in round {result['rounds']}; nothing is lost, start it again to go on."
-        )
+        click.echo(f"Stopped in round {result.rounds}; nothing is lost, start it again to go on.")
     else:
-        model = Path(result["folder"]) / "model.json"
-        click.echo(f"Finished after {result['rounds']} rounds. Model: {model}")
+        model = result.folder / "model.json"
+        click.echo(f"Finished after {result.rounds} rounds. Model: {model}")
     if stopped:
         sys.exit(128 + came[0])
 

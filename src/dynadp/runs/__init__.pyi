@@ -18,6 +18,10 @@ from .record import Kind as Kind
 from .record import RecordedPlan as RecordedPlan
 from .record import RunRecord as RunRecord
 from .record import counted as counted
+from .results import NodeCheck as NodeCheck
+from .results import NodeEnd as NodeEnd
+from .results import RunCheck as RunCheck
+from .results import RunResult as RunResult
 from .run_file import RunFile as RunFile
 from .run_file import load_run_file as load_run_file
 from .run_file import load_schema as load_schema

@@ -19,6 +19,7 @@ from dynadp.runs.folder import RunFolder
 from dynadp.runs.local import LocalRun, finished_model
 from dynadp.runs.preparation import open_columns
 from dynadp.runs.record import Kind
+from dynadp.runs.results import RunResult
 
 _MESSAGES = "messages-ray"  # of a SIMULATION: a folder for each node
 
@@ -64,9 +65,9 @@ class ClusterRun(LocalRun):
         created: str,
         on_round: Callable[[RoundProgress], None] | None = None,
         draws: Draws | None = None,
-        at: Callable[[str], None] = no_checkpoint,
+        checkpoint: Callable[[str], None] = no_checkpoint,
         on_start: Callable[[ActorPool], None] = lambda company: None,
-    ) -> dict[str, Any]:
+    ) -> RunResult:
         """Train, or go on, as :meth:`~dynadp.runs.local.LocalRun.run` does; either may go on with a
         private run that the other began.
 
@@ -76,7 +77,7 @@ class ClusterRun(LocalRun):
             As there.
         draws
             Where noise comes from; by default as the run file says.
-        at
+        checkpoint
             Called at the points of a round, by name, in the actors.
         on_start
             Called with all actors before the first round.
@@ -89,7 +90,7 @@ class ClusterRun(LocalRun):
             assert planned is not None  # refused above
             parts = job._parts(planned)  # refuses what cannot be run by nodes apart
             run_id = job._run_id(stack, out, planned, created, resume)
-            orders = job._orders(planned, parts, run_id, out, who, draws, at)
+            orders = job._orders(planned, parts, run_id, out, who, draws, checkpoint)
             company = stack.enter_context(ActorPool(run_id, orders, self.per_actor))
             if not resume:
                 company.check()
@@ -142,7 +143,7 @@ class ClusterRun(LocalRun):
         out: Path,
         who: str,
         draws: Draws | None,
-        at: Callable[[str], None],
+        checkpoint: Callable[[str], None],
     ) -> list[ActorSpec]:
         home = self.path.parent.resolve()
         sections = {section.name: section for section in self.file.nodes}
@@ -164,7 +165,7 @@ class ClusterRun(LocalRun):
                     dataset=self.file.data.description,
                     who=who,
                     draws=draws or entropy_for(self.file.run.seed),
-                    checkpoint=at,
+                    checkpoint=checkpoint,
                 )
             )
         return made

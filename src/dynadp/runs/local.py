@@ -21,7 +21,8 @@ from dynadp.runs.folder import RunFolder, load_run
 from dynadp.runs.model import Model
 from dynadp.runs.preparation import MistakeList, check_ledger, open_columns, plan_from_file
 from dynadp.runs.record import SETTINGS, Kind, RunRecord, counted
-from dynadp.runs.run_file import RunFile, load_run_file, load_schema
+from dynadp.runs.results import NodeCheck, RunCheck, RunResult
+from dynadp.runs.run_file import NodeSection, RunFile, load_run_file, load_schema
 from dynadp.runs.scoring import evaluate
 from dynadp.runs.training import train
 
@@ -158,43 +159,41 @@ class LocalRun:
             return planned
         return recorded(planned, record.plan)
 
-    def check(self) -> dict[str, Any]:
-        """What the run would spend, and whether the ledgers would let it; reads all rows and
-        refuses what `run` would.
+    def check(self) -> RunCheck:
+        """Return what the run would spend, and whether the ledgers would admit it.
+
+        Reads all rows, and refuses what :meth:`run` would.
         """
         self._validate()
         planned = self.plan()
-        nodes: dict[str, Any] = {p: {"rows": self.counts[p]} for p in self.topology.nodes}
-        seeded = self.file.run.seed is not None
-        result: dict[str, Any] = {
-            "version": 1,
-            "run": self.file.run.name,
-            "simulation": seeded,
-            "nodes": nodes,
-        }
-        result |= {"topology": repr(self.topology), "columns": self.schema.dimension}
-        if planned is None:
-            return result | {"protected": False, "plan": None}
-        delta = self.file.privacy.delta or 0.0
-        for node, found in by_node(planned.events, delta).items():
-            nodes[node]["epsilon"] = found.epsilon
+        costs = by_node(planned.events, planned.delta) if planned else {}
+        checks = {}
         for section in self.file.nodes:
-            if section.ledger is not None:
-                own = [event for event in planned.events if event.node == section.name]
-                with Ledger.open(self.path.parent / section.ledger, read_only=True) as ledger:
-                    cap, before, advice = ledger.cap, ledger.counted(), ledger.advice()
-                basis = cap.admits(before, own) if cap else None
-                nodes[section.name]["ledger"] = {
-                    "cap": None if cap is None else cap.epsilon,
-                    "admitted": basis,
-                }
-                if basis is None:
-                    nodes[section.name]["ledger"]["advice"] = advice
-        return result | {
-            "protected": self.file.run.seed is None,
-            "delta": delta,
-            "plan": planned.to_json(),
-        }
+            own = costs.get(section.name)
+            checks[section.name] = NodeCheck(
+                rows=self.counts[section.name],
+                epsilon=None if own is None else own.epsilon,
+                ledger=self._admitted(section, planned) if planned else None,
+            )
+        return RunCheck(
+            run=self.file.run.name,
+            simulation=self.file.run.seed is not None,
+            nodes={p: checks[p] for p in self.topology.nodes},
+            topology=repr(self.topology),
+            columns=self.schema.dimension,
+            plan=planned,
+        )
+
+    def _admitted(self, section: NodeSection, planned: Plan) -> dict[str, Any] | None:
+        """Return whether the node's ledger would admit its part of the plan, where it has one."""
+        if section.ledger is None:
+            return None
+        own = [event for event in planned.events if event.node == section.name]
+        with Ledger.open(self.path.parent / section.ledger, read_only=True) as ledger:
+            cap, before, advice = ledger.cap, ledger.counted(), ledger.advice()
+        basis = cap.admits(before, own) if cap else None
+        found = {"cap": None if cap is None else cap.epsilon, "admitted": basis}
+        return found if basis is not None else {**found, "advice": advice}
 
     def run(
         self,
@@ -204,7 +203,7 @@ class LocalRun:
         who: str,
         created: str,
         on_round: Callable[[RoundProgress], None] | None = None,
-    ) -> dict[str, Any]:
+    ) -> RunResult:
         """Train, or go on; leaves a run folder with the model.
 
         Parameters
@@ -266,7 +265,7 @@ class LocalRun:
             made = replace(made, settings=replace(s, eta=eta))
         return made.on(Consortium(self.topology, counts, self.schema.dimension))
 
-    def _plain(self, folder: RunFolder, note: Callable[[RoundProgress], None]) -> dict[str, Any]:
+    def _plain(self, folder: RunFolder, note: Callable[[RoundProgress], None]) -> RunResult:
         """Algorithm 1: exact vectors are sent."""
         plan = self.plain_plan()
         end = simulate(
@@ -391,35 +390,28 @@ class LocalRun:
         rounds: int,
         total: Total | None = None,
         events: Sequence[Event] = (),
-    ) -> dict[str, Any]:
+    ) -> RunResult:
         """What a run came to; without a total nothing is protected."""
-        evaluation, note = (
-            None,
-            "accuracy on private rows is private: declare public rows in [evaluation] to be told "
-            "one",
-        )
-        if self.file.evaluation is not None:
-            given = source(
-                self.path.parent / self.file.evaluation.file, separator=self.file.data.separator
-            )
+        evaluation, public = None, self.file.evaluation
+        note = "accuracy on private rows is private: declare public rows in [evaluation] to see one"
+        if public is not None:
+            given = source(self.path.parent / public.file, separator=self.file.data.separator)
             evaluation = evaluate(model, given)
-            note = f"on {self.file.evaluation.file}, which the run file declares public"
-        return {
-            "version": 1,
-            "run": self.file.run.name,
-            "folder": str(folder.path),
-            "simulation": self.file.run.seed is not None,
-            "rounds": rounds,
-            "evaluation": evaluation,
-            "evaluation_note": note,
-            "statement": model.privacy["statement"],
-            "epsilon": total.epsilon if total else None,
-            "delta": total.delta if total else None,
-            "protected": bool(total and total.protected),
-            "nodes": {node: found.epsilon for node, found in by_node(events, total.delta).items()}
-            if total
-            else {},
-        }
+            note = f"on {public.file}, which the run file declares public"
+        spent = by_node(events, total.delta) if total else {}
+        return RunResult(
+            run=self.file.run.name,
+            folder=folder.path,
+            simulation=self.file.run.seed is not None,
+            rounds=rounds,
+            evaluation=evaluation,
+            evaluation_note=note,
+            statement=model.privacy["statement"],
+            epsilon=total.epsilon if total else None,
+            delta=total.delta if total else None,
+            protected=bool(total and total.protected),
+            nodes={node: own.epsilon for node, own in spent.items()},
+        )
 
 
 def _decided(record: RunRecord) -> dict[str, Any]:

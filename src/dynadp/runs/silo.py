@@ -4,7 +4,7 @@ started again.
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -42,6 +42,7 @@ from dynadp.runs.local import finished_model, lock
 from dynadp.runs.node_file import NodeFile, load_node_file
 from dynadp.runs.preparation import MistakeList, check_ledger, open_columns, plan_from_file
 from dynadp.runs.record import RunRecord, counted
+from dynadp.runs.results import NodeEnd
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
 from dynadp.runs.status import SHOWN, STATUS, STATUS_VERSION
 
@@ -229,8 +230,8 @@ class SiloRun:
         draws: Draws | None = None,
         stop: Event | None = None,
         on_round: Callable[[RoundProgress], None] = lambda entry: None,
-        at: Callable[[str], None] = no_checkpoint,
-    ) -> dict[str, Any]:
+        checkpoint: Callable[[str], None] = no_checkpoint,
+    ) -> NodeEnd:
         """Take part in the run until it is over, from wherever it stands; leaves model and record
         in the run folder.
 
@@ -244,7 +245,7 @@ class SiloRun:
             Set to stop it; it can be started again.
         on_round
             Called after every round.
-        at
+        checkpoint
             Called at the points of a round, by name.
         """
         part, config, rounds, stop = self.part, self.config, self.plan.rounds, stop or Event()
@@ -295,7 +296,7 @@ class SiloRun:
                     status.round = rounds
                 else:
                     links.agree()
-                    at("agreed")
+                    checkpoint("agreed")
                     status.state = "running"
                     outcome = self._rounds(
                         part,
@@ -306,16 +307,16 @@ class SiloRun:
                         draws or entropy_for(seed),
                         status,
                         on_round,
-                        at,
+                        checkpoint,
                     )
                     self._finish(outcome)
-                    at("finished")
+                    checkpoint("finished")
                 status.state = "finished"
                 behind = links.part_ways()
                 status.state = "parted"
             except Stopped:
                 status.state = "stopped"
-                return self._result("stopped", status.round, [])
+                return self._end("stopped", status.round, [])
             except DynadpError as error:
                 status.state = f"failed: {type(error).__name__}"
                 raise
@@ -324,7 +325,7 @@ class SiloRun:
                 "finished; %s did not say that they are too: start this node again if they need it",
                 ", ".join(behind),
             )
-        return self._result("finished", rounds, behind)
+        return self._end("finished", rounds, behind)
 
     def _rounds(
         self,
@@ -336,14 +337,14 @@ class SiloRun:
         draws: Draws,
         status: "Status",
         on_round: Callable[[RoundProgress], None],
-        at: Callable[[str], None],
+        checkpoint: Callable[[str], None],
     ) -> NodeResult:
         events = [event for event in self.plan.events if event.node == self.node.node]
         if not outbox.begun:
             # a bad cell must not be found when part of the budget is spent
             self.rows.check()
             outbox.reserve(events)
-        at("reserved")
+        checkpoint("reserved")
         folder = RunFolder(self.folder)
         if not (self.folder / "run.json").exists():
             beside = (*_BESIDE, *(file.name for file in self.folder.glob("letters-*")), "messages")
@@ -355,7 +356,7 @@ class SiloRun:
             status.round = entry.number
             folder.note(entry, [self.node.node])
             on_round(entry)
-            at("noted")
+            checkpoint("noted")
 
         return links.run(
             node_rounds(
@@ -366,7 +367,7 @@ class SiloRun:
                 outbox,
                 draws,
                 on_round=note,
-                checkpoint=at,
+                checkpoint=checkpoint,
             )
         )
 
@@ -392,19 +393,18 @@ class SiloRun:
                 f"choose another folder (out)"
             )
 
-    def _result(self, state: str, rounds: int, behind: list[str]) -> dict[str, Any]:
-        return {
-            "version": 1,
-            "run": self.file.run.name,
-            "node": self.node.node,
-            "state": state,
-            "rounds": rounds,
-            "simulation": self.file.run.seed is not None,
-            "epsilon": self.plan.total.epsilon,
-            "delta": self.plan.delta,
-            "folder": str(self.folder),
-            "unfinished_neighbours": behind,
-        }
+    def _end(self, state: str, rounds: int, behind: Sequence[str]) -> NodeEnd:
+        return NodeEnd(
+            run=self.file.run.name,
+            node=self.node.node,
+            state=state,
+            rounds=rounds,
+            simulation=self.file.run.seed is not None,
+            epsilon=self.plan.total.epsilon,
+            delta=self.plan.delta,
+            folder=self.folder,
+            unfinished_neighbours=tuple(behind),
+        )
 
 
 class Status:

@@ -1,0 +1,141 @@
+"""What checks and runs give back, as values; the command line prints them, or their JSON."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dynadp.planning import Plan
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeCheck:
+    """What a run would mean for one node.
+
+    Attributes
+    ----------
+    rows
+        B_p.
+    epsilon
+        What the run would cost; None where nothing is protected.
+    ledger
+        Whether the node's ledger would admit it: its cap, the basis or None, and advice.
+    """
+
+    rows: int
+    epsilon: float | None = None
+    ledger: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the facts that there are."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCheck:
+    """What a run would do and cost.
+
+    Attributes
+    ----------
+    run, simulation
+        Its name, and whether noise would be seeded.
+    nodes
+        What it would mean for each.
+    topology, columns
+        The network in words; d with the intercept.
+    plan
+        None where nothing is protected.
+    """
+
+    run: str
+    simulation: bool
+    nodes: Mapping[str, NodeCheck]
+    topology: str
+    columns: int
+    plan: Plan | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the check for a program to read."""
+        shown = {
+            "version": VERSION,
+            "run": self.run,
+            "simulation": self.simulation,
+            "nodes": {node: check.to_json() for node, check in self.nodes.items()},
+            "topology": self.topology,
+            "columns": self.columns,
+            "protected": self.plan is not None and not self.simulation,
+            "plan": None if self.plan is None else self.plan.to_json(),
+        }
+        return shown if self.plan is None else {**shown, "delta": self.plan.delta}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """What a finished run came to.
+
+    Attributes
+    ----------
+    run, folder
+        Its name and its folder.
+    simulation
+        Whether noise was seeded, so that nobody is protected.
+    rounds
+        How many there were.
+    evaluation, evaluation_note
+        Accuracy on public rows where the run file declares any, and on which; or why there is none.
+    statement
+        The guarantee in words.
+    epsilon, delta, protected
+        The total; None where nothing is protected.
+    nodes
+        epsilon of each node.
+    """
+
+    run: str
+    folder: Path
+    simulation: bool
+    rounds: int
+    evaluation: Mapping[str, Any] | None
+    evaluation_note: str
+    statement: str
+    epsilon: float | None = None
+    delta: float | None = None
+    protected: bool = False
+    nodes: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result for a program to read."""
+        return {"version": VERSION, **asdict(self), "folder": str(self.folder)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeEnd:
+    """How a silo's process ended.
+
+    Attributes
+    ----------
+    run, node, folder
+        Whose end, and where its record is.
+    state, rounds
+        ``finished`` or ``stopped``, and after which round.
+    simulation, epsilon, delta
+        Whether noise was seeded; the plan's total.
+    unfinished_neighbours
+        Those that did not say that they are done.
+    """
+
+    run: str
+    node: str
+    state: str
+    rounds: int
+    simulation: bool
+    epsilon: float
+    delta: float
+    folder: Path
+    unfinished_neighbours: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the end for a program to read."""
+        return {"version": VERSION, **asdict(self), "folder": str(self.folder)}
