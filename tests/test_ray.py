@@ -380,7 +380,7 @@ def test_actors_run_what_one_process_runs(case, per_actor, tmp_path, pretended):
     rounds = LocalRun.load(file).plan().rounds
     assert [progress.number for progress in seen] == list(range(1, rounds + 1))
     assert {progress.rounds for progress in seen} == {rounds}
-    assert (result["rounds"], result["protected"], result["simulation"]) == (rounds, True, False)
+    assert (result.rounds, result.protected, result.simulation) == (rounds, True, False)
     mine, theirs = (
         list(read_rounds(file.parent / "out")),
         list(read_rounds(tmp_path / "one" / "out")),
@@ -398,9 +398,9 @@ def test_a_seeded_run_is_a_simulation_and_leaves_no_messages(tmp_path, pretended
     expected = in_one_process(tmp_path / "one")
     file = make(tmp_path / "many", seed=SEED)
     result = run(file)
-    assert not result["protected"]
-    assert result["simulation"]
-    assert "SIMULATION" in result["statement"]
+    assert not result.protected
+    assert result.simulation
+    assert "SIMULATION" in result.statement
     np.testing.assert_allclose(vector(file.parent / "out"), expected, rtol=1e-9, atol=1e-12)
     assert sorted(path.name for path in (file.parent / "out").iterdir()) == [
         "model.json",
