@@ -783,7 +783,7 @@ def test_the_command_prints_the_address_and_opens_it(run, tmp_path, monkeypatch)
         ready(f"http://127.0.0.1:{port}/{token}/")
         return came
 
-    monkeypatch.setattr("dynadp.report.explore.serve.serve", serve)
+    monkeypatch.setattr("dynadp.report.serve", serve)
     came = signal.SIGINT
     line = ["explore", run, "--port", 8400, "--token-file", tmp_path / "token"]
     result = dynadp(*line)
