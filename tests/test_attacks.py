@@ -311,7 +311,10 @@ def test_what_is_printed_of_algorithm_1_is_what_the_attack_found(tmp_path):
         (0.90, "allows 51.3, which lies BELOW this interval: doubt the guarantee)"),
     ):
         private = [case for case in told["membership"] if case["mechanism"] != "none"]
-        cases = [{**case, "right": right, "right_bound": 0.513} for case in private]
+        lower, upper = wilson(right, 40)
+        changed = {"right": right, "right_bound": 0.513}
+        changed["interval"] = {"lower": lower, "upper": upper}
+        cases = [{**case, **changed} for case in private]
         assert words_of_it in "\n".join(words({**told, "membership": cases}))
 
 

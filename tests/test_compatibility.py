@@ -125,8 +125,8 @@ def test_recorded_tables_with_all_their_defaults_are_read(section, table, meant)
 def test_run_file_is_understood_as_it_was(old):
     primal, dual = load_run_file(old / "primal.toml"), load_run_file(old / "dual.toml")
     assert primal.totals == {"north": 4.0, "south": 4.0, "west": 6.0}
-    assert (primal.run.seed, primal.privacy.delta, primal.mechanism) == (7, 1e-5, Primal())
-    assert (dual.totals, dual.privacy.alpha, dual.mechanism, dual.run.output) == (
+    assert (primal.run.seed, primal.privacy.delta, primal.privacy.made()) == (7, 1e-5, Primal())
+    assert (dual.totals, dual.privacy.alpha, dual.privacy.made(), dual.run.output) == (
         None,
         0.5,
         Dual(),

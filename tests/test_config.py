@@ -49,7 +49,7 @@ def mistakes(load, text, **more):
 def test_a_good_file(load, tmp_path):
     run = load(GOOD)
     assert run.totals == {"north": 1.0, "south": 0.5}
-    assert run.mechanism == Primal()
+    assert run.privacy.made() == Primal()
     ring = run.graph(tmp_path)
     assert (ring.nodes, ring.edges) == (("north", "south"), ((0, 1),))
     assert (
@@ -176,7 +176,7 @@ def test_alpha_gives_the_papers_constants(load):
     )
     run = load(text + "[training]\nrounds = 5\nrho = 1e-3\neta = 0.1\n")
     assert run.totals is None
-    assert run.mechanism == Dual(split="paper")
+    assert run.privacy.made() == Dual(split="paper")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_losses(load, text, loss):
         + f"[training]\n{text}\n"
     )
     assert run.training.loss == loss
-    assert run.mechanism == NoProtection()
+    assert run.privacy.made() == NoProtection()
 
 
 def test_regularizers(load):
@@ -399,7 +399,6 @@ def test_all_mistakes_of_a_network_file_are_reported_at_once(load):
         "no rows for north: every node of a network needs a public number of rows",
         "files and ledgers belong into each NODE.toml",
         "and is not 'relay'",
-        "networks run own = 'public'",
         "rounds, rho, eta must be given",
         "a total epsilon does not go with privacy.alpha",
     )
@@ -426,7 +425,6 @@ def test_all_mistakes_of_a_network_file_are_reported_at_once(load):
         (('"north"', f'"{"n" * 65}"'), "at most 64 letters"),
         (('"north"', f'"{"é" * 33}"'), "at most 64 letters"),
         (("epsilon = 1.0\n", "mechanism = 'none'\n"), "a network run needs a mechanism"),
-        (("epsilon = 1.0\n", "epsilon = 1.0\nown = 'paper'\n"), "networks run own = 'public'"),
         (("epsilon = 1.0\n", ""), "epsilon is missing"),
         (
             ("rows = 100", "rows = 100\nprivate_key = 'x'"),

@@ -11,7 +11,7 @@ SAYS = {
     "choosing_epsilon": "error on made rows",
     "hospitals_parquet": "second: refused",
     "own_loss": "refused:",
-    "pipeline": "In total",
+    "pipeline": "This costs anybody with a row at one node at most epsilon",
     "quickstart": "would guess right",
     "unequal_budgets": "careful: asked for at most 0.5",
 }

@@ -661,8 +661,8 @@ def test_the_state_of_a_run_that_ends(run, tmp_path):
     assert "3 finished" in state["network_words"]
     done = Watch(run)
     done.look()
-    assert 0.5 < done.told.state["accuracy"] < 1
-    assert "declares public" in done.told.state["accuracy_note"]
+    assert 0.5 < done.latest.state["accuracy"] < 1
+    assert "declares public" in done.latest.state["accuracy_note"]
 
 
 def test_budgets_follow_the_ledgers(tmp_path):

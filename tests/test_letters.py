@@ -430,7 +430,7 @@ def test_a_letter_is_checked_when_it_comes_in_and_again_when_it_comes_from_the_f
     monkeypatch.setattr("dynadp.engines.inbox._UNREAD", 1)
     path, checked = tmp_path / "letters.sqlite", []
     monkeypatch.setattr(
-        "dynadp.engines.inbox.opened", lambda data, keys: (checked.append(1), verify(data, keys))[1]
+        "dynadp.engines.inbox.verify", lambda data, keys: (checked.append(1), verify(data, keys))[1]
     )
     office = Inbox(path, rules(), KEYS["north"])
     office.offer(SEALED, "south")

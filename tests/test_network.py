@@ -379,4 +379,4 @@ def test_one_node_alone(tmp_path, nursery):
     trained = dynadp("train", network.home / "train.toml", "--out", network.home / "trained")
     assert trained.exit_code == 0, trained.output
     expected = json.loads((network.home / "trained" / "model.json").read_text())
-    assert np.array_equal(network.vector("north"), [*expected["coef"], expected["intercept"]])
+    assert np.array_equal(network.vector("north"), [*expected["coef"][0], *expected["intercept"]])

@@ -86,7 +86,7 @@ def test_one_process_reads_each_file_twice(tmp_path, before, form, seed, monkeyp
     if form == "streamed":
         monkeypatch.setattr("dynadp.data.node_rows.bytes_in_memory", lambda *_: 1 << 40)
 
-    def stop(entry, rounds):
+    def stop(progress):
         raise Stop
 
     with pytest.raises(Stop):
@@ -98,7 +98,7 @@ def test_one_process_reads_each_file_twice(tmp_path, before, form, seed, monkeyp
 def test_a_run_that_goes_on_reads_each_file_twice(tmp_path, before, passes):
     file = make(tmp_path, privacy=PLANNED)
 
-    def stop(entry, rounds):
+    def stop(progress):
         raise Stop
 
     with pytest.raises(Stop):

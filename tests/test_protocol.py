@@ -1288,9 +1288,11 @@ def go(folder, **at):
 
     def one(p):
         try:
-            ends[p] = SiloRun.load(folder / f"{p}.toml").run(
-                who="test", stop=stop, checkpoint=at.get(p, lambda point: None)
-            )["state"]
+            ends[p] = (
+                SiloRun.load(folder / f"{p}.toml")
+                .run(who="test", stop=stop, checkpoint=at.get(p, lambda point: None))
+                .state
+            )
         except BaseException as error:
             ends[p] = error
             stop.set()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from dynadp import Plan
 from dynadp.consensus.topology import Topology
 from dynadp.data.shard import Shard
 from dynadp.engines.simulation import simulate
@@ -15,6 +16,7 @@ from dynadp.mechanisms.sampling import l2_laplace
 from dynadp.research.quantities import NodeQuantities
 from dynadp.research.theorem_inputs import TheoremInputs
 from dynadp.research.theorems import THEOREM_3
+from support import flat_simulate
 
 C, RHO, ETA, D = 3.0, 0.4, 0.2, 3
 
@@ -119,7 +121,13 @@ def test_theorem_3_holds_along_a_run_with_its_delta():
     """C_hat(f(t)) <= C0 + alpha_acc + Delta_non(t), here far from tight."""
     node, shards = network(np.random.default_rng(6))
     sent = []
-    simulate(shards, PAIR, **SETTINGS, rounds=30, on_round=lambda _, V: sent.append(V[0, 0].copy()))
+    flat_simulate(
+        shards,
+        PAIR,
+        **SETTINGS,
+        rounds=30,
+        on_round=lambda progress: sent.append(progress.messages[0, 0].copy()),
+    )
     gaps = node.delta_non(np.array(sent))
     f0 = node.f_hat()
     p = TheoremInputs(norm=float(np.linalg.norm(f0)), C=C)
@@ -131,9 +139,9 @@ def test_theorem_3_holds_along_a_run_with_its_delta():
 
 def test_delta_non_vanishes_for_one_node_and_not_for_unlike_ones():
     node, shards = network(np.random.default_rng(7), unlike=1.0)
-    alone = simulate(shards[:1], Topology.family("path", 1), C=C, rho=RHO, rounds=3)
+    alone = simulate(shards[:1], Topology.family("path", 1), Plan.of(C=C, rho=RHO, rounds=3))
     assert float(node.delta_non(alone.V[0, 0])) == pytest.approx(0, abs=1e-6)
-    both = simulate(shards, PAIR, **SETTINGS, rounds=200)
+    both = flat_simulate(shards, PAIR, **SETTINGS, rounds=200)
     assert abs(float(node.delta_non(both.V[0, 0]))) > 1e-3
 
 
@@ -144,26 +152,21 @@ def test_gaps_of_private_runs_use_the_noise_of_the_run():
     run = simulate(
         shards[:1],
         Topology.family("path", 1),
-        C=C,
-        rho=RHO,
-        eta=1e-9,
-        rounds=1,
-        mechanism=Dual(),
-        schedule=1.0,
+        Plan.of(C=C, rho=RHO, eta=1e-9, rounds=1, mechanism=Dual(), schedule=1.0),
         draws=draws,
     )
-    calibration = run.calibrations[0]
+    calibration = run.noises[0]
     unit = l2_laplace(draws, "dual", run.topology.nodes, 1, 1, D)[0, 0]
     noise, Phi = unit / calibration.inner[0, 0], float(calibration.phi[0, 0])
     gap = float(node.delta_dual(run.V[0, 0], noise, Phi))
     assert abs(gap) < 1e-2 * abs(float(node.delta_non(run.V[0, 0])))
-    primal = simulate(
+    primal = flat_simulate(
         shards, PAIR, **SETTINGS, rounds=1, mechanism=Primal(), schedule=1.0, draws=draws
     )
     units = l2_laplace(draws, "primal", PAIR.nodes, 1, 1, D)[:, 0]
-    e = units / primal.calibrations[0].outer
+    e = units / primal.noises[0].outer
     f = primal.V[0, 0] - e[0]
-    exact = simulate(shards, PAIR, **SETTINGS, rounds=1)
+    exact = flat_simulate(shards, PAIR, **SETTINGS, rounds=1)
     np.testing.assert_allclose(f, exact.V[0, 0], atol=1e-2)
     assert np.isfinite(node.delta_prim(f, e[0], e[1:], ETA))
 

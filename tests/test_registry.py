@@ -130,6 +130,6 @@ def test_a_run_file_its_record_and_its_report_take_a_loss_of_ones_own(tmp_path):
         done = CliRunner().invoke(main, words)
         assert done.exit_code == 0, done.output
     described = {"name": "test_registry_root", "softness": 2.0, "c1": 0.25}
-    assert load_run(tmp_path / "out")["config"]["plan"]["loss"] == described
+    assert load_run(tmp_path / "out").plan["loss"] == described
     assert load_model(tmp_path / "out").loss == described
     assert "test_registry_root" in (tmp_path / "report.html").read_text()

@@ -150,12 +150,14 @@ def test_the_flow_of_a_round_is_that_of_a_plain_simulation(data, result):
         return simulate(
             shards,
             ring,
-            C=algorithm.C,
-            rho=algorithm.rho,
-            eta=1.0,
-            rounds=rounds,
-            mechanism=mechanism,
-            schedule=TINY.rho_alpha,
+            Plan.of(
+                C=algorithm.C,
+                rho=algorithm.rho,
+                eta=1.0,
+                rounds=rounds,
+                mechanism=mechanism,
+                schedule=TINY.rho_alpha,
+            ),
             draws=SeededEntropy(0),
         )
 
@@ -174,17 +176,17 @@ def test_the_flow_of_a_round_is_that_of_a_plain_simulation(data, result):
     assert flow["dual"]["lam"] == norm(one.state.lam[0, 0])
     assert flow["dual"]["lam_next"] == norm(two.state.lam[0, 0])
     assert flow["dual"]["f"] == norm(two.V[0, 0])
-    found = mu(two.V[0, 0], DVP, one.state, two.calibrations[1])
+    found = mu(two.V[0, 0], DVP, one.state, two.noises[1])
     assert flow["dual"]["perturbed"] == norm(found)
     assert flow["dual"]["noise"] == norm(found - one.state.lam[0, 0])
-    one, two, last = run(1, PUBLIC), run(2, PUBLIC), run(2, PUBLIC, final=0.3)
+    one, two, last = run(1, PUBLIC), run(2, PUBLIC), run(2, PUBLIC, final_release=0.3)
     assert flow["primal"]["lam"] == norm(one.state.lam[0, 0])
     assert flow["primal"]["perturbed"] == norm(two.V[0, 0])
     slack = abs(flow["primal"]["f"] - flow["primal"]["noise"])
     assert slack <= flow["primal"]["perturbed"] <= flow["primal"]["f"] + flow["primal"]["noise"]
     assert flow["final"]["lam"] == flow["primal"]["lam_next"] == norm(two.state.lam[0, 0])
     assert flow["final"]["f"] == norm(last.V[0, 0])
-    found = mu(last.V[0, 0], PUBLIC, two.state, last.calibrations[2])
+    found = mu(last.V[0, 0], PUBLIC, two.state, last.noises[2])
     assert flow["final"]["perturbed"] == norm(found)
     assert flow["final"]["lam_next"] is None
 

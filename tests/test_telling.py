@@ -120,8 +120,8 @@ def test_lines_that_mean_nothing(line):
 )
 def test_why_nobody_can_be_dialled(why, words):
     place = "zenoh::net::runtime::orchestrator"
-    words = "Unable to connect to configured peer tls/h:7447!"
-    line = f"{WHEN} DEBUG net-0 ThreadId(02) {place}: {words}"
+    event = "Unable to connect to configured peer tls/h:7447!"
+    line = f"{WHEN} DEBUG net-0 ThreadId(02) {place}: {event}"
     assert explain(f"{line} Can not create a new TLS session: {why}. {HINT}") == words
 
 

@@ -24,7 +24,7 @@ from dynadp._files import digest
 from dynadp.consensus import FAMILIES, Topology, is_one
 from dynadp.data import Schema
 from dynadp.errors import ConfigError, DeclarationError, DynadpError
-from dynadp.mechanisms import Mechanism, mechanism_from
+from dynadp.mechanisms import Mechanism, mechanism_from, mechanism_names
 from dynadp.privacy import as_schedule
 from dynadp.problem import (
     Loss,
@@ -133,10 +133,14 @@ def _known_mechanism(given: Any) -> Any:
         raise ValueError(
             'must be a name, or a table such as { name = "primal", final_release = 0.1 }'
         )
+    if description["name"] not in ("none", *mechanism_names()):
+        raise ValueError(f"must be one of {', '.join(mechanism_names())}, or none")
     try:
         mechanism_from(description)
-    except DeclarationError as error:
-        raise ValueError(str(error)) from None
+    except DeclarationError as error:  # "NAME is VALUE; expected ...": without the value
+        place, _, rest = str(error).partition(" is ")
+        wanted = rest.partition("; ")[2]
+        raise ValueError(f"{place}: {wanted}" if wanted else str(error)) from None
     return given
 
 

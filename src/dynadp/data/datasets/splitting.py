@@ -6,6 +6,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dynadp import _require
 from dynadp.data.datasets.base import Indices
 from dynadp.errors import DeclarationError
 
@@ -61,8 +62,7 @@ def partition(
             for part in np.split(np.argsort(_one_each("column", column, rows), kind="stable"), even)
         ]
     if how == "label_skew":
-        if not (np.isfinite(concentration) and concentration > 0):
-            raise DeclarationError(f"concentration is {concentration!r}; expected a number above 0")
+        _require.positive("concentration", concentration)
         owner = np.empty(rows, dtype=int)
         values, kind = np.unique(_one_each("labels", labels, rows), return_inverse=True)
         for value in range(len(values)):
