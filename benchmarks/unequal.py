@@ -17,7 +17,7 @@ from dynadp.engines.simulation import simulate
 from dynadp.errors import DatasetError
 from dynadp.mechanisms.entropy import BatchedDraws
 from dynadp.planning.planner import plan
-from dynadp.problem.objective import Weights
+from dynadp.problem.terms import Weights
 
 DRAWS = 40
 

@@ -31,9 +31,10 @@ from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.schedules import geometric, per_node
 from dynadp.problem.gamma import longest
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
-from dynadp.problem.objective import StackedProblem, Terms
+from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
 from dynadp.problem.solver import solve
+from dynadp.problem.terms import Terms
 from support import flat_simulate
 
 PAIR = Topology.family("path", 2)

@@ -18,7 +18,7 @@ from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.entropy import BatchedDraws
 from dynadp.planning.planner import plan
-from dynadp.problem.objective import shares
+from dynadp.problem.terms import shares
 
 DRAWS = 12
 

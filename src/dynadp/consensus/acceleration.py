@@ -12,6 +12,7 @@ from dynadp._arrays import Array, norm
 from dynadp.consensus import admm
 from dynadp.consensus.anderson import Anderson
 from dynadp.consensus.local_solver import LocalSolver
+from dynadp.consensus.penalty import penalty
 from dynadp.consensus.residuals import Residuals, certificate_from, certify
 from dynadp.errors import DeclarationError, NotCertified
 from dynadp.problem import Factor, Problem
@@ -109,7 +110,7 @@ class Accelerator(LocalSolver):
         """g of round n: its argmin, or one step from f towards it."""
         if not self._one_step:
             return super().local_step(n, state, linear, phi)
-        q = admm.penalty(self.degrees, self.eta) + phi
+        q = penalty(self.degrees, self.eta) + phi
         b, _ = admm.linear_terms(state, self.eta)
         Z, local = self.problem.at(self.f)
         self._steepness = norm(local.sum(axis=0))

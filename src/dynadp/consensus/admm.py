@@ -12,6 +12,7 @@ replica, coordinate; a deployed node is a stack of one.
 from dataclasses import dataclass
 
 from dynadp._arrays import Array, Numbers, PerNode, Vectors, namespace, norm
+from dynadp.consensus.penalty import penalty
 from dynadp.problem import Factor, Problem, Solution, solve
 
 
@@ -35,11 +36,6 @@ class State:
 def begin(own: Vectors, neighbours: Vectors, degrees: PerNode) -> State:
     """State before round 1, from data-independent V(0) and its sums over neighbours."""
     return State(0.5 * (degrees[:, None, None] * own + neighbours), namespace(own).zeros_like(own))
-
-
-def penalty(degrees: PerNode, eta: Array) -> Numbers:
-    """q = 2 eta N_p: P x K."""
-    return 2 * degrees[:, None] * eta
 
 
 def linear_terms(state: State, eta: Array) -> tuple[Vectors, Numbers]:

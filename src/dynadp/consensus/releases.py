@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynadp._arrays import Array
-from dynadp.consensus import admm
+from dynadp.consensus.penalty import penalty
 from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism, NoProtection, PublicNumbers, RoundNoise
@@ -65,7 +65,7 @@ class ReleasePlan:
             When no gamma is both: so large, and within what the mechanism allows.
         """
         P, rounds = len(terms), alpha.shape[-1]
-        q, far = admm.penalty(topology.degrees, eta), np.linalg.norm(start, axis=-1)
+        q, far = penalty(topology.degrees, eta), np.linalg.norm(start, axis=-1)
         constants = terms.counts, topology.degrees, terms.dimension, terms.C, terms.rho, eta
         public = PublicNumbers.of(
             *constants, default_gamma(terms, q, far), terms.loss, rounds, float(far.max())
@@ -178,7 +178,7 @@ def _covering(
     private vector in W: no longer than the bound of the round before, and ``most``/Lam, ``most``
     the largest gamma.
     """
-    d, q = terms.dimension, admm.penalty(topology.degrees, eta)
+    d, q = terms.dimension, penalty(topology.degrees, eta)
     distinct = list({id(c): c for c in wide}.values())
     sent = np.maximum(start, np.max([c.radius + c.step * np.sqrt(d) for c in distinct], axis=0)) * (
         1 + 1e-9

@@ -10,9 +10,6 @@ from .losses import SmoothedHinge as SmoothedHinge
 from .losses import check_loss as check_loss
 from .objective import Problem as Problem
 from .objective import StackedProblem as StackedProblem
-from .objective import Terms as Terms
-from .objective import Weights as Weights
-from .objective import shares as shares
 from .registry import Named as Named
 from .regularizers import Regularizer as Regularizer
 from .regularizers import SmoothElasticNet as SmoothElasticNet
@@ -23,3 +20,6 @@ from .solver import Solution as Solution
 from .solver import solve as solve
 from .storage import Storage as Storage
 from .streamed import local_problem as local_problem
+from .terms import Terms as Terms
+from .terms import Weights as Weights
+from .terms import shares as shares

@@ -7,20 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynadp._arrays import Array, Margins, Numbers, Vectors, host, namespace, on
-from dynadp.problem.objective import Problem, StackedProblem, Terms
+from dynadp.problem.gamma import LARGEST_INVERSE
+from dynadp.problem.objective import Problem, StackedProblem
 from dynadp.problem.threads import WORTH_SHARING, share_out, spans
 
-LARGEST_INVERSE = 512  # columns; past it, or past the next limit, the factor is a diagonal
 _LARGEST_FACTOR = 1e8  # numbers in all inverses together
-# limits for inverses where diagonals need too many iterations: columns, and numbers in the largest
-# node's rows, which are made dense for them
-LAST_INVERSE, _LAST_ROWS = 4096, 1e8
 _CHUNK = 50  # replicas that share a Hessian on a GPU
-
-
-def few_rows(terms: Terms | Problem) -> bool:
-    """True if the largest node's rows may be made dense."""
-    return bool(terms.counts.max() * terms.dimension <= _LAST_ROWS)
 
 
 def chunks_of(replicas: int) -> int:

@@ -3,13 +3,17 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from dynadp._arrays import Numbers
-from dynadp.problem.factor import LARGEST_INVERSE, LAST_INVERSE, few_rows
-from dynadp.problem.objective import Terms
+from dynadp._arrays import Numbers, PerNode
 from dynadp.problem.rounding import margin_rounding, rounding, rounding_of
+from dynadp.problem.terms import Terms
 
 _FLOOR = 1e-10  # of C: below it gamma costs nothing, and rounding need not be weighed
 _STEEP = 1e6  # C c1/Lam; past it, solves without inverses may take too many iterations
+
+LARGEST_INVERSE = 512  # columns; past it, or past the next limit, the factor is a diagonal
+# limits for inverses where diagonals need too many iterations: columns, and numbers in the largest
+# node's rows, which are made dense for them
+LAST_INVERSE, _LAST_ROWS = 4096, 1e8
 
 
 def default_gamma(terms: Terms, q: Numbers | float = 0.0, reach: Numbers | float = 0.0) -> Numbers:
@@ -69,7 +73,7 @@ def reliable(terms: Terms, Lam: Numbers) -> NDArray[np.bool_]:
     limited to 1e6.
     """
     d = terms.dimension
-    newton = d <= LARGEST_INVERSE or (d <= LAST_INVERSE and few_rows(terms))
+    newton = d <= LARGEST_INVERSE or (d <= LAST_INVERSE and few_rows(terms.counts, d))
     return terms.C[:, None] * terms.loss.c1 <= (np.inf if newton else _STEEP) * Lam
 
 
@@ -93,3 +97,8 @@ def reachable_gamma(terms: Terms, q: Numbers, size: Numbers, b_size: Numbers) ->
     rows = C * (margins + rounding(terms.counts + 8)[:, None])
     error = rows + rounding_of(10) * (q * size + terms.rho * slope + b_size)
     return _FLOOR * C + 2.5 * error
+
+
+def few_rows(counts: PerNode, dimension: int) -> bool:
+    """True if the largest node's rows may be made dense."""
+    return bool(counts.max() * dimension <= _LAST_ROWS)

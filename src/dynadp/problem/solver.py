@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from dynadp._arrays import Array, Margins, Numbers, Vectors, dot, host, namespace, norm, on
 from dynadp.errors import NotCertified
-from dynadp.problem.factor import LARGEST_INVERSE, LAST_INVERSE, Factor, chunks_of, few_rows
+from dynadp.problem.factor import Factor, chunks_of
+from dynadp.problem.gamma import LARGEST_INVERSE, LAST_INVERSE, few_rows
 from dynadp.problem.objective import Problem
 from dynadp.problem.rounding import rounding_of
 
@@ -241,7 +242,7 @@ class _Active:
 
     def current_factor(self, iteration: int) -> Factor:
         """The factor, made anew if there is none, or if it is slow or was the first."""
-        if iteration == _PATIENCE and few_rows(self.problem):
+        if iteration == _PATIENCE and few_rows(self.problem.counts, self.problem.dimension):
             self.largest, self.slow = LAST_INVERSE, 2
         first = self.M is None or (iteration == 1 and self.M.majorant)
         if self.M is not None and not first and self.slow < 2:

@@ -17,9 +17,10 @@ import numpy as np
 from dynadp._arrays import Array, Margins, Numbers, PerNode, Vectors
 from dynadp.data import Block, Shard, StreamedShard
 from dynadp.problem.losses import Loss
-from dynadp.problem.objective import Problem, StackedProblem, Terms
+from dynadp.problem.objective import Problem, StackedProblem
 from dynadp.problem.regularizers import Regularizer
 from dynadp.problem.storage import Storage
+from dynadp.problem.terms import Terms
 from dynadp.problem.threads import WORKERS
 
 _GRAMS = min(WORKERS, 3)  # chunks of rows that are written down at a time
