@@ -78,7 +78,7 @@ def equal_to_the_simulation(network):
     assert trained.exit_code == 0, trained.output
     network.go()
     model = json.loads((network.home / "trained" / "model.json").read_text())
-    expected = np.array([*model["coef"], model["intercept"]])
+    expected = np.array([*model["coef"][0], *model["intercept"]])
     step = max(grid.step for grid in network.silo(network.names[0]).part.grids().values())
     names = network.names if network.run["run"]["output"] == "network" else network.names[:1]
     for name in names:

@@ -795,8 +795,8 @@ def test_trials_are_the_same_on_a_cluster_and_say_why_they_fail(ray_here):
         for how in (map_on_cluster, map_serially)
     )
     assert apart == together
-    with pytest.raises(DeclarationError, match="rho is -1"):
-        map_on_cluster(try_plan, [{"planned": replace(plans[0], rho=-1.0)}], shared)
+    with pytest.raises(DeclarationError, match="replicas is 0"):
+        map_on_cluster(try_plan, [{"planned": plans[0], "draws": 0}], shared)
 
 
 @real

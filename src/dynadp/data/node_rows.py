@@ -14,7 +14,7 @@ from dynadp.data.schema import Schema
 from dynadp.data.seals import Seal
 from dynadp.data.shard import Shard, require_rows
 from dynadp.data.survey import FeatureSums, Survey, count, survey
-from dynadp.errors import DataError
+from dynadp.errors import DataError, DeclarationError
 
 # bytes a row that solving takes beside the row itself: label, weight, margins, slopes and their
 # copies
@@ -53,8 +53,15 @@ class NodeRows:
 
     @classmethod
     def of(cls, schema: Schema, data: Any, name: str, *, seal: bool = True) -> "NodeRows":
-        """Return the data itself where it is prepared already."""
-        return data if isinstance(data, cls) else cls(schema, data, name, seal=seal)
+        """Return the data itself where it is prepared already, for the same schema."""
+        if not isinstance(data, cls):
+            return cls(schema, data, name, seal=seal)
+        if data.schema != schema:
+            raise DeclarationError(
+                f"node {name!r}: its rows were prepared for another schema; noise is made for this "
+                "one: prepare them again"
+            )
+        return data
 
     @cached_property
     def survey(self) -> Survey:

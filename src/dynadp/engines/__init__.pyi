@@ -6,6 +6,7 @@ from .inbox import AcceptanceRules as AcceptanceRules
 from .inbox import Inbox as Inbox
 from .journal import FolderJournal as FolderJournal
 from .journal import LedgerJournal as LedgerJournal
+from .journal import forget_vectors as forget_vectors
 from .journal import now as now
 from .letters import run_id as run_id
 from .node import NodeResult as NodeResult

@@ -5,6 +5,7 @@ sends the same.
 import io
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from glob import escape
 from hashlib import sha256
 from pathlib import Path
 
@@ -159,8 +160,7 @@ class LedgerJournal(Journal):
                     raise
         for node, ledger in self.ledgers.items():
             self.seal(node).remove()
-            for path in ledger.path.parent.glob(_private(ledger.path, self.run, "*").name):
-                path.unlink()
+            forget_vectors(ledger.path, self.run)
 
     def seal(self, node: str) -> Seal:
         """Beside the node's ledger."""
@@ -266,6 +266,14 @@ class FolderJournal(Journal):
 
 def _private(place: Path, run: str, n: int | str) -> Path:
     return place.with_name(f"{place.name}-own-{sha256(run.encode()).hexdigest()[:16]}-{n}")
+
+
+def forget_vectors(place: Path, run: str) -> None:
+    """Remove the private vectors of a run, and what a killed process had not finished writing."""
+    name = escape(_private(place, run, "").name)
+    for pattern in (f"{name}*", f".{name}*"):
+        for path in place.parent.glob(pattern):
+            path.unlink(missing_ok=True)
 
 
 def _keep(place: Path, run: str, n: int, vector: Array) -> None:

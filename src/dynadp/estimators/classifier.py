@@ -40,6 +40,7 @@ from dynadp.estimators.one_vs_rest import shared, solve, spent
 from dynadp.mechanisms import (
     Draws,
     Mechanism,
+    NoProtection,
     SeededEntropy,
     SystemEntropy,
     mechanism_named,
@@ -315,6 +316,11 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         width = self.n_features_in_ + intercept if self.schema is None else self.schema.dimension
         draws, units = self._draws(), np.ones(width)
         self.plan_ = self._plan(np.bincount(owner), width, problems)
+        if problems > 1 and self.plan_ and self.plan_.release_plan.final:
+            raise DeclarationError(
+                f"a final release beside epsilon is planned once, and {problems} classes are "
+                f"{problems} problems, each with its own; give alpha, or leave final_release out"
+            )
         start = self._start(problems, width)
         with ExitStack() as stack:
             events: list[Event] = []
@@ -440,7 +446,9 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                         f"mechanism='primal' or 'dual', "
                         f"or leave {name} out"
                     )
-        elif not isinstance(self.mechanism, Mechanism) and self.mechanism not in mechanism_names():
+        elif isinstance(self.mechanism, NoProtection) or not (
+            isinstance(self.mechanism, Mechanism) or self.mechanism in mechanism_names()
+        ):
             raise DeclarationError(
                 f"mechanism is {self.mechanism!r}; expected one of {', '.join(mechanism_names())}, "
                 "a Mechanism, or None"

@@ -13,7 +13,7 @@ from dynadp.consensus import Journal, Messages, Topology
 from dynadp.data import Shard
 from dynadp.engines import Run, simulate
 from dynadp.mechanisms import Draws, ShiftedDraws
-from dynadp.planning import Constants, Plan
+from dynadp.planning import Consortium, Constants, Plan
 from dynadp.privacy import Event
 
 
@@ -61,7 +61,8 @@ def solve(
         The rest of it, the same for all problems.
     """
     problems = 1 if classes == 2 else classes
-    span = releases_in(plan)
+    counts = np.bincount(owner, minlength=len(topology))
+    span = releases_in(plan, Consortium(topology, tuple(counts.tolist()), rows.shape[1]))
     runs = []
     for k in range(problems):
         signs = np.where(codes == (k if problems > 1 else 1), 1, -1)
@@ -77,9 +78,9 @@ def solve(
     return runs
 
 
-def releases_in(plan: Plan) -> int:
+def releases_in(plan: Plan, consortium: Consortium) -> int:
     """How many releases a problem makes: one a round, and the final one where there is one."""
-    return plan.rounds + bool(getattr(plan.mechanism, "final_release", None))
+    return len(plan.on(consortium).release_plan.noises) if plan.protection else plan.rounds
 
 
 def spent(runs: Sequence[Run]) -> tuple[Event, ...]:
@@ -92,7 +93,7 @@ def spent(runs: Sequence[Run]) -> tuple[Event, ...]:
 
 
 class _Part(Journal):
-    """Problem k of K in the books of all."""
+    """Problem k of K in the journal of all."""
 
     def __init__(self, whole: Journal, k: int, problems: int, rounds: int) -> None:
         self.whole, self.k, self.problems, self.rounds = whole, k, problems, rounds
@@ -116,6 +117,14 @@ class _Part(Journal):
     def spend(self, n: int, events: Sequence[Event], messages: Messages) -> Messages:
         """Round k T + n."""
         return self.whole.spend(n + self.k * self.rounds, self._moved(events, self.k), messages)
+
+    def keep(self, n: int, vectors: Messages) -> None:
+        """Keep the vectors of round k T + n."""
+        self.whole.keep(n + self.k * self.rounds, vectors)
+
+    def kept(self, n: int) -> Messages | None:
+        """Return the vectors of round k T + n."""
+        return self.whole.kept(n + self.k * self.rounds)
 
     def fail(self, n: int, events: Sequence[Event]) -> None:
         """Round k T + n, and with it all problems."""

@@ -210,11 +210,18 @@ class Mechanism(ABC):
     registry: ClassVar[dict[str, type["Mechanism"]]] = {}
     name: ClassVar[str]
     why: ClassVar[str] = "as asked"  # one reason for a plan
-    by_alpha_alone: ClassVar[bool] = False  # whether events depend on no public number but alpha
 
     def __init_subclass__(cls) -> None:
-        if "name" in vars(cls):
-            Mechanism.registry[cls.name] = cls
+        if "name" not in vars(cls):
+            return
+        known = Mechanism.registry.get(cls.name)
+        place = cls.__module__, cls.__qualname__
+        if known is not None and (known.__module__, known.__qualname__) != place:
+            raise DeclarationError(
+                f"two mechanisms are named {cls.name!r}: {known.__qualname__} and "
+                f"{cls.__qualname__}; names must differ"
+            )
+        Mechanism.registry[cls.name] = cls
 
     @classmethod
     def translated(cls, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,6 +232,11 @@ class Mechanism(ABC):
         """Return name and parameters, for the run record."""
         parameters: dict[str, Any] = asdict(self) if is_dataclass(self) else {}
         return {"name": self.name, **parameters}
+
+    @property
+    def by_alpha_alone(self) -> bool:
+        """Whether events depend on no public number but alpha."""
+        return False
 
     @property
     def private_iterate(self) -> bool:
@@ -265,6 +277,15 @@ class Mechanism(ABC):
                     f"{type(self).__name__}, round {n + 1}: noise_for gave a "
                     f"{type(noise).__name__}; expected a RoundNoise of dynadp.mechanisms, or of a "
                     "class of yours that inherits it"
+                )
+            kind = type(noise)
+            if (
+                kind.linear is not RoundNoise.linear
+                and kind.longest_linear is RoundNoise.longest_linear
+            ):
+                raise DeclarationError(
+                    f"{kind.__name__} draws a linear term and does not say how long it is; define "
+                    "longest_linear, which gamma has to cover"
                 )
             rounds.append(noise)
         return tuple(rounds)

@@ -86,7 +86,6 @@ class Primal(Mechanism):
     why: ClassVar[str] = (
         "its losses average out over rounds, the dual one's Jacobian share does not"
     )
-    by_alpha_alone: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.augment not in ("message", "iterate"):
@@ -105,6 +104,11 @@ class Primal(Mechanism):
         if "final" in given:
             given["final_release"] = given.pop("final")
         return given
+
+    @property
+    def by_alpha_alone(self) -> bool:
+        """True, unless a final release by Algorithm 2 depends on rows and neighbours."""
+        return type(self) is Primal and self.final_release is None
 
     @property
     def private_iterate(self) -> bool:

@@ -3,6 +3,7 @@ from .planner import plan as plan
 from .planner import planned_events as planned_events
 from .planner import public_numbers as public_numbers
 from .planner import recorded as recorded
+from .planner import require_promise as require_promise
 from .planner import warnings_about as warnings_about
 from .planner import with_reasons as with_reasons
 from .plans import Consortium as Consortium

@@ -19,12 +19,19 @@ from scipy.special import log_ndtr, ndtr
 from dynadp._arrays import Array
 from dynadp.consensus import Topology
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import Mechanism, PublicNumbers, mechanism_named
+from dynadp.mechanisms import (
+    Mechanism,
+    NoProtection,
+    PublicNumbers,
+    mechanism_named,
+    mechanism_names,
+)
 from dynadp.planning.plans import Consortium, Plan, Protection, Settings, check_counts
 from dynadp.privacy import (
     Event,
     L2Laplace,
     Schedule,
+    by_node,
     calibrate,
     check_delta,
     check_epsilon,
@@ -116,6 +123,11 @@ def plan(
     nodes, P, T = topology.nodes, len(topology.nodes), constants.rounds
     totals = _totals(epsilon, delta, nodes)
     chosen = mechanism_named(mechanism) if isinstance(mechanism, str) else mechanism
+    if isinstance(chosen, NoProtection):
+        raise DeclarationError(
+            f"mechanism is 'none', which protects nothing; expected one of "
+            f"{', '.join(mechanism_names())}"
+        )
     B = check_counts(counts, P)
     mus = np.array([gaussian_mu(total, delta) for total in totals])
     shared = shares(C, B, weights)
@@ -187,7 +199,24 @@ def plan(
         *warnings_about(delta, counts),
         *_burdens(nodes, shared, (shared / (B * mus)) ** 2),
     )
+    require_promise(made)
     return with_reasons(made, reasons)
+
+
+def require_promise(plan: Plan) -> None:
+    """Refuse a plan that costs a node more than it was promised."""
+    if plan.protection is None or not plan.protection.epsilon:
+        return
+    promised = dict(zip(plan.bound.nodes, plan.protection.epsilon, strict=True))
+    if plan.total.epsilon <= min(promised.values()):
+        return
+    for node, total in by_node(plan.events, plan.delta).items():
+        if total.epsilon > promised[node]:
+            raise DeclarationError(
+                f"the plan costs node {node!r} epsilon = {total.epsilon:g} at delta = "
+                f"{plan.delta:g}, more than the total {promised[node]:g} that it was made for: it "
+                "was made for another network, other numbers of rows or other columns; plan again"
+            )
 
 
 def with_reasons(made: Plan, reasons: Sequence[str]) -> Plan:

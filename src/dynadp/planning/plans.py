@@ -122,6 +122,13 @@ class Protection:
     delta: float = 0.0
     epsilon: tuple[float, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.mechanism, Mechanism) or isinstance(self.mechanism, NoProtection):
+            raise DeclarationError(
+                f"mechanism is {self.mechanism!r}, which protects nothing; expected one that does, "
+                "such as Primal(). A plan without protection has protection = None"
+            )
+
     def alphas(self, nodes: Sequence[str], rounds: int, replicas: int = 1) -> Array:
         """Return alpha_p(n), P x K x T."""
         single = isinstance(self.schedule, Schedule | int | float)
@@ -213,9 +220,10 @@ class Plan:
         }
         how = part[Protection]
         if how and isinstance(how.get("mechanism", NoProtection()), NoProtection):
-            if "schedule" in how:
+            if more := sorted(set(how) - {"mechanism"}):
                 raise DeclarationError(
-                    "a schedule was given but no mechanism; give mechanism = Dual() or Primal()"
+                    f"{', '.join(more)} was given but no mechanism; give mechanism = Dual() or "
+                    "Primal()"
                 )
             how = {}
         if how and "schedule" not in how:

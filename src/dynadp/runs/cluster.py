@@ -107,7 +107,7 @@ class ClusterRun(LocalRun):
     def _require_apart(self) -> None:
         """Refuse a run whose nodes cannot run apart from each other."""
         problems = []
-        if self.file.privacy.mechanism == "none":
+        if not self.file.privacy.protected:
             problems.append("privacy: mechanism is none: Algorithm 1 runs in one process")
         if self.file.data.file is not None:
             problems.append(

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from dynadp.data import Seal
-from dynadp.engines import now
+from dynadp.engines import forget_vectors, now
 from dynadp.errors import DeclarationError, LedgerDamaged, LedgerError
 from dynadp.privacy import Cap, Ledger, LedgerSummary
 
@@ -55,7 +55,9 @@ def set_cap(
 
 
 def close_run(path: str | Path, run: str, *, who: str) -> tuple[int, str]:
-    """End a run that will not go on: its unspent reservation is free again, its seal is removed.
+    """End a run that will not go on: its unspent reservation is free again.
+
+    Its seal and its private vectors are removed.
 
     Returns the number of rounds that it spent, and the ledger's new head.
     """
@@ -68,4 +70,5 @@ def close_run(path: str | Path, run: str, *, who: str) -> tuple[int, str]:
             raise DeclarationError(f"{path}: {problem}; open runs, by their whole names: {names}")
         ledger.close_run(run, "stopped", who=who, at=now())
         Seal.beside(ledger.path, run, entered=True).remove()
+        forget_vectors(ledger.path, run)
         return len(ledger.rounds(run)), ledger.head

@@ -170,7 +170,8 @@ class PrivacySection(Section):
     @property
     def protected(self) -> bool:
         """Whether there is a mechanism."""
-        return bool(self.mechanism != "none")
+        given = self.mechanism
+        return bool((given if isinstance(given, str) else given["name"]) != "none")
 
     def made(self) -> Mechanism:
         """The mechanism; ``own`` and ``split`` belong to the two that they are named after."""

@@ -20,9 +20,9 @@ from dynadp.mechanisms import (
     centre_of,
     private_centre,
 )
-from dynadp.planning import Consortium, Plan, Protection
+from dynadp.planning import Consortium, Plan, require_promise
 from dynadp.planning import plan as make_plan
-from dynadp.privacy import Event, Total, by_node, worst_node
+from dynadp.privacy import Event, Total, worst_node
 from dynadp.problem import Weights
 from dynadp.runs.model import Model
 
@@ -147,7 +147,12 @@ def train(
             weights=weights,
         )
     plan = plan.on(Consortium(topology, tuple(counts), schema.dimension, features))
-    protection = promised(plan)
+    protection = plan.protection
+    if protection is None:
+        raise DeclarationError(
+            "the plan has no protection, so messages would reveal rows; simulate it instead"
+        )
+    require_promise(plan)
     plan.releases(start=start)  # refused before anything is spent
     _LOG.info("plan: %s", "; ".join(plan.reasons))
     if journal and not journal.begun:
@@ -180,26 +185,6 @@ def train(
         plan.delta,
     )
     return trained
-
-
-def promised(plan: Plan) -> Protection:
-    """Refuse a plan that protects nothing, or that costs a node more than it was promised."""
-    protection = plan.protection
-    if protection is None:
-        raise DeclarationError(
-            "the plan has no protection, so messages would reveal rows; simulate it instead"
-        )
-    if not protection.epsilon:
-        return protection
-    most = dict(zip(plan.bound.nodes, protection.epsilon, strict=True))
-    for node, total in by_node(plan.events, plan.delta).items():
-        if total.epsilon > most[node]:
-            raise DeclarationError(
-                f"the plan costs node {node!r} epsilon = {total.epsilon:g} at delta = "
-                f"{plan.delta:g}, more than the total {most[node]:g} that it was made for: it was "
-                "made for another network, other numbers of rows or other columns; plan again"
-            )
-    return protection
 
 
 def _centre(
