@@ -796,7 +796,7 @@ def test_trials_are_the_same_on_a_cluster_and_say_why_they_fail(ray_here):
     )
     assert apart == together
     with pytest.raises(DeclarationError, match="replicas is 0"):
-        map_on_cluster(try_plan, [{"planned": plans[0], "draws": 0}], shared)
+        map_on_cluster(try_plan, [{"planned": plans[0]}], {**shared, "draws": 0})
 
 
 @real
