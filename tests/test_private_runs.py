@@ -233,7 +233,7 @@ def test_less_noise_less_error(shards):
     ("change", "match"),
     [
         ({"schedule": None}, "mechanism 'primal' needs a schedule"),
-        ({"mechanism": None}, "a schedule was given but no mechanism"),
+        ({"mechanism": None}, "schedule was given but no mechanism"),
         ({"schedule": [1.0, 2.0]}, "2 schedules for 1 replicas"),
         ({"schedule": -1.0}, "above 0"),
         ({"acceleration": Acceleration()}, "acceleration is for Algorithm 1 only"),

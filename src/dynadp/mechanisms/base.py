@@ -39,7 +39,7 @@ class PublicNumbers:
     dimension
         d, with the intercept.
     C
-        The paper's C^R of each node (:func:`~dynadp.problem.objective.shares`).
+        The paper's C^R of each node (:func:`~dynadp.problem.terms.shares`).
     rho
         The paper's rho.
     eta

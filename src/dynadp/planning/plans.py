@@ -59,7 +59,7 @@ class Settings:
         The paper's C^R and rho.
     weights
         ``rows``: every row of the network weighs the same, C over the mean number of rows.
-        ``equal``: every node does, as in the paper; see :func:`~dynadp.problem.objective.shares`.
+        ``equal``: every node does, as in the paper; see :func:`~dynadp.problem.terms.shares`.
     eta
         The penalty: a number, or one for each replica; None for :func:`default_eta`.
     """
