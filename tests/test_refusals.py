@@ -71,6 +71,14 @@ def test_a_final_release_of_unequal_nodes_keeps_every_promise(d, last):
     assert max(own.epsilon for own in by_node(made.events, 1e-5).values()) <= 1.0
 
 
+def test_a_final_release_that_nobody_would_use_is_refused():
+    given = {"mechanism": Primal(final_release=0.1), "schedule": 0.5, "rho": 0.1, "rounds": 2}
+    with pytest.raises(DeclarationError, match="charged and not used"):
+        train(DATA.schema, TABLES, RING, Plan.of(**given, delta=1e-5))
+    done = train(DATA.schema, TABLES, RING, Plan.of(**given, delta=1e-5, output="last"))
+    assert np.array_equal(done.run.models("last"), done.run.V)
+
+
 def test_several_classes_have_several_final_releases():
     model = NetworkClassifier(**TOTAL, data_norm=2, mechanism=Primal(final_release=0.1))
     with pytest.raises(DeclarationError, match="3 classes are 3 problems"):

@@ -199,12 +199,18 @@ def plan(
         *warnings_about(delta, counts),
         *_burdens(nodes, shared, (shared / (B * mus)) ** 2),
     )
-    require_promise(made)
+    if not made.release_plan.final:  # whose output the caller still has to choose
+        require_promise(made)
     return with_reasons(made, reasons)
 
 
 def require_promise(plan: Plan) -> None:
-    """Refuse a plan that costs a node more than it was promised."""
+    """Refuse a plan that costs a node more than promised, or charges what it does not use."""
+    if plan.protection and plan.release_plan.final and plan.output != "last":
+        raise DeclarationError(
+            f"output is {plan.output!r}, and a final release makes each node's own model: it would "
+            "be charged and not used; take output = 'last', or leave final_release out"
+        )
     if plan.protection is None or not plan.protection.epsilon:
         return
     promised = dict(zip(plan.bound.nodes, plan.protection.epsilon, strict=True))

@@ -9,7 +9,7 @@ from typing import Any
 from dynadp.consensus import Topology
 from dynadp.data import Schema, Source, source
 from dynadp.errors import ConfigError, DataError, DynadpError, LedgerDamaged
-from dynadp.planning import Consortium, Plan, plan, warnings_about, with_reasons
+from dynadp.planning import Consortium, Plan, plan, require_promise, warnings_about, with_reasons
 from dynadp.privacy import Ledger, as_schedule
 from dynadp.runs.run_file import RunFile
 
@@ -91,7 +91,9 @@ def plan_from_file(
             features=schema.feature_count,
             weights=file.training.weights,
         )
-        return replace(found, output=file.run.output)
+        chosen = replace(found, output=file.run.output)
+        require_promise(chosen)
+        return chosen
     return _given_plan(file, schema, topology, counts) if privacy.alpha is not None else None
 
 
@@ -113,6 +115,7 @@ def _given_plan(file: RunFile, schema: Schema, topology: Topology, counts: Seque
         output=file.run.output,
         consortium=_consortium(schema, topology, counts),
     )
+    require_promise(made)
     why = "as the run file says; nothing was planned"
     return with_reasons(made, (why, *warnings_about(delta, counts)))
 
