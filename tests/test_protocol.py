@@ -7,22 +7,17 @@ release; fresh noise differs with every start of a node, as the system's does.""
 
 import base64
 import contextlib
-import functools
 import json
-import os
 import shutil
 import socket
-import tempfile
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from threading import Event, Thread
 from typing import ClassVar
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -30,12 +25,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.synthetic import census
 from dynadp.data.loading import load_shard
-from dynadp.data.schema import Schema
-from dynadp.data.survey import count
-from dynadp.engines.inbox import AcceptanceRules, Inbox, is_broadcast
-from dynadp.engines.journal import FolderJournal, LedgerJournal
+from dynadp.engines.inbox import Inbox
+from dynadp.engines.journal import FolderJournal
 from dynadp.engines.letters import Letter, run_id, verify
-from dynadp.engines.node import NodeRun, differences, node_rounds
+from dynadp.engines.memory import memory_key
+from dynadp.engines.node import differences, node_rounds
 from dynadp.engines.simulation import simulate
 from dynadp.engines.zenoh.links import Links, Site
 from dynadp.errors import (
@@ -49,332 +43,30 @@ from dynadp.errors import (
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.primal import Primal
-from dynadp.planning.planner import Constants, plan
 from dynadp.planning.plans import Plan
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.schedules import per_node
 from dynadp.runs.identities import make_authority, make_node
 from dynadp.runs.silo import SiloRun
-from dynadp.runs.training import train
+from support.memory import (
+    RUN,
+    SEED,
+    SMALL,
+    STAMP,
+    Network,
+    Node,
+    Plug,
+    Setting,
+    assert_same_messages,
+    memory,
+    private_files,
+    small,
+    small_tables,
+)
 
-EPSILON, DELTA, SEED = 2.0, 1e-5, 7
-STAMP = {"who": "test", "at": "2026-03-01T12:00:00+00:00"}
 POINTS = ("computed", "spent", "kept", "published", "received", "noted", "closed")
-RUN = "trial 0123456789abcdef"
 ITERATE = Primal(augment="iterate")
-
-
-class Plug(BaseException):
-    """The process is gone."""
-
-
-# --------------------------------------------------------------------------------------------------
-# the network
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What is public about a run, and everybody's rows."""
-
-    topology: Topology
-    schema: Schema
-    tables: dict
-    chosen: Plan
-    storage: str = "auto"
-    exchange: object = None  # from a node to what stands for its letters
-
-    @classmethod
-    def planned(
-        cls,
-        topology,
-        schema,
-        tables,
-        rounds=4,
-        output="network",
-        mechanism="primal",
-        centring=True,
-        **more,
-    ):
-        counts = [count(schema, tables[p]) for p in topology.nodes]
-        features = schema.feature_count
-        made = plan(
-            counts,
-            topology,
-            schema.dimension,
-            epsilon=EPSILON,
-            delta=DELTA,
-            mechanism=mechanism,
-            centring=centring,
-            features=features,
-            constants=Constants(rounds=rounds),
-        )
-        return cls(topology, schema, tables, replace(made, output=output), **more)
-
-    def part(self, me):
-        return NodeRun(me, self.schema, self.chosen)
-
-    @functools.cached_property
-    def keys(self):
-        return {
-            p: Ed25519PrivateKey.from_private_bytes(run_id(f"key of {p}"))
-            for p in self.topology.nodes
-        }
-
-    @functools.cached_property
-    def rules(self):
-        public, ids = (
-            {p: key.public_key() for p, key in self.keys.items()},
-            (run_id("trial"), run_id("config")),
-        )
-        made = {}
-        for p in self.topology.nodes:
-            part = self.part(p)
-            made[p] = AcceptanceRules(
-                p, frozenset(part.neighbours), *ids, public, part.rounds, part.grids()
-            )
-        return made
-
-    def trained(self, draws):
-        """Everybody's model and messages, (node, round): vector, in one process."""
-        messages = {}
-
-        def keep(progress):
-            messages.update(
-                {
-                    (p, progress.number): v[0].copy()
-                    for p, v in zip(self.topology.nodes, progress.messages, strict=True)
-                }
-            )
-
-        done = train(
-            self.schema, self.tables, self.topology, self.chosen, draws=draws, on_round=keep
-        )
-        if done.centring is not None:
-            messages.update(
-                {
-                    (p, 0): v
-                    for p, v in zip(self.topology.nodes, done.centring.messages, strict=True)
-                }
-            )
-        models = dict(
-            zip(self.topology.nodes, done.run.models(self.chosen.output)[:, 0], strict=True)
-        )
-        return models, messages, done
-
-    @functools.cached_property
-    def undisturbed(self):
-        return self.trained(SeededEntropy(SEED))
-
-
-@dataclass
-class Node:
-    """One silo: its files, and its process while it is up."""
-
-    setting: Setting
-    me: str
-    folder: Path
-    send: object  # (via, data) to all neighbours
-    seed: int = SEED
-    fresh: bool = False  # whether noise differs with every start
-    plugged: str | None = None  # the point at which the process dies next
-    starts: int = 0
-    up: bool = False
-    want: object = None
-    outcome: object = None
-    noted: list = field(default_factory=list)
-    events: list = field(default_factory=list)  # what happened, in order
-
-    def __post_init__(self):
-        self.folder.mkdir(parents=True)
-        self.ledger_path, self.letters = self.folder / "ledger", self.folder / "letters.sqlite"
-        with Ledger.create(self.ledger_path, self.me, **STAMP) as ledger:
-            ledger.set_cap(Cap.of(EPSILON * 1.0001, DELTA), **STAMP)
-
-    def start(self):
-        self.starts += 1
-        setting = self.setting
-        self.files = contextlib.ExitStack()
-        self.post = Inbox(self.letters, setting.rules[self.me], setting.keys[self.me])
-        self.files.callback(self.post.close)
-        self.ledger = self.files.enter_context(Ledger.open(self.ledger_path))
-        self.up, self.work = True, None
-        journal = LedgerJournal(
-            {self.me: self.ledger},
-            RUN,
-            dataset="rows",
-            who="test",
-            clock=lambda: STAMP["at"],
-            resume=True,
-        )
-        journal.reserve([event for event in setting.chosen.events if event.node == self.me])
-        self.noted.clear()
-        self.want = None
-        self.work = node_rounds(
-            setting.part(self.me),
-            setting.tables[self.me],
-            self.post,
-            self.publish,
-            journal,
-            Witness(self),
-            exchange=setting.exchange(self) if setting.exchange else None,
-            on_round=self.note,
-            checkpoint=self.at,
-            storage=setting.storage,
-        )
-
-    def stop(self):
-        if self.up:
-            self.files.close()
-        self.up, self.want, self.work = False, None, None
-
-    def at(self, point):
-        self.events.append(point)
-        if self.plugged == point:
-            self.plugged = None
-            raise Plug(point)
-
-    def note(self, progress):
-        assert progress.messages.shape == (1, 1, self.setting.schema.dimension)
-        self.noted.append(progress)
-        self.at("noted")
-
-    def publish(self, data, kind, n):
-        """Nothing leaves that was not entered; a mean is one of what was entered."""
-        self.events.append(("sent", kind, n))
-        letter = verify(data, self.post.rules.keys)
-        assert (letter.author, letter.kind, letter.round) == (self.me, kind, n)
-        if kind == "message":
-            assert self.ledger.message(RUN, n) == letter.body
-        else:
-            rounds = self.setting.chosen.rounds
-            entered = [
-                np.frombuffer(self.ledger.message(RUN, i), "<f8")
-                for i in range(rounds // 2 + 1, rounds + 1)
-            ]
-            np.testing.assert_allclose(
-                letter.values, np.mean(entered, axis=0), rtol=1e-12, atol=1e-300
-            )
-        self.send(self.me, data)
-
-    @property
-    def ready(self):
-        return self.up and self.outcome is None and (self.want is None or not self.missing)
-
-    @property
-    def missing(self):
-        return self.post.missing(*self.want)
-
-    def step(self):
-        """Until it wants letters, or is done, or dies."""
-        try:
-            self.want = next(self.work)
-        except StopIteration as end:
-            self.outcome, self.want = end.value, None
-        except Plug:
-            self.stop()
-
-    def offer(self, data, via):
-        """As links do: what is new and for all is handed on."""
-        letter = self.post.offer(data, via)
-        if letter is not None and is_broadcast(letter.kind, letter.round):
-            self.send(self.me, data)
-
-    def answer(self, author, kind, n):
-        """What it tells a neighbour that missed a letter."""
-        return (
-            self.post.get(author, kind, n) if author == self.me or is_broadcast(kind, n) else None
-        )
-
-    def spends(self):
-        with Ledger.open(self.ledger_path, read_only=True) as ledger:
-            return {n: ledger.message(RUN, n) for n in ledger.rounds(RUN)}
-
-
-class Witness(SeededEntropy):
-    """Noise that fails the test where it is drawn for a round that is entered already."""
-
-    seeded = False
-
-    def __init__(self, node):
-        super().__init__(node.seed + node.starts * 1000 * node.fresh)
-        self.node = node
-
-    def generator(self, purpose, node, round_, replica=0):
-        assert node == self.node.me
-        assert self.node.ledger.message(RUN, round_) is None, (
-            f"a second draw for round {round_}, which is entered"
-        )
-        self.node.events.append(("drawn", round_))
-        return super().generator(purpose, node, round_, replica)
-
-
-class Network:
-    """All nodes, and letters on their way."""
-
-    def __init__(self, setting, folder, **node):
-        self.setting, self.flying, self.seen = setting, [], {}
-        self.neighbours = {p: setting.part(p).neighbours for p in setting.topology.nodes}
-        self.nodes = {
-            p: Node(setting, p, Path(folder) / f"node{i}", self.send, **node)
-            for i, p in enumerate(setting.topology.nodes)
-        }
-
-    def send(self, via, data):
-        self.see(data)
-        self.flying += [(via, to, data) for to in self.neighbours[via]]
-
-    def see(self, data):
-        """Never two letters of one node, kind and round, anywhere."""
-        letter = verify(data, self.setting.rules[self.setting.topology.nodes[0]].keys)
-        assert self.seen.setdefault((letter.author, letter.kind, letter.round), data) == data
-
-    def deliver(self, k):
-        via, to, data = self.flying.pop(k)
-        if self.nodes[to].up:
-            self.nodes[to].offer(data, via)
-
-    def pull(self, node):
-        """The repair: ask whoever may have what is missing."""
-        if not (node.up and node.want):
-            return
-        for author in node.missing:
-            kind, n = node.want.kind, node.want.round
-            for j in self.neighbours[node.me] if is_broadcast(kind, n) else (author,):
-                if self.nodes[j].up and (data := self.nodes[j].answer(author, kind, n)) is not None:
-                    node.offer(data, j)
-
-    def finish(self, rounds=2000, deliver=True):
-        """Everybody up, nobody plugged: to the end."""
-        for _ in range(rounds):
-            for node in self.nodes.values():
-                if not node.up:
-                    node.start()
-                node.plugged = None
-                if node.ready:
-                    node.step()
-            while self.flying and deliver:
-                self.deliver(0)
-            for node in self.nodes.values():
-                self.pull(node)
-            if all(node.outcome is not None for node in self.nodes.values()):
-                return {p: node.outcome for p, node in self.nodes.items()}
-        raise AssertionError("the network does not come to an end")
-
-    def close(self):
-        for node in self.nodes.values():
-            node.stop()
-
-
-@contextlib.contextmanager
-def memory():
-    """A folder that needs no disk where there is one: thousands of entries are made durable here,
-    one by one.
-    """
-    with tempfile.TemporaryDirectory(
-        prefix="dynadp-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    ) as folder:
-        yield Path(folder)
 
 
 @pytest.fixture
@@ -391,67 +83,6 @@ def build():
             network.close()
 
 
-def private_files(node):
-    return sorted(node.folder.glob("*-own-*"))
-
-
-def messages_of(network):
-    return {
-        (p, n): np.frombuffer(m, "<f8")
-        for p, node in network.nodes.items()
-        for n, m in node.spends().items()
-    }
-
-
-def assert_same_messages(network, expected):
-    found = messages_of(network)
-    assert found.keys() == expected.keys()
-    for key, message in expected.items():
-        np.testing.assert_array_equal(found[key], message, err_msg=str(key))
-
-
-# --------------------------------------------------------------------------------------------------
-# settings
-
-SMALL = Schema.model_validate(
-    {
-        "columns": [
-            {"kind": "numeric", "name": "age", "low": 0, "high": 100},
-            {"kind": "categorical", "name": "sex", "values": ["f", "m"]},
-        ],
-        "label": {"name": "ill", "negative": 0, "positive": 1},
-    }
-)
-
-
-def small_tables(nodes, rows=30):
-    tables = {}
-    for i, p in enumerate(nodes):
-        rng = np.random.default_rng(i)
-        age = rng.uniform(0, 100, rows + i)
-        tables[p] = {
-            "age": age,
-            "sex": rng.choice(["f", "m"], rows + i),
-            "ill": (age + rng.normal(0, 30, rows + i) > 50).astype(int),
-        }
-    return tables
-
-
-@functools.cache
-def small(family="path", nodes=4, names=None, **more):
-    topology = Topology.family(
-        family, nodes, **({"probability": 0.5, "seed": 3} if family == "erdos_renyi" else {})
-    )
-    topology = topology.named(
-        names or ["St. Mary's Köln", "a/b", *(f"n{i}" for i in range(2, nodes))]
-    )
-    return Setting.planned(topology, SMALL, small_tables(topology.nodes), **more)
-
-
-def census_tables(data, nodes):
-    return data.tables(nodes)
-
-
 # --------------------------------------------------------------------------------------------------
 # the same run
 
@@ -464,7 +95,7 @@ def test_nodes_apart_do_what_they_do_together(build, census5, family, mechanism,
     another order.
     """
     topology = Topology.family(family, 5, probability=0.5, seed=1)
-    tables = census_tables(census5, topology.nodes)
+    tables = census5.tables(topology.nodes)
     setting = Setting.planned(
         topology, census5.schema, tables, mechanism=mechanism, centring=centring
     )
@@ -502,7 +133,7 @@ def test_storages_and_uneven_schedules(build, census5, storage, mechanism):
     stores them as.
     """
     topology = Topology.family("ring", 5)
-    tables = census_tables(census5, topology.nodes)
+    tables = census5.tables(topology.nodes)
     made = Setting.planned(
         topology, census5.schema, tables, rounds=3, output="tail", centring=False
     )
@@ -541,7 +172,7 @@ def test_storages_and_uneven_schedules(build, census5, storage, mechanism):
 def test_twenty_nodes(build):
     data = census(400, seed=2, nodes=20)
     topology = Topology.family("random_regular", 20, degree=3, seed=1)
-    setting = Setting.planned(topology, data.schema, census_tables(data, topology.nodes), rounds=3)
+    setting = Setting.planned(topology, data.schema, data.tables(topology.nodes), rounds=3)
     network = build(setting)
     outcomes = network.finish()
     models, messages, _ = setting.undisturbed
@@ -558,7 +189,7 @@ def test_one_node_alone(build):
 
 def test_simulations_keep_their_messages_in_a_folder(tmp_path):
     setting = small("path", 1, names=("only",))
-    post = Inbox(tmp_path / "letters.sqlite", setting.rules["only"], setting.keys["only"])
+    post = Inbox(tmp_path / "letters.sqlite", setting.rules["only"], memory_key("only"))
     outbox = FolderJournal(tmp_path / "messages", ["only"])
     work = node_rounds(
         setting.part("only"),
@@ -638,11 +269,11 @@ def test_a_crash_at_any_point_of_any_round(build, point, mechanism):
             assert len(node.events) >= before
             assert {path.stat().st_mode & 0o777 for path in private_files(node)} <= {0o600}
             kept = max(kept, len(private_files(node)))
-        while network.flying:
-            network.deliver(0)
+        while network.on_the_way:
+            network.deliver()
         for node in network.nodes.values():
-            network.pull(node)
-        if all(node.outcome is not None for node in network.nodes.values()):
+            network.ask(node)
+        if all(node.result is not None for node in network.nodes.values()):
             break
     outcomes = network.finish()
     assert crashes >= 3
@@ -661,9 +292,9 @@ def test_a_finished_node_that_starts_again_sends_nothing_new_and_finds_the_same_
     entered = {p: node.spends() for p, node in network.nodes.items()}
     for node in network.nodes.values():
         node.stop()
-        node.outcome = None
+        node.result = None
         node.events.clear()
-    network.flying.clear()
+    network.on_the_way.clear()
     after = network.finish()
     for p, node in network.nodes.items():
         np.testing.assert_array_equal(after[p].vector, before[p].vector)
@@ -683,8 +314,8 @@ def test_all_letters_lost_everywhere(build):
     before = network.finish()
     for node in network.nodes.values():
         node.stop()
-        node.outcome = None
-        node.letters.unlink()
+        node.result = None
+        node.letters_path.unlink()
     after = network.finish(deliver=False)  # and by asking alone
     for p in network.nodes:
         np.testing.assert_array_equal(after[p].vector, before[p].vector)
@@ -727,8 +358,8 @@ def test_a_private_vector_that_is_gone_stops_the_node(build):
                     one.start()
                 if one.ready:
                     one.step()
-            while network.flying:
-                network.deliver(0)
+            while network.on_the_way:
+                network.deliver()
     node.stop()
     assert private_files(node)
     for path in private_files(node):
@@ -816,13 +447,13 @@ class Trouble(RuleBasedStateMachine):
         for node in self.network.nodes.values():
             if node.ready:
                 node.step()
-            self.network.pull(node)
+            self.network.ask(node)
 
     @rule(i=st.integers(0, 3), pull=st.booleans())
     def step(self, i, pull):
         node = self.node(i)
         if pull:
-            self.network.pull(node)
+            self.network.ask(node)
         if node.ready:
             node.step()
 
@@ -830,14 +461,14 @@ class Trouble(RuleBasedStateMachine):
     def everybody_goes_on(self):
         self.everybody()
 
-    @precondition(lambda self: self.network.flying)
+    @precondition(lambda self: self.network.on_the_way)
     @rule(k=st.integers(0, 10**6), what=st.sampled_from(("deliver", "deliver", "drop", "double")))
     def letter(self, k, what):
-        k %= len(self.network.flying)
+        k %= len(self.network.on_the_way)
         if what == "double":
-            self.network.flying.append(self.network.flying[k])
+            self.network.on_the_way.append(self.network.on_the_way[k])
         if what == "drop":
-            self.network.flying.pop(k)
+            self.network.on_the_way.pop(k)
         else:
             self.network.deliver(k)
 
@@ -852,7 +483,7 @@ class Trouble(RuleBasedStateMachine):
         self.start(i, False)
         node.plugged = point
         for _ in range(20 if point == "closed" else 3):
-            if node.up and node.outcome is None:
+            if node.up and node.result is None:
                 self.everybody()
         if again:
             self.start(i, lose)
@@ -865,13 +496,13 @@ class Trouble(RuleBasedStateMachine):
     def start(self, i, lose):
         """A node that is down, or done and started again."""
         node = self.node(i)
-        if node.outcome is not None:
+        if node.result is not None:
             node.stop()
         if not node.up:
             if lose:
                 for path in node.folder.glob("letters.sqlite*"):
                     path.unlink()
-            node.outcome = None
+            node.result = None
             node.start()
 
     @rule(i=st.integers(0, 3), k=st.integers(0, 3), n=st.integers(0, 4))
@@ -880,18 +511,18 @@ class Trouble(RuleBasedStateMachine):
         happens.
         """
         node = self.node(i)
-        via = self.network.neighbours[node.me][k % len(self.network.neighbours[node.me])]
+        via = node.run.neighbours[k % len(node.run.neighbours)]
         for how in HOSTILE if node.up else ():
             data = self.lied(node, via, how, n)
             if data is not None:
-                before, refused = self.letters(node), sum(node.post.rejected.values())
+                before, refused = self.letters(node), sum(node.inbox.rejected.values())
                 with pytest.raises(Rejected):
                     node.offer(data, via)
                 assert self.letters(node) == before
-                assert sum(node.post.rejected.values()) == refused + 1
+                assert sum(node.inbox.rejected.values()) == refused + 1
 
     def lied(self, node, via, how, n):
-        rules, keys = self.setting.rules[node.me], self.setting.keys
+        rules = self.setting.rules[node.me]
         grid = rules.grids.get((via, "message", n))
         if grid is None or how == "garbage":
             return b"DYDP" + bytes(range(200))
@@ -905,22 +536,22 @@ class Trouble(RuleBasedStateMachine):
         letter = Letter("message", rules.run, rules.config, via, n, body.tobytes())
         true = self.network.seen.get((via, "message", n))
         if how == "forged":
-            return letter.sealed(keys[node.me])
+            return letter.sealed(memory_key(node.me))
         if how == "other run":
-            return replace(letter, run=run_id("yesterday")).sealed(keys[via])
+            return replace(letter, run=run_id("yesterday")).sealed(memory_key(via))
         if how == "other round":
-            return replace(letter, round=5 + n).sealed(keys[via])
+            return replace(letter, round=5 + n).sealed(memory_key(via))
         if how == "other name":
             third = next(p for p in self.names if p not in (via, node.me))
-            return replace(letter, author=third, round=max(n, 1)).sealed(keys[third])
-        if how == "second" and node.post.get(via, "message", n) is None:
+            return replace(letter, author=third, round=max(n, 1)).sealed(memory_key(third))
+        if how == "second" and node.inbox.get(via, "message", n) is None:
             return None  # the first would be believed: liars may spoil a model
         if how == "cut":
             return None if true is None else true[: len(true) - 1 - n]
-        return letter.sealed(keys[via])
+        return letter.sealed(memory_key(via))
 
     def letters(self, node):
-        return node.post._connection.execute(
+        return node.inbox._connection.execute(
             "SELECT author, kind, round, content FROM letter"
         ).fetchall()
 
@@ -1000,7 +631,9 @@ class Trouble(RuleBasedStateMachine):
             return tails
         if output == "neighbours":
             return {
-                p: np.mean([tails[p], *(tails[j] for j in self.network.neighbours[p])], axis=0)
+                p: np.mean(
+                    [tails[p], *(tails[j] for j in self.network.nodes[p].run.neighbours)], axis=0
+                )
                 for p in nodes
             }
         return dict.fromkeys(nodes, np.mean(list(tails.values()), axis=0))
@@ -1031,10 +664,10 @@ def test_means_and_centres_travel_where_their_authors_do_not(build):
     network.finish()
     first, *_, last = setting.topology.nodes
     for kind, n in (("message", 0), ("mean", 4)):
-        data = network.nodes[first].post.get(last, kind, n)
+        data = network.nodes[first].inbox.get(last, kind, n)
         assert verify(data, setting.rules[first].keys).author == last
-        assert data == network.nodes[last].post.get(last, kind, n)
-    assert network.nodes[first].post.get(last, "message", 1) is None
+        assert data == network.nodes[last].inbox.get(last, kind, n)
+    assert network.nodes[first].inbox.get(last, "message", 1) is None
 
 
 def rolled_back(network, me):
@@ -1052,7 +685,7 @@ def rolled_back(network, me):
             if other.ready:
                 other.step()
         for other in network.nodes.values():
-            network.pull(other)
+            network.ask(other)
     node.stop()
     shutil.copy(kept, node.ledger_path)
     return node
@@ -1077,7 +710,7 @@ def links(node, config=None):
 
     neighbours = node.setting.part(node.me).neighbours
     return Links(
-        Site(node.me, neighbours, node.folder), node.post, config or {"run": "trial"}, known, 1.0
+        Site(node.me, neighbours, node.folder), node.inbox, config or {"run": "trial"}, known, 1.0
     )
 
 
@@ -1094,7 +727,7 @@ def test_a_rolled_back_ledger_is_caught_before_it_draws(build):
         path.unlink()
     node.start()
     caught = 0
-    for j in network.neighbours["a/b"]:
+    for j in node.run.neighbours:
         last = last_of(links(network.nodes[j])._greeting("a/b"))
         with pytest.raises(
             LedgerDamaged,
@@ -1114,9 +747,9 @@ def test_a_sound_ledger_is_believed(build):
     network.finish()
     for p, node in network.nodes.items():
         assert last_of(links(node)._greeting(None)) is None
-        for j in network.neighbours[p]:
+        for j in node.run.neighbours:
             last = last_of(links(network.nodes[j])._greeting(p))
-            assert verify(last, node.post.rules.keys).round == 4
+            assert verify(last, node.inbox.rules.keys).round == 4
             links(node)._check_last(j, links(node)._own(last))
 
 
@@ -1128,19 +761,19 @@ def test_a_neighbour_cannot_make_a_ledger_look_rolled_back(build, what):
     network = build(small())
     network.finish()
     node, other = network.nodes["a/b"], network.nodes["n2"]
-    rules = node.post.rules
+    rules = node.inbox.rules
     made = Letter("message", rules.run, rules.config, "a/b", 4, b"x" * 8)
     proof = {
         "garbage": b"rubbish",
-        "forged": made.sealed(other.post.key),
+        "forged": made.sealed(other.inbox.key),
         "a greeting": links(node)._greeting(None),
-        "a mean": node.post.get("a/b", "mean", 4),
-        "a farewell": node.post.letter("done", 4),
-        "another run": replace(made, run=run_id("other")).sealed(node.post.key),
+        "a mean": node.inbox.get("a/b", "mean", 4),
+        "a farewell": node.inbox.letter("done", 4),
+        "another run": replace(made, run=run_id("other")).sealed(node.inbox.key),
     }[what]
     with pytest.raises(Rejected):
         links(node)._own(proof)
-    true = links(node)._own(made.sealed(node.post.key))
+    true = links(node)._own(made.sealed(node.inbox.key))
     with pytest.raises(LedgerDamaged, match="n2 holds a message of round 4"):
         links(node)._check_last("n2", true)
     unledgered = replace(links(node), known=None)  # a SIMULATION
@@ -1153,7 +786,7 @@ def test_no_letter_that_is_believed_stops_a_node(build, mechanism):
     stopping is a release too.
     """
     data, topology = census(2000, seed=1, nodes=2), Topology.family("path", 2)
-    tables = census_tables(data, topology.nodes)
+    tables = data.tables(topology.nodes)
     setting = Setting.planned(
         topology, data.schema, tables, rounds=3, mechanism=mechanism, centring=False, output="tail"
     )
@@ -1161,10 +794,10 @@ def test_no_letter_that_is_believed_stops_a_node(build, mechanism):
     node = build(setting).nodes[me]
     rules = setting.rules[me]
     node.start()
-    while node.outcome is None:
+    while node.result is None:
         node.step()
-        if node.want:
-            grid = rules.grids[liar, "message", node.want.round]
+        if node.awaiting:
+            grid = rules.grids[liar, "message", node.awaiting.round]
             far = (
                 np.floor(grid.radius / np.sqrt(grid.dimension) / grid.step)
                 * grid.step
@@ -1172,8 +805,8 @@ def test_no_letter_that_is_believed_stops_a_node(build, mechanism):
             )
             node.offer(
                 Letter(
-                    "message", rules.run, rules.config, liar, node.want.round, far.tobytes()
-                ).sealed(setting.keys[liar]),
+                    "message", rules.run, rules.config, liar, node.awaiting.round, far.tobytes()
+                ).sealed(memory_key(liar)),
                 liar,
             )
 
@@ -1184,9 +817,9 @@ def test_two_processes_on_one_ledger_send_the_same(build):
     """
     network = build(small("path", 2, names=("a", "b")), fresh=True)
     node = network.nodes["a"]
-    twin = Node(node.setting, "a", node.folder / "twin", network.send, fresh=True, starts=5)
+    twin = Node(network, "a", fresh=True, starts=5, folder=node.folder / "twin")
     twin.ledger_path = node.ledger_path
-    at, met = node.at, []
+    at, met = node.checkpoint, []
 
     def meanwhile(point):
         at(point)
@@ -1196,7 +829,7 @@ def test_two_processes_on_one_ledger_send_the_same(build):
             twin.step()
             twin.stop()
 
-    node.at = meanwhile
+    node.checkpoint = meanwhile
     network.finish()
     assert met
     assert ("drawn", 0) in node.events
@@ -1216,25 +849,19 @@ def test_two_machines_under_one_name_are_not_both_believed(build):
                 each.start()
             if each.ready:
                 each.step()
-            network.pull(each)
+            network.ask(each)
     node.stop()
-    clone = Node(
-        node.setting,
-        "a/b",
-        node.folder.parent / "clone",
-        lambda via, data: heard.append(data),
-        fresh=True,
-        starts=7,
-    )
+    clone = Node(network, "a/b", fresh=True, starts=7, folder=node.folder.parent / "clone")
+    clone.publish = lambda data, kind, n: heard.append(data)
     shutil.copy(node.ledger_path, clone.ledger_path)
-    shutil.copy(node.letters, clone.letters)
+    shutil.copy(node.letters_path, clone.letters_path)
     network.finish()
     clone.start()
-    while clone.outcome is None:
+    while clone.result is None:
         clone.step()
-        for author in clone.missing if clone.want else ():
+        for author in clone.missing if clone.awaiting else ():
             clone.offer(
-                network.seen[author, clone.want.kind, clone.want.round],
+                network.seen[author, clone.awaiting.kind, clone.awaiting.round],
                 author if author == other.me else "St. Mary's Köln",
             )
     clone.stop()
@@ -1242,7 +869,7 @@ def test_two_machines_under_one_name_are_not_both_believed(build):
     assert len(theirs) >= 2
     for data in theirs:
         with pytest.raises(Rejected, match="a second letter of a/b"):
-            other.post.offer(data, "a/b")
+            other.inbox.offer(data, "a/b")
 
 
 # --------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from dynadp.privacy.accountant import worst_node
 from dynadp.privacy.events import L2Laplace
 from dynadp.research.audit import Stream, audit_mechanism, worst_cases
 from dynadp.runs.training import train
-from test_protocol import Network, assert_same_messages, memory, small
+from support.memory import Network, assert_same_messages, memory, small
 
 COMPLETE = Topology.family("complete", 4)
 
@@ -158,8 +158,8 @@ def test_nodes_that_learn_sums_from_a_hub_end_with_the_model_of_plain_letters(
                 for node in network.nodes.values():
                     if node.ready:
                         node.step()
-                while network.flying:
-                    network.deliver(0)
+                while network.on_the_way:
+                    network.deliver()
         outcomes = network.finish()
         models, messages, done = setting.undisturbed
         assert_same_messages(network, messages)  # as entered in the ledgers

@@ -9,6 +9,10 @@ from .journal import LedgerJournal as LedgerJournal
 from .journal import forget_vectors as forget_vectors
 from .journal import now as now
 from .letters import run_id as run_id
+from .memory import MemoryNetwork as MemoryNetwork
+from .memory import MemoryNode as MemoryNode
+from .memory import memory_key as memory_key
+from .memory import memory_rules as memory_rules
 from .node import NodeResult as NodeResult
 from .node import NodeRun as NodeRun
 from .node import node_rounds as node_rounds
