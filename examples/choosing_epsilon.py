@@ -3,7 +3,7 @@
 import numpy as np
 
 from dynadp import Topology, census, plan, train
-from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.mechanisms import SeededEntropy
 
 NODES, ROWS = 5, 2_000  # public numbers of the real network
 data, ring = (

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dynadp import Cap, Ledger, Topology, census, train
-from dynadp.engines.journal import LedgerJournal, now
+from dynadp.engines import LedgerJournal, now
 from dynadp.errors import BudgetRefused
 
 HOSPITALS = ("north", "south", "west")

@@ -6,9 +6,9 @@ import numpy as np
 
 from dynadp import Plan, Topology, census, simulate
 from dynadp.errors import LossError
-from dynadp.mechanisms.entropy import SeededEntropy
-from dynadp.mechanisms.primal import Primal
-from dynadp.problem.losses import Loss
+from dynadp.mechanisms import SeededEntropy
+from dynadp.mechanisms import Primal
+from dynadp.problem import Loss
 
 
 class SquareRoot(Loss):

@@ -3,7 +3,7 @@ classifier.
 """
 
 from dynadp import Topology, census, train
-from dynadp.privacy.accountant import by_node
+from dynadp.privacy import by_node
 
 data = census(rows=10_000, nodes=5, heterogeneity=0.5)
 ring = Topology.family("ring", 5).named(["bold", "usual-1", "usual-2", "usual-3", "careful"])

@@ -5,6 +5,7 @@ Remake the list on purpose with: python tests/test_doors.py
 
 import ast
 import json
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -57,6 +58,19 @@ def test_rooms_are_entered_by_their_doors(room):
                 continue  # a room within the room, with a door of its own
             climbed.append(f"{path.relative_to(ROOT)}: {other}.{'.'.join(deeper)} {names}")
     assert climbed == []
+
+
+REPO = ROOT.parents[1]
+PAGES = [*REPO.glob("docs/*.md"), *REPO.glob("examples/*.py"), REPO / "README.md"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_and_examples_use_public_names_alone(page):
+    text = page.read_text(encoding="utf-8")
+    for module in re.findall(r"^(?:from|import) dynadp\.([\w.]+)", text, re.MULTILINE):
+        room, *deeper = module.split(".")
+        own_door = deeper and (ROOT / room / deeper[0]).is_dir() and len(deeper) == 1
+        assert room == "errors" or (room in ROOMS and (not deeper or own_door)), module
 
 
 if __name__ == "__main__":

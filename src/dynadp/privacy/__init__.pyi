@@ -16,6 +16,7 @@ from .events import L2Laplace as L2Laplace
 from .events import from_json as from_json
 from .events import read_events as read_events
 from .events import register_event as register_event
+from .events import to_json as to_json
 from .inverse import affordable_rounds as affordable_rounds
 from .inverse import calibrate as calibrate
 from .inverse import dual as dual
@@ -26,8 +27,12 @@ from .ledger.summary import LedgerSummary as LedgerSummary
 from .ledger.summary import Room as Room
 from .schedules import Schedule as Schedule
 from .schedules import as_schedule as as_schedule
+from .schedules import by_rule as by_rule
 from .schedules import constant as constant
+from .schedules import geometric as geometric
+from .schedules import linear as linear
 from .schedules import per_node as per_node
+from .schedules import per_round as per_round
 from .statements import guarantee as guarantee
 from .statements import guess_probability as guess_probability
 from .statements import guess_words as guess_words
