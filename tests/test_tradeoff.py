@@ -20,7 +20,7 @@ from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.inverse import dual, primal
 from dynadp.privacy.statements import upper_bound
 from dynadp.report.explore.setting import PublicSetting
-from dynadp.research.schedule_comparison import compare_schedules, equal_total, schedule_shapes
+from dynadp.research.experiments import compare_schedules, equal_total, schedule_shapes
 from dynadp.research.tradeoff import (
     AccuracyLoss,
     PrivacyUtility,

@@ -11,20 +11,22 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
+from dynadp._arrays import Array
 from dynadp._intervals import quantile_band, standard_error
-from dynadp.consensus import RoundProgress, Topology
-from dynadp.data import NodeRows, Shard, load_shard
+from dynadp.consensus import Output, RoundProgress, Topology
+from dynadp.data import Dataset, NodeRows, Shard, load_shard
 from dynadp.engines import Run, simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import SeededEntropy, private_centre
-from dynadp.planning import Consortium, Plan
-from dynadp.privacy import calibrate
+from dynadp.planning import Consortium, Plan, plan
+from dynadp.privacy import Event, L2Laplace, calibrate, per_node, worst_node
 from dynadp.research.public_rows import HeldOut, PublicRows
 
 Spread = Callable[[Callable[..., Any], Sequence[Mapping[str, Any]], Mapping[str, Any]], list[Any]]
 LEAST, MOST, POINTS = 0.05, 10.0, 9  # totals that are tried, and how many
 DRAWS, SEED = 12, 0  # of the noise, for each total
 COMMONER = "always the commoner answer"
+OUTPUTS: tuple[Output, ...] = ("last", "network")  # by which schedules are compared
 
 
 def map_serially(
@@ -156,3 +158,65 @@ def _total(planned: Callable[[float], Plan], alpha: float) -> float:
             f"{exp(6):.0f} reach"
         )
     return exp(float(brentq(above, low, high, xtol=1e-3)))
+
+
+def schedule_shapes(rounds: int) -> dict[str, Array]:
+    """alpha_p(n) up to a scale: 1; n; T + 1 - n; and 1 in the last tenth of the rounds, 0.01
+    before.
+    """
+    n = np.arange(1.0, rounds + 1)
+    late = n > rounds - max(rounds // 10, 1)
+    return {
+        "constant": np.ones(rounds),
+        "growing": n,
+        "shrinking": n[::-1].copy(),
+        "all in the end": np.where(late, 1.0, 0.01),
+    }
+
+
+def equal_total(shape: Array, dimension: int, epsilon: float, delta: float) -> Array:
+    """The alphas of this shape that cost (epsilon, delta) in total, by primal perturbation."""
+    return shape * calibrate(lambda scale: _releases(scale * shape, dimension), epsilon, delta)
+
+
+def _releases(alphas: Array, dimension: int) -> list[Event]:
+    return [L2Laplace("node", n, "primal", float(a), dimension) for n, a in enumerate(alphas, 1)]
+
+
+def compare_schedules(
+    data: Dataset, topology: Topology, epsilon: float, delta: float, draws: int, seed: int
+) -> list[dict[str, Any]]:
+    """Test error of each of :func:`schedule_shapes` at one total (epsilon, delta), all else as
+    planned: a stacked run each.
+
+    Parameters
+    ----------
+    data
+        Made or published rows, with a node for each.
+    topology
+        The network.
+    epsilon, delta
+        The total that every schedule is scaled to.
+    draws, seed
+        How many draws of the noise, and their seed.
+    """
+    shards, d = data.shards(names=topology.nodes), data.schema.dimension
+    counts = [s.rows for s in shards]
+    planned = plan(counts, topology, d, epsilon=epsilon, delta=delta, centring=False)
+    assert planned.protection is not None
+    held_out, results = HeldOut.of(data.schema, data.test), []
+    for name, shape in schedule_shapes(planned.rounds).items():
+        alphas = equal_total(shape, d, epsilon, delta)
+        schedule = per_node(dict.fromkeys(topology.nodes, alphas.tolist()))
+        given = replace(planned, protection=replace(planned.protection, schedule=schedule))
+        end = run_seeded(shards, topology, given, draws, seed)
+        result: dict[str, Any] = {
+            "schedule": name,
+            "alphas": alphas.tolist(),
+            "epsilon": worst_node(_releases(alphas, d), delta).epsilon,
+        }
+        for output in OUTPUTS:
+            errors = held_out.error(end.models(output)).mean(axis=0)
+            result[output] = quantile_band(errors, len(held_out))
+        results.append(result)
+    return results
