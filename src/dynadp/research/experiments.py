@@ -85,15 +85,19 @@ def try_plan(
     }
 
 
+def pooled_error(pooled: Shard, held_out: HeldOut) -> float:
+    """Share of wrong answers of the optimum of all rows in one place, without privacy."""
+    end = run_seeded([pooled], Topology.family("ring", 1), Plan(rounds=1))
+    return float(held_out.error(end.V[0])[0])
+
+
 def measure_baselines(rows: PublicRows) -> dict[str, float]:
     """Right answers in 100: of all rows in one place without privacy, and of always the commoner
     answer.
     """
     tables = list(rows.tables.values())
     pooled = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-    whole = load_shard(rows.schema, pooled, "pooled")
-    alone = run_seeded([whole], Topology.family("ring", 1), Plan(rounds=1))
-    without = float(rows.held_out.error(alone.V[0])[0])
+    without = pooled_error(load_shard(rows.schema, pooled, "pooled"), rows.held_out)
     return {
         "without privacy": 100 * (1 - without),
         COMMONER: 100 * (1 - rows.held_out.majority_error),
