@@ -6,7 +6,7 @@ Q(S) from above knows epsilon from below. The set is chosen on the first half of
 counted on the second, which therefore owes nothing to the choice.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,7 +61,7 @@ def lower_bound(
     *,
     delta: float = 0.0,
     confidence: float = 0.999,
-    scores: dict[str, Score] | None = None,
+    scores: Mapping[str, Score] | None = None,
 ) -> Bound:
     """epsilon >= ln( (P(S) - delta)/Q(S) ), S chosen on the first half of the draws, P(S) and Q(S)
     bounded on the second.
