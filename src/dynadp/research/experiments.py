@@ -19,7 +19,7 @@ from dynadp.engines import Run, simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import SeededEntropy, private_centre
 from dynadp.planning import Consortium, Plan, plan
-from dynadp.privacy import Event, L2Laplace, calibrate, per_node, worst_node
+from dynadp.privacy import Schedule, calibrate, per_node
 from dynadp.research.public_rows import HeldOut, PublicRows
 
 Spread = Callable[[Callable[..., Any], Sequence[Mapping[str, Any]], Mapping[str, Any]], list[Any]]
@@ -47,10 +47,14 @@ def run_seeded(
     """Simulate a plan with seeded noise, all draws in one stack; without protection nothing is
     drawn, once.
     """
-    if plan.protection is None:
-        return simulate(shards, topology, plan, on_round=on_round)
-    noise = SeededEntropy(seed)
-    return simulate(shards, topology, plan, draws=noise, replicas=draws, on_round=on_round)
+    return simulate(
+        shards,
+        topology,
+        plan,
+        draws=SeededEntropy(seed),
+        replicas=draws if plan.protection else 1,
+        on_round=on_round,
+    )
 
 
 def try_plan(
@@ -111,16 +115,22 @@ def plan_for_total(
     dimension: int,
     epsilon: float,
     delta: float,
+    shape: Array | None = None,
 ) -> Plan:
-    """Keep a plan's constants; give every node the alpha that costs (epsilon, delta) in total."""
+    """Keep a plan's constants; give every node the alpha that costs (epsilon, delta) in total, or
+    the alphas of its rounds in proportion to a shape.
+    """
     assert fixed.protection is not None
     protection = replace(fixed.protection, delta=delta)
     bound = fixed.on(Consortium(topology, tuple(counts), dimension))
 
-    def at(alpha: float) -> Plan:
-        return replace(bound, protection=replace(protection, schedule=alpha))
+    def at(scale: float) -> Plan:
+        schedule: float | Schedule = scale
+        if shape is not None:
+            schedule = per_node(dict.fromkeys(topology.nodes, (scale * shape).tolist()))
+        return replace(bound, protection=replace(protection, schedule=schedule))
 
-    return at(calibrate(lambda alpha: at(alpha).events, epsilon, delta))
+    return at(calibrate(lambda scale: at(scale).events, epsilon, delta))
 
 
 def totals_to_try(
@@ -142,7 +152,7 @@ def totals_to_try(
         raise DeclarationError(
             f"the range of alpha is {limits}; expected a smaller one first, then a larger"
         )
-    return [float(total) for total in np.geomspace(low, high, POINTS)]
+    return list(map(float, np.geomspace(low, high, POINTS)))
 
 
 def _total(planned: Callable[[float], Plan], alpha: float) -> float:
@@ -178,15 +188,6 @@ def schedule_shapes(rounds: int) -> dict[str, Array]:
     }
 
 
-def equal_total(shape: Array, dimension: int, epsilon: float, delta: float) -> Array:
-    """The alphas of this shape that cost (epsilon, delta) in total, by primal perturbation."""
-    return shape * calibrate(lambda scale: _releases(scale * shape, dimension), epsilon, delta)
-
-
-def _releases(alphas: Array, dimension: int) -> list[Event]:
-    return [L2Laplace("node", n, "primal", float(a), dimension) for n, a in enumerate(alphas, 1)]
-
-
 def compare_schedules(
     data: Dataset, topology: Topology, epsilon: float, delta: float, draws: int, seed: int
 ) -> list[dict[str, Any]]:
@@ -207,17 +208,14 @@ def compare_schedules(
     shards, d = data.shards(names=topology.nodes), data.schema.dimension
     counts = [s.rows for s in shards]
     planned = plan(counts, topology, d, epsilon=epsilon, delta=delta, centring=False)
-    assert planned.protection is not None
     held_out, results = HeldOut.of(data.schema, data.test), []
     for name, shape in schedule_shapes(planned.rounds).items():
-        alphas = equal_total(shape, d, epsilon, delta)
-        schedule = per_node(dict.fromkeys(topology.nodes, alphas.tolist()))
-        given = replace(planned, protection=replace(planned.protection, schedule=schedule))
+        given = plan_for_total(planned, counts, topology, d, epsilon, delta, shape)
         end = run_seeded(shards, topology, given, draws, seed)
         result: dict[str, Any] = {
             "schedule": name,
-            "alphas": alphas.tolist(),
-            "epsilon": worst_node(_releases(alphas, d), delta).epsilon,
+            "alphas": given.table()[0, 0].tolist(),
+            "epsilon": given.total.epsilon,
         }
         for output in OUTPUTS:
             errors = held_out.error(end.models(output)).mean(axis=0)
