@@ -95,7 +95,7 @@ def test_numbers_repeat_to_the_last_bit(data, result):
 def test_a_trace_is_what_a_plain_simulation_gives(data):
     shards = data.shards(partition(TINY.census_rows, 5))
     X, positive = data.schema.rows(data.test), data.schema.labels(data.test) > 0
-    trace = Bench(shards, HeldOut(X, positive), 4, 7).run(PRINTED, (0.2, 0.5), 2)[1]
+    trace = Bench(shards, HeldOut(X, positive), 4, 7).run(PRINTED, (0.2, 0.5), 2)[0.5]
     seen = []
     run = simulate(
         shards,
@@ -235,8 +235,10 @@ def test_stacks_hold_many_alphas_or_one_with_the_same_result(data, monkeypatch):
     together = bench.run(DVP, (0.2, 1.0), 2)
     monkeypatch.setattr("dynadp.research.bench.STACK", 1)
     apart = bench.run(DVP, (0.2, 1.0), 2)
-    np.testing.assert_allclose(together[0].losses, apart[0].losses)  # the first draws are the same
-    assert together[1].epsilon == pytest.approx(apart[1].epsilon)
+    np.testing.assert_allclose(
+        together[0.2].losses, apart[0.2].losses
+    )  # the first draws are the same
+    assert together[1.0].epsilon == pytest.approx(apart[1.0].epsilon)
 
 
 def test_every_figure_has_its_numbers(result):

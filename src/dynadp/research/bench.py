@@ -125,7 +125,7 @@ class Bench:
 
     def run(
         self, algorithm: Algorithm, alphas: Sequence[float], draws: int, *, short: bool = False
-    ) -> list[Trace]:
+    ) -> dict[float, Trace]:
         """All draws of one algorithm at each alpha, in a few stacks.
 
         A short run has no final release, and losses of the last round only. Algorithm 3's final
@@ -133,14 +133,14 @@ class Bench:
         """
         alone = isinstance(algorithm.mechanism, Primal) and not short
         several = 1 if alone else max(STACK // draws, 1)
-        traces = []
+        traces = dict[float, Trace]()
         for i in range(0, len(alphas), several):
-            traces += self._stack(algorithm, alphas[i : i + several], draws, short)
+            traces |= self._stack(algorithm, alphas[i : i + several], draws, short)
         return traces
 
     def _stack(
         self, algorithm: Algorithm, alphas: Sequence[float], draws: int, short: bool
-    ) -> list[Trace]:
+    ) -> dict[float, Trace]:
         losses: list[Array] = []
         errors: list[Array] = []
 
@@ -156,15 +156,15 @@ class Bench:
         end = run_seeded(self.shards, self.ring, plan, len(schedule), self.seed, note)
         agreed = self.held_out.error(end.models("network")[0])
         every, outputs = np.array(losses), losses[-1] if short else self.loss(end.V)
-        traces = []
-        for first in range(0, len(schedule), draws):
-            own = slice(first, first + draws)
+        traces = {}
+        for i, alpha in enumerate(alphas):
+            own = slice(i * draws, (i + 1) * draws)
             costs: list[float | None] = [None, None]
             if algorithm.mechanism:
-                spent = end.events(first)
+                spent = end.events(own.start)
                 messages = [event for event in spent if event.round <= self.rounds]
                 costs = [worst_node(events, DELTA).epsilon for events in (messages, spent)]
-            traces.append(Trace(every[:, own], errors[0][own], agreed[own], outputs[own], *costs))
+            traces[alpha] = Trace(every[:, own], errors[0][own], agreed[own], outputs[own], *costs)
         return traces
 
     def measure_flow(self, rounds: int, alpha: float) -> dict[str, Any]:

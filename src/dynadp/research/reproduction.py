@@ -116,12 +116,11 @@ def reproduce(
     held_out = HeldOut.of(data.schema, data.test)
     bench = Bench(shards, held_out, effort.rounds, effort.seed)
     on_step("Algorithm 1")
-    plain = bench.run(PLAIN, (1.0,), 1)[0]
+    plain = bench.run(PLAIN, (1.0,), 1)[1.0]
     traces: Traces = {}
     for algorithm in PRIVATE:
         on_step(f"{algorithm.name}: {len(effort.alphas)} alphas, {effort.draws} draws each")
-        found = bench.run(algorithm, effort.alphas, effort.draws)
-        traces[algorithm.name] = dict(zip(effort.alphas, found, strict=True))
+        traces[algorithm.name] = bench.run(algorithm, effort.alphas, effort.draws)
     shared = {"nodes": NODES, "graph": "ring", "eta": ETA, "delta": DELTA, "rows": rows}
     return {
         "version": 1,
@@ -202,9 +201,7 @@ def _control(bench: Bench, effort: Effort, on_step: OnStep) -> list[dict[str, fl
     """Losses of the last round with DVP's (rho, C) in place of PVP's."""
     on_step(f"{MATCHED.name}: {len(effort.alphas)} alphas, {effort.draws} draws each")
     traces = bench.run(MATCHED, effort.alphas, effort.draws, short=True)
-    return [
-        _point(alpha, trace.losses[-1]) for alpha, trace in zip(effort.alphas, traces, strict=True)
-    ]
+    return [_point(alpha, trace.losses[-1]) for alpha, trace in traces.items()]
 
 
 def _final(name: str, alpha: float, trace: Trace, tested: int) -> dict[str, Any]:
@@ -225,10 +222,10 @@ def _choose_rho(bench: Bench, effort: Effort, on_step: OnStep) -> list[dict[str,
     rows = []
     for algorithm in (PLAIN, *PRIVATE):
         on_step(f"{algorithm.name}, choice of rho at alpha = {effort.rho_alpha:g}")
-        draws = effort.rho_draws if algorithm.mechanism else 1
+        alpha, draws = effort.rho_alpha, effort.rho_draws if algorithm.mechanism else 1
         for rho in effort.rhos:
             one = replace(algorithm, rho=rho)
-            trace = bench.run(one, (effort.rho_alpha,), draws, short=True)[0]
+            trace = bench.run(one, (alpha,), draws, short=True)[alpha]
             rows.append({"algorithm": one.name, "rho": rho, **quantile_band(trace.losses[-1])})
     return rows
 
@@ -237,7 +234,7 @@ def _margins(effort: Effort, on_step: OnStep) -> list[dict[str, Any]]:
     """Test error on made problems that a unit f0 separates with a given margin: the smaller, the
     longer f must be.
     """
-    rows = []
+    alpha, rows = effort.rho_alpha, []
     for margin in effort.margins:
         on_step(f"made problems with margin {margin:g}")
         rng = np.random.default_rng([effort.seed, 0x3A46])
@@ -247,7 +244,7 @@ def _margins(effort: Effort, on_step: OnStep) -> list[dict[str, Any]]:
         shards = [Shard.of(X[part], y[part], name=str(p)) for p, part in enumerate(parts)]
         bench = Bench(shards, HeldOut(test, label > 0), effort.rounds, effort.seed)
         for algorithm in (*PRIVATE, MATCHED):
-            trace = bench.run(algorithm, (effort.rho_alpha,), effort.margin_draws, short=True)[0]
+            trace = bench.run(algorithm, (alpha,), effort.margin_draws, short=True)[alpha]
             error = quantile_band(trace.error, len(label))
             rows.append({"algorithm": algorithm.name, "margin": margin, **error})
     return rows

@@ -175,7 +175,8 @@ def _normal_ratio(held: Array, not_held: Array) -> tuple[Array, Array]:
     """
     up, down, v = held.mean(), not_held.mean(), (held.var() + not_held.var()) / 2
     pull = max(up - down, 0.0) + 1e-12  # where nothing is learned, the order of scores still counts
-    return (held - (up + down) / 2) * pull / v, (not_held - (up + down) / 2) * pull / v
+    middle = (up + down) / 2
+    return (held - middle) * pull / v, (not_held - middle) * pull / v
 
 
 def _curve(held: Array, not_held: Array, false_positives: Array) -> Array:

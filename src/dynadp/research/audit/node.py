@@ -1,4 +1,4 @@
-"""One node in front of an adversary: it holds D or D', hears what the adversary says, and the
+"""One node in front of an adversary: it holds D or D', hears what the adversary sends, and the
 adversary sees what it sends.
 
 The node runs the rounds of every engine (:class:`~dynadp.consensus.round.Rounds`): the shipped
@@ -46,7 +46,7 @@ class AuditedNode:
         counts = np.full(len(star), float(B))
         terms = Terms(counts, d, case.loss, case.regularizer, case.C, case.rho)
         start = np.zeros((len(star), 1, d))
-        start[1:] = case.heard / max(case.degree, 1)  # what neighbours say first is public
+        start[1:] = case.heard / max(case.degree, 1)  # neighbours' first messages are public
         alphas = np.full((len(star), 1, rounds), float(alpha))
         whole = ReleasePlan.plan(terms, star, self.eta, mechanism, alphas, start)
         self.releases = replace(whole.some(slice(0, 1)), nodes=("node",))

@@ -103,7 +103,7 @@ def audit(
         there are.
     pairs
         Neighbouring data sets (D, D'), or several such pairs by name: each is tried with a few
-        draws, and the one that tells most is drawn from anew.
+        draws, and the most distinguishable one is drawn from anew.
     claimed, delta
         The claim.
     draws
@@ -121,8 +121,8 @@ def audit(
         x, y = (release(data, count) for data in named[name])
         return lower_bound(x, y, delta=delta, confidence=confidence, scores=scores)
 
-    worst, found = _search(named, bound, delta, draws, confidence)
-    return _audit_of(worst, found, claimed)
+    worst, lower = _search(named, bound, delta, draws, confidence)
+    return _audit_of(worst, lower, claimed)
 
 
 def audit_mechanism(
@@ -137,11 +137,11 @@ def audit_mechanism(
     source: Draws | None = None,
     cases: tuple[Case, ...] | None = None,
 ) -> Audit:
-    """Try to refute that one node's releases lose at most what the accountant says: alpha in one
+    """Try to refute that one node's releases lose at most what the accountant claims: alpha in one
     round, its total in several.
 
-    The adversary picks the data sets and all neighbours' messages; the pair that tells most in a
-    pilot is drawn from anew. The exact log-likelihood ratio serves as statistic beside the learnt
+    The adversary picks the data sets and all neighbours' messages; the most distinguishable pair of
+    a pilot is drawn from anew. The exact log-likelihood ratio serves as statistic beside the learnt
     ones, and is checked on every draw by itself.
 
     Parameters
@@ -187,11 +187,11 @@ def audit_mechanism(
         scores = {"log-likelihood ratio": exact}
         return lower_bound(*sent, delta=delta, confidence=confidence, scores=scores)
 
-    worst, found = _search(nodes, bound, delta, draws, confidence)
+    worst, lower = _search(nodes, bound, delta, draws, confidence)
     node = nodes[worst]
     return _audit_of(
         worst,
-        found,
+        lower,
         total(node.events, delta).epsilon,
         largest_log_ratio=largest[worst],
         log_ratio_bound=node.log_ratio_bound,
@@ -212,7 +212,7 @@ def _search(
     draws: int,
     confidence: float,
 ) -> tuple[str, Bound]:
-    """Try each pair with a few draws, and bound the one that tells most with new ones."""
+    """Try each pair with a few draws, and bound the most distinguishable with new ones."""
     _require.whole("draws", draws, 2 * FEWEST, f", better {DRAWS:,}")
     check(delta, confidence)
     if not pairs:
