@@ -92,7 +92,7 @@ class NodeQuantities:
         apart = noise - others
         constant = eta * (np.sum(apart * apart) / 4 - np.sum(apart * middle))
         push = self._prim_push(noise, others, eta)
-        return np.asarray(self.Z(f) + f @ push + constant)
+        return self.Z(f) + f @ push + constant
 
     def f_hat(self) -> Array:
         """Argmin of Z_hat."""

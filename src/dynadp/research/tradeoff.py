@@ -44,7 +44,7 @@ class AccuracyLoss:
 
     def __call__(self, alpha: ArrayLike) -> Array:
         """L_acc(alpha)."""
-        return np.asarray(self.c4 * np.exp(-self.c5 * np.asarray(alpha, dtype=float)) + self.c6)
+        return self.c4 * np.exp(-self.c5 * np.asarray(alpha, dtype=float)) + self.c6
 
     def least_alpha(self, loss: float) -> float:
         """The smallest alpha above 0 with L_acc(alpha) <= loss; infinite where there is none."""

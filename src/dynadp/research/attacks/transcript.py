@@ -232,7 +232,7 @@ def _density(noise: RoundNoise, x: Array) -> Array:
 def _steered(base: Problem, A: Array, point: Array, q: Array) -> Array:
     """M^-1 a for every a, N x d, with M at the mean over replicas."""
     M = base.hessians(point, base.margins(point))[0] + q[0, 0] * np.eye(A.shape[1])
-    return np.asarray(np.linalg.solve(M, A.T).T)
+    return np.linalg.solve(M, A.T).T
 
 
 def _minimisers(s: Setting, base: Problem, w: float, A: Array, heard: Heard) -> Array:
@@ -260,9 +260,7 @@ def _minimisers(s: Setting, base: Problem, w: float, A: Array, heard: Heard) -> 
 
 def dense(shard: Shard) -> Array:
     """The signed rows y x, B x d."""
-    return np.asarray(
-        shard.signed if isinstance(shard.signed, np.ndarray) else shard.signed.toarray()
-    )
+    return shard.signed if isinstance(shard.signed, np.ndarray) else shard.signed.toarray()
 
 
 class Result:

@@ -141,10 +141,10 @@ def learnt(x: Array, y: Array) -> dict[str, Score]:
         return np.asarray(np.einsum("ni,ni->n", away, np.linalg.solve(widths[i], away.T).T))
 
     return {
-        "linear": lambda v: np.asarray(v / spread @ slope),
-        "quadratic": lambda v: np.asarray(distance(v, 1) - distance(v, 0)),
-        "near D": lambda v: np.asarray(-np.linalg.norm(v / spread - medians[0], axis=1)),
-        "near D'": lambda v: np.asarray(-np.linalg.norm(v / spread - medians[1], axis=1)),
+        "linear": lambda v: v / spread @ slope,
+        "quadratic": lambda v: distance(v, 1) - distance(v, 0),
+        "near D": lambda v: -np.linalg.norm(v / spread - medians[0], axis=1),
+        "near D'": lambda v: -np.linalg.norm(v / spread - medians[1], axis=1),
     }
 
 

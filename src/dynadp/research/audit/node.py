@@ -135,7 +135,7 @@ class AuditedNode:
         ridge = public.rho * self.case.regularizer.curvature(F) + q
         pair = self.case.rows, self.case.other
         volumes = [self._log_det(*each) for each in zip(pair, F, ridge, strict=True)]
-        return np.asarray(volumes + _density(noise, e))
+        return volumes + _density(noise, e)
 
     def _log_det(self, rows: Array, F: Array, ridge: Array) -> Array:
         """ln det( R + A^T W A ) = ln det R + ln det( I + W^(1/2) A R^-1 A^T W^(1/2) ) at each of K
