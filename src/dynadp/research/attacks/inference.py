@@ -34,8 +34,8 @@ class Membership(Result):
     ----------
     view
         ``neighbour``: the messages that one neighbour exchanges. ``transcript``: everybody's.
-    mechanism, alpha, rounds, runs
-        What was attacked; runs with the row, and as many with its opposite.
+    runs
+        How many runs with the row, and as many with its opposite.
     auc
         Chance that a run with the row scores higher than one without; 0.5 is a coin toss.
     right, right_bound
@@ -48,17 +48,12 @@ class Membership(Result):
         True positives at 1% false positives; the largest that the accountant allows.
     odds, odds_high
         Odds for the row after the attack, 1:1 before, in runs that hold it: the median, and what 99
-        in 100 runs stay below.
-    epsilon, delta
-        What the rounds cost in total; e^epsilon bounds the odds but for chances of about delta.
+        in 100 runs stay below. e^epsilon bounds them but for chances of about delta.
     false_positives, true_positives, bound
         The curve, and the largest that the accountant allows.
     """
 
     view: View
-    mechanism: str
-    alpha: float | None
-    rounds: int
     runs: int
     auc: float
     right: float
@@ -68,8 +63,6 @@ class Membership(Result):
     caught_bound: float
     odds: float
     odds_high: float
-    epsilon: float
-    delta: float
     false_positives: tuple[float, ...] = field(repr=False)
     true_positives: tuple[float, ...] = field(repr=False)
     bound: tuple[float, ...] = field(repr=False)

@@ -31,9 +31,8 @@ class Reconstruction(Result):
     ----------
     knows
         ``all other rows`` or ``no row``: of what the adversary knows about the target's rows.
-    mechanism, alpha, rounds, rows
-        What was attacked, and how many rows were sought, each in a run of its own with noise of its
-        own.
+    rows
+        How many rows were sought, each in a run of its own with noise of its own.
     attributes
         How many a row has.
     recovered
@@ -47,14 +46,9 @@ class Reconstruction(Result):
         For each attribute, the share of rows for which it was recovered, and guessed.
     example
         For each attribute of the first row: truth, what was recovered, and the guess.
-    epsilon, delta
-        What the rounds cost in total.
     """
 
     knows: str
-    mechanism: str
-    alpha: float | None
-    rounds: int
     rows: int
     attributes: int
     recovered: float
@@ -62,8 +56,6 @@ class Reconstruction(Result):
     guessing: float
     shares: dict[str, tuple[float, float]] = field(repr=False)
     example: dict[str, tuple[str, str, str]] = field(repr=False)
-    epsilon: float
-    delta: float
 
 
 def reconstruct(
@@ -184,13 +176,11 @@ def decode(schema: Schema, a: Array) -> dict[str, str]:
         raise DeclarationError(
             "the schema has no intercept; decoding reads a row's label and length off that constant"
         )
-    phi = a[:-1] * (schema.intercept / a[-1]) + (
-        0.0 if schema.centre is None else np.array(schema.centre)
-    )
-    out, at = {}, 0
-    for column in schema.columns:
-        block = phi[at : at + len(column.features)] / column.weight
-        at += len(column.features)
+    centre = 0.0 if schema.centre is None else np.array(schema.centre)
+    phi = a[:-1] * (schema.intercept / a[-1]) + centre
+    out, ends = {}, np.cumsum([len(column.features) for column in schema.columns])
+    for column, part in zip(schema.columns, np.split(phi, ends[:-1]), strict=True):
+        block = part / column.weight
         if not isinstance(column, Numeric):
             k = int(block.argmax())
             listed = k < len(column.values) and (column.other != "zero" or block[k] > 0.5)

@@ -57,6 +57,32 @@ class Setting:
     rounds: int = 20
 
 
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What was attacked, and what the accountant allows.
+
+    Attributes
+    ----------
+    mechanism, alpha, rounds
+        Of the run; ``none`` and None for Algorithm 1.
+    epsilon, delta
+        What the rounds cost the target in total; infinite for Algorithm 1.
+    """
+
+    mechanism: str
+    alpha: float | None
+    rounds: int
+    epsilon: float
+    delta: float = DELTA
+
+    def to_json(self) -> dict[str, Any]:
+        """All numbers; an infinite one is null."""
+        return {
+            name: None if isinstance(v, float) and not isfinite(v) else v
+            for name, v in asdict(self).items()
+        }
+
+
 @dataclass(frozen=True)
 class Transcript:
     """All that leaves the nodes, and the public numbers of every round.
@@ -81,13 +107,12 @@ class Transcript:
     events: Sequence[Event] = field(repr=False)
 
     def facts(self) -> dict[str, Any]:
-        """What was attacked, and its total cost at DELTA, for a result."""
+        """The fields of a :class:`Result` that follow from the run."""
         return {
             "mechanism": self.mechanism,
             "alpha": self.alpha,
             "rounds": self.setting.rounds,
             "epsilon": total(self.events, DELTA).epsilon if self.events else inf,
-            "delta": DELTA,
         }
 
     def replica(self, k: int) -> "Transcript":
@@ -261,14 +286,3 @@ def _minimisers(s: Setting, base: Problem, w: float, A: Array, heard: Heard) -> 
 def dense(shard: Shard) -> Array:
     """The signed rows y x, B x d."""
     return shard.signed if isinstance(shard.signed, np.ndarray) else shard.signed.toarray()
-
-
-class Result:
-    """What an attack recovers, beside what it may."""
-
-    def to_json(self: Any) -> dict[str, Any]:
-        """Its numbers; an infinite one is null."""
-        return {
-            name: None if isinstance(v, float) and not isfinite(v) else v
-            for name, v in asdict(self).items()
-        }
