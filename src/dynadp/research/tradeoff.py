@@ -157,8 +157,8 @@ def fit_loss(alphas: ArrayLike, losses: ArrayLike, sigma: ArrayLike | None = Non
 
     def linear(rate: float) -> tuple[Array, float]:
         X = np.column_stack([np.exp(-rate * shifted), ones]) / s[:, None]
-        found = np.linalg.lstsq(X, y / s, rcond=None)[0]
-        return found, float(np.sum((X @ found - y / s) ** 2))
+        constants = np.linalg.lstsq(X, y / s, rcond=None)[0]
+        return constants, float(np.sum((X @ constants - y / s) ** 2))
 
     grid = np.geomspace(0.01 / np.ptp(a), 50 / np.diff(np.unique(a)).min(), 400)
     i = int(np.argmin([linear(rate)[1] for rate in grid]))

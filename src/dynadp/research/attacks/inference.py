@@ -123,7 +123,7 @@ def membership(
             odds, odds_high = np.exp(np.quantile(held, [0.5, 0.99], method="higher")).tolist()
         right = float(np.mean(np.concatenate([held > 0, not_held <= 0])))
         results[view] = Membership(
-            **heard[0].facts(),
+            **heard[0].facts,
             view=view,
             runs=len(held),
             auc=float(wins),

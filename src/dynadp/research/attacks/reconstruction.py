@@ -136,11 +136,9 @@ def unmix(transcript: Transcript, count: int, seed: int = 0, tries: int = 40) ->
     rng, best = np.random.default_rng([seed, 0x50F7]), None
     for _ in range(tries):
         start = -G.mean(axis=0) / s.C + rng.normal(scale=0.5, size=(count, count))
-        found = least_squares(
-            misfit, start.ravel(), xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=300
-        )
-        if best is None or found.cost < best.cost:
-            best = found
+        end = least_squares(misfit, start.ravel(), xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=300)
+        if best is None or end.cost < best.cost:
+            best = end
         if best.cost < 1e-16 * G.size:
             break
     assert best is not None
@@ -157,14 +155,14 @@ def small_node(
     seed: int = 0,
 ) -> Reconstruction:
     """``unmix`` on a target with few rows, of which the adversary knows none; each true row meets
-    the nearest one found.
+    the nearest recovered one.
     """
     s, shards = setting or Setting(), data.shards()
     signed = dense(shards[s.target])
     transcript = listen(shards, mechanism, alpha, s, 1, seed)
-    found = unmix(transcript, len(signed), seed, tries=40 if mechanism is None else 3)
-    nearest = np.linalg.norm(signed[:, None] - found, axis=-1).argmin(axis=1)
-    plain = [decode(data.schema, found[i]) for i in nearest]
+    rows = unmix(transcript, len(signed), seed, tries=40 if mechanism is None else 3)
+    nearest = np.linalg.norm(signed[:, None] - rows, axis=-1).argmin(axis=1)
+    plain = [decode(data.schema, rows[i]) for i in nearest]
     return _judged("no row", data, population, transcript, plain, plain)
 
 
@@ -224,7 +222,7 @@ def _judged(
     shares = zip(hits.mean(axis=0).tolist(), lucky.mean(axis=0).tolist(), strict=True)
     example = zip(truth[0].tolist(), recovered[0].tolist(), guess.tolist(), strict=True)
     return Reconstruction(
-        **transcript.facts(),
+        **transcript.facts,
         knows=knows,
         rows=len(best),
         attributes=len(names),

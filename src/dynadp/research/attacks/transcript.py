@@ -89,8 +89,10 @@ class Transcript:
 
     Attributes
     ----------
-    setting, mechanism, alpha
-        What was run; ``none`` and None for Algorithm 1.
+    setting
+        The network.
+    facts
+        The fields of a :class:`Result`.
     messages
         V(1), ..., V(T), each P x K x d.
     noises
@@ -100,20 +102,10 @@ class Transcript:
     """
 
     setting: Setting
-    mechanism: str
-    alpha: float | None
+    facts: dict[str, Any]
     messages: Sequence[Array] = field(repr=False)
     noises: Sequence[RoundNoise | None] = field(repr=False)
     events: Sequence[Event] = field(repr=False)
-
-    def facts(self) -> dict[str, Any]:
-        """The fields of a :class:`Result` that follow from the run."""
-        return {
-            "mechanism": self.mechanism,
-            "alpha": self.alpha,
-            "rounds": self.setting.rounds,
-            "epsilon": total(self.events, DELTA).epsilon if self.events else inf,
-        }
 
     def replica(self, k: int) -> "Transcript":
         """One of the K copies."""
@@ -185,8 +177,13 @@ def listen(
     # all replicas have one alpha, and so one law
     noises = [noise.some(own).each(lambda v: v[:, :1]) for noise in run.noises[: s.rounds]]
     events = [event for event in run.events() if event.node == s.topology.nodes[s.target]]
-    name = mechanism.name if mechanism else "none"
-    return Transcript(s, name, alpha, sent, noises or [None] * s.rounds, events)
+    facts = {
+        "mechanism": mechanism.name if mechanism else "none",
+        "alpha": alpha,
+        "rounds": s.rounds,
+        "epsilon": total(events, DELTA).epsilon if mechanism else inf,
+    }
+    return Transcript(s, facts, sent, noises or [None] * s.rounds, events)
 
 
 def others(setting: Setting, rows: Array) -> Problem:
