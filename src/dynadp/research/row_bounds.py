@@ -122,8 +122,7 @@ class Theorem:
         """
         self._check(problem, failure)
         require_positive("accuracy", accuracy)
-        room = _room(problem, accuracy)
-        if room <= 0:
+        if _room(problem, accuracy) <= 0:
             raise DeclarationError(
                 f"Phi ||f0||^2 is {problem.Phi * problem.norm * problem.norm:g}, accuracy "
                 f"{accuracy:g}: no number of rows is enough; lower Phi or ask for less accuracy"
@@ -138,17 +137,7 @@ class Theorem:
                 f"number of rows at the node is enough; give neighbours more rows or alpha, or ask "
                 f"for less accuracy"
             )
-
-        def needed(one: Theorem) -> Terms:
-            """Rows that each term alone needs."""
-
-            def fewest(name: str) -> float:
-                return _fewest(lambda B: one._terms(problem, B, accuracy, failure)[name] <= room)
-
-            names = one._terms(problem, MOST_ROWS, accuracy, failure)
-            return {name: float(fewest(name)) for name in names}
-
-        terms = self._gather(needed)
+        terms = self._gather(lambda one: one._rows_alone(problem, accuracy, failure))
         return self._bound("solved", _fewest(holds), terms, problem, accuracy, failure)
 
     def accuracy(self, problem: TheoremInputs, rows: int, failure: float) -> float:
@@ -201,6 +190,16 @@ class Theorem:
 
     def _terms(self, problem: TheoremInputs, rows: float, accuracy: float, failure: float) -> Terms:
         return self.excess(problem, float(rows), accuracy / (problem.norm * problem.norm), failure)
+
+    def _rows_alone(self, problem: TheoremInputs, accuracy: float, failure: float) -> Terms:
+        """The rows that each term would need if there were no other."""
+        room = _room(problem, accuracy)
+
+        def fewest(name: str) -> int:
+            return _fewest(lambda B: self._terms(problem, B, accuracy, failure)[name] <= room)
+
+        names = self._terms(problem, MOST_ROWS, accuracy, failure)
+        return {name: float(fewest(name)) for name in names}
 
     def _gather(self, terms: "Callable[[Theorem], Terms]") -> Terms:
         """The terms of the theorem, or those of its parts, named by part."""
