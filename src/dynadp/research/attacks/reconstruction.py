@@ -208,10 +208,9 @@ def _judged(
     """Compare what was recovered with the truth and with guessing."""
     assert data.node is not None
     names, here = data.schema.raw_columns, data.node == transcript.setting.target
-    held = _texts(data.schema, {name: data.train[name][here] for name in names})
-    truth = np.column_stack([held[name][: len(best)] for name in names])
-    beliefs = _texts(data.schema, population).values()
-    guess = np.array([_commonest(cells) for cells in beliefs])
+    held = {name: data.train[name][here][: len(best)] for name in names}
+    truth = np.column_stack([*_texts(data.schema, held).values()])
+    guess = np.array([_commonest(cells) for cells in _texts(data.schema, population).values()])
     pick = itemgetter(*names)
     recovered, algebra = (np.array([pick(row) for row in rows]) for rows in (best, plain))
     hits, lucky = recovered == truth, guess == truth
