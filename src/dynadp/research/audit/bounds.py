@@ -130,10 +130,7 @@ def learnt(x: Array, y: Array) -> dict[str, Score]:
     means = [half.mean(axis=0) / spread for half in (x, y)]
     medians = [np.median(half, axis=0) / spread for half in (x, y)]
     ridge = 1e-9 * np.eye(x.shape[1])  # outputs that never vary, or vary together
-    widths: list[Array] = [
-        np.asarray(np.cov(half / spread, rowvar=False)).reshape(ridge.shape) + ridge
-        for half in (x, y)
-    ]
+    widths = [np.atleast_2d(np.cov(half / spread, rowvar=False)) + ridge for half in (x, y)]
     slope = np.linalg.solve(widths[0] + widths[1], means[0] - means[1])
 
     def distance(v: Array, i: int) -> Array:
