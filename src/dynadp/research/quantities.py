@@ -61,11 +61,11 @@ class NodeQuantities:
 
     def Z_hat(self, f: Array) -> Array:
         """C_hat(f) + rho R(f), the expected objective (section 4.1)."""
-        return self.C_hat(f) + self._ridge(f)
+        return self._objective(self.population, f)
 
     def Z(self, f: Array) -> Array:
         """(C^R/B_p) sum_i L(y_i f.x_i) + rho R(f), the node's objective (3)."""
-        return self._mean_loss(self.rows, f) + self._ridge(f)
+        return self._objective(self.rows, f)
 
     def Z_dual(self, f: Array, noise: Array, Phi: float = 0.0) -> Array:
         """Z(f) + (C^R/B_p) e_p(t).f + (Phi/2) ||f||^2: what Alg-2 minimises, with its noise frozen
@@ -161,8 +161,8 @@ class NodeQuantities:
     def _mean_loss(self, rows: Array, f: Array) -> Array:
         return np.asarray(self.C * np.mean(self.loss.value(f @ rows.T), axis=-1))
 
-    def _ridge(self, f: Array) -> Array:
-        return self.rho * self.regularizer.value(f)
+    def _objective(self, rows: Array, f: Array) -> Array:
+        return self._mean_loss(rows, f) + self.rho * self.regularizer.value(f)
 
     def _dual_push(self, noise: Array) -> Array:
         return self.C / len(self.rows) * noise
