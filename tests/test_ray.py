@@ -42,7 +42,6 @@ from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.report.explore.setting import PublicSetting
 from dynadp.research.experiments import map_serially, try_plan
-from dynadp.research.schedule_comparison import compare_schedules
 from dynadp.runs.cluster import ClusterRun
 from dynadp.runs.folder import read_rounds
 from dynadp.runs.local import LocalRun
@@ -797,15 +796,6 @@ def test_trials_are_the_same_on_a_cluster_and_say_why_they_fail(ray_here):
     assert apart == together
     with pytest.raises(DeclarationError, match="replicas is 0"):
         map_on_cluster(try_plan, [{"planned": plans[0]}], {**shared, "draws": 0})
-
-
-@real
-@pytest.mark.slow
-def test_schedules_are_compared_on_a_cluster(ray_here):
-    given = census(600, nodes=3), Topology.family("ring", 3), 1.0, 1e-5, 3, 0
-    assert compare_schedules(*given, spread=map_on_cluster) == compare_schedules(
-        *given, spread=map_serially
-    )
 
 
 @real

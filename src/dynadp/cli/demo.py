@@ -71,7 +71,7 @@ def demo(
         "runs": runs,
         "test_rows": len(shown.held_out),
         "centralised_error": shown.centralised_error,
-        "majority_error": shown.majority_error,
+        "majority_error": shown.held_out.majority_error,
         "folder": str(root),
         "pictures": [str(path) for path in _draw(shown, runs)],
     }
@@ -90,9 +90,8 @@ def _draw(shown: "Demonstration", runs: list[dict[str, Any]]) -> list[Path]:
     source = f"census, made here, seed {shown.seed} (synthetic)"
     references = [
         {"name": "centralised optimum, no privacy", "error": shown.centralised_error},
-        {"name": "majority class", "error": shown.majority_error},
+        {"name": "majority class", "error": shown.held_out.majority_error},
     ]
-    rows = [{**row, "series": row["silo"]} for row in shown.curve] if alone else shown.mean_curve()
     models = [
         {
             "series": "model" if alone else run["mechanism"],
@@ -106,7 +105,7 @@ def _draw(shown: "Demonstration", runs: list[dict[str, Any]]) -> list[Path]:
         f"{shard.rows:,} rows, {error:.1%} wrong"
         for shard, error in zip(shown.shards, last["node_errors"], strict=True)
     ]
-    convergence = charts.convergence(rows, references, source, models)
+    convergence = charts.convergence(shown.curve(), references, source, models)
     network = charts.network(RING, labels, f"{source}; mechanism {last['mechanism']}")
     return [
         *charts.save(convergence, shown.root / "convergence"),

@@ -39,10 +39,9 @@ def reproduce(data: str | None, quick: bool, out: str | None, seed: int, as_json
     chosen = replace(research.QUICK if quick else research.FULL, seed=seed)
     rows, source = research.load(data, chosen)
     click.echo(f"SIMULATION on {source}", err=True)
-    numbers = research.reproduce(
+    result = research.reproduce(
         rows, source, chosen, lambda text: click.echo(f"  {text}", err=True)
     )
-    result = numbers.to_json()
     judged = research.judge_claims(result)
     result["claims"] = [claim.to_json() for claim in judged]
     folder.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import inf, log
+from operator import lt
 from typing import Any
 
 from dynadp.research.tradeoff import PrivacyUtility
@@ -55,17 +56,12 @@ def judge(cases: Mapping[str, Mapping[str, bool]]) -> str:
         return FAILS
     parts = []
     for name, inner in cases.items():
-        good, bad = (
-            [at for at, true in inner.items() if true is wanted] for wanted in (True, False)
-        )
-        if good and bad:
-            parts.append(
-                f"{name} except at {_listed(bad)}"
-                if len(bad) < len(good)
-                else f"{name} at {_listed(good)}"
-            )
+        good = [at for at, true in inner.items() if true]
+        bad = [at for at, true in inner.items() if not true]
+        if good and len(bad) < len(good):
+            parts.append(f"{name} except at {_listed(bad)}" if bad else name)
         elif good:
-            parts.append(name)
+            parts.append(f"{name} at {_listed(good)}")
     return "only " + "; ".join(parts)
 
 
@@ -78,76 +74,59 @@ def _listed(cases: list[str]) -> str:
 def judge_claims(result: Numbers) -> list[Claim]:
     """All of the paper's claims, judged."""
     return [
-        judged(result) for judged in (_larger, _variance, _robust, _final, _exponential, _margins)
+        _larger(result),
+        _compare(
+            "DVP has a smaller variance of the loss than PVP",
+            "standard deviation of the loss over draws, last round, DVP's below PVP's",
+            _last_round(result, "deviation"),
+            lt,
+        ),
+        _compare(
+            "DVP is more robust to noise at equal alpha",
+            "median loss of the last round, DVP's below PVP's (Algorithm 1: "
+            f"{result['plain']['losses'][-1]:.3g})",
+            _last_round(result, "median"),
+            _clearly_less,
+        ),
+        _compare(
+            "PVP's final output is slightly better in empirical loss",
+            "median loss of the final output (PVP: its last release by Algorithm 2; DVP: its last "
+            "message), PVP's below DVP's",
+            _table({**row, **row["loss"]} for row in result["final"]),
+            lambda ours, theirs: _clearly_less(theirs, ours),
+            word="for",
+        ),
+        _exponential(result),
+        _compare(
+            "DVP is preferred for small margins",
+            f"made separable rows, margins up to {SMALL:g}: median test error of the last "
+            f"messages, DVP's below PVP's",
+            _table(result["margins"], axis="margin"),
+            _clearly_less,
+            axis="margin",
+            most=SMALL,
+        ),
     ]
 
 
 def _larger(result: Numbers) -> Claim:
     last = result["settings"]["rounds"]
+    begin, end = (
+        _table(row for row in result["convergence"] if row["round"] == n) for n in (1, last)
+    )
     cases, seen = {}, []
-    for name in _private(result):
-        rows = [r for r in result["convergence"] if r["algorithm"] == name]
-        end = {r["alpha"]: r["median"] for r in rows if r["round"] == last}
-        begin = {r["alpha"]: r["median"] for r in rows if r["round"] == 1}
-        order = sorted(end)
+    for name, losses in end.items():
+        alphas = sorted(losses)
         cases[f"for {name}"] = {
-            f"alpha = {b:g} after {a:g}": end[b] < end[a] * (1 + LEVEL) for a, b in pairwise(order)
+            f"alpha = {b:g} after {a:g}": losses[b] < losses[a] * (1 + LEVEL)
+            for a, b in pairwise(alphas)
         }
-        down = [f"{a:g}" for a in order if end[a] < begin[a]]
-        losses = ", ".join(f"{end[a]:.3g}" for a in order)
-        seen.append(
-            f"{name}: {losses}; the loss falls from round 1 to {last} at alpha = "
-            f"{', '.join(down) or 'none'}"
-        )
-    grid = ", ".join(f"{a:g}" for a in order)
+        shown = ", ".join(f"{losses[a]:.3g}" for a in alphas)
+        down = ", ".join(f"{a:g}" for a in alphas if losses[a] < begin[name][a]) or "none"
+        seen.append(f"{name}: {shown}; the loss falls from round 1 to {last} at alpha = {down}")
+    grid = ", ".join(f"{a:g}" for a in alphas)
     measure = f"median loss after round {last} does not grow from one alpha to the next of {grid}"
     return Claim("Larger alpha converges better", judge(cases), measure, ". ".join(seen))
-
-
-def _variance(result: Numbers) -> Claim:
-    return _compare(
-        "DVP has a smaller variance of the loss than PVP",
-        "standard deviation of the loss over draws, last round, DVP's below PVP's",
-        _last_round(result, "deviation"),
-        lambda ours, theirs: ours < theirs,
-    )
-
-
-def _robust(result: Numbers) -> Claim:
-    return _compare(
-        "DVP is more robust to noise at equal alpha",
-        "median loss of the last round, DVP's below PVP's (Algorithm 1: "
-        f"{result['plain']['losses'][-1]:.3g})",
-        _last_round(result, "median"),
-        _clearly_less,
-    )
-
-
-def _final(result: Numbers) -> Claim:
-    return _compare(
-        "PVP's final output is slightly better in empirical loss",
-        "median loss of the final output (PVP: its last release by Algorithm 2; DVP: its last "
-        "message), PVP's below DVP's",
-        _by_algorithm(
-            (row["algorithm"], row["alpha"], row["loss"]["median"]) for row in result["final"]
-        ),
-        lambda ours, theirs: _clearly_less(theirs, ours),
-        word="for",
-    )
-
-
-def _margins(result: Numbers) -> Claim:
-    return _compare(
-        "DVP is preferred for small margins",
-        f"made separable rows, margins up to {SMALL:g}: median test error of the last messages, "
-        f"DVP's below PVP's",
-        _by_algorithm(
-            (row["algorithm"], row["margin"], row["median"]) for row in result["margins"]
-        ),
-        _clearly_less,
-        axis="margin",
-        most=SMALL,
-    )
 
 
 def _clearly_less(a: float, b: float) -> bool:
@@ -186,17 +165,18 @@ def _compare(
 def _last_round(result: Numbers, key: str) -> Table:
     """DVP, both forms of PVP and the control against alpha, after the last round."""
     last = [row for row in result["tradeoff"] if row["round"] == result["settings"]["rounds"]]
-    return _by_algorithm(
-        (row["algorithm"], point["alpha"], point[key])
+    points = [
+        {"algorithm": row["algorithm"], **point}
         for row in (*last, result["control"])
         for point in row["points"]
-    )
+    ]
+    return _table(points, key=key)
 
 
-def _by_algorithm(rows: Iterable[tuple[str, float, float]]) -> Table:
+def _table(rows: Iterable[Numbers], axis: str = "alpha", key: str = "median") -> Table:
     table: Table = {}
-    for name, at, value in rows:
-        table.setdefault(name, {})[at] = value
+    for row in rows:
+        table.setdefault(row["algorithm"], {})[row[axis]] = row[key]
     return table
 
 
@@ -206,15 +186,13 @@ def _exponential(result: Numbers) -> Claim:
     seen = []
     for row in result["tradeoff"]:
         fit, name, at = row["fit"], f"for {row['algorithm']}", f"t = {row['round']}"
-        algorithm, errors = result["algorithms"][row["algorithm"]], fit["errors"] or (None, None)
+        algorithm, errors = result["algorithms"][row["algorithm"]], _errors(fit)
         shape = fit["r2"] >= FITS and fit["r2"] >= row["power_r2"]
         near, words = [], []
-        for i, (key, label, unit) in enumerate(
-            # the paper's loss is C times the mean over rows, and so is its c4
-            (("c4", "C c4", algorithm["C"]), ("c5", "c5", 1.0))
-        ):
-            value, stated = unit * fit[key], algorithm["stated"][i]
-            error = None if errors[i] is None else unit * errors[i]
+        # the paper's loss is C times the mean over rows, and so is its c4
+        units = {"c4": ("C c4", algorithm["C"]), "c5": ("c5", 1.0)}
+        for (key, (label, unit)), stated in zip(units.items(), algorithm["stated"], strict=True):
+            value, error = unit * fit[key], errors[key] and unit * errors[key]
             near.append(error is not None and abs(value - stated) <= 2 * error)
             words.append(f"{label} = {_plus_minus(value, error)} (stated {stated:g})")
         forms.setdefault(name, {})[at] = shape
@@ -240,8 +218,9 @@ def _plus_minus(value: float, error: float | None) -> str:
     return f"{value:.3g}" + ("" if error is None else f" ± {error:.2g}")
 
 
-def _private(result: Numbers) -> list[str]:
-    return [name for name, facts in result["algorithms"].items() if facts["stated"] is not None]
+def _errors(fit: Numbers) -> dict[str, float | None]:
+    """Standard errors of the fitted constants; None where they are not known."""
+    return dict(zip(("c4", "c5", "c6"), fit["errors"] or [None] * 3, strict=True))
 
 
 def page(result: Numbers, judged: list[Claim]) -> str:
@@ -339,23 +318,13 @@ def page(result: Numbers, judged: list[Claim]) -> str:
 
 def _fit_row(row: Numbers) -> str:
     fit, chosen = row["fit"], row["recommended"]
-    errors = fit["errors"] or (None, None, None)
-    numbers = [_plus_minus(fit[c], e) for c, e in zip(("c4", "c5", "c6"), errors, strict=True)]
-    best = [
-        f"{chosen['alpha']:g}" + (", an end" if chosen["end"] else ""),
-        f"{chosen['value']:.3g}",
-    ]
+    end = ", an end" if chosen["end"] else ""
     near = ", ".join(f"{alpha:g}" for alpha in chosen["near"]) or "none"
-    cells = [
-        row["algorithm"],
-        str(row["round"]),
-        *best,
-        near,
-        *numbers,
-        f"{fit['r2']:.3f}",
-        _peak(row),
-    ]
-    return f"| {' | '.join(cells)} |"
+    constants = " | ".join(_plus_minus(fit[c], error) for c, error in _errors(fit).items())
+    return (
+        f"| {row['algorithm']} | {row['round']} | {chosen['alpha']:g}{end} | "
+        f"{chosen['value']:.3g} | {near} | {constants} | {fit['r2']:.3f} | {_peak(row)} |"
+    )
 
 
 def _peak(row: Numbers) -> str:
@@ -369,7 +338,6 @@ def _peak(row: Numbers) -> str:
 
 
 def _best_rho(result: Numbers, name: str) -> str:
-    rows = [r for r in result["rho"] if r["algorithm"] == name]
-    best = min(rows, key=lambda r: r["median"])["rho"]
-    end = best in (min(r["rho"] for r in rows), max(r["rho"] for r in rows))
-    return f"{best:.3g}" + (", an end of those tried" if end else "")
+    losses = _table(result["rho"], axis="rho")[name]
+    best = min(losses, key=lambda rho: losses[rho])
+    return f"{best:.3g}" + (", an end of those tried" if best in (min(losses), max(losses)) else "")

@@ -14,13 +14,14 @@ from dynadp.data import Dataset, Shard, census
 from dynadp.engines import now, simulate
 from dynadp.mechanisms import SeededEntropy
 from dynadp.planning import Consortium, Plan, plan
+from dynadp.research.experiments import pooled_error
 from dynadp.research.public_rows import HeldOut
 from dynadp.runs import EXACT, Model, RunFolder, RunRecord, train, with_statement
 
 SILOS = ("north", "east", "south", "west", "centre")
 RING = Topology.from_edges(list(zip(SILOS, SILOS[1:] + SILOS[:1], strict=True)), SILOS, name="ring")
 ROWS, HETEROGENEITY = 20_000, 0.5
-C, RHO, PLAIN_ROUNDS = 1.0, 1e-4, 60  # of Algorithm 1
+PLAIN_ROUNDS = 60  # of Algorithm 1
 
 
 @dataclass
@@ -35,15 +36,15 @@ class Demonstration:
         The total of a private run.
     seed
         Of the rows, and of the noise.
-    curve
-        Error and disagreement of every silo's messages, for each mechanism and round.
+    measured
+        Of each mechanism: error and disagreement of every silo's messages, 2 x rounds x silos.
     """
 
     root: Path
     epsilon: float = 1.0
     delta: float = 1e-5
     seed: int = 0
-    curve: list[dict[str, Any]] = field(default_factory=list)
+    measured: dict[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         RunFolder.require_empty(self.root)
@@ -64,18 +65,10 @@ class Demonstration:
         """Rows that answers are checked on; they are synthetic."""
         return HeldOut.of(self.data.schema, self.data.test)
 
-    @property
-    def majority_error(self) -> float:
-        """Share of wrong answers of always giving the commoner one."""
-        return self.held_out.majority_error
-
     @cached_property
     def centralised_error(self) -> float:
         """Share of wrong answers of the optimum of pooled rows, without privacy."""
-        schema = self.data.schema
-        pooled, alone = schema.shard(self.data.train, "pooled"), Topology.family("ring", 1)
-        end = simulate([pooled], alone, Plan.of(C=C, rho=RHO, rounds=1))
-        return float(self.held_out.error(end.V[0])[0])
+        return pooled_error(self.data.schema.shard(self.data.train, "pooled"), self.held_out)
 
     def run(self, mechanism: str, on_round: Callable[[RoundProgress], None]) -> dict[str, Any]:
         """Train with a mechanism, or with ``none``; leaves a run folder, and returns its numbers.
@@ -111,9 +104,10 @@ class Demonstration:
             vector = end.models(chosen.output)[0, 0]
             model = Model.of(vector, self.data.schema, loss.describe(), "none", EXACT)
         folder.finish(model)
-        held_out = HeldOut.of(model.columns, self.data.test)
-        for number, V in enumerate(messages, 1):
-            self._add_to_curve(mechanism, number, held_out.error(V), V)
+        held_out, V = HeldOut.of(model.columns, self.data.test), np.array(messages)
+        mean = V.mean(axis=1, keepdims=True)
+        apart = np.linalg.norm(V - mean, axis=-1) / np.linalg.norm(mean, axis=-1)
+        self.measured[mechanism] = np.array([held_out.error(V), apart])
         models = end.models(chosen.output)[:, 0]
         return {
             "mechanism": mechanism,
@@ -131,7 +125,7 @@ class Demonstration:
         """All that a run needs, from its total and public numbers."""
         counts, dimension = [shard.rows for shard in self.shards], self.data.schema.dimension
         if mechanism == "none":
-            plain = Plan.of(C=C, rho=RHO, rounds=PLAIN_ROUNDS, output="last")
+            plain = Plan(rounds=PLAIN_ROUNDS, output="last")
             return plain.on(Consortium(RING, tuple(counts), dimension))
         epsilon, delta = self.epsilon, self.delta
         return plan(counts, RING, dimension, epsilon=epsilon, delta=delta, mechanism=mechanism)
@@ -159,31 +153,15 @@ class Demonstration:
             plan=chosen.to_json(),
         )
 
-    def _add_to_curve(self, mechanism: str, number: int, errors: Array, V: Array) -> None:
-        mean = V.mean(axis=0)
-        apart = np.linalg.norm(V - mean, axis=1) / np.linalg.norm(mean)
-        for silo, error, far in zip(SILOS, errors, apart, strict=True):
-            self.curve.append(
-                {
-                    "round": number,
-                    "mechanism": mechanism,
-                    "silo": silo,
-                    "error": float(error),
-                    "disagreement": float(far),
-                }
-            )
-
-    def mean_curve(self) -> list[dict[str, Any]]:
-        """The curve's means over silos, a series for each mechanism."""
-        groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
-        for row in self.curve:
-            groups.setdefault((row["mechanism"], row["round"]), []).append(row)
-        return [
-            {
-                "series": mechanism,
-                "round": number,
-                "error": float(np.mean([row["error"] for row in rows])),
-                "disagreement": float(np.mean([row["disagreement"] for row in rows])),
-            }
-            for (mechanism, number), rows in groups.items()
-        ]
+    def curve(self) -> list[dict[str, Any]]:
+        """Error and disagreement of every round: of each silo, or of several mechanisms' means."""
+        rows = []
+        for mechanism, measured in self.measured.items():
+            series: tuple[str, ...] = SILOS
+            if len(self.measured) > 1:
+                series, measured = (mechanism,), measured.mean(axis=-1, keepdims=True)
+            errors, apart = measured
+            for (n, i), error in np.ndenumerate(errors):
+                row = {"series": series[i], "round": n + 1, "error": float(error)}
+                rows.append({**row, "disagreement": float(apart[n, i])})
+        return rows

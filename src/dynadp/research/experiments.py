@@ -11,20 +11,22 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
+from dynadp._arrays import Array
 from dynadp._intervals import quantile_band, standard_error
-from dynadp.consensus import RoundProgress, Topology
-from dynadp.data import NodeRows, Shard, load_shard
+from dynadp.consensus import Output, RoundProgress, Topology
+from dynadp.data import Dataset, NodeRows, Shard, load_shard
 from dynadp.engines import Run, simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import SeededEntropy, private_centre
-from dynadp.planning import Consortium, Plan
-from dynadp.privacy import calibrate
+from dynadp.planning import Consortium, Plan, plan
+from dynadp.privacy import Schedule, calibrate, per_node
 from dynadp.research.public_rows import HeldOut, PublicRows
 
 Spread = Callable[[Callable[..., Any], Sequence[Mapping[str, Any]], Mapping[str, Any]], list[Any]]
 LEAST, MOST, POINTS = 0.05, 10.0, 9  # totals that are tried, and how many
 DRAWS, SEED = 12, 0  # of the noise, for each total
 COMMONER = "always the commoner answer"
+OUTPUTS: tuple[Output, ...] = ("last", "network")  # by which schedules are compared
 
 
 def map_serially(
@@ -45,10 +47,14 @@ def run_seeded(
     """Simulate a plan with seeded noise, all draws in one stack; without protection nothing is
     drawn, once.
     """
-    if plan.protection is None:
-        return simulate(shards, topology, plan, on_round=on_round)
-    noise = SeededEntropy(seed)
-    return simulate(shards, topology, plan, draws=noise, replicas=draws, on_round=on_round)
+    return simulate(
+        shards,
+        topology,
+        plan,
+        draws=SeededEntropy(seed),
+        replicas=draws if plan.protection else 1,
+        on_round=on_round,
+    )
 
 
 def try_plan(
@@ -83,15 +89,19 @@ def try_plan(
     }
 
 
+def pooled_error(pooled: Shard, held_out: HeldOut) -> float:
+    """Share of wrong answers of the optimum of all rows in one place, without privacy."""
+    end = run_seeded([pooled], Topology.family("ring", 1), Plan(rounds=1))
+    return float(held_out.error(end.V[0])[0])
+
+
 def measure_baselines(rows: PublicRows) -> dict[str, float]:
     """Right answers in 100: of all rows in one place without privacy, and of always the commoner
     answer.
     """
     tables = list(rows.tables.values())
     pooled = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-    whole = load_shard(rows.schema, pooled, "pooled")
-    alone = run_seeded([whole], Topology.family("ring", 1), Plan(rounds=1))
-    without = float(rows.held_out.error(alone.V[0])[0])
+    without = pooled_error(load_shard(rows.schema, pooled, "pooled"), rows.held_out)
     return {
         "without privacy": 100 * (1 - without),
         COMMONER: 100 * (1 - rows.held_out.majority_error),
@@ -105,16 +115,22 @@ def plan_for_total(
     dimension: int,
     epsilon: float,
     delta: float,
+    shape: Array | None = None,
 ) -> Plan:
-    """Keep a plan's constants; give every node the alpha that costs (epsilon, delta) in total."""
+    """Keep a plan's constants; give every node the alpha that costs (epsilon, delta) in total, or
+    the alphas of its rounds in proportion to a shape.
+    """
     assert fixed.protection is not None
     protection = replace(fixed.protection, delta=delta)
     bound = fixed.on(Consortium(topology, tuple(counts), dimension))
 
-    def at(alpha: float) -> Plan:
-        return replace(bound, protection=replace(protection, schedule=alpha))
+    def at(scale: float) -> Plan:
+        schedule: float | Schedule = scale
+        if shape is not None:
+            schedule = per_node(dict.fromkeys(topology.nodes, (scale * shape).tolist()))
+        return replace(bound, protection=replace(protection, schedule=schedule))
 
-    return at(calibrate(lambda alpha: at(alpha).events, epsilon, delta))
+    return at(calibrate(lambda scale: at(scale).events, epsilon, delta))
 
 
 def totals_to_try(
@@ -136,7 +152,7 @@ def totals_to_try(
         raise DeclarationError(
             f"the range of alpha is {limits}; expected a smaller one first, then a larger"
         )
-    return [float(total) for total in np.geomspace(low, high, POINTS)]
+    return list(map(float, np.geomspace(low, high, POINTS)))
 
 
 def _total(planned: Callable[[float], Plan], alpha: float) -> float:
@@ -156,3 +172,53 @@ def _total(planned: Callable[[float], Plan], alpha: float) -> float:
             f"{exp(6):.0f} reach"
         )
     return exp(float(brentq(above, low, high, xtol=1e-3)))
+
+
+def schedule_shapes(rounds: int) -> dict[str, Array]:
+    """alpha_p(n) up to a scale: 1; n; T + 1 - n; and 1 in the last tenth of the rounds, 0.01
+    before.
+    """
+    n = np.arange(1.0, rounds + 1)
+    late = n > rounds - max(rounds // 10, 1)
+    return {
+        "constant": np.ones(rounds),
+        "growing": n,
+        "shrinking": n[::-1].copy(),
+        "all in the end": np.where(late, 1.0, 0.01),
+    }
+
+
+def compare_schedules(
+    data: Dataset, topology: Topology, epsilon: float, delta: float, draws: int, seed: int
+) -> list[dict[str, Any]]:
+    """Test error of each of :func:`schedule_shapes` at one total (epsilon, delta), all else as
+    planned: a stacked run each.
+
+    Parameters
+    ----------
+    data
+        Made or published rows, with a node for each.
+    topology
+        The network.
+    epsilon, delta
+        The total that every schedule is scaled to.
+    draws, seed
+        How many draws of the noise, and their seed.
+    """
+    shards, d = data.shards(names=topology.nodes), data.schema.dimension
+    counts = [s.rows for s in shards]
+    planned = plan(counts, topology, d, epsilon=epsilon, delta=delta, centring=False)
+    held_out, results = HeldOut.of(data.schema, data.test), []
+    for name, shape in schedule_shapes(planned.rounds).items():
+        given = plan_for_total(planned, counts, topology, d, epsilon, delta, shape)
+        end = run_seeded(shards, topology, given, draws, seed)
+        result: dict[str, Any] = {
+            "schedule": name,
+            "alphas": given.table()[0, 0].tolist(),
+            "epsilon": given.total.epsilon,
+        }
+        for output in OUTPUTS:
+            errors = held_out.error(end.models(output)).mean(axis=0)
+            result[output] = quantile_band(errors, len(held_out))
+        results.append(result)
+    return results

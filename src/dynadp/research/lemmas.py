@@ -42,24 +42,17 @@ def sampling_excess(rows: float, *, C: float, rho: float, failure: float) -> flo
 
 
 def dual_excess(
-    rows: float,
-    *,
-    ah: float,
-    dimension: int,
-    C: float,
-    rho: float,
-    failure: float,
-    printed: bool = False,
+    rows: float, *, ah: float, dimension: int, C: float, rho: float, failure: float
 ) -> float:
     """4 C^2 d^2 ln^2(d/delta)/(rho B^2 ah^2): what the noise of Algorithm 2 adds to Z, at most
     (Lemma 8).
 
     With probability at least 1 - delta over e ~ exp(-(ah/2) ||e||), Z(argmin Z + (C/B) e.f) - min Z
-    is at most that: half of it in fact, as Z(w) - min Z <= ||grad Z(w)||^2/(2 rho). ``printed``:
-    the paper's 16 d^2 ln^2(d/delta)/(rho B^2 alpha^2), which lacks C^2; ``ah`` is alpha then.
+    is at most that: half of it in fact, as Z(w) - min Z <= ||grad Z(w)||^2/(2 rho). The paper
+    prints 16 d^2 ln^2(d/delta)/(rho B^2 alpha^2), which lacks C^2.
     """
     length = gamma_tail(dimension, 2 / ah, failure) / rows
-    return (4.0 if printed else C * C) * length * length / rho
+    return C * C * length * length / rho
 
 
 def noise_scale(rows: float, alpha: float, *, C: float, rho: float) -> float:
@@ -102,20 +95,17 @@ def neighbours_excess(
     eta: float,
     degree: int,
     failure: float,
-    printed: bool = False,
 ) -> float:
     """eta^2 d^2 ln^2(2 d N/delta) (sum_j (theta_p + theta_j))^2/rho: what noisy messages add to Z,
     at most (Lemma 11).
 
     With probability at least 1 - delta over all e, Z(argmin Z + b.f) - min Z is at most that, b as
     in :func:`neighbours_push`; lam's noise is left out. With one alpha and one B it is 16 C^2 eta^2
-    N^2 d^2 ln^2(2 d N/delta)/(rho^3 B^2 alpha^2). ``printed``: ln(d/delta), as in the paper.
+    N^2 d^2 ln^2(2 d N/delta)/(rho^3 B^2 alpha^2). The paper prints ln(d/delta).
     """
     push = neighbours_push(
         own, others, dimension=dimension, eta=eta, degree=degree, failure=failure
     )
-    if printed:
-        push *= log(dimension / failure) / log(2 * dimension * degree / failure)
     return push * push / rho
 
 
@@ -127,14 +117,13 @@ def own_excess(
     rho: float,
     c4: float,
     failure: float,
-    tau: float = 1.0,
 ) -> float:
-    """d^2 theta^2 (rho tau + c4 C) ln^2(d/delta): what noise on a minimiser costs, at most (Lemma
+    """d^2 theta^2 (rho + c4 C) ln^2(d/delta): what noise on a minimiser costs, at most (Lemma
     12).
 
-    theta is :func:`noise_scale`, so this is 4 C^2 d^2 (rho tau + c4 C) ln^2(d/delta)/(rho^2 B^2
+    theta is :func:`noise_scale`, so this is 4 C^2 d^2 (rho + c4 C) ln^2(d/delta)/(rho^2 B^2
     alpha^2). With probability at least 1 - delta over e, G(argmin G + e) - min G is at most that
-    (half of it, in fact) for G = Z plus any linear term, where R'' <= tau and L' is c4-Lipschitz;
+    (half of it, in fact) for G = Z plus any linear term, where R'' <= 1 and L' is c4-Lipschitz;
     c4 = c1.
     """
-    return gamma_tail(dimension, own, failure) ** 2 * (rho * tau + c4 * C)
+    return gamma_tail(dimension, own, failure) ** 2 * (rho + c4 * C)

@@ -119,35 +119,33 @@ def draw_public_rows(
     rng = np.random.default_rng([seed, 0xE8])
     if declared is None:
         made = census(sum(sizes), seed=seed, nodes=1, test_rows=TEST_ROWS)
-        schema = of_width(made.schema, features, intercept)
+        table, test = _padded(made.train), _padded(made.test)
         parts = np.split(rng.permutation(sum(sizes)), np.cumsum(sizes)[:-1])
-        tables = {p: _padded(_take(made.train, part)) for p, part in zip(nodes, parts, strict=True)}
-        words, change = (
+        schema, words = (
+            of_width(made.schema, features, intercept),
             "census rows made here (synthetic)",
-            schema.dimension - made.schema.dimension,
         )
-        if change:
-            how = "cut" if change < 0 else "padded"
+        if schema.dimension != made.schema.dimension:
+            how = "cut" if schema.dimension < made.schema.dimension else "padded"
             words += f", {how} to the run's {schema.dimension} columns"
-        return PublicRows(schema, tables, _padded(made.test), words + fewer)
-    path, schema, separator = declared
-    table = _first_rows(path, schema, separator)
-    order = rng.permutation(_length(table))
-    if len(order) < FEWEST:
-        raise ConfigError(
-            f"{path} has {len(order)} rows; a sweep needs at least {FEWEST}, half to train on, "
-            f"half to measure accuracy on"
+    else:
+        path, schema, separator = declared
+        table = _first_rows(path, schema, separator)
+        order = rng.permutation(_length(table))
+        if len(order) < FEWEST:
+            raise ConfigError(
+                f"{path} has {len(order)} rows; a sweep needs at least {FEWEST}, half to train "
+                f"on, half to measure accuracy on"
+            )
+        train, rest = np.split(order, [len(order) // 2])
+        parts = [train[rng.integers(len(train), size=size)] for size in sizes]
+        test = _take(table, rest)
+        words = (
+            f"{path.name}, which the run file declares public: half of it drawn with replacement, "
+            f"accuracy measured on the other half"
         )
-    train, test = np.split(order, [len(order) // 2])
-    tables = {
-        p: _take(table, train[rng.integers(len(train), size=size)])
-        for p, size in zip(nodes, sizes, strict=True)
-    }
-    words = (
-        f"{path.name}, which the run file declares public: half of it drawn with replacement, "
-        f"accuracy measured on the other half"
-    )
-    return PublicRows(schema, tables, _take(table, test), words + fewer)
+    tables = {p: _take(table, part) for p, part in zip(nodes, parts, strict=True)}
+    return PublicRows(schema, tables, test, words + fewer)
 
 
 def of_width(schema: Schema, features: int, intercept: bool) -> Schema:
@@ -179,12 +177,10 @@ def of_width(schema: Schema, features: int, intercept: bool) -> Schema:
 
 def _first_rows(path: Path, schema: Schema, separator: Any) -> RawTable:
     """The first MOST_ROWS rows of a public file, without those that the schema drops."""
-    names = (*(column.name for column in schema.columns), schema.label.name)
-    batches, total = [], 0
+    names, batches, total = schema.raw_columns, [], 0
     for batch in source(path, separator=separator).batches(names):
-        keep = schema.kept(batch)
-        batches.append(_take(batch, keep))
-        total += int(keep.sum())
+        batches.append(_take(batch, schema.kept(batch)))
+        total += _length(batches[-1])
         if total >= MOST_ROWS:
             break
     return {name: np.concatenate([batch[name] for batch in batches])[:MOST_ROWS] for name in names}

@@ -9,7 +9,6 @@ All of them look at rows and at noise: they belong to studies on public rows, no
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dynadp._arrays import Array
 from dynadp.errors import DeclarationError
@@ -56,27 +55,26 @@ class NodeQuantities:
                 f"M x d"
             )
 
-    def C_hat(self, f: ArrayLike) -> Array:
+    def C_hat(self, f: Array) -> Array:
         """C^R E L(y f.x), the expected loss (section 4.1)."""
         return self._mean_loss(self.population, f)
 
-    def Z_hat(self, f: ArrayLike) -> Array:
+    def Z_hat(self, f: Array) -> Array:
         """C_hat(f) + rho R(f), the expected objective (section 4.1)."""
-        return self.C_hat(f) + self._ridge(f)
+        return self._objective(self.population, f)
 
-    def Z(self, f: ArrayLike) -> Array:
+    def Z(self, f: Array) -> Array:
         """(C^R/B_p) sum_i L(y_i f.x_i) + rho R(f), the node's objective (3)."""
-        return self._mean_loss(self.rows, f) + self._ridge(f)
+        return self._objective(self.rows, f)
 
-    def Z_dual(self, f: ArrayLike, noise: Array, Phi: float = 0.0) -> Array:
+    def Z_dual(self, f: Array, noise: Array, Phi: float = 0.0) -> Array:
         """Z(f) + (C^R/B_p) e_p(t).f + (Phi/2) ||f||^2: what Alg-2 minimises, with its noise frozen
         at round t (section 4.2; the paper assumes Phi = 0).
         """
-        f = np.asarray(f, dtype=float)
         extra = f @ self._dual_push(noise) + Phi / 2 * np.sum(f * f, axis=-1)
         return np.asarray(self.Z(f) + extra)
 
-    def Z_prim(self, f: ArrayLike, noise: Array, others: Array, eta: float, middle: Array) -> Array:
+    def Z_prim(self, f: Array, noise: Array, others: Array, eta: float, middle: Array) -> Array:
         """Z(f) + eta sum_j ((f - m_j).e_pj + ||e_pj||^2/4), e_pj = e_p(t) - e_j(t): what Alg-3
         minimises (section 4.2; its sign is corrected).
 
@@ -91,16 +89,16 @@ class NodeQuantities:
         middle
             m_j = (f_p(t) + f_j(t))/2 of each neighbour, N_p x d. It moves no minimiser.
         """
-        apart = np.asarray(noise) - np.asarray(others)
+        apart = noise - others
         constant = eta * (np.sum(apart * apart) / 4 - np.sum(apart * middle))
         push = self._prim_push(noise, others, eta)
-        return np.asarray(self.Z(f) + np.asarray(f, dtype=float) @ push + constant)
+        return self.Z(f) + f @ push + constant
 
     def f_hat(self) -> Array:
         """Argmin of Z_hat."""
         return self._argmin(self.population)
 
-    def f_star(self, push: ArrayLike = 0.0, Phi: float = 0.0) -> Array:
+    def f_star(self, push: Array | float = 0.0, Phi: float = 0.0) -> Array:
         """argmin Z(f) + push.f + (Phi/2) ||f||^2; f* of Algorithm 1 without a push."""
         return self._argmin(self.rows, push, Phi)
 
@@ -112,7 +110,7 @@ class NodeQuantities:
         """f*_p(t) of Algorithm 3: argmin of :meth:`Z_prim`."""
         return self.f_star(self._prim_push(noise, others, eta))
 
-    def delta_non(self, f: ArrayLike) -> Array:
+    def delta_non(self, f: Array) -> Array:
         """C_hat(f_p(t)) - C_hat(f*): Delta^non(t) of Theorem 3 and (24), for vectors f_p(t) of
         Algorithm 1.
 
@@ -121,7 +119,7 @@ class NodeQuantities:
         """
         return self.C_hat(f) - self.C_hat(self.f_star())
 
-    def delta_dual(self, f: ArrayLike, noise: Array, Phi: float = 0.0) -> Array:
+    def delta_dual(self, f: Array, noise: Array, Phi: float = 0.0) -> Array:
         """C_hat(f_p(t)) - C_hat(f*_p(t)): Delta^dual_p(t) of Corollary 4.1 and (25).
 
         Parameters
@@ -133,7 +131,7 @@ class NodeQuantities:
         """
         return self.C_hat(f) - self.C_hat(self.f_star_dual(noise, Phi))
 
-    def delta_prim(self, f: ArrayLike, noise: Array, others: Array, eta: float) -> Array:
+    def delta_prim(self, f: Array, noise: Array, others: Array, eta: float) -> Array:
         """C_hat(f_p(t)) - C_hat(f*_p(t)): Delta^prim_p(t) of section 4.2.
 
         Parameters
@@ -145,9 +143,7 @@ class NodeQuantities:
         """
         return self.C_hat(f) - self.C_hat(self.f_star_prim(noise, others, eta))
 
-    def delta_primV(
-        self, V: ArrayLike, noise: Array, others: Array, eta: float, fresh: Array
-    ) -> Array:
+    def delta_primV(self, V: Array, noise: Array, others: Array, eta: float, fresh: Array) -> Array:
         """C_hat(V_p(t)) - C_hat(V*_p(t)), V*_p(t) = f*_p(t) + fresh: Delta^primV_p(t) of Corollary
         6.1 and (27).
 
@@ -162,20 +158,19 @@ class NodeQuantities:
         """
         return self.C_hat(V) - self.C_hat(self.f_star_prim(noise, others, eta) + fresh)
 
-    def _mean_loss(self, rows: Array, f: ArrayLike) -> Array:
-        margins = np.asarray(f, dtype=float) @ rows.T
-        return np.asarray(self.C * np.mean(self.loss.value(margins), axis=-1))
+    def _mean_loss(self, rows: Array, f: Array) -> Array:
+        return np.asarray(self.C * np.mean(self.loss.value(f @ rows.T), axis=-1))
 
-    def _ridge(self, f: ArrayLike) -> Array:
-        return np.asarray(self.rho * self.regularizer.value(np.asarray(f, dtype=float)))
+    def _objective(self, rows: Array, f: Array) -> Array:
+        return self._mean_loss(rows, f) + self.rho * self.regularizer.value(f)
 
     def _dual_push(self, noise: Array) -> Array:
-        return np.asarray(self.C / len(self.rows) * np.asarray(noise))
+        return self.C / len(self.rows) * noise
 
     def _prim_push(self, noise: Array, others: Array, eta: float) -> Array:
-        return np.asarray(eta * np.sum(np.asarray(noise) - np.asarray(others), axis=0))
+        return np.asarray(eta * np.sum(noise - others, axis=0))
 
-    def _argmin(self, rows: Array, push: ArrayLike = 0.0, Phi: float = 0.0) -> Array:
+    def _argmin(self, rows: Array, push: Array | float = 0.0, Phi: float = 0.0) -> Array:
         problem = StackedProblem([rows], self.loss, self.regularizer, self.C, self.rho)
         q, b = np.full((1, 1), Phi), np.broadcast_to(push, (1, 1, rows.shape[1])).astype(float)
         gamma = default_gamma(problem, q, (self.C + float(np.linalg.norm(b))) / self.rho)

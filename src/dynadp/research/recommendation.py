@@ -47,13 +47,7 @@ class Recommendation:
 
     def to_json(self) -> dict[str, Any]:
         """For a record."""
-        fitted = None if self.fitted is None else self.fitted.to_json()
-        return {
-            **asdict(self),
-            "near": list(self.near),
-            "fitted": fitted,
-            "reasons": list(self.reasons),
-        }
+        return asdict(self)
 
 
 def fit_points(points: Sequence[Point]) -> AccuracyLoss | None:
@@ -107,6 +101,7 @@ def recommend(
     """
     w = w or PrivacyUtility()
     known = sorted(points, key=lambda point: float(point["alpha"]))
+    asked = _asked(known, limits, ceiling, floor)
     allowed = [
         point
         for point in known
@@ -115,56 +110,45 @@ def recommend(
         and (floor is None or float(w(point["alpha"])) >= floor)
     ]
     if not allowed:
-        raise DeclarationError(
-            f"no measured alpha is left: {_asked(known, limits, ceiling, floor)}"
-        )
+        raise DeclarationError(f"no measured alpha is left: {asked}")
     values = [float(w(point["alpha"])) - float(point["median"]) for point in allowed]
     at = int(np.argmax(values))
-    best = allowed[at]
-    room = [
-        APART * sqrt(point.get("error", 0.0) ** 2 + best.get("error", 0.0) ** 2)
-        for point in allowed
-    ]
+    best, value = allowed[at], values[at]
+    alpha, loss, error = (float(best.get(name, 0.0)) for name in ("alpha", "median", "error"))
     near = tuple(
-        float(p["alpha"])
-        for i, p in enumerate(allowed)
-        if i != at and values[i] >= values[at] - room[i]
+        float(point["alpha"])
+        for point, other in zip(allowed, values, strict=True)
+        if point is not best
+        and other >= value - APART * sqrt(point.get("error", 0.0) ** 2 + error**2)
     )
     end = at in (0, len(allowed) - 1)
     reasons = [
-        f"{_counted(known)}; U_priv - loss is largest at alpha = {best['alpha']:.4g}: "
-        f"{values[at]:.4g}, with a median loss of "
-        f"{best['median']:.4g}"
+        f"{_counted(known)}; U_priv - loss is largest at alpha = {alpha:.4g}: {value:.4g}, with a "
+        f"median loss of {loss:.4g}"
     ]
     if len(allowed) < len(known):
-        reasons.append(
-            f"{len(allowed)} of them are allowed: {_asked(known, limits, ceiling, floor)}"
-        )
+        reasons.append(f"{len(allowed)} of them are allowed: {asked}")
     if near:
+        listed = ", ".join(f"{a:.4g}" for a in near)
         reasons.append(
-            f"alpha = {_list(near)} cannot be told apart from it: they lie within {APART:g} "
-            f"standard errors"
+            f"alpha = {listed} cannot be told apart from it: they lie within {APART:g} standard "
+            f"errors"
         )
     if end:
         which = "only" if len(allowed) == 1 else "smallest" if at == 0 else "largest"
         reasons.append(
             f"it is the {which} alpha that was measured and is allowed: a better one may lie beyond"
         )
-    if blind is not None and best["median"] >= blind - APART * best.get("error", 0.0):
+    if blind is not None and loss >= blind - APART * error:
         reasons.append(
             f"its loss cannot be told apart from {blind:.4g}, that of always giving the commoner "
-            f"answer: ask for a ceiling "
-            "below that if the model is to be of use"
+            f"answer: ask for a ceiling below that if the model is to be of use"
         )
-    fitted = (
-        None
-        if fit is None
-        else design(fit, w, float(known[0]["alpha"]) * (1 - 1e-9), float(known[-1]["alpha"]))
-    )
+    fitted = None
+    if fit is not None:
+        fitted = design(fit, w, float(known[0]["alpha"]) * (1 - 1e-9), float(known[-1]["alpha"]))
     reasons.append(_fits(fitted, allowed, values, at))
-    return Recommendation(
-        float(best["alpha"]), float(best["median"]), values[at], near, end, fitted, tuple(reasons)
-    )
+    return Recommendation(alpha, loss, value, near, end, fitted, tuple(reasons))
 
 
 def _fits(fitted: Design | None, allowed: Sequence[Point], values: Sequence[float], at: int) -> str:
@@ -203,7 +187,3 @@ def _counted(known: Sequence[Point]) -> str:
         return "no alpha was measured"
     low, high = known[0]["alpha"], known[-1]["alpha"]
     return f"{len(known)} alphas from {low:.4g} to {high:.4g} were measured"
-
-
-def _list(alphas: Sequence[float]) -> str:
-    return ", ".join(f"{a:.4g}" for a in alphas)

@@ -18,27 +18,18 @@ from dynadp._intervals import quantile_band, standard_error
 from dynadp.consensus import Topology
 from dynadp.data import Dataset, Shard, adult, census, partition
 from dynadp.errors import DatasetError
-from dynadp.research.bench import (
-    DELTA,
-    DVP,
-    ETA,
-    MATCHED,
-    PLAIN,
-    PRIVATE,
-    PUBLIC,
-    Algorithm,
-    Bench,
-    Trace,
-)
-from dynadp.research.flow import Flow, measure_flow
+from dynadp.research.bench import DELTA, ETA, MATCHED, PLAIN, PRIVATE, Bench, Trace
+from dynadp.research.experiments import compare_schedules
 from dynadp.research.public_rows import HeldOut
 from dynadp.research.recommendation import recommend
-from dynadp.research.schedule_comparison import compare_schedules
 from dynadp.research.tradeoff import fit_loss
 
 NODES = 5
 EARLY = 2  # the paper's other iteration
 TOTAL = 1.0  # epsilon at which schedules are compared
+
+OnStep = Callable[[str], None]
+Traces = dict[str, dict[float, Trace]]  # algorithm -> alpha -> trace
 
 
 @dataclass(frozen=True)
@@ -92,47 +83,6 @@ QUICK = Effort(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reproduction:
-    """The numbers behind every figure, as tables of records.
-
-    Attributes
-    ----------
-    source
-        Whose rows, in words.
-    settings
-        The effort, and what else all runs share.
-    algorithms
-        (rho, C) and the stated constants of each algorithm.
-    majority_error
-        Share of wrong answers of always giving the commoner answer.
-    plain
-        Losses by round and the test error of Algorithm 1.
-    flow
-        Norms of one node's vectors in one round, for the paper's Figures 1 and 2.
-    convergence, tradeoff, control, final, rho, margins, schedules
-        What each other figure shows.
-    """
-
-    source: str
-    settings: dict[str, Any]
-    algorithms: dict[str, dict[str, Any]]
-    majority_error: float
-    plain: dict[str, Any]
-    flow: dict[str, Any]
-    convergence: list[dict[str, Any]]
-    tradeoff: list[dict[str, Any]]
-    control: dict[str, Any]
-    final: list[dict[str, Any]]
-    rho: list[dict[str, Any]]
-    margins: list[dict[str, Any]]
-    schedules: dict[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        """Version 1 of numbers.json, which figures and claims are made from."""
-        return {"version": 1, "simulation": True, **asdict(self)}
-
-
 def load(data: str | None, effort: Effort) -> tuple[Dataset, str]:
     """Load Adult, or make census rows where there is none; and the label of every figure."""
     try:
@@ -147,9 +97,10 @@ def load(data: str | None, effort: Effort) -> tuple[Dataset, str]:
 
 
 def reproduce(
-    data: Dataset, source: str, effort: Effort, on_step: Callable[[str], None] = lambda text: None
-) -> Reproduction:
-    """All numbers behind the figures; the same for the same effort.
+    data: Dataset, source: str, effort: Effort, on_step: OnStep = lambda text: None
+) -> dict[str, Any]:
+    """The numbers behind every figure and claim, version 1 of numbers.json; the same for the same
+    effort.
 
     Parameters
     ----------
@@ -165,58 +116,47 @@ def reproduce(
     held_out = HeldOut.of(data.schema, data.test)
     bench = Bench(shards, held_out, effort.rounds, effort.seed)
     on_step("Algorithm 1")
-    plain = bench.run(PLAIN, (1.0,), 1)[0]
-    traces: dict[tuple[str, float], Trace] = {}
+    plain = bench.run(PLAIN, (1.0,), 1)[1.0]
+    traces: Traces = {}
     for algorithm in PRIVATE:
         on_step(f"{algorithm.name}: {len(effort.alphas)} alphas, {effort.draws} draws each")
-        for alpha, trace in zip(
-            effort.alphas, bench.run(algorithm, effort.alphas, effort.draws), strict=True
-        ):
-            traces[algorithm.name, alpha] = trace
+        traces[algorithm.name] = bench.run(algorithm, effort.alphas, effort.draws)
     shared = {"nodes": NODES, "graph": "ring", "eta": ETA, "delta": DELTA, "rows": rows}
-    return Reproduction(
-        source=source,
-        settings={**asdict(effort), **shared},
-        algorithms={
+    return {
+        "version": 1,
+        "simulation": True,
+        "source": source,
+        "settings": {**asdict(effort), **shared},
+        "algorithms": {
             a.name: {"rho": a.rho, "C": a.C, "stated": a.stated} for a in (PLAIN, *PRIVATE)
         },
-        majority_error=held_out.majority_error,
-        plain={"losses": plain.losses[:, 0].tolist(), "error": float(plain.error[0])},
-        flow=_flow(bench, effort).to_json(),
-        convergence=[
+        "majority_error": held_out.majority_error,
+        "plain": {"losses": plain.losses[:, 0].tolist(), "error": float(plain.error[0])},
+        "flow": bench.measure_flow(EARLY, effort.rho_alpha),
+        "convergence": [
             {"algorithm": name, "alpha": alpha, "round": n, **quantile_band(losses)}
-            for (name, alpha), trace in traces.items()
-            if alpha in effort.shown
-            for n, losses in enumerate(trace.losses, 1)
+            for name, own in traces.items()
+            for alpha in effort.shown
+            for n, losses in enumerate(own[alpha].losses, 1)
         ],
-        tradeoff=[
-            _against_alpha(a, n, traces, effort) for a in PRIVATE for n in (EARLY, effort.rounds)
+        "tradeoff": [
+            _against_alpha(name, n, own)
+            for name, own in traces.items()
+            for n in (EARLY, effort.rounds)
         ],
-        control={"algorithm": MATCHED.name, "points": _control(bench, effort, on_step)},
-        final=[
-            _final(name, alpha, trace, len(held_out)) for (name, alpha), trace in traces.items()
+        "control": {"algorithm": MATCHED.name, "points": _control(bench, effort, on_step)},
+        "final": [
+            _final(name, alpha, trace, len(held_out))
+            for name, own in traces.items()
+            for alpha, trace in own.items()
         ],
-        rho=_choose_rho(replace(bench, rounds=effort.rho_rounds), effort, on_step),
-        margins=_margins(effort, on_step),
-        schedules=_schedules(effort, on_step),
-    )
+        "rho": _choose_rho(replace(bench, rounds=effort.rho_rounds), effort, on_step),
+        "margins": _margins(effort, on_step),
+        "schedules": _schedules(effort, on_step),
+    }
 
 
-def _flow(bench: Bench, effort: Effort) -> Flow:
-    """Round EARLY of DVP and PVP at the alpha of the choice of rho, and the final release."""
-    dual, primal = ({"C": a.C, "rho": a.rho, "eta": ETA} for a in (DVP, PUBLIC))
-    return measure_flow(
-        bench.shards,
-        bench.ring,
-        dual,
-        primal,
-        rounds=EARLY,
-        alpha=effort.rho_alpha,
-        seed=effort.seed,
-    )
-
-
-def _schedules(effort: Effort, on_step: Callable[[str], None]) -> dict[str, Any]:
+def _schedules(effort: Effort, on_step: OnStep) -> dict[str, Any]:
     """Schedules of alpha at one total, on census rows."""
     on_step("schedules")
     made = census(effort.census_rows, seed=effort.seed, nodes=NODES)
@@ -229,87 +169,72 @@ def _schedules(effort: Effort, on_step: Callable[[str], None]) -> dict[str, Any]
     }
 
 
-def _against_alpha(
-    algorithm: Algorithm, n: int, traces: dict[tuple[str, float], Trace], effort: Effort
-) -> dict[str, Any]:
+def _against_alpha(algorithm: str, n: int, traces: dict[float, Trace]) -> dict[str, Any]:
     """Loss at round n against alpha, L_acc fitted to its medians, and the measured alpha with the
     best U_priv - loss.
     """
-    points = [_point(alpha, traces[algorithm.name, alpha].losses[n - 1]) for alpha in effort.alphas]
-    alphas, medians = np.array(effort.alphas), np.array([p["median"] for p in points])
+    points = [_point(alpha, trace.losses[n - 1]) for alpha, trace in traces.items()]
+    alphas, medians = np.array(list(traces)), [point["median"] for point in points]
     fit = fit_loss(alphas, medians)
-    power = fit_loss(
-        1 + np.log(alphas / alphas.min()), medians
-    ).r2  # c4 alpha^-c5 + c6 is exponential in ln alpha
-    chosen = recommend(points, fit=fit if fit.c4 >= 0 else None).to_json()
+    # c4 alpha^-c5 + c6 is exponential in ln alpha
+    power = fit_loss(1 + np.log(alphas / alphas.min()), medians)
     return {
-        "algorithm": algorithm.name,
+        "algorithm": algorithm,
         "round": n,
         "points": points,
         "fit": fit.to_json(),
-        "power_r2": power,
-        "recommended": chosen,
+        "power_r2": power.r2,
+        "recommended": recommend(points, fit=fit if fit.c4 >= 0 else None).to_json(),
     }
 
 
 def _point(alpha: float, losses: Array) -> dict[str, float]:
-    deviation = float(np.std(losses, ddof=1))
     return {
         "alpha": alpha,
         **quantile_band(losses),
         "error": standard_error(losses),
-        "deviation": deviation,
+        "deviation": float(np.std(losses, ddof=1)),
     }
 
 
-def _control(
-    bench: Bench, effort: Effort, on_step: Callable[[str], None]
-) -> list[dict[str, float]]:
+def _control(bench: Bench, effort: Effort, on_step: OnStep) -> list[dict[str, float]]:
     """Losses of the last round with DVP's (rho, C) in place of PVP's."""
     on_step(f"{MATCHED.name}: {len(effort.alphas)} alphas, {effort.draws} draws each")
-    traces = bench.run(MATCHED, effort.alphas, effort.draws, every=False, final=False)
-    return [
-        _point(alpha, trace.losses[-1]) for alpha, trace in zip(effort.alphas, traces, strict=True)
-    ]
+    traces = bench.run(MATCHED, effort.alphas, effort.draws, short=True)
+    return [_point(alpha, trace.losses[-1]) for alpha, trace in traces.items()]
 
 
 def _final(name: str, alpha: float, trace: Trace, tested: int) -> dict[str, Any]:
     """Cost and test error of the messages; cost and loss of the final output."""
-    shares = {"error": trace.error, "network_error": trace.network_error}
-    costs = {"epsilon": trace.epsilon, "final_epsilon": trace.final_epsilon}
     return {
         "algorithm": name,
         "alpha": alpha,
-        **costs,
+        "epsilon": trace.epsilon,
+        "final_epsilon": trace.final_epsilon,
         "loss": quantile_band(trace.final),
-        **{key: quantile_band(share, tested) for key, share in shares.items()},
+        "error": quantile_band(trace.error, tested),
+        "network_error": quantile_band(trace.network_error, tested),
     }
 
 
-def _choose_rho(
-    bench: Bench, effort: Effort, on_step: Callable[[str], None]
-) -> list[dict[str, Any]]:
+def _choose_rho(bench: Bench, effort: Effort, on_step: OnStep) -> list[dict[str, Any]]:
     """Loss of the last messages for each rho, at the paper's alpha."""
     rows = []
     for algorithm in (PLAIN, *PRIVATE):
         on_step(f"{algorithm.name}, choice of rho at alpha = {effort.rho_alpha:g}")
+        alpha, draws = effort.rho_alpha, effort.rho_draws if algorithm.mechanism else 1
         for rho in effort.rhos:
-            one, draws = (
-                replace(algorithm, rho=rho),
-                effort.rho_draws if algorithm.mechanism else 1,
-            )
-            trace = bench.run(one, (effort.rho_alpha,), draws, every=False, final=False)[0]
-            rows.append(
-                {"algorithm": algorithm.name, "rho": rho, **quantile_band(trace.losses[-1])}
-            )
+            one = replace(algorithm, rho=rho)
+            trace = bench.run(one, (alpha,), draws, short=True)[alpha]
+            rows.append({"algorithm": one.name, "rho": rho, **quantile_band(trace.losses[-1])})
     return rows
 
 
-def _margins(effort: Effort, on_step: Callable[[str], None]) -> list[dict[str, Any]]:
+def _margins(effort: Effort, on_step: OnStep) -> list[dict[str, Any]]:
     """Test error on made problems that a unit f0 separates with a given margin: the smaller, the
     longer f must be.
     """
-    rows = []
+    alpha, rows = effort.rho_alpha, []
     for margin in effort.margins:
         on_step(f"made problems with margin {margin:g}")
         rng = np.random.default_rng([effort.seed, 0x3A46])
@@ -319,16 +244,9 @@ def _margins(effort: Effort, on_step: Callable[[str], None]) -> list[dict[str, A
         shards = [Shard.of(X[part], y[part], name=str(p)) for p, part in enumerate(parts)]
         bench = Bench(shards, HeldOut(test, label > 0), effort.rounds, effort.seed)
         for algorithm in (*PRIVATE, MATCHED):
-            trace = bench.run(
-                algorithm, (effort.rho_alpha,), effort.margin_draws, every=False, final=False
-            )[0]
-            rows.append(
-                {
-                    "algorithm": algorithm.name,
-                    "margin": margin,
-                    **quantile_band(trace.error, len(label)),
-                }
-            )
+            trace = bench.run(algorithm, (alpha,), effort.margin_draws, short=True)[alpha]
+            error = quantile_band(trace.error, len(label))
+            rows.append({"algorithm": algorithm.name, "margin": margin, **error})
     return rows
 
 

@@ -1,6 +1,6 @@
 """How many rows a theorem asks for, and back from rows to accuracy or alpha (maths.md 9)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import floor, inf, sqrt
 from typing import Any, Literal
@@ -100,16 +100,14 @@ class Theorem:
             If a number is missing or out of range, or if neighbours have numbers of their own.
         """
         self._check(problem, failure)
+        require_positive("accuracy", accuracy)
         require_positive("beta", beta)
         if problem.neighbours:
             raise DeclarationError(
                 "the printed form gives all nodes one alpha and as many rows; leave out neighbours"
             )
-        if self.parts:
-            terms = _union([part.printed(problem, accuracy, failure, beta) for part in self.parts])
-        else:
-            terms = self.expression(problem, require_positive("accuracy", accuracy), failure)
-            terms = {name: beta * rows for name, rows in terms.items()}
+        printed = self._gather(lambda one: one.expression(problem, accuracy, failure))
+        terms = {name: beta * rows for name, rows in printed.items()}
         rows = floor(max(terms.values())) + 1
         return self._bound("printed", rows, terms, problem, accuracy, failure)
 
@@ -124,32 +122,23 @@ class Theorem:
         """
         self._check(problem, failure)
         require_positive("accuracy", accuracy)
-        if self.parts:
-            each = [part.solved(problem, accuracy, failure) for part in self.parts]
-            rows = max(bound.rows for bound in each)
-            return self._bound("solved", rows, _union(each), problem, accuracy, failure)
-        room = _room(problem, accuracy)
-        if room <= 0:
+        if _room(problem, accuracy) <= 0:
             raise DeclarationError(
                 f"Phi ||f0||^2 is {problem.Phi * problem.norm * problem.norm:g}, accuracy "
                 f"{accuracy:g}: no number of rows is enough; lower Phi or ask for less accuracy"
             )
-        if problem.neighbours and not self._holds(problem, MOST_ROWS, accuracy, failure):
+
+        def holds(rows: float) -> bool:
+            return self._holds(problem, rows, accuracy, failure)
+
+        if problem.neighbours and not holds(MOST_ROWS):
             raise DeclarationError(
                 f"the neighbours' noise alone costs more than accuracy {accuracy:g} leaves: no "
                 f"number of rows at the node is enough; give neighbours more rows or alpha, or ask "
                 f"for less accuracy"
             )
-
-        def fewest(name: str) -> int:
-            """Rows that this term alone needs."""
-            return _fewest(lambda B: self._terms(problem, B, accuracy, failure)[name] <= room)
-
-        terms = {
-            name: float(fewest(name)) for name in self._terms(problem, MOST_ROWS, accuracy, failure)
-        }
-        rows = _fewest(lambda rows: self._holds(problem, rows, accuracy, failure))
-        return self._bound("solved", rows, terms, problem, accuracy, failure)
+        terms = self._gather(lambda one: one._rows_alone(problem, accuracy, failure))
+        return self._bound("solved", _fewest(holds), terms, problem, accuracy, failure)
 
     def accuracy(self, problem: TheoremInputs, rows: int, failure: float) -> float:
         """The smallest alpha_acc that these rows guarantee, by the solved form; rho is
@@ -193,14 +182,34 @@ class Theorem:
         )
 
     def _holds(self, problem: TheoremInputs, rows: float, accuracy: float, failure: float) -> bool:
-        if self.parts:
-            return all(part._holds(problem, rows, accuracy, failure) for part in self.parts)
-        return sum(self._terms(problem, rows, accuracy, failure).values()) <= _room(
-            problem, accuracy
+        room = _room(problem, accuracy)
+        return all(
+            sum(one._terms(problem, rows, accuracy, failure).values()) <= room
+            for one in self.parts or (self,)
         )
 
     def _terms(self, problem: TheoremInputs, rows: float, accuracy: float, failure: float) -> Terms:
         return self.excess(problem, float(rows), accuracy / (problem.norm * problem.norm), failure)
+
+    def _rows_alone(self, problem: TheoremInputs, accuracy: float, failure: float) -> Terms:
+        """The rows that each term would need if there were no other."""
+        room = _room(problem, accuracy)
+
+        def fewest(name: str) -> int:
+            return _fewest(lambda B: self._terms(problem, B, accuracy, failure)[name] <= room)
+
+        names = self._terms(problem, MOST_ROWS, accuracy, failure)
+        return {name: float(fewest(name)) for name in names}
+
+    def _gather(self, terms: "Callable[[Theorem], Terms]") -> Terms:
+        """The terms of the theorem, or those of its parts, named by part."""
+        if not self.parts:
+            return terms(self)
+        return {
+            f"{part.name}, {name}": rows
+            for part in self.parts
+            for name, rows in terms(part).items()
+        }
 
     def _check(self, problem: TheoremInputs, failure: float) -> None:
         missing = [name for name in self.needs if getattr(problem, name) is None]
@@ -241,13 +250,6 @@ class Theorem:
             statement=self.statement,
             surrogate=self.surrogate,
         )
-
-
-def _union(bounds: Sequence[RowBound]) -> Terms:
-    """The terms of several theorems, by theorem and name."""
-    return {
-        f"{bound.theorem}, {name}": rows for bound in bounds for name, rows in bound.terms.items()
-    }
 
 
 def _room(problem: TheoremInputs, accuracy: float) -> float:

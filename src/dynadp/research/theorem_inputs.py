@@ -85,14 +85,14 @@ class TheoremInputs:
                     f"leave out degree"
                 )
             object.__setattr__(self, "degree", len(self.neighbours))
-        for name in ("norm", "C", "c1", "eta"):
-            value = getattr(self, name)
-            if value is not None:
-                require_positive(name, value)
-        for name in ("dimension", "degree", "rounds"):
-            value = getattr(self, name)
-            if value is not None:
-                require_whole(name, value)
+        checks = {
+            require_positive: ("norm", "C", "c1", "eta"),
+            require_whole: ("dimension", "degree", "rounds"),
+        }
+        for check, names in checks.items():
+            for name in names:
+                if (value := getattr(self, name)) is not None:
+                    check(name, value)
         if not (isfinite(self.Phi) and self.Phi >= 0):
             raise DeclarationError(f"Phi is {self.Phi!r}; expected a finite number, 0 or above")
         if self.alpha is not None:
@@ -140,11 +140,10 @@ class TheoremInputs:
         return own, sum(each)
 
 
-def require_positive(name: str, value: float) -> float:
-    """Return a number from 1e-30 to 1e30, or raise."""
+def require_positive(name: str, value: float) -> None:
+    """Raise unless the value is a number from 1e-30 to 1e30."""
     if isinstance(value, bool) or not 1e-30 <= value <= 1e30:
         raise DeclarationError(f"{name} is {value!r}; expected a number from 1e-30 to 1e30")
-    return value
 
 
 def require_whole(name: str, value: float) -> None:

@@ -118,6 +118,8 @@ def _excess6(p: TheoremInputs, rows: float, rho: float, failure: float) -> Terms
     return {**_excess5(p, rows, rho, failure), "own": 2 * own, "crossed": 2 * crossed}
 
 
+_DUAL = ("dimension", "alpha", "c1", "Phi")
+_PRIMAL = ("dimension", "alpha", "eta", "degree")
 THEOREM_3 = Theorem(
     "Theorem 3",
     1,
@@ -126,8 +128,6 @@ THEOREM_3 = Theorem(
     _sampled,
     _sampling,
 )
-_DUAL = ("dimension", "alpha", "c1", "Phi")
-_PRIMAL = ("dimension", "alpha", "eta", "degree")
 THEOREM_4 = Theorem(
     "Theorem 4",
     2,
@@ -148,7 +148,7 @@ THEOREM_5 = Theorem(
     _PRIMAL,
     _printed5,
     _excess5,
-    True,
+    surrogate=True,
 )
 THEOREM_6 = Theorem(
     "Theorem 6",
@@ -157,15 +157,13 @@ THEOREM_6 = Theorem(
     (*_PRIMAL, "c1"),
     _printed6,
     _excess6,
-    True,
+    surrogate=True,
 )
 COROLLARY_6_1 = replace(
     THEOREM_6,
     name="Corollary 6.1",
     statement="C(V_p(t)) <= C0 + accuracy + Delta_primV(t), Algorithm 3",
 )
-
-
 COROLLARY_6_2 = replace(
     THEOREM_6,
     name="Corollary 6.2",
@@ -175,14 +173,11 @@ COROLLARY_6_2 = replace(
     parts=(THEOREM_4, THEOREM_6),
 )
 THEOREMS = {
-    theorem.name.split()[1]: theorem
-    for theorem in (
-        THEOREM_3,
-        THEOREM_4,
-        COROLLARY_4_1,
-        THEOREM_5,
-        THEOREM_6,
-        COROLLARY_6_1,
-        COROLLARY_6_2,
-    )
+    "3": THEOREM_3,
+    "4": THEOREM_4,
+    "4.1": COROLLARY_4_1,
+    "5": THEOREM_5,
+    "6": THEOREM_6,
+    "6.1": COROLLARY_6_1,
+    "6.2": COROLLARY_6_2,
 }

@@ -5,7 +5,7 @@ Losses that enter a fit must be public: of published or made rows, or charged fo
 from them is then public too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import exp, inf, isfinite, log, sqrt
 from typing import Any
@@ -44,11 +44,18 @@ class AccuracyLoss:
 
     def __call__(self, alpha: ArrayLike) -> Array:
         """L_acc(alpha)."""
-        return np.asarray(self.c4 * np.exp(-self.c5 * np.asarray(alpha, dtype=float)) + self.c6)
+        return self.c4 * np.exp(-self.c5 * np.asarray(alpha, dtype=float)) + self.c6
+
+    def least_alpha(self, loss: float) -> float:
+        """The smallest alpha above 0 with L_acc(alpha) <= loss; infinite where there is none."""
+        above = loss - self.c6
+        if self.c4 == 0 and above >= 0:
+            return 0.0
+        return max(log(self.c4 / above) / self.c5, 0.0) if self.c4 and above > 0 else inf
 
     def to_json(self) -> dict[str, Any]:
         """Its numbers; an infinite error is null."""
-        errors = None if self.errors is None else [e if isfinite(e) else None for e in self.errors]
+        errors = self.errors and [e if isfinite(e) else None for e in self.errors]
         return {**asdict(self), "errors": errors}
 
 
@@ -118,7 +125,7 @@ class Design:
 
     def to_json(self) -> dict[str, Any]:
         """For a record."""
-        return {**asdict(self), "stationary": list(self.stationary), "reasons": list(self.reasons)}
+        return asdict(self)
 
 
 def fit_loss(alphas: ArrayLike, losses: ArrayLike, sigma: ArrayLike | None = None) -> AccuracyLoss:
@@ -145,43 +152,33 @@ def fit_loss(alphas: ArrayLike, losses: ArrayLike, sigma: ArrayLike | None = Non
             "0, and sigma above 0"
         )
 
-    def linear(rate: float) -> tuple[Array, float]:
-        X = np.column_stack([np.exp(-rate * (a - a.min())), np.ones_like(a)]) / s[:, None]
-        found = np.linalg.lstsq(X, y / s, rcond=None)[0]
-        return found, float(np.sum((X @ found - y / s) ** 2))
+    least, ones = a.min(), np.ones_like(a)
+    shifted = a - least
 
-    gaps = np.diff(np.unique(a))
-    grid = np.geomspace(0.01 / np.ptp(a), 50 / gaps.min(), 400)
-    rss = np.array([linear(rate)[1] for rate in grid])
-    i = int(np.argmin(rss))
+    def linear(rate: float) -> tuple[Array, float]:
+        X = np.column_stack([np.exp(-rate * shifted), ones]) / s[:, None]
+        constants = np.linalg.lstsq(X, y / s, rcond=None)[0]
+        return constants, float(np.sum((X @ constants - y / s) ** 2))
+
+    grid = np.geomspace(0.01 / np.ptp(a), 50 / np.diff(np.unique(a)).min(), 400)
+    i = int(np.argmin([linear(rate)[1] for rate in grid]))
     around = np.log(grid[max(i - 1, 0)]), np.log(grid[min(i + 1, len(grid) - 1)])
-    c5 = float(
-        np.exp(
-            minimize_scalar(
-                lambda t: linear(exp(t))[1],
-                bounds=around,
-                method="bounded",
-                options={"xatol": 1e-12},
-            ).x
-        )
+    between = minimize_scalar(
+        lambda t: linear(exp(t))[1], bounds=around, method="bounded", options={"xatol": 1e-12}
     )
+    c5 = float(np.exp(between.x))
     (top, c6), left = linear(c5)
-    e = np.exp(-c5 * (a - a.min()))
-    J = np.column_stack([e, -top * (a - a.min()) * e, np.ones_like(a)]) / s[:, None]
+    up = exp(min(c5 * least, 700.0))  # c4 = top e^(c5 min alpha)
+    e = np.exp(-c5 * shifted)
+    J = np.column_stack([e, -top * shifted * e, ones]) / s[:, None]
     errors = (inf, inf, inf)
     if 0 < i < len(grid) - 1 and np.linalg.matrix_rank(J) == 3:
         cov = left / max(len(a) - 3, 1) * np.linalg.inv(J.T @ J)
-        up = exp(min(c5 * a.min(), 700.0))  # c4 = top e^(c5 min alpha)
-        v = np.array([up, top * up * a.min(), 0.0])
+        v = np.array([up, top * up * least, 0.0])
         errors = (sqrt(v @ cov @ v), sqrt(cov[1, 1]), sqrt(cov[2, 2]))
     spread = float(np.sum(((y - np.average(y, weights=s**-2)) / s) ** 2))
-    return AccuracyLoss(
-        float(top) * exp(min(c5 * a.min(), 700.0)),
-        c5,
-        float(c6),
-        errors,
-        1 - left / spread if spread else 1.0,
-    )
+    r2 = 1 - left / spread if spread else 1.0
+    return AccuracyLoss(float(top) * up, c5, float(c6), errors, r2)
 
 
 def stationary_points(c: AccuracyLoss, w: PrivacyUtility) -> tuple[float, ...]:
@@ -196,12 +193,8 @@ def stationary_points(c: AccuracyLoss, w: PrivacyUtility) -> tuple[float, ...]:
         return ()
 
     def h(x: float) -> float:
-        return (
-            log(c.c4 * c.c5 / w.w1)
-            - c.c5 * x
-            + log(x)
-            + log((w.w3 + w.w4 * x) / (w.w3 + 2 * w.w4 * x))
-        )
+        bend = log((w.w3 + w.w4 * x) / (w.w3 + 2 * w.w4 * x))
+        return log(c.c4 * c.c5 / w.w1) - c.c5 * x + log(x) + bend
 
     def slope(x: float) -> float:
         return 1 / x - c.c5 - w.w4 * w.w3 / ((w.w3 + w.w4 * x) * (w.w3 + 2 * w.w4 * x))
@@ -255,17 +248,14 @@ def design(
         )
     first, last, reasons = low, high, [f"alpha is looked for in [{low:g}, {high:g}]"]
     if ceiling is not None:
-        least = (
-            inf
-            if ceiling < c.c6 or (ceiling == c.c6 and c.c4)
-            else _log_ratio(c.c4, ceiling - c.c6) / c.c5
-        )
+        least = c.least_alpha(ceiling)
         first = max(first, least)
-        never = f"cannot be had: it stays above c6 = {c.c6:g}"
-        reasons.append(
-            f"a loss of at most {ceiling:g} "
-            + (f"needs alpha >= {max(least, 0.0):.4g}" if least < inf else never)
+        needs = (
+            f"needs alpha >= {least:.4g}"
+            if least < inf
+            else f"cannot be had: it stays above c6 = {c.c6:g}"
         )
+        reasons.append(f"a loss of at most {ceiling:g} {needs}")
     if floor is not None:
         product = w.w2 * exp(min(-floor / w.w1, 300.0))  # w3 alpha + w4 alpha^2 at the floor
         most = 2 * product / (w.w3 + sqrt(w.w3**2 + 4 * w.w4 * product))
@@ -281,50 +271,36 @@ def design(
         return float(w(alpha) - c(alpha))
 
     points = stationary_points(c, w)
-    inside = points[1] if points and first < points[1] < last else None
-    end = max((first, last), key=value)
-    best = end if inside is None or value(end) > value(inside) else inside
-    name = "lower" if end == first else "upper"
-    end_wins = None
-    if inside is None:
-        end_wins = (
-            f"the {name} end, alpha = {end:.4g}, wins: U_priv - L_acc has no interior maximum there"
-        )
-    elif best == end:
-        end_wins = (
-            f"the {name} end, alpha = {end:.4g}, has {value(end) - value(inside):.3g} more than "
-            f"the interior maximum "
-            f"{inside:.4g}"
-            + (": U_priv grows without bound as alpha falls to 0" if end == first else "")
-        )
-    chosen = end if inside is None else inside
+    listed = ", ".join(f"{point:.4g}" for point in points) or "no point"
     reasons.append(
-        f"the marginal gain in accuracy equals the marginal loss of privacy at alpha = "
-        f"{_list(points)}"
+        f"the marginal gain in accuracy equals the marginal loss of privacy at alpha = {listed}"
     )
+    end = max((first, last), key=value)
+    which = f"the {'lower' if end == first else 'upper'} end, alpha = {end:.4g},"
+    interior = bool(points) and first < points[1] < last
+    alpha = points[1] if interior else end
+    ahead = value(end) - value(alpha)
+    end_wins = None
+    if not interior:
+        end_wins = f"{which} wins: U_priv - L_acc has no interior maximum there"
+    elif ahead > 0:
+        grows = ": U_priv grows without bound as alpha falls to 0" if end == first else ""
+        end_wins = f"{which} has {ahead:.3g} more than the interior maximum {alpha:.4g}{grows}"
     reasons.append(
         end_wins
-        or f"the interior maximum beats both ends, by at least {value(chosen) - value(end):.3g}"
+        or f"the interior maximum beats both ends, by at least {value(alpha) - value(end):.3g}"
     )
     return Design(
-        chosen,
-        inside is not None,
-        value(chosen),
-        first,
-        last,
-        points,
-        end_wins,
-        best,
-        tuple(reasons),
+        alpha=alpha,
+        interior=interior,
+        value=value(alpha),
+        low=first,
+        high=last,
+        stationary=points,
+        end_wins=end_wins,
+        best=end if end_wins else alpha,
+        reasons=tuple(reasons),
     )
-
-
-def _log_ratio(top: float, below: float) -> float:
-    return -inf if top == 0 else log(top / below)
-
-
-def _list(points: Sequence[float]) -> str:
-    return ", ".join(f"{p:.4g}" for p in points) or "no point"
 
 
 def design_table(c: ArrayLike, w: ArrayLike = (0.02, 6.0, 9.0, 1.0), **limits: Any) -> Array:
@@ -339,24 +315,17 @@ def design_table(c: ArrayLike, w: ArrayLike = (0.02, 6.0, 9.0, 1.0), **limits: A
     limits
         As for :func:`design`, the same for all.
     """
-    cs, ws = np.asarray(c, dtype=float), np.asarray(w, dtype=float)
-    if cs.shape[-1:] != (3,) or ws.shape[-1:] != (4,):
+    if np.shape(c)[-1:] != (3,) or np.shape(w)[-1:] != (4,):
         raise DeclarationError(
-            f"c has shape {cs.shape} and w {ws.shape}; expected ... x 3 and ... x 4"
+            f"c has shape {np.shape(c)} and w {np.shape(w)}; expected ... x 3 and ... x 4"
         )
-    shape = np.broadcast_shapes(cs.shape[:-1], ws.shape[:-1])
-    cs, ws = np.broadcast_to(cs, (*shape, 3)), np.broadcast_to(ws, (*shape, 4))
-    out = np.empty(shape)
-    for at in np.ndindex(shape):
-        out[at] = design(
-            AccuracyLoss(*cs[at].tolist()), PrivacyUtility(*ws[at].tolist()), **limits
-        ).alpha
-    return out
+
+    def alpha(c: Array, w: Array) -> float:
+        return design(AccuracyLoss(*c.tolist()), PrivacyUtility(*w.tolist()), **limits).alpha
+
+    return np.asarray(np.vectorize(alpha, signature="(c),(w)->()")(c, w))
 
 
-def design_schedule(nodes: Sequence[str], alphas: ArrayLike) -> Schedule:
+def design_schedule(nodes: Sequence[str], alphas: Array) -> Schedule:
     """alpha_p(n) from a P or P x T table of :func:`design_table`."""
-    table: Mapping[str, Any] = dict(
-        zip(nodes, np.asarray(alphas, dtype=float).tolist(), strict=True)
-    )
-    return per_node(table)
+    return per_node(dict(zip(nodes, alphas.tolist(), strict=True)))

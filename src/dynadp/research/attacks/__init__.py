@@ -6,18 +6,6 @@ but one. Each result shows what the attack recovers, what guessing recovers and 
 delta) allows. An attack that fails proves nothing about better ones.
 """
 
-from dynadp.research.attacks.gallery import run_gallery
-from dynadp.research.attacks.inference import Interval, Membership, membership
-from dynadp.research.attacks.reconstruction import Reconstruction, reconstruct, small_node
-from dynadp.research.attacks.transcript import Setting
+import lazy_loader
 
-__all__ = [
-    "Interval",
-    "Membership",
-    "Reconstruction",
-    "Setting",
-    "membership",
-    "reconstruct",
-    "run_gallery",
-    "small_node",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

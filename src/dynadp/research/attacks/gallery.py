@@ -47,10 +47,10 @@ def run_gallery(
     for name, alpha in CASES:
         on_case(name, alpha)
         attacked = (None if alpha is None else mechanism_named(name)), alpha
-        found = reconstruct(data, population, *attacked, rows=rows, seed=seed)
-        result["reconstruction"].append(found.to_json())
-        found = small_node(few, population, *attacked, seed=seed)
-        result["small_node"].append(found.to_json())
+        recovered = reconstruct(data, population, *attacked, rows=rows, seed=seed)
+        result["reconstruction"].append(recovered.to_json())
+        recovered = small_node(few, population, *attacked, seed=seed)
+        result["small_node"].append(recovered.to_json())
         both = membership(data.shards(), *attacked, runs=runs, seed=seed)
         result["membership"] += [one.to_json() for one in both.values()]
     return result

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp, inf
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from dynadp._intervals import wilson
 from dynadp.data import Shard
 from dynadp.mechanisms import Mechanism
 from dynadp.privacy import total
-from dynadp.research.attacks.transcript import DELTA, Setting, dense, listen, log_density, to_json
+from dynadp.research.attacks.transcript import Result, Setting, dense, listen, log_density
 
 View = Literal["neighbour", "transcript"]
 FALSE_POSITIVES = np.unique(np.concatenate([np.geomspace(1e-3, 1, 61), np.linspace(0, 1, 51)]))
@@ -27,15 +27,15 @@ class Interval:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Membership:
+class Membership(Result):
     """How well messages show whether a row, or its opposite, is in the target's data.
 
     Attributes
     ----------
     view
         ``neighbour``: the messages that one neighbour exchanges. ``transcript``: everybody's.
-    mechanism, alpha, rounds, runs
-        What was attacked; runs with the row, and as many with its opposite.
+    runs
+        How many runs with the row, and as many with its opposite.
     auc
         Chance that a run with the row scores higher than one without; 0.5 is a coin toss.
     right, right_bound
@@ -48,17 +48,12 @@ class Membership:
         True positives at 1% false positives; the largest that the accountant allows.
     odds, odds_high
         Odds for the row after the attack, 1:1 before, in runs that hold it: the median, and what 99
-        in 100 runs stay below.
-    epsilon, delta
-        What the rounds cost in total; e^epsilon bounds the odds but for chances of about delta.
+        in 100 runs stay below. e^epsilon bounds them but for chances of about delta.
     false_positives, true_positives, bound
         The curve, and the largest that the accountant allows.
     """
 
     view: View
-    mechanism: str
-    alpha: float | None
-    rounds: int
     runs: int
     auc: float
     right: float
@@ -68,15 +63,9 @@ class Membership:
     caught_bound: float
     odds: float
     odds_high: float
-    epsilon: float
-    delta: float
     false_positives: tuple[float, ...] = field(repr=False)
     true_positives: tuple[float, ...] = field(repr=False)
     bound: tuple[float, ...] = field(repr=False)
-
-    def to_json(self) -> dict[str, Any]:
-        """Its numbers; an infinite one is null."""
-        return to_json(self)
 
 
 def membership(
@@ -109,37 +98,33 @@ def membership(
     seed
         Of the noise.
     """
-    s = setting or Setting()
-    signed, y = dense(shards[s.target]), shards[s.target].y.copy()
+    s, opposite = setting or Setting(), [*shards]
+    signed = dense(shards[s.target])
     row = int(np.argmax(np.linalg.norm(signed, axis=1)))
-    pair = np.stack([signed[row], -signed[row]])
-    y[row] *= -1
-    X = signed * shards[s.target].y[:, None]
-    opposite = [Shard.of(X, y) if p == s.target else shard for p, shard in enumerate(shards)]
+    pair, rest = np.stack([signed[row], -signed[row]]), np.delete(signed, row, axis=0)
+    flipped = signed.copy()
+    flipped[row] *= -1
+    opposite[s.target] = Shard.of(flipped, np.ones(len(flipped)))
     heard = [
         listen(held, mechanism, alpha, s, runs, 2 * seed + k)
         for k, held in enumerate((shards, opposite))
     ]
-    rest, results = np.delete(signed, row, axis=0), {}
-    deltas = np.geomspace(1e-6, 0.6, 30) if mechanism else ()
-    bounds = [(total(heard[0].events, float(delta)).epsilon, float(delta)) for delta in deltas]
-    epsilon = total(heard[0].events, DELTA).epsilon if mechanism else inf
-    views: tuple[tuple[View, int | None], ...] = (("neighbour", s.watcher), ("transcript", None))
-    for view, by in views:
-        held, not_held = (_ratio(log_density(one, rest, pair, by)) for one in heard)
+    deltas = np.geomspace(1e-6, 0.6, 30).tolist() if mechanism else []
+    bounds = [(total(heard[0].events, delta).epsilon, delta) for delta in deltas]
+    bound = allowed(bounds, FALSE_POSITIVES)
+    one, results = np.array([0.01]), {}
+    views: dict[View, int | None] = {"neighbour": s.watcher, "transcript": None}
+    for view, by in views.items():
+        held, not_held = (_ratio(log_density(run, rest, pair, by)) for run in heard)
         if by is not None and mechanism:
             held, not_held = _normal_ratio(held, not_held)
-        curve, bound = _curve(held, not_held, FALSE_POSITIVES), allowed(bounds, FALSE_POSITIVES)
-        one = np.array([0.01])
         wins = np.mean(held[:, None] > not_held) + np.mean(held[:, None] == not_held) / 2
         with np.errstate(over="ignore"):
             odds, odds_high = np.exp(np.quantile(held, [0.5, 0.99], method="higher")).tolist()
         right = float(np.mean(np.concatenate([held > 0, not_held <= 0])))
         results[view] = Membership(
+            **heard[0].facts,
             view=view,
-            mechanism=mechanism.name if mechanism else "none",
-            alpha=alpha,
-            rounds=s.rounds,
             runs=len(held),
             auc=float(wins),
             right=right,
@@ -149,10 +134,8 @@ def membership(
             caught_bound=float(allowed(bounds, one)[0]),
             odds=odds,
             odds_high=odds_high,
-            epsilon=epsilon,
-            delta=DELTA,
             false_positives=tuple(FALSE_POSITIVES.tolist()),
-            true_positives=tuple(curve.tolist()),
+            true_positives=tuple(_curve(held, not_held, FALSE_POSITIVES).tolist()),
             bound=tuple(bound.tolist()),
         )
     return results
@@ -165,9 +148,8 @@ def allowed(totals: Sequence[tuple[float, float]], false_positives: Array) -> Ar
     f, out = false_positives, np.ones_like(false_positives)
     for epsilon, delta in totals:
         grown = exp(min(epsilon, 700.0))
-        out = np.minimum(
-            out, np.minimum(grown * f + delta, 1 - np.maximum(1 - f - delta, 0) / grown)
-        )
+        out = np.minimum(out, grown * f + delta)
+        out = np.minimum(out, 1 - np.maximum(1 - f - delta, 0) / grown)
     return out
 
 
@@ -186,16 +168,14 @@ def _normal_ratio(held: Array, not_held: Array) -> tuple[Array, Array]:
     """
     up, down, v = held.mean(), not_held.mean(), (held.var() + not_held.var()) / 2
     pull = max(up - down, 0.0) + 1e-12  # where nothing is learned, the order of scores still counts
-    return (held - (up + down) / 2) * pull / v, (not_held - (up + down) / 2) * pull / v
+    middle = (up + down) / 2
+    return (held - middle) * pull / v, (not_held - middle) * pull / v
 
 
 def _curve(held: Array, not_held: Array, false_positives: Array) -> Array:
     """Share of ``held`` above the score that the share f of ``not_held`` passes."""
-    ordered = np.sort(not_held)[::-1]
-    let_through = np.floor(false_positives * len(ordered) + 1e-9).astype(int)
-    line = np.where(
-        let_through < len(ordered), ordered[np.minimum(let_through, len(ordered) - 1)], -inf
-    )
-    return np.asarray(
-        np.where(let_through == len(ordered), 1.0, (held[:, None] > line).mean(axis=0))
-    )
+    # past the last score everything is let through
+    lines = np.append(np.sort(not_held)[::-1], -inf)
+    let_through = np.floor(false_positives * len(not_held) + 1e-9).astype(int)
+    shares = (held[:, None] > lines[let_through]).mean(axis=0)
+    return np.where(let_through == len(not_held), 1.0, shares)

@@ -1,40 +1,38 @@
 """Reconstruction: which attributes of a row do messages give away?"""
 
 from dataclasses import dataclass, field
-from math import inf
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from dynadp._arrays import Array
 from dynadp.data import Dataset, Numeric, RawTable, Schema, spelled
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism
-from dynadp.privacy import total
 from dynadp.research.attacks.transcript import (
-    DELTA,
+    Result,
     Setting,
     Transcript,
     dense,
     listen,
     log_density,
     others,
-    to_json,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reconstruction:
+class Reconstruction(Result):
     """How many attributes of a row the messages give away, label included.
 
     Attributes
     ----------
     knows
         ``all other rows`` or ``no row``: of what the adversary knows about the target's rows.
-    mechanism, alpha, rounds, rows
-        What was attacked, and how many rows were sought, each in a run of its own with noise of its
-        own.
+    rows
+        How many rows were sought, each in a run of its own with noise of its own.
     attributes
         How many a row has.
     recovered
@@ -48,14 +46,9 @@ class Reconstruction:
         For each attribute, the share of rows for which it was recovered, and guessed.
     example
         For each attribute of the first row: truth, what was recovered, and the guess.
-    epsilon, delta
-        What the rounds cost in total.
     """
 
     knows: str
-    mechanism: str
-    alpha: float | None
-    rounds: int
     rows: int
     attributes: int
     recovered: float
@@ -63,12 +56,6 @@ class Reconstruction:
     guessing: float
     shares: dict[str, tuple[float, float]] = field(repr=False)
     example: dict[str, tuple[str, str, str]] = field(repr=False)
-    epsilon: float
-    delta: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Its numbers; an infinite one is null."""
-        return to_json(self)
 
 
 def reconstruct(
@@ -105,35 +92,26 @@ def reconstruct(
         Of the noise.
     """
     s, shards = setting or Setting(), data.shards()
-    signed, truth = dense(shards[s.target]), _texts(data.schema, _held(data, s.target))
-    belief = _texts(data.schema, population)
-    candidates = dense(data.schema.shard(population))
+    signed, candidates = dense(shards[s.target]), dense(data.schema.shard(population))
     transcript = listen(shards, mechanism, alpha, s, rows, seed)
+    belief = _texts(data.schema, population)
     values = {name: np.unique(cells, return_inverse=True) for name, cells in belief.items()}
-    guess = {name: _commonest(cells) for name, cells in belief.items()}
     best, plain = [], []
     for i in range(rows):
-        heard, rest = transcript.replica(i), np.delete(signed, i, axis=0)
+        own, rest = transcript.replica(i), np.delete(signed, i, axis=0)
         base = others(s, rest)
-        plain.append(
-            decode(
-                data.schema,
-                np.sum([base.gradient(h.V, h.q, h.b)[0, 0] for h in heard.heard()], axis=0),
-            )
-        )
+        forces = [base.gradient(heard.V, heard.q, heard.b)[0, 0] for heard in own.heard()]
+        plain.append(decode(data.schema, np.sum(forces, axis=0)))
         if mechanism is None:
             continue
-        score = log_density(heard, rest, candidates)[0].sum(axis=-1)
+        score = log_density(own, rest, candidates)[0].sum(axis=-1)
         weight = np.exp(score - score.max())
-        best.append(
-            {
-                name: str(kinds[np.bincount(at, weight).argmax()])
-                for name, (kinds, at) in values.items()
-            }
-        )
-    return _judged(
-        "all other rows", transcript, mechanism, alpha, truth, best or plain, plain, guess
-    )
+        likeliest = {
+            name: str(kinds[np.bincount(at, weight).argmax()])
+            for name, (kinds, at) in values.items()
+        }
+        best.append(likeliest)
+    return _judged("all other rows", data, population, transcript, best or plain, plain)
 
 
 def unmix(transcript: Transcript, count: int, seed: int = 0, tries: int = 40) -> Array:
@@ -158,11 +136,9 @@ def unmix(transcript: Transcript, count: int, seed: int = 0, tries: int = 40) ->
     rng, best = np.random.default_rng([seed, 0x50F7]), None
     for _ in range(tries):
         start = -G.mean(axis=0) / s.C + rng.normal(scale=0.5, size=(count, count))
-        found = least_squares(
-            misfit, start.ravel(), xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=300
-        )
-        if best is None or found.cost < best.cost:
-            best = found
+        end = least_squares(misfit, start.ravel(), xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=300)
+        if best is None or end.cost < best.cost:
+            best = end
         if best.cost < 1e-16 * G.size:
             break
     assert best is not None
@@ -179,16 +155,15 @@ def small_node(
     seed: int = 0,
 ) -> Reconstruction:
     """``unmix`` on a target with few rows, of which the adversary knows none; each true row meets
-    the nearest one found.
+    the nearest recovered one.
     """
     s, shards = setting or Setting(), data.shards()
-    signed, truth = dense(shards[s.target]), _texts(data.schema, _held(data, s.target))
+    signed = dense(shards[s.target])
     transcript = listen(shards, mechanism, alpha, s, 1, seed)
-    found = unmix(transcript, len(signed), seed, tries=40 if mechanism is None else 3)
-    nearest = np.linalg.norm(signed[:, None] - found, axis=-1).argmin(axis=1)
-    plain = [decode(data.schema, found[i]) for i in nearest]
-    guess = {name: _commonest(cells) for name, cells in _texts(data.schema, population).items()}
-    return _judged("no row", transcript, mechanism, alpha, truth, plain, plain, guess)
+    rows = unmix(transcript, len(signed), seed, tries=40 if mechanism is None else 3)
+    nearest = np.linalg.norm(signed[:, None] - rows, axis=-1).argmin(axis=1)
+    plain = [decode(data.schema, rows[i]) for i in nearest]
+    return _judged("no row", data, population, transcript, plain, plain)
 
 
 def decode(schema: Schema, a: Array) -> dict[str, str]:
@@ -199,13 +174,11 @@ def decode(schema: Schema, a: Array) -> dict[str, str]:
         raise DeclarationError(
             "the schema has no intercept; decoding reads a row's label and length off that constant"
         )
-    phi = a[:-1] * (schema.intercept / a[-1]) + (
-        0.0 if schema.centre is None else np.array(schema.centre)
-    )
-    out, at = {}, 0
-    for column in schema.columns:
-        block = phi[at : at + len(column.features)] / column.weight
-        at += len(column.features)
+    centre = 0.0 if schema.centre is None else np.array(schema.centre)
+    phi = a[:-1] * (schema.intercept / a[-1]) + centre
+    out, ends = {}, np.cumsum([len(column.features) for column in schema.columns])
+    for column, part in zip(schema.columns, np.split(phi, ends[:-1]), strict=True):
+        block = part / column.weight
         if not isinstance(column, Numeric):
             k = int(block.argmax())
             listed = k < len(column.values) and (column.other != "zero" or block[k] > 0.5)
@@ -226,43 +199,38 @@ def decode(schema: Schema, a: Array) -> dict[str, str]:
 
 def _judged(
     knows: str,
+    data: Dataset,
+    population: RawTable,
     transcript: Transcript,
-    mechanism: Mechanism | None,
-    alpha: float | None,
-    truth: dict[str, Any],
     best: list[dict[str, str]],
     plain: list[dict[str, str]],
-    guess: dict[str, str],
 ) -> Reconstruction:
     """Compare what was recovered with the truth and with guessing."""
-    rows, attributes = range(len(best)), len(truth)
-    hits = {name: [best[i][name] == cells[i] for i in rows] for name, cells in truth.items()}
-    lucky = {name: [guess[name] == cells[i] for i in rows] for name, cells in truth.items()}
-    algebra = [[plain[i][name] == cells[i] for i in rows] for name, cells in truth.items()]
-
-    def mean_count(right: Any) -> float:
-        return float(np.mean(right) * attributes)
-
-    return Reconstruction(
-        knows=knows,
-        mechanism=mechanism.name if mechanism else "none",
-        alpha=alpha,
-        rounds=transcript.setting.rounds,
-        rows=len(best),
-        attributes=attributes,
-        recovered=mean_count(list(hits.values())),
-        algebra=mean_count(algebra),
-        guessing=mean_count(list(lucky.values())),
-        shares={name: (float(np.mean(hits[name])), float(np.mean(lucky[name]))) for name in truth},
-        example={name: (str(truth[name][0]), best[0][name], guess[name]) for name in truth},
-        epsilon=total(transcript.events, DELTA).epsilon if mechanism else inf,
-        delta=DELTA,
-    )
-
-
-def _held(data: Dataset, p: int) -> RawTable:
     assert data.node is not None
-    return {name: cells[data.node == p] for name, cells in data.train.items()}
+    names, here = data.schema.raw_columns, data.node == transcript.setting.target
+    held = {name: data.train[name][here][: len(best)] for name in names}
+    truth = np.column_stack([*_texts(data.schema, held).values()])
+    guess = np.array([_commonest(cells) for cells in _texts(data.schema, population).values()])
+    pick = itemgetter(*names)
+    recovered, algebra = (np.array([pick(row) for row in rows]) for rows in (best, plain))
+    hits, lucky = recovered == truth, guess == truth
+
+    def mean_count(right: NDArray[np.bool_]) -> float:
+        return float(np.mean(right) * len(names))
+
+    shares = zip(hits.mean(axis=0).tolist(), lucky.mean(axis=0).tolist(), strict=True)
+    example = zip(truth[0].tolist(), recovered[0].tolist(), guess.tolist(), strict=True)
+    return Reconstruction(
+        **transcript.facts,
+        knows=knows,
+        rows=len(best),
+        attributes=len(names),
+        recovered=mean_count(hits),
+        algebra=mean_count(algebra == truth),
+        guessing=mean_count(lucky),
+        shares=dict(zip(names, shares, strict=True)),
+        example=dict(zip(names, example, strict=True)),
+    )
 
 
 def _texts(schema: Schema, table: RawTable) -> dict[str, Any]:

@@ -22,15 +22,8 @@ from dynadp.engines import simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism, OrderedDraws, RoundNoise
 from dynadp.planning import Plan
-from dynadp.privacy import Event
-from dynadp.problem import (
-    Logistic,
-    Loss,
-    Problem,
-    SquaredL2,
-    StackedProblem,
-    solve,
-)
+from dynadp.privacy import Event, total
+from dynadp.problem import Logistic, Loss, Problem, SquaredL2, StackedProblem, solve
 
 DELTA = 1e-5
 
@@ -64,40 +57,78 @@ class Setting:
     rounds: int = 20
 
 
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What was attacked, and what the accountant allows.
+
+    Attributes
+    ----------
+    mechanism, alpha, rounds
+        Of the run; ``none`` and None for Algorithm 1.
+    epsilon, delta
+        What the rounds cost the target in total; infinite for Algorithm 1.
+    """
+
+    mechanism: str
+    alpha: float | None
+    rounds: int
+    epsilon: float
+    delta: float = DELTA
+
+    def to_json(self) -> dict[str, Any]:
+        """All numbers; an infinite one is null."""
+        return {
+            name: None if isinstance(v, float) and not isfinite(v) else v
+            for name, v in asdict(self).items()
+        }
+
+
 @dataclass(frozen=True)
 class Transcript:
-    """V(1), ..., V(T), each P x K x d: all that leaves the nodes, and the public numbers of every
-    round.
+    """All that leaves the nodes, and the public numbers of every round.
+
+    Attributes
+    ----------
+    setting
+        The network.
+    facts
+        The fields of a :class:`Result`.
+    messages
+        V(1), ..., V(T), each P x K x d.
+    noises
+        The law of the target's noise in each round; None without noise.
+    events
+        What the rounds cost the target.
     """
 
     setting: Setting
-    messages: tuple[Array, ...] = field(repr=False)
-    noises: tuple[RoundNoise, ...] = field(repr=False)
-    events: tuple[Event, ...] = field(repr=False)
+    facts: dict[str, Any]
+    messages: Sequence[Array] = field(repr=False)
+    noises: Sequence[RoundNoise | None] = field(repr=False)
+    events: Sequence[Event] = field(repr=False)
 
     def replica(self, k: int) -> "Transcript":
         """One of the K copies."""
         k = min(k, self.messages[0].shape[1] - 1)
-        return replace(self, messages=tuple(V[:, k : k + 1] for V in self.messages))
+        return replace(self, messages=[V[:, k : k + 1] for V in self.messages])
 
     def heard(self, by: int | None = None) -> "Iterator[Heard]":
         """The target's rounds, from all messages or from those that node ``by`` exchanges.
 
         In place of a message that it does not see, the node puts the target's: nodes come to agree.
         """
-        s, p = self.setting, self.setting.target
+        s, own = self.setting, slice(self.setting.target, self.setting.target + 1)
         degrees, eta = s.topology.degrees, np.full(self.messages[0].shape[1], s.eta)
-        sees = np.ones(len(degrees), bool)
+        seen = self.messages
         if by is not None:
-            sees = np.asarray(s.topology.adjacency[[by]].toarray()[0] != 0)
+            sees = s.topology.adjacency[[by]].toarray()[0] != 0
             sees[by] = True
-        seen = [np.where(sees[:, None, None], sent, sent[p]) for sent in self.messages]
+            seen = [np.where(sees[:, None, None], V, V[own]) for V in self.messages]
         states = public_states(seen, NeighbourSums(s.topology), degrees, eta)
-        for n, (V, state) in enumerate(zip(seen, states, strict=True)):
-            noise = self.noises[n].some(slice(p, p + 1)) if self.noises else None
-            phi = float(noise.phi[0, 0]) if noise else 0.0
-            q = np.full((1, 1), 2 * s.eta * degrees[p] + phi)
-            yield Heard(V[p : p + 1], q, admm.linear_terms(state, eta)[0][p : p + 1], noise)
+        for V, state, noise in zip(seen, states, self.noises, strict=True):
+            phi = noise.phi if noise else 0.0
+            q = np.full((1, 1), 2 * s.eta * degrees[s.target] + phi)
+            yield Heard(V[own], q, admm.linear_terms(state, eta)[0][own], noise)
 
 
 @dataclass(frozen=True)
@@ -121,32 +152,38 @@ def listen(
     seed: int,
 ) -> Transcript:
     """V(1), ..., V(T) of a seeded run of Algorithm 1, 2 or 3, ``replicas`` times."""
-    sent: list[Array] = []
+    s, sent = setting, list[Array]()
     plan = Plan.of(
-        loss=setting.loss,
-        C=setting.C,
+        loss=s.loss,
+        C=s.C,
         weights="equal",
-        rho=setting.rho,
-        eta=setting.eta,
-        rounds=setting.rounds,
+        rho=s.rho,
+        eta=s.eta,
+        rounds=s.rounds,
         mechanism=mechanism,
         schedule=alpha,
     )
-
     run = simulate(
         shards,
-        setting.topology,
+        s.topology,
         plan,
-        gamma=None if mechanism else setting.gamma,
+        gamma=None if mechanism else s.gamma,
         replicas=replicas if mechanism else 1,
         draws=OrderedDraws(np.random.default_rng([seed, 0xA77AC]), seeded=True),
         storage="dense",
         on_round=lambda progress: sent.append(progress.messages.copy()),
     )
-    events = [
-        event for event in run.events() if event.node == setting.topology.nodes[setting.target]
-    ]
-    return Transcript(setting, tuple(sent), run.noises, tuple(events))
+    own = slice(s.target, s.target + 1)
+    # all replicas have one alpha, and so one law
+    noises = [noise.some(own).each(lambda v: v[:, :1]) for noise in run.noises[: s.rounds]]
+    events = [event for event in run.events() if event.node == s.topology.nodes[s.target]]
+    facts = {
+        "mechanism": mechanism.name if mechanism else "none",
+        "alpha": alpha,
+        "rounds": s.rounds,
+        "epsilon": total(events, DELTA).epsilon if mechanism else inf,
+    }
+    return Transcript(s, facts, sent, noises or [None] * s.rounds, events)
 
 
 def others(setting: Setting, rows: Array) -> Problem:
@@ -162,7 +199,9 @@ def others(setting: Setting, rows: Array) -> Problem:
     )
 
 
-def log_density(told: Transcript, rows: Array, candidates: Array, by: int | None = None) -> Array:
+def log_density(
+    transcript: Transcript, rows: Array, candidates: Array, by: int | None = None
+) -> Array:
     """ln p(V_p(n) | messages before), if node p held ``rows`` and a candidate a = y x: K x N x T,
     up to what a leaves alone.
 
@@ -173,8 +212,8 @@ def log_density(told: Transcript, rows: Array, candidates: Array, by: int | None
 
     Parameters
     ----------
-    told
-        What was heard.
+    transcript
+        What was sent.
     rows
         The known signed rows of the target, (B - 1) x d.
     candidates
@@ -182,11 +221,10 @@ def log_density(told: Transcript, rows: Array, candidates: Array, by: int | None
     by
         A node with a partial view, or None for all messages.
     """
-    s, w = told.setting, told.setting.C / (len(rows) + 1)
+    s, w = transcript.setting, transcript.setting.C / (len(rows) + 1)
     base = others(s, rows)
-    return np.stack(
-        [_round_density(s, base, w, candidates, heard) for heard in told.heard(by)], axis=-1
-    )
+    rounds = [_round_density(s, base, w, candidates, heard) for heard in transcript.heard(by)]
+    return np.stack(rounds, axis=-1)
 
 
 def _round_density(s: Setting, base: Problem, w: float, A: Array, heard: Heard) -> Array:
@@ -206,17 +244,17 @@ def _round_density(s: Setting, base: Problem, w: float, A: Array, heard: Heard) 
 
 
 def _density(noise: RoundNoise, x: Array) -> Array:
-    """ln of the noise's density at x, K x N x d, up to a constant; the target's noise is 1 x K."""
-    found = noise.some(slice(0, 1)).each(lambda v: v[:, :1]).log_density(x[None])
-    if found is None:
+    """ln of the noise's density at x, K x N x d, up to a constant."""
+    density = noise.log_density(x[None])
+    if density is None:
         raise DeclarationError("the mechanism's RoundNoise has no log_density, so no attack on it")
-    return np.asarray(found[0])
+    return np.asarray(density[0])
 
 
 def _steered(base: Problem, A: Array, point: Array, q: Array) -> Array:
     """M^-1 a for every a, N x d, with M at the mean over replicas."""
     M = base.hessians(point, base.margins(point))[0] + q[0, 0] * np.eye(A.shape[1])
-    return np.asarray(np.linalg.solve(M, A.T).T)
+    return np.linalg.solve(M, A.T).T
 
 
 def _minimisers(s: Setting, base: Problem, w: float, A: Array, heard: Heard) -> Array:
@@ -244,14 +282,4 @@ def _minimisers(s: Setting, base: Problem, w: float, A: Array, heard: Heard) -> 
 
 def dense(shard: Shard) -> Array:
     """The signed rows y x, B x d."""
-    return np.asarray(
-        shard.signed if isinstance(shard.signed, np.ndarray) else shard.signed.toarray()
-    )
-
-
-def to_json(result: Any) -> dict[str, Any]:
-    """The fields of a result; an infinite number is null."""
-    return {
-        name: None if isinstance(v, float) and not isfinite(v) else v
-        for name, v in asdict(result).items()
-    }
+    return shard.signed if isinstance(shard.signed, np.ndarray) else shard.signed.toarray()

@@ -5,22 +5,6 @@ neighbouring data sets, distinguishes them as well as it can, and turns its succ
 bound on epsilon with a stated confidence. An audit refutes, it does not prove (docs/audit.md).
 """
 
-from dynadp.research.audit.bounds import Bound, lower_bound
-from dynadp.research.audit.cases import Case, random_cases, worst_cases
-from dynadp.research.audit.entropy import Stream, repeats_itself
-from dynadp.research.audit.node import AuditedNode
-from dynadp.research.audit.verdict import Audit, audit, audit_mechanism
+import lazy_loader
 
-__all__ = [
-    "Audit",
-    "AuditedNode",
-    "Bound",
-    "Case",
-    "Stream",
-    "audit",
-    "audit_mechanism",
-    "lower_bound",
-    "random_cases",
-    "repeats_itself",
-    "worst_cases",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -6,7 +6,7 @@ Q(S) from above knows epsilon from below. The set is chosen on the first half of
 counted on the second, which therefore owes nothing to the choice.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,7 +61,7 @@ def lower_bound(
     *,
     delta: float = 0.0,
     confidence: float = 0.999,
-    scores: dict[str, Score] | None = None,
+    scores: Mapping[str, Score] | None = None,
 ) -> Bound:
     """epsilon >= ln( (P(S) - delta)/Q(S) ), S chosen on the first half of the draws, P(S) and Q(S)
     bounded on the second.
@@ -90,13 +90,13 @@ def lower_bound(
         )
     check(delta, confidence)
     doubt = (1 - confidence) / 2
-    first = x[: len(x) // 2], y[: len(y) // 2]
+    (x, x_counted), (y, y_counted) = (np.split(v, [len(v) // 2]) for v in (x, y))
     tests = [
-        (*_chosen(score(first[0]), score(first[1]), delta, float(-ndtri(doubt))), name, score)
-        for name, score in {**learnt(*first), **(scores or {})}.items()
+        (*_chosen(score(x), score(y), delta, float(-ndtri(doubt))), name, score)
+        for name, score in {**learnt(x, y), **(scores or {})}.items()
     ]
     _, flipped, above, threshold, name, score = max(tests, key=lambda test: test[0])
-    pair = [score(half) for half in (x[len(x) // 2 :], y[len(y) // 2 :])]
+    pair = score(x_counted), score(y_counted)
     P, Q = reversed(pair) if flipped else pair
     hits, misses = (
         int(np.count_nonzero(s >= threshold if above else s <= threshold)) for s in (P, Q)
@@ -113,7 +113,7 @@ def lower_bound(
         statistic=f"{name} {side} {threshold:.6g}",
         hits=hits,
         misses=misses,
-        draws=min(len(x), len(y)),
+        draws=min(len(under), len(other)),
     )
 
 
@@ -130,10 +130,7 @@ def learnt(x: Array, y: Array) -> dict[str, Score]:
     means = [half.mean(axis=0) / spread for half in (x, y)]
     medians = [np.median(half, axis=0) / spread for half in (x, y)]
     ridge = 1e-9 * np.eye(x.shape[1])  # outputs that never vary, or vary together
-    widths: list[Array] = [
-        np.asarray(np.cov(half / spread, rowvar=False)).reshape(ridge.shape) + ridge
-        for half in (x, y)
-    ]
+    widths = [np.atleast_2d(np.cov(half / spread, rowvar=False)) + ridge for half in (x, y)]
     slope = np.linalg.solve(widths[0] + widths[1], means[0] - means[1])
 
     def distance(v: Array, i: int) -> Array:
@@ -141,10 +138,10 @@ def learnt(x: Array, y: Array) -> dict[str, Score]:
         return np.asarray(np.einsum("ni,ni->n", away, np.linalg.solve(widths[i], away.T).T))
 
     return {
-        "linear": lambda v: np.asarray(v / spread @ slope),
-        "quadratic": lambda v: np.asarray(distance(v, 1) - distance(v, 0)),
-        "near D": lambda v: np.asarray(-np.linalg.norm(v / spread - medians[0], axis=1)),
-        "near D'": lambda v: np.asarray(-np.linalg.norm(v / spread - medians[1], axis=1)),
+        "linear": lambda v: v / spread @ slope,
+        "quadratic": lambda v: distance(v, 1) - distance(v, 0),
+        "near D": lambda v: -np.linalg.norm(v / spread - medians[0], axis=1),
+        "near D'": lambda v: -np.linalg.norm(v / spread - medians[1], axis=1),
     }
 
 
@@ -157,12 +154,10 @@ def _chosen(x: Array, y: Array, delta: float, z: float) -> tuple[float, bool, bo
     """
     x, y = np.sort(x), np.sort(y)
     together = np.sort(np.concatenate([x, y]))
-    values = np.unique(
-        together[np.minimum((LEVELS * len(together)).astype(int), len(together) - 1)]
-    )
-    thresholds = (
-        (values[1:] + values[:-1]) / 2 if len(values) > 1 else values
-    )  # between outputs, so that rounding is harmless
+    values = np.unique(together[(LEVELS * len(together)).astype(int)])
+    # between outputs, so that rounding is harmless
+    thresholds = (values[1:] + values[:-1]) / 2 if len(values) > 1 else values
+    n = min(len(x), len(y))
     best = (-np.inf, False, True, float(thresholds[0]))
     for above in (True, False):
         side = "left" if above else "right"
@@ -170,7 +165,6 @@ def _chosen(x: Array, y: Array, delta: float, z: float) -> tuple[float, bool, bo
         inside = [1 - share if above else share for share in shares]
         for flipped in (False, True):
             p, q = reversed(inside) if flipped else inside
-            n = min(len(x), len(y))
             low = p - z * np.sqrt(p * (1 - p) / n) - z**2 / n - delta
             high = q + z * np.sqrt(q * (1 - q) / n) + z**2 / n
             promise = np.where(low > 0, np.log(np.maximum(low, 1e-300) / high), -np.inf)

@@ -43,22 +43,18 @@ class Case:
     regularizer: Regularizer = field(default_factory=SquaredL2)
 
     def __post_init__(self) -> None:
-        if (
-            self.rows.ndim != 2
-            or self.rows.shape != self.other.shape
-            or self.heard.shape != self.rows.shape[1:]
-        ):
+        shape, other, heard = self.rows.shape, self.other.shape, self.heard.shape
+        if len(shape) != 2 or shape != other or heard != shape[1:]:
             raise DeclarationError(
-                f"rows have shapes {self.rows.shape} and {self.other.shape}, heard has "
-                f"{self.heard.shape}; "
-                "expected B x d, B x d and d"
+                f"rows have shapes {shape} and {other}, heard has {heard}; expected B x d, B x d "
+                f"and d"
             )
         changed = int(np.count_nonzero((self.rows != self.other).any(axis=1)))
         if changed > 1:
             raise DeclarationError(
                 f"the data sets differ in {changed} rows; neighbouring ones differ in one"
             )
-        longest = max(float(np.linalg.norm(rows, axis=1).max()) for rows in (self.rows, self.other))
+        longest = float(np.linalg.norm([self.rows, self.other], axis=-1).max())
         if longest > 1 + 1e-12:
             raise DeclarationError(f"the longest row has norm {longest:g}; expected at most 1")
 
@@ -75,48 +71,32 @@ def worst_cases(dimension: int, alpha: float = 1.0) -> tuple[Case, ...]:
     _require.whole("dimension", dimension)
     first, zero = np.eye(dimension)[0], np.zeros(dimension)
     even = np.full(dimension, dimension**-0.5) * (1 - 1e-15)
-    saturated = HuberHinge(
-        width=10.0, margin=30.0
-    )  # L' = -1 below 20: wherever noise carries f here
-    a, Lam = (
-        10 / min(alpha, 1.0),
-        5.0,
-    )  # B/C, so large that small alphas do not carry f out of that range; rho + 2 eta N_p
+    # L' = -1 below 20: wherever noise carries f here
+    saturated = HuberHinge(width=10.0, margin=30.0)
+    # B/C, so large that small alphas do not carry f out of that range; rho + 2 eta N_p
+    a, Lam = 10 / min(alpha, 1.0), 5.0
+    cases: list[Case] = []
 
-    def case(name: str, row: Array, other: Array, loss: Loss, f: Array, B: int = 4) -> Case:
+    def add(name: str, row: Array, other: Array, loss: Loss, f: Array, B: int = 4) -> None:
         """With messages that bring f to about here in round 1."""
         D, E = np.zeros((2, B, dimension))
         D[0], E[0] = row, other
-        return Case(name, D, E, loss, Lam * f, B / a)
+        cases.append(Case(name, D, E, loss, Lam * f, B / a))
 
-    cases = [case("opposite rows, saturated loss", first, -first, saturated, zero)]
+    add("opposite rows, saturated loss", first, -first, saturated, zero)
     if dimension > 1:
-        cases.append(
-            case("opposite rows along the diagonal, saturated loss", even, -even, saturated, zero)
-        )
+        add("opposite rows along the diagonal, saturated loss", even, -even, saturated, zero)
         second = np.eye(dimension)[1]
         u, v = -0.14 * first + 0.99 * second, -0.14 * first - 0.99 * second
-        cases.append(
-            case("mirrored rows, logistic loss, f pushed far out", u, v, Logistic(), 40 * first)
-        )
-    h = 0.5 / (
-        a * Lam * float(np.expm1(min(alpha, 4.0) / 2))
-    )  # then abar is half of alpha, as long as Phi is 0
-    bent = HuberHinge(
-        width=h, margin=40 * h
-    )  # the row begins to curve at 39 h; its opposite is saturated there
+        add("mirrored rows, logistic loss, f pushed far out", u, v, Logistic(), 40 * first)
+    # then abar is half of alpha, as long as Phi is 0
+    h = 0.5 / (a * Lam * float(np.expm1(min(alpha, 4.0) / 2)))
+    # the row begins to curve at 39 h; its opposite is saturated there
+    bent = HuberHinge(width=h, margin=40 * h)
     for push in (-1, 0):
         f = (39 * h + push / (a * Lam)) * first
-        cases.append(
-            case(
-                f"opposite rows, one where the loss begins to curve, push {push}",
-                first,
-                -first,
-                bent,
-                f,
-                16,
-            )
-        )
+        name = f"opposite rows, one where the loss begins to curve, push {push}"
+        add(name, first, -first, bent, f, 16)
     return tuple(cases)
 
 

@@ -1,7 +1,7 @@
 """An audit: a claimed loss, the lower bound from draws, and the verdict."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -91,7 +91,6 @@ def audit(
     draws: int = DRAWS,
     confidence: float = 0.999,
     score: Score | None = None,
-    pilot: int = PILOT,
 ) -> Audit:
     """Try to refute that a release is (claimed, delta)-private: P(S) <= e^claimed Q(S) + delta for
     every set S of outputs.
@@ -104,7 +103,7 @@ def audit(
         there are.
     pairs
         Neighbouring data sets (D, D'), or several such pairs by name: each is tried with a few
-        draws, and the one that tells most is drawn from anew.
+        draws, and the most distinguishable one is drawn from anew.
     claimed, delta
         The claim.
     draws
@@ -113,23 +112,17 @@ def audit(
         Of the bound.
     score
         A statistic of the outputs to try besides the learnt ones, larger where D is likelier.
-    pilot
-        Releases of each data set with which a pair is tried.
     """
     _require.positive("the claimed loss", claimed)
-    _check_draws(draws)
-    check(delta, confidence)
     named = pairs if isinstance(pairs, Mapping) else {"the given pair": pairs}
     scores = {} if score is None else {"given score": score}
 
     def bound(name: str, count: int, confidence: float) -> Bound:
-        D, E = named[name]
-        return lower_bound(
-            release(D, count), release(E, count), delta=delta, confidence=confidence, scores=scores
-        )
+        x, y = (release(data, count) for data in named[name])
+        return lower_bound(x, y, delta=delta, confidence=confidence, scores=scores)
 
-    worst = _most_telling(named, lambda name: bound(name, pilot, 0.9).epsilon)
-    return _audit_of(bound(worst, draws, confidence), claimed, draws, worst)
+    worst, lower = _search(named, bound, delta, draws, confidence)
+    return _audit_of(worst, lower, claimed)
 
 
 def audit_mechanism(
@@ -144,11 +137,11 @@ def audit_mechanism(
     source: Draws | None = None,
     cases: tuple[Case, ...] | None = None,
 ) -> Audit:
-    """Try to refute that one node's releases lose at most what the accountant says: alpha in one
+    """Try to refute that one node's releases lose at most what the accountant claims: alpha in one
     round, its total in several.
 
-    The adversary picks the data sets and all neighbours' messages; the pair that tells most in a
-    pilot is drawn from anew. The exact log-likelihood ratio serves as statistic beside the learnt
+    The adversary picks the data sets and all neighbours' messages; the most distinguishable pair of
+    a pilot is drawn from anew. The exact log-likelihood ratio serves as statistic beside the learnt
     ones, and is checked on every draw by itself.
 
     Parameters
@@ -166,8 +159,6 @@ def audit_mechanism(
     cases
         Data sets to try, instead of :func:`worst_cases` and a few at random.
     """
-    _check_draws(draws)
-    check(delta, confidence)
     if isinstance(mechanism, NoProtection):
         raise DeclarationError(
             "mechanism 'none' claims nothing, so there is nothing to refute; give Dual() or "
@@ -181,62 +172,66 @@ def audit_mechanism(
     largest = dict.fromkeys(nodes, 0.0)
 
     def bound(name: str, count: int, confidence: float) -> Bound:
-        node = nodes[name]
-        sent = []
+        node, sent = nodes[name], []
         for rows in (node.case.rows, node.case.other):
             points, messages = node.transcript(rows, count, chosen)
-            largest[name] = max(
-                largest[name], float(np.abs(node.log_ratio(points, messages)).max())
-            )
+            ratios = np.abs(node.log_ratio(points, messages))
+            largest[name] = max(largest[name], float(ratios.max()))
             sent.append(messages.reshape(count, -1))
 
         def exact(outputs: Array) -> Array:
             messages = outputs.reshape(len(outputs), -1, node.releases.public.dimension)
-            return np.round(
-                node.log_ratio(messages, messages), 9
-            )  # where it is flat, rounding must not make up an order
+            # where it is flat, rounding must not make up an order
+            return np.round(node.log_ratio(messages, messages), 9)
 
-        return lower_bound(
-            *sent, delta=delta, confidence=confidence, scores={"log-likelihood ratio": exact}
-        )
+        scores = {"log-likelihood ratio": exact}
+        return lower_bound(*sent, delta=delta, confidence=confidence, scores=scores)
 
-    worst = _most_telling(nodes, lambda name: bound(name, PILOT, 0.9).epsilon)
-    node, found = nodes[worst], bound(worst, draws, confidence)
-    setting = {
-        "mechanism": mechanism.name,
-        "alpha": alpha,
-        "dimension": node.releases.public.dimension,
-        "rounds": rounds,
-        "seeded": chosen.seeded,
-    }
-    done = _audit_of(found, total(node.events, delta).epsilon, draws, worst)
-    return replace(
-        done,
+    worst, lower = _search(nodes, bound, delta, draws, confidence)
+    node = nodes[worst]
+    return _audit_of(
+        worst,
+        lower,
+        total(node.events, delta).epsilon,
         largest_log_ratio=largest[worst],
         log_ratio_bound=node.log_ratio_bound,
-        setting=setting,
+        setting={
+            "mechanism": mechanism.name,
+            "alpha": alpha,
+            "dimension": node.releases.public.dimension,
+            "rounds": rounds,
+            "seeded": chosen.seeded,
+        },
     )
 
 
-def _most_telling(names: Mapping[str, Any], promise: Callable[[str], float]) -> str:
-    """The name with the largest promise; without trying where there is but one."""
-    if not names:
+def _search(
+    pairs: Collection[str],
+    bound: Callable[[str, int, float], Bound],
+    delta: float,
+    draws: int,
+    confidence: float,
+) -> tuple[str, Bound]:
+    """Try each pair with a few draws, and bound the most distinguishable with new ones."""
+    _require.whole("draws", draws, 2 * FEWEST, f", better {DRAWS:,}")
+    check(delta, confidence)
+    if not pairs:
         raise DeclarationError("no pair of data sets was given; expected at least one")
-    return next(iter(names)) if len(names) == 1 else max(names, key=promise)
+    worst = next(iter(pairs))
+    if len(pairs) > 1:
+        worst = max(pairs, key=lambda name: bound(name, PILOT, 0.9).epsilon)
+    return worst, bound(worst, draws, confidence)
 
 
-def _audit_of(bound: Bound, claimed: float, draws: int, pair: str) -> Audit:
+def _audit_of(pair: str, bound: Bound, claimed: float, **more: Any) -> Audit:
     return Audit(
         alpha_claimed=claimed,
         delta=bound.delta,
         epsilon_lower=bound.epsilon,
         confidence=bound.confidence,
-        draws=draws,
+        draws=bound.draws,
         pair=pair,
         direction=bound.direction,
         statistic=bound.statistic,
+        **more,
     )
-
-
-def _check_draws(draws: int) -> None:
-    _require.whole("draws", draws, 2 * FEWEST, f", better {DRAWS:,}")

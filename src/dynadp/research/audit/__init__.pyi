@@ -1,0 +1,11 @@
+from .bounds import Bound as Bound
+from .bounds import lower_bound as lower_bound
+from .cases import Case as Case
+from .cases import random_cases as random_cases
+from .cases import worst_cases as worst_cases
+from .entropy import Stream as Stream
+from .entropy import repeats_itself as repeats_itself
+from .node import AuditedNode as AuditedNode
+from .verdict import Audit as Audit
+from .verdict import audit as audit
+from .verdict import audit_mechanism as audit_mechanism
