@@ -6,8 +6,7 @@ import numpy as np
 
 from dynadp import Plan, Topology, census, simulate
 from dynadp.errors import LossError
-from dynadp.mechanisms import SeededEntropy
-from dynadp.mechanisms import Primal
+from dynadp.mechanisms import Primal, SeededEntropy
 from dynadp.problem import Loss
 
 
