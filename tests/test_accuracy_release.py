@@ -11,6 +11,7 @@ from dynadp.errors import BudgetRefused, DeclarationError, SeededRefused
 from dynadp.mechanisms import OrderedDraws, private_accuracy, released_accuracies
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.sampling import grid_step
+from dynadp.planning import Plan
 from dynadp.privacy import Cap, L2Laplace, Ledger
 from dynadp.runs import Model, evaluate_privately
 
@@ -120,7 +121,7 @@ def model(missing=0.0):
     columns = (Numeric(name="x", low=-1, high=1, missing=missing),)
     schema = Schema(columns=columns, label=Label(name="y", negative="no", positive="yes"))
     vector = np.eye(schema.dimension)[0]
-    return Model.of(vector, schema, {"name": "logistic"}, "none", {})
+    return Model.of(vector, schema, Plan())
 
 
 def table(cells):

@@ -53,7 +53,7 @@ from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.schedules import linear
 from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.problem.regularizers import SmoothElasticNet
-from dynadp.runs.model import Model, load_model
+from dynadp.runs.model import load_model
 from dynadp.runs.scoring import evaluate
 from dynadp.runs.training import train
 from support import flat_simulate
@@ -290,9 +290,9 @@ def test_private_fits_do_not_guess_a_bound():
         ({"topology": 5}, "expected a family's name"),
         (
             {"start": [1.0, 2.0]},
-            r"start has shape \(2,\), or is not finite; expected 3 finite numbers",
+            r"start has shape \(2,\); expected 3 numbers",
         ),
-        ({"start": [1.0, 2.0, np.inf]}, "not finite"),
+        ({"start": [1.0, 2.0, np.inf]}, "start holds NaN or infinite values"),
         ({"random_state": -1}, "the seed is -1"),
         ({"epsilon": None, "alpha": 0.1, "rounds": 3, "delta": 2.0}, "delta is 2.0"),
         ({"rounds": 0}, "rounds is 0; expected a whole number"),
@@ -755,10 +755,14 @@ def test_a_saved_estimator_of_ready_features_says_that_it_has_no_schema(tmp_path
 def test_the_model_of_a_run_is_an_estimator(tmp_path):
     data = census(400, nodes=2)
     X = {k: v for k, v in data.train.items() if k != "income"}
-    loss = Logistic(margin=0.5).describe()
-    made = Model.of(
-        np.linspace(-1, 1, data.schema.dimension), data.schema, loss, "primal", {"epsilon": 1.0}
+    trained = train(
+        data.schema,
+        data.tables("ab"),
+        Topology.family("ring", 2).named("ab"),
+        Plan.of(loss=Logistic(margin=0.5), mechanism=Primal(), schedule=1.0, rounds=2),
+        draws=SeededEntropy(0),
     )
+    made = trained.model()
     made.save(tmp_path / "model.json")
     again = NetworkClassifier.load(tmp_path)
     assert_allclose(again.decision_function(X), made.decision(data.train), rtol=1e-12)
@@ -840,12 +844,8 @@ def test_a_fit_that_fails_gives_back_what_it_reserved(tmp_path, monkeypatch):
         monkeypatch.context() as broken
     ):  # a failure after the reservation, before anything is released
         broken.setattr(
-            "dynadp.estimators.classifier.solve",
-            lambda *_, **__: (_ for _ in ()).throw(NotCertified("not today")),
-        )
-        broken.setattr(
-            "dynadp.estimators.classifier.NetworkClassifier._centre",
-            lambda self, *_: setattr(self, "schema_", self.schema) or (),
+            "dynadp.estimators.classifier.centring_round",
+            lambda *_: (_ for _ in ()).throw(NotCertified("not today")),
         )
         with pytest.raises(NotCertified):
             model.fit(X, y)

@@ -695,13 +695,13 @@ def test_a_network_is_followed_node_by_node(tmp_path, quick):
     watch.look()
     assert [row["round"] for row in watch.latest.rows] == [1, 2, 3, 4]
     assert watch.latest.rows[0]["disagreement"] == [2.0, 1.0, 3.0]
-    RunFolder(folder / "north").append(
+    RunFolder(folder / "north", load_run(folder / "north")).append(
         [{"round": 5, "node": "north", "disagreement": 1.0, "change": 1.0}]
     )
     watch.look()
     assert len(watch.latest.rows) == 4  # two nodes have not told round 5
     for node in ("south", "west"):
-        RunFolder(folder / node).append(
+        RunFolder(folder / node, load_run(folder / node)).append(
             [{"round": 5, "node": node, "disagreement": 1.0, "change": 1.0}]
         )
     watch.look()

@@ -135,7 +135,7 @@ def make(
 
 
 def run(file, out="out", *, per_actor=None, pinned=SEED, **given):
-    job = replace(ClusterRun.at(file), per_actor=per_actor)
+    job = replace(ClusterRun.load(file), per_actor=per_actor)
     draws = Pinned(pinned) if pinned is not None and job.file.run.seed is None else None
     return job.run(file.parent / out, who="test", created=STAMP["at"], draws=draws, **given)
 
@@ -498,9 +498,9 @@ def test_a_cluster_does_not_go_on_with_other_rows(tmp_path, pretended):
     head, first, second, *rest = before.splitlines()
     (tmp_path / "west.csv").write_text("\n".join([head, second, first, *rest]))
     with pytest.raises(DataError, match="node 'west': its rows changed since the run began"):
-        ClusterRun.at(file).run(tmp_path / "out", resume=True, who="test", created=STAMP["at"])
+        ClusterRun.load(file).run(tmp_path / "out", resume=True, who="test", created=STAMP["at"])
     (tmp_path / "west.csv").write_text(before)
-    ClusterRun.at(file).run(tmp_path / "out", resume=True, who="test", created=STAMP["at"])
+    ClusterRun.load(file).run(tmp_path / "out", resume=True, who="test", created=STAMP["at"])
     for name in NAMES[:3]:
         spends(file, name)
     assert not list(tmp_path.rglob("*-rows-*"))

@@ -140,7 +140,7 @@ def train(
     job = (
         runs.LocalRun.load(run_file, overrides)
         if runtime == "local"
-        else runs.ClusterRun.at(run_file, overrides, address)
+        else runs.ClusterRun.load(run_file, overrides, address=address)
     )
     if job.counts:  # otherwise they are counted on the cluster
         for doubt in warnings_about(job.file.privacy.delta or 0.0, list(job.counts.values())):

@@ -5,10 +5,9 @@ process with all nodes.
 import re
 import secrets
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,7 +22,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from dynadp import _require
-from dynadp._arrays import Array, Rows
+from dynadp._arrays import Array
 from dynadp.consensus import Acceleration
 from dynadp.data import Schema, Shard, no_query, norms, sum_features
 from dynadp.engines import LedgerJournal
@@ -41,22 +40,19 @@ from dynadp.mechanisms import (
     Draws,
     Mechanism,
     NoProtection,
-    SeededEntropy,
-    SystemEntropy,
+    entropy_for,
     mechanism_named,
     mechanism_names,
-    private_centre,
 )
-from dynadp.planning import Constants, Plan, plan
-from dynadp.privacy import Event, Ledger, as_schedule, check_delta, worst_node
+from dynadp.planning import Constants, Plan, plan, start_of
+from dynadp.privacy import Event, as_schedule, check_delta, worst_node
 from dynadp.problem import (
     Logistic,
     Loss,
-    Regularizer,
     SquaredL2,
     Weights,
 )
-from dynadp.runs import load_model
+from dynadp.runs import centring_round, load_model, open_ledgers
 
 _PLANNED = {
     "C": 1.0,
@@ -223,28 +219,27 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         start: ArrayLike | None = None,
         random_state: Any = None,
     ) -> None:
-        self.epsilon, self.delta, self.alpha, self.rounds, self.mechanism = (
-            epsilon,
-            delta,
-            alpha,
-            rounds,
-            mechanism,
-        )
-        self.topology, self.nodes, self.loss, self.margin, self.regularizer = (
-            topology,
-            nodes,
-            loss,
-            margin,
-            regularizer,
-        )
-        self.C, self.rho, self.eta, self.weights, self.tol = C, rho, eta, weights, tol
-        self.data_norm, self.schema = data_norm, schema
-        self.fit_intercept, self.classes, self.ledger, self.start = (
-            fit_intercept,
-            classes,
-            ledger,
-            start,
-        )
+        self.epsilon = epsilon
+        self.delta = delta
+        self.alpha = alpha
+        self.rounds = rounds
+        self.mechanism = mechanism
+        self.topology = topology
+        self.nodes = nodes
+        self.loss = loss
+        self.margin = margin
+        self.regularizer = regularizer
+        self.C = C
+        self.rho = rho
+        self.eta = eta
+        self.weights = weights
+        self.tol = tol
+        self.data_norm = data_norm
+        self.schema = schema
+        self.fit_intercept = fit_intercept
+        self.classes = classes
+        self.ledger = ledger
+        self.start = start
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
@@ -294,57 +289,62 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             and bool(X)
             and all(isinstance(part, Shard | tuple) for part in X)
         )
-        shards = parts and isinstance(X[0], Shard)
+        shards, schema = parts and isinstance(X[0], Shard), self.schema
         self._check_parameters(parts, shards)
         if parts:
             X, y, nodes = concatenate(X, self.topology)
         X, y, nodes = self._validated(X, y, nodes)
-        label = None if self.schema is None else self.schema.label
-        declared = (
-            self.classes
-            if label is None or self.classes is not None
-            else [label.negative, label.positive]
-        )
+        declared = self.classes
+        if schema is not None and declared is None:
+            declared = [schema.label.negative, schema.label.positive]
         self.classes_, codes = encode_classes(y, declared)
         self.topology_, owner = assign_nodes(self.topology, self.nodes, len(codes), nodes)
         problems = 1 if len(self.classes_) == 2 else len(self.classes_)
-        intercept = (
-            (self.fit_intercept and not shards)
-            if self.schema is None
-            else bool(self.schema.intercept)
-        )
-        width = self.n_features_in_ + intercept if self.schema is None else self.schema.dimension
-        draws, units = self._draws(), np.ones(width)
+        if schema is None:
+            intercept = self.fit_intercept and not shards
+            width = self.n_features_in_ + intercept
+        else:
+            intercept, width = bool(schema.intercept), schema.dimension
+            # a bad cell must not be found when part of the budget is spent
+            features = schema.only_features().rows(X)
         self.plan_ = self._plan(np.bincount(owner), width, problems)
         if problems > 1 and self.plan_ and self.plan_.release_plan.final:
             raise DeclarationError(
                 f"a final release beside epsilon is planned once, and {problems} classes are "
                 f"{problems} problems, each with its own; give alpha, or leave final_release out"
             )
-        start = self._start(problems, width)
-        with ExitStack() as stack:
-            events: list[Event] = []
-            if self.schema is not None:
-                # a bad cell must not be found when part of the budget is spent
-                features = self.schema.only_features().rows(X)
-            journal = self._books(stack)
-            if journal:
-                stack.push(partial(_given_up, journal))
+        one, draws, units = self._plan_of_one(problems), self._draws(), np.ones(width)
+        start = start_of(self.start, (1, problems, width))[0]
+        events: tuple[Event, ...] = ()
+        with self._ledgers() as journal:
             if journal and self.plan_:
-                journal.reserve(
-                    [replace(event, seeded=draws.seeded) for event in self.plan_.events]
-                )
-            if self.schema is not None:
-                events += self._centre(features, owner, draws, journal)
+                journal.reserve([replace(e, seeded=draws.seeded) for e in self.plan_.events])
+            if schema is not None:
+                self.schema_ = schema
+                if self.plan_ and self.plan_.centrings:
+                    names = self.topology_.nodes
+                    sums = [sum_features(features[owner == p]) for p in range(len(names))]
+                    centring = centring_round(
+                        schema, sums, names, self.plan_.centrings, draws, journal
+                    )
+                    self.schema_, events = centring.applied(schema), centring.events
                 X = self.schema_.rows(X)
             elif not shards:
-                norm = (
-                    self.data_norm if self.data_norm is not None else float(norms(X).max()) or 1.0
-                )
+                norm = self.data_norm
+                if norm is None:
+                    norm = float(norms(X).max()) or 1.0
                 X, units = bound_features(X, norm, intercept)
-            place: dict[str, Any] = {"start": start / units, "draws": draws, "journal": journal}
             runs = solve(
-                X, codes, len(self.classes_), owner, self.topology_, **place, **self._how(problems)
+                X,
+                codes,
+                len(self.classes_),
+                owner,
+                self.topology_,
+                plan=one,
+                start=start / units,
+                draws=draws,
+                journal=journal,
+                acceleration=Acceleration(distance=self.tol) if self.mechanism is None else None,
             )
         if self.mechanism is None and not all(run.stopped for run in runs):
             text = (
@@ -352,21 +352,16 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"rounds, tol or rho"
             )
             warnings.warn(text, ConvergenceWarning, stacklevel=3)
-        f = (
-            np.stack(
-                [run.models("last" if run.releases.final else "tail")[:, 0] for run in runs], axis=1
-            )
-            * units
-        )  # P x K x d
-        self.node_coef_, self.node_intercept_ = (
-            (f[..., :-1], f[..., -1]) if intercept else (f, np.zeros(f.shape[:2]))
-        )
-        self.coef_, self.intercept_ = (
-            self.node_coef_.mean(axis=0),
-            self.node_intercept_.mean(axis=0),
-        )
+        vectors = [run.models("last" if run.releases.final else "tail")[:, 0] for run in runs]
+        f = np.stack(vectors, axis=1) * units  # P x K x d
+        if intercept:
+            self.node_coef_, self.node_intercept_ = f[..., :-1], f[..., -1]
+        else:
+            self.node_coef_, self.node_intercept_ = f, np.zeros(f.shape[:2])
+        self.coef_ = self.node_coef_.mean(axis=0)
+        self.intercept_ = self.node_intercept_.mean(axis=0)
         self.n_iter_ = max(len(run.rounds) for run in runs)
-        known = shards or self.schema is not None or self.data_norm is not None
+        known = shards or schema is not None or self.data_norm is not None
         self.privacy_ = self._privacy(
             [*events, *spent(runs)], problems, declared is not None, known
         )
@@ -486,10 +481,6 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_delta(self.delta)
         if self.rounds is not None:
             _require.whole("rounds", self.rounds)
-        if not isinstance(self.regularizer, Regularizer | None):
-            raise DeclarationError(
-                f"regularizer is {self.regularizer!r}; expected a Regularizer, such as SquaredL2()"
-            )
         if self.data_norm is not None:
             _require.positive("data_norm", self.data_norm, ", a public bound on ||x||")
 
@@ -549,87 +540,58 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             described["margin"] = self.margin
         return Loss.from_description(described)
 
-    def _how(self, problems: int) -> dict[str, Any]:
-        """What :func:`~dynadp.estimators.one_vs_rest.solve` hands on: the plan of one problem."""
+    def _plan_of_one(self, problems: int) -> Plan:
+        """Return what each problem does."""
         if self.plan_ is not None:
             settings = replace(self.plan_.settings, regularizer=self.regularizer or SquaredL2())
-            rounds = self.plan_.rounds // problems
-            return {"plan": replace(self.plan_, settings=settings, rounds=rounds)}
-        private = self.mechanism is not None
-        plan = Plan.of(
+            return replace(self.plan_, settings=settings, rounds=self.plan_.rounds // problems)
+        return Plan.of(
             loss=self._chosen_loss(),
             regularizer=self.regularizer,
             C=self.C,
             weights=self.weights,
             rho=self.rho,
             eta=self.eta,
-            rounds=1000 if self.rounds is None and not private else self.rounds,
+            rounds=self.rounds or 1000,
             mechanism=self._mechanism(),
-            schedule=as_schedule(self.alpha) if private else None,
-        )
-        return {"plan": plan} | (
-            {} if private else {"acceleration": Acceleration(distance=self.tol)}
+            schedule=None if self.alpha is None else as_schedule(self.alpha),
         )
 
     def _mechanism(self) -> Mechanism | None:
         given = self.mechanism
         return mechanism_named(given) if isinstance(given, str) else given
 
-    def _start(self, problems: int, width: int) -> Array:
-        start = np.zeros(width) if self.start is None else np.asarray(self.start, dtype=float)
-        if start.shape not in ((width,), (problems, width)) or not np.isfinite(start).all():
-            expected = f"{width} finite numbers, or {problems} x {width}, the intercept last"
-            raise DeclarationError(
-                f"start has shape {start.shape}, or is not finite; expected {expected}"
-            )
-        return np.broadcast_to(start, (problems, width))
-
     def _draws(self) -> Draws:
         seed = self.random_state
-        if seed is None:
-            return SystemEntropy()
-        return SeededEntropy(
-            int(seed.randint(2**31 - 1)) if isinstance(seed, np.random.RandomState) else seed
-        )
+        if isinstance(seed, np.random.RandomState):
+            seed = int(seed.randint(2**31 - 1))
+        return entropy_for(seed)
 
-    def _books(self, stack: ExitStack) -> LedgerJournal | None:
-        """The nodes' ledgers, open until the fit is over."""
+    @contextmanager
+    def _ledgers(self) -> Iterator[LedgerJournal | None]:
+        """Open the nodes' ledgers for a fit; None without.
+
+        A fit that fails cannot go on: what it reserved and did not spend is free again.
+        """
         if self.ledger is None:
-            return None
+            yield None
+            return
         nodes, who = self.topology_.nodes, type(self).__name__
-        if not isinstance(self.ledger, Mapping):
-            paths: Mapping[str, str | Path] = {p: Path(self.ledger, f"{p}.sqlite") for p in nodes}
-        elif set(nodes) <= set(self.ledger):
-            paths = self.ledger
-        else:
-            raise DeclarationError(
-                f"no ledger for {', '.join(sorted(set(nodes) - set(self.ledger)))}; every node "
-                f"needs one"
-            )
-        ledgers = {p: stack.enter_context(Ledger.open(paths[p])) for p in nodes}
-        return LedgerJournal(
-            ledgers, f"fit-{secrets.token_hex(8)}", dataset=f"rows given to {who}.fit", who=who
-        )
-
-    def _centre(
-        self,
-        features: Rows,
-        owner: NDArray[np.intp],
-        draws: Draws,
-        journal: LedgerJournal | None,
-    ) -> Sequence[Event]:
-        """The private centring round, where the plan has one."""
-        assert self.schema is not None
-        self.schema_ = self.schema
-        if self.plan_ is None or not self.plan_.centrings:
-            return ()
-        nodes = self.topology_.nodes
-        sums = [sum_features(features[owner == p]) for p in range(len(nodes))]
-        centring = private_centre(self.schema, sums, nodes, self.plan_.centrings, draws)
-        if journal:
-            journal.spend(0, centring.events, dict(zip(nodes, centring.messages, strict=True)))
-        self.schema_ = centring.applied(self.schema)
-        return centring.events
+        given = self.ledger
+        if not isinstance(given, Mapping):
+            given = {p: Path(given, f"{p}.sqlite") for p in nodes}
+        if missing := sorted(set(nodes) - set(given)):
+            raise DeclarationError(f"no ledger for {', '.join(missing)}; every node needs one")
+        paths, run = {p: given[p] for p in nodes}, f"fit-{secrets.token_hex(8)}"
+        with ExitStack() as stack:
+            dataset = f"rows given to {who}.fit"
+            journal = open_ledgers(stack, paths, run, dataset=dataset, who=who)
+            try:
+                yield journal
+            except BaseException:
+                if journal.begun:
+                    journal.close("stopped")
+                raise
 
     def _privacy(
         self, events: Sequence[Event], problems: int, declared: bool, known: bool
@@ -645,32 +607,19 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             else "read off y and treated as public; declare classes= if they are not",
             "bounds": "declared" if known else "data_norm was read off the rows",
         }
-        if self.mechanism is None:
+        if mechanism is None:
             words = "No privacy: without a mechanism messages are exact and reveal rows."
-            return {
-                "epsilon": None,
-                "delta": None,
-                "alpha": None,
-                "protected": False,
-                "statement": words,
-                **rests,
-            }
-        total = worst_node(events, self.delta or 0.0)
-        words = total.guarantee
-        if problems > 1:
-            words += (
-                f" All {problems} problems, one class against the rest each, are in this total."
-            )
-        figures = {
-            name: getattr(total, name) for name in ("epsilon", "delta", "alpha", "protected")
-        }
+            figures = {**dict.fromkeys(("epsilon", "delta", "alpha")), "protected": False}
+        else:
+            total = worst_node(events, self.delta or 0.0)
+            words = total.guarantee
+            if problems > 1:
+                words += (
+                    f" All {problems} problems, one class against the rest each, are in this total."
+                )
+            names = ("epsilon", "delta", "alpha", "protected")
+            figures = {name: getattr(total, name) for name in names}
         return {**figures, "statement": words, **rests}
-
-
-def _given_up(journal: LedgerJournal, kind: Any, *_: object) -> None:
-    """A fit that failed cannot go on: what it reserved and did not spend is free again."""
-    if kind is not None and journal.begun:
-        journal.close("stopped")
 
 
 def _unquoted(check: Any, *given: Any, **how: Any) -> Any:

@@ -111,20 +111,15 @@ class _Part(Journal):
         self.whole.reserve([event for k in range(self.problems) for event in self._moved(plan, k)])
 
     def sent(self, n: int) -> Messages | None:
-        """Round k T + n."""
-        return self.whole.sent(n + self.k * self.rounds)
+        """Nothing: a fit never goes on."""
+        return None
 
     def spend(self, n: int, events: Sequence[Event], messages: Messages) -> Messages:
         """Round k T + n."""
         return self.whole.spend(n + self.k * self.rounds, self._moved(events, self.k), messages)
 
     def keep(self, n: int, vectors: Messages) -> None:
-        """Keep the vectors of round k T + n."""
-        self.whole.keep(n + self.k * self.rounds, vectors)
-
-    def kept(self, n: int) -> Messages | None:
-        """Return the vectors of round k T + n."""
-        return self.whole.kept(n + self.k * self.rounds)
+        """Keep nothing: a fit never goes on."""
 
     def fail(self, n: int, events: Sequence[Event]) -> None:
         """Round k T + n, and with it all problems."""

@@ -1,5 +1,6 @@
 """A fitted estimator as a model file (format ``dynadp-model``, see :mod:`dynadp.runs.model`)."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -83,11 +84,9 @@ def from_model(model: Model, kind: type[Any], path: Path) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The value where JSON can hold it, else its name."""
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return {str(name): _plain(cell) for name, cell in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(cell) for cell in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+    """Return the value where JSON can hold it, else its name."""
+    return json.loads(json.dumps(value, default=_listed_or_named))
+
+
+def _listed_or_named(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)

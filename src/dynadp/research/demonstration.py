@@ -16,7 +16,7 @@ from dynadp.mechanisms import SeededEntropy
 from dynadp.planning import Consortium, Plan, plan
 from dynadp.research.experiments import pooled_error
 from dynadp.research.public_rows import HeldOut
-from dynadp.runs import EXACT, Model, RunFolder, RunRecord, train, with_statement
+from dynadp.runs import Model, RunFolder, RunRecord, train
 
 SILOS = ("north", "east", "south", "west", "centre")
 RING = Topology.from_edges(list(zip(SILOS, SILOS[1:] + SILOS[:1], strict=True)), SILOS, name="ring")
@@ -98,11 +98,10 @@ class Demonstration:
                 draws=SeededEntropy(self.seed),
                 on_round=note,
             )
-            end, model = trained.run, with_statement(trained.model(), trained.total)
+            end, model = trained.run, trained.model()
         else:
-            end, loss = simulate(self.shards, RING, chosen, on_round=note), chosen.settings.loss
-            vector = end.models(chosen.output)[0, 0]
-            model = Model.of(vector, self.data.schema, loss.describe(), "none", EXACT)
+            end = simulate(self.shards, RING, chosen, on_round=note)
+            model = Model.of(end.models(chosen.output)[0, 0], self.data.schema, chosen)
         folder.finish(model)
         held_out, V = HeldOut.of(model.columns, self.data.test), np.array(messages)
         mean = V.mean(axis=1, keepdims=True)

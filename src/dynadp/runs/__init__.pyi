@@ -8,11 +8,10 @@ from .identities import Identity as Identity
 from .ledgers import close_run as close_run
 from .ledgers import open_readable as open_readable
 from .ledgers import set_cap as set_cap
-from .local import EXACT as EXACT
 from .local import LocalRun as LocalRun
-from .local import with_statement as with_statement
 from .model import Model as Model
 from .model import load_model as load_model
+from .preparation import open_ledgers as open_ledgers
 from .preparation import plan_from_file as plan_from_file
 from .record import Kind as Kind
 from .record import RecordedPlan as RecordedPlan
@@ -35,6 +34,7 @@ from .status import alive as alive
 from .status import node_states as node_states
 from .status import read_status as read_status
 from .training import Trained as Trained
+from .training import centring_round as centring_round
 from .training import train as train
 from .trial import open_reservation as open_reservation
 from .trial import prepare_trial as prepare_trial

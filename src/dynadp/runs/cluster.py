@@ -1,11 +1,11 @@
 """A run file, carried out on a Ray cluster: the same folder, record and model as in one process."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,10 +16,11 @@ from dynadp.errors import ConfigError
 from dynadp.mechanisms import Draws, entropy_for
 from dynadp.planning import Plan
 from dynadp.runs.folder import RunFolder
-from dynadp.runs.local import LocalRun, finished_model
+from dynadp.runs.local import LocalRun
 from dynadp.runs.preparation import open_columns
 from dynadp.runs.record import Kind
 from dynadp.runs.results import RunResult
+from dynadp.runs.run_file import RunFile
 
 _MESSAGES = "messages-ray"  # of a SIMULATION: a folder for each node
 
@@ -47,14 +48,20 @@ class ClusterRun(LocalRun):
     per_actor: int | None = None
 
     @classmethod
-    def at(
-        cls,
-        path: str | Path,
-        overrides: Mapping[str, Any] | None = None,
-        address: str | None = None,
-    ) -> "ClusterRun":
-        """Read the run file and all that it names, for the cluster at this address."""
-        return replace(cast(ClusterRun, cls.load(path, overrides)), address=address)
+    def require_runnable(cls, path: Path, file: RunFile) -> None:
+        """Refuse a run whose nodes cannot run apart from each other."""
+        super().require_runnable(path, file)
+        problems = []
+        if not file.privacy.protected:
+            problems.append("privacy: mechanism is none: Algorithm 1 runs in one process")
+        if file.data.file is not None:
+            problems.append(
+                "data: file holds the rows of all nodes; on a cluster each node has a "
+                "file of its own"
+            )
+        if problems:
+            lines = [f"{path}: leave out --runtime ray, or change", *problems]
+            raise ConfigError("\n  ".join(lines))
 
     def run(
         self,
@@ -63,7 +70,7 @@ class ClusterRun(LocalRun):
         resume: bool = False,
         who: str,
         created: str,
-        on_round: Callable[[RoundProgress], None] | None = None,
+        on_round: Callable[[RoundProgress], None] = lambda entry: None,
         draws: Draws | None = None,
         checkpoint: Callable[[str], None] = no_checkpoint,
         on_start: Callable[[ActorPool], None] = lambda company: None,
@@ -82,41 +89,32 @@ class ClusterRun(LocalRun):
         on_start
             Called with all actors before the first round.
         """
-        self._require_apart()
         out = out.resolve()
         with cluster(self.address), ExitStack() as stack:
             job = replace(self, counts=self._counted())
-            planned = job.plan(out if resume else None)
-            assert planned is not None  # refused above
-            parts = job._parts(planned)  # refuses what cannot be run by nodes apart
-            run_id = job._run_id(stack, out, planned, created, resume)
-            orders = job._orders(planned, parts, run_id, out, who, draws, checkpoint)
-            company = stack.enter_context(ActorPool(run_id, orders, self.per_actor))
+            plan = job.plan(out if resume else None)
+            # refuses what nodes apart cannot run
+            parts = [NodeRun(node, self.schema, plan) for node in self.topology.nodes]
+            record = job._claim(stack, out, plan, created, resume)
+            specs = self._specs(
+                parts,
+                run=record.run_id,
+                config=bytes.fromhex(record.config_hash),
+                messages=out / _MESSAGES,
+                who=who,
+                draws=draws or entropy_for(self.file.run.seed),
+                checkpoint=checkpoint,
+            )
+            company = stack.enter_context(ActorPool(record.run_id, specs, self.per_actor))
             if not resume:
                 company.check()
-            folder, _ = job._reserved(stack, out, planned, run_id, who, created, resume)
+            folder, _ = job._begin(stack, out, plan, record, who, resume)
             on_start(company)
-            outcomes = company.run(Ranks(folder, planned, self.topology.nodes, on_round).take)
-        model, total, events = finished_model(
-            planned, outcomes[self.topology.nodes[0]], self.file.run.seed is not None
-        )
-        folder.finish(model)
-        rmtree(folder.path / _MESSAGES, ignore_errors=True)
-        return self._result(folder, model, planned.rounds, total, events)
-
-    def _require_apart(self) -> None:
-        """Refuse a run whose nodes cannot run apart from each other."""
-        problems = []
-        if not self.file.privacy.protected:
-            problems.append("privacy: mechanism is none: Algorithm 1 runs in one process")
-        if self.file.data.file is not None:
-            problems.append(
-                "data: file holds the rows of all nodes; on a cluster each node has a "
-                "file of its own"
-            )
-        if problems:
-            lines = [f"{self.path}: leave out --runtime ray, or change", *problems]
-            raise ConfigError("\n  ".join(lines))
+            outcomes = company.run(Ranks(folder, plan, self.topology.nodes, on_round).take)
+        first = outcomes[self.topology.nodes[0]]
+        result = self._finish(folder, plan, first.schema, first.vector, plan.rounds)
+        rmtree(out / _MESSAGES, ignore_errors=True)
+        return result
 
     def _counted(self) -> dict[str, int]:
         """Return B_p of each node: as declared, or counted on the cluster, where the rows are."""
@@ -126,49 +124,28 @@ class ClusterRun(LocalRun):
             return dict(self.counts)
         tasks = [{"path": home / str(node.file)} for node in left]
         shared = {"schema": self.schema, "separator": data.separator, "memory": data.memory}
-        found = map_on_cluster(count_file, tasks, shared)
-        empty = [node.name for node, rows in zip(left, found, strict=True) if not rows]
+        found = dict(zip(left, map_on_cluster(count_file, tasks, shared), strict=True))
+        empty = [node.name for node, rows in found.items() if not rows]
         if empty:
             raise ConfigError(f"{self.path}: {', '.join(empty)}: every node needs a row")
-        return {**self.counts, **{n.name: rows for n, rows in zip(left, found, strict=True)}}
+        return {**self.counts, **{node.name: rows for node, rows in found.items()}}
 
-    def _parts(self, planned: Plan) -> list[NodeRun]:
-        return [NodeRun(node, self.schema, planned) for node in self.topology.nodes]
-
-    def _orders(
-        self,
-        planned: Plan,
-        parts: list[NodeRun],
-        run_id: str,
-        out: Path,
-        who: str,
-        draws: Draws | None,
-        checkpoint: Callable[[str], None],
-    ) -> list[ActorSpec]:
-        home = self.path.parent.resolve()
-        sections = {section.name: section for section in self.file.nodes}
-        config, memory = bytes.fromhex(self._record(planned).config_hash), self.file.data.memory
-        made = []
-        for part in parts:
-            section = sections[part.me]
-            made.append(
-                ActorSpec(
-                    part=part,
-                    rows=home / str(section.file),
-                    separator=self.file.data.separator,
-                    memory=None if memory is None else memory << 20,
-                    run=run_id,
-                    config=config,
-                    events=tuple(event for event in planned.events if event.node == part.me),
-                    ledger=None if section.ledger is None else home / section.ledger,
-                    messages=out / _MESSAGES,
-                    dataset=self.file.data.description,
-                    who=who,
-                    draws=draws or entropy_for(self.file.run.seed),
-                    checkpoint=checkpoint,
-                )
+    def _specs(self, parts: list[NodeRun], **same: Any) -> list[ActorSpec]:
+        """Return what actors have to know about each node; ``same`` is the same for all."""
+        home, data = self.path.parent.resolve(), self.file.data
+        return [
+            ActorSpec(
+                part=part,
+                rows=home / str(section.file),
+                separator=data.separator,
+                memory=None if data.memory is None else data.memory << 20,
+                events=tuple(event for event in part.plan.events if event.node == part.me),
+                ledger=None if section.ledger is None else home / section.ledger,
+                dataset=data.description,
+                **same,
             )
-        return made
+            for part, section in zip(parts, self.file.nodes, strict=True)
+        ]
 
 
 def count_file(path: Path, schema: Schema, separator: Any, memory: int | None) -> int:
@@ -192,7 +169,7 @@ class Ranks:
         folder: RunFolder,
         planned: Plan,
         nodes: tuple[str, ...],
-        on_round: Callable[[RoundProgress], None] | None,
+        on_round: Callable[[RoundProgress], None],
     ) -> None:
         self.folder, self.planned, self.nodes, self.on_round = folder, planned, nodes, on_round
         self._rounds: dict[int, dict[str, RoundLine]] = {}
@@ -213,5 +190,4 @@ class Ranks:
             np.array([[line.change] for line in ranked]),
         )
         self.folder.note(entry)
-        if self.on_round:
-            self.on_round(entry)
+        self.on_round(entry)

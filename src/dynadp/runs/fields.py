@@ -6,13 +6,22 @@ given.
 """
 
 import json
-import math
-import re
 import tomllib
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
 
 from dynadp.data import LEAST_MEMORY
 from dynadp.errors import ConfigError
@@ -42,19 +51,12 @@ File = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_line
 
 
 def _mebibytes(given: Any) -> Any:
-    """A limit on memory in MiB, from a number of them or a text with a unit."""
-    found = (
-        re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([MG]i?B)\s*", given)
-        if isinstance(given, str)
-        else None
-    )
-    units = {"MiB": 2**20, "GiB": 2**30, "MB": 10**6, "GB": 10**9}
-    mebibytes = math.floor(float(found[1]) * units[found[2]] / 2**20) if found else given
-    if (
-        not isinstance(mebibytes, int)
-        or isinstance(mebibytes, bool)
-        or mebibytes < LEAST_MEMORY >> 20
-    ):
+    """Return a limit on memory in MiB, from a number of them or a text with a unit."""
+    mebibytes = given
+    if isinstance(given, str):
+        with suppress(ValidationError):
+            mebibytes = TypeAdapter(ByteSize).validate_python(given) >> 20
+    if type(mebibytes) is not int or mebibytes < LEAST_MEMORY >> 20:
         raise ValueError(
             f"must be a whole number of MiB from {LEAST_MEMORY >> 20}, or a text "
             f'such as "512 MiB" or "2 GiB"'
@@ -94,29 +96,18 @@ def checked(kind: type[Model], content: Any, path: str | Path) -> Model:
         raise _explained(path, error) from None
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file."""
+def read_tables(path: Path) -> Any:
+    """Return the content of a TOML file, or of a JSON file, by its ending."""
+    parse, form = (json.loads, "JSON") if path.suffix == ".json" else (tomllib.loads, "TOML")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return parse(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        place = (
-            str(error).rpartition("(")[2].rstrip(")")
-            if isinstance(error, tomllib.TOMLDecodeError)
-            else "not UTF-8"
-        )
-        raise ConfigError(f"{path} is not TOML ({place})") from None
-
-
-def read_json(path: Path) -> Any:
-    """What a JSON file says."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError:
-        raise ConfigError(f"{path} is not JSON") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not {form} (not UTF-8)") from None
+    except ValueError as error:  # the place alone: the rest may quote the file
+        place = str(error).rpartition("(")[2].rstrip(")")
+        raise ConfigError(f"{path} is not {form} ({place})") from None
 
 
 def _explained(path: str | Path, error: ValidationError) -> ConfigError:
@@ -131,5 +122,10 @@ def _explained(path: str | Path, error: ValidationError) -> ConfigError:
             message = "is missing"
         # the whole file's mistakes come in one
         lines += [f"{place}: {message}"] if place else message.split("\n")
-    count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
-    return ConfigError(f"{path}: {count}\n" + "\n".join(f"  {line}" for line in lines))
+    return ConfigError(listed(path, lines, "mistake"))
+
+
+def listed(place: str | Path, lines: Sequence[str], noun: str) -> str:
+    """Return the lines, one below the other, after the place and their number."""
+    nouns = noun if len(lines) == 1 else f"{noun}s"
+    return "\n  ".join([f"{place}: {len(lines)} {nouns}", *lines])

@@ -12,7 +12,6 @@ at all, except rounds.jsonl, which grows by whole lines; an unfinished last line
 """
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,11 +32,11 @@ class RunFolder:
     path
         The folder.
     record
-        What its run.json holds; read where it is needed and not given.
+        The content of its run.json.
     """
 
-    def __init__(self, path: str | Path, record: RunRecord | None = None) -> None:
-        self.path, self._record = Path(path), record
+    def __init__(self, path: str | Path, record: RunRecord) -> None:
+        self.path, self.record = Path(path), record
 
     @classmethod
     def create(
@@ -58,20 +57,15 @@ class RunFolder:
         cls.require_empty(folder.path, beside)
         try:
             folder.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RecordError(
-                f"cannot make the run folder {folder.path}: {error.strerror}; choose another"
-            ) from error
-        try:
             write_bytes(folder.path / "run.json", record.to_json().encode(), new=True)
-            (folder.path / "rounds.jsonl").touch()
+            folder.restart()
         except FileExistsError:
             raise RecordError(
                 f"{folder.path} was taken by another run meanwhile; choose another"
             ) from None
         except OSError as error:
             raise RecordError(
-                f"cannot write into {folder.path}: {error.strerror}; choose another"
+                f"cannot make the run folder {folder.path}: {error.strerror}; choose another"
             ) from error
         return folder
 
@@ -85,30 +79,16 @@ class RunFolder:
                 f"{path} exists and is not an empty folder; choose another, nothing is overwritten"
             )
 
-    @property
-    def record(self) -> RunRecord:
-        """What was decided before the run."""
-        self._record = self._record or load_run(self.path)
-        return self._record
-
     def note(self, entry: RoundProgress, nodes: Sequence[str] | None = None) -> None:
         """Add the lines of a round: of all nodes, or of these."""
-        record = self.record
-        alphas = dict(zip(record.topology.nodes, record.alphas(entry.number), strict=True))
-        names = record.topology.nodes if nodes is None else nodes
-        lines = entry.lines(names, [alphas[node] for node in names])
-        self.append(line._asdict() for line in lines)
+        names, plan = nodes or self.record.topology.nodes, self.record.planned
+        alphas = [plan.alphas[node][entry.number - 1] if plan else None for node in names]
+        self.append(line._asdict() for line in entry.lines(names, alphas))
 
     def append(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Add lines to rounds.jsonl; an unfinished last line, left by a crash, is removed."""
+        """Add lines to rounds.jsonl."""
         text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
-        with open(self.path / "rounds.jsonl", "r+b") as file:
-            whole = end = file.seek(0, os.SEEK_END)
-            while whole and os.pread(file.fileno(), 1, whole - 1) != b"\n":
-                whole -= 1
-            if whole < end:
-                file.truncate(whole)
-                file.seek(whole)
+        with open(self.path / "rounds.jsonl", "ab") as file:
             file.write(text.encode())
 
     def restart(self) -> None:

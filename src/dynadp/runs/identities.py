@@ -14,13 +14,13 @@ sign the request alone.
 
 import base64
 import ipaddress
-import os
 import re
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from urllib.parse import quote
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from dynadp._files import write_bytes
 from dynadp.errors import IdentityError
 
 AUTHORITY_DAYS, NODE_DAYS = 3650, 365
@@ -104,26 +105,33 @@ def make_authority(
     folder: str | Path, name: str, now: datetime, days: int = AUTHORITY_DAYS
 ) -> None:
     """Make a consortium's authority in an empty folder."""
-    folder = Path(folder)
-    if folder.exists() and any(folder.iterdir()):
-        raise IdentityError(f"{folder} is not empty; nothing is overwritten, choose another folder")
-    (folder / "issued").mkdir(parents=True, exist_ok=True)
+    folder = _new_folder(folder)
+    (folder / "issued").mkdir()
     _write_authority(folder, name, now, days)
 
 
+def _new_folder(path: str | Path) -> Path:
+    path = Path(path)
+    if path.exists() and any(path.iterdir()):
+        raise IdentityError(f"{path} is not empty; nothing is overwritten, choose another folder")
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 def _write_authority(folder: Path, name: str, now: datetime, days: int) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _checked(name))])
-    # signs certificates and lists
-    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
-    certificate = (
-        _builder(subject, subject, key.public_key(), now, now + timedelta(days=days))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
+    key, subject = ec.generate_private_key(ec.SECP256R1()), _subject(name)
+    certificate = _signed(
+        key,
+        subject,
+        subject,
+        key.public_key(),
+        (now, now + timedelta(days=days)),
+        x509.BasicConstraints(ca=True, path_length=0),
+        # signs certificates and lists
+        x509.KeyUsage(False, False, False, False, False, True, True, False, False),
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
     )
-    _write(folder / "ca.key", _pem(key), secret=True)
+    _write(folder / "ca.key", _pem(key), 0o600)
     _write(folder / "ca.pem", _pem(certificate))
 
 
@@ -143,24 +151,17 @@ def make_node(
 
 def request(name: str, hosts: Sequence[str], out: str | Path) -> Path:
     """At the silo: make its keys, and a request for the authority."""
-    out = Path(out)
-    if out.exists() and any(out.iterdir()):
-        raise IdentityError(f"{out} is not empty; nothing is overwritten, choose another folder")
-    out.mkdir(parents=True, exist_ok=True)
+    out = _new_folder(out)
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _checked(name))])
-    names = x509.SubjectAlternativeName(_hosts(hosts))
     asked = (
         x509.CertificateSigningRequestBuilder()
-        .subject_name(subject)
-        .add_extension(names, critical=False)
+        .subject_name(_subject(name))
+        .add_extension(x509.SubjectAlternativeName(_hosts(hosts)), critical=False)
+        .sign(key, hashes.SHA256())
     )
-    _write(out / "tls.key", _pem(key), secret=True)
-    _write(out / "sign.key", _pem(Ed25519PrivateKey.generate()), secret=True)
-    _write(
-        out / "request.csr",
-        asked.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM),
-    )
+    _write(out / "tls.key", _pem(key), 0o600)
+    _write(out / "sign.key", _pem(Ed25519PrivateKey.generate()), 0o600)
+    _write(out / "request.csr", _pem(asked))
     return out / "request.csr"
 
 
@@ -183,7 +184,7 @@ def sign_request(
     name = common_name(asked)
     if not sound:
         raise IdentityError(f"{path} was changed after it was signed; ask {name} to send it again")
-    issued = authority / "issued" / f"{_file(name)}.pem"
+    issued = _copy(authority, name)
     if issued.exists():
         raise IdentityError(
             f"{name} has a certificate of this authority already; renew it, or revoke it first"
@@ -195,9 +196,13 @@ def sign_request(
     return name
 
 
+def _copy(authority: Path, name: str) -> Path:
+    return authority / "issued" / f"{quote(_checked(name), safe=' ')}.pem"
+
+
 def _issued(authority: Path, name: str) -> Path:
-    """The authority's copy of a node's certificate."""
-    path = authority / "issued" / f"{_file(name)}.pem"
+    """Return the authority's copy of a node's certificate."""
+    path = _copy(authority, name)
     if not path.exists():
         raise IdentityError(
             f"{name} has no certificate of this authority; it issued "
@@ -299,31 +304,40 @@ def _issue(
             f"with `dynadp pki init`"
         )
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-    return (
-        _builder(subject, issuer.subject, public, now, end)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(hosts, critical=False)
-        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False
-        )
-        .sign(key, hashes.SHA256())
+    return _signed(
+        key,
+        issuer.subject,
+        subject,
+        public,
+        (now, end),
+        x509.BasicConstraints(ca=False, path_length=None),
+        hosts,
+        x509.ExtendedKeyUsage(usages),
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()),
     )
 
 
-def _builder(
-    subject: x509.Name,
+def _signed(
+    key: ec.EllipticCurvePrivateKey,
     issuer: x509.Name,
+    subject: x509.Name,
     public: ec.EllipticCurvePublicKey,
-    start: datetime,
-    end: datetime,
-) -> x509.CertificateBuilder:
+    valid: tuple[datetime, datetime],
+    *extensions: x509.ExtensionType,
+) -> x509.Certificate:
+    """Return a certificate for a public key, signed with the issuer's key."""
+    start, end = valid
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public)
-    return (
-        builder.serial_number(x509.random_serial_number())
-        .not_valid_before(start - _EARLY)
-        .not_valid_after(end)
-    )
+    builder = builder.serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(start - _EARLY).not_valid_after(end)
+    for extension in extensions:
+        critical = isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
+        builder = builder.add_extension(extension, critical)
+    return builder.sign(key, hashes.SHA256())
+
+
+def _subject(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _checked(name))])
 
 
 def _hosts(hosts: Iterable[str]) -> list[x509.GeneralName]:
@@ -354,12 +368,6 @@ def _checked(name: str) -> str:
     return name
 
 
-def _file(name: str) -> str:
-    from urllib.parse import quote
-
-    return quote(_checked(name), safe=" ")
-
-
 def _certificate(path: Path) -> x509.Certificate:
     content = _read(path)
     try:
@@ -387,24 +395,20 @@ def _read(path: Path) -> bytes:
         raise IdentityError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _pem(of: x509.Certificate | ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> bytes:
-    if isinstance(of, x509.Certificate):
+def _pem(
+    of: x509.Certificate
+    | x509.CertificateSigningRequest
+    | ec.EllipticCurvePrivateKey
+    | Ed25519PrivateKey,
+) -> bytes:
+    if isinstance(of, x509.Certificate | x509.CertificateSigningRequest):
         return of.public_bytes(serialization.Encoding.PEM)
     shape = serialization.PrivateFormat.PKCS8
     return of.private_bytes(serialization.Encoding.PEM, shape, serialization.NoEncryption())
 
 
-def _write(path: Path, content: bytes, *, secret: bool = False) -> None:
-    """Write a file that appears whole, a secret one for its owner alone from its first moment."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.unlink(missing_ok=True)
+def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
     try:
-        with os.fdopen(
-            os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644), "wb"
-        ) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
+        write_bytes(path, content, mode=mode)
     except OSError as error:
         raise IdentityError(f"cannot write {path}: {error.strerror}") from error

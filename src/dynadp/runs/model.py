@@ -6,7 +6,7 @@ more. Models of version 1 (``dynadp-model``, ``dynadp-estimator``) are read too.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,14 @@ from dynadp._arrays import Array
 from dynadp._files import read_file, write_whole
 from dynadp.data import Schema, Table, Value
 from dynadp.errors import DataError, RecordError
+from dynadp.planning import Plan
 
 FORMAT, VERSION = "dynadp-model", 2
 OLD_ESTIMATOR = "dynadp-estimator"
+EXACT: Mapping[str, Any] = {  # the guarantee of Algorithm 1
+    "protected": False,
+    "statement": "Algorithm 1 sends exact vectors: nothing is protected.",
+}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -55,23 +60,32 @@ class Model:
     estimator: Mapping[str, Any] | None = field(default=None, repr=False)
 
     @classmethod
-    def of(
-        cls,
-        f: Array,
-        schema: Schema,
-        loss: Mapping[str, Any],
-        mechanism: str,
-        privacy: Mapping[str, Any],
-    ) -> "Model":
-        """The model of a released vector f, with the intercept last."""
+    def of(cls, f: Array, schema: Schema, plan: Plan, *, seeded: bool = False) -> "Model":
+        """Return the model of a released vector, after the whole plan was carried out.
+
+        Parameters
+        ----------
+        f
+            d numbers, the intercept last.
+        schema
+            With the private centre, where there was a centring round.
+        plan
+            Bound to its consortium.
+        seeded
+            Whether noise came from a seed: then nobody is protected.
+        """
+        privacy = EXACT
+        if plan.protection:
+            total = replace(plan.total, protected=plan.total.protected and not seeded)
+            privacy = {**total.to_json(), "statement": total.guarantee}
         coef, intercept = (f[:-1], f[-1]) if schema.intercept else (f, 0.0)
         return cls(
             classes=(schema.label.negative, schema.label.positive),
             coef=np.array([coef]),
             intercept=np.array([intercept], dtype=float),
             schema=schema,
-            loss=loss,
-            mechanism=mechanism,
+            loss=plan.settings.loss.describe(),
+            mechanism=plan.mechanism.name,
             privacy=privacy,
         )
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dynadp.runs.fields import Above0, Address, File, Line, Memory, Section, checked, read_toml
+from dynadp.runs.fields import Above0, Address, File, Line, Memory, Section, checked, read_tables
 
 
 class NodeFile(Section):
@@ -41,4 +41,4 @@ class NodeFile(Section):
 
 def load_node_file(path: str | Path) -> NodeFile:
     """Read and check a NODE.toml."""
-    return checked(NodeFile, read_toml(Path(path)), path)
+    return checked(NodeFile, read_tables(Path(path)), path)

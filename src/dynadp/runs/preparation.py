@@ -1,25 +1,35 @@
-"""What a run file names and asks for: opened, checked and planned; mistakes come together."""
+"""What every run does before round 1: open what its files name, check it, plan, reserve, begin.
+
+Mistakes are reported together. Rows are read when they are surveyed, not when they are opened.
+"""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dynadp.consensus import Topology
-from dynadp.data import Schema, Source, source
-from dynadp.errors import ConfigError, DataError, DynadpError, LedgerDamaged
+from dynadp.consensus import Journal, Topology
+from dynadp.data import NodeRows, Schema, Source, source
+from dynadp.engines import LedgerJournal
+from dynadp.errors import ConfigError, DataError, DynadpError, LedgerDamaged, RecordError
 from dynadp.planning import Consortium, Plan, plan, require_promise, warnings_about, with_reasons
-from dynadp.privacy import Ledger, as_schedule
-from dynadp.runs.run_file import RunFile
+from dynadp.privacy import Event, Ledger, as_schedule
+from dynadp.runs.fields import listed
+from dynadp.runs.record import Kind, RunRecord, counted
+from dynadp.runs.run_file import NodeSection, RunFile
+
+PLAIN_ROUNDS = 2000  # of Algorithm 1, at most
 
 
 class MistakeList(list[str]):
-    """Mistakes, found one after the other."""
+    """Mistakes of a file and of what it names."""
 
     def attempt(self, make: Callable[[], Any]) -> Any:
-        """What it makes; None where that fails, and the mistake is noted. A damaged ledger is more
-        than a mistake.
+        """Return what ``make`` returns; note its mistake and return None where it fails.
+
+        A damaged ledger is more than a mistake, and is raised.
         """
         try:
             return make()
@@ -30,20 +40,14 @@ class MistakeList(list[str]):
             return None
 
     def refusal(self, path: Path) -> ConfigError:
-        """All of them, one a line, as mistakes of this file."""
-        return ConfigError(
-            "\n".join(
-                [
-                    f"{path}: {len(self)} problem{'s' * (len(self) > 1)}",
-                    *(f"  {problem}" for problem in self),
-                ]
-            )
-        )
+        """Return all of them as one error of this file."""
+        return ConfigError(listed(path, self, "problem"))
 
 
 def open_columns(path: Path, separator: Any, schema: Schema, memory: int | None = None) -> Source:
-    """The file, if it has the schema's columns and the label; rows that need more MiB of ``memory``
-    will be streamed.
+    """Open a file that must have the schema's columns and the label.
+
+    Rows that need more than ``memory`` MiB will be streamed.
     """
     given = source(path, separator=separator, memory=None if memory is None else memory << 20)
     missing = set(schema.raw_columns) - set(given.columns)
@@ -55,6 +59,24 @@ def open_columns(path: Path, separator: Any, schema: Schema, memory: int | None 
             f"the schema declares"
         )
     return given
+
+
+def check_count(node: NodeSection, schema: Schema, file: RunFile, count: int | None) -> None:
+    """Refuse a number of rows that is not the declared one, or would be read off private cells."""
+    if node.rows is not None and count not in (None, node.rows):
+        raise DataError(
+            f"node {node.name}: rows = {node.rows} is declared, but another number of rows "
+            f"stays; correct one of them"
+        )
+    private = file.run.seed is None and file.privacy.protected
+    if node.rows is None and schema.drops_rows and private:
+        raise DataError(
+            f"node {node.name}: the schema drops rows with missing cells, so their number "
+            f"depends on cells: declare it, "
+            "rows = N, as public, or let the schema put a value there"
+        )
+    if count == 0:
+        raise DataError(f"node {node.name} has no rows; every node needs at least one")
 
 
 def check_ledger(path: Path, node: str) -> None:
@@ -75,32 +97,24 @@ def check_ledger(path: Path, node: str) -> None:
 
 def plan_from_file(
     file: RunFile, schema: Schema, topology: Topology, counts: Sequence[int]
-) -> Plan | None:
-    """What a run file asks for, from public numbers alone; None where nothing is protected."""
-    privacy = file.privacy
+) -> Plan:
+    """Return the plan of a run file, from public numbers alone."""
+    privacy, training = file.privacy, file.training
     if file.totals is not None and privacy.delta is not None:
-        centre = privacy.centring and schema.centre is None
-        found = plan(
+        chosen = plan(
             counts,
             topology,
             schema.dimension,
             epsilon=file.totals,
             delta=privacy.delta,
             mechanism=privacy.made(),
-            centring=centre,
+            centring=privacy.centring and schema.centre is None,
             features=schema.feature_count,
-            weights=file.training.weights,
+            weights=training.weights,
         )
-        chosen = replace(found, output=file.run.output)
-        require_promise(chosen)
-        return chosen
-    return _given_plan(file, schema, topology, counts) if privacy.alpha is not None else None
-
-
-def _given_plan(file: RunFile, schema: Schema, topology: Topology, counts: Sequence[int]) -> Plan:
-    """The paper's constants and alpha, as the file gives them."""
-    training, privacy = file.training, file.privacy
-    delta = privacy.delta or 0.0
+        made = replace(chosen, output=file.run.output)
+        require_promise(made)
+        return made
     made = Plan.of(
         loss=training.loss,
         regularizer=training.regularizer,
@@ -109,17 +123,92 @@ def _given_plan(file: RunFile, schema: Schema, topology: Topology, counts: Seque
         rho=training.rho,
         eta=training.eta,
         mechanism=privacy.made(),
-        schedule=as_schedule(privacy.alpha),
-        delta=delta,
-        rounds=training.rounds,
+        schedule=None if privacy.alpha is None else as_schedule(privacy.alpha),
+        delta=privacy.delta if privacy.protected else None,
+        rounds=training.rounds or PLAIN_ROUNDS,
         output=file.run.output,
-        consortium=_consortium(schema, topology, counts),
-    )
+    ).on(Consortium(topology, tuple(counts), schema.dimension, schema.feature_count))
+    if made.protection is None:
+        return made
     require_promise(made)
     why = "as the run file says; nothing was planned"
-    return with_reasons(made, (why, *warnings_about(delta, counts)))
+    return with_reasons(made, (why, *warnings_about(made.delta, counts)))
 
 
-def _consortium(schema: Schema, topology: Topology, counts: Sequence[int]) -> Consortium:
-    features = schema.feature_count
-    return Consortium(topology, tuple(counts), schema.dimension, features)
+def new_record(kind: Kind, declared: RunFile, schema: Schema, plan: Plan, **more: Any) -> RunRecord:
+    """Return the record of a run that is about to begin.
+
+    Parameters
+    ----------
+    kind, declared, schema, plan
+        What is decided; the plan is bound to its consortium.
+    **more
+        The other fields of the record.
+    """
+    those, seed = plan.bound, declared.run.seed
+    rows = dict(zip(those.nodes, those.counts, strict=True))
+    return RunRecord.of(
+        kind=kind,
+        name=declared.run.name,
+        simulation=seed is not None,
+        seed=seed,
+        source=counted(declared.data.description, rows),
+        topology=those.topology,
+        rows=rows,
+        schema=schema,
+        plan=plan.to_json(),
+        **more,
+    )
+
+
+def open_ledgers(
+    stack: ExitStack, paths: Mapping[str, str | Path], run: str, **more: Any
+) -> LedgerJournal:
+    """Open the ledgers of these nodes for as long as the stack lives.
+
+    Parameters
+    ----------
+    stack, paths
+        Closes them; the file of each node's ledger.
+    run, **more
+        As for :class:`~dynadp.engines.journal.LedgerJournal`.
+    """
+    ledgers = {node: stack.enter_context(Ledger.open(path)) for node, path in paths.items()}
+    return LedgerJournal(ledgers, run, **more)
+
+
+def reserve(
+    journal: Journal, rows: Collection[NodeRows], events: Sequence[Event], place: str = "rows"
+) -> None:
+    """Check all rows, then reserve: a bad cell must not be found when part of a budget is spent."""
+    if not journal.begun:
+        check_rows(rows, place)
+    journal.reserve(events)
+
+
+def check_rows(rows: Collection[NodeRows], place: str) -> None:
+    """Refuse rows that do not fit the schema: the first bad cell of each column, of all nodes
+    together.
+    """
+    mistakes = [str(mistake) for own in rows for mistake in own.survey.mistakes]
+    if len(mistakes) > 1:
+        raise DataError(listed(place, mistakes, "problem"))
+    for own in rows:
+        own.check()
+
+
+def lock(stack: ExitStack, folder: Path, name: str = "run.json") -> None:
+    """Lock a run folder by one of its files for as long as the stack lives; one process at a time
+    works on a run.
+    """
+    handle = stack.enter_context(open(folder / name, "rb"))  # noqa: SIM115 (the stack closes it)
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise RecordError(
+            f"another process is at work on the run in {folder}; wait for it, or end it"
+        ) from error

@@ -68,20 +68,19 @@ class RecordedPlan:
     @classmethod
     def from_json(cls, plan: Mapping[str, Any], nodes: Sequence[str]) -> "RecordedPlan":
         """Read a plan; alpha of a node is one number for all rounds, or a list of T numbers."""
-        rounds = int(plan["rounds"])
-        table = {}
+        rounds, parameters = int(plan["rounds"]), dict(plan["mechanism"])
+        alphas, centrings = {}, plan["centrings"]
         for node, alpha in zip(nodes, plan["alphas"], strict=True):
             own = alpha if isinstance(alpha, list | tuple) else [alpha] * rounds
             if len(own) != rounds:
                 raise ValueError(f"{len(own)} alphas for {rounds} rounds")
-            table[node] = tuple(float(one) for one in own)
-        centrings, parameters = plan["centrings"], dict(plan["mechanism"])
+            alphas[node] = tuple(float(one) for one in own)
         return cls(
             mechanism=str(parameters.pop("name")),
             parameters=parameters,
             settings={name: plan[name] for name in SETTINGS if name in plan},
             rounds=rounds,
-            alphas=table,
+            alphas=alphas,
             centrings=dict(zip(nodes, centrings, strict=True)) if centrings else {},
             total=plan["total"],
             reasons=tuple(plan["reasons"]),
@@ -102,15 +101,20 @@ class RecordedPlan:
         self, topology: Topology, rows: Mapping[str, int], dimension: int, features: int
     ) -> tuple[Event, ...]:
         """Everything that this plan spends, by all nodes."""
-        nodes, told = topology.nodes, self.settings
+        nodes, given = topology.nodes, self.settings
         counts = np.array([rows[p] for p in nodes], dtype=float)
-        shared = shares(told["C"], counts, told["weights"])
         degrees = topology.degrees if len(nodes) > 1 or self.lone_pull else np.zeros(1)
-        loss = Loss.from_description(told["loss"])
-        public = public_numbers(counts, degrees, dimension, shared, told["rho"], told["eta"], loss)
-        alphas = [self.alphas[p] for p in nodes]
-        centrings = list(self.centrings.values())
+        public = public_numbers(
+            counts,
+            degrees,
+            dimension,
+            shares(given["C"], counts, given["weights"]),
+            given["rho"],
+            given["eta"],
+            Loss.from_description(given["loss"]),
+        )
         mechanism = mechanism_named(self.mechanism, **self.parameters)
+        alphas, centrings = list(self.alphas.values()), list(self.centrings.values())
         return tuple(
             planned_events(mechanism, public, self.rounds, nodes, alphas, centrings, features)
         )
@@ -252,11 +256,6 @@ class RunRecord(BaseModel):
         if plan is None or self.dimension is None or (plan.centrings and self.features is None):
             return None
         return plan.events(self.topology, self.rows, self.dimension, self.features or 0)
-
-    def alphas(self, n: int) -> list[float | None]:
-        """alpha of each node in round n; None where nothing is protected."""
-        plan = self.planned
-        return [plan.alphas[p][n - 1] if plan else None for p in self.topology.nodes]
 
     def to_json(self) -> str:
         """The text of run.json."""

@@ -17,7 +17,7 @@ from dynadp.errors import RecordError
 from dynadp.mechanisms import mechanism_from
 from dynadp.privacy import worst_node
 from dynadp.runs.model import load_model
-from dynadp.runs.record import RecordedPlan, RunRecord, counted
+from dynadp.runs.record import RunRecord, counted
 
 
 def upgrade(content: Mapping[str, Any], folder: Path) -> RunRecord:
@@ -28,7 +28,7 @@ def upgrade(content: Mapping[str, Any], folder: Path) -> RunRecord:
     content
         What run.json holds.
     folder
-        Its folder: the model or a message there tells the dimension where the record does not.
+        Its folder: the model or a message there has the dimension where the record does not.
     """
     config = content.get("config")
     if digest(config) != content.get("config_hash") or not isinstance(config, Mapping):
@@ -37,40 +37,40 @@ def upgrade(content: Mapping[str, Any], folder: Path) -> RunRecord:
             f"damaged"
         )
     shape = _one_process if "counts" in config else _demo if "data" in config else _network
-    told = shape(config, str(content["config_hash"]))
-    told["schema"] = schema = config.get("schema")
+    record = shape(config, str(content["config_hash"])) | {
+        "created": str(content.get("created", "")),
+        "simulation": bool(content.get("simulation", True)),
+        "config_hash": content["config_hash"],
+        "python": str(content.get("python", "")),
+        "libraries": content.get("libraries", {}),
+    }
+    record["schema"] = schema = config.get("schema")
     known = _schema(schema, folder)
-    told["schema_hash"] = config["schema_hash"] if schema is None else known.digest()
-    told["features"] = known.feature_count if known else None
-    told["dimension"] = known.dimension if known else _width(folder)
-    told["plan"] = _plan(told["plan"])
-    if told["plan"]["mechanism"]["name"] != "none" and "total" not in told["plan"]:
-        told["plan"]["total"] = _total(told, float(config["privacy"]["delta"]))
-    return RunRecord.model_validate(
-        told
-        | {
-            "created": str(content.get("created", "")),
-            "simulation": bool(content.get("simulation", True)),
-            "config_hash": content["config_hash"],
-            "python": str(content.get("python", "")),
-            "libraries": content.get("libraries", {}),
-        }
-    )
+    record["schema_hash"] = config["schema_hash"] if schema is None else known.digest()
+    record["features"] = known.feature_count if known else None
+    record["dimension"] = known.dimension if known else _width(folder)
+    record["plan"] = plan = _plan(record["plan"])
+    if plan["mechanism"]["name"] != "none" and "total" not in plan:  # a network's
+        delta = float(config["privacy"]["delta"])
+        plan["total"] = {"delta": delta}
+        events = RunRecord.model_validate(record).events or ()
+        plan["total"] = worst_node(events, delta).to_json()
+    return RunRecord.model_validate(record)
 
 
 def _one_process(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     file, counts = config.get("file"), config["counts"]
-    said = file or {"run": {"name": "run", "seed": None}, "data": {"description": "rows"}}
+    known = file or {"run": {"name": "run", "seed": None}, "data": {"description": "rows"}}
     return {
         "kind": "one process",
-        "name": said["run"]["name"],
+        "name": known["run"]["name"],
         "run_id": str(config.get("run_id", name)),
-        "seed": said["run"]["seed"],
-        "source": counted(said["data"]["description"], counts),
+        "seed": known["run"]["seed"],
+        "source": counted(known["data"]["description"], counts),
         "topology": config["topology"],
         "rows": counts,
         "file": file,
-        "plan": config["plan"] or {"mechanism": {"name": "none"}, **said.get("training", {})},
+        "plan": config["plan"] or {"mechanism": {"name": "none"}, **known.get("training", {})},
     }
 
 
@@ -110,35 +110,24 @@ def _network(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     }
 
 
-def _plan(told: Mapping[str, Any]) -> dict[str, Any]:
+def _plan(given: Mapping[str, Any]) -> dict[str, Any]:
     """The plan with the fields that came later; a demo's holds other fields of its record too."""
     names = ("mechanism", "loss", "regularizer", "C", "weights", "rho", "eta", "rounds", "output")
-    plan = {name: told[name] for name in names if told.get(name) is not None}
+    plan = {name: given[name] for name in names if given.get(name) is not None}
     if plan["mechanism"]["name"] == "none":
         return plan
     plan["mechanism"] = mechanism_from(plan["mechanism"]).describe()  # under today's names
-    plan |= {"alphas": told["alphas"], "reasons": told.get("reasons", [])}
-    if "total" in told:
-        plan["total"] = told["total"]
-    if "centrings" in told:
-        plan["centrings"] = told["centrings"]
+    plan |= {"alphas": given["alphas"], "reasons": given.get("reasons", [])}
+    if "total" in given:
+        plan["total"] = given["total"]
+    if "centrings" in given:
+        plan["centrings"] = given["centrings"]
     else:  # the largest alone was kept; 0.1.0 planned them in proportion to alpha
-        most, largest = told["centring"], max(told["alphas"])
-        plan["centrings"] = [most * (alpha / largest) for alpha in told["alphas"]] if most else []
+        most, largest = given["centring"], max(given["alphas"])
+        plan["centrings"] = [most * (alpha / largest) for alpha in given["alphas"]] if most else []
     if "weights" not in plan:  # 0.1.0 knew equal weights alone, and no pull of a single node
         plan |= {"weights": "equal", "lone_pull": False}
     return plan
-
-
-def _total(told: Mapping[str, Any], delta: float) -> dict[str, Any]:
-    """The total of a network's plan, which its record did not have."""
-    nodes = told["topology"]["nodes"]
-    placeholder = {"delta": delta}
-    plan = RecordedPlan.from_json({**told["plan"], "total": placeholder}, nodes)
-    edges = [(nodes[u], nodes[v]) for u, v in told["topology"]["edges"]]
-    network = Topology.from_edges(edges, nodes)
-    events = plan.events(network, told["rows"], told["dimension"], told["features"])
-    return worst_node(events, delta).to_json()
 
 
 def _schema(schema: Any, folder: Path) -> Any:

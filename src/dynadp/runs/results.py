@@ -72,13 +72,29 @@ class RunCheck:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunResult:
-    """What a finished run came to.
+class _InFolder:
+    """A result with a run folder.
 
     Attributes
     ----------
     run, folder
-        Its name and its folder.
+        The run's name and its folder.
+    """
+
+    run: str
+    folder: Path
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result for a program to read."""
+        return {"version": VERSION, **asdict(self), "folder": str(self.folder)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult(_InFolder):
+    """What a finished run came to.
+
+    Attributes
+    ----------
     simulation
         Whether noise was seeded, so that nobody is protected.
     rounds
@@ -93,8 +109,6 @@ class RunResult:
         epsilon of each node.
     """
 
-    run: str
-    folder: Path
     simulation: bool
     rounds: int
     evaluation: Mapping[str, Any] | None
@@ -105,19 +119,15 @@ class RunResult:
     protected: bool = False
     nodes: Mapping[str, float] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the result for a program to read."""
-        return {"version": VERSION, **asdict(self), "folder": str(self.folder)}
-
 
 @dataclass(frozen=True, kw_only=True)
-class NodeEnd:
+class NodeEnd(_InFolder):
     """How a silo's process ended.
 
     Attributes
     ----------
-    run, node, folder
-        Whose end, and where its record is.
+    node
+        Whose end.
     state, rounds
         ``finished`` or ``stopped``, and after which round.
     simulation, epsilon, delta
@@ -126,16 +136,10 @@ class NodeEnd:
         Those that did not say that they are done.
     """
 
-    run: str
     node: str
     state: str
     rounds: int
     simulation: bool
     epsilon: float
     delta: float
-    folder: Path
     unfinished_neighbours: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the end for a program to read."""
-        return {"version": VERSION, **asdict(self), "folder": str(self.folder)}

@@ -5,7 +5,7 @@ beats the default.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,7 +20,6 @@ from pydantic import (
     model_validator,
 )
 
-from dynadp._files import digest
 from dynadp.consensus import FAMILIES, Topology, is_one
 from dynadp.data import Schema
 from dynadp.errors import ConfigError, DeclarationError, DynadpError
@@ -42,8 +41,7 @@ from dynadp.runs.fields import (
     Section,
     Share,
     checked,
-    read_json,
-    read_toml,
+    read_tables,
 )
 
 
@@ -168,19 +166,22 @@ class PrivacySection(Section):
     centring: bool = True
 
     @property
+    def described(self) -> dict[str, Any]:
+        """The mechanism's name and parameters."""
+        given = self.mechanism
+        return {"name": given} if isinstance(given, str) else dict(given)
+
+    @property
     def protected(self) -> bool:
         """Whether there is a mechanism."""
-        given = self.mechanism
-        return bool((given if isinstance(given, str) else given["name"]) != "none")
+        return bool(self.described["name"] != "none")
 
     def made(self) -> Mechanism:
-        """The mechanism; ``own`` and ``split`` belong to the two that they are named after."""
-        given = self.mechanism
-        description = {"name": given} if isinstance(given, str) else dict(given)
-        name = description["name"]
-        if name == "primal" and self.own != "public":
+        """Make the mechanism; ``own`` belongs to the primal one, ``split`` to the dual one."""
+        description = self.described
+        if description["name"] == "primal" and self.own != "public":
             description.setdefault("own", self.own)
-        if name == "dual" and self.split != "optimal":
+        if description["name"] == "dual" and self.split != "optimal":
             description.setdefault("split", self.split)
         return mechanism_from(description)
 
@@ -258,6 +259,9 @@ class EvaluationSection(Section):
     public: Literal[True]
 
 
+Mistake = tuple[Any, str]  # whether it was made, and what to do
+
+
 class RunFile(Section):
     """A whole run file."""
 
@@ -282,143 +286,134 @@ class RunFile(Section):
     @model_validator(mode="after")
     def _parts_agree(self) -> "RunFile":
         names = [node.name for node in self.nodes]
-        problems = (
-            ["nodes: two have the same name: names must differ"]
-            if len(set(names)) < len(names)
-            else []
-        )
-        problems += self._network_problems() if self.networked else self._data_problems(names)
-        problems += self._privacy_problems()
+        twice = len(set(names)) < len(names)
+        found = [
+            (twice, "nodes: two have the same name: names must differ"),
+            *(self._network_mistakes() if self.networked else self._local_mistakes()),
+            *(self._privacy_mistakes() if self.privacy.protected else ()),
+        ]
+        problems = [problem for wrong, problem in found if wrong]
         if problems:
             raise ValueError("\n".join(problems))
         return self
 
-    def _network_problems(self) -> list[str]:
-        problems = []
-        for name, why in (
-            ("key", "a public signing key, as `dynadp pki` prints it"),
-            ("rows", "a public number of rows"),
-        ):
-            missing = [node.name for node in self.nodes if getattr(node, name) is None]
-            if missing:
-                problems.append(
-                    f"nodes: no {name} for {', '.join(missing)}: every node of a "
-                    f"network needs {why}"
-                )
-        if len(keys := [node.key for node in self.nodes if node.key]) > len(set(keys)):
-            problems.append("nodes: two have the same key: every node signs with its own")
-        if self.data.file is not None or any(
-            node.file is not None or node.ledger is not None for node in self.nodes
-        ):
-            problems.append(
+    def _lacking(self, field: str) -> list[str]:
+        """Return the nodes that do not give this field."""
+        return [node.name for node in self.nodes if getattr(node, field) is None]
+
+    def _network_mistakes(self) -> list[Mistake]:
+        nodes, no_key, no_rows = self.nodes, self._lacking("key"), self._lacking("rows")
+        keys = [node.key for node in nodes if node.key]
+        private = any(node.file or node.ledger for node in nodes)
+        return [
+            (
+                no_key,
+                f"nodes: no key for {', '.join(no_key)}: every node of a network needs a public "
+                f"signing key, as `dynadp pki` prints it",
+            ),
+            (
+                no_rows,
+                f"nodes: no rows for {', '.join(no_rows)}: every node of a network needs a public "
+                f"number of rows",
+            ),
+            (
+                len(keys) > len(set(keys)),
+                "nodes: two have the same key: every node signs with its own",
+            ),
+            (
+                self.data.file is not None or private,
                 "nodes: the file of a network run is shared by all: files and ledgers "
-                "belong into each NODE.toml"
-            )
-        if any(len(node.name.encode()) > 64 or node.name == "relay" for node in self.nodes):
-            problems.append(
+                "belong into each NODE.toml",
+            ),
+            (
+                any(len(node.name.encode()) > 64 or node.name == "relay" for node in nodes),
                 "nodes: on a network a name has at most 64 letters (bytes in UTF-8), "
-                "and is not 'relay'"
-            )
-        if any(re.fullmatch(r"[\w-]+(\.[\w-]+)+", node.name) for node in self.nodes):
-            problems.append(
+                "and is not 'relay'",
+            ),
+            (
+                any(re.fullmatch(r"[\w-]+(\.[\w-]+)+", node.name) for node in nodes),
                 "nodes: on a network a name must not be a host name, which "
-                "certificates of others may carry"
-            )
-        if not self.privacy.protected:
-            problems.append(
+                "certificates of others may carry",
+            ),
+            (
+                not self.privacy.protected,
                 "privacy: mechanism is none, so messages would reveal rows: a network "
-                "run needs a mechanism"
-            )
-        if self.run.device != "cpu":
-            problems.append(
-                "run: device is for runs in one process: a node of a network works on its CPU"
-            )
-        return problems
+                "run needs a mechanism",
+            ),
+            (
+                self.run.device != "cpu",
+                "run: device is for runs in one process: a node of a network works on its CPU",
+            ),
+        ]
 
-    def _data_problems(self, names: list[str]) -> list[str]:
-        problems = []
-        apart = [node.name for node in self.nodes if node.file is None]
-        if self.data.file is None and apart:
-            problems.append(
-                f"nodes: no file for {', '.join(apart)}: give each node a file, or "
-                f"data.file with data.node_column"
-            )
-        if self.data.file is not None and (
-            self.data.node_column is None or len(apart) < len(names)
-        ):
-            problems.append(
+    def _local_mistakes(self) -> list[Mistake]:
+        data, no_file, no_ledger = self.data, self._lacking("file"), self._lacking("ledger")
+        seeded, protected, nodes = self.run.seed is not None, self.privacy.protected, self.nodes
+        return [
+            (
+                data.file is None and no_file,
+                f"nodes: no file for {', '.join(no_file)}: give each node a file, or "
+                f"data.file with data.node_column",
+            ),
+            (
+                data.file is not None and (data.node_column is None or len(no_file) < len(nodes)),
                 "data: file holds the rows of all nodes: name its node_column, and "
-                "leave out the nodes' own files"
-            )
-        if self.data.file is not None and self.data.memory is not None:
-            problems.append(
+                "leave out the nodes' own files",
+            ),
+            (
+                data.file is not None and data.memory is not None,
                 "data: memory limits what is read of a node's own file: give each "
-                "node a Parquet file of its own"
-            )
-        return problems
-
-    def _privacy_problems(self) -> list[str]:
-        privacy, problems = self.privacy, []
-        own = [node for node in self.nodes if node.epsilon is not None]
-        if not privacy.protected:
-            return (
-                ["nodes: an epsilon without a mechanism protects nobody: leave it out"]
-                if own
-                else []
-            )
-        if privacy.alpha is None and privacy.epsilon is None and len(own) < len(self.nodes):
-            problems.append(
-                "privacy: epsilon is missing: the total that nobody may lose more of "
-                "(or alpha for each round)"
-            )
-        if privacy.alpha is not None:
-            given = [
-                name for name in ("rounds", "rho", "eta") if getattr(self.training, name) is None
-            ]
-            if given:
-                problems.append(
-                    f"training: with privacy.alpha, {', '.join(given)} must be given; with "
-                    f"epsilon the planner chooses"
-                )
-            if own:
-                problems.append(
-                    "nodes: a total epsilon does not go with privacy.alpha: give one or the other"
-                )
-        else:
-            chosen = [
-                name
-                for name in ("rounds", "C", "rho", "eta", "loss", "regularizer")
-                if getattr(self.training, name) is not None
-            ]
-            if chosen:
-                problems.append(
-                    f"training: with a total epsilon the planner chooses {', '.join(chosen)}; "
-                    f"leave out, or give alpha"
-                )
-            if privacy.own == "paper" or privacy.split == "paper":
-                problems.append(
-                    "privacy: own and split of the paper go with alpha, not with a total epsilon"
-                )
-        if self.networked:
-            return problems
-        missing = [node.name for node in self.nodes if node.ledger is None]
-        if self.run.seed is None and missing:
-            problems.append(
-                f"nodes: no ledger for {', '.join(missing)}, where a private run enters what it "
+                "node a Parquet file of its own",
+            ),
+            (
+                not protected and len(self._lacking("epsilon")) < len(nodes),
+                "nodes: an epsilon without a mechanism protects nobody: leave it out",
+            ),
+            (
+                protected and not seeded and no_ledger,
+                f"nodes: no ledger for {', '.join(no_ledger)}, where a private run enters what it "
                 f"spends: make one with `dynadp "
                 "ledger cap FILE --node NAME --epsilon E --delta D`, or set run.seed for a "
-                "SIMULATION that protects nobody"
-            )
-        if self.run.seed is not None and len(missing) < len(self.nodes):
-            problems.append(
+                "SIMULATION that protects nobody",
+            ),
+            (
+                protected and seeded and len(no_ledger) < len(nodes),
                 "nodes: a seeded run is a SIMULATION and enters no ledger: leave out "
-                "ledger, or leave out run.seed"
-            )
-        return problems
+                "ledger, or leave out run.seed",
+            ),
+        ]
 
-    def digest(self) -> str:
-        """SHA-256 of what it says, whatever the order and spelling."""
-        return digest(self.model_dump(mode="json", by_alias=True))
+    def _privacy_mistakes(self) -> list[Mistake]:
+        privacy, training, no_total = self.privacy, self.training, self._lacking("epsilon")
+        names = ("rounds", "C", "rho", "eta", "loss", "regularizer")
+        chosen = [name for name in names if getattr(training, name) is not None]
+        missing = [name for name in ("rounds", "rho", "eta") if name not in chosen]
+        by_round = privacy.alpha is not None
+        return [
+            (
+                not by_round and privacy.epsilon is None and no_total,
+                "privacy: epsilon is missing: the total that nobody may lose more of "
+                "(or alpha for each round)",
+            ),
+            (
+                by_round and missing,
+                f"training: with privacy.alpha, {', '.join(missing)} must be given; with "
+                f"epsilon the planner chooses",
+            ),
+            (
+                by_round and len(no_total) < len(self.nodes),
+                "nodes: a total epsilon does not go with privacy.alpha: give one or the other",
+            ),
+            (
+                not by_round and chosen,
+                f"training: with a total epsilon the planner chooses {', '.join(chosen)}; "
+                f"leave out, or give alpha",
+            ),
+            (
+                not by_round and "paper" in (privacy.own, privacy.split),
+                "privacy: own and split of the paper go with alpha, not with a total epsilon",
+            ),
+        ]
 
     @property
     def totals(self) -> dict[str, float] | None:
@@ -430,30 +425,23 @@ class RunFile(Section):
     def graph(self, folder: Path) -> Topology:
         """The topology over the nodes, in the file's order."""
         section, names = self.topology, [node.name for node in self.nodes]
+        edges: Sequence[tuple[str, str]] | None = section.edges
         if section.graphml is not None:
-            found = Topology.from_graphml(folder / section.graphml)
-            return self._known(
-                Topology.from_edges(
-                    [(found.nodes[u], found.nodes[v]) for u, v in found.edges], names, "graphml"
-                )
-            )
-        if section.edges is not None:
-            return self._known(Topology.from_edges(section.edges, names))
-        return Topology.family(
-            section.family,
-            len(names),
-            degree=section.degree,
-            probability=section.probability,
-            seed=section.seed,
-        ).named(names)
-
-    def _known(self, topology: Topology) -> Topology:
-        strangers = set(topology.nodes) - {node.name for node in self.nodes}
-        if strangers:
+            drawn = Topology.from_graphml(folder / section.graphml)
+            edges = [(drawn.nodes[u], drawn.nodes[v]) for u, v in drawn.edges]
+        if edges is None:
+            return Topology.family(
+                section.family,
+                len(names),
+                degree=section.degree,
+                probability=section.probability,
+                seed=section.seed,
+            ).named(names)
+        if strangers := {node for edge in edges for node in edge} - set(names):
             raise ConfigError(
                 f"topology: an edge names {', '.join(sorted(strangers))}, which nodes does not list"
             )
-        return topology
+        return Topology.from_edges(edges, names, "edges" if section.graphml is None else "graphml")
 
 
 def load_run_file(path: str | Path, overrides: Mapping[str, Any] | None = None) -> RunFile:
@@ -468,7 +456,7 @@ def load_run_file(path: str | Path, overrides: Mapping[str, Any] | None = None) 
         file's. A seed makes the run a SIMULATION: the ledgers that the file names are left out, so
         that nothing can open or charge them.
     """
-    content = read_toml(Path(path))
+    content = read_tables(Path(path))
     for place, value in (overrides or {}).items():
         if value is None:
             continue
@@ -488,5 +476,4 @@ def load_run_file(path: str | Path, overrides: Mapping[str, Any] | None = None) 
 
 def load_schema(path: str | Path) -> Schema:
     """Read a schema from TOML or JSON."""
-    path = Path(path)
-    return checked(Schema, read_json(path) if path.suffix == ".json" else read_toml(path), path)
+    return checked(Schema, read_tables(Path(path)), path)

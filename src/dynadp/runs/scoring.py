@@ -42,7 +42,7 @@ def tally(model: Model, data: Any) -> Tally:
     second = model.classes.index(label.positive)
     read = stay = right = positive = 0
     given = source(data)
-    for batch in given.batches((*(column.name for column in schema.columns), label.name)):
+    for batch in given.batches(schema.raw_columns):
         keep = schema.kept(batch)
         kept = {name: cells[keep] for name, cells in batch.items()}
         y = schema.labels(kept) > 0
@@ -69,10 +69,10 @@ def evaluate(model: Model, data: Any) -> dict[str, Any]:
     return {"rows": rows, "accuracy": accuracy, "low": low, "high": high, "majority": majority}
 
 
-def predictions(model: Model, data: Any, size: int = 65536) -> Iterator[tuple[NDArray[Any], Array]]:
-    """For each batch of rows: label values and their scores; None where the schema drops a row."""
+def predictions(model: Model, data: Any) -> Iterator[tuple[NDArray[Any], Array]]:
+    """Yield label values and scores of each batch of rows; None where the schema drops a row."""
     schema = model.columns
-    for batch in source(data).batches(tuple(column.name for column in schema.columns), size):
+    for batch in source(data).batches(schema.raw_columns[:-1]):
         keep = schema.kept(batch)
         kept = {name: cells[keep] for name, cells in batch.items()}
         labels, scores = np.full(len(keep), None, dtype=object), np.full(len(keep), np.nan)

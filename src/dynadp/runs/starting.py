@@ -48,32 +48,29 @@ class Start:
         """Write schema.toml and run.toml into a folder; nothing is overwritten."""
         root = Path(folder)
         require_new(root)
-        texts = dict(zip(_NAMES, (self.schema_text, self.run_text), strict=True))
         with TemporaryDirectory() as place:  # nothing is left behind where something is wrong
-            _write(Path(place), texts)
+            self._write(Path(place))
             load_schema(Path(place, "schema.toml"))
             load_run_file(Path(place, "run.toml"))
         root.mkdir(parents=True, exist_ok=True)
-        _write(root, texts)
+        self._write(root)
+
+    def _write(self, folder: Path) -> None:
+        for name, text in zip(_NAMES, (self.schema_text, self.run_text), strict=True):
+            (folder / name).write_text(text, encoding="utf-8")
 
     @property
     def schema_text(self) -> str:
         """The schema."""
         norm = max(1.0, sqrt(len(self.numeric) + len(self.categorical)))
-        blocks = [_SCHEMA.format(norm=norm, label=self.label_lines)]
+        label = {name: _toml(getattr(self, name)) for name in ("label", "negative", "positive")}
+        blocks = [_SCHEMA.format(norm=norm, **label)]
         for name, low, high in self.numeric:
             middle = (low + high) / 2
             blocks.append(_NUMERIC.format(name=_toml(name), low=low, high=high, middle=middle))
         for name, values in self.categorical:
             blocks.append(_CATEGORICAL.format(name=_toml(name), values=_toml(values)))
         return "\n".join(blocks)
-
-    @property
-    def label_lines(self) -> str:
-        """The label's name and values, as TOML."""
-        names = ("name", "negative", "positive")
-        values = (self.label, self.negative, self.positive)
-        return "\n".join(f"{name} = {_toml(v)}" for name, v in zip(names, values, strict=True))
 
     @property
     def run_text(self) -> str:
@@ -94,11 +91,6 @@ def require_new(folder: str | Path) -> None:
             raise DeclarationError(f"{path} exists; nothing is overwritten, choose another folder")
 
 
-def _write(folder: Path, texts: dict[str, str]) -> None:
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
-
-
 def _toml(value: Any) -> str:
     """A string or a list of strings in TOML."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
@@ -112,7 +104,9 @@ missing_values = ["", "?", "NA"]   # how a missing cell is spelled
 norm = {norm:.3g}   # rows longer than this, in units of the scaled columns, are shortened to it
 
 [label]
-{label}
+name = {label}
+negative = {negative}
+positive = {positive}
 """
 _NUMERIC = """\
 [[columns]]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dynadp.consensus import Journal, RoundProgress, Topology
-from dynadp.data import NodeRows, Schema
+from dynadp.data import FeatureSums, NodeRows, Schema
 from dynadp.engines import Run, simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import (
@@ -25,6 +25,7 @@ from dynadp.planning import plan as make_plan
 from dynadp.privacy import Event, Total, worst_node
 from dynadp.problem import Weights
 from dynadp.runs.model import Model
+from dynadp.runs.preparation import reserve
 
 _LOG = getLogger("dynadp")
 
@@ -63,13 +64,7 @@ class Trained:
     def model(self) -> Model:
         """The classifier, the same at every node."""
         vector = self.run.models(self.plan.output)[0, 0]
-        return Model.of(
-            vector,
-            self.schema,
-            self.plan.settings.loss.describe(),
-            self.plan.mechanism.name,
-            self.total.to_json(),
-        )
+        return Model.of(vector, self.schema, self.plan, seeded=self.run.seeded)
 
 
 def train(
@@ -130,7 +125,7 @@ def train(
             "give a plan, or a total: epsilon and delta, from which one is made; not both"
         )
     rows = {p: NodeRows.of(schema, tables[p], p, seal=journal is not None) for p in nodes}
-    counts = [rows[p].count for p in nodes]
+    counts = [own.count for own in rows.values()]
     features = schema.feature_count
     if plan is None:
         assert epsilon is not None
@@ -155,20 +150,18 @@ def train(
     require_promise(plan)
     plan.releases(start=start)  # refused before anything is spent
     _LOG.info("plan: %s", "; ".join(plan.reasons))
-    if journal and not journal.begun:
-        # a bad cell must not be found when part of the budget is spent
-        for p in nodes:
-            rows[p].check()
     if journal:
-        journal.reserve([replace(event, seeded=draws.seeded) for event in plan.events])
-        for p in nodes:
-            rows[p].require_same(journal.seal(p))
+        planned = [replace(event, seeded=draws.seeded) for event in plan.events]
+        reserve(journal, rows.values(), planned)
+        for p, own in rows.items():
+            own.require_same(journal.seal(p))
     centring = None
     if protection.centring:
-        centring = _centre(schema, rows, counts, nodes, protection.centring, draws, journal)
+        sums = [own.sums for own in rows.values()]
+        centring = centring_round(schema, sums, nodes, protection.centring, draws, journal)
         schema = centring.applied(schema)
     run = simulate(
-        [rows[p].shard(schema) for p in nodes],
+        [own.shard(schema) for own in rows.values()],
         topology,
         plan,
         start=start,
@@ -187,22 +180,30 @@ def train(
     return trained
 
 
-def _centre(
+def centring_round(
     schema: Schema,
-    rows: Mapping[str, NodeRows],
-    counts: Sequence[int],
+    sums: Sequence[FeatureSums],
     nodes: Sequence[str],
     alphas: Sequence[float],
     draws: Draws,
     journal: Journal | None,
 ) -> Centring:
-    """The centring round, entered before it is used, or as it was entered before."""
+    """Release the means of all nodes' features, entered before they are used.
+
+    Where they were entered before, those are taken again.
+
+    Parameters
+    ----------
+    schema, sums, nodes, alphas, draws
+        As for :func:`~dynadp.mechanisms.centring.private_centre`.
+    journal
+        Where the whole plan is reserved; None where nothing is entered.
+    """
     sent = journal.sent(0) if journal else None
     if sent is None:
-        made = private_centre(schema, [rows[p].sums for p in nodes], nodes, alphas, draws)
+        made = private_centre(schema, sums, nodes, alphas, draws)
         if journal is None:
             return made
         sent = journal.spend(0, made.events, dict(zip(nodes, made.messages, strict=True)))
-    return centre_of(
-        schema, counts, np.array([sent[p] for p in nodes]), nodes, alphas, seeded=draws.seeded
-    )
+    counts, released = [own.rows for own in sums], np.array([sent[p] for p in nodes])
+    return centre_of(schema, counts, released, nodes, alphas, seeded=draws.seeded)

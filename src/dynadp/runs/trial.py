@@ -1,6 +1,5 @@
 """A run file tried as a network: all its nodes as processes of this machine, with real links."""
 
-import json
 import os
 import shutil
 import socket
@@ -16,14 +15,13 @@ from urllib.parse import quote
 
 import numpy as np
 
-from dynadp._files import read_file
 from dynadp.errors import ConfigError, DynadpError, RecordError
 from dynadp.privacy import Ledger, LedgerSummary
 from dynadp.runs import identities
 from dynadp.runs.local import LocalRun
 from dynadp.runs.model import load_model
 from dynadp.runs.run_file import RunFile
-from dynadp.runs.status import STATUS
+from dynadp.runs.status import read_status
 
 _POLL = 0.2  # seconds
 _DAYS = 90  # that certificates of a trial last: a node warns when fewer than 30 are left
@@ -69,12 +67,15 @@ def prepare_trial(path: str | Path, out: Path, patience: float) -> list[Path]:
         identity = identities.make_node(
             authority, node.name, ["127.0.0.1"], out / "identities" / folder, today, _DAYS
         )
-        section = {
-            "name": node.name,
-            "endpoint": f"127.0.0.1:{port}",
-            "key": identity.public,
-            "rows": job.counts[node.name],
-        }
+        sections.append(
+            {
+                "name": node.name,
+                "endpoint": f"127.0.0.1:{port}",
+                "key": identity.public,
+                "rows": job.counts[node.name],
+                **({} if node.epsilon is None else {"epsilon": node.epsilon}),
+            }
+        )
         own = {
             "run": "run.toml",
             "node": node.name,
@@ -82,14 +83,10 @@ def prepare_trial(path: str | Path, out: Path, patience: float) -> list[Path]:
             "file": str(home / str(node.file)),
             "out": folder,
             "patience": patience,
+            **({} if node.ledger is None else {"ledger": str(home / node.ledger)}),
         }
-        if node.epsilon is not None:
-            section["epsilon"] = node.epsilon
-        if node.ledger is not None:
-            own["ledger"] = str(home / node.ledger)
-        _write_toml(out / f"{folder}.toml", own)
-        sections.append(section)
         made.append(out / f"{folder}.toml")
+        _write_toml(made[-1], own)
     _write_toml(out / "run.toml", {**_shared(file, schema, home), "nodes": sections})
     return made
 
@@ -151,7 +148,7 @@ def trial_result(folder: Path, nodes: Sequence[Path]) -> dict[str, Any]:
 def open_reservation(folder: Path) -> tuple[str, str] | None:
     """Return the ledger and the name of a node's open run, or None if nothing is reserved."""
     try:
-        status = read_file(folder / "status.json", STATUS)
+        status = read_status(folder)
         run = f"{status['run']} {status['config']}"
         with Ledger.open(status["ledger"], read_only=True) as ledger:
             reserved = run in LedgerSummary.of(ledger).open_runs
@@ -184,9 +181,9 @@ def _start(file: Path) -> "subprocess.Popen[bytes]":
 def _rounds_of(folder: Path) -> tuple[int, int]:
     """The round that a node has reached, and all rounds; zeros before it has begun."""
     try:
-        status = json.loads((folder / "status.json").read_text())
+        status = read_status(folder)
         return status["round"], status["rounds"]
-    except (OSError, ValueError, KeyError):
+    except (RecordError, KeyError):
         return 0, 0
 
 
