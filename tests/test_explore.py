@@ -332,7 +332,7 @@ def test_the_accuracy_chart_has_bands_baselines_and_their_names(swept):
     assert told["recommended"]["alpha"]
     swept.points = CURVE[:1]
     assert Explorer(swept, Watch(None))._swept()["chart"] is None
-    drawn = figures.svg(figures.accuracy(CURVE, swept.baselines, {"alpha": 0.4, "median": 82.0}))
+    drawn = figures.svg(figures.accuracy(CURVE, swept.baselines))
     assert "var(--blue)" in drawn
     assert "#0072b2" not in drawn.lower()
 

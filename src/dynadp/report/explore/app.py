@@ -219,7 +219,7 @@ class Explorer:
     def _swept(self) -> dict[str, Any]:
         advice = self.advice
         chart = (
-            figures.spec(figures.accuracy(advice.points, advice.baselines, None))
+            figures.spec(figures.accuracy(advice.points, advice.baselines))
             if len(advice.points) > 1
             else None
         )
