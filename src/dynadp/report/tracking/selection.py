@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 from dynadp._files import canonical_json, digest
 from dynadp.errors import RecordError
-from dynadp.report.progress import Rounds
+from dynadp.report.progress import QUANTITIES, Rounds
 from dynadp.report.record_view import RunView, run_folders
 from dynadp.report.states import states
 from dynadp.runs import load_model
 
-QUANTITIES, SPREAD = ("disagreement", "change"), ("median", "min", "max")
+SPREAD = ("median", "min", "max")
 METRICS = (
     *(f"{name}/{which}" for name in QUANTITIES for which in SPREAD),
     "alpha/largest",  # of one round, at the node that loses most
