@@ -15,6 +15,10 @@ from dynadp.runs import Kind, RecordedPlan, RunRecord, load_run, read_status
 MADE_BY = "give a folder that `dynadp train`, `demo`, `node` or `launch` made"
 
 
+class NotYet(RecordError):
+    """A folder that is to hold a run does not yet."""
+
+
 @dataclass(frozen=True)
 class RunView:
     """What the folders hold, apart from what still grows.
@@ -104,11 +108,11 @@ def run_folders(path: Path) -> list[Path]:
         }
         if states:
             words = "; ".join(f"{node}: {state}" for node, state in states.items())
-            raise RecordError(
+            raise NotYet(
                 f"the nodes in {path} have not agreed on a run yet, so there is no run.json "
                 f"({words})"
             )
-        raise RecordError(f"{path} has no run.json, nor has a folder in it; {MADE_BY}")
+        raise NotYet(f"{path} has no run.json, nor has a folder in it; {MADE_BY}")
     if len(found) > 1 and len({load_run(one).config_hash for one in found}) > 1:
         names = ", ".join(one.name for one in found)
         raise RecordError(
