@@ -580,7 +580,7 @@ def test_names_cannot_break_the_page(tmp_path):
 
 def test_rounds_are_followed_line_by_line(tmp_path):
     file = tmp_path / "rounds.jsonl"
-    rounds = Rounds([file], 2)
+    rounds = Rounds([file], 2, "ab")
     rounds.read()
     assert rounds.rows == []
     line = '{"round": %d, "node": "%s", "disagreement": %g, "change": 0.5}\n'

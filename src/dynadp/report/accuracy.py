@@ -4,7 +4,6 @@ or charged to a ledger.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from dynadp._intervals import ONE
 from dynadp.data import census, source
@@ -72,8 +71,7 @@ def public_accuracy(view: RunView) -> Accuracy:
     if not (declared and declared.get("public") is True):
         return Accuracy(note=PRIVATE)
     name = declared["file"]
-    bases = [*view.home.resolve().parents[:3], Path.cwd()]
-    path = next((base / name for base in bases if (base / name).is_file()), None)
+    path = next((base / name for base in view.near if (base / name).is_file()), None)
     if path is None:
         return Accuracy(note=f"{name}, declared public, cannot be found from here")
     try:

@@ -42,32 +42,25 @@ def reconstruction(result: Numbers) -> Any:
     over all rows.
     """
     cases = [case for case in result["reconstruction"] if case["alpha"] in (None, 1.0)]
-    example = cases[0]["example"]
     cells = []
-    for name, (truth, _, guess) in example.items():
+    for name, (truth, _, guess) in cases[0]["example"].items():
         texts = {called(case): case["example"][name][1] for case in cases} | {"guess": guess}
         cells.append({"attribute": name, "column": "truth", "text": truth, "kind": "truth"})
-        cells += [
-            {"attribute": name, "column": c, "text": t, "kind": "right" if t == truth else "wrong"}
-            for c, t in texts.items()
-        ]
-    order = ["truth", *map(called, cases), "guess"]
+        for column, text in texts.items():
+            kind = "right" if text == truth else "wrong"
+            cells.append({"attribute": name, "column": column, "text": text, "kind": kind})
     top = {"orient": "top", "labelAngle": 0, "labelLimit": 150}
     base = marks(cells).encode(
-        x=alt.X("column:N").sort(order).title(None).axis(**top),
-        y=alt.Y("attribute:N").sort(list(example)).title(None),
+        x=alt.X("column:N").sort(None).title(None).axis(**top),
+        y=alt.Y("attribute:N").sort(None).title(None),
     )
-    kind = alt.Color("kind:N").legend(None)
-    kinds = ["truth", "right", "wrong"]
-    shades = kind.scale(domain=kinds, range=["#eeeeee", "#bfe3d6", "#ffffff"])
-    inks = kind.scale(domain=kinds, range=["#000000", "#000000", "#888888"])
+    colour, kinds = alt.Color("kind:N").legend(None), ["truth", "right", "wrong"]
+    shades = colour.scale(domain=kinds, range=["#eeeeee", "#bfe3d6", "#ffffff"])
+    inks = colour.scale(domain=kinds, range=["#000000", "#000000", "#888888"])
     tiles = base.mark_rect(stroke="#dddddd").encode(color=shades)
-    texts = base.mark_text(fontSize=12).encode(text="text:N", color=inks)
-    table = (
-        (tiles + texts)
-        .resolve_scale(color="independent")
-        .properties(width=620, height=270, title="One row, as the attack sees it")
-    )
+    words = base.mark_text(fontSize=12).encode(text="text:N", color=inks)
+    table = (tiles + words).resolve_scale(color="independent")
+    table = table.properties(width=620, height=270, title="One row, as the attack sees it")
     rows = f"Attributes recovered, mean of {cases[0]['rows']} rows"
     caption = [
         _source(result, cases),
@@ -131,19 +124,21 @@ def _source(result: Numbers, cases: Sequence[Numbers]) -> str:
     return f"data: {result['source']}; SIMULATION, seed {result['seed']}; {rounds} rounds"
 
 
-def _case_axis(cases: Sequence[Numbers]) -> Any:
-    return alt.Y("case:N").sort([called(case) for case in cases]).title(None)
+def _cases(cases: Sequence[Numbers], **fields: str) -> Any:
+    """A chart with a line for each case, and these fields of it."""
+    rows = [
+        {"case": called(case), "series": STYLE[case["mechanism"]][0]}
+        | {name: case[field] for name, field in fields.items()}
+        for case in cases
+    ]
+    return marks(rows).encode(y=alt.Y("case:N").sort(None).title(None))
 
 
 def _bars(cases: Sequence[Numbers], title: str) -> Any:
     most, guess = cases[0]["attributes"], cases[0]["guessing"]
-    rows = [
-        {"case": called(c), "found": c["recovered"], "series": STYLE[c["mechanism"]][0]}
-        for c in cases
-    ]
     x = alt.X("found:Q").title(f"attributes of {most}")
     x = x.scale(domain=[0, most + 1], nice=False).axis(values=list(range(most + 1)))
-    base = marks(rows).encode(y=_case_axis(cases), x=x)
+    base = _cases(cases, found="recovered").encode(x=x)
     numbers = base.mark_text(align="left", dx=12, fontSize=12)
     rule = marks([{"found": guess, "name": f"guessing: {guess:.1f}"}]).encode(x=x)
     names = rule.mark_text(align="left", dx=5, fontSize=12, color=GREEN, baseline="bottom")
@@ -153,7 +148,7 @@ def _bars(cases: Sequence[Numbers], title: str) -> Any:
         rule.mark_rule(strokeDash=[5, 4], strokeWidth=2, color=GREEN),
         names.encode(y=alt.value(0), text="name:N"),
     ]
-    return alt.layer(*layers).properties(width=620, height=28 * len(rows), title=title)
+    return alt.layer(*layers).properties(width=620, height=28 * len(cases), title=title)
 
 
 def _curves(cases: Sequence[Numbers], alpha: float) -> Any:
@@ -202,30 +197,21 @@ def _odds(cases: Sequence[Numbers], plain: Sequence[Numbers]) -> Any:
     """Odds that the row is in, 1:1 before: median and 99th of 100 after, and e^epsilon; and what
     runs without noise gave.
     """
-    rows = [
-        {
-            "case": called(c),
-            "series": STYLE[c["mechanism"]][0],
-            "odds": c["odds"],
-            "high": c["odds_high"],
-            "most": exp(min(c["epsilon"], 50.0)),
-        }
-        for c in cases
-    ]
     words = "dot: median run; bar: 99 of 100 runs end below its right end; diamond: e^ε."
     for case in plain:
         odds = "certainty" if case["odds"] is None else f"{case['odds']:.3g}:1"
         words += f" Without noise: {odds}."
-    high = 1.3 * max(row["most"] for row in rows)
+    high = 1.3 * exp(min(50.0, max(case["epsilon"] for case in cases)))
     ticks = [v for v in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if v <= high]
     x = alt.X("odds:Q").title("odds for the row after the attack (1:1 before)")
     x = x.axis(values=ticks, labelExpr="datum.label + ':1'")
     x = x.scale(type="log", domain=[0.8, high], nice=False)
-    base = marks(rows).encode(y=_case_axis(cases), color=_series())
+    base = _cases(cases, odds="odds", high="odds_high", epsilon="epsilon").encode(color=_series())
+    limits = base.transform_calculate(most="exp(min(datum.epsilon, 50))").encode(x="most:Q")
     layers = [
         base.mark_rule(strokeWidth=5, opacity=0.35).encode(x=x, x2="high:Q"),
         base.mark_point(filled=True, size=60, opacity=1).encode(x=x),
-        base.mark_point(shape="diamond", size=80, strokeWidth=2).encode(x="most:Q"),
+        limits.mark_point(shape="diamond", size=80, strokeWidth=2),
     ]
     title = alt.TitleParams("Odds", subtitle=words)
-    return alt.layer(*layers).properties(width=2 * WIDTH + 75, height=28 * len(rows), title=title)
+    return alt.layer(*layers).properties(width=2 * WIDTH + 75, height=28 * len(cases), title=title)

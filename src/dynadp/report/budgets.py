@@ -160,8 +160,7 @@ def ledger_files(view: RunView) -> dict[str, Path]:
                 if ledger is not None and Path(ledger).exists():
                     files[node] = Path(ledger)
         return files
-    near = dict.fromkeys([*view.home.resolve().parents[:3], Path.cwd()])
-    bases = [*near, *(folder for base in near for folder in sorted(base.glob("*/")))]
+    bases = [*view.near, *(folder for base in view.near for folder in sorted(base.glob("*/")))]
     for section in (view.record.file or {}).get("nodes", ()):
         if section.get("ledger"):
             found = dict.fromkeys(base / section["ledger"] for base in bases)

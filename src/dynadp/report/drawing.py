@@ -12,12 +12,14 @@ from dynadp.report.states import LOOKS, State
 WIDTH, HEIGHT, MARGIN_X, MARGIN_Y = 420, 340, 75, 60
 NAMED = 24  # nodes that are drawn with their names; of more the table has them
 LETTERS = 22  # of a name or a state beside a node
-OUTLINES = {  # corners of each shape around 0, for a radius of 1
-    "square": "-.9,-.9 .9,-.9 .9,.9 -.9,.9",
-    "diamond": "0,-1.25 1.25,0 0,1.25 -1.25,0",
-    "triangle": "0,-1.2 1.15,.9 -1.15,.9",
-    "cross": "-.4,-1.1 .4,-1.1 .4,-.4 1.1,-.4 1.1,.4 .4,.4 .4,1.1 -.4,1.1 -.4,.4 -1.1,.4 -1.1,-.4 "
-    "-.4,-.4",
+ROUND = "M-1 0a1 1 0 1 0 2 0a1 1 0 1 0 -2 0z"
+OUTLINES = {  # of each shape, around 0
+    "circle": ROUND,
+    "ring": ROUND,
+    "square": "M-.9-.9H.9V.9H-.9z",
+    "diamond": "M0-1.25 1.25 0 0 1.25-1.25 0z",
+    "triangle": "M0-1.2 1.15.9-1.15.9z",
+    "cross": "M-.4-1.1H.4V-.4H1.1V.4H.4V1.1H-.4V.4H-1.1V-.4H-.4z",
 }
 
 
@@ -67,7 +69,9 @@ def drawing(topology: Topology, states: Mapping[str, State]) -> str:
                 f'<text x="{x}" y="{second:g}">{escape(_short(state.words))}</text>'
             )
         nodes.append(
-            f'<g>{words}<path class="{colour} {shape}" d="{path(shape, x, y, size)}"/>{label}</g>'
+            f'<g>{words}<path class="{colour} {shape}" d="{OUTLINES[shape]}" '
+            f'transform="translate({x} {y}) scale({size})" vector-effect="non-scaling-stroke"/>'
+            f"{label}</g>"
         )
     return (
         f'<svg class="network" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
@@ -82,17 +86,6 @@ def in_words(states: Mapping[str, State]) -> str:
     nodes = "1 node" if len(states) == 1 else f"{len(states)} nodes"
     listed = ", ".join(f"{count} {look}" for look, count in counts.items())
     return f"Network of {nodes}: {listed}"
-
-
-def path(shape: str, x: float, y: float, r: float) -> str:
-    """The outline of a shape around a point."""
-    if shape in ("circle", "ring"):
-        return f"M{x - r:g} {y:g}a{r:g} {r:g} 0 1 0 {2 * r:g} 0a{r:g} {r:g} 0 1 0 {-2 * r:g} 0z"
-    corners = " ".join(
-        f"{x + r * float(dx):.1f} {y + r * float(dy):.1f}"
-        for dx, dy in (corner.split(",") for corner in OUTLINES[shape].split())
-    )
-    return f"M{corners}z"
 
 
 def _short(text: str) -> str:

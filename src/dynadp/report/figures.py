@@ -4,6 +4,7 @@ Colours are placeholders of the Okabe-Ito palette: the page and the report put t
 there, light or dark.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,12 +14,12 @@ from dynadp.report.progress import Row
 
 INK, LINE = "#202122", "#C8CCD1"
 SHADES = {
-    BLUE: "--blue",
-    ORANGE: "--orange",
-    GREEN: "--green",
-    GREY: "--grey",
-    INK: "--ink",
-    LINE: "--line",
+    "blue": BLUE,
+    "orange": ORANGE,
+    "green": GREEN,
+    "grey": GREY,
+    "ink": INK,
+    "line": LINE,
 }
 WIDTH, HEIGHT = 400, 210
 QUANTITIES = {
@@ -101,12 +102,11 @@ def accuracy(points: Sequence[Mapping[str, Any]], baselines: Mapping[str, float]
     x = alt.X("alpha:Q").title("alpha, the loss of one round").axis(format="~g", tickCount=5)
     x = x.scale(type="log", domain=[min(alphas), max(alphas)], nice=False)
     base = alt.Chart(alt.NamedData("points")).encode(x=x)
+    answers = {"median": "median", "low": "interval from", "high": "to"}
     tips = [
-        alt.Tooltip("alpha:Q", format=".3~g", title="alpha"),
+        alt.Tooltip("alpha:Q", format=".3~g"),
         alt.Tooltip("epsilon:Q", format=".3~g", title="total epsilon"),
-        alt.Tooltip("median:Q", format=".1f", title="median"),
-        alt.Tooltip("low:Q", format=".1f", title="interval from"),
-        alt.Tooltip("high:Q", format=".1f", title="to"),
+        *(alt.Tooltip(f"{name}:Q", format=".1f", title=title) for name, title in answers.items()),
     ]
     lines = alt.Chart(alt.NamedData("baselines")).encode(y="median:Q")
     names = lines.encode(text="name:N")
@@ -164,9 +164,8 @@ def svg(chart: Any) -> str:
         "legend": text,
     }
     drawn: str = vl_convert.vegalite_to_svg(_plain(chart) | {"config": config})
-    for shade, name in SHADES.items():
-        for written in (shade, shade.lower()):
-            drawn = drawn.replace(f'"{written}"', f'"var({name})"')
+    for name, shade in SHADES.items():
+        drawn = re.sub(f'"{shade}"', f'"var(--{name})"', drawn, flags=re.IGNORECASE)
     return drawn
 
 

@@ -27,22 +27,15 @@ LEGEND = "grey: public; orange: private; blue, dashed: holds noise, kept; green:
 
 @dataclass(frozen=True)
 class Box:
-    """One vector or step: its place, how it is drawn, its text, and its norm or second line."""
+    """One vector or step: its place, how it is drawn, and its lines; a number is a norm."""
 
     x: float
     y: float
     kind: Kind
-    text: str
-    more: float | str = ""
-
-    @property
-    def lines(self) -> list[str]:
-        """Its text, line by line."""
-        more = self.more if isinstance(self.more, str) else f"norm {self.more:.3g}"
-        return [self.text, more] if more else [self.text]
+    lines: tuple[str | float, ...]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Flow:
     """Boxes, and arrows between them: each the corners of a line."""
 
@@ -51,8 +44,8 @@ class Flow:
 
     def join(self, *boxes: Box) -> None:
         """Add boxes with an arrow from each to the next; all stand in one row, or in one column."""
-        self.boxes.extend(box for box in boxes if box not in self.boxes)
-        self.arrows.extend([_edge(a, b), _edge(b, a)] for a, b in pairwise(boxes))
+        self.boxes += [box for box in boxes if box not in self.boxes]
+        self.arrows += [[_edge(a, b), _edge(b, a)] for a, b in pairwise(boxes)]
 
 
 def _edge(box: Box, other: Box) -> Point:
@@ -64,48 +57,48 @@ def _edge(box: Box, other: Box) -> Point:
 
 def dual_panel(norms: Norms) -> Any:
     """Figure 1 (a): a round of Algorithm 2, noise on the dual variable."""
-    f = Box(67, ABOVE, "released", "f_p(t+1)", norms["f"])
+    f = Box(67, ABOVE, "released", ("f_p(t+1)", norms["f"]))
     flow = _perturbed_dual(norms, "t", "f", ("(14)", "(15)"), f)
     return _panel(_exchanged(flow, f, norms, "f", "(16)"), "(a) DVP, a round")
 
 
 def primal_panel(norms: Norms) -> Any:
     """Figure 1 (b): a round of Algorithm 3, noise on the primal variable."""
-    lam = Box(10, ABOVE, "public", "λ_p(t)", norms["lam"])
-    step = Box(29, ABOVE, "private", "argmin L_prim (18)", "with V_p, V_j")
-    f = Box(48, ABOVE, "private", "f_p(t+1)", norms["f"])
-    V = Box(67, ABOVE, "released", "V_p(t+1) (19)", norms["perturbed"])
-    noise = Box(48, BELOW, "noise", "noise ε_p(t+1)", norms["noise"])
+    lam = Box(10, ABOVE, "public", ("λ_p(t)", norms["lam"]))
+    step = Box(29, ABOVE, "private", ("argmin L_prim (18)", "with V_p, V_j"))
+    f = Box(48, ABOVE, "private", ("f_p(t+1)", norms["f"]))
+    V = Box(67, ABOVE, "released", ("V_p(t+1) (19)", norms["perturbed"]))
+    noise = Box(48, BELOW, "noise", ("noise ε_p(t+1)", norms["noise"]))
     flow = Flow([noise], [[(noise.x + 5, BELOW + HALF_HEIGHT), (V.x - 5, ABOVE - HALF_HEIGHT)]])
     flow.join(lam, step, f, V)
-    flow.join(Box(29, BELOW, "private", "rows D_p"), step)
+    flow.join(Box(29, BELOW, "private", ("rows D_p",)), step)
     return _panel(_exchanged(flow, V, norms, "V", "(20)"), "(b) PVP, a round")
 
 
 def final_panel(norms: Norms) -> Any:
     """Figure 2: the final release of Algorithm 3, by Algorithm 2 from released vectors."""
-    f = Box(67, ABOVE, "released", "f*_p", norms["f"])
+    f = Box(67, ABOVE, "released", ("f*_p", norms["f"]))
     flow = _perturbed_dual(norms, "t_s", "V", ("(21)", "(22)"), f)
-    flow.join(f, Box(90, ABOVE, "public", "final output"))
+    flow.join(f, Box(90, ABOVE, "public", ("final output",)))
     return _panel(flow, "PVP, the final iteration")
 
 
 def _perturbed_dual(norms: Norms, t: str, held: str, numbers: tuple[str, str], f: Box) -> Flow:
     """lam, mu, the argmin of Algorithm 2 and its outcome f, with noise and rows below."""
-    lam = Box(10, ABOVE, "public", f"λ_p({t})", norms["lam"])
-    mu = Box(29, ABOVE, "noise", f"μ_p({t}+1) {numbers[0]}", norms["perturbed"])
-    step = Box(48, ABOVE, "private", f"argmin L_dual {numbers[1]}", f"with {held}_p, {held}_j")
+    lam = Box(10, ABOVE, "public", (f"λ_p({t})", norms["lam"]))
+    mu = Box(29, ABOVE, "noise", (f"μ_p({t}+1) {numbers[0]}", norms["perturbed"]))
+    step = Box(48, ABOVE, "private", (f"argmin L_dual {numbers[1]}", f"with {held}_p, {held}_j"))
     flow = Flow([], [])
     flow.join(lam, mu, step, f)
-    flow.join(Box(29, BELOW, "noise", f"(C/2B) ε_p({t}+1)", norms["noise"]), mu)
-    flow.join(Box(48, BELOW, "private", "rows D_p"), step)
+    flow.join(Box(29, BELOW, "noise", (f"(C/2B) ε_p({t}+1)", norms["noise"])), mu)
+    flow.join(Box(48, BELOW, "private", ("rows D_p",)), step)
     return flow
 
 
 def _exchanged(flow: Flow, sent: Box, norms: Norms, name: str, number: str) -> Flow:
     """Add the neighbours that get the message, and the way back to lam, the leftmost box."""
-    heard = Box(90, ABOVE, "public", "neighbours j:", f"{name}_j(t+1)")
-    lam = Box(sent.x, BELOW, "public", f"λ_p(t+1) {number}", norms["lam_next"])
+    heard = Box(90, ABOVE, "public", ("neighbours j:", f"{name}_j(t+1)"))
+    lam = Box(sent.x, BELOW, "public", (f"λ_p(t+1) {number}", norms["lam_next"]))
     flow.join(sent, heard)
     flow.join(sent, lam)
     first, low = min(box.x for box in flow.boxes), ABOVE - HALF_HEIGHT
@@ -135,15 +128,18 @@ def _panel(flow: Flow, title: str) -> Any:
             for b in flow.boxes
             if b.kind == kind
         ]
-        boxes = marks(own).mark_rect(
-            fill=fill, stroke=border, strokeWidth=1.5, strokeDash=dashes, cornerRadius=3
-        )
+        look = {"fill": fill, "stroke": border, "strokeDash": dashes}
+        boxes = marks(own).mark_rect(strokeWidth=1.5, cornerRadius=3, **look)
         layers.append(boxes.encode(**ends))
     heads = marks(_head(*points[-2:]) for points in flow.arrows).mark_point(
         shape="triangle", filled=True, size=70, color="#000000", opacity=1
     )
     texts = [
-        {"x": box.x, "y": box.y + LINE * ((len(box.lines) - 1) / 2 - i), "text": line}
+        {
+            "x": box.x,
+            "y": box.y + LINE * ((len(box.lines) - 1) / 2 - i),
+            "text": line if isinstance(line, str) else f"norm {line:.3g}",
+        }
         for box in flow.boxes
         for i, line in enumerate(box.lines)
     ]

@@ -181,10 +181,9 @@ def residual(rounds: Sequence[Row], nodes: int) -> str:
     middle, low, high = last["disagreement"]
     return (
         f"After round {last['round']} a node's vector lies {middle:.3g} from the mean of its "
-        f"neighbours' (median; {low:.3g} to "
-        f"{high:.3g} over nodes); after round {first['round']} it was "
-        f"{first['disagreement'][0]:.3g}. In a private run "
-        "noise itself keeps vectors apart: the model is a mean of many, in which it averages out."
+        f"neighbours' (median; {low:.3g} to {high:.3g} over nodes); after round {first['round']} "
+        f"it was {first['disagreement'][0]:.3g}. In a private run noise itself keeps vectors "
+        "apart: the model is a mean of many, in which it averages out."
     )
 
 

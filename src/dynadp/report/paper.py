@@ -18,16 +18,19 @@ from dynadp.report.flow_diagram import LEGEND, dual_panel, final_panel, primal_p
 from dynadp.research import AccuracyLoss, PrivacyUtility
 
 Numbers = Mapping[str, Any]
-Styles = Mapping[str, tuple[str, list[int]]]  # series -> colour, dashes
 WIDTH, HEIGHT = 190, 150
 ERRORS = f"bands of errors: {SEVERAL}"
-LOOKS = ((BLUE, [1, 0]), (ORANGE, [7, 3]), (GREEN, [2, 2]), (PURPLE, [10, 3, 2, 3]))
-STYLE: Styles = {
+WIDE = {"width": 2 * WIDTH, "height": HEIGHT + 30}
+STYLE: dict[str, tuple[str, list[int]]] = {  # series -> colour, dashes
     "Algorithm 1": ("#000000", [2, 2]),
     "DVP": (BLUE, [1, 0]),
     "PVP as printed": (ORANGE, [7, 3]),
     "PVP public": (GREEN, [10, 3, 2, 3]),
     "PVP public, (rho, C) of DVP": (PURPLE, [4, 2]),
+    "constant": (BLUE, [1, 0]),
+    "growing": (ORANGE, [7, 3]),
+    "shrinking": (GREEN, [2, 2]),
+    "all in the end": (PURPLE, [10, 3, 2, 3]),
 }
 
 
@@ -89,8 +92,7 @@ def tradeoff(result: Numbers) -> Any:
         panels.append(drawn.properties(width=WIDTH, height=HEIGHT, title=title))
     caption = [
         *_caption(result),
-        "points: medians; line: fitted L_acc; dashes: the measured alpha with the best U_priv - "
-        "loss",
+        "points: medians; line: fitted L_acc; dashes: the measured alpha of the best U_priv - loss",
     ]
     return _page([*panels, *_utilities(result)], "Loss against alpha", caption)
 
@@ -123,19 +125,16 @@ def final(result: Numbers) -> Any:
     """Loss of the final output, and misclassification rates, against alpha."""
     plain, x = result["plain"], _alpha_axis(result["final"])
 
-    def panel(key: str, exact: float, title: str) -> Any:
-        rows = [{**row, **row[key]} for row in _series(result["final"])]
-        alphas = {row["alpha"] for row in rows}
-        rows += [{"series": "Algorithm 1", "alpha": alpha, "median": exact} for alpha in alphas]
-        errors = _share_axis("test error").scale(zero=False)
-        return _panel(
-            rows, x, _loss_axis([*_ends(rows), exact]) if key == "loss" else errors, title
-        )
+    def rows(key: str, exact: float) -> list[dict[str, Any]]:
+        own = [{**row, **row[key]} for row in _series(result["final"])]
+        return own + [{**row, "series": "Algorithm 1", "median": exact} for row in result["final"]]
 
-    top = panel("loss", plain["losses"][-1], "loss of the final output")
+    losses, y = rows("loss", plain["losses"][-1]), _share_axis("test error").scale(zero=False)
+    values = [*_ends(losses), plain["losses"][-1]]
+    top = _panel(losses, x, _loss_axis(values), "loss of the final output")
     below = alt.hconcat(
-        panel("error", plain["error"], "error, last message"),
-        panel("network_error", plain["error"], "error, network mean"),
+        _panel(rows("error", plain["error"]), x, y, "error, last message"),
+        _panel(rows("network_error", plain["error"]), x, y, "error, network mean"),
     )
     title = f"After {result['settings']['rounds']} rounds"
     panels = [top.properties(width=2 * WIDTH + 50), below]
@@ -156,7 +155,7 @@ def rho(result: Numbers) -> Any:
         *_caption(result, s["rho_draws"]),
         f"alpha = {s['rho_alpha']:g}, round {s['rho_rounds']}; rings: the paper's rho",
     ]
-    return _page([lines.properties(**_WIDE)], "Loss against rho", caption)
+    return _page([lines.properties(**WIDE)], "Loss against rho", caption)
 
 
 def margins(result: Numbers) -> Any:
@@ -165,7 +164,7 @@ def margins(result: Numbers) -> Any:
     grid = sorted({row["margin"] for row in rows})
     x = alt.X("margin:Q").title("margin").axis(values=grid, format="~g")
     x = x.scale(type="log", domain=[grid[0], grid[-1]], nice=False)
-    panel = _panel(rows, x, _share_axis("test error"), "").properties(**_WIDE)
+    panel = _panel(rows, x, _share_axis("test error"), "").properties(**WIDE)
     s = result["settings"]
     caption = [
         f"data: separable rows made here, {s['nodes']} x {s['margin_rows']:,} (synthetic)",
@@ -180,31 +179,27 @@ def margins(result: Numbers) -> Any:
 def schedules(result: Numbers) -> Any:
     """alpha by round, and test error, of schedules with one total."""
     compared = result["schedules"]
-    names = [row["schedule"] for row in compared["rows"]]
-    styles = dict(zip(names, LOOKS, strict=True))
     steps = [
         {"series": row["schedule"], "round": n, "median": alpha}
         for row in compared["rows"]
         for n, alpha in enumerate(row["alphas"], 1)
     ]
+    errors = [
+        {"series": row["schedule"], "output": output, **row[key]}
+        for key, output in (("last", "error, last message"), ("network", "error, network mean"))
+        for row in compared["rows"]
+    ]
     y, title = alt.Y("median:Q").title("alpha"), "what each round may lose"
-    top = _panel(steps, _round_axis(), y, title, styles, interpolate="step")
-    ends = _ends(row[output] for row in compared["rows"] for output in ("last", "network"))
-    room = 0.04 * (max(ends) - min(ends))
-    x = alt.X("low:Q").title("test error").axis(format=".0%", tickCount=4)
-    x = x.scale(domain=[min(ends) - room, max(ends) + room], nice=False)
-    y = alt.Y("series:N").title(None).sort(names)
-    panels = []
-    for output, side, title in (
-        ("last", y, "error, last message"),
-        ("network", y.axis(labels=False, ticks=False), "error, network mean"),
-    ):
-        rows = [{"series": row["schedule"], **row[output]} for row in compared["rows"]]
-        base = marks(rows).encode(y=side, color=_scales(styles)[0].legend(None))
-        bars = base.mark_rule(strokeWidth=4, opacity=0.4).encode(x=x, x2="high:Q")
-        dots = base.mark_point(size=70, filled=True, opacity=1).encode(x="median:Q")
-        size = {"width": WIDTH - 15, "height": HEIGHT - 20}
-        panels.append(alt.layer(bars, dots).properties(**size, title=title))
+    top = _panel(steps, _round_axis(), y, title, interpolate="step")
+    x = alt.X("low:Q").title("test error").axis(format=".0%", tickCount=4).scale(zero=False)
+    base = marks(errors).encode(
+        y=alt.Y("series:N").sort(None).title(None), color=_scales(errors)[0].legend(None)
+    )
+    bars = base.mark_rule(strokeWidth=4, opacity=0.4).encode(x=x, x2="high:Q")
+    dots = base.mark_point(size=70, filled=True, opacity=1).encode(x="median:Q")
+    outputs = alt.Column("output:N").sort(None).title(None)
+    outputs = outputs.header(labelFontSize=13, labelFontWeight="bold", labelAnchor="start")
+    below = alt.layer(bars, dots).properties(width=WIDTH - 15, height=HEIGHT - 20)
     s = result["settings"]
     caption = [
         f"data: {compared['source']}, {s['nodes']} nodes",
@@ -213,8 +208,8 @@ def schedules(result: Numbers) -> Any:
         f"{s['schedule_draws']} draws",
         ERRORS,
     ]
-    rows_of_panels = [top.properties(width=2 * WIDTH - 10), alt.hconcat(*panels)]
-    return _page(rows_of_panels, "Schedules of alpha at one total", caption, columns=1)
+    panels = [top.properties(width=2 * WIDTH - 10), below.facet(column=outputs)]
+    return _page(panels, "Schedules of alpha at one total", caption, columns=1)
 
 
 def curve(
@@ -247,9 +242,6 @@ def curve(
     return _page(panels, "Wrong answers against alpha", [*caption, lines], columns=1)
 
 
-_WIDE = {"width": 2 * WIDTH, "height": HEIGHT + 30}
-
-
 def _caption(result: Numbers, draws: int | None = None) -> list[str]:
     s = result["settings"]
     ours = f"{s['nodes']}-node {s['graph']}, eta = {s['eta']:g} (ours)"
@@ -266,25 +258,19 @@ def _page(
     return page(alt.concat(*panels, columns=columns, spacing=14), title, caption, legend)
 
 
-def _scales(styles: Styles) -> tuple[Any, Any]:
+def _scales(rows: Iterable[Numbers]) -> tuple[Any, Any]:
     """Colour and dashes of each series."""
-    domain = list(styles)
-    colours, dashes = zip(*styles.values(), strict=True)
-    return (
-        alt.Color("series:N")
-        .title(None)
-        .scale(domain=domain, range=list(colours))
-        .legend(symbolType="stroke", symbolOpacity=1),
-        alt.StrokeDash("series:N").title(None).scale(domain=domain, range=list(dashes)),
-    )
-
-
-def _panel(
-    rows: Sequence[Numbers], x: Any, y: Any, title: str, styles: Styles = STYLE, **look: Any
-) -> Any:
-    """Median lines with bands, a colour and dashes for each series."""
     drawn = {row["series"] for row in rows}
-    colour, dash = _scales({name: style for name, style in styles.items() if name in drawn})
+    domain = [name for name in STYLE if name in drawn]
+    colours, dashes = zip(*(STYLE[name] for name in domain), strict=True)
+    colour = alt.Color("series:N").title(None).scale(domain=domain, range=list(colours))
+    dash = alt.StrokeDash("series:N").title(None).scale(domain=domain, range=list(dashes))
+    return colour.legend(symbolType="stroke", symbolOpacity=1), dash
+
+
+def _panel(rows: Sequence[Numbers], x: Any, y: Any, title: str, **look: Any) -> Any:
+    """Median lines with bands, a colour and dashes for each series."""
+    colour, dash = _scales(rows)
     lines = marks(rows).mark_line(strokeWidth=2, clip=True, **look)
     chart = alt.layer(lines.encode(x=x, y=y, color=colour, strokeDash=dash))
     if bands := [row for row in rows if "low" in row]:

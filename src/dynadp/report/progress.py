@@ -27,7 +27,7 @@ class Rounds:
     count
         How many nodes write: a round is whole when it has the lines of so many.
     nodes
-        Names of nodes that may occur; None for any.
+        Names of nodes that may occur.
 
     Attributes
     ----------
@@ -38,9 +38,7 @@ class Rounds:
         For each whole round alpha by node, where it is protected.
     """
 
-    def __init__(
-        self, files: Sequence[Path], count: int, nodes: Collection[str] | None = None
-    ) -> None:
+    def __init__(self, files: Sequence[Path], count: int, nodes: Collection[str]) -> None:
         self.files, self.count, self.nodes = tuple(files), count, nodes
         self._forget()
 
@@ -76,7 +74,7 @@ class Rounds:
             self._lines[file] += 1
             try:
                 line = RoundLine.from_json(json.loads(text))
-                if self.nodes is not None and line.node not in self.nodes:
+                if line.node not in self.nodes:
                     raise ValueError("a line of a node that is not in the network")
             except ValueError as error:
                 raise RecordError(

@@ -84,6 +84,11 @@ class RunView:
         return tuple(dict.fromkeys(self.folders.values()))
 
     @property
+    def near(self) -> list[Path]:
+        """Where files that a run file names may lie: the three folders above, and here."""
+        return [*self.home.resolve().parents[:3], Path.cwd()]
+
+    @property
     def key(self) -> str:
         """Eight letters that another run in the same place does not share."""
         return digest([self.record.config_hash, self.record.created])[:8]

@@ -75,9 +75,9 @@ def _node(view: RunView, node: str) -> tuple[State, dict[str, str]]:
     """The state of a node with a folder, and its neighbours as it sees them."""
     try:
         status = read_status(view.folders[node])
-        word, n, pid = str(status["state"]), int(status["round"]), int(status["pid"])
-        links = dict(status["neighbours"])
-    except (RecordError, KeyError, TypeError, ValueError):
+        word, n, links = status["state"], status["round"], status["neighbours"]
+        there = alive(status["pid"])
+    except (RecordError, KeyError):
         if (view.folders[node] / "model.json").exists():
             return State("finished", "finished"), {}
         return State("unknown", "tells no state"), {}
@@ -85,9 +85,10 @@ def _node(view: RunView, node: str) -> tuple[State, dict[str, str]]:
         return State("finished", "finished"), links
     if word.startswith("failed"):
         return State("failed", f"{word}, in round {n}"), links
-    if word == "stopped" or not alive(pid):
-        ended = "stopped" if word == "stopped" else "ended"
-        return State("away", f"{ended} in round {n}"), links
+    if word == "stopped":
+        return State("away", f"stopped in round {n}"), links
+    if not there:
+        return State("away", f"ended in round {n}"), links
     wait = f", waits for {status['waiting']}" if status.get("waiting") else ""
     look = "agreeing" if word == "agreeing" else "running"
     return State(look, f"{word}, round {n}{wait}"), links

@@ -5,7 +5,7 @@ Every number rests on rows that are made here or declared public: a sweep over p
 spend budget itself.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import ceil, floor, isclose
@@ -78,7 +78,7 @@ class Advisor:
         on_point: Callable[[], None] = lambda: None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Try totals from both ends to the middle; ``on_point`` is called after each, ``stopped``
+        """Try totals, both ends first; ``on_point`` is called after each, ``stopped``
         before.
         """
         try:
@@ -86,7 +86,8 @@ class Advisor:
             self.source, self.rows = rows.source, len(rows.held_out)
             self.baselines = measure_baselines(rows)
             on_point()
-            for epsilon in spread(totals_to_try(self.planned)):
+            first, *between, last = totals_to_try(self.planned)
+            for epsilon in (first, last, *between):
                 if stopped():
                     return
                 own, tested = self.planned(epsilon), self.planned(epsilon, rows.counts)
@@ -211,26 +212,10 @@ class Advisor:
             how = f"interpolated between the measured totals {between}"
         return (
             f"{privacy}, {low} to {high} in 100 people would get the right answer, {how}, on "
-            f"{self.source}. Without privacy it "
-            f"would be {without} in 100 there, and always giving the commoner answer is right for "
-            f"{commoner} in 100. The range "
-            f"holds {SEVERAL} ({self.rows:,} rows)."
+            f"{self.source}. Without privacy it would be {without} in 100 there, and always giving "
+            f"the commoner answer is right for {commoner} in 100. The range holds {SEVERAL} "
+            f"({self.rows:,} rows)."
         )
-
-
-def spread(values: Sequence[float]) -> list[float]:
-    """Both ends, then the middle, then what lies between: a curve is seen early.
-
-    >>> spread([1, 2, 3, 4, 5])
-    [1, 5, 3, 2, 4]
-    """
-    order, gaps = [0, len(values) - 1], [(0, len(values) - 1)]
-    for low, high in gaps:
-        if high - low > 1:
-            middle = (low + high) // 2
-            order.append(middle)
-            gaps += [(low, middle), (middle, high)]
-    return [values[i] for i in dict.fromkeys(order)]
 
 
 def _right(loss: Mapping[str, float]) -> dict[str, float]:

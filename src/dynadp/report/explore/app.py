@@ -42,9 +42,8 @@ from dynadp.report.progress import thinned
 from dynadp.research import LEAST, MOST, POINTS
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' "
-    "data:; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -54,7 +53,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-TICK, PING = 0.4, 15.0  # seconds between two looks at the folder; between two signs of life
+TICK = 0.4  # seconds between two looks at the folder
 
 
 class Guard:
@@ -178,28 +177,22 @@ class Explorer:
         """
         key, _, number = last.partition("-")
         sent = int(number) if number.isdecimal() else 0
-        version, swept, quiet = -1, -1, 0.0
+        version, swept = -1, -1
         yield "retry: 1000\n\n"
         while not self.over.is_set():
-            out, now = [], self.watch.latest
+            now = self.watch.latest
             if now.key != key:
                 key, sent = now.key, 0
-                out.append(_event("anew", {"key": key}))
+                yield _event("anew", {"key": key})
             if now.version != version:
                 version = now.version
-                out.append(_event("state", now.state))
+                yield _event("state", now.state)
             if rows := thinned(now.rows[sent:]):
                 sent = rows[-1]["round"]
-                out.append(_event("rounds", rows, f"{key}-{sent}"))
+                yield _event("rounds", rows, f"{key}-{sent}")
             if self.swept != swept:
                 swept = self.swept
-                out.append(_event("sweep", self._swept()))
-            for event in out:
-                yield event
-            quiet = 0.0 if out else quiet + TICK
-            if quiet >= PING:
-                quiet = 0.0
-                yield ": still here\n\n"
+                yield _event("sweep", self._swept())
             await anyio.sleep(TICK)
 
     def _swept(self) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Starts the page of ``dynadp explore``: what is shown, its token, and the server."""
 
-import os
 import re
 import secrets
 import socket
@@ -52,9 +51,8 @@ def token_of(file: str | None) -> str:
         return secrets.token_urlsafe(24)
     path = Path(file)
     if not path.exists():
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w") as out:
-            out.write(secrets.token_urlsafe(24) + "\n")
+        path.touch(mode=0o600, exist_ok=False)
+        path.write_text(secrets.token_urlsafe(24) + "\n")
     if path.stat().st_mode & 0o077:
         raise DeclarationError(
             f"{path} can be read by other users; keep the token to yourself: chmod 600 {path}"
@@ -90,8 +88,7 @@ def serve(shown: Explorer, token: str, port: int, ready: Callable[[str], None]) 
     except OSError as error:
         listening.close()
         raise DeclarationError(
-            f"port {port} of this machine cannot be had ({error.strerror}); choose another with "
-            f"--port"
+            f"port {port} of this machine cannot be had ({error.strerror}); choose another: --port"
         ) from error
     port = listening.getsockname()[1]
     hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})

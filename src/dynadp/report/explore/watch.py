@@ -42,7 +42,7 @@ class Watch:
         self.path = path
         self.latest = Snapshot(0, {}, "", [])
         self._view: RunView | None = None
-        self._rounds = Rounds((), 1)
+        self._rounds = Rounds((), 1, ())
         self._states: dict[str, State] = {}
         self._counted: tuple[tuple[Event, ...], Total] | None = None
         self._accuracy = NOT_FINISHED
