@@ -87,7 +87,7 @@ class Client:
     """Asks an application as a browser would, without a network."""
 
     def __init__(self, shown):
-        self.app = application(shown, TOKEN, frozenset({HOST, "localhost:8317"}))
+        self.app = application(shown, TOKEN, 8317)
 
     def get(self, path, method="GET", headers=None, params=None):
         path, _, query = path.partition("?")
@@ -355,10 +355,10 @@ def test_what_is_said_of_a_recommendation_or_of_none(swept):
 def test_a_sweep_on_made_rows(monkeypatch):
     monkeypatch.setattr(experiments_module, "POINTS", 3)
     monkeypatch.setattr(advice_module, "DRAWS", 3)
-    told = []
+    seen = []
     found = Advisor(small())
-    found.sweep(lambda: told.append(len(found.points)))
-    assert told == [0, 1, 2, 3, 3]
+    found.sweep(lambda: bool(seen.append(found.progress)))
+    assert [*seen, found.progress] == [(0, 2, False), (1, 2, False), (2, 2, False), (3, 2, True)]
     assert found.done
     assert found.problem == ""
     assert found.source == "census rows made here (synthetic)"

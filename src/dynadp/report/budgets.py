@@ -123,18 +123,18 @@ def over_rounds(own: Sequence[Event], delta: float, steps: int = STEPS) -> list[
     return rows
 
 
-def planned_cost(view: RunView) -> tuple[tuple[Event, ...], Total] | None:
-    """All planned events and the network's total; None where nothing is protected or the record
+def planned_cost(view: RunView) -> tuple[tuple[Event, ...], Total | None]:
+    """All planned events and the network's total; none where nothing is protected or the record
     tells too little yet.
 
     A record that has its own total must agree with the events: otherwise it was changed or comes
     from another version.
     """
     if view.plan is None:
-        return None
+        return (), None
     events = view.record.events or _reserved(view)
-    if events is None:
-        return None
+    if not events:
+        return (), None
     found, epsilon = worst_node(events, view.plan.delta), view.plan.total["epsilon"]
     if epsilon is not None and abs(epsilon - found.epsilon) > 1e-6 * found.epsilon:
         raise RecordError(
@@ -171,7 +171,7 @@ def ledger_files(view: RunView) -> dict[str, Path]:
     return files
 
 
-def _reserved(view: RunView) -> tuple[Event, ...] | None:
+def _reserved(view: RunView) -> tuple[Event, ...]:
     """The plan as the ledgers have it, where all can be reached: known before the first message."""
     files, out = ledger_files(view), list[Event]()
     for node in view.topology.nodes:
@@ -179,9 +179,9 @@ def _reserved(view: RunView) -> tuple[Event, ...] | None:
             with Ledger.open(files[node], read_only=True) as ledger:
                 own = ledger.reserved(view.record.run_id)
         except (KeyError, DynadpError):
-            return None
+            return ()
         if own is None:
-            return None
+            return ()
         out += own
     return tuple(out)
 

@@ -126,7 +126,7 @@ def report(path: str | Path) -> str:
     """The page of a run folder."""
     require()
     view = RunView.read(path)
-    events, total = planned_cost(view) or ((), None)
+    events, total = planned_cost(view)
     rounds = Rounds.of(view).rows
     where = states(view, len(rounds))
     budgets = read_budgets(view, ledger_files(view))

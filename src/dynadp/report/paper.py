@@ -6,7 +6,6 @@ letters stay readable at the width of a column.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import log10
 from typing import Any
 
 import numpy as np
@@ -343,13 +342,11 @@ def _log_axis(channel: Any, title: str, values: Iterable[float]) -> Any:
     """A logarithmic axis over the values, labelled at decades; at 2 and 5 where there are few."""
     positive = [value for value in values if value > 0]
     low, high = min(positive), max(positive)
-    room = (high / low) ** 0.04
     ticks = decades(positive)
-    many = len(ticks) > 8
-    if many:
-        ticks = [tick for tick in ticks if round(log10(tick)) % 3 == 0]
-    elif high / low < 100:
+    if high / low < 100:
         ticks = [digit * tick for tick in ticks for digit in (1, 2, 5)]
-    shown = [tick for tick in ticks if low / room <= tick <= high * room]
-    axis = channel.title(title).axis(values=shown, format=".0e" if many else "~g")
-    return axis.scale(type="log", domain=[low / room, high * room], nice=False)
+    room = (high / low) ** 0.04
+    ends = [low / room, high * room]
+    shown = [tick for tick in ticks if ends[0] <= tick <= ends[1]]
+    axis = channel.title(title).axis(values=shown, format="~g", labelOverlap=True)
+    return axis.scale(type="log", domain=ends, nice=False)

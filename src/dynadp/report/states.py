@@ -20,7 +20,6 @@ class State:
 
 
 LOOKS = {  # shape and colour of each
-    "planned": ("ring", "grey"),
     "agreeing": ("diamond", "purple"),
     "running": ("circle", "blue"),
     "finished": ("square", "green"),

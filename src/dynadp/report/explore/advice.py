@@ -68,40 +68,31 @@ class Advisor:
 
     def __post_init__(self) -> None:
         self._lock = Lock()
-        self._plan, self._curve = (
-            lru_cache(512)(self.setting.plan),
-            lru_cache(512)(self._over_rounds),
-        )
+        self._plan = lru_cache(512)(self.setting.plan)
+        self._curve = lru_cache(512)(self._over_rounds)
 
-    def sweep(
-        self,
-        on_point: Callable[[], None] = lambda: None,
-        stopped: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """Try totals, both ends first; ``on_point`` is called after each, ``stopped``
-        before.
-        """
+    def sweep(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Try totals, both ends first; ``stopped`` is called before each."""
         try:
             rows = self.setting.rows(SEED)
             self.source, self.rows = rows.source, len(rows.held_out)
             self.baselines = measure_baselines(rows)
-            on_point()
             first, *between, last = totals_to_try(self.planned)
             for epsilon in (first, last, *between):
                 if stopped():
                     return
                 own, tested = self.planned(epsilon), self.planned(epsilon, rows.counts)
-                point = {
-                    "epsilon": epsilon,
-                    "alpha": own.alpha,
-                    **_right(try_plan(self.setting.topology, rows, tested, DRAWS)),
-                }
+                loss = try_plan(self.setting.topology, rows, tested, DRAWS)
+                point = {"epsilon": epsilon, "alpha": own.alpha, **_right(loss)}
                 self.points = sorted([*self.points, point], key=lambda one: one["epsilon"])
-                on_point()
         except DynadpError as error:
             self.problem = str(error)
         self.done = True
-        on_point()
+
+    @property
+    def progress(self) -> tuple[int, int, bool]:
+        """Changes whenever the sweep has something new."""
+        return len(self.points), len(self.baselines), self.done
 
     def planned(self, epsilon: float, counts: tuple[int, ...] | None = None) -> Plan:
         """What `dynadp train` would do for this total; with other numbers of rows for a trial on

@@ -67,7 +67,7 @@ class Guard:
         The token that every path begins with, and the Host headers that are ours.
     """
 
-    def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, token: str, hosts: set[str]) -> None:
         self.app, self.token, self.hosts = app, token, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -106,7 +106,7 @@ class Explorer:
 
     def __init__(self, advice: Advisor, watch: Watch) -> None:
         self.advice, self.watch = advice, watch
-        self.swept, self.over = 0, Event()
+        self.over = Event()
         self.threads = [Thread(target=work, daemon=True) for work in (self._sweep, self._follow)]
 
     def begin(self) -> None:
@@ -127,10 +127,7 @@ class Explorer:
         bundle()
         if not self.over.is_set():
             self.advice.totals(self.advice.setting.epsilon)
-            self.advice.sweep(self._on_point, self.over.is_set)
-
-    def _on_point(self) -> None:
-        self.swept += 1
+            self.advice.sweep(self.over.is_set)
 
     def _follow(self) -> None:
         """Look at the folder, again and again."""
@@ -177,7 +174,7 @@ class Explorer:
         """
         key, _, number = last.partition("-")
         sent = int(number) if number.isdecimal() else 0
-        version, swept = -1, -1
+        version, progress = -1, None
         yield "retry: 1000\n\n"
         while not self.over.is_set():
             now = self.watch.latest
@@ -190,8 +187,8 @@ class Explorer:
             if rows := thinned(now.rows[sent:]):
                 sent = rows[-1]["round"]
                 yield _event("rounds", rows, f"{key}-{sent}")
-            if self.swept != swept:
-                swept = self.swept
+            if self.advice.progress != progress:
+                progress = self.advice.progress
                 yield _event("sweep", self._swept())
             await anyio.sleep(TICK)
 
@@ -230,15 +227,15 @@ def bundle() -> str:
     return made
 
 
-def application(explorer: Explorer, token: str, hosts: frozenset[str]) -> ASGIApp:
+def application(explorer: Explorer, token: str, port: int) -> ASGIApp:
     """The page's application, guarded.
 
     Parameters
     ----------
     explorer
         What is shown.
-    token, hosts
-        For :class:`Guard`.
+    token, port
+        The token that every path begins with, and the port of this machine.
     """
     routes = [
         Route("/", explorer.page),
@@ -249,6 +246,7 @@ def application(explorer: Explorer, token: str, hosts: frozenset[str]) -> ASGIAp
         Route("/vega.js", explorer.vega),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
+    hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
     return Guard(Starlette(routes=[Mount(f"/{token}", routes=routes)]), token, hosts)
 
 

@@ -91,7 +91,6 @@ def serve(shown: Explorer, token: str, port: int, ready: Callable[[str], None]) 
             f"port {port} of this machine cannot be had ({error.strerror}); choose another: --port"
         ) from error
     port = listening.getsockname()[1]
-    hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})
 
     class Server(uvicorn.Server):
         """Ends the streams first, so that Ctrl-C does not wait for them."""
@@ -108,7 +107,7 @@ def serve(shown: Explorer, token: str, port: int, ready: Callable[[str], None]) 
             ready(f"http://127.0.0.1:{port}/{token}/")
 
     config = uvicorn.Config(
-        application(shown, token, hosts),
+        application(shown, token, port),
         lifespan="off",
         ws="none",
         log_level="warning",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dynadp.errors import DynadpError, RecordError
-from dynadp.privacy import Event, Total
+from dynadp.privacy import Total
 from dynadp.report.accuracy import Accuracy, public_accuracy
 from dynadp.report.budgets import BudgetView, ledger_files, planned_cost, read_budgets
 from dynadp.report.drawing import drawing
@@ -44,7 +44,7 @@ class Watch:
         self._view: RunView | None = None
         self._rounds = Rounds((), 1, ())
         self._states: dict[str, State] = {}
-        self._counted: tuple[tuple[Event, ...], Total] | None = None
+        self._total: Total | None = None
         self._accuracy = NOT_FINISHED
         self._ledgers: dict[str, Path] = {}
         self._budgets: dict[str, BudgetView | str] = {}
@@ -85,21 +85,18 @@ class Watch:
 
     def _opened(self, path: Path) -> RunView:
         """Read the record and what follows from it."""
-        view, before = RunView.read(path), self._view
-        self._counted = planned_cost(view)
+        view = RunView.read(path)
+        _, self._total = planned_cost(view)
         self._ledgers, self._entered, self._budgets = ledger_files(view), {}, {}
         self._accuracy = public_accuracy(view) if view.finished else NOT_FINISHED
-        rounds = Rounds.of(view)
-        if before is None or view.key != before.key or rounds.files != self._rounds.files:
-            self._rounds = rounds
+        self._rounds = Rounds.of(view)
         return view
 
     def _state(self, problem: str) -> dict[str, Any]:
         view, accuracy = self._view, self._accuracy
         if view is None:
             return {"problem": problem, "key": "", "simulation": False, "finished": False}
-        total = self._counted[1] if self._counted else None
-        sentence, words = guarantee(view, total)
+        sentence, words = guarantee(view, self._total)
         pieces = environment().get_template("live.html")
         shown = {
             "view": view,
@@ -107,7 +104,7 @@ class Watch:
             "budgets": self._budgets,
             "looks": LOOKS,
             "shown": SHOWN,
-            "total": total,
+            "total": self._total,
         }
         return {
             "problem": problem,
