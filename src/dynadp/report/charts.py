@@ -104,7 +104,9 @@ def convergence(
     series = [str(name) for name in dict.fromkeys(row["series"] for row in (*rows, *models))]
     shades = [PALETTE[i % len(PALETTE)] for i in range(len(series))]
     colour = alt.Color("series:N").title(None).scale(domain=series, range=shades)
-    lines = marks(rows).mark_line(strokeWidth=2).encode(x=x, color=colour)
+    numbers = [alt.Tooltip("error:Q", format=".2%"), alt.Tooltip("disagreement:Q", format=".2e")]
+    tips = ["series:N", "round:Q", *numbers]
+    lines = marks(rows).mark_line(strokeWidth=2).encode(x=x, color=colour, tooltip=tips)
     errors = [row["error"] for row in (*rows, *references, *models)]
     room = 0.08 * (max(errors) - min(errors)) + 1e-4
     error = lines.encode(
@@ -112,7 +114,6 @@ def convergence(
         .title("test error")
         .axis(format=".1~%")
         .scale(domain=[min(errors) - room, max(errors) + room], nice=False),
-        tooltip=["series:N", "round:Q", alt.Tooltip("error:Q", format=".2%")],
     )
     last = max(row["round"] for row in rows)
     flat = marks([{**row, "round": last} for row in references])
@@ -131,14 +132,12 @@ def convergence(
         .title("distance from the mean")
         .scale(type="log", domain=[ticks[0], ticks[-1]])
         .axis(format=".0e", values=ticks),
-        tooltip=["series:N", "round:Q", alt.Tooltip("disagreement:Q", format=".2e")],
     )
     subtitle = [f"data: {source}", caption]
     title = alt.TitleParams("How the nodes learn and agree", subtitle=subtitle, anchor="start")
     top = top.properties(width=440, height=260, title=title)
-    return alt.vconcat(top, disagreement.properties(width=440, height=150)).configure_view(
-        stroke=None
-    )
+    panels = alt.vconcat(top, disagreement.properties(width=440, height=150))
+    return panels.configure_view(stroke=None)
 
 
 def network(topology: Topology, labels: Sequence[str], source: str) -> Any:

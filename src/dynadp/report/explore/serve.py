@@ -81,12 +81,9 @@ def serve(shown: Explorer, token: str, port: int, ready: Callable[[str], None]) 
         Called with the address once it answers.
     """
     require()
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind(("127.0.0.1", port))
+        listening = socket.create_server(("127.0.0.1", port))
     except OSError as error:
-        listening.close()
         raise DeclarationError(
             f"port {port} of this machine cannot be had ({error.strerror}); choose another: --port"
         ) from error

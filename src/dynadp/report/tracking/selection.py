@@ -17,7 +17,7 @@ from dynadp._files import canonical_json, digest
 from dynadp.report.progress import QUANTITIES, Rounds
 from dynadp.report.record_view import NotYet, RunView
 from dynadp.report.states import states
-from dynadp.runs import load_model
+from dynadp.runs import Model, load_model
 
 SPREAD = ("median", "min", "max")
 METRICS = (
@@ -95,7 +95,7 @@ class TrackedRun:
             )
         finished = view.finished  # before lines are read: they are all there then
         models = _models(view) if finished else {}
-        privacy = next(iter(models.values()))["privacy"] if models else {}
+        privacy = next(iter(models.values())).privacy if models else {}
         rounds, points = _points(view)
         if privacy.get("epsilon") is not None:
             points["epsilon/total", rounds] = float(privacy["epsilon"])
@@ -110,8 +110,8 @@ class TrackedRun:
             tags=tags,
             points=points,
             models={
-                name: json.dumps(content, indent=1, allow_nan=False) + "\n"
-                for name, content in models.items()
+                name: json.dumps(model.to_json(), indent=1, allow_nan=False) + "\n"
+                for name, model in models.items()
             },
             status="FINISHED" if finished else _status(view, rounds),
             began=int(datetime.fromisoformat(view.record.created).timestamp() * 1000),
@@ -199,12 +199,12 @@ def _points(view: RunView) -> tuple[int, dict[tuple[str, int], float]]:
     return len(rounds.rows), points
 
 
-def _models(view: RunView) -> dict[str, dict[str, Any]]:
+def _models(view: RunView) -> dict[str, Model]:
     """The models, checked, by the artifact's name."""
-    out = {}
-    for node, home in view.folders.items() if len(view.homes) > 1 else [("", view.home)]:
+    models, nodes = {}, {home: node for node, home in view.folders.items()}
+    for home, node in nodes.items():
         model = load_model(home)
         privacy = {name: value for name, value in model.privacy.items() if name in PRIVACY}
-        kept = replace(model, privacy=privacy, estimator=None)
-        out[f"{node}/model.json".lstrip("/")] = kept.to_json()
-    return out
+        name = f"{node}/model.json" if len(nodes) > 1 else "model.json"
+        models[name] = replace(model, privacy=privacy, estimator=None)
+    return models
