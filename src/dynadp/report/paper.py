@@ -20,7 +20,7 @@ Numbers = Mapping[str, Any]
 WIDTH, HEIGHT = 190, 150
 ERRORS = f"bands of errors: {SEVERAL}"
 WIDE = {"width": 2 * WIDTH, "height": HEIGHT + 30}
-STYLE: dict[str, tuple[str, list[int]]] = {  # series -> colour, dashes
+STYLE: dict[str, tuple[str, list[int]]] = {  # algorithm or schedule -> colour, dashes
     "Algorithm 1": ("#000000", [2, 2]),
     "DVP": (BLUE, [1, 0]),
     "PVP as printed": (ORANGE, [7, 3]),
@@ -64,10 +64,10 @@ def _flow_caption(result: Numbers, time: str) -> list[str]:
 def convergence(result: Numbers) -> Any:
     """Loss against rounds, one panel for each alpha."""
     plain = [
-        {"round": n, "series": "Algorithm 1", "median": loss}
+        {"round": n, "algorithm": "Algorithm 1", "median": loss}
         for n, loss in enumerate(result["plain"]["losses"], 1)
     ]
-    rows = _series(result["convergence"])
+    rows = result["convergence"]
     y = _loss_axis([*_ends(rows), plain[-1]["median"]])
     panels = []
     for alpha in sorted({row["alpha"] for row in rows}):
@@ -106,7 +106,7 @@ def _utilities(result: Numbers) -> list[Any]:
     line = marks(_sampled(w, points)).mark_line(color="#000000", strokeWidth=2)
     utility = line.encode(x=x, y=alt.Y("median:Q").title("U_priv").axis(tickCount=4))
     rows = [
-        {"series": row["algorithm"], **point}
+        {"algorithm": row["algorithm"], **point}
         for row in result["tradeoff"]
         if row["round"] == last
         for point in _objectives(row["points"], w)
@@ -125,8 +125,10 @@ def final(result: Numbers) -> Any:
     plain, x = result["plain"], _alpha_axis(result["final"])
 
     def rows(key: str, exact: float) -> list[dict[str, Any]]:
-        own = [{**row, **row[key]} for row in _series(result["final"])]
-        return own + [{**row, "series": "Algorithm 1", "median": exact} for row in result["final"]]
+        own = [{**row, **row[key]} for row in result["final"]]
+        return own + [
+            {**row, "algorithm": "Algorithm 1", "median": exact} for row in result["final"]
+        ]
 
     losses, y = rows("loss", plain["losses"][-1]), _share_axis("test error").scale(zero=False)
     values = [*_ends(losses), plain["losses"][-1]]
@@ -142,7 +144,7 @@ def final(result: Numbers) -> Any:
 
 def rho(result: Numbers) -> Any:
     """Loss against rho at one alpha; a ring marks the paper's choice."""
-    rows = _series(result["rho"])
+    rows = result["rho"]
     x = _log_axis(alt.X("rho:Q"), "rho", [row["rho"] for row in rows])
     y = _loss_axis(_ends(rows))
     named = result["algorithms"]
@@ -159,7 +161,7 @@ def rho(result: Numbers) -> Any:
 
 def margins(result: Numbers) -> Any:
     """Test error against the margin of made problems."""
-    rows = _series(result["margins"])
+    rows = result["margins"]
     grid = sorted({row["margin"] for row in rows})
     x = alt.X("margin:Q").title("margin").axis(values=grid, format="~g")
     x = x.scale(type="log", domain=[grid[0], grid[-1]], nice=False)
@@ -179,12 +181,12 @@ def schedules(result: Numbers) -> Any:
     """alpha by round, and test error, of schedules with one total."""
     compared = result["schedules"]
     steps = [
-        {"series": row["schedule"], "round": n, "median": alpha}
+        {"algorithm": row["schedule"], "round": n, "median": alpha}
         for row in compared["rows"]
         for n, alpha in enumerate(row["alphas"], 1)
     ]
     errors = [
-        {"series": row["schedule"], "output": output, **row[key]}
+        {"algorithm": row["schedule"], "output": output, **row[key]}
         for key, output in (("last", "error, last message"), ("network", "error, network mean"))
         for row in compared["rows"]
     ]
@@ -192,7 +194,7 @@ def schedules(result: Numbers) -> Any:
     top = _panel(steps, _round_axis(), y, title, interpolate="step")
     x = alt.X("low:Q").title("test error").axis(format=".0%", tickCount=4).scale(zero=False)
     base = marks(errors).encode(
-        y=alt.Y("series:N").sort(None).title(None), color=_scales(errors)[0].legend(None)
+        y=alt.Y("algorithm:N").sort(None).title(None), color=_scales(errors)[0].legend(None)
     )
     bars = base.mark_rule(strokeWidth=4, opacity=0.4).encode(x=x, x2="high:Q")
     dots = base.mark_point(size=70, filled=True, opacity=1).encode(x="median:Q")
@@ -258,17 +260,17 @@ def _page(
 
 
 def _scales(rows: Iterable[Numbers]) -> tuple[Any, Any]:
-    """Colour and dashes of each series."""
-    drawn = {row["series"] for row in rows}
+    """Colour and dashes of each algorithm, or schedule."""
+    drawn = {row["algorithm"] for row in rows}
     domain = [name for name in STYLE if name in drawn]
     colours, dashes = zip(*(STYLE[name] for name in domain), strict=True)
-    colour = alt.Color("series:N").title(None).scale(domain=domain, range=list(colours))
-    dash = alt.StrokeDash("series:N").title(None).scale(domain=domain, range=list(dashes))
+    colour = alt.Color("algorithm:N").title(None).scale(domain=domain, range=list(colours))
+    dash = alt.StrokeDash("algorithm:N").title(None).scale(domain=domain, range=list(dashes))
     return colour.legend(symbolType="stroke", symbolOpacity=1), dash
 
 
 def _panel(rows: Sequence[Numbers], x: Any, y: Any, title: str, **look: Any) -> Any:
-    """Median lines with bands, a colour and dashes for each series."""
+    """Median lines with bands, a colour and dashes for each algorithm."""
     colour, dash = _scales(rows)
     lines = marks(rows).mark_line(strokeWidth=2, clip=True, **look)
     chart = alt.layer(lines.encode(x=x, y=y, color=colour, strokeDash=dash))
@@ -310,11 +312,6 @@ def _sampled(
     grid = np.geomspace(min(alphas), max(alphas), 120)
     values = function(grid)
     return [{"alpha": float(a), "median": float(v)} for a, v in zip(grid, values, strict=True)]
-
-
-def _series(rows: Iterable[Numbers]) -> list[dict[str, Any]]:
-    """Records with a series for each algorithm."""
-    return [{**row, "series": row["algorithm"]} for row in rows]
 
 
 def _ends(rows: Iterable[Numbers]) -> list[float]:
