@@ -104,8 +104,7 @@ def membership(result: Numbers, view: str) -> Any:
         _source(result, cases),
         f"{who} It knows every other row.",
         f"{private[0]['runs']:,} runs hold the row, as many its opposite (the same attributes, "
-        f"the other label); "
-        "bands: two standard errors.",
+        "the other label); bands: two standard errors.",
     ]
     rows = alt.vconcat(alt.hconcat(*panels, spacing=30), _odds(private, plain), spacing=24)
     shared = rows.resolve_scale(color="shared")

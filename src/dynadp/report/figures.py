@@ -36,7 +36,7 @@ def convergence(rows: Iterable[Row], quantity: str) -> Any:
     if values:
         ends = decades(row[end] for row in values for end in ("low", "high"))
         y = y.scale(type="log", domain=[ends[0], max(ends[-1], 10 * ends[0])])
-    base = alt.Chart(alt.NamedData("rounds")).encode(x=_round_axis("round"))
+    base = _named("rounds").encode(x=_round_axis("round"))
     tips = [alt.Tooltip(f"{name}:Q", format=".3~g") for name in ("median", "low", "high")]
     dots = base.mark_point(color=BLUE, filled=True, size=30, opacity=0.001)
     return alt.layer(
@@ -70,7 +70,7 @@ def totals(rows: Sequence[Mapping[str, Any]]) -> Any:
     }
     colour = alt.Color("accounting:N").scale(domain=names, range=list(ACCOUNTINGS.values()))
     dashes = alt.StrokeDash("accounting:N").scale(domain=names, range=[[2, 3], [7, 4], [1, 0]])
-    base = alt.Chart(alt.NamedData("totals")).encode(
+    base = _named("totals").encode(
         x=_round_axis("rounds done"),
         y=alt.Y("epsilon:Q").title("total epsilon").scale(zero=True),
         color=colour.legend(**legend),
@@ -101,21 +101,21 @@ def accuracy(points: Sequence[Mapping[str, Any]], baselines: Mapping[str, float]
     alphas = [p["alpha"] for p in points]
     x = alt.X("alpha:Q").title("alpha, the loss of one round").axis(format="~g", tickCount=5)
     x = x.scale(type="log", domain=[min(alphas), max(alphas)], nice=False)
-    base = alt.Chart(alt.NamedData("points")).encode(x=x)
+    base = _named("points").encode(x=x)
     answers = {"median": "median", "low": "interval from", "high": "to"}
     tips = [
         alt.Tooltip("alpha:Q", format=".3~g"),
         alt.Tooltip("epsilon:Q", format=".3~g", title="total epsilon"),
         *(alt.Tooltip(f"{name}:Q", format=".1f", title=title) for name, title in answers.items()),
     ]
-    lines = alt.Chart(alt.NamedData("baselines")).encode(y="median:Q")
+    lines = _named("baselines").encode(y="median:Q")
     names = lines.encode(text="name:N")
     look = {"color": GREY, "baseline": "bottom", "dy": -3}
     # the upper name stands on the left, where the curve is low; the others on the right
     upper = names.transform_filter("datum.upper").mark_text(align="left", dx=4, **look)
     lower = names.transform_filter("!datum.upper").mark_text(align="right", dx=-4, **look)
     dots = base.mark_point(color=BLUE, filled=True, size=45, opacity=1)
-    chosen = alt.Chart(alt.NamedData("chosen")).encode(x=x)
+    chosen = _named("chosen").encode(x=x)
     diamond = chosen.mark_point(color=ORANGE, shape="diamond", filled=True, size=160, opacity=1)
     layers = [
         lines.mark_rule(color=GREY, strokeDash=[5, 4]),
@@ -167,6 +167,11 @@ def svg(chart: Any) -> str:
     for name, shade in SHADES.items():
         drawn = re.sub(f'"{shade}"', f'"var(--{name})"', drawn, flags=re.IGNORECASE)
     return drawn
+
+
+def _named(values: str) -> Any:
+    """A chart of one of its named sets of values, which the page may change."""
+    return alt.Chart(alt.NamedData(values))
 
 
 def _round_axis(title: str) -> Any:
