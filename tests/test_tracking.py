@@ -22,9 +22,10 @@ from mlflow.store.tracking.file_store import FileStore
 from dynadp._files import digest
 from dynadp.cli import main
 from dynadp.errors import DeclarationError, RecordError
+from dynadp.report.record_view import NotYet
 from dynadp.report.tracking import mlflow as tracking
 from dynadp.report.tracking.mlflow import Store, StoreAway, StoreRefused, alone, follow, track
-from dynadp.report.tracking.selection import LIBRARIES, METRICS, NotYet, TrackedRun
+from dynadp.report.tracking.selection import LIBRARIES, METRICS, TrackedRun
 from dynadp.runs.folder import load_run
 from dynadp.runs.model import load_model
 from networks import LONG, Network, end_group, ended, ports, typed, until

@@ -50,7 +50,7 @@ def reproduce(data: str | None, quick: bool, out: str | None, seed: int, as_json
     pictures = [
         path
         for name, chart in paper.figures(result).items()
-        for path in paper.save(chart, folder / name)
+        for path in charts.save(chart, folder / name, "svg")
     ]
     if as_json:
         names = ("version", "simulation", "source", "settings", "claims")

@@ -248,9 +248,8 @@ def tradeoff(
         f"SIMULATION, seed {seed}: {setting.topology.name}, {best.rounds} rounds, {draws} draws",
         f"bars: {SEVERAL} ({test_rows:,})",
     ]
-    pictures = report.paper.save(
-        report.paper.curve(points, fit, w, chosen.alpha, caption), folder / "tradeoff"
-    )
+    drawn = report.paper.curve(points, fit, w, chosen.alpha, caption)
+    pictures = report.charts.save(drawn, folder / "tradeoff", "svg")
     result |= {"folder": str(folder), "pictures": [str(path) for path in pictures]}
     if as_json:
         print_json(result)

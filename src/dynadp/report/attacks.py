@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from math import exp
 from typing import Any
 
-from dynadp.report.charts import BLUE, GREEN, GREY, ORANGE, marks, require
+from dynadp.report.charts import BLUE, GREEN, GREY, ORANGE, alt, marks, page
 
 Numbers = Mapping[str, Any]
 STYLE = {
@@ -17,6 +17,14 @@ STYLE = {
     "primal": ("PVP", ORANGE),
 }
 WIDTH = 250
+ATTACK, ALLOWED = "attack", "allowed by the accountant, at most"
+KNOWS = {  # view -> its title, and who has it
+    "neighbour": (
+        "one neighbour's view",
+        "The adversary is a neighbour of the node and sees the messages that it exchanges itself.",
+    ),
+    "transcript": ("the whole transcript", "The adversary sees every message of every node."),
+}
 
 
 def figures(result: Numbers) -> dict[str, Any]:
@@ -33,263 +41,176 @@ def reconstruction(result: Numbers) -> Any:
     """One row, attribute by attribute, as truth and as found; and how many attributes were right
     over all rows.
     """
-    alt = require()
     cases = [case for case in result["reconstruction"] if case["alpha"] in (None, 1.0)]
     cells = []
     for name, (truth, _, guess) in cases[0]["example"].items():
+        texts = {called(case): case["example"][name][1] for case in cases} | {"guess": guess}
         cells.append({"attribute": name, "column": "truth", "text": truth, "kind": "truth"})
-        shown = [(called(case), case["example"][name][1]) for case in cases] + [("guess", guess)]
-        cells += [
-            {"attribute": name, "column": c, "text": t, "kind": "right" if t == truth else "wrong"}
-            for c, t in shown
-        ]
-    order = ["truth", *(called(case) for case in cases), "guess"]
+        for column, text in texts.items():
+            kind = "right" if text == truth else "wrong"
+            cells.append({"attribute": name, "column": column, "text": text, "kind": kind})
+    top = {"orient": "top", "labelAngle": 0, "labelLimit": 150}
     base = marks(cells).encode(
-        x=alt.X(
-            "column:N",
-            sort=order,
-            title=None,
-            axis=alt.Axis(orient="top", labelAngle=0, labelLimit=150),
-        ),
-        y=alt.Y("attribute:N", sort=list(cases[0]["example"]), title=None),
+        x=alt.X("column:N").sort(None).title(None).axis(**top),
+        y=alt.Y("attribute:N").sort(None).title(None),
     )
-    kinds = ["truth", "right", "wrong"]
-    shades = alt.Scale(domain=kinds, range=["#eeeeee", "#bfe3d6", "#ffffff"])
-    inks = alt.Scale(domain=kinds, range=["#000000", "#000000", "#888888"])
-    tiles = base.mark_rect(stroke="#dddddd").encode(
-        color=alt.Color("kind:N", scale=shades, legend=None)
-    )
-    texts = base.mark_text(fontSize=12).encode(
-        text="text:N", color=alt.Color("kind:N", scale=inks, legend=None)
-    )
-    table = (
-        (tiles + texts)
-        .resolve_scale(color="independent")
-        .properties(width=620, height=270, title="One row, as the attack sees it")
-    )
-    bars = _bars(
-        alt, result["reconstruction"], f"Attributes recovered, mean of {cases[0]['rows']} rows"
-    )
-    said = [
-        f"data: {result['source']}; SIMULATION, seed {result['seed']}; {cases[0]['rounds']} rounds",
+    colour, kinds = alt.Color("kind:N").legend(None), ["truth", "right", "wrong"]
+    shades = colour.scale(domain=kinds, range=["#eeeeee", "#bfe3d6", "#ffffff"])
+    inks = colour.scale(domain=kinds, range=["#000000", "#000000", "#888888"])
+    tiles = base.mark_rect(stroke="#dddddd").encode(color=shades)
+    words = base.mark_text(fontSize=12).encode(text="text:N", color=inks)
+    table = (tiles + words).resolve_scale(color="independent")
+    table = table.properties(width=620, height=270, title="One row, as the attack sees it")
+    rows = f"Attributes recovered, mean of {cases[0]['rows']} rows"
+    caption = [
+        _source(result, cases),
         "The adversary sees all messages and knows every other row. Shaded and black: right. "
         "White and grey: wrong.",
         "Without noise: algebra. With noise: the likeliest value of each attribute. Guess: the "
         "population's commonest value.",
     ]
-    return _page(alt, [table, bars], "Reconstruction of a row", said, "independent")
+    panels = alt.vconcat(table, _bars(result["reconstruction"], rows), spacing=24)
+    panels = panels.resolve_scale(color="independent")
+    return page(panels, "Reconstruction of a row", caption)
 
 
 def small_node(result: Numbers) -> Any:
     """How many attributes of every row of a small node were right."""
-    alt = require()
     cases = result["small_node"]
-    bars = _bars(alt, cases, f"Attributes recovered, mean of the node's {cases[0]['rows']} rows")
-    said = [
-        f"data: {result['source']}; SIMULATION, seed {result['seed']}; {cases[0]['rounds']} rounds",
+    bars = _bars(cases, f"Attributes recovered, mean of the node's {cases[0]['rows']} rows")
+    caption = [
+        _source(result, cases),
         f"The adversary sees all messages and knows no row of the node, only that it holds "
         f"{cases[0]['rows']}.",
         "It fits rows to the gradients that messages without noise would be; with noise the fit "
         "is no row at all.",
     ]
-    return _page(alt, [bars], "Reconstruction of a whole small node", said)
+    return page(alt.vconcat(bars), "Reconstruction of a whole small node", caption)
 
 
 def membership(result: Numbers, view: str) -> Any:
     """True against false positives for each alpha, with what the accountant allows; and odds after
     the attack.
     """
-    alt = require()
     cases = [case for case in result["membership"] if case["view"] == view]
-    alphas = sorted({case["alpha"] for case in cases if case["alpha"]})
-    panels = [
-        _curves(alt, [c for c in cases if c["alpha"] in (None, alpha)], alpha) for alpha in alphas
-    ]
     private = [case for case in cases if case["alpha"]]
-    seen = {
-        "neighbour": "The adversary is a neighbour of the node and sees the messages that it "
-        "exchanges itself.",
-        "transcript": "The adversary sees every message of every node.",
-    }
-    said = [
-        f"data: {result['source']}; SIMULATION, seed {result['seed']}; {cases[0]['rounds']} rounds",
-        f"{seen[view]} It knows every other row.",
+    plain = [case for case in cases if not case["alpha"]]
+    panels = []
+    for alpha in sorted({case["alpha"] for case in private}):
+        own = [case for case in private if case["alpha"] == alpha]
+        panels.append(_curves([*plain, *own], alpha))
+    title, who = KNOWS[view]
+    caption = [
+        _source(result, cases),
+        f"{who} It knows every other row.",
         f"{private[0]['runs']:,} runs hold the row, as many its opposite (the same attributes, "
-        f"the other label); "
-        "bands: two standard errors.",
+        "the other label); bands: two standard errors.",
     ]
-    title = {"neighbour": "one neighbour's view", "transcript": "the whole transcript"}[view]
-    odds = _odds(alt, private, [case for case in cases if not case["alpha"]])
-    return _page(
-        alt, [alt.hconcat(*panels, spacing=30), odds], f"Membership inference: {title}", said
-    )
+    rows = alt.vconcat(alt.hconcat(*panels, spacing=30), _odds(private, plain), spacing=24)
+    shared = rows.resolve_scale(color="shared")
+    return page(shared, f"Membership inference: {title}", caption)
 
 
 def called(case: Numbers) -> str:
     """A case by a short name."""
-    return (
-        "Algorithm 1"
-        if case["alpha"] is None
-        else f"{STYLE[case['mechanism']][0]}, α = {case['alpha']:g}"
-    )
+    if case["alpha"] is None:
+        return "Algorithm 1"
+    return f"{STYLE[case['mechanism']][0]}, α = {case['alpha']:g}"
 
 
-def _bars(alt: Any, cases: Sequence[Numbers], title: str) -> Any:
-    most, guess = cases[0]["attributes"], cases[0]["guessing"]
+def _source(result: Numbers, cases: Sequence[Numbers]) -> str:
+    rounds = cases[0]["rounds"]
+    return f"data: {result['source']}; SIMULATION, seed {result['seed']}; {rounds} rounds"
+
+
+def _cases(cases: Sequence[Numbers], **fields: str) -> Any:
+    """A chart with a line for each case, and these fields of it."""
     rows = [
-        {"case": called(c), "found": c["recovered"], "mechanism": STYLE[c["mechanism"]][0]}
-        for c in cases
+        {"case": called(case), "series": STYLE[case["mechanism"]][0]}
+        | {name: case[field] for name, field in fields.items()}
+        for case in cases
     ]
-    x = alt.X(
-        "found:Q",
-        title=f"attributes of {most}",
-        scale=alt.Scale(domain=[0, most + 1], nice=False),
-        axis=alt.Axis(values=list(range(most + 1))),
-    )
-    base = marks(rows).encode(
-        y=alt.Y("case:N", sort=[row["case"] for row in rows], title=None), x=x
-    )
-    colour = _colour(alt, "mechanism:N", legend=None)
-    texts = base.mark_text(align="left", dx=12, fontSize=12).encode(
-        text=alt.Text("found:Q", format=".1f")
-    )
-    rule = marks([{"found": guess, "name": f"guessing: {guess:.1f}"}])
+    return marks(rows).encode(y=alt.Y("case:N").sort(None).title(None))
+
+
+def _bars(cases: Sequence[Numbers], title: str) -> Any:
+    most, guess = cases[0]["attributes"], cases[0]["guessing"]
+    x = alt.X("found:Q").title(f"attributes of {most}")
+    x = x.scale(domain=[0, most + 1], nice=False).axis(values=list(range(most + 1)))
+    base = _cases(cases, found="recovered").encode(x=x)
+    numbers = base.mark_text(align="left", dx=12, fontSize=12)
+    rule = marks([{"found": guess, "name": f"guessing: {guess:.1f}"}]).encode(x=x)
+    names = rule.mark_text(align="left", dx=5, fontSize=12, color=GREEN, baseline="bottom")
     layers = [
-        base.mark_bar(height=18, opacity=0.85).encode(color=colour),
-        texts,
-        rule.mark_rule(strokeDash=[5, 4], strokeWidth=2, color=GREEN).encode(x=x),
-        rule.mark_text(align="left", dx=5, fontSize=12, color=GREEN, baseline="bottom").encode(
-            x=x, y=alt.value(0), text="name:N"
-        ),
+        base.mark_bar(height=18, opacity=0.85).encode(color=_series().legend(None)),
+        numbers.encode(text=alt.Text("found:Q", format=".1f")),
+        rule.mark_rule(strokeDash=[5, 4], strokeWidth=2, color=GREEN),
+        names.encode(y=alt.value(0), text="name:N"),
     ]
-    return alt.layer(*layers).properties(width=620, height=28 * len(rows), title=title)
+    return alt.layer(*layers).properties(width=620, height=28 * len(cases), title=title)
 
 
-def _curves(alt: Any, cases: Sequence[Numbers], alpha: float) -> Any:
+def _curves(cases: Sequence[Numbers], alpha: float) -> Any:
+    """True against false positives, with bands of two standard errors."""
     lines, bands = [], []
+    notes = [{"f": 0.6, "t": 0.52, "name": "coin toss"}]
     for case in cases:
         name = STYLE[case["mechanism"]][0]
+        if not case["alpha"]:
+            notes.append({"f": 0.03, "t": 0.95, "name": f"Algorithm 1: {case['right']:.1%} right"})
         for f, seen, most in zip(
             case["false_positives"], case["true_positives"], case["bound"], strict=True
         ):
-            lines.append({"f": f, "t": seen, "series": name, "line": "attack"})
+            lines.append({"f": f, "t": seen, "series": name, "line": ATTACK})
             if case["alpha"]:
-                lines.append(
-                    {
-                        "f": f,
-                        "t": most,
-                        "series": name,
-                        "line": "allowed by the accountant, at most",
-                    }
-                )
+                lines.append({"f": f, "t": most, "series": name, "line": ALLOWED})
                 spread = 2 * (max(seen * (1 - seen), 1 / case["runs"]) / case["runs"]) ** 0.5
-                bands.append(
-                    {
-                        "f": f,
-                        "low": max(seen - spread, 0),
-                        "high": min(seen + spread, 1),
-                        "series": name,
-                    }
-                )
-    kinds = alt.Scale(
-        domain=["attack", "allowed by the accountant, at most"], range=[[1, 0], [6, 3]]
-    )
-    axis = alt.Axis(format=".0%", values=[0, 0.25, 0.5, 0.75, 1])
-    unit = alt.Scale(domain=[0, 1])
-    x = alt.X("f:Q", title="false alarms", axis=axis, scale=unit)
-    y = alt.Y("t:Q", title="rows found", axis=axis, scale=unit)
-    dash = alt.StrokeDash("line:N", title=None, scale=kinds)
-    exact = next((case for case in cases if not case["alpha"]), None)
-    notes = [{"f": 0.6, "t": 0.52, "name": "coin toss"}]
-    if exact is not None:
-        notes.append({"f": 0.03, "t": 0.95, "name": f"Algorithm 1: {exact['right']:.1%} right"})
+                low, high = max(seen - spread, 0), min(seen + spread, 1)
+                bands.append({"f": f, "low": low, "high": high, "series": name})
+    share = {"format": ".0%", "values": [0, 0.25, 0.5, 0.75, 1]}
+    x = alt.X("f:Q").title("false alarms").axis(**share).scale(domain=[0, 1])
+    y = alt.Y("t:Q").title("rows found").axis(**share).scale(domain=[0, 1])
+    kinds = alt.StrokeDash("line:N").title(None)
+    kinds = kinds.scale(domain=[ATTACK, ALLOWED], range=[[1, 0], [6, 3]])
+    chance = marks([{"f": 0, "t": 0}, {"f": 1, "t": 1}]).encode(x=x, y=y)
     texts = marks(notes).mark_text(color="#444444", align="left", fontSize=11)
-    chance = marks([{"f": 0, "t": 0}, {"f": 1, "t": 1}])
     area = marks(bands).mark_area(opacity=0.18)
+    attacks = marks(lines).mark_line(strokeWidth=2)
     layers = [
-        area.encode(x=x, y=alt.Y("low:Q", scale=unit), y2="high:Q", color=_series(alt)),
-        chance.mark_line(color=GREY, strokeWidth=1, strokeDash=[2, 2]).encode(x=x, y=y),
-        marks(lines).mark_line(strokeWidth=2).encode(x=x, y=y, color=_series(alt), strokeDash=dash),
+        area.encode(x=x, y="low:Q", y2="high:Q", color=_series()),
+        chance.mark_line(color=GREY, strokeWidth=1, strokeDash=[2, 2]),
+        attacks.encode(x=x, y=y, color=_series(), strokeDash=kinds),
         texts.encode(x=x, y=y, text="name:N"),
     ]
     return alt.layer(*layers).properties(width=WIDTH, height=WIDTH, title=f"α = {alpha:g} a round")
 
 
-def _colour(alt: Any, field: str, **how: Any) -> Any:
+def _series() -> Any:
     """The colour of each mechanism."""
     names, colours = zip(*STYLE.values(), strict=True)
-    scale = alt.Scale(domain=list(names), range=list(colours))
-    return alt.Color(field, title=None, scale=scale, **how)
+    colour = alt.Color("series:N").title(None).scale(domain=list(names), range=list(colours))
+    return colour.legend(symbolType="stroke", symbolOpacity=1)
 
 
-def _series(alt: Any) -> Any:
-    return _colour(alt, "series:N", legend=alt.Legend(symbolType="stroke", symbolOpacity=1))
-
-
-def _odds(alt: Any, cases: Sequence[Numbers], bare: Sequence[Numbers]) -> Any:
+def _odds(cases: Sequence[Numbers], plain: Sequence[Numbers]) -> Any:
     """Odds that the row is in, 1:1 before: median and 99th of 100 after, and e^epsilon; and what
     runs without noise gave.
     """
-    rows = [
-        {
-            "case": called(c),
-            "series": STYLE[c["mechanism"]][0],
-            "odds": c["odds"],
-            "high": c["odds_high"],
-        }
-        | {"most": exp(min(c["epsilon"], 50.0))}
-        for c in cases
-    ]
-    found = [case["odds"] for case in bare]
-    open_ = "".join(
-        f" Without noise: {'certainty' if odds is None else f'{odds:.3g}:1'}." for odds in found
-    )
-    high = max(row["most"] for row in rows)
-    ticks = [v for v in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if v <= 1.3 * high]
-    scale = alt.Scale(type="log", domain=[0.8, 1.3 * high], nice=False)
-    axis = alt.Axis(values=ticks, labelExpr="datum.label + ':1'")
-    base = marks(rows).encode(y=alt.Y("case:N", sort=[row["case"] for row in rows], title=None))
-    colour = _series(alt)
-    title = "odds for the row after the attack (1:1 before)"
+    words = "dot: median run; bar: 99 of 100 runs end below its right end; diamond: e^ε."
+    for case in plain:
+        odds = "certainty" if case["odds"] is None else f"{case['odds']:.3g}:1"
+        words += f" Without noise: {odds}."
+    high = 1.3 * exp(min(50.0, max(case["epsilon"] for case in cases)))
+    ticks = [v for v in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if v <= high]
+    x = alt.X("odds:Q").title("odds for the row after the attack (1:1 before)")
+    x = x.axis(values=ticks, labelExpr="datum.label + ':1'")
+    x = x.scale(type="log", domain=[0.8, high], nice=False)
+    base = _cases(cases, odds="odds", high="odds_high", epsilon="epsilon").encode(color=_series())
+    limits = base.transform_calculate(most="exp(min(datum.epsilon, 50))").encode(x="most:Q")
     layers = [
-        base.mark_rule(strokeWidth=5, opacity=0.35).encode(
-            x=alt.X("odds:Q", scale=scale, axis=axis, title=title), x2="high:Q", color=colour
-        ),
-        base.mark_point(filled=True, size=60, opacity=1).encode(
-            x=alt.X("odds:Q", scale=scale), color=colour
-        ),
-        base.mark_point(shape="diamond", size=80, strokeWidth=2).encode(
-            x=alt.X("most:Q", scale=scale), color=colour
-        ),
+        base.mark_rule(strokeWidth=5, opacity=0.35).encode(x=x, x2="high:Q"),
+        base.mark_point(filled=True, size=60, opacity=1).encode(x=x),
+        limits.mark_point(shape="diamond", size=80, strokeWidth=2),
     ]
-    head = alt.TitleParams(
-        "Odds",
-        subtitle="dot: median run; bar: 99 of 100 runs end below its right end; diamond: e^ε."
-        + open_,
-    )
-    return alt.layer(*layers).properties(width=2 * WIDTH + 75, height=28 * len(rows), title=head)
-
-
-def _page(
-    alt: Any, panels: Sequence[Any], title: str, said: Sequence[str], colours: str = "shared"
-) -> Any:
-    head = alt.TitleParams(
-        title, subtitle=list(said), anchor="start", fontSize=16, subtitleFontSize=12, offset=10
-    )
-    return (
-        alt.vconcat(*panels, spacing=24)
-        .resolve_scale(color=colours)
-        .properties(title=head)
-        .configure_view(stroke=None)
-        .configure_axis(
-            labelFontSize=12,
-            titleFontSize=12,
-            gridOpacity=0.4,
-            titleFontWeight="normal",
-            labelLimit=200,
-        )
-        .configure_title(fontSize=13, anchor="start", frame="group")
-        .configure_legend(
-            labelFontSize=12, orient="bottom", labelLimit=300, symbolStrokeWidth=2.5, symbolSize=300
-        )
-    )
+    title = alt.TitleParams("Odds", subtitle=words)
+    return alt.layer(*layers).properties(width=2 * WIDTH + 75, height=28 * len(cases), title=title)

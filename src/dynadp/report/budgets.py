@@ -1,6 +1,7 @@
 """What a run costs each node under every valid accounting, and what its ledger has left."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -55,7 +56,7 @@ class BudgetView:
     Attributes
     ----------
     cap
-        (epsilon, delta), or None.
+        None where there is none.
     room
         What is taken and left of the cap, by one measure; None without a cap.
     lost
@@ -69,7 +70,7 @@ class BudgetView:
         Noisy accuracies that were charged: when, of what, alpha and the released number.
     """
 
-    cap: tuple[float, float] | None
+    cap: Cap | None
     room: Room | None
     lost: float
     releases: int
@@ -122,18 +123,18 @@ def over_rounds(own: Sequence[Event], delta: float, steps: int = STEPS) -> list[
     return rows
 
 
-def planned_cost(view: RunView) -> tuple[tuple[Event, ...], Total] | None:
-    """All planned events and the network's total; None where nothing is protected or the record
+def planned_cost(view: RunView) -> tuple[tuple[Event, ...], Total | None]:
+    """All planned events and the network's total; none where nothing is protected or the record
     tells too little yet.
 
     A record that has its own total must agree with the events: otherwise it was changed or comes
     from another version.
     """
     if view.plan is None:
-        return None
+        return (), None
     events = view.record.events or _reserved(view)
-    if events is None:
-        return None
+    if not events:
+        return (), None
     found, epsilon = worst_node(events, view.plan.delta), view.plan.total["epsilon"]
     if epsilon is not None and abs(epsilon - found.epsilon) > 1e-6 * found.epsilon:
         raise RecordError(
@@ -151,30 +152,26 @@ def ledger_files(view: RunView) -> dict[str, Path]:
     looked for in the working directory, in the three folders above the run folder, and one level
     below each of these.
     """
-    found, run_id = {}, view.record.run_id
+    files: dict[str, Path] = {}
     if view.kind == "network":
         for node, home in view.folders.items():
-            try:
+            with suppress(RecordError):
                 ledger = read_status(home).get("ledger")
-            except RecordError:
-                continue
-            if ledger is not None and Path(ledger).exists():
-                found[node] = Path(ledger)
-    elif view.record.file is not None:
-        home = view.home.resolve()
-        near = list(dict.fromkeys([*home.parents[:3], Path.cwd()]))
-        bases = list(dict.fromkeys([*near, *(below for base in near for below in _below(base))]))
-        for section in view.record.file["nodes"]:
-            if section.get("ledger"):
-                files = dict.fromkeys(base / section["ledger"] for base in bases)
-                lengths = {file: _entries(file, section["name"], run_id) for file in files}
-                file = max(lengths, key=lengths.__getitem__)  # others are older copies of it
-                if lengths[file]:
-                    found[section["name"]] = file
-    return found
+                if ledger is not None and Path(ledger).exists():
+                    files[node] = Path(ledger)
+        return files
+    bases = [*view.near, *(folder for base in view.near for folder in sorted(base.glob("*/")))]
+    for section in (view.record.file or {}).get("nodes", ()):
+        if section.get("ledger"):
+            found = dict.fromkeys(base / section["ledger"] for base in bases)
+            lengths = {file: _entries(file, section["name"], view.record.run_id) for file in found}
+            file = max(lengths, key=lengths.__getitem__)  # others are older copies of it
+            if lengths[file]:
+                files[section["name"]] = file
+    return files
 
 
-def _reserved(view: RunView) -> tuple[Event, ...] | None:
+def _reserved(view: RunView) -> tuple[Event, ...]:
     """The plan as the ledgers have it, where all can be reached: known before the first message."""
     files, out = ledger_files(view), list[Event]()
     for node in view.topology.nodes:
@@ -182,9 +179,9 @@ def _reserved(view: RunView) -> tuple[Event, ...] | None:
             with Ledger.open(files[node], read_only=True) as ledger:
                 own = ledger.reserved(view.record.run_id)
         except (KeyError, DynadpError):
-            return None
+            return ()
         if own is None:
-            return None
+            return ()
         out += own
     return tuple(out)
 
@@ -192,11 +189,17 @@ def _reserved(view: RunView) -> tuple[Event, ...] | None:
 def read_budget(path: Path, run: str) -> BudgetView:
     """What the ledger says, about this run and in all."""
     with Ledger.open(path, read_only=True) as ledger:
-        said, evaluations = LedgerSummary.of(ledger), released_accuracies(ledger)
-    own, cap = said.runs.get(run), said.cap
-    releases, planned = (own.rounds_spent, own.rounds_planned) if own else (0, 0)
-    pair = (cap.epsilon, cap.delta) if cap else None
-    return BudgetView(pair, said.room, said.lost or 0.0, releases, planned, said.head, evaluations)
+        summary, evaluations = LedgerSummary.of(ledger), released_accuracies(ledger)
+    own = summary.runs.get(run)
+    return BudgetView(
+        cap=summary.cap,
+        room=summary.room,
+        lost=summary.lost or 0.0,
+        releases=own.rounds_spent if own else 0,
+        planned=own.rounds_planned if own else 0,
+        head=summary.head,
+        evaluations=evaluations,
+    )
 
 
 def read_budgets(view: RunView, files: Mapping[str, Path]) -> dict[str, BudgetView | str]:
@@ -210,21 +213,13 @@ def read_budgets(view: RunView, files: Mapping[str, Path]) -> dict[str, BudgetVi
     return out
 
 
-def _below(folder: Path) -> list[Path]:
-    """The folders in it, as far as they may be seen; no deeper."""
-    try:
-        return sorted(one for one in folder.iterdir() if one.is_dir())
-    except OSError:
-        return []
-
-
 def _entries(path: Path, node: str, run: str) -> int:
     """How many entries it has, if it is the node's ledger and holds this very run; otherwise 0."""
     try:
         if not path.is_file():
             return 0
         with Ledger.open(path, read_only=True) as ledger:
-            found = [entry.kind == "reserve" and entry.run == run for entry in ledger.entries()]
-            return len(found) if ledger.node == node and any(found) else 0
+            state = ledger.state()
     except (DynadpError, OSError):
         return 0
+    return state.length if state.node == node and run in state.runs else 0

@@ -1,4 +1,4 @@
-"""Pictures of runs, with Altair (extra ``dynadp[report]``): convergence and the network.
+"""Pictures of runs, and what all pictures share, with Altair (extra ``dynadp[report]``).
 
 Colours are from the Okabe-Ito palette, which colour-blind readers can tell apart; state is shown by
 shape and text as well.
@@ -9,10 +9,9 @@ from math import ceil, floor, log10
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
-
 from dynadp.consensus import Topology
 from dynadp.errors import DeclarationError
+from dynadp.report.drawing import layout
 
 Row = Mapping[str, Any]
 
@@ -21,7 +20,7 @@ PALETTE = (BLUE, ORANGE, GREEN, PURPLE, "#56B4E9", "#E69F00", "#000000")
 
 
 def require() -> Any:
-    """Altair, or the sentence that says what to install."""
+    """Return Altair; the error says what to install."""
     try:
         import altair
         import vl_convert  # noqa: F401  (saving needs it; fail here, with the sentence, and not at the end)
@@ -30,10 +29,56 @@ def require() -> Any:
     return altair
 
 
+class _Altair:
+    """Altair, imported when it is first used."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(require(), name)
+
+
+alt = _Altair()
+
+
 def marks(rows: Iterable[Row]) -> Any:
     """A chart of these rows, to be drawn as marks."""
-    alt = require()
     return alt.Chart(alt.Data(values=list(rows)))
+
+
+def decades(values: Iterable[float]) -> list[float]:
+    """Whole powers of ten around the values.
+
+    >>> decades([0.02, 3.0])
+    [0.01, 0.1, 1.0, 10.0]
+    """
+    logs = [log10(value) for value in values]
+    return [10.0**k for k in range(floor(min(logs)), ceil(max(logs)) + 1)]
+
+
+def page(panels: Any, title: str, caption: Iterable[str], columns: int = 4) -> Any:
+    """Panels under one title, with readable letters; ``columns`` is of the legend."""
+    head = alt.TitleParams(
+        title, subtitle=list(caption), anchor="start", fontSize=16, subtitleFontSize=12, offset=10
+    )
+    return (
+        panels.properties(title=head)
+        .configure_view(stroke=None)
+        .configure_axis(
+            labelFontSize=12,
+            titleFontSize=13,
+            gridOpacity=0.4,
+            titleFontWeight="normal",
+            labelLimit=200,
+        )
+        .configure_title(fontSize=13, anchor="start", frame="group")
+        .configure_legend(
+            labelFontSize=13,
+            orient="bottom",
+            symbolSize=500,
+            symbolStrokeWidth=2.5,
+            columns=columns,
+            labelLimit=300,
+        )
+    )
 
 
 def convergence(
@@ -55,126 +100,80 @@ def convergence(
         ``series``, ``round`` and ``error`` of what is taken home after the last round: diamonds
         with their error beside them.
     """
-    alt = require()
-    x = alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1))
+    x = alt.X("round:Q").title("round").axis(tickMinStep=1)
     series = [str(name) for name in dict.fromkeys(row["series"] for row in (*rows, *models))]
     shades = [PALETTE[i % len(PALETTE)] for i in range(len(series))]
-    colour = alt.Color("series:N", title=None, scale=alt.Scale(domain=series, range=shades))
-    lines = marks(rows).encode(x=x, color=colour)
+    colour = alt.Color("series:N").title(None).scale(domain=series, range=shades)
+    numbers = [alt.Tooltip("error:Q", format=".2%"), alt.Tooltip("disagreement:Q", format=".2e")]
+    tips = ["series:N", "round:Q", *numbers]
+    lines = marks(rows).mark_line(strokeWidth=2).encode(x=x, color=colour, tooltip=tips)
     errors = [row["error"] for row in (*rows, *references, *models)]
     room = 0.08 * (max(errors) - min(errors)) + 1e-4
-    error = lines.mark_line(strokeWidth=2).encode(
-        y=alt.Y(
-            "error:Q",
-            title="test error",
-            axis=alt.Axis(format=".1~%"),
-            scale=alt.Scale(domain=[min(errors) - room, max(errors) + room], nice=False),
-        ),
-        tooltip=[
-            alt.Tooltip("series:N"),
-            alt.Tooltip("round:Q"),
-            alt.Tooltip("error:Q", format=".2%"),
-        ],
+    error = lines.encode(
+        y=alt.Y("error:Q")
+        .title("test error")
+        .axis(format=".1~%")
+        .scale(domain=[min(errors) - room, max(errors) + room], nice=False),
     )
     last = max(row["round"] for row in rows)
     flat = marks([{**row, "round": last} for row in references])
     rules = flat.mark_rule(strokeDash=[5, 4], color=GREY).encode(y="error:Q")
     names = flat.mark_text(align="right", dy=9, color=GREY).encode(x=x, y="error:Q", text="name:N")
-    home = marks([{**row, "label": f"model {row['error']:.1%}"} for row in models])
-    at = home.encode(x=x, y="error:Q", color=colour)
-    taken = at.mark_point(shape="diamond", filled=True, size=110, opacity=1) + at.mark_text(
-        align="left", dx=9
-    ).encode(text="label:N")
-    apart = [row["disagreement"] for row in rows]
-    decades = range(floor(log10(min(apart))), ceil(log10(max(apart))) + 1)
-    disagreement = lines.mark_line(strokeWidth=2).encode(
-        y=alt.Y(
-            "disagreement:Q",
-            title="distance from the mean",
-            scale=alt.Scale(type="log", domain=[10.0 ** decades[0], 10.0 ** decades[-1]]),
-            axis=alt.Axis(format=".0e", values=[10.0**k for k in decades]),
-        ),
-        tooltip=[
-            alt.Tooltip("series:N"),
-            alt.Tooltip("round:Q"),
-            alt.Tooltip("disagreement:Q", format=".2e"),
-        ],
-    )
-    said = [
-        f"data: {source}",
-        "lines: messages of one round" + ("; diamonds: the model taken home" if models else ""),
-    ]
-    title = alt.TitleParams("How the nodes learn and agree", subtitle=said, anchor="start")
-    top = error + rules + names
+    top, caption = error + rules + names, "lines: messages of one round"
     if models:
-        top += taken
-    top = top.properties(width=440, height=260, title=title)
-    return alt.vconcat(top, disagreement.properties(width=440, height=150)).configure_view(
-        stroke=None
+        home = marks([{**row, "label": f"model {row['error']:.1%}"} for row in models])
+        at = home.encode(x=x, y="error:Q", color=colour)
+        top += at.mark_point(shape="diamond", filled=True, size=110, opacity=1)
+        top += at.mark_text(align="left", dx=9).encode(text="label:N")
+        caption += "; diamonds: the model taken home"
+    ticks = decades(row["disagreement"] for row in rows)
+    disagreement = lines.encode(
+        y=alt.Y("disagreement:Q")
+        .title("distance from the mean")
+        .scale(type="log", domain=[ticks[0], ticks[-1]])
+        .axis(format=".0e", values=ticks),
     )
+    subtitle = [f"data: {source}", caption]
+    title = alt.TitleParams("How the nodes learn and agree", subtitle=subtitle, anchor="start")
+    top = top.properties(width=440, height=260, title=title)
+    panels = alt.vconcat(top, disagreement.properties(width=440, height=150))
+    return panels.configure_view(stroke=None)
 
 
 def network(topology: Topology, labels: Sequence[str], source: str) -> Any:
     """The graph: a circle a node, its name and a label beside it, away from the edges."""
-    alt = require()
-    graph = nx.Graph()
-    graph.add_nodes_from(range(len(topology)))
-    graph.add_edges_from(topology.edges)
-    ring = topology.name in {"ring", "complete"} or len(topology) < 3
-    place = {
-        p: at[::-1]
-        for p, at in (
-            nx.circular_layout(graph) if ring else nx.spring_layout(graph, seed=1)
-        ).items()
-    }
-    hidden = {"axis": None, "scale": alt.Scale(domain=[-1.5, 1.5])}
+    places = layout(topology)
     edges = [
-        dict(zip(("x", "y", "x2", "y2"), map(float, (*place[a], *place[b])), strict=True))
+        dict(zip(("x", "y", "x2", "y2"), (*places[a], *places[b]), strict=True))
         for a, b in topology.edges
     ]
     nodes = [
-        {
-            "x": float(place[p][0]),
-            "y": float(place[p][1]),
-            "above": bool(place[p][1] >= -1e-9),
-            "name": name,
-            "label": label,
-        }
-        for p, (name, label) in enumerate(zip(topology.nodes, labels, strict=True))
+        {"x": x, "y": y, "above": y >= -1e-6, "name": name, "label": label}
+        for (x, y), name, label in zip(places, topology.nodes, labels, strict=True)
     ]
-    x, y = alt.X("x:Q", **hidden), alt.Y("y:Q", **hidden)
-    wires = (
-        marks(edges).mark_rule(color=GREY, strokeWidth=1.5).encode(x=x, y=y, x2="x2:Q", y2="y2:Q")
-    )
+    x, y = (axis.axis(None).scale(domain=[-1.5, 1.5]) for axis in (alt.X("x:Q"), alt.Y("y:Q")))
+    wires = marks(edges).mark_rule(color=GREY, strokeWidth=1.5)
     base = marks(nodes).encode(x=x, y=y)
+    circles = base.mark_circle(size=300, color=BLUE, opacity=1)
     layers = [
-        wires,
-        base.mark_circle(size=300, color=BLUE, opacity=1).encode(tooltip=["name:N", "label:N"]),
+        wires.encode(x=x, y=y, x2="x2:Q", y2="y2:Q"),
+        circles.encode(tooltip=["name:N", "label:N"]),
     ]
     for side, name_at, label_at in (("datum.above", -30, -16), ("!datum.above", 18, 32)):
-        part = base.transform_filter(side)
         for text, at, weight in (("name:N", name_at, "bold"), ("label:N", label_at, "normal")):
-            for halo in (
-                {"stroke": "white", "strokeWidth": 5},
-                {},
-            ):  # edges that pass behind a text stay readable
-                layers.append(
-                    part.mark_text(dy=at, fontWeight=weight, color="#222222", **halo).encode(
-                        text=text
-                    )
-                )
+            words = base.transform_filter(side).encode(text=text)
+            look = {"dy": at, "fontWeight": weight, "color": "#222222"}
+            halo = words.mark_text(stroke="white", strokeWidth=5, **look)  # edges may pass behind
+            layers += [halo, words.mark_text(**look)]
     size = f"{len(topology)} nodes, {len(topology.edges)} edges"
     title = alt.TitleParams(f"{topology.name}: {size}", subtitle=f"data: {source}", anchor="start")
-    return (
-        alt.layer(*layers)
-        .properties(width=440, height=360, title=title)
-        .configure_view(stroke=None)
-    )
+    chart = alt.layer(*layers).properties(width=440, height=360, title=title)
+    return chart.configure_view(stroke=None)
 
 
-def save(chart: Any, stem: Path) -> list[Path]:
-    """Write STEM.png (for papers) and STEM.html (interactive, self-contained, works from disk)."""
-    png, html = (stem.with_name(stem.name + ending) for ending in (".png", ".html"))
+def save(chart: Any, stem: Path, also: str = "html") -> list[Path]:
+    """Write STEM.png, for papers, and STEM.html (interactive, self-contained) or STEM.svg."""
+    png, other = (stem.with_name(f"{stem.name}.{ending}") for ending in ("png", also))
     chart.save(str(png), scale_factor=2)
-    chart.save(str(html), inline=True)
-    return [png, html]
+    chart.save(str(other), inline=also == "html")
+    return [png, other]

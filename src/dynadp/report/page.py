@@ -3,7 +3,7 @@ well.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -16,9 +16,8 @@ from dynadp.errors import DeclarationError
 from dynadp.privacy import Event, Total, group_by_node, upper_bound
 from dynadp.privacy import guarantee as privacy_guarantee
 from dynadp.report import figures
-from dynadp.report.accuracy import public_accuracy
+from dynadp.report.accuracy import charged_accuracies, public_accuracy
 from dynadp.report.budgets import (
-    BudgetView,
     Figure,
     accountings,
     ledger_files,
@@ -29,7 +28,7 @@ from dynadp.report.budgets import (
 )
 from dynadp.report.charts import require
 from dynadp.report.drawing import NAMED, drawing, in_words
-from dynadp.report.progress import Rounds, thinned
+from dynadp.report.progress import QUANTITIES, Rounds, Row, thinned
 from dynadp.report.record_view import RunView
 from dynadp.report.states import LOOKS, states
 
@@ -42,18 +41,13 @@ class NodeGroup:
     where it is not steady.
     """
 
-    nodes: tuple[str, ...]
-    rows: tuple[int, ...]
+    nodes: list[str]
+    rows: int
     alpha: float
     steady: bool
     centring: float | None
     releases: int
-    figures: tuple[Figure, ...]
-
-    @property
-    def names(self) -> str:
-        """Who they are, in a few words."""
-        return shortened(self.nodes)
+    figures: list[Figure]
 
 
 def shortened(names: Sequence[str], most: int = 8) -> str:
@@ -62,11 +56,9 @@ def shortened(names: Sequence[str], most: int = 8) -> str:
     >>> shortened(["a", "b"]), shortened([f"n{i}" for i in range(100)], 3)
     ('a, b', 'n0, n1, ..., n99 (100 nodes)')
     """
-    return (
-        ", ".join(names)
-        if len(names) <= most
-        else f"{names[0]}, {names[1]}, ..., {names[-1]} ({len(names)} nodes)"
-    )
+    if len(names) <= most:
+        return ", ".join(names)
+    return f"{names[0]}, {names[1]}, ..., {names[-1]} ({len(names)} nodes)"
 
 
 @cache
@@ -96,12 +88,11 @@ def guarantee(view: RunView, total: Total | None) -> tuple[str, str]:
     """The guarantee in one sentence, and what it means; for a person who has to sign it."""
     if view.plan is None:
         return "Nothing is protected: this run sent exact vectors, which reveal rows.", ""
-    if total is None:
-        epsilon, releases = view.plan.total["epsilon"], view.plan.total["releases"]
-        if epsilon is None:
-            return "This run has no finite cost: a release is unknown to the accountant.", ""
-    else:
+    epsilon, releases = view.plan.total["epsilon"], view.plan.total["releases"]
+    if total is not None:
         epsilon, releases = total.epsilon, total.releases
+    if epsilon is None:
+        return "This run has no finite cost: a release is unknown to the accountant.", ""
     delta = view.plan.delta
     pair = f"({upper_bound(epsilon)}, {delta:g})-differential privacy"
     statement = privacy_guarantee(epsilon, delta, seeded=view.simulation, planned=not view.finished)
@@ -110,25 +101,24 @@ def guarantee(view: RunView, total: Total | None) -> tuple[str, str]:
 
 def node_groups(view: RunView, events: Sequence[Event]) -> list[NodeGroup]:
     """Nodes by what they lose, so that a hundred equal ones take one line."""
-    plan = view.plan
+    plan, own = view.plan, group_by_node(events)
     if plan is None:
         return []
     groups: dict[tuple[Any, ...], list[str]] = {}
-    own = group_by_node(events)
     for node in view.topology.nodes:
         losses = tuple(event.alpha for event in own[node])
         groups.setdefault((plan.alphas[node], losses), []).append(node)
     return [
         NodeGroup(
-            nodes=tuple(nodes),
-            rows=tuple(view.rows[node] for node in nodes),
+            nodes=nodes,
+            rows=sum(view.rows[node] for node in nodes),
             alpha=max(alphas),
             steady=len(set(alphas)) == 1,
             centring=plan.centrings.get(nodes[0]),
-            releases=len(own[nodes[0]]),
-            figures=tuple(accountings(own[nodes[0]], plan.delta)),
+            releases=len(losses),
+            figures=accountings(own[nodes[0]], plan.delta),
         )
-        for (alphas, _), nodes in groups.items()
+        for (alphas, losses), nodes in groups.items()
     ]
 
 
@@ -136,20 +126,19 @@ def report(path: str | Path) -> str:
     """The page of a run folder."""
     require()
     view = RunView.read(path)
-    counted = planned_cost(view)
-    lines = Rounds([home / "rounds.jsonl" for home in view.homes], len(view.folders))
-    lines.read()
-    where = states(view, len(lines.rows))
-    found = read_budgets(view, ledger_files(view))
-    sentence, words = guarantee(view, counted[1] if counted else None)
+    events, total = planned_cost(view)
+    rounds = Rounds.of(view).rows
+    where = states(view, len(rounds))
+    budgets = read_budgets(view, ledger_files(view))
+    sentence, words = guarantee(view, total)
     pictures: dict[str, str] = {"network": drawing(view.topology, where)}
-    rows = thinned(lines.rows)
-    for name in figures.QUANTITIES:
-        if figures.flat(rows, name):
-            pictures[name] = figures.svg(figures.convergence(rows, name))
+    shown = thinned(rounds)
+    for name in QUANTITIES:
+        if figures.flat(shown, name):
+            pictures[name] = figures.svg(figures.convergence(shown, name))
     loser = None
-    if counted and view.plan:
-        loser, own = worst(counted[0], view.plan.delta)
+    if events and view.plan:
+        loser, own = worst(events, view.plan.delta)
         pictures["totals"] = figures.svg(figures.totals(over_rounds(own, view.plan.delta)))
     page: str = (
         environment()
@@ -158,22 +147,20 @@ def report(path: str | Path) -> str:
             view=view,
             sentence=sentence,
             words=words,
-            total=counted[1] if counted else None,
-            groups=node_groups(view, counted[0]) if counted else [],
+            groups=node_groups(view, events) if events else [],
             loser=loser,
             pictures=pictures,
-            last=lines.rows[-1:],
             states=where,
             looks=LOOKS,
             in_words=in_words(where),
             named=NAMED,
-            budgets=found,
-            shown=_shown(found),
-            missing=[p for p in view.topology.nodes if p not in found],
-            accuracy=public_accuracy(view, found),
+            budgets=budgets,
+            missing=[p for p in view.topology.nodes if p not in budgets],
+            accuracy=public_accuracy(view),
+            charged=charged_accuracies(budgets),
             style=(STATIC / "style.css").read_text(encoding="utf-8"),
             config=json.dumps(view.record.config, indent=1),
-            residual=residual(lines, len(view.topology)),
+            residual=residual(rounds, len(view.topology)),
             made=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
             version=version("dynadp"),
         )
@@ -181,32 +168,23 @@ def report(path: str | Path) -> str:
     return page
 
 
-def residual(lines: Rounds, nodes: int) -> str:
+def residual(rounds: Sequence[Row], nodes: int) -> str:
     """How far nodes are from their neighbours at the end, beside the beginning."""
-    if not lines.rows:
+    if not rounds:
         return "No round is told yet."
     if nodes == 1:
         return (
             "There is one node, which has nobody to agree with: in each round it goes on from its "
             "own last message."
         )
-    first, last = lines.rows[0], lines.rows[-1]
+    first, last = rounds[0], rounds[-1]
     middle, low, high = last["disagreement"]
     return (
         f"After round {last['round']} a node's vector lies {middle:.3g} from the mean of its "
-        f"neighbours' (median; {low:.3g} to "
-        f"{high:.3g} over nodes); after round {first['round']} it was "
-        f"{first['disagreement'][0]:.3g}. In a private run "
-        "noise itself keeps vectors apart: the model is a mean of many, in which it averages out."
+        f"neighbours' (median; {low:.3g} to {high:.3g} over nodes); after round {first['round']} "
+        f"it was {first['disagreement'][0]:.3g}. In a private run noise itself keeps vectors "
+        "apart: the model is a mean of many, in which it averages out."
     )
-
-
-def _shown(found: Mapping[str, BudgetView | str]) -> dict[str, Any]:
-    """Ledgers by whether they could be read."""
-    return {
-        "read": {node: one for node, one in found.items() if isinstance(one, BudgetView)},
-        "unread": {node: one for node, one in found.items() if isinstance(one, str)},
-    }
 
 
 def write_report(path: str | Path, out: str | Path) -> Path:

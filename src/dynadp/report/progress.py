@@ -10,8 +10,10 @@ from typing import Any
 
 from dynadp.consensus import RoundLine
 from dynadp.errors import RecordError
+from dynadp.report.record_view import RunView
 
 Row = dict[str, Any]
+QUANTITIES = ("disagreement", "change")
 MOST = 400  # rounds that a picture shows one by one
 
 
@@ -25,7 +27,7 @@ class Rounds:
     count
         How many nodes write: a round is whole when it has the lines of so many.
     nodes
-        Names of nodes that may occur; None for any.
+        Names of nodes that may occur.
 
     Attributes
     ----------
@@ -36,11 +38,17 @@ class Rounds:
         For each whole round alpha by node, where it is protected.
     """
 
-    def __init__(
-        self, files: Sequence[Path], count: int, nodes: Collection[str] | None = None
-    ) -> None:
+    def __init__(self, files: Sequence[Path], count: int, nodes: Collection[str]) -> None:
         self.files, self.count, self.nodes = tuple(files), count, nodes
         self._forget()
+
+    @classmethod
+    def of(cls, view: RunView) -> "Rounds":
+        """The rounds of a run, as far as they are there now."""
+        files = [home / "rounds.jsonl" for home in view.homes]
+        rounds = cls(files, len(view.folders), view.topology.nodes)
+        rounds.read()
+        return rounds
 
     def _forget(self) -> None:
         self._at = dict.fromkeys(self.files, 0)
@@ -49,30 +57,24 @@ class Rounds:
         self.rows: list[Row] = []
         self.alphas: list[dict[str, float]] = []
 
-    def read(self) -> bool:
-        """Read new lines and return whether a whole round came. All files are read again where one
-        of them shrank.
-        """
-        before = len(self.rows)
-        if any(size < self._at[file] for file in self.files if (size := _size(file)) is not None):
+    def read(self) -> None:
+        """Read new lines. All files are read again where one of them shrank."""
+        there = [file for file in self.files if file.exists()]
+        if any(file.stat().st_size < self._at[file] for file in there):
             self._forget()
-        for file in self.files:
+        for file in there:
             self._take(file)
-        return len(self.rows) != before
 
     def _take(self, file: Path) -> None:
-        try:
-            with open(file, "rb") as lines:
-                lines.seek(self._at[file])
-                content = lines.read()
-        except FileNotFoundError:
-            return
+        with open(file, "rb") as lines:
+            lines.seek(self._at[file])
+            content = lines.read()
         whole = content[: content.rfind(b"\n") + 1]
         for text in whole.splitlines():
             self._lines[file] += 1
             try:
                 line = RoundLine.from_json(json.loads(text))
-                if self.nodes is not None and line.node not in self.nodes:
+                if line.node not in self.nodes:
                     raise ValueError("a line of a node that is not in the network")
             except ValueError as error:
                 raise RecordError(
@@ -85,13 +87,11 @@ class Rounds:
 
     def _close(self, n: int) -> None:
         lines = self._open.pop(n).values()
-        self.rows.append(
-            {
-                "round": n,
-                "disagreement": _spread([line.disagreement for line in lines]),
-                "change": _spread([line.change for line in lines]),
-            }
-        )
+        row: Row = {"round": n}
+        for name in QUANTITIES:
+            values = [getattr(line, name) for line in lines]
+            row[name] = [median(values), min(values), max(values)]
+        self.rows.append(row)
         self.alphas.append({line.node: line.alpha for line in lines if line.alpha is not None})
 
 
@@ -102,28 +102,13 @@ def thinned(rows: Sequence[Row], most: int = MOST) -> list[Row]:
     step = -(-len(rows) // most)
     if step <= 1:
         return list(rows)
-    joined = [_joined(rows[i : i + step]) for i in range(0, len(rows) - 1, step)]
-    return (
-        [*joined, rows[-1]]
-        if joined[-1]["round"] != rows[-1]["round"]
-        else [*joined[:-1], rows[-1]]
-    )
+    whole, last = rows[:-1], rows[-1]
+    return [*(_joined(whole[i : i + step]) for i in range(0, len(whole), step)), last]
 
 
 def _joined(rows: Sequence[Row]) -> Row:
     out: Row = {"round": rows[-1]["round"]}
-    for name in ("disagreement", "change"):
+    for name in QUANTITIES:
         middle, low, high = zip(*(row[name] for row in rows), strict=True)
         out[name] = [median(middle), min(low), max(high)]
     return out
-
-
-def _spread(values: Sequence[float]) -> list[float]:
-    return [median(values), min(values), max(values)]
-
-
-def _size(file: Path) -> int | None:
-    try:
-        return file.stat().st_size
-    except FileNotFoundError:
-        return None

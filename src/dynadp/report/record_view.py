@@ -15,6 +15,10 @@ from dynadp.runs import Kind, RecordedPlan, RunRecord, load_run, read_status
 MADE_BY = "give a folder that `dynadp train`, `demo`, `node` or `launch` made"
 
 
+class NotYet(RecordError):
+    """A folder that is to hold a run does not yet."""
+
+
 @dataclass(frozen=True)
 class RunView:
     """What the folders hold, apart from what still grows.
@@ -80,6 +84,11 @@ class RunView:
         return tuple(dict.fromkeys(self.folders.values()))
 
     @property
+    def near(self) -> list[Path]:
+        """Where files that a run file names may lie: the three folders above, and here."""
+        return [*self.home.resolve().parents[:3], Path.cwd()]
+
+    @property
     def key(self) -> str:
         """Eight letters that another run in the same place does not share."""
         return digest([self.record.config_hash, self.record.created])[:8]
@@ -104,11 +113,11 @@ def run_folders(path: Path) -> list[Path]:
         }
         if states:
             words = "; ".join(f"{node}: {state}" for node, state in states.items())
-            raise RecordError(
+            raise NotYet(
                 f"the nodes in {path} have not agreed on a run yet, so there is no run.json "
                 f"({words})"
             )
-        raise RecordError(f"{path} has no run.json, nor has a folder in it; {MADE_BY}")
+        raise NotYet(f"{path} has no run.json, nor has a folder in it; {MADE_BY}")
     if len(found) > 1 and len({load_run(one).config_hash for one in found}) > 1:
         names = ", ".join(one.name for one in found)
         raise RecordError(

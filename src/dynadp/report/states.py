@@ -13,15 +13,13 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 
 @dataclass(frozen=True)
 class State:
-    """A node's state: which of the ``LOOKS``, in words, and the round it is in."""
+    """A node's state: which of the ``LOOKS``, and in words."""
 
     look: str
     words: str
-    round: int
 
 
 LOOKS = {  # shape and colour of each
-    "planned": ("ring", "grey"),
     "agreeing": ("diamond", "purple"),
     "running": ("circle", "blue"),
     "finished": ("square", "green"),
@@ -43,52 +41,56 @@ def states(view: RunView, reached: int) -> dict[str, State]:
     """
     if view.kind != "network":
         return dict.fromkeys(view.topology.nodes, _one_process(view, reached))
-    own = {node: _node(view, node) for node in view.folders}
-    working = [links for state, links in own.values() if state.look in ("agreeing", "running")]
+    own, seen = {}, dict[str, set[str]]()
+    for node in view.folders:
+        own[node], links = _node(view, node)
+        if own[node].look in ("agreeing", "running"):
+            for neighbour, link in links.items():
+                seen.setdefault(neighbour, set()).add(link)
     out: dict[str, State] = {}
     for node in view.topology.nodes:
-        seen = {links[node] for links in working if node in links}
         if node in own:
-            out[node] = own[node][0]
-        elif "up" in seen:
-            out[node] = State("running", "up, seen by a neighbour", 0)
-        elif "away" in seen:
-            out[node] = State("away", "away, says a neighbour", 0)
+            out[node] = own[node]
+        elif "up" in seen.get(node, ()):
+            out[node] = State("running", "up, seen by a neighbour")
+        elif "away" in seen.get(node, ()):
+            out[node] = State("away", "away, says a neighbour")
         else:
-            out[node] = State("unknown", "not seen from here", 0)
+            out[node] = State("unknown", "not seen from here")
     return out
 
 
 def _one_process(view: RunView, reached: int) -> State:
     if view.finished:
-        return State("finished", "finished", reached)
+        return State("finished", "finished")
     lines = view.home / "rounds.jsonl"
     quiet = time.time() - lines.stat().st_mtime if lines.exists() else 0.0
     if quiet < QUIET:
-        return State("running", f"running, round {reached}", reached)
-    return State("away", f"no news for {_duration(quiet)}: interrupted, or slow", reached)
+        return State("running", f"running, round {reached}")
+    return State("away", f"no news for {_duration(quiet)}: interrupted, or slow")
 
 
 def _node(view: RunView, node: str) -> tuple[State, dict[str, str]]:
     """The state of a node with a folder, and its neighbours as it sees them."""
     try:
         status = read_status(view.folders[node])
-        word, n, pid = str(status["state"]), int(status["round"]), int(status["pid"])
-        links = dict(status["neighbours"])
-    except (RecordError, KeyError, TypeError, ValueError):
+        word, n, links = status["state"], status["round"], status["neighbours"]
+        there = alive(status["pid"])
+    except (RecordError, KeyError):
         if (view.folders[node] / "model.json").exists():
-            return State("finished", "finished", 0), {}
-        return State("unknown", "tells no state", 0), {}
+            return State("finished", "finished"), {}
+        return State("unknown", "tells no state"), {}
     if word in ("finished", "parted"):
-        return State("finished", "finished", n), links
+        return State("finished", "finished"), links
     if word.startswith("failed"):
-        return State("failed", f"{word}, in round {n}", n), links
-    if word == "stopped" or not alive(pid):
-        ended = "stopped" if word == "stopped" else "ended"
-        return State("away", f"{ended} in round {n}", n), links
+        return State("failed", f"{word}, in round {n}"), links
+    if word == "stopped":
+        return State("away", f"stopped in round {n}"), links
+    if not there:
+        return State("away", f"ended in round {n}"), links
     wait = f", waits for {status['waiting']}" if status.get("waiting") else ""
     look = "agreeing" if word == "agreeing" else "running"
-    return State(look, f"{word}, round {n}{wait}", n), links
+    return State(look, f"{word}, round {n}{wait}"), links
 
 
 def _duration(seconds: float) -> str:

@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -17,9 +17,8 @@ from threading import Event, Thread
 from typing import Any
 
 import anyio
-from anyio.to_thread import run_sync
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import (
     HTMLResponse,
@@ -30,7 +29,7 @@ from starlette.responses import (
 )
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dynadp._files import write_whole
 from dynadp._intervals import SEVERAL
@@ -43,9 +42,8 @@ from dynadp.report.progress import thinned
 from dynadp.research import LEAST, MOST, POINTS
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' "
-    "data:; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -55,7 +53,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-TICK, PING = 0.4, 15.0  # seconds between two looks at the folder; between two signs of life
+TICK = 0.4  # seconds between two looks at the folder
 
 
 class Guard:
@@ -69,24 +67,18 @@ class Guard:
         The token that every path begins with, and the Host headers that are ours.
     """
 
-    def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, token: str, hosts: set[str]) -> None:
         self.app, self.token, self.hosts = app, token, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or refuse."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        refused = self.refusal(Request(scope))
 
-        async def answer(message: Any) -> None:
+        async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] += [
-                    (name.lower().encode(), value.encode()) for name, value in HEADERS.items()
-                ]
+                MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        await (self.app if refused is None else refused)(scope, receive, answer)
+        await (self.refusal(Request(scope)) or self.app)(scope, receive, answer)
 
     def refusal(self, request: Request) -> Response | None:
         """Return the refusal, or None if the request is allowed."""
@@ -95,7 +87,7 @@ class Guard:
             return PlainTextResponse("this page is served to its own machine only", 421)
         if origin is not None and origin not in {f"http://{known}" for known in self.hosts}:
             return PlainTextResponse("another page may not ask here", 403)
-        first = request.url.path.split("/")[1] if "/" in request.url.path else ""
+        first = request.url.path.removeprefix("/").partition("/")[0]
         if not secrets.compare_digest(first.encode(), self.token.encode()):
             return PlainTextResponse(
                 "the address lacks the token that `dynadp explore` printed", 403
@@ -114,77 +106,67 @@ class Explorer:
 
     def __init__(self, advice: Advisor, watch: Watch) -> None:
         self.advice, self.watch = advice, watch
-        self.swept, self.over = 0, Event()
-        self.worker: Thread | None = None
+        self.over = Event()
+        self.threads = [Thread(target=work, daemon=True) for work in (self._sweep, self._follow)]
 
-    def prepare(self) -> None:
-        """Start a thread that makes what the page asks for first, then sweeps."""
-
-        def point() -> None:
-            self.swept += 1
-
-        def work() -> None:
-            bundle()
-            if not self.over.is_set():
-                self.advice.totals(self.advice.setting.epsilon)
-                self.advice.sweep(point, self.over.is_set)
-
-        self.worker = Thread(target=work, daemon=True)
-        self.worker.start()
+    def begin(self) -> None:
+        """Start to look at the folder, and to sweep."""
+        for thread in self.threads:
+            thread.start()
 
     def close(self) -> None:
-        """Wait for the thread, a few seconds at most: ending Python while Vega is put together
+        """Wait for the threads, a few seconds at most: ending Python while Vega is put together
         would abort the process.
         """
         self.over.set()
-        if self.worker is not None:
-            self.worker.join()
+        for thread in self.threads:
+            thread.join()
 
-    async def follow(self) -> None:
+    def _sweep(self) -> None:
+        """Make what the page asks for first, then sweep."""
+        bundle()
+        if not self.over.is_set():
+            self.advice.totals(self.advice.setting.epsilon)
+            self.advice.sweep(self.over.is_set)
+
+    def _follow(self) -> None:
         """Look at the folder, again and again."""
         while not self.over.is_set():
-            await run_sync(self.watch.look)
-            await anyio.sleep(TICK)
+            self.watch.look()
+            self.over.wait(TICK)
 
-    async def page(self, request: Request) -> Response:
+    def page(self, request: Request) -> Response:
         """The page."""
-        advice = self.advice
-        shown = {
-            "setting": advice.setting,
-            "watch": self.watch,
-            "least": LEAST,
-            "most": MOST,
-            "holds": SEVERAL,
-        }
-        return HTMLResponse(environment().get_template("explore.html").render(**shown))
+        shown = {"setting": self.advice.setting, "watch": self.watch, "holds": SEVERAL}
+        template = environment().get_template("explore.html")
+        return HTMLResponse(template.render(least=LEAST, most=MOST, **shown))
 
-    async def start(self, request: Request) -> Response:
+    def start(self, request: Request) -> Response:
         """The charts, empty, and where the sliders stand."""
         charts = {name: figures.spec(figures.convergence((), name)) for name in figures.QUANTITIES}
         charts["totals"] = figures.spec(figures.totals(()))
         return JSONResponse({"charts": charts, "epsilon": self.advice.setting.epsilon})
 
-    async def recommend(self, request: Request) -> Response:
+    def recommend(self, request: Request) -> Response:
         """``?epsilon=`` or ``?accuracy=``, right answers in 100: the choice that follows."""
-        return await _answer(
+        return _answer(
             request, {"epsilon": self.advice.for_total, "accuracy": self.advice.for_accuracy}
         )
 
-    async def totals(self, request: Request) -> Response:
+    def totals(self, request: Request) -> Response:
         """``?epsilon=``: the curve over rounds of that choice."""
-        return await _answer(request, {"epsilon": self.advice.totals})
+        return _answer(request, {"epsilon": self.advice.totals})
 
-    async def vega(self, request: Request) -> Response:
+    def vega(self, request: Request) -> Response:
         """Vega, Vega-Lite and Vega-Embed, as vl-convert ships them."""
-        return Response(await run_sync(bundle), media_type="text/javascript")
+        return Response(bundle(), media_type="text/javascript")
 
-    async def events(self, request: Request) -> Response:
+    def events(self, request: Request) -> Response:
         """Server-sent events: ``rounds`` with an id each, ``state`` and ``sweep`` whole whenever
         they change.
         """
-        return StreamingResponse(
-            self.stream(request.headers.get("last-event-id", "")), media_type="text/event-stream"
-        )
+        last = request.headers.get("last-event-id", "")
+        return StreamingResponse(self.stream(last), media_type="text/event-stream")
 
     async def stream(self, last: str) -> AsyncIterator[str]:
         """Everything after the event with this id (KEY-ROUND); another run's id, or none, begins at
@@ -192,45 +174,33 @@ class Explorer:
         """
         key, _, number = last.partition("-")
         sent = int(number) if number.isdecimal() else 0
-        version, swept, quiet = -1, -1, 0.0
+        version, progress = -1, None
         yield "retry: 1000\n\n"
         while not self.over.is_set():
-            out, now = [], self.watch.latest
+            now = self.watch.latest
             if now.key != key:
                 key, sent = now.key, 0
-                out.append(_event("anew", {"key": key}))
+                yield _event("anew", {"key": key})
             if now.version != version:
                 version = now.version
-                out.append(_event("state", now.state))
+                yield _event("state", now.state)
             if rows := thinned(now.rows[sent:]):
                 sent = rows[-1]["round"]
-                out.append(_event("rounds", rows, f"{key}-{sent}"))
-            if self.swept != swept:
-                swept = self.swept
-                out.append(_event("sweep", self._swept()))
-            for event in out:
-                yield event
-            quiet = 0.0 if out else quiet + TICK
-            if quiet >= PING:
-                quiet = 0.0
-                yield ": still here\n\n"
+                yield _event("rounds", rows, f"{key}-{sent}")
+            if self.advice.progress != progress:
+                progress = self.advice.progress
+                yield _event("sweep", self._swept())
             await anyio.sleep(TICK)
 
     def _swept(self) -> dict[str, Any]:
-        advice = self.advice
-        chart = (
-            figures.spec(figures.accuracy(advice.points, advice.baselines, None))
-            if len(advice.points) > 1
-            else None
-        )
-        found: dict[str, Any] = {
+        advice, chart = self.advice, None
+        if len(advice.points) > 1:
+            chart = figures.spec(figures.accuracy(advice.points, advice.baselines))
+        return {
             "chart": chart,
             "points": advice.points,
-            "baselines": advice.baselines,
             "of": POINTS,
-        }
-        found |= {"source": advice.source, "rows": advice.rows}
-        return found | {
+            "source": advice.source,
             "done": advice.done,
             "problem": advice.problem,
             "recommended": advice.recommended(),
@@ -244,49 +214,29 @@ def bundle() -> str:
     """
     import vl_convert
 
+    home = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "dynadp")
+    kept = home / f"vega-{version('vl-convert-python')}.js"
     made = ""
-    try:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dynadp"
-        kept = home / f"vega-{version('vl-convert-python')}.js"
-        made = kept.read_text(encoding="utf-8") if kept.exists() else ""
-        if not made:
-            made = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    with suppress(OSError, UnicodeDecodeError):
+        made = kept.read_text(encoding="utf-8")
+    if not made:
+        made = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+        with suppress(OSError):  # it cannot be kept: the same seconds next time
             home.mkdir(parents=True, exist_ok=True)
             write_whole(kept, made)
-    except (
-        OSError,
-        RuntimeError,
-        UnicodeDecodeError,
-    ):  # no home, or one that cannot be written: the same seconds next time
-        made = made or vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return made
 
 
-def application(
-    explorer: Explorer, token: str, hosts: frozenset[str], *, background: bool = True
-) -> Starlette:
-    """The page's application.
+def application(explorer: Explorer, token: str, port: int) -> ASGIApp:
+    """The page's application, guarded.
 
     Parameters
     ----------
     explorer
         What is shown.
-    token, hosts
-        For :class:`Guard`.
-    background
-        Whether to look at the folder and sweep by itself.
+    token, port
+        The token that every path begins with, and the port of this machine.
     """
-
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with anyio.create_task_group() as tasks:
-            if background:
-                explorer.prepare()
-                tasks.start_soon(explorer.follow)
-            yield
-            explorer.over.set()
-            tasks.cancel_scope.cancel()
-
     routes = [
         Route("/", explorer.page),
         Route("/api/start", explorer.start),
@@ -296,23 +246,20 @@ def application(
         Route("/vega.js", explorer.vega),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
-    guard = Middleware(Guard, token=token, hosts=hosts)
-    return Starlette(
-        routes=[Mount(f"/{token}", routes=routes)], middleware=[guard], lifespan=lifespan
-    )
+    hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+    return Guard(Starlette(routes=[Mount(f"/{token}", routes=routes)]), token, hosts)
 
 
-async def _answer(request: Request, ways: Mapping[str, Callable[[float], Any]]) -> Response:
+def _answer(request: Request, ways: Mapping[str, Callable[[float], Any]]) -> Response:
     """Answer with the function of the one number that was given."""
-    asked = [(name, value) for name, value in request.query_params.items() if name in ways]
     try:
-        ((name, value),) = asked
-        number = float(value)
+        (name,) = ways.keys() & request.query_params.keys()
+        number = float(request.query_params[name])
     except ValueError:
         known = " or ".join(f"?{name}=NUMBER" for name in ways)
         return JSONResponse({"error": f"give {known}, one of them"}, 400)
     try:
-        return JSONResponse(await run_sync(ways[name], number))
+        return JSONResponse(ways[name](number))
     except (DynadpError, ValueError, OverflowError) as error:
         return JSONResponse({"error": str(error)}, 400)
 

@@ -1,20 +1,24 @@
 """Starts the page of ``dynadp explore``: what is shown, its token, and the server."""
 
-import os
+import re
 import secrets
 import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import uvicorn
+
 from dynadp.errors import DeclarationError
 from dynadp.report.charts import require
-from dynadp.runs import load_run_file
+from dynadp.report.explore.advice import Advisor
+from dynadp.report.explore.app import Explorer, application
+from dynadp.report.explore.setting import PublicSetting
+from dynadp.report.explore.watch import Watch
+from dynadp.report.record_view import MADE_BY, RunView
 
-PORT = 8317
 
-
-def explorer(target: str | None, watch: str | None = None) -> Any:
+def explorer(target: str | None, watch: str | None = None) -> Explorer:
     """The page of a run folder, of a run file with the folder that its run will have, or of census
     rows.
 
@@ -25,24 +29,18 @@ def explorer(target: str | None, watch: str | None = None) -> Any:
     watch
         The folder of a run file's run; runs/NAME by default.
     """
-    from dynadp.report.explore.advice import Advisor
-    from dynadp.report.explore.app import Explorer
-    from dynadp.report.explore.setting import PublicSetting
-    from dynadp.report.explore.watch import Watch
-    from dynadp.report.record_view import MADE_BY, RunView
-
+    folder = Path(watch) if watch else None
     if target is None:
-        return Explorer(Advisor(PublicSetting.made()), Watch(Path(watch) if watch else None))
+        return Explorer(Advisor(PublicSetting.made()), Watch(folder))
     path = Path(target)
     if path.is_dir():
-        return Explorer(Advisor(PublicSetting.of_story(RunView.read(path))), Watch(path))
+        return Explorer(Advisor(PublicSetting.of_run(RunView.read(path))), Watch(path))
     if not path.is_file():
         raise DeclarationError(
             f"{path} is neither a run folder nor a run file; {MADE_BY}, or a run.toml"
         )
     setting = PublicSetting.of_file(path)
-    name = load_run_file(path).run.name
-    return Explorer(Advisor(setting), Watch(Path(watch) if watch else Path("runs") / name))
+    return Explorer(Advisor(setting), Watch(folder or Path("runs") / setting.name))
 
 
 def token_of(file: str | None) -> str:
@@ -53,17 +51,14 @@ def token_of(file: str | None) -> str:
         return secrets.token_urlsafe(24)
     path = Path(file)
     if not path.exists():
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w") as out:
-            out.write(secrets.token_urlsafe(24) + "\n")
+        path.touch(mode=0o600, exist_ok=False)
+        path.write_text(secrets.token_urlsafe(24) + "\n")
     if path.stat().st_mode & 0o077:
         raise DeclarationError(
             f"{path} can be read by other users; keep the token to yourself: chmod 600 {path}"
         )
     token = path.read_text(encoding="utf-8").strip()
-    if len(token) < 16 or not all(
-        letter.isascii() and (letter.isalnum() or letter in "-_") for letter in token
-    ):
+    if not re.fullmatch("[A-Za-z0-9_-]{16,}", token):
         raise DeclarationError(
             f"{path} holds no token: expected at least 16 letters, digits, - or _; remove it to "
             f"get a new one"
@@ -71,7 +66,7 @@ def token_of(file: str | None) -> str:
     return token
 
 
-def serve(shown: Any, token: str, port: int, ready: Callable[[str], None]) -> int:
+def serve(shown: Explorer, token: str, port: int, ready: Callable[[str], None]) -> int:
     """Serve the page to this machine until SIGINT or SIGTERM, and return which came.
 
     Parameters
@@ -85,23 +80,14 @@ def serve(shown: Any, token: str, port: int, ready: Callable[[str], None]) -> in
     ready
         Called with the address once it answers.
     """
-    import uvicorn
-
-    from dynadp.report.explore.app import application
-
     require()
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind(("127.0.0.1", port))
+        listening = socket.create_server(("127.0.0.1", port))
     except OSError as error:
-        listening.close()
         raise DeclarationError(
-            f"port {port} of this machine cannot be had ({error.strerror}); choose another with "
-            f"--port"
+            f"port {port} of this machine cannot be had ({error.strerror}); choose another: --port"
         ) from error
     port = listening.getsockname()[1]
-    hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})
 
     class Server(uvicorn.Server):
         """Ends the streams first, so that Ctrl-C does not wait for them."""
@@ -117,11 +103,17 @@ def serve(shown: Any, token: str, port: int, ready: Callable[[str], None]) -> in
             await super().startup(sockets)
             ready(f"http://127.0.0.1:{port}/{token}/")
 
-    app = application(shown, token, hosts)
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3
+        application(shown, token, port),
+        lifespan="off",
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=3,
     )
     server = Server(config)
+    shown.begin()
     with listening:
         server.run([listening])
     shown.close()

@@ -68,33 +68,22 @@ class PublicSetting:
         """Five silos of census rows on a ring."""
         ring = Topology.family("ring", len(NODES)).named(NODES)
         schema = census(len(NODES), nodes=len(NODES), test_rows=0).schema
-        features = schema.feature_count
-        return cls(
-            "census rows made here",
-            ring,
-            (ROWS // len(NODES),) * len(NODES),
-            schema.dimension,
-            features,
-        )
+        counts = (ROWS // len(NODES),) * len(NODES)
+        return cls("census rows made here", ring, counts, schema.dimension, schema.feature_count)
 
     @classmethod
     def of_file(cls, path: Path) -> "PublicSetting":
         """Of a run file: numbers of rows, graph, schema and privacy; not one private cell."""
         file = load_run_file(path)
+        privacy = file.privacy
         if file.networked:
-            schema, topology = (
-                load_schema(path.parent / file.data.schema_file),
-                file.graph(path.parent),
-            )
+            schema = load_schema(path.parent / file.data.schema_file)
+            topology = file.graph(path.parent)
             counts = tuple(int(node.rows or 0) for node in file.nodes)
         else:
             job = LocalRun.load(path, spending=False)
-            schema, topology, counts = (
-                job.schema,
-                job.topology,
-                tuple(job.counts[p] for p in job.topology.nodes),
-            )
-        privacy = file.privacy
+            schema, topology = job.schema, job.topology
+            counts = tuple(job.counts[p] for p in topology.nodes)
         if not privacy.protected:
             raise DeclarationError(
                 f"{path} protects nothing, so there is no alpha to choose; set privacy.mechanism"
@@ -123,26 +112,23 @@ class PublicSetting:
         )
 
     @classmethod
-    def of_story(cls, story: RunView) -> "PublicSetting":
+    def of_run(cls, view: RunView) -> "PublicSetting":
         """Of a run folder: the numbers of its record."""
-        known = cls.made()
-        counts = tuple(story.rows[p] for p in story.topology.nodes)
-        width = story.record.dimension or known.dimension
-        features = width - 1 if story.record.features is None else story.record.features
-        plan = story.plan
-        if plan is None:
-            return cls(story.name, story.topology, counts, width, features)
-        epsilon = round_up(plan.total["epsilon"], 2) if plan.total["epsilon"] else EPSILON
-        told = cls(
-            story.name, story.topology, counts, width, features, epsilon, plan.delta, plan.mechanism
+        dimension = view.record.dimension or cls.made().dimension
+        features = dimension - 1 if view.record.features is None else view.record.features
+        counts = tuple(view.rows[p] for p in view.topology.nodes)
+        setting = cls(view.name, view.topology, counts, dimension, features)
+        if (plan := view.plan) is None:
+            return setting
+        epsilon = plan.total["epsilon"]
+        return replace(
+            setting,
+            epsilon=round_up(epsilon, 2) if epsilon else EPSILON,
+            delta=plan.delta,
+            mechanism=plan.mechanism,
+            centring=bool(plan.centrings),
+            weights=plan.settings["weights"],
         )
-        told = replace(told, weights=plan.settings["weights"])
-        return told if plan.centrings else replace(told, centring=False)
-
-    @property
-    def mechanism_name(self) -> str:
-        """What the mechanism is called."""
-        return self.mechanism if isinstance(self.mechanism, str) else self.mechanism.name
 
     def plan(self, epsilon: float, counts: Sequence[int] | None = None) -> Plan:
         """The plan of `dynadp train` for this total: the planner's, or the run file's own constants

@@ -1,21 +1,21 @@
 """A run folder, watched: each look reads what is new, whoever writes it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dynadp.errors import DynadpError, RecordError
-from dynadp.privacy import Event, Total
+from dynadp.privacy import Total
 from dynadp.report.accuracy import Accuracy, public_accuracy
 from dynadp.report.budgets import BudgetView, ledger_files, planned_cost, read_budgets
-from dynadp.report.drawing import drawing, in_words
+from dynadp.report.drawing import drawing
 from dynadp.report.page import environment, guarantee
 from dynadp.report.progress import Rounds, Row
 from dynadp.report.record_view import RunView, run_folders
 from dynadp.report.states import LOOKS, State, states
 
 SHOWN = 12  # nodes whose budget is drawn; the rest is in a list that opens
-Signature = tuple[tuple[str, float], ...]
+NOT_FINISHED = Accuracy(note="told when the run is finished, and only on public rows")
 
 
 class Snapshot(NamedTuple):
@@ -40,114 +40,88 @@ class Watch:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self.view: RunView | None = None
-        self.rounds = Rounds((), 1)
-        self.problem = ""
         self.latest = Snapshot(0, {}, "", [])
-        self._seen: Signature = ()
-        self._ledgers: Signature = ()
-        self._files: dict[str, Path] = {}
+        self._view: RunView | None = None
+        self._rounds = Rounds((), 1, ())
+        self._states: dict[str, State] = {}
+        self._total: Total | None = None
+        self._accuracy = NOT_FINISHED
+        self._ledgers: dict[str, Path] = {}
         self._budgets: dict[str, BudgetView | str] = {}
-        self._states: Mapping[str, State] = {}
-        self._counted: tuple[tuple[Event, ...], Total] | None = None
-        self._accuracy: Accuracy | None = None
+        self._seen: dict[str, float] = {}  # files of the run, and when they were written
+        self._entered: dict[str, float] = {}  # and of its ledgers
 
-    def look(self) -> bool:
-        """Read what is new and return whether anything was."""
+    def look(self) -> None:
+        """Read what is new, and put a new snapshot in place."""
         try:
-            return self._look()
+            problem = self._read()
         except (DynadpError, OSError) as error:
-            return self._publish(str(error))
+            problem = str(error)
+        state, before = self._state(problem), self.latest
+        version = before.version + (state != before.state)
+        rows = self._rounds.rows if self._view else []
+        self.latest = Snapshot(version, state, state["key"], rows)
 
-    def _look(self) -> bool:
+    def _read(self) -> str:
+        """Read what is new, and return why there is no run, if there is none."""
         if self.path is None:
-            return self._publish("")
-        if not any(self.path.glob("run.json")) and not any(self.path.glob("*/run.json")):
-            self.view, self._seen = None, ()
-            return self._publish(_why_not_yet(self.path))
-        if (seen := self._signature()) != self._seen:
-            self._read()
+            return ""
+        records = [*self.path.glob("run.json"), *self.path.glob("*/run.json")]
+        if not records:
+            self._view, self._seen = None, {}
+            return _why_not_yet(self.path)
+        seen = _times([*records, *(record.with_name("model.json") for record in records)])
+        if self._view is None or seen != self._seen:
+            self._view = self._opened(self.path)
             self._seen = seen
-        grown, view = self.rounds.read(), self.view
+        view = self._view
+        self._rounds.read()
+        self._states = states(view, len(self._rounds.rows))
+        logs = [Path(f"{file}-wal") for file in self._ledgers.values()]
+        entered = _times([*self._ledgers.values(), *logs])
+        if entered != self._entered:
+            self._budgets, self._entered = read_budgets(view, self._ledgers), entered
+        return ""
+
+    def _opened(self, path: Path) -> RunView:
+        """Read the record and what follows from it."""
+        view = RunView.read(path)
+        _, self._total = planned_cost(view)
+        self._ledgers, self._entered, self._budgets = ledger_files(view), {}, {}
+        self._accuracy = public_accuracy(view) if view.finished else NOT_FINISHED
+        self._rounds = Rounds.of(view)
+        return view
+
+    def _state(self, problem: str) -> dict[str, Any]:
+        view, accuracy = self._view, self._accuracy
         if view is None:
-            return self._publish("")
-        changed = states(view, len(self.rounds.rows))
-        entered = _times(
-            file for ledger in self._files.values() for file in (ledger, Path(f"{ledger}-wal"))
-        )
-        if entered != self._ledgers:
-            self._budgets, self._ledgers = read_budgets(view, self._files), entered
-        self._states = changed
-        return self._publish("") or grown
-
-    def _signature(self) -> Signature:
-        """Changes when a record, a model or a node's folder appears."""
-        assert self.path is not None
-        found = [
-            file
-            for name in ("run.json", "model.json")
-            for at in (name, f"*/{name}")
-            for file in self.path.glob(at)
-        ]
-        return _times(found)
-
-    def _read(self) -> None:
-        assert self.path is not None
-        before = self.view.key if self.view else ""
-        self.view = view = RunView.read(self.path)
-        files = [home / "rounds.jsonl" for home in view.homes]
-        if view.key != before or tuple(files) != self.rounds.files:
-            self.rounds = Rounds(files, len(view.folders))
-        self._counted = planned_cost(view)
-        self._files, self._ledgers = ledger_files(view), ()
-        self._budgets = {}
-        self._accuracy = public_accuracy(view) if view.finished else None
-
-    def _publish(self, problem: str) -> bool:
-        """Put a new snapshot in place and return whether its state differs from the last."""
-        self.problem = problem
-        state, before = self._state(), self.latest
-        differs = state != before.state
-        rows = self.rounds.rows if self.view else []
-        self.latest = Snapshot(before.version + differs, state, state["key"], rows)
-        return differs
-
-    def _state(self) -> dict[str, Any]:
-        view = self.view
-        if view is None:
-            return {"problem": self.problem, "key": "", "simulation": False, "finished": False}
-        sentence, words = guarantee(view, self._counted[1] if self._counted else None)
-        reached, planned = len(self.rounds.rows), view.plan.rounds if view.plan else None
+            return {"problem": problem, "key": "", "simulation": False, "finished": False}
+        sentence, words = guarantee(view, self._total)
         pieces = environment().get_template("live.html")
-        shared = {
+        shown = {
             "view": view,
             "states": self._states,
             "budgets": self._budgets,
             "looks": LOOKS,
             "shown": SHOWN,
+            "total": self._total,
         }
-        accuracy = self._accuracy
         return {
-            "problem": self.problem,
+            "problem": problem,
             "key": view.key,
             "name": view.name,
             "simulation": view.simulation,
             "finished": view.finished,
-            "round": reached,
-            "rounds": planned,
+            "round": len(self._rounds.rows),
+            "rounds": view.plan.rounds if view.plan else None,
             "guarantee": sentence,
             "meaning": words,
-            "accuracy": accuracy.accuracy if accuracy else None,
-            "accuracy_range": accuracy.range if accuracy else "",
-            "accuracy_note": accuracy.note
-            if accuracy
-            else "told when the run is finished, and only on public rows",
+            "accuracy": accuracy.accuracy,
+            "accuracy_range": accuracy.range,
+            "accuracy_note": accuracy.note,
             "network": drawing(view.topology, self._states),
-            "network_words": in_words(self._states),
-            "nodes": pieces.render(part="nodes", **shared),
-            "budgets": pieces.render(
-                part="budgets", total=self._counted[1] if self._counted else None, **shared
-            ),
+            "nodes": pieces.render(part="nodes", **shown),
+            "budgets": pieces.render(part="budgets", **shown),
         }
 
 
@@ -161,12 +135,13 @@ def _why_not_yet(path: Path) -> str:
     return f"Nothing runs in {path} yet. This page shows it as soon as it begins."
 
 
-def _times(files: Any) -> Signature:
-    out = []
+def _times(files: Iterable[Path]) -> dict[str, float]:
+    """When the files that are there were written, and how long they are, in one number."""
+    times = {}
     for file in files:
         try:
             found = file.stat()
         except OSError:
             continue
-        out.append((str(file), found.st_mtime + found.st_size))
-    return tuple(sorted(out))
+        times[str(file)] = found.st_mtime + found.st_size
+    return times

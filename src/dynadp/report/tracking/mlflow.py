@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from dynadp.errors import DeclarationError, DynadpError, RecordError
-from dynadp.report.record_view import run_folders
-from dynadp.report.tracking.selection import KEY, METRICS, NotYet, TrackedRun
+from dynadp.report.record_view import NotYet, run_folders
+from dynadp.report.tracking.selection import KEY, METRICS, TrackedRun
 
 BATCH = 1000  # values that a store takes at once
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
-PAUSE, LONGEST = (
-    1.0,
-    60.0,
-)  # seconds between two looks; between two tries of a store that does not answer
+PAUSE = 1.0  # seconds between two looks
+LONGEST = 60.0  # seconds between two tries of a store that does not answer
 
 
 class StoreRefused(RecordError):
@@ -50,13 +48,10 @@ class Store:
     def __init__(self, uri: str | None = None, experiment: str = "dynadp") -> None:
         self.uri, self.experiment = uri or "mlruns", experiment
         self.run_id, self.entered = "", 0
-        self._key, self._status = "", ""
-        self._params: set[str] = set()
-        self._tags: dict[str, str] = {}
+        self._key = ""
         self._points: set[tuple[str, int]] = set()
-        if (scheme := _scheme(self.uri)) in DATABASES and not (
-            find_spec("sqlalchemy") and find_spec("alembic")
-        ):
+        scheme = _scheme(self.uri)
+        if scheme in DATABASES and not (find_spec("sqlalchemy") and find_spec("alembic")):
             raise DeclarationError(
                 f"{scheme}: databases need all of MLflow: pip install mlflow; or give a folder or "
                 f"a server"
@@ -84,91 +79,68 @@ class Store:
         if not _scheme(self.uri):
             return self.uri
         scheme, _, rest = self.uri.partition("//")
-        return (
-            f"{scheme}//{rest.rpartition('@')[2].partition('?')[0].partition('#')[0]}"
-            if rest
-            else "of the given address"
-        )
+        if not rest:
+            return "of the given address"
+        return f"{scheme}//{re.split('[?#]', rest.rpartition('@')[2])[0]}"
 
     def log(self, tracked: TrackedRun) -> None:
         """Log what the store does not have yet; ``entered`` counts the values of metrics."""
-        with self._translated():
-            if self._key != tracked.key:
-                self._open(tracked)
-            self._describe(tracked)
-            new = sorted(
-                (tracked.points.keys() - self._points), key=lambda point: (point[1], point[0])
-            )
-            for i in range(0, len(new), BATCH):
-                self._enter(tracked, new[i : i + BATCH])
-            self._settle(tracked)
+        from mlflow.entities import Metric, Param, RunTag
 
-    def _open(self, tracked: TrackedRun) -> None:
-        """Find the run by its key, and what it has; or begin it."""
-        found = self._client.search_runs(
-            [self._experiment_id], f"tags.`{KEY}` = '{tracked.key}'", order_by=["start_time ASC"]
+        with self._translated():
+            run = self._run(tracked)
+            known, marked = run.data.params, run.data.tags
+            params = [
+                Param(name, text) for name, text in tracked.params.items() if name not in known
+            ]
+            tags = [
+                RunTag(name, text)
+                for name, text in tracked.tags.items()
+                if marked.get(name) != text
+            ]
+            if params or tags:
+                self._client.log_batch(self.run_id, params=params, tags=tags)
+            new = sorted(tracked.points.keys() - self._points, key=lambda point: point[::-1])
+            for i in range(0, len(new), BATCH):
+                batch, now = new[i : i + BATCH], int(time.time() * 1000)
+                metrics = [Metric(name, tracked.points[name, n], now, n) for name, n in batch]
+                self._client.log_batch(self.run_id, metrics=metrics)
+                self._points.update(batch)
+                self.entered += len(batch)
+            if tracked.status != run.info.status:
+                self._settle(tracked)
+
+    def _run(self, tracked: TrackedRun) -> Any:
+        """The store's run of this key, made where it is missing."""
+        client = self._client
+        if self._key == tracked.key:
+            return client.get_run(self.run_id)
+        where = f"tags.`{KEY}` = '{tracked.key}'"
+        found = client.search_runs([self._experiment_id], where, order_by=["start_time ASC"])
+        tags = {KEY: tracked.key}
+        run = (
+            found[0]
+            if found
+            else client.create_run(self._experiment_id, tracked.began, tags, tracked.name)
         )
-        if found:
-            run = found[0]
-        else:
-            begun = self._client.create_run(
-                self._experiment_id, tracked.began, {KEY: tracked.key}, tracked.name
-            )
-            run = self._client.get_run(begun.info.run_id)
-        history = [
-            point
+        self.run_id = run.info.run_id
+        self._points = {
+            (name, point.step)
             for name in METRICS
             if name in run.data.metrics
-            for point in self._history(run.info.run_id, name)
-        ]
-        self._params, self._tags, self._points = (
-            set(run.data.params),
-            dict(run.data.tags),
-            set(history),
-        )
-        self._status, self.run_id, self._key = run.info.status, run.info.run_id, tracked.key
-
-    def _history(self, run_id: str, name: str) -> list[tuple[str, int]]:
-        return [(name, point.step) for point in self._client.get_metric_history(run_id, name)]
-
-    def _describe(self, tracked: TrackedRun) -> None:
-        from mlflow.entities import Param, RunTag
-
-        params = [
-            Param(name, value) for name, value in tracked.params.items() if name not in self._params
-        ]
-        tags = [
-            RunTag(name, value)
-            for name, value in tracked.tags.items()
-            if self._tags.get(name) != value
-        ]
-        if params or tags:
-            self._client.log_batch(self.run_id, params=params, tags=tags)
-            self._params |= tracked.params.keys()
-            self._tags |= tracked.tags
-
-    def _enter(self, tracked: TrackedRun, points: list[tuple[str, int]]) -> None:
-        from mlflow.entities import Metric
-
-        now = int(time.time() * 1000)
-        self._client.log_batch(
-            self.run_id,
-            metrics=[Metric(name, tracked.points[name, n], now, n) for name, n in points],
-        )
-        self._points |= set(points)
-        self.entered += len(points)
+            for point in client.get_metric_history(self.run_id, name)
+        }
+        self._key = tracked.key
+        return run
 
     def _settle(self, tracked: TrackedRun) -> None:
         """The model, and then the status: a run that is called finished has its model."""
-        if tracked.status == self._status:
-            return
         for name, text in tracked.models.items():
             self._client.log_text(self.run_id, text, name)
         if tracked.status == "RUNNING":
             self._client.update_run(self.run_id, tracked.status)
         else:
             self._client.set_terminated(self.run_id, tracked.status, tracked.ended)
-        self._status = tracked.status
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -180,10 +152,9 @@ class Store:
         except Exception as error:
             # a foreign library's: message and traceback may show the address with its password
             self._key = ""
-            secret = "@" in self.uri or "?" in self.uri
-            why = type(error).__name__ + (
-                "" if secret else f": {' '.join(str(error).split())[:300]}"
-            )
+            why = type(error).__name__
+            if not ("@" in self.uri or "?" in self.uri):
+                why += f": {' '.join(str(error).split())[:300]}"
             code = error.get_http_status_code() if hasattr(error, "get_http_status_code") else 500
             if code in (400, 401, 403):
                 raise StoreRefused(f"MLflow's store {self} refused: {why}") from None
@@ -203,9 +174,8 @@ def _scheme(uri: str) -> str:
 
 def _client(uri: str) -> Any:
     """MLflow's client, without MLflow's usage statistics: a silo talks to nobody but the store."""
-    os.environ.update(
-        {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
-    )  # read when it is imported, and later
+    # read when it is imported, and later
+    os.environ.update({"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"})
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
     try:
@@ -291,13 +261,10 @@ def follow(
                         locked = True
                     tracked = TrackedRun.read(path)
                     store.log(tracked)
-                    words, wait = (
-                        f"round {tracked.rounds}"
-                        + (f" of {tracked.planned}" if tracked.planned else ""),
-                        PAUSE,
-                    )
                     if tracked.status != "RUNNING":
                         return result(tracked, store)
+                    of = f" of {tracked.planned}" if tracked.planned else ""
+                    words, wait = f"round {tracked.rounds}{of}", PAUSE
             except NotYet as error:
                 words = str(error)
             except StoreAway as error:
@@ -305,9 +272,8 @@ def follow(
             if words != before:
                 say(words)
                 before = words
-            pause(
-                min(max(wait, 4 * (time.monotonic() - began)), LONGEST)
-            )  # large folders are looked at less often
+            # large folders are looked at less often
+            pause(min(max(wait, 4 * (time.monotonic() - began)), LONGEST))
 
 
 def result(tracked: TrackedRun, store: Store) -> dict[str, Any]:

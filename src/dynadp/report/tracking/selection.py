@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dynadp._files import canonical_json, digest
-from dynadp.errors import RecordError
-from dynadp.report.progress import Rounds
-from dynadp.report.record_view import RunView, run_folders
+from dynadp.report.progress import QUANTITIES, Rounds
+from dynadp.report.record_view import NotYet, RunView
 from dynadp.report.states import states
-from dynadp.runs import load_model
+from dynadp.runs import Model, load_model
 
-QUANTITIES, SPREAD = ("disagreement", "change"), ("median", "min", "max")
+SPREAD = ("median", "min", "max")
 METRICS = (
     *(f"{name}/{which}" for name in QUANTITIES for which in SPREAD),
     "alpha/largest",  # of one round, at the node that loses most
@@ -42,11 +41,8 @@ PRIVACY = (
     "statement",
 )
 KEY = "dynadp.key"  # the tag by which a run is found again
+SIMULATED = "SIMULATION: noise is seeded or rows are made, so that nobody is protected"
 Status = Literal["RUNNING", "FINISHED", "FAILED"]
-
-
-class NotYet(RecordError):
-    """A folder that is to hold a run does not yet."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +61,7 @@ class TrackedRun:
         {artifact: text}: model.json, once there is one; NODE/model.json where a network's nodes are
         looked at together.
     status, began, ended
-        As MLflow has them; times in milliseconds, None where the folder does not tell.
+        As MLflow has them; times in milliseconds, None for one that is not over.
     rounds, planned
         Whole rounds that the folder tells; of so many, None where nobody knows.
     simulation, protected
@@ -79,7 +75,7 @@ class TrackedRun:
     points: Mapping[tuple[str, int], float] = field(repr=False)
     models: Mapping[str, str] = field(repr=False)
     status: Status
-    began: int | None
+    began: int
     ended: int | None
     rounds: int
     planned: int | None
@@ -89,18 +85,9 @@ class TrackedRun:
     @classmethod
     def read(cls, path: str | Path) -> "TrackedRun":
         """Read a run folder, or the folder of all nodes of a network."""
-        path = Path(path)
-        if path.is_dir() and not any(path.glob("run.json")) and not any(path.glob("*/run.json")):
-            try:
-                run_folders(path)
-            except RecordError as error:
-                raise NotYet(str(error)) from None
         view = RunView.read(path)
-        if (
-            not (path / "run.json").exists()
-            and view.kind == "network"
-            and len(view.folders) < len(view.topology)
-        ):
+        alone = (Path(path) / "run.json").exists()
+        if view.kind == "network" and not alone and len(view.folders) < len(view.topology):
             raise NotYet(
                 f"{path} has {len(view.folders)} of the {len(view.topology)} nodes of its run; "
                 f"name the folder of one node "
@@ -108,15 +95,10 @@ class TrackedRun:
             )
         finished = view.finished  # before lines are read: they are all there then
         models = _models(view) if finished else {}
-        privacy = next(iter(models.values()))["privacy"] if models else {}
+        privacy = next(iter(models.values())).privacy if models else {}
         rounds, points = _points(view)
         if privacy.get("epsilon") is not None:
             points["epsilon/total", rounds] = float(privacy["epsilon"])
-        seen = states(view, rounds)
-        looks = {seen[node].look for node in view.folders if node in seen}
-        status: Status = "FINISHED" if finished else "RUNNING"
-        if not finished and "failed" in looks and looks <= {"failed", "finished"}:
-            status = "FAILED"
         protected = (
             view.plan is not None and not view.simulation and privacy.get("protected", True) is True
         )
@@ -128,11 +110,11 @@ class TrackedRun:
             tags=tags,
             points=points,
             models={
-                name: json.dumps(content, indent=1, allow_nan=False) + "\n"
-                for name, content in models.items()
+                name: json.dumps(model.to_json(), indent=1, allow_nan=False) + "\n"
+                for name, model in models.items()
             },
-            status=status,
-            began=_began(view),
+            status="FINISHED" if finished else _status(view, rounds),
+            began=int(datetime.fromisoformat(view.record.created).timestamp() * 1000),
             ended=max(int((home / "model.json").stat().st_mtime * 1000) for home in view.homes)
             if finished
             else None,
@@ -143,12 +125,10 @@ class TrackedRun:
         )
 
 
-def _key(view: RunView) -> str:
-    """A network's run is its configuration, whenever a folder was made for it; others differ by
-    when they began.
-    """
-    which = sorted(view.folders) if view.kind == "network" else view.record.created
-    return digest([view.kind, view.record.config_hash, which])
+def _status(view: RunView, rounds: int) -> Status:
+    """A run that is not finished fails when no node goes on, and one has failed."""
+    looks = {state.look for node, state in states(view, rounds).items() if node in view.folders}
+    return "FAILED" if "failed" in looks and looks <= {"failed", "finished"} else "RUNNING"
 
 
 def _params(view: RunView, privacy: Mapping[str, Any]) -> dict[str, str]:
@@ -181,27 +161,28 @@ def _params(view: RunView, privacy: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _tags(view: RunView, protected: bool, privacy: Mapping[str, Any]) -> dict[str, str]:
-    word = (
-        "SIMULATION: noise is seeded or rows are made, so that nobody is protected"
-        if view.simulation
-        else ""
-    )
-    alone = view.kind == "network" and len(view.folders) == 1
-    return {
-        KEY: _key(view),
+    # a network's run is its configuration, whenever a folder was made for it; others differ by
+    # when they began
+    network, nodes = view.kind == "network", sorted(view.folders)
+    which = nodes if network else view.record.created
+    tags = {
+        KEY: digest([view.kind, view.record.config_hash, which]),
         "dynadp.protected": str(protected).lower(),
         "dynadp.simulation": str(view.simulation).lower(),
         "dynadp.created": view.record.created,
-        **({"dynadp.node": next(iter(view.folders))} if alone else {}),
-        **({"dynadp.statement": note} if (note := privacy.get("statement") or word) else {}),
     }
+    if network and len(nodes) == 1:
+        tags["dynadp.node"] = nodes[0]
+    if privacy.get("statement"):
+        tags["dynadp.statement"] = privacy["statement"]
+    elif view.simulation:
+        tags["dynadp.statement"] = SIMULATED
+    return tags
 
 
 def _points(view: RunView) -> tuple[int, dict[tuple[str, int], float]]:
     """The number of whole rounds, and their metrics."""
-    files = [home / "rounds.jsonl" for home in view.homes]
-    rounds = Rounds(files, len(view.folders), view.topology.nodes)
-    rounds.read()
+    rounds = Rounds.of(view)
     lost = dict(view.plan.centrings) if view.plan else {}
     points: dict[tuple[str, int], float] = {}
     for row, alphas in zip(rounds.rows, rounds.alphas, strict=True):
@@ -218,19 +199,12 @@ def _points(view: RunView) -> tuple[int, dict[tuple[str, int], float]]:
     return len(rounds.rows), points
 
 
-def _models(view: RunView) -> dict[str, dict[str, Any]]:
+def _models(view: RunView) -> dict[str, Model]:
     """The models, checked, by the artifact's name."""
-    out = {}
-    for node, home in view.folders.items() if len(view.homes) > 1 else [("", view.home)]:
+    models, nodes = {}, {home: node for node, home in view.folders.items()}
+    for home, node in nodes.items():
         model = load_model(home)
         privacy = {name: value for name, value in model.privacy.items() if name in PRIVACY}
-        kept = replace(model, privacy=privacy, estimator=None)
-        out[f"{node}/model.json".lstrip("/")] = kept.to_json()
-    return out
-
-
-def _began(view: RunView) -> int | None:
-    try:
-        return int(datetime.fromisoformat(view.record.created).timestamp() * 1000)
-    except ValueError:
-        return None
+        name = f"{node}/model.json" if len(nodes) > 1 else "model.json"
+        models[name] = replace(model, privacy=privacy, estimator=None)
+    return models
