@@ -83,7 +83,7 @@ def words(result: Mapping[str, Any]) -> list[str]:
         f"in a row, {plain['rounds']} rounds; the middle node is attacked.",
         "",
         f"Reconstruction by someone who knows every row of the node but one ({plain['rows']} rows "
-        f"sought, one at a time):",
+        "sought, one at a time):",
         f"  From Algorithm 1's messages the attack recovered {plain['recovered']:.3g} of "
         f"{plain['attributes']} attributes of a row; guessing gives {plain['guessing']:.3g}.",
     ]
@@ -92,7 +92,7 @@ def words(result: Mapping[str, Any]) -> list[str]:
             f"  {_called(case)}: {case['recovered']:.3g}; guessing gives {case['guessing']:.3g}."
         )
     lines += [
-        f"Reconstruction by someone who knows no row, of a node with "
+        "Reconstruction by someone who knows no row, of a node with "
         f"{result['rows_of_small_node']} rows:",
         f"  From Algorithm 1's messages it recovered {plain_small['recovered']:.3g} of "
         f"{plain_small['attributes']} attributes of every row; guessing gives "
@@ -101,8 +101,8 @@ def words(result: Mapping[str, Any]) -> list[str]:
     lines += [f"  {_called(case)}: {case['recovered']:.3g}." for case in private_small]
     for view, who in _VIEWS.items():
         lines.append(
-            f"Is the row in the data, or its opposite? Asked by {who}; 50 of 100 answers right "
-            f"is a coin toss:"
+            f"Is the row in the data, or its opposite? Asked by {who}; 50 of 100 answers right is "
+            "a coin toss:"
         )
         lines += [_answers(case) for case in result["membership"] if case["view"] == view]
     lines.append(
@@ -124,8 +124,8 @@ def _answers(case: Mapping[str, Any]) -> str:
     count, odds = 2 * case["runs"], _odds(case["odds"])
     if case["mechanism"] == "none":
         return (
-            f"  Algorithm 1: {round(count * case['right'])} of {count} answers right, in every run "
-            f"the same, for nothing is drawn; odds from 1:1 to {odds}."
+            f"  Algorithm 1: {round(count * case['right'])} of {count} answers right, in every "
+            f"run the same, for nothing is drawn; odds from 1:1 to {odds}."
         )
     right, bound = 100 * case["right"], 100 * case["right_bound"]
     low, high = (100 * case["interval"][end] for end in ("lower", "upper"))

@@ -78,7 +78,7 @@ def account(
         return
     click.echo(
         f"{rounds} rounds of {mechanism} perturbation with alpha = {alpha:g} in {dimension} "
-        f"dimensions:"
+        "dimensions:"
     )
     _show(found, rows)
 
@@ -174,6 +174,6 @@ def _show(found: "Total", rows: int = 1) -> None:
         f"  a round  alpha = {up(found.alpha)} at most: {words(found.alpha, 0.0)}",
         f"In total {words(found.epsilon, found.delta)}.",
         f"This holds for a plan that is fixed before its first round, for persons with {who} at "
-        f"one node.",
+        "one node.",
     ):
         click.echo(line)

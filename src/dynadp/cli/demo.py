@@ -158,9 +158,9 @@ def _show(result: dict[str, Any]) -> None:
     table.add_row("majority class", "", "", "", "", _share([majority], rows))
     console.print(table)
     console.print(
-        f"Accuracy of the model taken home (private runs: the mean of all silos' messages of the "
+        "Accuracy of the model taken home (private runs: the mean of all silos' messages of the "
         f"last half of the rounds), on {rows:,} held-out synthetic rows; ± holds the silos' "
-        f"differences and the sampling error (95%)."
+        "differences and the sampling error (95%)."
     )
     costs = [(run["epsilon"], run["delta"]) for run in result["runs"] if run["epsilon"] is not None]
     if costs:

@@ -65,7 +65,7 @@ def _complete(given: dict[str, Any]) -> dict[str, Any]:
     if missing:
         raise DeclarationError(
             f"missing --{', --'.join(missing)}; give them, or run dynadp init in a terminal to be "
-            f"asked"
+            "asked"
         )
     return given
 

@@ -46,7 +46,7 @@ def _overrides(given: dict[str, Any]) -> dict[str, Any]:
     if (seed := given["seed"]) is not None:
         click.echo(
             f"dynadp: SIMULATION, because of seed {seed}: it protects nobody, and no ledger is "
-            f"opened or charged",
+            "opened or charged",
             err=True,
         )
     return {_FIELDS[name]: value for name, value in given.items()}
@@ -171,9 +171,8 @@ def train(
     if found := result.evaluation:
         click.echo(
             f"Accuracy {found['accuracy']:.1%} ({found['low']:.1%} to {found['high']:.1%}) on "
-            f"{found['rows']:,} rows (always "
-            f"the commoner label: {found['majority']:.1%}), {result.evaluation_note}; in "
-            f"brackets a {ONE}."
+            f"{found['rows']:,} rows (always the commoner label: {found['majority']:.1%}), "
+            f"{result.evaluation_note}; in brackets a {ONE}."
         )
     else:
         click.echo(f"No accuracy is shown: {result.evaluation_note}.")
@@ -267,8 +266,8 @@ def evaluate(
     if public == (ledger is not None):
         raise DeclarationError(
             "accuracy on private rows is private: say --public if these rows are published or "
-            "synthetic, or --ledger FILE "
-            "--alpha A to release it once, with noise, charged to the node's ledger"
+            "synthetic, or --ledger FILE --alpha A to release it once, with noise, charged to the "
+            "node's ledger"
         )
     loaded = runs.load_model(model)
     if ledger is None:
@@ -292,13 +291,12 @@ def evaluate(
     elif result["public"]:
         click.echo(
             f"Accuracy {result['accuracy']:.2%} ({result['low']:.2%} to {result['high']:.2%}) on "
-            f"{result['rows']:,} public "
-            f"rows (commoner label: {result['majority']:.2%}); in brackets a {ONE}."
+            f"{result['rows']:,} public rows (commoner label: {result['majority']:.2%}); in "
+            f"brackets a {ONE}."
         )
     else:
         most = log(20) * result["noise"]
         click.echo(
             f"Accuracy about {result['accuracy']:.2%} of {result['rows']:,} rows (noise: at most "
-            f"{most:.2%} in 95 of 100 draws)"
-            f", charged alpha = {alpha:g}."
+            f"{most:.2%} in 95 of 100 draws), charged alpha = {alpha:g}."
         )

@@ -74,7 +74,7 @@ def _advice(path: str, folder: Path, nodes: list[Path], word: str, refusing: lis
         return f"{word}; go on with: {again}"
     lines = [
         f"the ledger of {', '.join(refusing)} refused the run, so it cannot go on as it is. Above "
-        f"stands what helps.",
+        "stands what helps.",
         f"  Where that is room in the ledger, make it, and then: {again}",
         f"  Where it is to ask for less, change {path}, and begin anew in another folder: dynadp "
         f"launch {path} --out OTHER",

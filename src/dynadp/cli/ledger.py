@@ -79,8 +79,8 @@ def _show_room(cap: dict[str, Any], summary: "LedgerSummary", room: "Room") -> N
     if room.measure == "plan":
         click.echo(
             f"Taken whole by run {cap['taken_by']}: its plan was fixed before its first release "
-            f"and costs epsilon = {privacy.upper_bound(cap['taken'])} in total. Nothing may follow "
-            f"under this cap."
+            f"and costs epsilon = {privacy.upper_bound(cap['taken'])} in total. Nothing may "
+            "follow under this cap."
         )
     else:
         click.echo(
@@ -89,7 +89,7 @@ def _show_room(cap: dict[str, Any], summary: "LedgerSummary", room: "Room") -> N
         for other in summary.rooms[1:]:
             click.echo(
                 f"By the other measure, {other.words}. A new run is allowed if either measure "
-                f"stays under its limit."
+                "stays under its limit."
             )
     click.echo(
         f"Lost so far, by all runs: at most epsilon = {privacy.upper_bound(cap['lost'])} at delta "
@@ -98,7 +98,7 @@ def _show_room(cap: dict[str, Any], summary: "LedgerSummary", room: "Room") -> N
     if cap["lost"] == cap["epsilon"] and room.left:
         click.echo(
             f"This is the whole cap although {room.left:.1%} is left: the cap is the smallest "
-            f"bound that holds at every moment. What is left may be spent within it."
+            "bound that holds at every moment. What is left may be spent within it."
         )
 
 
@@ -149,8 +149,8 @@ def cap(path: str, epsilon: float, delta: float, node: str | None, who: str, as_
     if before is not None and after.spent:
         click.echo(
             f"The cap was epsilon = {before.epsilon:g} at delta = {before.delta:g}, and "
-            f"{len(after.spent)} releases are entered. "
-            "A cap that is changed because of what they showed is outside the guarantee."
+            f"{len(after.spent)} releases are entered. A cap that is changed because of what they "
+            "showed is outside the guarantee."
         )
     click.echo(f"Head {after.head}")
 

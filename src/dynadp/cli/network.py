@@ -128,7 +128,7 @@ def status(folders: tuple[str, ...], as_json: bool) -> None:
                 f"  spent{which}: {spent['rounds_spent']} of {spent['rounds_planned']} releases"
             )
             click.echo(
-                f"  lost so far, by all runs in its ledger: at most epsilon = "
+                "  lost so far, by all runs in its ledger: at most epsilon = "
                 f"{upper_bound(spent['lost'])} of its cap {spent['cap']:g} at delta "
                 f"{spent['delta']:g}"
             )

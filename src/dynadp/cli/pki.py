@@ -117,7 +117,7 @@ def renew(folder: str, name: str, days: int | None) -> None:
     path = runs.identities.renew(folder, name, *_validity(days))
     click.echo(
         f"Send {path} to {name}, as its tls.pem. Its signing key, and so the run file, stays as "
-        f"it is."
+        "it is."
     )
 
 

@@ -256,9 +256,8 @@ def tradeoff(
         print_json(result)
         return
     click.echo(
-        f"alpha = {chosen.alpha:.4g} a round: epsilon = "
-        f"{privacy.upper_bound(best.total.epsilon)} at "
-        f"delta = {setting.delta:g} in total"
+        f"alpha = {chosen.alpha:.4g} a round: epsilon = {privacy.upper_bound(best.total.epsilon)} "
+        f"at delta = {setting.delta:g} in total"
     )
     for words in result["words"]:
         click.echo(f"  - {words}")
@@ -281,7 +280,7 @@ def _words(
     centred = f" and a centring round with {max(best.centrings):.3g}" if best.centrings else ""
     return [
         f"a SIMULATION on {source}: {draws} seeded draws for each alpha; your own rows may behave "
-        f"otherwise",
+        "otherwise",
         f"the loss is the share of wrong answers on {told:,} held-out rows of these; its interval "
         f"spans {SEVERAL}",
         *chosen.reasons,
@@ -293,6 +292,6 @@ def _words(
         f"{best.rounds} rounds with this alpha{centred} cost epsilon = "
         f"{privacy.upper_bound(total.epsilon)} at delta = {total.delta:g}: "
         f"{privacy.guess_words(total.epsilon, total.delta)}",
-        f"eta = {s.eta:.3g}, rho = {s.rho:.3g} and C = {s.C:g} are those that `dynadp train` takes "
-        f"for this alpha",
+        f"eta = {s.eta:.3g}, rho = {s.rho:.3g} and C = {s.C:g} are those that `dynadp train` "
+        "takes for this alpha",
     ]

@@ -184,7 +184,7 @@ class Inbox:
         if data is None:
             raise RecordError(
                 f"{self.path}: the {kind} of {author}, round {n}, is gone; remove the file, and "
-                f"start again"
+                "start again"
             )
         return verify(data, self.rules.keys).values
 
@@ -197,8 +197,8 @@ class Inbox:
     def last(self, author: str) -> bytes | None:
         """The author's message of the latest round."""
         query = (
-            "SELECT content FROM letter WHERE author = ? AND kind = 'message' "
-            "ORDER BY round DESC LIMIT 1"
+            "SELECT content FROM letter WHERE author = ? AND kind = 'message' ORDER BY round DESC "
+            "LIMIT 1"
         )
         with self.changed, self._told():
             found = self._connection.execute(query, (author,)).fetchone()
@@ -232,5 +232,5 @@ class Inbox:
         except sqlite3.Error as error:
             raise RecordError(
                 f"cannot use {self.path}: {error}; see to its disk, or remove it, and messages "
-                f"are asked for again"
+                "are asked for again"
             ) from error

@@ -75,14 +75,14 @@ class LedgerJournal(Journal):
             if not self._reserved.issuperset(plan):
                 raise DeclarationError(
                     f"run {self.run!r} would release what it did not reserve; reserve its whole "
-                    f"plan"
+                    "plan"
                 )
             return
         missing = {event.node for event in plan} - set(self.ledgers)
         if missing:
             raise DeclarationError(
                 f"no ledger for {', '.join(sorted(missing))}; every node that releases anything "
-                f"needs one"
+                "needs one"
             )
         taken: list[Ledger] = []
         try:
@@ -100,8 +100,7 @@ class LedgerJournal(Journal):
                 elif before != own:
                     raise BudgetRefused(
                         f"run {self.run!r} was reserved at node {node!r} with another plan; "
-                        f"resume it with the run file that "
-                        "it began with, or begin a new run"
+                        "resume it with the run file that it began with, or begin a new run"
                     )
         except BaseException:
             for ledger in taken:
@@ -181,8 +180,7 @@ class LedgerJournal(Journal):
         if content == b"":
             raise BudgetRefused(
                 f"round {n} of run {self.run!r} at node {node!r} was charged and has no message, "
-                f"since its solver failed; it "
-                "is never drawn again: begin a new run"
+                "since its solver failed; it is never drawn again: begin a new run"
             )
         return None if content is None else np.frombuffer(content, "<f8").astype(float)
 

@@ -91,7 +91,7 @@ def verify(data: bytes, keys: Mapping[str, Verifier]) -> Letter:
     if version != VERSION:
         raise Rejected(
             f"version {version} of messages, this program reads {VERSION}: run the same version "
-            f"of dynadp everywhere"
+            "of dynadp everywhere"
         )
     if kind >= len(KINDS) or len(data) != _HEAD.size + name_length + body_length + _SIGNATURE:
         raise Rejected("malformed: lengths do not add up")

@@ -244,7 +244,7 @@ def _dense(shard: Shard | StreamedShard) -> Array:
     if isinstance(shard, StreamedShard):
         raise DeclarationError(
             f"node {shard.name!r}: its rows are streamed, and those of a GPU are in its memory; "
-            f"use the CPU"
+            "use the CPU"
         )
     return (
         shard.signed if isinstance(shard.signed, np.ndarray) else np.asarray(shard.signed.toarray())

@@ -199,7 +199,7 @@ class NodeActor:
         if here != self._release:
             raise ConfigError(
                 f"host {socket.gethostname()} has dynadp {here}, the driver {self._release}; "
-                f"install the same everywhere"
+                "install the same everywhere"
             )
 
     def _start(self) -> None:
@@ -349,7 +349,6 @@ def _tellable(error: BaseException) -> DynadpError:
     if isinstance(error, OSError):
         return RecordError(
             f"host {socket.gethostname()}: {error}; rows, ledgers and run folder must be on "
-            f"storage that all hosts of the "
-            "cluster see at the same path"
+            "storage that all hosts of the cluster see at the same path"
         )
     raise error

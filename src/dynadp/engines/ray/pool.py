@@ -163,8 +163,7 @@ class ActorPool:
         except self._ray.exceptions.RayActorError as error:
             raise ConfigError(
                 "an actor cannot be started on the cluster; every host needs the same Python, ray "
-                "and dynadp, and the files at "
-                f"the same paths. Ray says: {error}"
+                f"and dynadp, and the files at the same paths. Ray says: {error}"
             ) from None
 
 
@@ -208,8 +207,7 @@ def cluster(address: str | None = None) -> Iterator[None]:
         if os.environ.get("RAY_AUTH_MODE") != "token":
             _LOG.warning(
                 "the cluster takes orders from whoever reaches it: start it, and this command, "
-                "with RAY_AUTH_MODE=token (and "
-                "RAY_USE_TLS=1 where others share the wire)"
+                "with RAY_AUTH_MODE=token (and RAY_USE_TLS=1 where others share the wire)"
             )
         try:
             ray.init(address=address, **quiet)
@@ -254,13 +252,12 @@ def _reachable(address: str) -> None:
     if not host or "/" in address or not port.isdigit():
         raise ConfigError(
             f"--address is {address!r}; expected HOST:PORT of the cluster's head, or auto on one "
-            f"of its hosts"
+            "of its hosts"
         )
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER).close()
     except (OSError, OverflowError) as error:
         raise ConfigError(
             f"no Ray cluster answers at {address} ({error}); start one with `ray start --head "
-            f"--port PORT`, or leave out "
-            "--address for one of this machine alone"
+            "--port PORT`, or leave out --address for one of this machine alone"
         ) from None

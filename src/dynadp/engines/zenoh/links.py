@@ -361,10 +361,9 @@ class Links:
             if now - last_seen > self.patience:
                 raise NodeLost(
                     f"{self.site.me} waited {self.patience:g} seconds for {self.waiting}; away: "
-                    f"{', '.join(away)}. It stops "
-                    "and loses nothing: see to them (one whose certificate is refused looks like "
-                    "one that is away), then start "
-                    "this node again"
+                    f"{', '.join(away)}. It stops and loses nothing: see to them (one whose "
+                    "certificate is refused looks like one that is away), then start this node "
+                    "again"
                 )
             if now - told > _TELL:
                 told = now
@@ -451,7 +450,7 @@ class Links:
         ):
             self._tell(
                 f"a link with {who}, which has a certificate of the consortium but is no "
-                f"neighbour: it gets nothing"
+                "neighbour: it gets nothing"
             )
 
     def _on_query(self, query: zenoh.Query) -> None:
@@ -520,18 +519,14 @@ class Links:
         if self.known is not None and self.known(letter.round) != letter.body:
             raise LedgerDamaged(
                 f"{where} holds a message of round {letter.round} with this node's signature that "
-                f"its ledger does not know: "
-                "the ledger was restored from an old copy, or another machine runs under this "
-                "name. To go on would draw noise "
-                "twice for one round. Restore the newest copy. Where there is none, leave this "
-                "run. If `dynadp ledger show` "
-                "lists it, never close it, so that its whole plan stays counted. If not, its "
-                "releases are missing, and "
-                "epsilons at one delta do not add: choose a d below the cap's delta, such as half "
-                "of it, find the run's total "
-                "e at that d (`dynadp account`), and set the cap to epsilon - e and delta - d "
-                "(`dynadp ledger cap`) before "
-                "another begins"
+                "its ledger does not know: the ledger was restored from an old copy, or another "
+                "machine runs under this name. To go on would draw noise twice for one round. "
+                "Restore the newest copy. Where there is none, leave this run. If `dynadp ledger "
+                "show` lists it, never close it, so that its whole plan stays counted. If not, "
+                "its releases are missing, and epsilons at one delta do not add: choose a d below "
+                "the cap's delta, such as half of it, find the run's total e at that d (`dynadp "
+                "account`), and set the cap to epsilon - e and delta - d (`dynadp ledger cap`) "
+                "before another begins"
             )
 
     def _key(self, node: str, rest: str) -> str:
