@@ -32,12 +32,12 @@ from dynadp.data.datasets.synthetic import census
 from dynadp.data.loading import load_shard
 from dynadp.data.schema import Schema
 from dynadp.data.survey import count
-from dynadp.engines.inbox import AcceptanceRules, Inbox, is_broadcast
+from dynadp.engines.inbox import Inbox, is_broadcast
 from dynadp.engines.journal import FolderJournal, LedgerJournal
 from dynadp.engines.letters import Letter, run_id, verify
-from dynadp.engines.node import NodeRun, differences, node_rounds
+from dynadp.engines.node import NodeRun, node_rounds
 from dynadp.engines.simulation import simulate
-from dynadp.engines.zenoh.links import Links, Site
+from dynadp.engines.zenoh.greetings import Greetings, differences
 from dynadp.errors import (
     BudgetRefused,
     ConfigError,
@@ -129,10 +129,7 @@ class Setting:
         )
         made = {}
         for p in self.topology.nodes:
-            part = self.part(p)
-            made[p] = AcceptanceRules(
-                p, frozenset(part.neighbours), *ids, public, part.rounds, part.grids()
-            )
+            made[p] = self.part(p).rules(*ids, public)
         return made
 
     def trained(self, draws):
@@ -280,12 +277,6 @@ class Node:
         if letter is not None and is_broadcast(letter.kind, letter.round):
             self.send(self.me, data)
 
-    def answer(self, author, kind, n):
-        """What it tells a neighbour that missed a letter."""
-        return (
-            self.post.get(author, kind, n) if author == self.me or is_broadcast(kind, n) else None
-        )
-
     def spends(self):
         with Ledger.open(self.ledger_path, read_only=True) as ledger:
             return {n: ledger.message(RUN, n) for n in ledger.rounds(RUN)}
@@ -341,7 +332,10 @@ class Network:
         for author in node.missing:
             kind, n = node.want.kind, node.want.round
             for j in self.neighbours[node.me] if is_broadcast(kind, n) else (author,):
-                if self.nodes[j].up and (data := self.nodes[j].answer(author, kind, n)) is not None:
+                if (
+                    self.nodes[j].up
+                    and (data := self.nodes[j].post.answer(author, kind, n)) is not None
+                ):
                     node.offer(data, j)
 
     def finish(self, rounds=2000, deliver=True):
@@ -1069,16 +1063,11 @@ def test_a_rolled_back_ledger_meets_its_own_letters(build):
     assert max(sent.values()) == 1
 
 
-def links(node, config=None):
-    """Links without a session: what they know and believe."""
-
+def greetings(node):
     def known(n):
         return node.ledger.message(RUN, n)
 
-    neighbours = node.setting.part(node.me).neighbours
-    return Links(
-        Site(node.me, neighbours, node.folder), node.post, config or {"run": "trial"}, known, 1.0
-    )
+    return Greetings(node.post, {"run": "trial"}, known)
 
 
 def last_of(greeting):
@@ -1095,12 +1084,12 @@ def test_a_rolled_back_ledger_is_caught_before_it_draws(build):
     node.start()
     caught = 0
     for j in network.neighbours["a/b"]:
-        last = last_of(links(network.nodes[j])._greeting("a/b"))
+        last = last_of(greetings(network.nodes[j]).write("a/b"))
         with pytest.raises(
             LedgerDamaged,
             match=r"holds a message of round [23] with this node's signature that its ledger does",
         ) as found:
-            links(node)._check_last(j, links(node)._own(last))
+            greetings(node).require_known(j, greetings(node).own(last))
         assert "set the cap to epsilon - e and delta - d" in str(
             found.value
         )  # epsilon alone would leave twice delta
@@ -1113,11 +1102,11 @@ def test_a_sound_ledger_is_believed(build):
     network = build(small())
     network.finish()
     for p, node in network.nodes.items():
-        assert last_of(links(node)._greeting(None)) is None
+        assert last_of(greetings(node).write(None)) is None
         for j in network.neighbours[p]:
-            last = last_of(links(network.nodes[j])._greeting(p))
+            last = last_of(greetings(network.nodes[j]).write(p))
             assert verify(last, node.post.rules.keys).round == 4
-            links(node)._check_last(j, links(node)._own(last))
+            greetings(node).require_known(j, greetings(node).own(last))
 
 
 @pytest.mark.parametrize(
@@ -1133,18 +1122,18 @@ def test_a_neighbour_cannot_make_a_ledger_look_rolled_back(build, what):
     proof = {
         "garbage": b"rubbish",
         "forged": made.sealed(other.post.key),
-        "a greeting": links(node)._greeting(None),
+        "a greeting": greetings(node).write(None),
         "a mean": node.post.get("a/b", "mean", 4),
         "a farewell": node.post.letter("done", 4),
         "another run": replace(made, run=run_id("other")).sealed(node.post.key),
     }[what]
     with pytest.raises(Rejected):
-        links(node)._own(proof)
-    true = links(node)._own(made.sealed(node.post.key))
+        greetings(node).own(proof)
+    true = greetings(node).own(made.sealed(node.post.key))
     with pytest.raises(LedgerDamaged, match="n2 holds a message of round 4"):
-        links(node)._check_last("n2", true)
-    unledgered = replace(links(node), known=None)  # a SIMULATION
-    unledgered._check_last("n2", true)
+        greetings(node).require_known("n2", true)
+    unledgered = replace(greetings(node), known=None)  # a SIMULATION
+    unledgered.require_known("n2", true)
 
 
 @pytest.mark.parametrize("mechanism", ["primal", "dual"])

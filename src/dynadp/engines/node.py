@@ -30,8 +30,8 @@ from dynadp.consensus import (
 )
 from dynadp.data import NodeRows, Schema
 from dynadp.engines.exchange import Awaiting, Letters, NeighbourLetters, NodeExchange, Publish
-from dynadp.engines.inbox import Grid, Inbox
-from dynadp.engines.letters import Kind
+from dynadp.engines.inbox import AcceptanceRules, Grid, Inbox
+from dynadp.engines.letters import Kind, Verifier
 from dynadp.mechanisms import Draws, centre_of, centring_grid, private_centre
 from dynadp.planning import Plan
 from dynadp.problem import local_problem
@@ -76,28 +76,37 @@ class NodeRun:
             self.topology.nodes[j] for j in self.topology.neighbours(self.index) if j != self.index
         )
 
+    def rules(self, run: bytes, config: bytes, keys: Mapping[str, Verifier]) -> AcceptanceRules:
+        """Return which letters the node accepts.
+
+        Parameters
+        ----------
+        run, config
+            The 32-byte ids of run and configuration.
+        keys
+            Public signing key of every node of the run.
+        """
+        neighbours = frozenset(self.neighbours)
+        return AcceptanceRules(self.me, neighbours, run, config, keys, self.rounds, self.grids())
+
     def grids(self) -> dict[tuple[str, Kind, int], Grid]:
-        """Where every vector that may be sent to this node lies."""
+        """Return where every vector that may be sent to this node lies."""
         found: dict[tuple[str, Kind, int], Grid] = {}
         d, heard = self.schema.dimension, {self.me, *self.neighbours}
+        noises = self.plan.release_plan.noises
         for p, node in enumerate(self.topology.nodes):
+            grids = [Grid(d, float(r.step[p, 0]), float(r.radius[p, 0])) for r in noises]
             if node in heard:
-                for n, release in enumerate(self.plan.release_plan.noises, 1):
-                    found[node, "message", n] = Grid(
-                        d, float(release.step[p, 0]), float(release.radius[p, 0])
-                    )
+                for n, grid in enumerate(grids, 1):
+                    found[node, "message", n] = grid
             if self.plan.output == "network":
-                radius = max(
-                    float(r.radius[p, 0] + r.step[p, 0] * np.sqrt(d))
-                    for r in self.plan.release_plan.noises
-                )
-                found[node, "mean", self.rounds] = Grid(d, 0.0, radius)
+                radius = max(grid.radius + grid.step * np.sqrt(d) for grid in grids)
+                found[node, "mean", self.rounds] = Grid(d, 0.0, float(radius))
         if self.plan.centrings:
-            _, steps, radii = centring_grid(
-                self.schema, np.array(self.plan.bound.counts, float), np.array(self.plan.centrings)
-            )
-            features = self.schema.feature_count
+            counts = np.array(self.plan.bound.counts, float)
+            _, steps, radii = centring_grid(self.schema, counts, np.array(self.plan.centrings))
             for node, step, radius in zip(self.topology.nodes, steps, radii, strict=True):
+                features = self.schema.feature_count
                 found[node, "message", 0] = Grid(features, float(step), float(radius))
         return found
 
@@ -211,18 +220,3 @@ def node_rounds(
     journal.close("finished")
     checkpoint("closed")
     return NodeResult(schema, np.asarray(vector))
-
-
-def differences(mine: Any, theirs: Any, place: str = "") -> list[str]:
-    """Where two configurations differ, field by field."""
-    if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
-        keys = sorted({*mine, *theirs}, key=str)
-        return [
-            line
-            for key in keys
-            for line in differences(mine.get(key), theirs.get(key), f"{place}.{key}".lstrip("."))
-        ]
-    if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
-        pairs = enumerate(zip(mine, theirs, strict=True))
-        return [line for i, (a, b) in pairs for line in differences(a, b, f"{place}[{i}]")]
-    return [] if mine == theirs else [f"{place}: {mine!r} here, {theirs!r} there"]

@@ -19,8 +19,8 @@ from dynadp.consensus import Journal, RoundProgress, Topology, no_checkpoint
 from dynadp.data import NodeRows, Schema
 from dynadp.engines import (
     LOG,
-    AcceptanceRules,
     FolderJournal,
+    Greetings,
     Inbox,
     LedgerJournal,
     Links,
@@ -273,10 +273,7 @@ class SiloRun:
                     f"{self.identity.expires:%Y-%m-%d}",
                 )
             keys = {section.name: public_key(str(section.key)) for section in self.file.nodes}
-            ids = run_id(self.file.run.name), bytes.fromhex(name)
-            rules = AcceptanceRules(
-                self.node.node, frozenset(part.neighbours), *ids, keys, rounds, part.grids()
-            )
+            rules = part.rules(run_id(self.file.run.name), bytes.fromhex(name), keys)
             post = Inbox(self.folder / f"letters-{name[:12]}.sqlite", rules, self.identity.key)
             stack.callback(post.close)
             outbox = self._outbox(stack, f"{self.file.run.name} {name[:SHOWN]}", who)
@@ -287,7 +284,7 @@ class SiloRun:
 
             private = None if self.node.ledger is None else known
             links = stack.enter_context(
-                Links(self.site(), post, config, private, self.node.patience, stop)
+                Links(self.site(), post, Greetings(post, config, private), self.node.patience, stop)
             )
             status = stack.enter_context(Status(self, links, name[:SHOWN]))
             try:

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from dynadp.consensus import Journal, no_checkpoint
 from dynadp.data import NodeRows, source
-from dynadp.engines.inbox import AcceptanceRules, Inbox
+from dynadp.engines.inbox import Inbox
 from dynadp.engines.journal import FolderJournal, LedgerJournal
 from dynadp.engines.letters import run_id
 from dynadp.engines.node import NodeRun
@@ -106,10 +106,6 @@ class ActorSpec:
         """A post office in memory: own letters come from the ledger again, and others from their
         authors.
         """
-        part = self.part
-        keys = dict.fromkeys(part.topology.nodes, Checksum())
-        ids = run_id(self.run), self.config
-        rules = AcceptanceRules(
-            part.me, frozenset(part.neighbours), *ids, keys, part.rounds, part.grids()
-        )
+        keys = dict.fromkeys(self.part.topology.nodes, Checksum())
+        rules = self.part.rules(run_id(self.run), self.config, keys)
         return Inbox(":memory:", rules, Checksum())
