@@ -99,9 +99,9 @@ class Greetings:
                 "its ledger does not know: the ledger was restored from an old copy, or another "
                 "machine runs under this name. To go on would draw noise twice for one round. "
                 "Restore the newest copy. Where there is none, leave this run. If `dynadp ledger "
-                "show` lists it, never close it, so that its whole plan stays counted. If not, its "
-                "releases are missing, and epsilons at one delta do not add: choose a d below the "
-                "cap's delta, such as half of it, find the run's total e at that d (`dynadp "
+                "show` lists it, never close it, so that its whole plan stays counted. If not, "
+                "its releases are missing, and epsilons at one delta do not add: choose a d below "
+                "the cap's delta, such as half of it, find the run's total e at that d (`dynadp "
                 "account`), and set the cap to epsilon - e and delta - d (`dynadp ledger cap`) "
                 "before another begins"
             )
