@@ -11,13 +11,13 @@ from dynadp.cli.options import (
     DELTA,
     DIMENSION,
     FILE,
-    JSON,
     MECHANISM,
     ROUNDS,
     SHARE,
     Positive,
+    option,
 )
-from dynadp.cli.output import print_json
+from dynadp.cli.output import Answer, prints_answer
 
 if TYPE_CHECKING:
     from dynadp.privacy import Total
@@ -26,21 +26,18 @@ if TYPE_CHECKING:
 @click.command()
 @MECHANISM
 @DIMENSION
-@click.option("--alpha", type=Positive(), help="Loss of one round.")
-@click.option("--rounds", type=ROUNDS, help="How many.")
+@option("--alpha", type=Positive(), help="Loss of one round.")
+@option("--rounds", type=ROUNDS, help="How many.")
 @SHARE
-@click.option(
-    "--events", type=FILE, help="Instead of all these: a file with one event a line, as JSON."
-)
-@click.option(
+@option("--events", type=FILE, help="Instead of all these: a file with one event a line, as JSON.")
+@option(
     "--rows",
     type=COUNT,
     default=1,
-    show_default=True,
     help="Rows that one person may have at a node.",
 )
 @DELTA
-@JSON
+@prints_answer
 def account(
     mechanism: str | None,
     dimension: int | None,
@@ -50,8 +47,7 @@ def account(
     events: str | None,
     rows: int,
     delta: float,
-    as_json: bool,
-) -> None:
+) -> Answer:
     """Print what many rounds lose in total: the smallest valid epsilon at a delta."""
     given = {
         "--mechanism": mechanism,
@@ -66,54 +62,47 @@ def account(
                 "--events replaces --mechanism, --dimension, --alpha, --rounds and "
                 "--jacobian-share; leave out those, or --events"
             )
-        _account_file(events, delta, rows, as_json)
-        return
+        return _account_file(events, delta, rows)
     if mechanism is None or dimension is None or alpha is None or rounds is None:
         raise click.UsageError(f"missing {', '.join(missing)} (or give --events FILE)")
     found = privacy.total(
         privacy.equal_rounds(mechanism, alpha, dimension, rounds, jacobian_share), delta, rows
     )
-    if as_json:
-        print_json(_figures(found))
-        return
-    click.echo(
+    title = (
         f"{rounds} rounds of {mechanism} perturbation with alpha = {alpha:g} in {dimension} "
         "dimensions:"
     )
-    _show(found, rows)
+    return Answer(_figures(found), [title, *_lines(found, rows)])
 
 
-def _account_file(path: str, delta: float, rows: int, as_json: bool) -> None:
-    """Print the total of every node in a file of events, and of the network."""
+def _account_file(path: str, delta: float, rows: int) -> Answer:
+    """Return the total of every node in a file of events, and of the network."""
     each = privacy.by_node(privacy.read_events(path), delta, rows)
     worst = max(each, key=lambda node: each[node].epsilon)
-    if as_json:
-        nodes = {node: _figures(one) | {"protected": one.protected} for node, one in each.items()}
-        print_json({**nodes[worst], "node": worst, "nodes": nodes})
-        return
-    for node, one in sorted(each.items()):
-        click.echo(
-            f"{node}: epsilon = {privacy.upper_bound(one.epsilon)} ({one.method}), sum "
-            f"{privacy.upper_bound(one.epsilon_sum)}, {one.releases} events"
-        )
+    nodes = {node: _figures(one) | {"protected": one.protected} for node, one in each.items()}
+    lines = [
+        f"{node}: epsilon = {privacy.upper_bound(one.epsilon)} ({one.method}), sum "
+        f"{privacy.upper_bound(one.epsilon_sum)}, {one.releases} events"
+        for node, one in sorted(each.items())
+    ]
     if not all(one.protected for one in each.values()):
-        click.echo(
+        lines.append(
             "SIMULATION: some noise was seeded and protects nobody; these are the costs with "
             "system entropy."
         )
-    click.echo(f"The most is lost at node {worst}:")
-    _show(each[worst], rows)
+    lines += [f"The most is lost at node {worst}:", *_lines(each[worst], rows)]
+    return Answer({**nodes[worst], "node": worst, "nodes": nodes}, lines)
 
 
 @click.command()
 @MECHANISM
 @DIMENSION
-@click.option("--rounds", type=ROUNDS, help="How many; prints the alpha that fits.")
-@click.option("--alpha", type=Positive(), help="Loss of one round; prints how many rounds fit.")
-@click.option("--epsilon", type=Positive(), required=True, help="The total.")
+@option("--rounds", type=ROUNDS, help="How many; prints the alpha that fits.")
+@option("--alpha", type=Positive(), help="Loss of one round; prints how many rounds fit.")
+@option("--epsilon", type=Positive(), required=True, help="The total.")
 @DELTA
 @SHARE
-@JSON
+@prints_answer
 def calibrate(
     mechanism: str | None,
     dimension: int | None,
@@ -122,8 +111,7 @@ def calibrate(
     epsilon: float,
     delta: float,
     jacobian_share: float | None,
-    as_json: bool,
-) -> None:
+) -> Answer:
     """Go from a total (epsilon, delta) to the alpha of each round, or to how many rounds fit;
     never to less privacy than asked.
     """
@@ -143,19 +131,18 @@ def calibrate(
             "not both"
         )
     found = privacy.total(events(alpha, rounds), delta)
-    if as_json:
-        print_json({"alpha": alpha, "rounds": rounds, **_figures(found)})
-    elif not rounds:
-        click.echo(
-            f"Not even one round with alpha = {alpha:g} fits within epsilon = {epsilon:g}, delta "
-            f"= {delta:g}."
-        )
-    else:
-        click.echo(
+    if rounds:
+        title = (
             f"{rounds} rounds of {mechanism} perturbation in {dimension} dimensions: alpha = "
             f"{alpha:.6g} a round."
         )
-        _show(found)
+        lines = [title, *_lines(found)]
+    else:
+        lines = [
+            f"Not even one round with alpha = {alpha:g} fits within epsilon = {epsilon:g}, delta "
+            f"= {delta:g}."
+        ]
+    return Answer({"alpha": alpha, "rounds": rounds, **_figures(found)}, lines)
 
 
 def _figures(found: "Total") -> dict[str, Any]:
@@ -164,10 +151,10 @@ def _figures(found: "Total") -> dict[str, Any]:
     return {**figures, "words": privacy.guess_words(found.epsilon, found.delta)}
 
 
-def _show(found: "Total", rows: int = 1) -> None:
+def _lines(found: "Total", rows: int = 1) -> list[str]:
     up, words = privacy.upper_bound, privacy.guess_words
     who = "one row" if rows == 1 else f"up to {rows} rows"
-    for line in (
+    return [
         f"  total    epsilon = {up(found.epsilon)} at delta = {found.delta:g} (by {found.method})",
         f"  coarser  {up(found.epsilon_pure)} if only alpha were known of each release, "
         f"{up(found.epsilon_sum)} as a plain sum",
@@ -175,5 +162,4 @@ def _show(found: "Total", rows: int = 1) -> None:
         f"In total {words(found.epsilon, found.delta)}.",
         f"This holds for a plan that is fixed before its first round, for persons with {who} at "
         "one node.",
-    ):
-        click.echo(line)
+    ]

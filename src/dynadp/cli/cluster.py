@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from dynadp.cli.options import option
+
 if TYPE_CHECKING:
     from dynadp.research import Spread
 
-RUNTIME = click.option(
+RUNTIME = option(
     "--runtime",
     type=click.Choice(["local", "ray"]),
     default="local",
-    show_default=True,
     help="In one process, or on a Ray cluster whose hosts trust each other.",
 )
-ADDRESS = click.option(
+ADDRESS = option(
     "--address",
     envvar="DYNADP_RAY_ADDRESS",
     metavar="HOST:PORT",

@@ -10,8 +10,8 @@ import click
 from dynadp import runs
 from dynadp.cli.codes import FAILED, INTERRUPTED, REFUSED
 from dynadp.cli.network import stopping
-from dynadp.cli.options import JSON, RUN_FILE, Positive, out_option
-from dynadp.cli.output import print_json, round_bar
+from dynadp.cli.options import RUN_FILE, Positive, option, out_option
+from dynadp.cli.output import Answer, prints_answer, round_bar
 
 _STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # by launch: before, or after it could say so
 
@@ -19,21 +19,19 @@ _STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # by launch: before, or afte
 @click.command()
 @RUN_FILE
 @out_option("Folder to make; runs/NAME-network by default.")
-@click.option("--resume", is_flag=True, help="Go on with the nodes in the folder.")
-@click.option(
+@option("--resume", is_flag=True, help="Go on with the nodes in the folder.")
+@option(
     "--patience",
     type=Positive(),
     default=60.0,
-    show_default=True,
     help="Seconds that a node may stay away.",
 )
-@JSON
-def launch(run_file: str, out: str | None, resume: bool, patience: float, as_json: bool) -> None:
+@prints_answer
+def launch(run_file: str, out: str | None, resume: bool, patience: float) -> Answer:
     """Try a run file as a network: all its nodes as processes of this machine, with certificates
     made for the trial.
     """
-    name = out or f"runs/{runs.load_run_file(run_file).run.name}-network"
-    folder = Path(name)
+    folder = Path(out or f"runs/{runs.load_run_file(run_file).run.name}-network")
     nodes = (
         runs.prepared_nodes(folder) if resume else runs.prepare_trial(run_file, folder, patience)
     )
@@ -47,15 +45,15 @@ def launch(run_file: str, out: str | None, resume: bool, patience: float, as_jso
         click.echo(f"dynadp: {_advice(run_file, folder, nodes, word, refusing)}", err=True)
         sys.exit(INTERRUPTED if came else max(FAILED, next(iter(failed.values()))))
     result = runs.trial_result(folder, nodes)
-    if as_json:
-        print_json(result)
-        return
     count, apart = len(nodes), result["largest_difference"]
     same = (
         f"models that differ by at most {apart:.2g} in a coefficient" if apart else "the same model"
     )
-    click.echo(f"{count} node{'s' * (count > 1)} finished with {same}. {result['statement']}")
-    click.echo(f"Models, records and logs: {folder}/NODE. How they went: dynadp status {folder}")
+    lines = [
+        f"{count} node{'s' * (count > 1)} finished with {same}. {result['statement']}",
+        f"Models, records and logs: {folder}/NODE. How they went: dynadp status {folder}",
+    ]
+    return Answer(result, lines)
 
 
 def _show_failures(folder: Path, failed: dict[str, int]) -> None:

@@ -9,12 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 from types import FrameType
+from typing import Any
 
 import click
 
-from dynadp import engines, runs
-from dynadp.cli.options import FILE, FOLDER, JSON, user
-from dynadp.cli.output import print_json
+from dynadp import engines, privacy, runs
+from dynadp.cli.options import FILE, FOLDER, option, user
+from dynadp.cli.output import Answer, prints_answer
 from dynadp.errors import IdentityError
 
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
@@ -62,9 +63,9 @@ def _logging_to(folder: Path, quiet: bool) -> Iterator[None]:
 
 @click.command()
 @click.argument("node_file", metavar="NODE.toml", type=FILE)
-@click.option("--quiet", is_flag=True, help="Log to the run folder's node.log only.")
-@JSON
-def node(node_file: str, quiet: bool, as_json: bool) -> None:
+@option("--quiet", is_flag=True, help="Log to the run folder's node.log only.")
+@prints_answer
+def node(node_file: str, quiet: bool) -> Answer:
     """Run one silo of a network; started again, it goes on where it was.
 
     Exit code 4 if a neighbour stayed away for too long, 143 after SIGTERM: start it again, nothing
@@ -78,21 +79,16 @@ def node(node_file: str, quiet: bool, as_json: bool) -> None:
             engines.LOG.error("%s: %s", type(error).__name__, error)
             raise
         engines.LOG.info("%s", result.state)
-    stopped = result.state == "stopped"
-    if as_json:
-        print_json(result.to_json())
-    elif stopped:
-        click.echo(f"Stopped in round {result.rounds}; nothing is lost, start it again to go on.")
-    else:
-        model = result.folder / "model.json"
-        click.echo(f"Finished after {result.rounds} rounds. Model: {model}")
-    if stopped:
-        sys.exit(128 + came[0])
+    if result.state == "stopped":
+        line = f"Stopped in round {result.rounds}; nothing is lost, start it again to go on."
+        return Answer(result.to_json(), [line], 128 + came[0])
+    line = f"Finished after {result.rounds} rounds. Model: {result.folder / 'model.json'}"
+    return Answer(result.to_json(), [line])
 
 
 @click.command()
 @click.argument("identity", metavar="IDENTITY", type=FOLDER)
-@click.option("--listen", required=True, metavar="HOST:PORT", help="Where nodes dial it.")
+@option("--listen", required=True, metavar="HOST:PORT", help="Where nodes dial it.")
 def relay(identity: str, listen: str) -> None:
     """Carry letters between nodes that cannot reach each other. It needs a certificate for the name
     'relay'.
@@ -109,34 +105,30 @@ def relay(identity: str, listen: str) -> None:
 
 @click.command()
 @click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=FOLDER)
-@JSON
-def status(folders: tuple[str, ...], as_json: bool) -> None:
+@prints_answer
+def status(folders: tuple[str, ...]) -> Answer:
     """Show how nodes are, from their run folders: rounds, what is spent, neighbours up or away,
     refused letters.
     """
-    from dynadp.privacy import upper_bound
-
     states = runs.node_states(folders)
-    if as_json:
-        print_json({"version": 1, "nodes": states})
-        return
-    for one in states:
-        click.echo(f"{one['node']}: {one['state']}, round {one['round']} of {one['rounds']}")
-        if (spent := one["spent"]) is not None:
-            which = f" with configuration {spent['config'][:8]}" if spent["others"] else ""
-            click.echo(
-                f"  spent{which}: {spent['rounds_spent']} of {spent['rounds_planned']} releases"
-            )
-            click.echo(
-                "  lost so far, by all runs in its ledger: at most epsilon = "
-                f"{upper_bound(spent['lost'])} of its cap {spent['cap']:g} at delta "
-                f"{spent['delta']:g}"
-            )
-        there = ", ".join(f"{j} {state}" for j, state in one["neighbours"].items())
-        click.echo(
-            f"  neighbours: {there or 'none'}; refused letters: {sum(one['rejected'].values())}"
+    lines = (line for one in states for line in _state_lines(one))
+    return Answer({"version": 1, "nodes": states}, lines)
+
+
+def _state_lines(one: dict[str, Any]) -> Iterator[str]:
+    yield f"{one['node']}: {one['state']}, round {one['round']} of {one['rounds']}"
+    if (spent := one["spent"]) is not None:
+        which = f" with configuration {spent['config'][:8]}" if spent["others"] else ""
+        yield f"  spent{which}: {spent['rounds_spent']} of {spent['rounds_planned']} releases"
+        yield (
+            "  lost so far, by all runs in its ledger: at most epsilon = "
+            f"{privacy.upper_bound(spent['lost'])} of its cap {spent['cap']:g} at delta "
+            f"{spent['delta']:g}"
         )
-        for reason, times in one["rejected"].items():
-            click.echo(f"    {times} x {reason}")
-        if one["waiting"]:
-            click.echo(f"  waits for {one['waiting']}")
+    there = ", ".join(f"{j} {state}" for j, state in one["neighbours"].items())
+    refused = one["rejected"]
+    yield f"  neighbours: {there or 'none'}; refused letters: {sum(refused.values())}"
+    for reason, times in refused.items():
+        yield f"    {times} x {reason}"
+    if one["waiting"]:
+        yield f"  waits for {one['waiting']}"

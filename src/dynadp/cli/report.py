@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from dynadp.cli.options import FILE, FOLDER
+from dynadp.cli.options import FILE, FOLDER, option
 from dynadp.errors import DeclarationError
 
 
 @click.command()
 @click.argument("run", metavar="RUN", type=click.Path())
-@click.option(
+@option(
     "-o",
     "--out",
     type=FILE,
@@ -32,25 +32,24 @@ def report(run: str, out: str | None) -> None:
 
 @click.command()
 @click.argument("target", metavar="[RUN | run.toml]", required=False, type=click.Path())
-@click.option(
+@option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8317,
-    show_default=True,
     help="On 127.0.0.1; 0: any free one.",
 )
-@click.option(
+@option(
     "--watch",
     type=FOLDER,
     help="Run folder to show beside a run file; runs/NAME by default.",
 )
-@click.option(
+@option(
     "--token-file",
     type=FILE,
     help="Keep the address's token in this file, so that an open page goes on when the server is "
     "started again.",
 )
-@click.option("--no-browser", is_flag=True, help="Print the address only.")
+@option("--no-browser", is_flag=True, help="Print the address only.")
 def explore(
     target: str | None, port: int, watch: str | None, token_file: str | None, no_browser: bool
 ) -> None:

@@ -7,39 +7,37 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 import click
 
 from dynadp.cli.codes import FAILED, INTERRUPTED
-from dynadp.cli.options import JSON
-from dynadp.cli.output import print_json
+from dynadp.cli.options import option
+from dynadp.cli.output import Answer, prints_answer
 
 _SLICE = 0.5  # seconds after which a pause looks whether an interrupt was lost
 
 
 @click.command()
 @click.argument("run", metavar="RUN", type=click.Path())
-@click.option(
+@option(
     "--uri",
     envvar="MLFLOW_TRACKING_URI",
     help="MLflow's store: a folder or a server; ./mlruns by default.",
 )
-@click.option(
+@option(
     "--experiment",
     envvar="MLFLOW_EXPERIMENT_NAME",
     default="dynadp",
-    show_default=True,
     help="Made if missing.",
 )
-@click.option(
+@option(
     "--follow",
     "following",
     is_flag=True,
     help="Go on until the run is over; waits for one that has not begun.",
 )
-@JSON
-def track(run: str, uri: str | None, experiment: str, following: bool, as_json: bool) -> None:
+@prints_answer
+def track(run: str, uri: str | None, experiment: str, following: bool) -> Answer:
     """Log a run to MLflow: parameters, residuals and losses by round, the model. Never done by
     itself.
 
@@ -67,17 +65,20 @@ def track(run: str, uri: str | None, experiment: str, following: bool, as_json: 
     except KeyboardInterrupt:
         click.echo("dynadp: interrupted; the same command goes on where it was", err=True)
         sys.exit(INTERRUPTED)
-    if as_json:
-        print_json(result)
-    else:
-        _show(result)
+    word = " SIMULATION, protects nobody." if result["simulation"] else " Nothing is protected."
+    lines = [
+        f"{result['run']}: {result['rounds']} rounds, {result['new_values']} new values of "
+        f"{result['values']}, {result['status'].lower()}.{'' if result['protected'] else word}",
+        f"MLflow run {result['mlflow_run']}, experiment {result['experiment']!r}, store "
+        f"{result['uri']}",
+    ]
     if following and result["status"] == "FAILED":
-        click.echo(
+        failure = (
             "dynadp: the run failed; `dynadp status` says where. Start it again, and then this "
-            "command",
-            err=True,
+            "command"
         )
-        sys.exit(FAILED)
+        return Answer(result, lines, FAILED, failure)
+    return Answer(result, lines)
 
 
 @contextmanager
@@ -107,15 +108,3 @@ def interruptible() -> Iterator[Callable[[float], None]]:
         yield pause
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _show(result: dict[str, Any]) -> None:
-    word = " SIMULATION, protects nobody." if result["simulation"] else " Nothing is protected."
-    click.echo(
-        f"{result['run']}: {result['rounds']} rounds, {result['new_values']} new values of "
-        f"{result['values']}, {result['status'].lower()}.{'' if result['protected'] else word}"
-    )
-    click.echo(
-        f"MLflow run {result['mlflow_run']}, experiment {result['experiment']!r}, store "
-        f"{result['uri']}"
-    )

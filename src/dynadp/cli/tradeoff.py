@@ -15,47 +15,44 @@ from dynadp.cli.options import (
     DELTA_HELP,
     DIMENSION,
     FILE,
-    JSON,
     MECHANISM,
     ROUNDS,
     RUN_FILE,
     SHARE,
     Positive,
+    option,
     out_option,
     seed_option,
 )
-from dynadp.cli.output import print_json
+from dynadp.cli.output import Answer, new_folder, prints_answer, write_json
 from dynadp.errors import DeclarationError
 
 if TYPE_CHECKING:
     from dynadp.planning import Plan
     from dynadp.research import AccuracyLoss, Design, Recommendation
 
-_UTILITY = click.option(
+_UTILITY = option(
     "--utility",
     type=float,
     nargs=4,
     default=(0.02, 6.0, 9.0, 1.0),
-    show_default=True,
     metavar="W1 W2 W3 W4",
     help="U_priv = w1 ln(w2/(w3 alpha + w4 alpha^2)).",
 )
-_LIMITS = click.option(
-    "--range", "limits", type=Positive(), nargs=2, metavar="LO HI", help="Of alpha."
-)
-_CEILING = click.option("--ceiling", type=float, help="The loss may be at most this.")
-_FLOOR = click.option("--floor", type=float, help="The utility of privacy must be at least this.")
+_LIMITS = option("--range", "limits", type=Positive(), nargs=2, metavar="LO HI", help="Of alpha.")
+_CEILING = option("--ceiling", type=float, help="The loss may be at most this.")
+_FLOOR = option("--floor", type=float, help="The utility of privacy must be at least this.")
 
 
 @click.command()
-@click.option(
+@option(
     "--loss-fit",
     type=float,
     nargs=3,
     metavar="C4 C5 C6",
     help="L_acc = c4 exp(-c5 alpha) + c6, fitted to losses of public rows.",
 )
-@click.option(
+@option(
     "--points",
     type=FILE,
     help="Instead: measured losses of public rows, as in tradeoff.json.",
@@ -65,15 +62,15 @@ _FLOOR = click.option("--floor", type=float, help="The utility of privacy must b
 @_CEILING
 @_FLOOR
 @MECHANISM
-@click.option(
+@option(
     "--rounds",
     type=ROUNDS,
     help="With --mechanism, --dimension and --delta: what the chosen alpha costs in total.",
 )
 @DIMENSION
 @SHARE
-@click.option("--delta", type=BELOW_1, help=DELTA_HELP)
-@JSON
+@option("--delta", type=BELOW_1, help=DELTA_HELP)
+@prints_answer
 def design(
     loss_fit: tuple[float, float, float] | None,
     points: str | None,
@@ -86,8 +83,7 @@ def design(
     dimension: int | None,
     jacobian_share: float | None,
     delta: float | None,
-    as_json: bool,
-) -> None:
+) -> Answer:
     """Choose the alpha of a round with the best utility of privacy minus loss of accuracy: of
     measured points, or of a curve.
 
@@ -121,24 +117,20 @@ def design(
         raise click.UsageError(
             "give --loss-fit C4 C5 C6, or --points FILE with measured losses; one of them, not both"
         )
-    cost = None
+    lines = [f"alpha = {chosen.alpha:.4g} ({what})"]
+    lines += [f"  - {reason}" for reason in chosen.reasons]
+    priced = None
     if mechanism and rounds and dimension and delta is not None:
         events = privacy.equal_rounds(mechanism, chosen.alpha, dimension, rounds, jacobian_share)
         cost = privacy.total(events, delta)
-    if as_json:
-        priced = {**cost.to_json(), "mechanism": mechanism, "rounds": rounds} if cost else None
-        known = {"version": 1, "measured": points is not None}
-        print_json({**known, **chosen.to_json(), "total": priced})
-        return
-    click.echo(f"alpha = {chosen.alpha:.4g} ({what})")
-    for reason in chosen.reasons:
-        click.echo(f"  - {reason}")
-    if cost:
-        click.echo(
+        priced = {**cost.to_json(), "mechanism": mechanism, "rounds": rounds}
+        lines.append(
             f"{rounds} rounds of {mechanism} perturbation cost epsilon = "
             f"{privacy.upper_bound(cost.epsilon)} at delta = {cost.delta:g} in total: "
             f"{privacy.guess_words(cost.epsilon, cost.delta)}."
         )
+    known = {"version": 1, "measured": points is not None}
+    return Answer({**known, **chosen.to_json(), "total": priced}, lines)
 
 
 def _measured(path: str) -> list[dict[str, float]]:
@@ -169,18 +161,17 @@ def _measured(path: str) -> list[dict[str, float]]:
 @_LIMITS
 @_CEILING
 @_FLOOR
-@click.option(
+@option(
     "--draws",
     type=click.IntRange(min=2),
     default=12,
-    show_default=True,
     help="Of the noise, for each alpha.",
 )
 @seed_option("Of the sweep, which is a SIMULATION.")
 @out_option("Folder to make; NAME-tradeoff by default.")
 @RUNTIME
 @ADDRESS
-@JSON
+@prints_answer
 def tradeoff(
     run_file: str,
     utility: tuple[float, float, float, float],
@@ -192,20 +183,16 @@ def tradeoff(
     out: str | None,
     runtime: str,
     address: str | None,
-    as_json: bool,
-) -> None:
+) -> Answer:
     """Try alphas on public rows of a run file's sizes, draw the losses, and recommend a measured
     alpha with its total.
     """
-    from dynadp._files import write_whole
     from dynadp._intervals import SEVERAL
-    from dynadp.runs import RunFolder
 
     address = address_of(runtime, address)
     report.charts.require()
     setting = report.PublicSetting.of_file(Path(run_file))
-    folder = Path(out or f"{setting.name}-tradeoff")
-    RunFolder.require_empty(folder)
+    folder = new_folder(out or f"{setting.name}-tradeoff")
     rows = setting.rows(seed)
     asked = research.totals_to_try(setting.plan, limits)
     planned = [setting.plan(epsilon) for epsilon in asked]
@@ -241,8 +228,7 @@ def tradeoff(
         "fit": None if fit is None else fit.to_json(),
         "recommended": chosen.to_json(),
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "tradeoff.json", json.dumps(result, indent=1, allow_nan=False) + "\n")
+    write_json(folder / "tradeoff.json", result)
     caption = [
         f"data: {rows.source}",
         f"SIMULATION, seed {seed}: {setting.topology.name}, {best.rounds} rounds, {draws} draws",
@@ -252,16 +238,12 @@ def tradeoff(
         report.paper.curve(points, fit, w, chosen.alpha, caption), folder / "tradeoff"
     )
     result |= {"folder": str(folder), "pictures": [str(path) for path in pictures]}
-    if as_json:
-        print_json(result)
-        return
-    click.echo(
-        f"alpha = {chosen.alpha:.4g} a round: epsilon = {privacy.upper_bound(best.total.epsilon)} "
-        f"at delta = {setting.delta:g} in total"
+    title = (
+        f"alpha = {chosen.alpha:.4g} a round: epsilon = "
+        f"{privacy.upper_bound(best.total.epsilon)} at delta = {setting.delta:g} in total"
     )
-    for words in result["words"]:
-        click.echo(f"  - {words}")
-    click.echo(f"Picture: {pictures[0]}")
+    reasons = [f"  - {words}" for words in result["words"]]
+    return Answer(result, [title, *reasons, f"Picture: {pictures[0]}"])
 
 
 def _words(
