@@ -38,39 +38,23 @@ if TYPE_CHECKING:
 )
 @DELTA
 @prints_answer
-def account(
-    mechanism: str | None,
-    dimension: int | None,
-    alpha: float | None,
-    rounds: int | None,
-    jacobian_share: float | None,
-    events: str | None,
-    rows: int,
-    delta: float,
-) -> Answer:
+def account(events: str | None, rows: int, delta: float, **run: Any) -> Answer:
     """Print what many rounds lose in total: the smallest valid epsilon at a delta."""
-    given = {
-        "--mechanism": mechanism,
-        "--dimension": dimension,
-        "--alpha": alpha,
-        "--rounds": rounds,
-    }
-    missing = [name for name, value in given.items() if value is None]
+    needed = ("mechanism", "dimension", "alpha", "rounds")
+    missing = [f"--{name}" for name in needed if run[name] is None]
     if events is not None:
-        if len(missing) < len(given) or jacobian_share is not None:
+        if len(missing) < len(needed) or run["jacobian_share"] is not None:
             raise click.UsageError(
                 "--events replaces --mechanism, --dimension, --alpha, --rounds and "
                 "--jacobian-share; leave out those, or --events"
             )
         return _account_file(events, delta, rows)
-    if mechanism is None or dimension is None or alpha is None or rounds is None:
+    if missing:
         raise click.UsageError(f"missing {', '.join(missing)} (or give --events FILE)")
-    found = privacy.total(
-        privacy.equal_rounds(mechanism, alpha, dimension, rounds, jacobian_share), delta, rows
-    )
+    found = privacy.total(privacy.equal_rounds(**run), delta, rows)
     title = (
-        f"{rounds} rounds of {mechanism} perturbation with alpha = {alpha:g} in {dimension} "
-        "dimensions:"
+        f"{run['rounds']} rounds of {run['mechanism']} perturbation with alpha = {run['alpha']:g} "
+        f"in {run['dimension']} dimensions:"
     )
     return Answer(_figures(found), [title, *_lines(found, rows)])
 
@@ -104,22 +88,17 @@ def _account_file(path: str, delta: float, rows: int) -> Answer:
 @SHARE
 @prints_answer
 def calibrate(
-    mechanism: str | None,
-    dimension: int | None,
-    rounds: int | None,
-    alpha: float | None,
-    epsilon: float,
-    delta: float,
-    jacobian_share: float | None,
+    rounds: int | None, alpha: float | None, epsilon: float, delta: float, **run: Any
 ) -> Answer:
     """Go from a total (epsilon, delta) to the alpha of each round, or to how many rounds fit;
     never to less privacy than asked.
     """
+    mechanism, dimension = run["mechanism"], run["dimension"]
     if mechanism is None or dimension is None:
         raise click.UsageError("missing --mechanism or --dimension")
 
     def events(alpha: float, rounds: int) -> list[privacy.Event]:
-        return privacy.equal_rounds(mechanism, alpha, dimension, rounds, jacobian_share)
+        return privacy.equal_rounds(alpha=alpha, rounds=rounds, **run)
 
     if rounds is not None and alpha is None:
         alpha = privacy.calibrate(partial(events, rounds=rounds), epsilon, delta)

@@ -12,9 +12,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dynadp import engines, privacy, runs
-from dynadp.cli.cluster import ADDRESS, RUNTIME, address_of
 from dynadp.cli.codes import INTERRUPTED, REFUSED
-from dynadp.cli.options import CHANCE, COUNT, FILE, RUN_FILE, SEED, Positive, option, user
+from dynadp.cli.options import (
+    ADDRESS,
+    CHANCE,
+    COUNT,
+    FILE,
+    RUN_FILE,
+    RUNTIME,
+    SEED,
+    Positive,
+    address_of,
+    option,
+    user,
+)
 from dynadp.cli.output import Answer, prints_answer, round_bar
 from dynadp.errors import DataError, DeclarationError
 

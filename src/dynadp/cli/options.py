@@ -2,11 +2,16 @@
 
 import getpass
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import isfinite
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from dynadp.research import Spread
 
 Declared = TypeVar("Declared", bound=Callable[..., Any] | click.Command)
 
@@ -78,6 +83,18 @@ DIMENSION = option("--dimension", type=COUNT, help="Columns of the rows, with th
 SHARE = option(
     "--jacobian-share", type=BELOW_1, help="abar/alpha of dual perturbation, such as 0.01."
 )
+RUNTIME = option(
+    "--runtime",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    help="In one process, or on a Ray cluster whose hosts trust each other.",
+)
+ADDRESS = option(
+    "--address",
+    envvar="DYNADP_RAY_ADDRESS",
+    metavar="HOST:PORT",
+    help="Head of the Ray cluster, or auto; by default a cluster of this machine alone.",
+)
 RUN_FILE = click.argument("run_file", metavar="RUN.toml", type=FILE)
 
 
@@ -89,3 +106,27 @@ def seed_option(help: str) -> Callable[[Declared], Declared]:
 def out_option(help: str) -> Callable[[Declared], Declared]:
     """Return an ``--out`` that names a folder."""
     return option("--out", type=FOLDER, help=help)
+
+
+def address_of(runtime: str, address: str | None) -> str | None:
+    """Return the address; refuse one that was typed for a run without Ray."""
+    source = click.get_current_context().get_parameter_source("address")
+    if address is not None and runtime != "ray" and source is ParameterSource.COMMANDLINE:
+        raise click.UsageError(
+            "--address is that of a Ray cluster: give --runtime ray too, or leave it out"
+        )
+    return address
+
+
+@contextmanager
+def spreading(runtime: str, address: str | None) -> Iterator["Spread"]:
+    """Yield the function that carries out a sweep's tasks."""
+    if runtime == "local":
+        from dynadp.research import map_serially
+
+        yield map_serially
+        return
+    from dynadp.engines import cluster, map_on_cluster
+
+    with cluster(address):
+        yield map_on_cluster

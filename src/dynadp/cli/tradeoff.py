@@ -1,7 +1,6 @@
 """``dynadp design`` and ``dynadp tradeoff``: which alpha, from losses and a utility of privacy."""
 
 import json
-from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dynadp import privacy, report, research
-from dynadp.cli.cluster import ADDRESS, RUNTIME, address_of, spreading
 from dynadp.cli.options import (
+    ADDRESS,
     BELOW_1,
     DELTA_HELP,
     DIMENSION,
@@ -18,11 +17,14 @@ from dynadp.cli.options import (
     MECHANISM,
     ROUNDS,
     RUN_FILE,
+    RUNTIME,
     SHARE,
     Positive,
+    address_of,
     option,
     out_option,
     seed_option,
+    spreading,
 )
 from dynadp.cli.output import Answer, new_folder, prints_answer, write_json
 from dynadp.errors import DeclarationError
@@ -78,11 +80,8 @@ def design(
     limits: tuple[float, float] | None,
     ceiling: float | None,
     floor: float | None,
-    mechanism: str | None,
-    rounds: int | None,
-    dimension: int | None,
-    jacobian_share: float | None,
     delta: float | None,
+    **run: Any,
 ) -> Answer:
     """Choose the alpha of a round with the best utility of privacy minus loss of accuracy: of
     measured points, or of a curve.
@@ -90,15 +89,20 @@ def design(
     A curve's maximum (--loss-fit) is the curve's own: where it misses the losses it was fitted to,
     a measured alpha is better.
     """
-    asked = (mechanism, rounds, dimension, delta)
-    if None in asked and (*asked, jacobian_share) != (None,) * 5:
+    mechanism, rounds = run["mechanism"], run["rounds"]
+    needed = (mechanism, rounds, run["dimension"], delta)
+    if None in needed and {*needed, run["jacobian_share"]} != {None}:
         raise click.UsageError(
             "give --mechanism, --rounds, --dimension and --delta together (dual: --jacobian-share "
             "too), or none of them"
         )
+    if (points is None) == (loss_fit is None):
+        raise click.UsageError(
+            "give --loss-fit C4 C5 C6, or --points FILE with measured losses; one of them, not both"
+        )
     w = research.PrivacyUtility(*utility)
     chosen: Recommendation | Design
-    if points is not None and loss_fit is None:
+    if points is not None:
         measured, what = _measured(points), "the best that was measured"
         chosen = research.recommend(
             measured,
@@ -108,21 +112,16 @@ def design(
             ceiling=ceiling,
             floor=floor,
         )
-    elif loss_fit is not None and points is None:
+    elif loss_fit is not None:
         curve = research.AccuracyLoss(*loss_fit)
         chosen = research.design(curve, w, *(limits or research.RANGE), ceiling, floor)
         place = "an interior maximum of the curve" if chosen.interior else "an end of the range"
         what = f"{place}, not measured"
-    else:
-        raise click.UsageError(
-            "give --loss-fit C4 C5 C6, or --points FILE with measured losses; one of them, not both"
-        )
     lines = [f"alpha = {chosen.alpha:.4g} ({what})"]
     lines += [f"  - {reason}" for reason in chosen.reasons]
     priced = None
-    if mechanism and rounds and dimension and delta is not None:
-        events = privacy.equal_rounds(mechanism, chosen.alpha, dimension, rounds, jacobian_share)
-        cost = privacy.total(events, delta)
+    if delta is not None:
+        cost = privacy.total(privacy.equal_rounds(alpha=chosen.alpha, **run), delta)
         priced = {**cost.to_json(), "mechanism": mechanism, "rounds": rounds}
         lines.append(
             f"{rounds} rounds of {mechanism} perturbation cost epsilon = "
@@ -176,13 +175,12 @@ def tradeoff(
     run_file: str,
     utility: tuple[float, float, float, float],
     limits: tuple[float, float] | None,
-    ceiling: float | None,
-    floor: float | None,
     draws: int,
     seed: int,
     out: str | None,
     runtime: str,
     address: str | None,
+    **constraints: Any,
 ) -> Answer:
     """Try alphas on public rows of a run file's sizes, draw the losses, and recommend a measured
     alpha with its total.
@@ -196,21 +194,17 @@ def tradeoff(
     rows = setting.rows(seed)
     asked = research.totals_to_try(setting.plan, limits)
     planned = [setting.plan(epsilon) for epsilon in asked]
-    tested = (
-        planned
-        if rows.counts == setting.counts
-        else [setting.plan(epsilon, rows.counts) for epsilon in asked]
-    )
+    tasks = [{"planned": setting.plan(epsilon, rows.counts)} for epsilon in asked]
     shared = {"topology": setting.topology, "rows": rows, "draws": draws, "seed": seed}
     with spreading(runtime, address) as spread:
-        losses = spread(research.try_plan, [{"planned": one} for one in tested], shared)
+        losses = spread(research.try_plan, tasks, shared)
     points = [
-        {"epsilon": epsilon, "alpha": one.alpha, **found}
-        for epsilon, one, found in zip(asked, planned, losses, strict=True)
+        {"epsilon": epsilon, "alpha": one.alpha, **loss}
+        for epsilon, one, loss in zip(asked, planned, losses, strict=True)
     ]
     fit, w = research.fit_points(points), research.PrivacyUtility(*utility)
     blind = rows.held_out.majority_error
-    chosen = research.recommend(points, w, fit=fit, ceiling=ceiling, floor=floor, blind=blind)
+    chosen = research.recommend(points, w, fit=fit, blind=blind, **constraints)
     best = next(one for one in planned if one.alpha == chosen.alpha)
     test_rows = len(rows.held_out)
     result: dict[str, Any] = {
@@ -252,28 +246,29 @@ def _words(
     fit: "AccuracyLoss | None",
     chosen: "Recommendation",
     draws: int,
-    told: int,
-) -> Sequence[str]:
+    test_rows: int,
+) -> list[str]:
     from dynadp._intervals import SEVERAL
 
     total, s = best.total, best.settings
-    facts = {} if fit is None else {"c4": fit.c4, "c5": fit.c5, "c6": fit.c6}
-    fitted = ", ".join(f"{name} = {value:.3g}" for name, value in facts.items())
-    centred = f" and a centring round with {max(best.centrings):.3g}" if best.centrings else ""
-    return [
+    words = [
         f"a SIMULATION on {source}: {draws} seeded draws for each alpha; your own rows may behave "
         "otherwise",
-        f"the loss is the share of wrong answers on {told:,} held-out rows of these; its interval "
-        f"spans {SEVERAL}",
+        f"the loss is the share of wrong answers on {test_rows:,} held-out rows of these; its "
+        f"interval spans {SEVERAL}",
         *chosen.reasons,
-        *(
-            []
-            if fit is None
-            else [f"the fitted curve: {fitted} ({fit.r2 or 0.0:.1%} of the weighted variance)"]
-        ),
+    ]
+    if fit is not None:
+        words.append(
+            f"the fitted curve: c4 = {fit.c4:.3g}, c5 = {fit.c5:.3g}, c6 = {fit.c6:.3g} "
+            f"({fit.r2 or 0.0:.1%} of the weighted variance)"
+        )
+    centred = f" and a centring round with {max(best.centrings):.3g}" if best.centrings else ""
+    return [
+        *words,
         f"{best.rounds} rounds with this alpha{centred} cost epsilon = "
         f"{privacy.upper_bound(total.epsilon)} at delta = {total.delta:g}: "
         f"{privacy.guess_words(total.epsilon, total.delta)}",
-        f"eta = {s.eta:.3g}, rho = {s.rho:.3g} and C = {s.C:g} are those that `dynadp train` "
-        "takes for this alpha",
+        f"eta = {s.eta:.3g}, rho = {s.rho:.3g} and C = {s.C:g} are those that `dynadp train` takes "
+        "for this alpha",
     ]
