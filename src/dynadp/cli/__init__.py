@@ -37,7 +37,14 @@ COMMANDS = {  # name: its module, and its line in the list of commands
     "tradeoff": ("tradeoff", "Try alphas on public rows and recommend one."),
     "train": ("jobs", "Train as a run file says."),
 }
-_EXTRAS = {"cryptography": "network", "ray": "ray", "tomli_w": "network", "zenoh": "network"}
+_EXTRAS = {  # a library, and the extra that installs it
+    "cryptography": "network",
+    "ray": "ray",
+    "starlette": "explore",
+    "tomli_w": "network",
+    "uvicorn": "explore",
+    "zenoh": "network",
+}
 
 
 class Commands(click.Group):

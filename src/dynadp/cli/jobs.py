@@ -224,7 +224,7 @@ def predict(model: str, data: str, separator: Any) -> None:
         if i == 0:  # not before the first rows were read: a failure leaves nothing on stdout
             writer.writerow(["prediction", "score"])
         writer.writerows(
-            ["" if label is None else label, "" if label is None else f"{score:.6g}"]
+            ["", ""] if label is None else [label, f"{score:.6g}"]
             for label, score in zip(labels, scores, strict=True)
         )
 

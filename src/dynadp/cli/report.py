@@ -15,7 +15,6 @@ import click
 from dynadp.cli.codes import FAILED, INTERRUPTED
 from dynadp.cli.options import FILE, FOLDER, option
 from dynadp.cli.output import Answer, prints_answer
-from dynadp.errors import DeclarationError
 
 _SLICE = 0.5  # seconds after which a pause looks whether an interrupt was lost
 _RUN = click.argument("run", metavar="RUN", type=click.Path())
@@ -69,13 +68,6 @@ def explore(
     Accuracy is tried on census rows that are made here, or on rows that the run file declares
     public; private rows are not touched. The page is served to this machine alone.
     """
-    try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise DeclarationError(
-            f"the page needs {error.name}: pip install 'dynadp[explore]'"
-        ) from error
     from dynadp.report import explorer, serve, token_of
 
     def ready(address: str) -> None:

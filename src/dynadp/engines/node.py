@@ -169,7 +169,7 @@ def node_rounds(
     """
     me, plan, p = run.me, run.plan, run.index
     nodes, counts = run.topology.nodes, plan.bound.counts
-    letters = Letters(me, inbox, publish, checkpoint)
+    letters = Letters(inbox, publish, checkpoint)
     learn = exchange or NeighbourLetters(letters, run.neighbours)
     schema = run.schema
     prepared = NodeRows.of(schema, rows, me)
