@@ -30,27 +30,25 @@ from dynadp.cli.output import Answer, prints_answer, round_bar
 from dynadp.errors import DataError, DeclarationError
 
 if TYPE_CHECKING:
-    from dynadp.consensus import RoundProgress
     from dynadp.runs import RunCheck
 
-_FIELDS = {"epsilon": "privacy.epsilon", "delta": "privacy.delta", "seed": "run.seed"}
+_OVERRIDES = {  # an option, the field of the run file that it replaces, its type and its help
+    "epsilon": ("privacy.epsilon", Positive(), "Instead of the run file's total."),
+    "delta": ("privacy.delta", CHANCE, "Instead of the run file's."),
+    "seed": ("run.seed", SEED, "Makes it a SIMULATION, without ledgers."),
+}
 
 
 def _overridable(command: Any) -> Any:
     """Add the options that replace a value of the run file."""
-    options = {
-        "--seed": (SEED, "Makes it a SIMULATION, without ledgers."),
-        "--delta": (CHANCE, "Instead of the run file's."),
-        "--epsilon": (Positive(), "Instead of the run file's total."),
-    }
-    for name, (kind, text) in options.items():
-        variable = f"DYNADP_{name.strip('-').upper()}"
-        command = option(name, type=kind, envvar=variable, help=text)(command)
+    for name, (_, kind, text) in reversed(_OVERRIDES.items()):
+        variable = f"DYNADP_{name.upper()}"
+        command = option(f"--{name}", type=kind, envvar=variable, help=text)(command)
     return command
 
 
 def _overrides(given: dict[str, Any]) -> dict[str, Any]:
-    """The values that replace those of the run file, by field.
+    """Return the values that replace those of the run file, by field.
 
     A seed is announced: in the environment it may stand unnoticed.
     """
@@ -60,7 +58,7 @@ def _overrides(given: dict[str, Any]) -> dict[str, Any]:
             "opened or charged",
             err=True,
         )
-    return {_FIELDS[name]: value for name, value in given.items()}
+    return {_OVERRIDES[name][0]: value for name, value in given.items()}
 
 
 @click.command()
@@ -152,12 +150,12 @@ def train(
     folder = Path(out) if out else Path("runs") / job.file.run.name
     try:
         with round_bar(otherwise=_print_round) as show:
-
-            def on_round(entry: "RoundProgress") -> None:
-                show(entry.number, entry.rounds)
-
             result = job.run(
-                folder, resume=resume, who=user(), created=engines.now(), on_round=on_round
+                folder,
+                resume=resume,
+                who=user(),
+                created=engines.now(),
+                on_round=lambda entry: show(entry.number, entry.rounds),
             )
     except KeyboardInterrupt:
         again = ["dynadp", "train", run_file]
@@ -285,9 +283,14 @@ def evaluate(
         released = runs.evaluate_privately(
             loaded, given, book, alpha=alpha, rows=rows, dataset=data, who=user()
         )
-    names = ("rows", "accuracy", "noise")
-    result = {"version": 1, "public": False, "alpha": alpha}
-    result |= {name: getattr(released, name) for name in names}
+    result = {
+        "version": 1,
+        "public": False,
+        "alpha": alpha,
+        "rows": released.rows,
+        "accuracy": released.accuracy,
+        "noise": released.noise,
+    }
     line = (
         f"Accuracy about {released.accuracy:.2%} of {released.rows:,} rows (noise: at most "
         f"{log(20) * released.noise:.2%} in 95 of 100 draws), charged alpha = {alpha:g}."
