@@ -20,7 +20,7 @@ from dynadp.cli.options import FILE, FOLDER, RUN_FILE, Positive, option, out_opt
 from dynadp.cli.output import Answer, prints_answer, round_bar
 from dynadp.errors import IdentityError
 
-_STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # by launch: before, or after it could say so
+_STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # by launch: early, or as a node answers it
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 

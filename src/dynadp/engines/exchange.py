@@ -1,4 +1,4 @@
-"""Between what a node releases and what it learns of the others, on a network.
+"""How a node on a network exchanges messages with the others.
 
 :class:`NeighbourLetters` sends one plain letter to all neighbours and adds up theirs. Another
 exchange, such as masked sums, is another :class:`NodeExchange`: the rounds on both sides stay as
@@ -80,6 +80,6 @@ class NeighbourLetters:
 
     def __call__(self, n: int, V: Array) -> Generator[Awaiting, None, Array]:
         """Send this node's message, wait for the neighbours', add them up."""
-        heard = yield from self.letters.swap("message", n, V[0, 0], self.neighbours)
-        vectors = [heard[node] for node in self.neighbours]
+        found = yield from self.letters.swap("message", n, V[0, 0], self.neighbours)
+        vectors = list(found.values())
         return np.sum(vectors, axis=0)[None, None] if vectors else V

@@ -113,7 +113,7 @@ class NodeRun:
 
 @dataclass(frozen=True)
 class NodeResult:
-    """What a node takes home.
+    """A node's model.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ def node_rounds(
     checkpoint: Callable[[str], None] = no_checkpoint,
     storage: Any = "auto",
 ) -> Generator[Awaiting, None, NodeResult]:
-    """Algorithms 2 and 3 at one node: yields what it waits for, returns what it takes home.
+    """Algorithms 2 and 3 at one node: yields the letters that it waits for, returns its model.
 
     Parameters
     ----------

@@ -281,7 +281,7 @@ class NodeActor:
 
 
 def _portable(error: BaseException) -> DynadpError:
-    """Return an error that can travel; a host's trouble with a file is told with its name."""
+    """Return an error that can travel; trouble with a file names the host."""
     if isinstance(error, CellError):
         return DataError(str(error))
     if isinstance(error, DynadpError):

@@ -1,5 +1,4 @@
-"""What an actor on Ray has to know about one of its nodes, and where that node's messages and
-letters are kept.
+"""An actor's orders for one of its nodes on Ray: paths, and what is public about the run.
 
 What must outlive an actor is in the nodes' ledgers, on storage that all hosts share; a post office
 is in memory.
@@ -91,7 +90,7 @@ class ActorSpec:
         return NodeRows(self.part.schema, given, self.part.me, declared=declared)
 
     def journal(self, stack: ExitStack) -> Journal:
-        """Where the node's messages are entered before they leave."""
+        """Return where the node's messages are entered before they leave."""
         me = self.part.me
         if self.ledger is None:
             return FolderJournal(self.messages / quote(me, safe=" "), [me])
@@ -103,8 +102,8 @@ class ActorSpec:
         return journal
 
     def inbox(self) -> Inbox:
-        """A post office in memory: own letters come from the ledger again, and others from their
-        authors.
+        """Return a post office in memory: own letters come from the ledger again, and others from
+        their authors.
         """
         keys = dict.fromkeys(self.part.topology.nodes, Checksum())
         rules = self.part.rules(run_id(self.run), self.config, keys)

@@ -331,7 +331,7 @@ def _letter(kind: Kind, n: int, author: str) -> str:
 
 
 def relay(identity: Path, listen: str, stop: Event) -> None:
-    """Carry letters between nodes that cannot reach each other, until told to stop.
+    """Carry letters between nodes that cannot reach each other, until it is asked to stop.
 
     TLS ends here: a relay reads every letter of the run, and hands them to every member of the
     consortium that asks. It can drop and delay them; it can change or forge none, for the nodes
