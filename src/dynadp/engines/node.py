@@ -92,14 +92,16 @@ class NodeRun:
     def grids(self) -> dict[tuple[str, Kind, int], Grid]:
         """Return where every vector that may be sent to this node lies."""
         found: dict[tuple[str, Kind, int], Grid] = {}
-        d, heard = self.schema.dimension, {self.me, *self.neighbours}
-        noises = self.plan.release_plan.noises
+        d, near = self.schema.dimension, {self.me, *self.neighbours}
+        noises, means = self.plan.release_plan.noises, self.plan.output == "network"
         for p, node in enumerate(self.topology.nodes):
+            if not means and node not in near:
+                continue
             grids = [Grid(d, float(r.step[p, 0]), float(r.radius[p, 0])) for r in noises]
-            if node in heard:
+            if node in near:
                 for n, grid in enumerate(grids, 1):
                     found[node, "message", n] = grid
-            if self.plan.output == "network":
+            if means:
                 radius = max(grid.radius + grid.step * np.sqrt(d) for grid in grids)
                 found[node, "mean", self.rounds] = Grid(d, 0.0, float(radius))
         if self.plan.centrings:
@@ -182,7 +184,7 @@ def node_rounds(
             sent = journal.spend(0, made.events, {me: made.messages[0]})
             checkpoint("spent")
         means = yield from letters.swap("message", 0, sent[me], nodes)
-        released = np.array([means[node] for node in nodes])
+        released = np.array(list(means.values()))
         schema = centre_of(
             schema, counts, released, nodes, plan.centrings, seeded=draws.seeded
         ).applied(schema)
@@ -216,7 +218,7 @@ def node_rounds(
         vector = (own + (rounds.neighbour_tail / half)[0, 0]) / (1 + float(degrees[0]))
     else:
         means = yield from letters.swap("mean", plan.rounds, own, nodes)
-        vector = np.array([means[node] for node in nodes]).mean(axis=0)
+        vector = np.array(list(means.values())).mean(axis=0)
     journal.close("finished")
     checkpoint("closed")
     return NodeResult(schema, np.asarray(vector))
