@@ -68,6 +68,9 @@ def explore(
     Accuracy is tried on census rows that are made here, or on rows that the run file declares
     public; private rows are not touched. The page is served to this machine alone.
     """
+    import starlette  # noqa: F401
+    import uvicorn  # noqa: F401
+
     from dynadp.report import explorer, serve, token_of
 
     def ready(address: str) -> None:
