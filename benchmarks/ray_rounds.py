@@ -4,6 +4,7 @@ memory, time to recover.
 
 import json
 import os
+import resource
 import signal
 import statistics
 import tempfile
@@ -40,6 +41,11 @@ class Trail:
             (self.folder / f"{os.getpid()}.json").write_text(json.dumps({"points": self.points}))
 
 
+def peak_memory(actor: Any) -> int:
+    """Peak memory of an actor's process, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def trained(file: Path) -> dict[str, Any]:
     """Medians over rounds and nodes, in milliseconds, and the largest actor in MiB."""
     trails, found = file.parent / "trails", dict[str, Any]()
@@ -51,8 +57,9 @@ def trained(file: Path) -> dict[str, Any]:
         if progress.number == progress.rounds:
             import ray
 
-            here = ray.get([actor.whereabouts.remote() for actor in kept[0].actors.values()])
-            found["peak"] = max(one["peak"] for one in here) / 2**20
+            actors = kept[0].actors.values()
+            here = ray.get([actor.__ray_call__.remote(peak_memory) for actor in actors])
+            found["peak"] = max(here) / 2**20
 
     job.run(
         file.parent / "out",
@@ -99,7 +106,7 @@ def recovery(file: Path) -> list[float]:
         for actor in list(company.actors.values())[:KILLED]:
             with passed:
                 passed.wait()
-            os.kill(ray.get(actor.whereabouts.remote())["pid"], signal.SIGKILL)
+            os.kill(ray.get(actor.__ray_call__.remote(lambda actor: os.getpid())), signal.SIGKILL)
             began = time.perf_counter()
             time.sleep(0.5)  # rounds that were on their way to the driver
             with passed:

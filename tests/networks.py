@@ -29,7 +29,7 @@ from dynadp.cli import main
 from dynadp.data.datasets.synthetic import census, census_schema
 from dynadp.data.schema import Schema
 from dynadp.engines.letters import verify
-from dynadp.engines.zenoh.links import settings
+from dynadp.engines.zenoh.config import settings
 from dynadp.privacy.accountant import worst_node as accounted
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs import identities as pki

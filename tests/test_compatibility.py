@@ -21,7 +21,7 @@ from dynadp.cli import main
 from dynadp.data.loading import table
 from dynadp.engines.inbox import AcceptanceRules, Inbox
 from dynadp.engines.letters import run_id, verify
-from dynadp.engines.node import differences
+from dynadp.engines.zenoh.greetings import differences
 from dynadp.errors import BudgetRefused, Rejected
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.primal import Primal

@@ -18,7 +18,8 @@ import zenoh
 
 from dynadp._files import digest
 from dynadp.engines.letters import Letter, run_id
-from dynadp.engines.zenoh.links import Site, relay
+from dynadp.engines.zenoh.config import Site
+from dynadp.engines.zenoh.links import relay
 from dynadp.runs import identities as pki
 from networks import (
     DYNADP,

@@ -29,9 +29,9 @@ from dynadp.engines.inbox import Inbox
 from dynadp.engines.journal import FolderJournal
 from dynadp.engines.letters import Letter, run_id, verify
 from dynadp.engines.memory import memory_key
-from dynadp.engines.node import differences, node_rounds
+from dynadp.engines.node import node_rounds
 from dynadp.engines.simulation import simulate
-from dynadp.engines.zenoh.links import Links, Site
+from dynadp.engines.zenoh.greetings import Greetings, differences
 from dynadp.errors import (
     BudgetRefused,
     ConfigError,
@@ -702,16 +702,11 @@ def test_a_rolled_back_ledger_meets_its_own_letters(build):
     assert max(sent.values()) == 1
 
 
-def links(node, config=None):
-    """Links without a session: what they know and believe."""
-
+def greetings(node):
     def known(n):
         return node.ledger.message(RUN, n)
 
-    neighbours = node.setting.part(node.me).neighbours
-    return Links(
-        Site(node.me, neighbours, node.folder), node.inbox, config or {"run": "trial"}, known, 1.0
-    )
+    return Greetings(node.inbox, {"run": "trial"}, known)
 
 
 def last_of(greeting):
@@ -728,12 +723,12 @@ def test_a_rolled_back_ledger_is_caught_before_it_draws(build):
     node.start()
     caught = 0
     for j in node.run.neighbours:
-        last = last_of(links(network.nodes[j])._greeting("a/b"))
+        last = last_of(greetings(network.nodes[j]).write("a/b"))
         with pytest.raises(
             LedgerDamaged,
             match=r"holds a message of round [23] with this node's signature that its ledger does",
         ) as found:
-            links(node)._check_last(j, links(node)._own(last))
+            greetings(node).require_known(j, greetings(node).own(last))
         assert "set the cap to epsilon - e and delta - d" in str(
             found.value
         )  # epsilon alone would leave twice delta
@@ -746,11 +741,11 @@ def test_a_sound_ledger_is_believed(build):
     network = build(small())
     network.finish()
     for p, node in network.nodes.items():
-        assert last_of(links(node)._greeting(None)) is None
+        assert last_of(greetings(node).write(None)) is None
         for j in node.run.neighbours:
-            last = last_of(links(network.nodes[j])._greeting(p))
+            last = last_of(greetings(network.nodes[j]).write(p))
             assert verify(last, node.inbox.rules.keys).round == 4
-            links(node)._check_last(j, links(node)._own(last))
+            greetings(node).require_known(j, greetings(node).own(last))
 
 
 @pytest.mark.parametrize(
@@ -766,18 +761,18 @@ def test_a_neighbour_cannot_make_a_ledger_look_rolled_back(build, what):
     proof = {
         "garbage": b"rubbish",
         "forged": made.sealed(other.inbox.key),
-        "a greeting": links(node)._greeting(None),
+        "a greeting": greetings(node).write(None),
         "a mean": node.inbox.get("a/b", "mean", 4),
         "a farewell": node.inbox.letter("done", 4),
         "another run": replace(made, run=run_id("other")).sealed(node.inbox.key),
     }[what]
     with pytest.raises(Rejected):
-        links(node)._own(proof)
-    true = links(node)._own(made.sealed(node.inbox.key))
+        greetings(node).own(proof)
+    true = greetings(node).own(made.sealed(node.inbox.key))
     with pytest.raises(LedgerDamaged, match="n2 holds a message of round 4"):
-        links(node)._check_last("n2", true)
-    unledgered = replace(links(node), known=None)  # a SIMULATION
-    unledgered._check_last("n2", true)
+        greetings(node).require_known("n2", true)
+    unledgered = replace(greetings(node), known=None)  # a SIMULATION
+    unledgered.require_known("n2", true)
 
 
 @pytest.mark.parametrize("mechanism", ["primal", "dual"])

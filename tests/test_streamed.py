@@ -33,7 +33,7 @@ from dynadp.data.schema import Label, Schema
 from dynadp.data.shard import Shard
 from dynadp.data.streaming import rows_at_once
 from dynadp.data.survey import count, feature_sums, survey
-from dynadp.engines.inbox import AcceptanceRules, Inbox
+from dynadp.engines.inbox import Inbox
 from dynadp.engines.journal import FolderJournal
 from dynadp.engines.letters import run_id
 from dynadp.engines.node import NodeRun, node_rounds
@@ -739,15 +739,7 @@ def test_a_node_of_a_network_streams(files, never_fits, tmp_path):
     for mine in (paths["a"], limited(paths)["a"]):
         key, folder = Ed25519PrivateKey.generate(), tmp_path / str(len(found))
         folder.mkdir()
-        rules = AcceptanceRules(
-            "a",
-            frozenset(),
-            run_id("run"),
-            run_id("config"),
-            {"a": key.public_key()},
-            part.rounds,
-            part.grids(),
-        )
+        rules = part.rules(run_id("run"), run_id("config"), {"a": key.public_key()})
         outbox = FolderJournal(folder / "messages", ["a"])
         post = Inbox(folder / "letters.sqlite", rules, key)
         with pytest.raises(StopIteration) as end:

@@ -817,7 +817,7 @@ def test_nothing_is_logged_unasked(tmp_path):
         "from dynadp.cli import main\n"
         f"main(['train', {str(job)!r}, '--out', {str(tmp_path / 'run')!r}], "
         f"standalone_mode=False)\n"
-        "import dynadp.report.tracking.mlflow, dynadp.cli.track\n"
+        "import dynadp.report.tracking.mlflow, dynadp.cli.report\n"
         "assert not [name for name in sys.modules if name.split('.')[0] == 'mlflow']\n"
     )
     env = {**os.environ, "MLFLOW_TRACKING_URI": str(tmp_path / "store")}

@@ -4,7 +4,6 @@ A command's module is imported when the command is asked for, and libraries when
 ``dynadp --help`` and ``dynadp COMMAND --help`` are fast.
 """
 
-from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -13,32 +12,39 @@ import click
 from dynadp.cli.codes import INTERRUPTED, USAGE, code_of
 from dynadp.errors import DynadpError
 
-COMMANDS = {  # name: module and function, and its line in the list of commands
-    "account": ("budget:account", "Add up the privacy loss of many rounds."),
-    "attacks": ("attacks:attacks", "Attack runs with and without noise, on made rows."),
-    "audit": ("audit:audit", "Test a mechanism's privacy claim against its own draws."),
-    "bounds": ("theory:bounds", "Rows that the paper's theorems ask for, and back."),
-    "calibrate": ("budget:calibrate", "Find the alpha, or the rounds, that fit a total."),
-    "check": ("jobs:check", "Check a run file and its rows; train nothing."),
-    "demo": ("demo:demo", "Train on made rows, with and without privacy."),
-    "design": ("tradeoff:design", "Choose alpha from losses and a utility of privacy."),
-    "evaluate": ("jobs:evaluate", "Accuracy of a model; with noise on private rows."),
-    "explore": ("report:explore", "Plan and follow a run on a local page."),
-    "init": ("init:init", "Write a commented run file and schema."),
-    "launch": ("launch:launch", "Try a run file as a network on this machine."),
-    "ledger": ("ledger:ledger", "Show, check and cap what a node has spent."),
-    "node": ("network:node", "Run one silo of a network."),
-    "pki": ("pki:pki", "Make certificates and keys of a consortium."),
-    "predict": ("jobs:predict", "Label the rows of a file with a model."),
-    "relay": ("network:relay", "Carry letters between nodes that cannot meet."),
-    "report": ("report:report", "Write one run as one page to keep and sign."),
-    "reproduce": ("reproduce:reproduce", "Reproduce the paper's figures on Adult."),
-    "status": ("network:status", "Show how nodes of a network are."),
-    "track": ("track:track", "Log a run to MLflow."),
-    "tradeoff": ("tradeoff:tradeoff", "Try alphas on public rows and recommend one."),
-    "train": ("jobs:train", "Train as a run file says."),
+COMMANDS = {  # name: its module, and its line in the list of commands
+    "account": ("budget", "Add up the privacy loss of many rounds."),
+    "attacks": ("attacks", "Attack runs with and without noise, on made rows."),
+    "audit": ("audit", "Test a mechanism's privacy claim against its own draws."),
+    "bounds": ("theory", "Rows that the paper's theorems ask for, and back."),
+    "calibrate": ("budget", "Find the alpha, or the rounds, that fit a total."),
+    "check": ("jobs", "Check a run file and its rows; train nothing."),
+    "demo": ("demo", "Train on made rows, with and without privacy."),
+    "design": ("tradeoff", "Choose alpha from losses and a utility of privacy."),
+    "evaluate": ("jobs", "Accuracy of a model; with noise on private rows."),
+    "explore": ("report", "Plan and follow a run on a local page."),
+    "init": ("init", "Write a commented run file and schema."),
+    "launch": ("network", "Try a run file as a network on this machine."),
+    "ledger": ("ledger", "Show, check and cap what a node has spent."),
+    "node": ("network", "Run one silo of a network."),
+    "pki": ("pki", "Make certificates and keys of a consortium."),
+    "predict": ("jobs", "Label the rows of a file with a model."),
+    "relay": ("network", "Carry letters between nodes that cannot meet."),
+    "report": ("report", "Write one run as one page to keep and sign."),
+    "reproduce": ("reproduce", "Reproduce the paper's figures on Adult."),
+    "status": ("network", "Show how nodes of a network are."),
+    "track": ("report", "Log a run to MLflow."),
+    "tradeoff": ("tradeoff", "Try alphas on public rows and recommend one."),
+    "train": ("jobs", "Train as a run file says."),
 }
-_EXTRAS = {"cryptography": "network", "ray": "ray", "tomli_w": "network", "zenoh": "network"}
+_EXTRAS = {  # a library, and the extra that installs it
+    "cryptography": "network",
+    "ray": "ray",
+    "starlette": "explore",
+    "tomli_w": "network",
+    "uvicorn": "explore",
+    "zenoh": "network",
+}
 
 
 class Commands(click.Group):
@@ -46,30 +52,23 @@ class Commands(click.Group):
     system into one line and an exit code of :mod:`dynadp.cli.codes`.
     """
 
-    def __init__(
-        self, *args: Any, lazy: Mapping[str, tuple[str, str]] | None = None, **more: Any
-    ) -> None:
-        super().__init__(*args, **more)
-        self.lazy = lazy or {}
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, sorted."""
-        return sorted([*super().list_commands(ctx), *self.lazy])
+        return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
-        if cmd_name not in self.lazy:
+        if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
-        place, line = self.lazy[cmd_name]
-        module, _, function = place.partition(":")
-        command: click.Command = getattr(import_module(f"dynadp.cli.{module}"), function)
+        module, line = COMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(f"dynadp.cli.{module}"), cmd_name)
         command.short_help = line
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in sorted(self.lazy.items())])
+            formatter.write_dl([(name, line) for name, (_, line) in sorted(COMMANDS.items())])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -94,7 +93,7 @@ class Commands(click.Group):
         ctx.exit(code)
 
 
-@click.group(cls=Commands, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="dynadp")
 def main() -> None:
     """Differentially private machine learning over a network."""

@@ -1,17 +1,15 @@
 """``dynadp attacks``: what messages give away without noise, and with it."""
 
-import json
 import os
 import sys
 from collections.abc import Mapping
 from math import exp
-from pathlib import Path
 from typing import Any
 
 import click
 
-from dynadp.cli.options import JSON, out_option, seed_option
-from dynadp.cli.output import print_json
+from dynadp.cli.options import option, out_option, seed_option
+from dynadp.cli.output import Answer, new_folder, prints_answer, write_json
 
 _VIEWS = {
     "neighbour": "one neighbour, who sees what it exchanges",
@@ -22,22 +20,20 @@ _VIEWS = {
 @click.command()
 @out_option("Folder to make; 'attacks' by default. Must not hold anything yet.")
 @seed_option("Of the rows that are made, and the noise.")
-@click.option(
+@option(
     "--runs",
     type=click.IntRange(2),
     default=1000,
-    show_default=True,
     help="Runs that membership inference sees with a row, and as many without.",
 )
-@click.option(
+@option(
     "--rows",
     type=click.IntRange(1, 100),
     default=20,
-    show_default=True,
     help="Rows that reconstruction looks for.",
 )
-@JSON
-def attacks(out: str | None, seed: int, runs: int, rows: int, as_json: bool) -> None:
+@prints_answer
+def attacks(out: str | None, seed: int, runs: int, rows: int) -> Answer:
     """Attack Algorithm 1 and private runs on made rows, and draw the outcome.
 
     Reconstruction of rows, and membership inference by a neighbour and from all messages: a
@@ -46,32 +42,24 @@ def attacks(out: str | None, seed: int, runs: int, rows: int, as_json: bool) -> 
     """
     if "numpy" not in sys.modules:  # products are small: threads would wait for each other
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from dynadp._files import write_whole
     from dynadp.report import attacks as pictures
     from dynadp.report import charts
     from dynadp.research.attacks import run_gallery
-    from dynadp.runs import RunFolder
 
     charts.require()
-    folder = Path(out or "attacks")
-    RunFolder.require_empty(folder)
+    folder = new_folder(out or "attacks")
 
     def on_case(mechanism: str, alpha: float | None) -> None:
         click.echo(f"  {_called({'mechanism': mechanism, 'alpha': alpha})}", err=True)
 
     result = run_gallery(seed, runs, rows, on_case)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "attacks.json", json.dumps(result, indent=1, allow_nan=False) + "\n")
+    write_json(folder / "attacks.json", result)
     drawn = []
     for name, chart in pictures.figures(result).items():
         drawn.append(str(folder / f"{name}.png"))
         chart.save(drawn[-1], scale_factor=2)
-    if as_json:
-        print_json({**result, "folder": str(folder), "pictures": drawn})
-        return
-    for line in words(result):
-        click.echo(line)
-    click.echo(f"Numbers and pictures are in {folder}.")
+    lines = [*words(result), f"Numbers and pictures are in {folder}."]
+    return Answer({**result, "folder": str(folder), "pictures": drawn}, lines)
 
 
 def words(result: Mapping[str, Any]) -> list[str]:
@@ -83,7 +71,7 @@ def words(result: Mapping[str, Any]) -> list[str]:
         f"in a row, {plain['rounds']} rounds; the middle node is attacked.",
         "",
         f"Reconstruction by someone who knows every row of the node but one ({plain['rows']} rows "
-        f"sought, one at a time):",
+        "sought, one at a time):",
         f"  From Algorithm 1's messages the attack recovered {plain['recovered']:.3g} of "
         f"{plain['attributes']} attributes of a row; guessing gives {plain['guessing']:.3g}.",
     ]
@@ -92,7 +80,7 @@ def words(result: Mapping[str, Any]) -> list[str]:
             f"  {_called(case)}: {case['recovered']:.3g}; guessing gives {case['guessing']:.3g}."
         )
     lines += [
-        f"Reconstruction by someone who knows no row, of a node with "
+        "Reconstruction by someone who knows no row, of a node with "
         f"{result['rows_of_small_node']} rows:",
         f"  From Algorithm 1's messages it recovered {plain_small['recovered']:.3g} of "
         f"{plain_small['attributes']} attributes of every row; guessing gives "
@@ -101,8 +89,8 @@ def words(result: Mapping[str, Any]) -> list[str]:
     lines += [f"  {_called(case)}: {case['recovered']:.3g}." for case in private_small]
     for view, who in _VIEWS.items():
         lines.append(
-            f"Is the row in the data, or its opposite? Asked by {who}; 50 of 100 answers right "
-            f"is a coin toss:"
+            f"Is the row in the data, or its opposite? Asked by {who}; 50 of 100 answers right is "
+            "a coin toss:"
         )
         lines += [_answers(case) for case in result["membership"] if case["view"] == view]
     lines.append(
@@ -124,8 +112,8 @@ def _answers(case: Mapping[str, Any]) -> str:
     count, odds = 2 * case["runs"], _odds(case["odds"])
     if case["mechanism"] == "none":
         return (
-            f"  Algorithm 1: {round(count * case['right'])} of {count} answers right, in every run "
-            f"the same, for nothing is drawn; odds from 1:1 to {odds}."
+            f"  Algorithm 1: {round(count * case['right'])} of {count} answers right, in every "
+            f"run the same, for nothing is drawn; odds from 1:1 to {odds}."
         )
     right, bound = 100 * case["right"], 100 * case["right_bound"]
     low, high = (100 * case["interval"][end] for end in ("lower", "upper"))

@@ -1,6 +1,5 @@
 """``dynadp audit``: does a mechanism lose more than it claims, as far as draws can tell?"""
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,66 +9,59 @@ from dynadp.cli.options import (
     BELOW_1,
     CHANCE,
     COUNT,
-    JSON,
     MECHANISM_HELP,
     ROUNDS,
     SEED,
     MechanismName,
     Positive,
+    option,
 )
-from dynadp.cli.output import print_json
+from dynadp.cli.output import Answer, prints_answer
 
 if TYPE_CHECKING:
     from dynadp.research.audit import Audit
 
 
 @click.command()
-@click.option("--mechanism", type=MechanismName(), required=True, help=MECHANISM_HELP)
-@click.option(
-    "--alpha", type=Positive(), default=1.0, show_default=True, help="Claimed loss of one round."
-)
-@click.option(
+@option("--mechanism", type=MechanismName(), required=True, help=MECHANISM_HELP)
+@option("--alpha", type=Positive(), default=1.0, help="Claimed loss of one round.")
+@option(
     "--dimension",
     type=COUNT,
     default=1,
-    show_default=True,
     help="Columns of the rows; the fewer, the sharper.",
 )
-@click.option(
+@option(
     "--rounds",
     type=ROUNDS,
     default=1,
-    show_default=True,
     help="Audit a whole run against the accountant's total.",
 )
-@click.option(
+@option(
     "--delta",
     type=BELOW_1,
     default=0.0,
-    show_default=True,
     help="At which the total is taken.",
 )
-@click.option(
+@option(
     "--draws",
     type=click.IntRange(min=200),
     default=100_000,
-    show_default=True,
     help="Releases of each of the two data sets.",
 )
-@click.option(
+@option(
     "--confidence",
     type=CHANCE,
     default=0.999,
-    show_default=True,
     help="Of the lower bound.",
 )
-@click.option(
+@option(
     "--seed",
     type=SEED,
     help="Makes the audit repeatable; by default every audit draws anew.",
 )
-@JSON
-def audit(mechanism: str, seed: int | None, as_json: bool, **numbers: Any) -> None:
+@prints_answer
+def audit(mechanism: str, seed: int | None, **numbers: Any) -> Answer:
     """Print how much a mechanism loses at least, beside what it claims to lose at most.
 
     Draws releases from two made data sets that differ in one row, chosen to be as telling as
@@ -80,19 +72,14 @@ def audit(mechanism: str, seed: int | None, as_json: bool, **numbers: Any) -> No
     from dynadp.research.audit import Stream, audit_mechanism
 
     found = audit_mechanism(mechanism_named(mechanism), **numbers, source=Stream(seed))
-    if as_json:
-        print_json(found.to_json())
-    else:
-        _show(found)
-    if found.refuted:
-        sys.exit(FAILED)
+    return Answer(found.to_json(), _lines(found), FAILED if found.refuted else 0)
 
 
-def _show(found: "Audit") -> None:
+def _lines(found: "Audit") -> list[str]:
     at = f" at delta = {found.delta:g}" if found.delta else ""
     setting = found.setting
     rounds = "one round" if setting["rounds"] == 1 else f"{setting['rounds']} rounds together"
-    for line in (
+    return [
         f"{setting['mechanism'].capitalize()} perturbation in dimension {setting['dimension']}, "
         f"{rounds}: {found.verdict}.",
         f"Claimed: epsilon = {found.alpha_claimed:.4g} at most{at}.",
@@ -103,5 +90,4 @@ def _show(found: "Audit") -> None:
         f"{found.largest_log_ratio:.4g}, where {found.log_ratio_bound:.4g} is allowed.",
         "A lower bound can refute a claim and not prove it; the proofs are in docs/maths.md, "
         "sections 3 to 6.",
-    ):
-        click.echo(line)
+    ]

@@ -11,13 +11,13 @@ from dynadp.cli.options import (
     DELTA,
     DIMENSION,
     FILE,
-    JSON,
     MECHANISM,
     ROUNDS,
     SHARE,
     Positive,
+    option,
 )
-from dynadp.cli.output import print_json
+from dynadp.cli.output import Answer, prints_answer
 
 if TYPE_CHECKING:
     from dynadp.privacy import Total
@@ -26,112 +26,79 @@ if TYPE_CHECKING:
 @click.command()
 @MECHANISM
 @DIMENSION
-@click.option("--alpha", type=Positive(), help="Loss of one round.")
-@click.option("--rounds", type=ROUNDS, help="How many.")
+@option("--alpha", type=Positive(), help="Loss of one round.")
+@option("--rounds", type=ROUNDS, help="How many.")
 @SHARE
-@click.option(
-    "--events", type=FILE, help="Instead of all these: a file with one event a line, as JSON."
-)
-@click.option(
+@option("--events", type=FILE, help="Instead of all these: a file with one event a line, as JSON.")
+@option(
     "--rows",
     type=COUNT,
     default=1,
-    show_default=True,
     help="Rows that one person may have at a node.",
 )
 @DELTA
-@JSON
-def account(
-    mechanism: str | None,
-    dimension: int | None,
-    alpha: float | None,
-    rounds: int | None,
-    jacobian_share: float | None,
-    events: str | None,
-    rows: int,
-    delta: float,
-    as_json: bool,
-) -> None:
+@prints_answer
+def account(events: str | None, rows: int, delta: float, **run: Any) -> Answer:
     """Print what many rounds lose in total: the smallest valid epsilon at a delta."""
-    given = {
-        "--mechanism": mechanism,
-        "--dimension": dimension,
-        "--alpha": alpha,
-        "--rounds": rounds,
-    }
-    missing = [name for name, value in given.items() if value is None]
+    needed = ("mechanism", "dimension", "alpha", "rounds")
+    missing = [f"--{name}" for name in needed if run[name] is None]
     if events is not None:
-        if len(missing) < len(given) or jacobian_share is not None:
+        if len(missing) < len(needed) or run["jacobian_share"] is not None:
             raise click.UsageError(
                 "--events replaces --mechanism, --dimension, --alpha, --rounds and "
                 "--jacobian-share; leave out those, or --events"
             )
-        _account_file(events, delta, rows, as_json)
-        return
-    if mechanism is None or dimension is None or alpha is None or rounds is None:
+        return _account_file(events, delta, rows)
+    if missing:
         raise click.UsageError(f"missing {', '.join(missing)} (or give --events FILE)")
-    found = privacy.total(
-        privacy.equal_rounds(mechanism, alpha, dimension, rounds, jacobian_share), delta, rows
+    found = privacy.total(privacy.equal_rounds(**run), delta, rows)
+    title = (
+        f"{run['rounds']} rounds of {run['mechanism']} perturbation with alpha = {run['alpha']:g} "
+        f"in {run['dimension']} dimensions:"
     )
-    if as_json:
-        print_json(_figures(found))
-        return
-    click.echo(
-        f"{rounds} rounds of {mechanism} perturbation with alpha = {alpha:g} in {dimension} "
-        f"dimensions:"
-    )
-    _show(found, rows)
+    return Answer(_figures(found), [title, *_lines(found, rows)])
 
 
-def _account_file(path: str, delta: float, rows: int, as_json: bool) -> None:
-    """Print the total of every node in a file of events, and of the network."""
+def _account_file(path: str, delta: float, rows: int) -> Answer:
+    """Return the total of every node in a file of events, and of the network."""
     each = privacy.by_node(privacy.read_events(path), delta, rows)
     worst = max(each, key=lambda node: each[node].epsilon)
-    if as_json:
-        nodes = {node: _figures(one) | {"protected": one.protected} for node, one in each.items()}
-        print_json({**nodes[worst], "node": worst, "nodes": nodes})
-        return
-    for node, one in sorted(each.items()):
-        click.echo(
-            f"{node}: epsilon = {privacy.upper_bound(one.epsilon)} ({one.method}), sum "
-            f"{privacy.upper_bound(one.epsilon_sum)}, {one.releases} events"
-        )
+    nodes = {node: _figures(one) | {"protected": one.protected} for node, one in each.items()}
+    lines = [
+        f"{node}: epsilon = {privacy.upper_bound(one.epsilon)} ({one.method}), sum "
+        f"{privacy.upper_bound(one.epsilon_sum)}, {one.releases} events"
+        for node, one in sorted(each.items())
+    ]
     if not all(one.protected for one in each.values()):
-        click.echo(
+        lines.append(
             "SIMULATION: some noise was seeded and protects nobody; these are the costs with "
             "system entropy."
         )
-    click.echo(f"The most is lost at node {worst}:")
-    _show(each[worst], rows)
+    lines += [f"The most is lost at node {worst}:", *_lines(each[worst], rows)]
+    return Answer({**nodes[worst], "node": worst, "nodes": nodes}, lines)
 
 
 @click.command()
 @MECHANISM
 @DIMENSION
-@click.option("--rounds", type=ROUNDS, help="How many; prints the alpha that fits.")
-@click.option("--alpha", type=Positive(), help="Loss of one round; prints how many rounds fit.")
-@click.option("--epsilon", type=Positive(), required=True, help="The total.")
+@option("--rounds", type=ROUNDS, help="How many; prints the alpha that fits.")
+@option("--alpha", type=Positive(), help="Loss of one round; prints how many rounds fit.")
+@option("--epsilon", type=Positive(), required=True, help="The total.")
 @DELTA
 @SHARE
-@JSON
+@prints_answer
 def calibrate(
-    mechanism: str | None,
-    dimension: int | None,
-    rounds: int | None,
-    alpha: float | None,
-    epsilon: float,
-    delta: float,
-    jacobian_share: float | None,
-    as_json: bool,
-) -> None:
+    rounds: int | None, alpha: float | None, epsilon: float, delta: float, **run: Any
+) -> Answer:
     """Go from a total (epsilon, delta) to the alpha of each round, or to how many rounds fit;
     never to less privacy than asked.
     """
+    mechanism, dimension = run["mechanism"], run["dimension"]
     if mechanism is None or dimension is None:
         raise click.UsageError("missing --mechanism or --dimension")
 
     def events(alpha: float, rounds: int) -> list[privacy.Event]:
-        return privacy.equal_rounds(mechanism, alpha, dimension, rounds, jacobian_share)
+        return privacy.equal_rounds(alpha=alpha, rounds=rounds, **run)
 
     if rounds is not None and alpha is None:
         alpha = privacy.calibrate(partial(events, rounds=rounds), epsilon, delta)
@@ -143,19 +110,18 @@ def calibrate(
             "not both"
         )
     found = privacy.total(events(alpha, rounds), delta)
-    if as_json:
-        print_json({"alpha": alpha, "rounds": rounds, **_figures(found)})
-    elif not rounds:
-        click.echo(
-            f"Not even one round with alpha = {alpha:g} fits within epsilon = {epsilon:g}, delta "
-            f"= {delta:g}."
-        )
-    else:
-        click.echo(
+    if rounds:
+        title = (
             f"{rounds} rounds of {mechanism} perturbation in {dimension} dimensions: alpha = "
             f"{alpha:.6g} a round."
         )
-        _show(found)
+        lines = [title, *_lines(found)]
+    else:
+        lines = [
+            f"Not even one round with alpha = {alpha:g} fits within epsilon = {epsilon:g}, delta "
+            f"= {delta:g}."
+        ]
+    return Answer({"alpha": alpha, "rounds": rounds, **_figures(found)}, lines)
 
 
 def _figures(found: "Total") -> dict[str, Any]:
@@ -164,16 +130,15 @@ def _figures(found: "Total") -> dict[str, Any]:
     return {**figures, "words": privacy.guess_words(found.epsilon, found.delta)}
 
 
-def _show(found: "Total", rows: int = 1) -> None:
+def _lines(found: "Total", rows: int = 1) -> list[str]:
     up, words = privacy.upper_bound, privacy.guess_words
     who = "one row" if rows == 1 else f"up to {rows} rows"
-    for line in (
+    return [
         f"  total    epsilon = {up(found.epsilon)} at delta = {found.delta:g} (by {found.method})",
         f"  coarser  {up(found.epsilon_pure)} if only alpha were known of each release, "
         f"{up(found.epsilon_sum)} as a plain sum",
         f"  a round  alpha = {up(found.alpha)} at most: {words(found.alpha, 0.0)}",
         f"In total {words(found.epsilon, found.delta)}.",
         f"This holds for a plan that is fixed before its first round, for persons with {who} at "
-        f"one node.",
-    ):
-        click.echo(line)
+        "one node.",
+    ]

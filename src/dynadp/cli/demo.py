@@ -1,6 +1,6 @@
 """``dynadp demo``: five silos of made census rows on a ring, with and without privacy."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
@@ -10,41 +10,39 @@ import click
 
 from dynadp import privacy
 from dynadp.cli.options import (
-    JSON,
     TOTAL_DELTA,
     MechanismName,
     Positive,
+    option,
     out_option,
     seed_option,
 )
-from dynadp.cli.output import print_json, round_bar
+from dynadp.cli.output import Answer, prints_answer, round_bar
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from dynadp.research import Demonstration
 
 
 @click.command()
-@click.option(
+@option(
     "--mechanism",
     type=MechanismName(before=("none",), after=("all",)),
     default="all",
-    show_default=True,
-    help="How messages are protected: none, primal or dual; 'all' runs each.",
+    help="none, or a registered mechanism, such as primal or dual; 'all' runs each.",
 )
-@click.option(
+@option(
     "--epsilon",
     type=Positive(),
     default=1.0,
-    show_default=True,
     help="Total loss of a private run.",
 )
 @TOTAL_DELTA
 @out_option("Folder to make; must not hold anything yet.")
 @seed_option("Of the rows that are made, and of the noise.")
-@JSON
-def demo(
-    mechanism: str, epsilon: float, delta: float, out: str | None, seed: int, as_json: bool
-) -> None:
+@prints_answer
+def demo(mechanism: str, epsilon: float, delta: float, out: str | None, seed: int) -> Answer:
     """Let five silos of made census rows on a ring learn one classifier, offline, with pictures.
 
     Rows are synthetic and noise is seeded: a SIMULATION that protects nobody, and nobody needs
@@ -75,10 +73,7 @@ def demo(
         "folder": str(root),
         "pictures": [str(path) for path in _draw(shown, runs)],
     }
-    if as_json:
-        print_json(result)
-    else:
-        _show(result)
+    return Answer(result, _lines(result))
 
 
 def _draw(shown: "Demonstration", runs: list[dict[str, Any]]) -> list[Path]:
@@ -132,11 +127,26 @@ def _share(shares: Sequence[float], rows: int) -> str:
     return f"{mean:.1%} ±{100 * max(mean - low, high - mean):.1f}"
 
 
-def _show(result: dict[str, Any]) -> None:
-    from rich.console import Console
+def _lines(result: dict[str, Any]) -> "Iterator[str | Table]":
+    yield _table(result)
+    yield (
+        "Accuracy of the model taken home (private runs: the mean of all silos' messages of the "
+        f"last half of the rounds), on {result['test_rows']:,} held-out synthetic rows; ± holds "
+        "the silos' differences and the sampling error (95%)."
+    )
+    costs = [(run["epsilon"], run["delta"]) for run in result["runs"] if run["epsilon"] is not None]
+    if costs:
+        yield privacy.guarantee(*max(costs), seeded=True)
+    yield "All rows are synthetic, so nobody needs to be protected."
+    yield f"Folder:  {result['folder']}"
+    for picture in result["pictures"]:
+        yield f"Picture: {picture}"
+
+
+def _table(result: dict[str, Any]) -> "Table":
     from rich.table import Table
 
-    console, rows = Console(), result["test_rows"]
+    rows = result["test_rows"]
     table = Table(
         title=f"One classifier from {result['nodes']} silos, {result['rows']:,} synthetic rows"
     )
@@ -155,17 +165,4 @@ def _show(result: dict[str, Any]) -> None:
     pooled, majority = (1 - result[f"{name}_error"] for name in ("centralised", "majority"))
     table.add_row("pooled rows", "no privacy", "", "", "", _share([pooled], rows))
     table.add_row("majority class", "", "", "", "", _share([majority], rows))
-    console.print(table)
-    console.print(
-        f"Accuracy of the model taken home (private runs: the mean of all silos' messages of the "
-        f"last half of the rounds), on {rows:,} held-out synthetic rows; ± holds the silos' "
-        f"differences and the sampling error (95%)."
-    )
-    costs = [(run["epsilon"], run["delta"]) for run in result["runs"] if run["epsilon"] is not None]
-    if costs:
-        epsilon, delta = max(costs)
-        console.print(privacy.guarantee(epsilon, delta, seeded=True))
-    console.print("All rows are synthetic, so nobody needs to be protected.")
-    console.print(f"Folder:  {result['folder']}", soft_wrap=True)
-    for picture in result["pictures"]:
-        console.print(f"Picture: {picture}", soft_wrap=True)
+    return table

@@ -8,38 +8,49 @@ from typing import Any
 import click
 
 from dynadp import runs
-from dynadp.cli.options import FOLDER, SEED, TOTAL_DELTA, Positive
+from dynadp.cli.options import FOLDER, SEED, TOTAL_DELTA, Positive, option
 from dynadp.errors import DeclarationError
+
+_QUESTIONS = {
+    "nodes": "Nodes and their files, as NAME=FILE, separated by blanks",
+    "label": "Name of the label column",
+    "negative": "Its negative value",
+    "positive": "Its positive value",
+}
+_COLUMNS = {
+    "numeric": "Numeric columns with public bounds, as NAME:LOW:HIGH, separated by blanks",
+    "categorical": "Categorical columns with their published values, as NAME=A,B,C",
+}
 
 
 @click.command()
 @click.argument("folder", default=".", type=FOLDER)
-@click.option(
+@option(
     "--node",
     "nodes",
     multiple=True,
     metavar="NAME=FILE",
     help="A node and its file of rows; once for each node.",
 )
-@click.option("--label", help="Name of the label column.")
-@click.option("--negative", help="Its negative value.")
-@click.option("--positive", help="Its positive value.")
-@click.option(
+@option("--label", help="Name of the label column.")
+@option("--negative", help="Its negative value.")
+@option("--positive", help="Its positive value.")
+@option(
     "--numeric", multiple=True, metavar="NAME:LOW:HIGH", help="A numeric column with public bounds."
 )
-@click.option(
+@option(
     "--categorical",
     multiple=True,
     metavar="NAME=A,B,C",
     help="A categorical column with its published values.",
 )
-@click.option("--epsilon", type=Positive(), default=1.0, show_default=True, help="The total.")
+@option("--epsilon", type=Positive(), default=1.0, help="The total.")
 @TOTAL_DELTA
-@click.option("--seed", type=SEED, help="Make it a SIMULATION: it protects nobody, has no ledgers.")
+@option("--seed", type=SEED, help="Make it a SIMULATION: it protects nobody, has no ledgers.")
 def init(folder: str, **given: Any) -> None:
     """Write a commented run file and schema, from flags or by asking."""
     runs.require_new(folder)
-    start = runs.Start(**_parsed(_asked(given) if _terminal() else _complete(given)))
+    start = runs.Start(**_parsed(_complete(given)))
     start.write(folder)
     root = Path(folder)
     schema, run = root / "schema.toml", root / "run.toml"
@@ -57,45 +68,23 @@ def _terminal() -> bool:
 
 
 def _complete(given: dict[str, Any]) -> dict[str, Any]:
-    """Refuse flags of which some are missing."""
-    flags = {"nodes": "node", "label": "label", "negative": "negative", "positive": "positive"}
-    missing = [flag for name, flag in flags.items() if not given[name]]
-    if not (given["numeric"] or given["categorical"]):
-        missing.append("numeric or --categorical")
-    if missing:
-        raise DeclarationError(
-            f"missing --{', --'.join(missing)}; give them, or run dynadp init in a terminal to be "
-            f"asked"
-        )
-    return given
-
-
-def _asked(given: dict[str, Any]) -> dict[str, Any]:
-    """Ask for what is missing."""
-
-    def ask(name: str, question: str) -> None:
-        given[name] = given[name] or click.prompt(question)
-
-    def ask_many(name: str, question: str, **more: Any) -> None:
-        given[name] = given[name] or click.prompt(question, **more).split()
-
-    optional = {"default": "", "show_default": False}
-    while not given["nodes"]:
-        ask_many("nodes", "Nodes and their files, as NAME=FILE, separated by blanks")
-    ask("label", "Name of the label column")
-    ask("negative", "Its negative value")
-    ask("positive", "Its positive value")
-    if not (given["numeric"] or given["categorical"]):
-        ask_many(
-            "numeric",
-            "Numeric columns with public bounds, as NAME:LOW:HIGH, separated by blanks",
-            **optional,
-        )
-        ask_many(
-            "categorical",
-            "Categorical columns with their published values, as NAME=A,B,C",
-            **optional,
-        )
+    """Ask for what is missing; without a terminal, refuse."""
+    columns = given["numeric"] or given["categorical"]
+    if not _terminal():
+        missing = [name for name in _QUESTIONS if not given[name]]
+        missing += [] if columns else ["numeric or --categorical"]
+        if missing:
+            flags = ", --".join(missing).replace("nodes", "node")
+            raise DeclarationError(
+                f"missing --{flags}; give them, or run dynadp init in a terminal to be asked"
+            )
+        return given
+    for name, question in _QUESTIONS.items():
+        while not given[name]:
+            answer = click.prompt(question)
+            given[name] = answer.split() if name == "nodes" else answer
+    for name, question in {} if columns else _COLUMNS.items():
+        given[name] = click.prompt(question, default="", show_default=False).split()
     if not (given["numeric"] or given["categorical"]):
         raise DeclarationError("no columns were declared; a schema needs at least one")
     return given

@@ -12,80 +12,86 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dynadp import engines, privacy, runs
-from dynadp.cli.cluster import ADDRESS, RUNTIME, address_of
-from dynadp.cli.codes import INTERRUPTED
-from dynadp.cli.options import CHANCE, COUNT, FILE, JSON, RUN_FILE, SEED, Positive, user
-from dynadp.cli.output import print_json, round_bar
-from dynadp.errors import BudgetRefused, DataError, DeclarationError
+from dynadp.cli.codes import INTERRUPTED, REFUSED
+from dynadp.cli.options import (
+    ADDRESS,
+    CHANCE,
+    COUNT,
+    FILE,
+    RUN_FILE,
+    RUNTIME,
+    SEED,
+    Positive,
+    address_of,
+    option,
+    user,
+)
+from dynadp.cli.output import Answer, prints_answer, round_bar
+from dynadp.errors import DataError, DeclarationError
 
 if TYPE_CHECKING:
-    from dynadp.consensus import RoundProgress
     from dynadp.runs import RunCheck
 
-_FIELDS = {"epsilon": "privacy.epsilon", "delta": "privacy.delta", "seed": "run.seed"}
+_OVERRIDES = {  # an option, the field of the run file that it replaces, its type and its help
+    "epsilon": ("privacy.epsilon", Positive(), "Instead of the run file's total."),
+    "delta": ("privacy.delta", CHANCE, "Instead of the run file's."),
+    "seed": ("run.seed", SEED, "Makes it a SIMULATION, without ledgers."),
+}
 
 
 def _overridable(command: Any) -> Any:
     """Add the options that replace a value of the run file."""
-    options = {
-        "--seed": (SEED, "Makes it a SIMULATION, without ledgers."),
-        "--delta": (CHANCE, "Instead of the run file's."),
-        "--epsilon": (Positive(), "Instead of the run file's total."),
-    }
-    for name, (kind, text) in options.items():
-        variable = f"DYNADP_{name.strip('-').upper()}"
-        command = click.option(name, type=kind, envvar=variable, help=text)(command)
+    for name, (_, kind, text) in reversed(_OVERRIDES.items()):
+        variable = f"DYNADP_{name.upper()}"
+        command = option(f"--{name}", type=kind, envvar=variable, help=text)(command)
     return command
 
 
 def _overrides(given: dict[str, Any]) -> dict[str, Any]:
-    """The values that replace those of the run file, by field.
+    """Return the values that replace those of the run file, by field.
 
     A seed is announced: in the environment it may stand unnoticed.
     """
     if (seed := given["seed"]) is not None:
         click.echo(
             f"dynadp: SIMULATION, because of seed {seed}: it protects nobody, and no ledger is "
-            f"opened or charged",
+            "opened or charged",
             err=True,
         )
-    return {_FIELDS[name]: value for name, value in given.items()}
+    return {_OVERRIDES[name][0]: value for name, value in given.items()}
 
 
 @click.command()
 @RUN_FILE
 @_overridable
-@JSON
-def check(run_file: str, as_json: bool, **given: Any) -> None:
+@prints_answer
+def check(run_file: str, **given: Any) -> Answer:
     """Check a run file, its schema, all rows and the ledgers, and print what the run would spend;
     train nothing.
 
     Exit code 3 if a ledger would refuse it.
     """
-    _check(run_file, _overrides(given), as_json)
+    return _check(run_file, _overrides(given))
 
 
-def _check(path: str, overrides: dict[str, Any], as_json: bool) -> None:
+def _check(path: str, overrides: dict[str, Any]) -> Answer:
     result = runs.LocalRun.load(path, overrides).check()
-    if as_json:
-        print_json(result.to_json())
-    else:
-        _show_check(path, result)
     refusing = dict[str, list[str]]()  # nodes, by what would help them
     for node, own in result.nodes.items():
         if own.ledger and not own.ledger["admitted"]:
             refusing.setdefault(own.ledger["advice"], []).append(node)
-    if refusing:
-        raise BudgetRefused(
-            "\n".join(
-                f"the ledger of {', '.join(nodes)} would refuse this run; {advice}"
-                for advice, nodes in refusing.items()
-            )
-        )
+    problem = "\n".join(
+        f"the ledger of {', '.join(nodes)} would refuse this run; {advice}"
+        for advice, nodes in refusing.items()
+    )
+    lines = _check_lines(path, result)
+    if not problem:
+        return Answer(result.to_json(), lines)
+    return Answer(result.to_json(), lines, REFUSED, f"dynadp: {problem}")
 
 
-def _show_check(path: str, result: "RunCheck") -> None:
-    click.echo(f"{path} is sound: {result.topology}, {result.columns} columns with the intercept.")
+def _check_lines(path: str, result: "RunCheck") -> Iterator[str]:
+    yield f"{path} is sound: {result.topology}, {result.columns} columns with the intercept."
     for node, own in result.nodes.items():
         line = f"  {node}: {own.rows:,} rows"
         if own.epsilon is not None:
@@ -93,32 +99,30 @@ def _show_check(path: str, result: "RunCheck") -> None:
         if own.ledger:
             verdict = "take" if own.ledger["admitted"] else "REFUSE"
             line += f", its ledger would {verdict} it"
-        click.echo(line)
+        yield line
     if result.plan is None:
-        click.echo("Nothing is protected: exact vectors are sent.")
+        yield "Nothing is protected: exact vectors are sent."
         return
     for reason in result.plan.reasons:
-        click.echo(f"  - {reason}")
+        yield f"  - {reason}"
     total = result.plan.total
-    click.echo(
-        privacy.guarantee(total.epsilon, total.delta, seeded=result.simulation, planned=True)
-    )
+    yield privacy.guarantee(total.epsilon, total.delta, seeded=result.simulation, planned=True)
 
 
 @click.command()
 @RUN_FILE
 @_overridable
-@click.option(
+@option(
     "--out",
     envvar="DYNADP_OUT",
     type=click.Path(file_okay=False),
     help="Run folder; runs/NAME by default.",
 )
-@click.option("--dry-run", is_flag=True, help="Check only, as dynadp check does.")
-@click.option("--resume", is_flag=True, help="Go on with the run in the folder.")
+@option("--dry-run", is_flag=True, help="Check only, as dynadp check does.")
+@option("--resume", is_flag=True, help="Go on with the run in the folder.")
 @RUNTIME
 @ADDRESS
-@JSON
+@prints_answer
 def train(
     run_file: str,
     out: str | None,
@@ -126,17 +130,15 @@ def train(
     resume: bool,
     runtime: str,
     address: str | None,
-    as_json: bool,
     **given: Any,
-) -> None:
+) -> Answer:
     """Train as a run file says; Ctrl-C leaves a run that --resume finishes."""
     from dynadp._intervals import ONE
     from dynadp.planning import warnings_about
 
     address, overrides = address_of(runtime, address), _overrides(given)
     if dry_run:
-        _check(run_file, overrides, as_json)
-        return
+        return _check(run_file, overrides)
     job = (
         runs.LocalRun.load(run_file, overrides)
         if runtime == "local"
@@ -148,12 +150,12 @@ def train(
     folder = Path(out) if out else Path("runs") / job.file.run.name
     try:
         with round_bar(otherwise=_print_round) as show:
-
-            def on_round(entry: "RoundProgress") -> None:
-                show(entry.number, entry.rounds)
-
             result = job.run(
-                folder, resume=resume, who=user(), created=engines.now(), on_round=on_round
+                folder,
+                resume=resume,
+                who=user(),
+                created=engines.now(),
+                on_round=lambda entry: show(entry.number, entry.rounds),
             )
     except KeyboardInterrupt:
         again = ["dynadp", "train", run_file]
@@ -164,20 +166,17 @@ def train(
         command = shlex.join([*again, "--resume"])
         click.echo(f"dynadp: interrupted; finish the run with: {command}", err=True)
         sys.exit(INTERRUPTED)
-    if as_json:
-        print_json(result.to_json())
-        return
-    click.echo(f"Trained in {result.rounds} rounds. {result.statement}")
     if found := result.evaluation:
-        click.echo(
+        accuracy = (
             f"Accuracy {found['accuracy']:.1%} ({found['low']:.1%} to {found['high']:.1%}) on "
-            f"{found['rows']:,} rows (always "
-            f"the commoner label: {found['majority']:.1%}), {result.evaluation_note}; in "
-            f"brackets a {ONE}."
+            f"{found['rows']:,} rows (always the commoner label: {found['majority']:.1%}), "
+            f"{result.evaluation_note}; in brackets a {ONE}."
         )
     else:
-        click.echo(f"No accuracy is shown: {result.evaluation_note}.")
-    click.echo(f"Model: {folder / 'model.json'}")
+        accuracy = f"No accuracy is shown: {result.evaluation_note}."
+    title = f"Trained in {result.rounds} rounds. {result.statement}"
+    lines = [title, accuracy, f"Model: {folder / 'model.json'}"]
+    return Answer(result.to_json(), lines)
 
 
 def _print_round(done: int, rounds: int) -> None:
@@ -187,7 +186,7 @@ def _print_round(done: int, rounds: int) -> None:
 
 _MODEL = click.argument("model", metavar="MODEL", type=click.Path())
 _ROWS = click.argument("data", metavar="FILE", type=FILE)
-_SEPARATOR = click.option(
+_SEPARATOR = option(
     "--separator",
     type=click.Choice([",", ";", "\t"]),
     help="Of a CSV file; by default as its header has it.",
@@ -223,7 +222,7 @@ def predict(model: str, data: str, separator: Any) -> None:
         if i == 0:  # not before the first rows were read: a failure leaves nothing on stdout
             writer.writerow(["prediction", "score"])
         writer.writerows(
-            ["" if label is None else label, "" if label is None else f"{score:.6g}"]
+            ["", ""] if label is None else [label, f"{score:.6g}"]
             for label, score in zip(labels, scores, strict=True)
         )
 
@@ -232,16 +231,16 @@ def predict(model: str, data: str, separator: Any) -> None:
 @_MODEL
 @_ROWS
 @_SEPARATOR
-@click.option("--public", is_flag=True, help="These rows are published or synthetic.")
-@click.option("--ledger", type=FILE, help="They are not: charge this ledger, and add noise.")
-@click.option("--alpha", type=Positive(), help="How much that one release may lose.")
-@click.option(
+@option("--public", is_flag=True, help="These rows are published or synthetic.")
+@option("--ledger", type=FILE, help="They are not: charge this ledger, and add noise.")
+@option("--alpha", type=Positive(), help="How much that one release may lose.")
+@option(
     "--rows",
     type=COUNT,
     metavar="N",
     help="A public number of private rows; needed where the schema drops rows.",
 )
-@JSON
+@prints_answer
 @_reading()
 def evaluate(
     model: str,
@@ -251,8 +250,7 @@ def evaluate(
     ledger: str | None,
     alpha: float | None,
     rows: int | None,
-    as_json: bool,
-) -> None:
+) -> Answer:
     """Print the accuracy of a model on public rows; on private rows only with noise, charged to a
     ledger.
     """
@@ -267,38 +265,34 @@ def evaluate(
     if public == (ledger is not None):
         raise DeclarationError(
             "accuracy on private rows is private: say --public if these rows are published or "
-            "synthetic, or --ledger FILE "
-            "--alpha A to release it once, with noise, charged to the node's ledger"
+            "synthetic, or --ledger FILE --alpha A to release it once, with noise, charged to the "
+            "node's ledger"
         )
-    loaded = runs.load_model(model)
+    loaded, given = runs.load_model(model), source(Path(data), separator=separator)
     if ledger is None:
-        result: dict[str, Any] = {
-            "version": 1,
-            "public": True,
-            **runs.evaluate(loaded, source(Path(data), separator=separator)),
-        }
-    else:
-        if alpha is None:
-            raise DeclarationError("--ledger needs --alpha: how much this one release may lose")
-        given = source(Path(data), separator=separator)
-        with privacy.Ledger.open(ledger) as book:
-            released = runs.evaluate_privately(
-                loaded, given, book, alpha=alpha, rows=rows, dataset=data, who=user()
-            )
-        result = {"version": 1, "public": False, "alpha": alpha, "rows": released.rows}
-        result |= {"accuracy": released.accuracy, "noise": released.noise}
-    if as_json:
-        print_json(result)
-    elif result["public"]:
-        click.echo(
-            f"Accuracy {result['accuracy']:.2%} ({result['low']:.2%} to {result['high']:.2%}) on "
-            f"{result['rows']:,} public "
-            f"rows (commoner label: {result['majority']:.2%}); in brackets a {ONE}."
+        found = runs.evaluate(loaded, given)
+        line = (
+            f"Accuracy {found['accuracy']:.2%} ({found['low']:.2%} to {found['high']:.2%}) on "
+            f"{found['rows']:,} public rows (commoner label: {found['majority']:.2%}); in "
+            f"brackets a {ONE}."
         )
-    else:
-        most = log(20) * result["noise"]
-        click.echo(
-            f"Accuracy about {result['accuracy']:.2%} of {result['rows']:,} rows (noise: at most "
-            f"{most:.2%} in 95 of 100 draws)"
-            f", charged alpha = {alpha:g}."
+        return Answer({"version": 1, "public": True, **found}, [line])
+    if alpha is None:
+        raise DeclarationError("--ledger needs --alpha: how much this one release may lose")
+    with privacy.Ledger.open(ledger) as book:
+        released = runs.evaluate_privately(
+            loaded, given, book, alpha=alpha, rows=rows, dataset=data, who=user()
         )
+    result = {
+        "version": 1,
+        "public": False,
+        "alpha": alpha,
+        "rows": released.rows,
+        "accuracy": released.accuracy,
+        "noise": released.noise,
+    }
+    line = (
+        f"Accuracy about {released.accuracy:.2%} of {released.rows:,} rows (noise: at most "
+        f"{log(20) * released.noise:.2%} in 95 of 100 draws), charged alpha = {alpha:g}."
+    )
+    return Answer(result, [line])

@@ -1,6 +1,7 @@
-"""``dynadp node``, ``status`` and ``relay``: silos on a network."""
+"""``dynadp node``, ``status``, ``relay`` and ``launch``: silos on a network."""
 
 import logging
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -9,14 +10,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 from types import FrameType
+from typing import Any
 
 import click
 
-from dynadp import engines, runs
-from dynadp.cli.options import FILE, FOLDER, JSON, user
-from dynadp.cli.output import print_json
+from dynadp import engines, privacy, runs
+from dynadp.cli.codes import FAILED, INTERRUPTED, REFUSED
+from dynadp.cli.options import FILE, FOLDER, RUN_FILE, Positive, option, out_option, user
+from dynadp.cli.output import Answer, prints_answer, round_bar
 from dynadp.errors import IdentityError
 
+_STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # by launch: early, or as a node answers it
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
@@ -62,9 +66,9 @@ def _logging_to(folder: Path, quiet: bool) -> Iterator[None]:
 
 @click.command()
 @click.argument("node_file", metavar="NODE.toml", type=FILE)
-@click.option("--quiet", is_flag=True, help="Log to the run folder's node.log only.")
-@JSON
-def node(node_file: str, quiet: bool, as_json: bool) -> None:
+@option("--quiet", is_flag=True, help="Log to the run folder's node.log only.")
+@prints_answer
+def node(node_file: str, quiet: bool) -> Answer:
     """Run one silo of a network; started again, it goes on where it was.
 
     Exit code 4 if a neighbour stayed away for too long, 143 after SIGTERM: start it again, nothing
@@ -78,21 +82,16 @@ def node(node_file: str, quiet: bool, as_json: bool) -> None:
             engines.LOG.error("%s: %s", type(error).__name__, error)
             raise
         engines.LOG.info("%s", result.state)
-    stopped = result.state == "stopped"
-    if as_json:
-        print_json(result.to_json())
-    elif stopped:
-        click.echo(f"Stopped in round {result.rounds}; nothing is lost, start it again to go on.")
-    else:
-        model = result.folder / "model.json"
-        click.echo(f"Finished after {result.rounds} rounds. Model: {model}")
-    if stopped:
-        sys.exit(128 + came[0])
+    if result.state == "stopped":
+        line = f"Stopped in round {result.rounds}; nothing is lost, start it again to go on."
+        return Answer(result.to_json(), [line], 128 + came[0])
+    line = f"Finished after {result.rounds} rounds. Model: {result.folder / 'model.json'}"
+    return Answer(result.to_json(), [line])
 
 
 @click.command()
 @click.argument("identity", metavar="IDENTITY", type=FOLDER)
-@click.option("--listen", required=True, metavar="HOST:PORT", help="Where nodes dial it.")
+@option("--listen", required=True, metavar="HOST:PORT", help="Where nodes dial it.")
 def relay(identity: str, listen: str) -> None:
     """Carry letters between nodes that cannot reach each other. It needs a certificate for the name
     'relay'.
@@ -109,34 +108,99 @@ def relay(identity: str, listen: str) -> None:
 
 @click.command()
 @click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=FOLDER)
-@JSON
-def status(folders: tuple[str, ...], as_json: bool) -> None:
+@prints_answer
+def status(folders: tuple[str, ...]) -> Answer:
     """Show how nodes are, from their run folders: rounds, what is spent, neighbours up or away,
     refused letters.
     """
-    from dynadp.privacy import upper_bound
-
     states = runs.node_states(folders)
-    if as_json:
-        print_json({"version": 1, "nodes": states})
-        return
-    for one in states:
-        click.echo(f"{one['node']}: {one['state']}, round {one['round']} of {one['rounds']}")
-        if (spent := one["spent"]) is not None:
-            which = f" with configuration {spent['config'][:8]}" if spent["others"] else ""
-            click.echo(
-                f"  spent{which}: {spent['rounds_spent']} of {spent['rounds_planned']} releases"
-            )
-            click.echo(
-                f"  lost so far, by all runs in its ledger: at most epsilon = "
-                f"{upper_bound(spent['lost'])} of its cap {spent['cap']:g} at delta "
-                f"{spent['delta']:g}"
-            )
-        there = ", ".join(f"{j} {state}" for j, state in one["neighbours"].items())
-        click.echo(
-            f"  neighbours: {there or 'none'}; refused letters: {sum(one['rejected'].values())}"
+    lines = (line for one in states for line in _state_lines(one))
+    return Answer({"version": 1, "nodes": states}, lines)
+
+
+def _state_lines(one: dict[str, Any]) -> Iterator[str]:
+    yield f"{one['node']}: {one['state']}, round {one['round']} of {one['rounds']}"
+    if (spent := one["spent"]) is not None:
+        which = f" with configuration {spent['config'][:8]}" if spent["others"] else ""
+        yield f"  spent{which}: {spent['rounds_spent']} of {spent['rounds_planned']} releases"
+        yield (
+            "  lost so far, by all runs in its ledger: at most epsilon = "
+            f"{privacy.upper_bound(spent['lost'])} of its cap {spent['cap']:g} at delta "
+            f"{spent['delta']:g}"
         )
-        for reason, times in one["rejected"].items():
-            click.echo(f"    {times} x {reason}")
-        if one["waiting"]:
-            click.echo(f"  waits for {one['waiting']}")
+    there = ", ".join(f"{j} {state}" for j, state in one["neighbours"].items())
+    refused = one["rejected"]
+    yield f"  neighbours: {there or 'none'}; refused letters: {sum(refused.values())}"
+    for reason, times in refused.items():
+        yield f"    {times} x {reason}"
+    if one["waiting"]:
+        yield f"  waits for {one['waiting']}"
+
+
+@click.command()
+@RUN_FILE
+@out_option("Folder to make; runs/NAME-network by default.")
+@option("--resume", is_flag=True, help="Go on with the nodes in the folder.")
+@option(
+    "--patience",
+    type=Positive(),
+    default=60.0,
+    help="Seconds that a node may stay away.",
+)
+@prints_answer
+def launch(run_file: str, out: str | None, resume: bool, patience: float) -> Answer:
+    """Try a run file as a network: all its nodes as processes of this machine, with certificates
+    made for the trial.
+    """
+    folder = Path(out or f"runs/{runs.load_run_file(run_file).run.name}-network")
+    nodes = (
+        runs.prepared_nodes(folder) if resume else runs.prepare_trial(run_file, folder, patience)
+    )
+    with stopping() as (stop, came), round_bar() as on_round:
+        codes = runs.run_trial(nodes, stop, on_round)
+    failed = {node: code for node, code in codes.items() if code and code not in _STOPPED}
+    if came or failed:
+        _show_failures(folder, failed)
+        refusing = [node for node, code in failed.items() if code == REFUSED]
+        word = "interrupted" if came else "stopped"
+        click.echo(f"dynadp: {_advice(run_file, folder, nodes, word, refusing)}", err=True)
+        sys.exit(INTERRUPTED if came else max(FAILED, next(iter(failed.values()))))
+    result = runs.trial_result(folder, nodes)
+    count, apart = len(nodes), result["largest_difference"]
+    same = (
+        f"models that differ by at most {apart:.2g} in a coefficient" if apart else "the same model"
+    )
+    lines = [
+        f"{count} node{'s' * (count > 1)} finished with {same}. {result['statement']}",
+        f"Models, records and logs: {folder}/NODE. How they went: dynadp status {folder}",
+    ]
+    return Answer(result, lines)
+
+
+def _show_failures(folder: Path, failed: dict[str, int]) -> None:
+    """Print the last lines of every node that failed."""
+    for node, code in failed.items():
+        for line in (folder / f"{node}.out").read_text(errors="replace").strip().splitlines()[-3:]:
+            click.echo(f"{node}: {line}", err=True)
+        if code < 0:
+            click.echo(f"{node} was killed by signal {-code}", err=True)
+
+
+def _advice(path: str, folder: Path, nodes: list[Path], word: str, refusing: list[str]) -> str:
+    """How to go on; where a ledger refused the run, going on would be refused again."""
+    again = f"dynadp launch {path} --out {folder} --resume"
+    if not refusing:
+        return f"{word}; go on with: {again}"
+    lines = [
+        f"the ledger of {', '.join(refusing)} refused the run, so it cannot go on as it is. Above "
+        "stands what helps.",
+        f"  Where that is room in the ledger, make it, and then: {again}",
+        f"  Where it is to ask for less, change {path}, and begin anew in another folder: dynadp "
+        f"launch {path} --out OTHER",
+    ]
+    reserved = [runs.open_reservation(file.with_suffix("")) for file in nodes]
+    closing = [shlex.join(["dynadp", "ledger", "close", *found]) for found in reserved if found]
+    if closing:
+        lines += ["  and give back what other nodes reserved already:"]
+        lines += [f"    {command}" for command in closing]
+    return "\n".join(lines)

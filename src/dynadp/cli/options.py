@@ -2,11 +2,16 @@
 
 import getpass
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import isfinite
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from dynadp.research import Spread
 
 Declared = TypeVar("Declared", bound=Callable[..., Any] | click.Command)
 
@@ -63,24 +68,65 @@ COUNT, SEED, ROUNDS = click.IntRange(min=1), click.IntRange(min=0), click.IntRan
 FILE, FOLDER = click.Path(dir_okay=False), click.Path(file_okay=False)
 BELOW_1 = click.FloatRange(0, 1, max_open=True)
 
+
+def option(*names: str, **more: Any) -> Callable[[Declared], Declared]:
+    """Declare an option whose default, if it has one, is shown in its help."""
+    return click.option(*names, show_default="default" in more, **more)
+
+
 DELTA_HELP = "Probability that more than epsilon leaks; keep it well below 1/rows."
-DELTA = click.option("--delta", type=BELOW_1, required=True, help=DELTA_HELP)
-TOTAL_DELTA = click.option("--delta", type=CHANCE, default=1e-5, show_default=True, help=DELTA_HELP)
-MECHANISM_HELP = "primal (Algorithm 3) or dual (Algorithm 2)."
-MECHANISM = click.option("--mechanism", type=MechanismName(), help=MECHANISM_HELP)
-DIMENSION = click.option("--dimension", type=COUNT, help="Columns of the rows, with the intercept.")
-SHARE = click.option(
+DELTA = option("--delta", type=BELOW_1, required=True, help=DELTA_HELP)
+TOTAL_DELTA = option("--delta", type=CHANCE, default=1e-5, help=DELTA_HELP)
+MECHANISM_HELP = "A registered mechanism, such as primal (Algorithm 3) or dual (Algorithm 2)."
+MECHANISM = option("--mechanism", type=MechanismName(), help=MECHANISM_HELP)
+DIMENSION = option("--dimension", type=COUNT, help="Columns of the rows, with the intercept.")
+SHARE = option(
     "--jacobian-share", type=BELOW_1, help="abar/alpha of dual perturbation, such as 0.01."
 )
-JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+RUNTIME = option(
+    "--runtime",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    help="In one process, or on a Ray cluster whose hosts trust each other.",
+)
+ADDRESS = option(
+    "--address",
+    envvar="DYNADP_RAY_ADDRESS",
+    metavar="HOST:PORT",
+    help="Head of the Ray cluster, or auto; by default a cluster of this machine alone.",
+)
 RUN_FILE = click.argument("run_file", metavar="RUN.toml", type=FILE)
 
 
 def seed_option(help: str) -> Callable[[Declared], Declared]:
     """Return a ``--seed`` that is 0 by default."""
-    return click.option("--seed", type=SEED, default=0, show_default=True, help=help)
+    return option("--seed", type=SEED, default=0, help=help)
 
 
 def out_option(help: str) -> Callable[[Declared], Declared]:
     """Return an ``--out`` that names a folder."""
-    return click.option("--out", type=FOLDER, help=help)
+    return option("--out", type=FOLDER, help=help)
+
+
+def address_of(runtime: str, address: str | None) -> str | None:
+    """Return the address; refuse one that was typed for a run without Ray."""
+    source = click.get_current_context().get_parameter_source("address")
+    if address is not None and runtime != "ray" and source is ParameterSource.COMMANDLINE:
+        raise click.UsageError(
+            "--address is that of a Ray cluster: give --runtime ray too, or leave it out"
+        )
+    return address
+
+
+@contextmanager
+def spreading(runtime: str, address: str | None) -> Iterator["Spread"]:
+    """Yield the function that carries out a sweep's tasks."""
+    if runtime == "local":
+        from dynadp.research import map_serially
+
+        yield map_serially
+        return
+    from dynadp.engines import cluster, map_on_cluster
+
+    with cluster(address):
+        yield map_on_cluster

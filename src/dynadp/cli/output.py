@@ -1,16 +1,85 @@
-"""What commands print: results as JSON, and a bar while rounds go by."""
+"""What commands print: results as lines or as JSON, and a bar while rounds go by."""
 
 import json
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+if TYPE_CHECKING:
+    from rich.table import Table
 
-def print_json(result: Any) -> None:
-    """Print a result as JSON."""
-    click.echo(json.dumps(result, indent=1))
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command found.
+
+    Attributes
+    ----------
+    result
+        As JSON.
+    lines
+        As lines and tables; not made where JSON is asked for.
+    code
+        The exit code.
+    problem
+        What is wrong, for stderr.
+    """
+
+    result: Any
+    lines: "Iterable[str | Table]"
+    code: int = 0
+    problem: str = ""
+
+
+def prints_answer(command: Callable[..., Answer]) -> Callable[..., None]:
+    """Add ``--json`` to a command, and print the answer that it returns."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+    @wraps(command)
+    def printing(as_json: bool, **given: Any) -> None:
+        answer = command(**given)
+        if as_json:
+            click.echo(json.dumps(answer.result, indent=1))
+        else:
+            for line in answer.lines:
+                _print(line)
+        if answer.problem:
+            click.echo(answer.problem, err=True)
+        if answer.code:
+            sys.exit(answer.code)
+
+    return printing
+
+
+def _print(line: "str | Table") -> None:
+    if isinstance(line, str):
+        click.echo(line)
+    else:
+        from rich.console import Console
+
+        Console().print(line)
+
+
+def new_folder(path: str) -> Path:
+    """Return a folder for results; refuse one that holds anything already."""
+    from dynadp.runs import RunFolder
+
+    RunFolder.require_empty(Path(path))
+    return Path(path)
+
+
+def write_json(path: Path, result: Any) -> None:
+    """Write a result to a file, and make its folder."""
+    from dynadp._files import write_whole
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps(result, indent=1, allow_nan=False) + "\n")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from dynadp import runs
-from dynadp.cli.options import FILE, FOLDER, out_option
+from dynadp.cli.options import FILE, FOLDER, option, out_option
 
 
 @click.group()
@@ -14,9 +14,9 @@ def pki() -> None:
     """Make certificates and keys of a consortium, so that nodes know each other."""
 
 
-_DAYS = click.option("--days", type=click.IntRange(1, 36500), help="How long it is valid.")
+_DAYS = option("--days", type=click.IntRange(1, 36500), help="How long it is valid.")
 _AUTHORITY = click.argument("folder", metavar="AUTHORITY", type=FOLDER)
-_HOST = click.option(
+_HOST = option(
     "--host",
     multiple=True,
     required=True,
@@ -36,7 +36,7 @@ def _validity(days: int | None) -> tuple[datetime, int]:
 
 @pki.command()
 @_AUTHORITY
-@click.option("--name", default="consortium", show_default=True, help="What to call it.")
+@option("--name", default="consortium", help="What to call it.")
 @_DAYS
 def init(folder: str, name: str, days: int | None) -> None:
     """Make the consortium's authority: whoever holds its ca.key decides who is a member. Keep it
@@ -91,11 +91,10 @@ def request(name: str, host: tuple[str, ...], out: str | None) -> None:
 @pki.command()
 @_AUTHORITY
 @click.argument("request_file", metavar="REQUEST", type=FILE)
-@click.option(
+@option(
     "--out",
     type=FOLDER,
     default=".",
-    show_default=True,
     help="Where tls.pem and ca.pem go.",
 )
 @_DAYS
@@ -117,7 +116,7 @@ def renew(folder: str, name: str, days: int | None) -> None:
     path = runs.identities.renew(folder, name, *_validity(days))
     click.echo(
         f"Send {path} to {name}, as its tls.pem. Its signing key, and so the run file, stays as "
-        f"it is."
+        "it is."
     )
 
 

@@ -1,19 +1,28 @@
-"""``dynadp report`` and ``dynadp explore``: a run as a page to keep, and as a live one."""
+"""``dynadp report``, ``explore`` and ``track``: a run as a page, as a live page, in MLflow."""
 
+import logging
 import signal
 import sys
+import time
 import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import click
 
-from dynadp.cli.options import FILE, FOLDER
-from dynadp.errors import DeclarationError
+from dynadp.cli.codes import FAILED, INTERRUPTED
+from dynadp.cli.options import FILE, FOLDER, option
+from dynadp.cli.output import Answer, prints_answer
+
+_SLICE = 0.5  # seconds after which a pause looks whether an interrupt was lost
+_RUN = click.argument("run", metavar="RUN", type=click.Path())
 
 
 @click.command()
-@click.argument("run", metavar="RUN", type=click.Path())
-@click.option(
+@_RUN
+@option(
     "-o",
     "--out",
     type=FILE,
@@ -32,25 +41,24 @@ def report(run: str, out: str | None) -> None:
 
 @click.command()
 @click.argument("target", metavar="[RUN | run.toml]", required=False, type=click.Path())
-@click.option(
+@option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8317,
-    show_default=True,
     help="On 127.0.0.1; 0: any free one.",
 )
-@click.option(
+@option(
     "--watch",
     type=FOLDER,
     help="Run folder to show beside a run file; runs/NAME by default.",
 )
-@click.option(
+@option(
     "--token-file",
     type=FILE,
     help="Keep the address's token in this file, so that an open page goes on when the server is "
     "started again.",
 )
-@click.option("--no-browser", is_flag=True, help="Print the address only.")
+@option("--no-browser", is_flag=True, help="Print the address only.")
 def explore(
     target: str | None, port: int, watch: str | None, token_file: str | None, no_browser: bool
 ) -> None:
@@ -60,13 +68,9 @@ def explore(
     Accuracy is tried on census rows that are made here, or on rows that the run file declares
     public; private rows are not touched. The page is served to this machine alone.
     """
-    try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise DeclarationError(
-            f"the page needs {error.name}: pip install 'dynadp[explore]'"
-        ) from error
+    import starlette  # noqa: F401
+    import uvicorn  # noqa: F401
+
     from dynadp.report import explorer, serve, token_of
 
     def ready(address: str) -> None:
@@ -79,3 +83,96 @@ def explore(
     click.echo("Stopped.", err=True)
     if came == signal.SIGTERM:
         sys.exit(128 + came)
+
+
+@click.command()
+@_RUN
+@option(
+    "--uri",
+    envvar="MLFLOW_TRACKING_URI",
+    help="MLflow's store: a folder or a server; ./mlruns by default.",
+)
+@option(
+    "--experiment",
+    envvar="MLFLOW_EXPERIMENT_NAME",
+    default="dynadp",
+    help="Made if missing.",
+)
+@option(
+    "--follow",
+    "following",
+    is_flag=True,
+    help="Go on until the run is over; waits for one that has not begun.",
+)
+@prints_answer
+def track(run: str, uri: str | None, experiment: str, following: bool) -> Answer:
+    """Log a run to MLflow: parameters, residuals and losses by round, the model. Never done by
+    itself.
+
+    RUN is the folder of `dynadp train`, of one of a demo's runs, of a node, or of `dynadp launch`.
+    Only what was declared or made of released vectors is logged; private rows and ledgers are not
+    touched. One run is always the same run of MLflow: repeat the command, also after an
+    interruption, and what is missing is added.
+
+    Put a server's credentials into MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD. Databases
+    (sqlite:///...) need all of MLflow: pip install mlflow. MLflow's own pages show a folder with
+    MLFLOW_ALLOW_FILE_STORE=true mlflow ui.
+    """
+    from dynadp.report.tracking import mlflow as tracking
+
+    # a server that is away is reported once, by us
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
+    try:
+        if following:
+            with interruptible() as pause:
+                result = tracking.follow(
+                    run, uri, experiment, say=lambda words: click.echo(words, err=True), pause=pause
+                )
+        else:
+            result = tracking.track(run, uri, experiment)
+    except KeyboardInterrupt:
+        click.echo("dynadp: interrupted; the same command goes on where it was", err=True)
+        sys.exit(INTERRUPTED)
+    word = " SIMULATION, protects nobody." if result["simulation"] else " Nothing is protected."
+    lines = [
+        f"{result['run']}: {result['rounds']} rounds, {result['new_values']} new values of "
+        f"{result['values']}, {result['status'].lower()}.{'' if result['protected'] else word}",
+        f"MLflow run {result['mlflow_run']}, experiment {result['experiment']!r}, store "
+        f"{result['uri']}",
+    ]
+    if following and result["status"] == "FAILED":
+        failure = (
+            "dynadp: the run failed; `dynadp status` says where. Start it again, and then this "
+            "command"
+        )
+        return Answer(result, lines, FAILED, failure)
+    return Answer(result, lines)
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[float], None]]:
+    """Yield a pause that Ctrl-C always ends.
+
+    Python drops a KeyboardInterrupt that is raised in a finaliser or a callback of C. So the signal
+    is remembered, and raised again in the next pause. By a flag: a handler cannot take the lock of
+    an Event from the thread that it interrupts.
+    """
+    came = False
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
+        raise KeyboardInterrupt
+
+    def pause(seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not came and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, _SLICE))
+        if came:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield pause
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,11 +1,12 @@
 """``dynadp bounds``: how many rows the paper's theorems ask for, and back."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dynadp.cli.options import CHANCE, COUNT, DIMENSION, JSON, ROUNDS, Positive
-from dynadp.cli.output import print_json
+from dynadp.cli.options import CHANCE, COUNT, DIMENSION, ROUNDS, Positive, option
+from dynadp.cli.output import Answer, prints_answer
 
 if TYPE_CHECKING:
     from dynadp.research import Neighbour
@@ -21,34 +22,31 @@ _DELTAS = (
 
 
 @click.command()
-@click.option(
+@option(
     "--theorem",
     type=click.Choice(["3", "4", "4.1", "5", "6", "6.1", "6.2"]),
     required=True,
     help="3: Algorithm 1; 4 (and 4.1): Algorithm 2; 5, 6 (and 6.1, 6.2): Algorithm 3.",
 )
-@click.option(
+@option(
     "--accuracy", type=Positive(), help="alpha_acc: expected loss above the reference's, at most."
 )
-@click.option(
+@option(
     "--failure",
     type=CHANCE,
     default=0.01,
-    show_default=True,
     help="delta, of each event that may fail.",
 )
-@click.option(
+@option(
     "--norm", type=Positive(), required=True, help="||f0||, length of the reference classifier."
 )
 @DIMENSION
-@click.option("--alpha", type=Positive(), help="Loss of one round; the smallest, where it varies.")
-@click.option("--C", "C", type=Positive(), default=1.0, show_default=True, help="The paper's C^R.")
-@click.option(
-    "--c1", type=Positive(), default=0.25, show_default=True, help="sup L'', the paper's c4 too."
-)
-@click.option("--eta", type=Positive(), help="Penalty; Theorem 4 can do without.")
-@click.option("--degree", type=COUNT, help="Neighbours of the node; Theorem 4 can do without.")
-@click.option(
+@option("--alpha", type=Positive(), help="Loss of one round; the smallest, where it varies.")
+@option("--C", "C", type=Positive(), default=1.0, help="The paper's C^R.")
+@option("--c1", type=Positive(), default=0.25, help="sup L'', the paper's c4 too.")
+@option("--eta", type=Positive(), help="Penalty; Theorem 4 can do without.")
+@option("--degree", type=COUNT, help="Neighbours of the node; Theorem 4 can do without.")
+@option(
     "--neighbour",
     "neighbours",
     multiple=True,
@@ -56,24 +54,23 @@ _DELTAS = (
     help="alpha and rows of one neighbour, instead of --degree; repeat it for each. By default "
     "neighbours have the node's own.",
 )
-@click.option(
+@option(
     "--rounds",
     type=ROUNDS,
     default=1,
-    show_default=True,
     help="Rounds for which it must hold at once.",
 )
-@click.option(
+@option(
     "--rows",
     type=COUNT,
     help="Asks back: the accuracy for an --alpha, or the alpha for an --accuracy.",
 )
-@click.option(
+@option(
     "--beta",
     type=Positive(),
     help="The form as printed, with this value of the paper's unknown constant.",
 )
-@JSON
+@prints_answer
 def bounds(
     theorem: str,
     accuracy: float | None,
@@ -81,9 +78,8 @@ def bounds(
     rows: int | None,
     beta: float | None,
     neighbours: tuple[str, ...],
-    as_json: bool,
     **numbers: Any,
-) -> None:
+) -> Answer:
     """Print how many rows a node needs for an accuracy, by the paper's Theorems 3 to 6, corrected;
     or the accuracy or alpha of a number of rows.
 
@@ -133,10 +129,7 @@ def bounds(
             "statement": chosen.statement,
             "surrogate": chosen.surrogate,
         }
-    if as_json:
-        print_json(answer)
-    else:
-        _show(answer)
+    return Answer(answer, _lines(answer))
 
 
 def _neighbour(text: str) -> "Neighbour":
@@ -152,23 +145,21 @@ def _neighbour(text: str) -> "Neighbour":
         ) from None
 
 
-def _show(answer: dict[str, Any]) -> None:
+def _lines(answer: dict[str, Any]) -> Iterator[str]:
     alpha = f", alpha {answer['alpha']:.6g}" if "alpha" in answer else ""
-    click.echo(
+    yield (
         f"{answer['theorem']}, {answer['form']}: {answer['rows']} rows at the node, accuracy "
         f"{answer['accuracy']:.6g}{alpha}"
     )
     for name, rows in sorted(answer.get("terms", {}).items(), key=lambda term: -term[1]):
-        click.echo(
-            f"  {rows:>14,.0f}  {name} alone{' (binds)' if name == answer['binding'] else ''}"
-        )
-    click.echo(
+        yield f"  {rows:>14,.0f}  {name} alone{' (binds)' if name == answer['binding'] else ''}"
+    yield (
         f"With rho = {answer['rho']:.4g}, but with probability {answer['failure']:.4g}: "
         f"{answer['statement']}."
     )
     if "Delta" in answer["statement"]:
-        click.echo(_DELTAS)
+        yield _DELTAS
     if answer["surrogate"]:
-        click.echo(_SURROGATE)
+        yield _SURROGATE
     if answer["form"] == "printed":
-        click.echo("As printed: beta is not known; docs/errata.md lists its errors.")
+        yield "As printed: beta is not known; docs/errata.md lists its errors."

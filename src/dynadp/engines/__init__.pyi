@@ -22,9 +22,10 @@ from .ray.pool import map_on_cluster as map_on_cluster
 from .ray.spec import ActorSpec as ActorSpec
 from .simulation import Run as Run
 from .simulation import simulate as simulate
-from .zenoh.links import RELAY as RELAY
+from .zenoh.config import RELAY as RELAY
+from .zenoh.config import Site as Site
+from .zenoh.greetings import Greetings as Greetings
 from .zenoh.links import Links as Links
-from .zenoh.links import Site as Site
 from .zenoh.links import Stopped as Stopped
 from .zenoh.links import relay as relay
 from .zenoh.log import LOG as LOG

@@ -1,4 +1,4 @@
-"""Between what a node releases and what it learns of the others, on a network.
+"""How a node on a network exchanges messages with the others.
 
 :class:`NeighbourLetters` sends one plain letter to all neighbours and adds up theirs. Another
 exchange, such as masked sums, is another :class:`NodeExchange`: the rounds on both sides stay as
@@ -6,6 +6,7 @@ they are.
 """
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -32,29 +33,29 @@ class NodeExchange(Protocol):
         """Yield whenever letters are missing; return sum_j V_j, 1 x 1 x d."""
 
 
+@dataclass(frozen=True)
 class Letters:
     """Sends this node's letters and waits for others', in whatever order they come.
 
-    Parameters
+    Attributes
     ----------
-    me, inbox
-        The node; its letters, its own among them.
+    inbox
+        The node's letters, its own among them.
     publish
         Sends a letter to the neighbours, or tries to.
     checkpoint
         Called at the points of an exchange, by name.
     """
 
-    def __init__(
-        self, me: str, inbox: Inbox, publish: Publish, checkpoint: Callable[[str], None]
-    ) -> None:
-        self.me, self.inbox, self.publish, self.checkpoint = me, inbox, publish, checkpoint
+    inbox: Inbox
+    publish: Publish
+    checkpoint: Callable[[str], None]
 
     def swap(
         self, kind: Kind, n: int, V: Array, authors: Sequence[str]
     ) -> Generator[Awaiting, None, dict[str, Array]]:
         """Publish V as the letter of a kind and round; return the authors' vectors."""
-        inbox, me = self.inbox, self.me
+        inbox, me = self.inbox, self.inbox.rules.me
         new = bool(inbox.missing(kind, n, (me,)))
         data = inbox.letter(kind, n, np.asarray(V, "<f8").tobytes())
         self.checkpoint("kept")
@@ -70,14 +71,15 @@ class Letters:
         return {author: V if author == me else inbox.values(author, kind, n) for author in authors}
 
 
+@dataclass(frozen=True)
 class NeighbourLetters:
     """sum_j V_j from plain letters; a node that is alone is its own neighbour."""
 
-    def __init__(self, letters: Letters, neighbours: Sequence[str]) -> None:
-        self.letters, self.neighbours = letters, tuple(neighbours)
+    letters: Letters
+    neighbours: Sequence[str]
 
     def __call__(self, n: int, V: Array) -> Generator[Awaiting, None, Array]:
         """Send this node's message, wait for the neighbours', add them up."""
-        heard = yield from self.letters.swap("message", n, V[0, 0], self.neighbours)
-        vectors = [heard[node] for node in self.neighbours]
+        found = yield from self.letters.swap("message", n, V[0, 0], self.neighbours)
+        vectors = list(found.values())
         return np.sum(vectors, axis=0)[None, None] if vectors else V

@@ -1,11 +1,11 @@
-"""A node's post office: own letters and believed ones, in a file, and the rules of belief.
+"""A node's letters, its own and those of others, in a file; and the rules for accepting a letter.
 
 Privacy never depends on what others send: a hostile neighbour can spoil accuracy, not the
-guarantee. What is refused is counted by reason.
+guarantee. Refused letters are counted by reason.
 """
 
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class Grid(NamedTuple):
 
 @dataclass(frozen=True)
 class AcceptanceRules:
-    """What a node believes.
+    """Which letters a node accepts.
 
     Attributes
     ----------
@@ -51,8 +51,7 @@ class AcceptanceRules:
     rounds
         T.
     grids
-        Where each node's vector of (kind, round) may lie; a letter of which there is none is
-        refused.
+        Where each node's vector of (kind, round) may lie; a letter that has none is refused.
     """
 
     me: str
@@ -64,7 +63,7 @@ class AcceptanceRules:
     grids: Mapping[tuple[str, Kind, int], Grid] = field(repr=False)
 
     def check(self, data: bytes, via: str) -> Letter:
-        """The letter that a neighbour handed over, its own or another's that is told to all; raises
+        """Return the letter that a neighbour handed over, its own or one that all nodes need; raise
         what is wrong with it.
         """
         letter = verify(data, self.keys)
@@ -95,9 +94,8 @@ class AcceptanceRules:
             raise Rejected("not finite")
         with np.errstate(over="ignore"):  # of squares
             length = float(np.linalg.norm(values))
-        if length > (grid.radius + grid.step * grid.dimension**0.5) * (
-            1 + 1e-9
-        ):  # rounding came last
+        limit = grid.radius + grid.step * grid.dimension**0.5  # rounding came last
+        if length > limit * (1 + 1e-9):
             raise Rejected("outside the declared ball")
         if grid.step and (values % grid.step).any():
             raise Rejected("off the public grid")
@@ -124,9 +122,10 @@ class Inbox:
     def __init__(self, path: str | Path, rules: AcceptanceRules, key: Signer) -> None:
         self.path, self.rules, self.key = Path(path), rules, key
         self.changed, self.rejected = Condition(), Counter[str]()
-        self._here: dict[tuple[Kind, int], set[str]] = {}  # whose letters are in the file
+        # whose letters are in the file
+        self._here: defaultdict[tuple[Kind, int], set[str]] = defaultdict(set)
         self._unread: dict[tuple[str, Kind, int], Letter] = {}  # checked when they came in
-        with self._told(), ExitStack() as failed:
+        with self._file_errors(), ExitStack() as failed:
             self._connection = sqlite3.connect(
                 self.path, isolation_level=None, check_same_thread=False
             )
@@ -136,7 +135,7 @@ class Inbox:
             for author, kind, n in self._connection.execute(
                 "SELECT author, kind, round FROM letter"
             ):
-                self._here.setdefault((kind, n), set()).add(author)
+                self._here[kind, n].add(author)
             failed.pop_all()
 
     def close(self) -> None:
@@ -144,8 +143,15 @@ class Inbox:
         with self.changed:
             self._connection.close()
 
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Hold the lock, and wake whoever waits for a change."""
+        with self.changed:
+            yield
+            self.changed.notify_all()
+
     def letter(self, kind: Kind, n: int, body: bytes = b"") -> bytes:
-        """A letter of this node, sealed; kept before it is returned."""
+        """Return a letter of this node, sealed; it is kept before."""
         rules = self.rules
         letter = Letter(kind, rules.run, rules.config, rules.me, n, body)
         data = letter.sealed(self.key)
@@ -153,9 +159,7 @@ class Inbox:
         return data
 
     def offer(self, data: bytes, via: str) -> Letter | None:
-        """Take in what a neighbour handed over; None where it was here before. Raises Rejected, and
-        counts.
-        """
+        """Take in what a neighbour handed over; return it if it is new. Counts refusals."""
         try:
             letter = self.rules.check(data, via)
             new = self._keep(letter, data, unread=True)
@@ -165,17 +169,31 @@ class Inbox:
             raise
         return letter if new else None
 
+    def answer(self, author: str, kind: Kind, n: int) -> bytes | None:
+        """Return a letter that a neighbour asks for: this node's own, or one that all need."""
+        shared = author == self.rules.me or is_broadcast(kind, n)
+        return self.get(author, kind, n) if shared else None
+
+    def shared(self, n: int) -> list[tuple[str, Kind, int]]:
+        """Return author, kind and round of what neighbours may ask for, from round n on."""
+        with self.changed:
+            return [
+                (author, kind, round_)
+                for (kind, round_), authors in self._here.items()
+                for author in authors
+                if round_ >= n and (author == self.rules.me or is_broadcast(kind, round_))
+            ]
+
     def get(self, author: str, kind: Kind, n: int) -> bytes | None:
-        """A letter as it came."""
-        with self.changed, self._told():
-            found = self._connection.execute(
-                "SELECT content FROM letter WHERE author = ? AND kind = ? AND round = ?",
-                (author, kind, n),
-            ).fetchone()
-        return None if found is None else bytes(found[0])
+        """Return a letter as it came."""
+        return self._content("author = ? AND kind = ? AND round = ?", author, kind, n)
+
+    def last(self, author: str) -> bytes | None:
+        """Return the author's message of the latest round."""
+        return self._content("author = ? AND kind = 'message' ORDER BY round DESC LIMIT 1", author)
 
     def values(self, author: str, kind: Kind, n: int) -> Array:
-        """The vector of a letter that is here; one from the file is checked again."""
+        """Return the vector of a letter that is here; one from the file is checked again."""
         with self.changed:
             letter = self._unread.pop((author, kind, n), None)
         if letter is not None:
@@ -184,53 +202,46 @@ class Inbox:
         if data is None:
             raise RecordError(
                 f"{self.path}: the {kind} of {author}, round {n}, is gone; remove the file, and "
-                f"start again"
+                "start again"
             )
         return verify(data, self.rules.keys).values
 
     def missing(self, kind: Kind, n: int, authors: Iterable[str]) -> list[str]:
-        """Whose letters are not here yet."""
+        """Return whose letters are not here yet."""
         with self.changed:
-            here = self._here.get((kind, n), set())
-            return [author for author in authors if author not in here]
+            return [author for author in authors if author not in self._here[kind, n]]
 
-    def last(self, author: str) -> bytes | None:
-        """The author's message of the latest round."""
-        query = (
-            "SELECT content FROM letter WHERE author = ? AND kind = 'message' "
-            "ORDER BY round DESC LIMIT 1"
-        )
-        with self.changed, self._told():
-            found = self._connection.execute(query, (author,)).fetchone()
-        return None if found is None else bytes(found[0])
+    def _content(self, where: str, *given: str | int) -> bytes | None:
+        with self.changed, self._file_errors():
+            row = self._connection.execute(
+                f"SELECT content FROM letter WHERE {where}", given
+            ).fetchone()
+        return None if row is None else bytes(row[0])
 
     def _keep(self, letter: Letter, data: bytes, *, unread: bool = False) -> bool:
-        """Keep a letter; whether it is new. A second one with other bytes is refused."""
+        """Keep a letter; return whether it is new. A second one with other bytes is refused."""
         author, kind, n = letter.author, letter.kind, letter.round
-        with self.changed, self._told():
+        with self._file_errors(), self.changing():
             done = self._connection.execute(
                 "INSERT OR IGNORE INTO letter VALUES (?, ?, ?, ?)", (author, kind, n, data)
             )
-            if done.rowcount:
-                self._here.setdefault((kind, n), set()).add(author)
-                if unread and len(self._unread) < _UNREAD:
-                    self._unread[author, kind, n] = letter
-                self.changed.notify_all()
-                return True
-        if self.get(author, kind, n) != data:
-            raise Rejected(f"a second letter of {author} for the same round, with other content")
-        with self.changed:  # it may be in the file by another's hand
-            self._here.setdefault((kind, n), set()).add(author)
-            self.changed.notify_all()
-        return False
+            new = done.rowcount > 0
+            if not new and self.get(author, kind, n) != data:
+                raise Rejected(
+                    f"a second letter of {author} for the same round, with other content"
+                )
+            self._here[kind, n].add(author)  # an old one may be in the file by another's hand
+            if new and unread and len(self._unread) < _UNREAD:
+                self._unread[author, kind, n] = letter
+        return new
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Failures of the file, in words."""
+    def _file_errors(self) -> Iterator[None]:
+        """Turn failures of the file into a RecordError that says what to do."""
         try:
             yield
         except sqlite3.Error as error:
             raise RecordError(
                 f"cannot use {self.path}: {error}; see to its disk, or remove it, and messages "
-                f"are asked for again"
+                "are asked for again"
             ) from error

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from glob import escape
 from hashlib import sha256
 from pathlib import Path
+from shutil import rmtree
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from dynadp.privacy import Event, Ledger
 
 
 def now() -> str:
-    """The time, as ledgers tell it."""
+    """Return the time, as ledgers write it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -39,7 +40,7 @@ class LedgerJournal(Journal):
     who
         Who starts the run.
     clock
-        Tells the time.
+        Returns the time.
     resume
         Whether the run may have been reserved before, with the same plan, and goes on.
     """
@@ -54,14 +55,8 @@ class LedgerJournal(Journal):
         clock: Callable[[], str] = now,
         resume: bool = False,
     ) -> None:
-        self.ledgers, self.run, self.dataset, self.who, self.clock = (
-            dict(ledgers),
-            run,
-            dataset,
-            who,
-            clock,
-        )
-        self.resume = resume
+        self.ledgers, self.run, self.dataset = dict(ledgers), run, dataset
+        self.who, self.clock, self.resume = who, clock, resume
         self._reserved: frozenset[Event] | None = None
 
     @property
@@ -75,60 +70,50 @@ class LedgerJournal(Journal):
             if not self._reserved.issuperset(plan):
                 raise DeclarationError(
                     f"run {self.run!r} would release what it did not reserve; reserve its whole "
-                    f"plan"
+                    "plan"
                 )
             return
         missing = {event.node for event in plan} - set(self.ledgers)
         if missing:
             raise DeclarationError(
                 f"no ledger for {', '.join(sorted(missing))}; every node that releases anything "
-                f"needs one"
+                "needs one"
             )
         taken: list[Ledger] = []
         try:
             for node, ledger in self.ledgers.items():
-                own = [event for event in plan if event.node == node]
+                own = _of_node(plan, node)
                 before = ledger.reserved(self.run) if self.resume else None
                 if before is None:
                     try:
-                        ledger.reserve(
-                            self.run, own, dataset=self.dataset, who=self.who, at=self.clock()
-                        )
+                        ledger.reserve(self.run, own, dataset=self.dataset, **self._stamp())
                     except BudgetRefused as error:
                         raise type(error)(f"node {node!r}: {error}") from None
                     taken.append(ledger)
                 elif before != own:
                     raise BudgetRefused(
-                        f"run {self.run!r} was reserved at node {node!r} with another plan; "
-                        f"resume it with the run file that "
-                        "it began with, or begin a new run"
+                        f"run {self.run!r} was reserved at node {node!r} with another plan; resume "
+                        "it with the run file that it began with, or begin a new run"
                     )
         except BaseException:
             for ledger in taken:
-                ledger.close_run(self.run, "stopped", who=self.who, at=self.clock())
+                ledger.close_run(self.run, "stopped", **self._stamp())
             raise
         self._reserved = frozenset(plan)
 
     def sent(self, n: int) -> Messages | None:
-        """From the ledgers, where all have the round."""
-        found = {node: self._stored(node, n) for node in self.ledgers}
-        return (
-            None
-            if any(m is None for m in found.values())
-            else {p: m for p, m in found.items() if m is not None}
-        )
+        """Read round n from the ledgers, where all have it."""
+        return _complete({node: self._stored(node, n) for node in self.ledgers})
 
     def spend(self, n: int, events: Sequence[Event], messages: Messages) -> Messages:
         """Enter round n at every node; one that entered it before a crash sends what it entered
         then.
         """
-        out: Messages = {}
+        out = dict(messages)
         for node, message in messages.items():
-            own = [event for event in events if event.node == node]
-            content = np.asarray(message, "<f8").tobytes()
+            own, content = _of_node(events, node), np.asarray(message, "<f8").tobytes()
             try:
-                self.ledgers[node].spend(self.run, n, own, content, who=self.who, at=self.clock())
-                out[node] = message
+                self.ledgers[node].spend(self.run, n, own, content, **self._stamp())
             except BudgetRefused:
                 if (stored := self._stored(node, n)) is None:
                     raise
@@ -140,9 +125,9 @@ class LedgerJournal(Journal):
         run.
         """
         for node, ledger in self.ledgers.items():
-            own = [event for event in events if event.node == node]
+            own = _of_node(events, node)
             if own and n not in ledger.rounds(self.run):
-                ledger.spend(self.run, n, own, b"", who=self.who, at=self.clock())
+                ledger.spend(self.run, n, own, b"", **self._stamp())
         self.close("stopped")
 
     def close(self, reason: str) -> None:
@@ -151,40 +136,41 @@ class LedgerJournal(Journal):
         A run may be closed already: it was cut short between two closes, or another incarnation of
         the node closed it.
         """
-        for ledger in self.ledgers.values():
+        for node, ledger in self.ledgers.items():
             try:
-                if not ledger.is_closed(self.run):
-                    ledger.close_run(self.run, reason, who=self.who, at=self.clock())
+                ledger.close_run(self.run, reason, **self._stamp())
             except BudgetRefused:
                 if not ledger.is_closed(self.run):
                     raise
-        for node, ledger in self.ledgers.items():
             self.seal(node).remove()
             forget_vectors(ledger.path, self.run)
 
     def seal(self, node: str) -> Seal:
-        """Beside the node's ledger."""
+        """Return the seal beside the node's ledger."""
         ledger = self.ledgers[node]
         return Seal.beside(ledger.path, self.run, bool(ledger.rounds(self.run)))
 
     def keep(self, n: int, vectors: Messages) -> None:
         """Keep each node's vector in a file beside its ledger that only its owner can read."""
         for node, vector in vectors.items():
-            _keep(self.ledgers[node].path, self.run, n, vector)
+            _write_vector(self.ledgers[node].path, self.run, n, vector)
 
     def kept(self, n: int) -> Messages | None:
-        """From the files beside the ledgers."""
-        return _kept({node: ledger.path for node, ledger in self.ledgers.items()}, self.run, n)
+        """Read the vectors from the files beside the ledgers."""
+        files = {node: ledger.path for node, ledger in self.ledgers.items()}
+        return _complete({node: _read_vector(path, self.run, n) for node, path in files.items()})
+
+    def _stamp(self) -> dict[str, str]:
+        return {"who": self.who, "at": self.clock()}
 
     def _stored(self, node: str, n: int) -> Array | None:
         content = self.ledgers[node].message(self.run, n)
         if content == b"":
             raise BudgetRefused(
                 f"round {n} of run {self.run!r} at node {node!r} was charged and has no message, "
-                f"since its solver failed; it "
-                "is never drawn again: begin a new run"
+                "since its solver failed; it is never drawn again: begin a new run"
             )
-        return None if content is None else np.frombuffer(content, "<f8").astype(float)
+        return None if content is None else _vector(content)
 
 
 class FolderJournal(Journal):
@@ -216,7 +202,7 @@ class FolderJournal(Journal):
             )
 
     def sent(self, n: int) -> Messages | None:
-        """From the file of round n."""
+        """Read the file of round n."""
         path = self._file(n)
         if not path.exists():
             return None
@@ -235,55 +221,65 @@ class FolderJournal(Journal):
         return messages
 
     def fail(self, n: int, events: Sequence[Event]) -> None:
-        """Nothing to do: a seed draws the same noise again."""
+        """Do nothing: a seed draws the same noise again."""
 
     def close(self, reason: str) -> None:
-        """Remove the files: the model is written."""
-        for (
-            path
-        ) in self.path.iterdir():  # also what a process that was killed had not finished writing
-            path.unlink()
-        self.path.rmdir()
+        """Remove the folder: the model is written."""
+        rmtree(self.path)
 
     def keep(self, n: int, vectors: Messages) -> None:
         """Keep each node's vector in the folder."""
         for node, vector in vectors.items():
-            _keep(self.path / "messages", node, n, vector)
+            _write_vector(self._beside, node, n, vector)
 
     def kept(self, n: int) -> Messages | None:
-        """From the folder."""
-        found = [_kept({node: self.path / "messages"}, node, n) for node in self.nodes]
-        vectors = {node: v for one in found if one for node, v in one.items()}
-        return vectors if len(vectors) == len(self.nodes) else None
+        """Read the vectors from the folder."""
+        return _complete({node: _read_vector(self._beside, node, n) for node in self.nodes})
 
     def seal(self, node: str) -> Seal:
-        """In the folder, which goes when the run is over."""
-        return Seal.beside(self.path / "messages", node, any(self.path.glob("round-*.npy")))
+        """Return the seal in the folder, which goes when the run is over."""
+        return Seal.beside(self._beside, node, any(self.path.glob("round-*.npy")))
 
     def _file(self, n: int) -> Path:
         return self.path / f"round-{n:06d}.npy"
 
+    @property
+    def _beside(self) -> Path:
+        return self.path / "messages"
 
-def _private(place: Path, run: str, n: int | str) -> Path:
+
+def _of_node(events: Sequence[Event], node: str) -> list[Event]:
+    return [event for event in events if event.node == node]
+
+
+def _complete(vectors: Mapping[str, Array | None]) -> Messages | None:
+    """Return the vectors of all nodes; None where one is missing."""
+    here = {node: vector for node, vector in vectors.items() if vector is not None}
+    return here if len(here) == len(vectors) else None
+
+
+def _vector(content: bytes) -> Array:
+    return np.frombuffer(content, "<f8").astype(float)
+
+
+def _vector_file(place: Path, run: str, n: int | str) -> Path:
     return place.with_name(f"{place.name}-own-{sha256(run.encode()).hexdigest()[:16]}-{n}")
+
+
+def _write_vector(place: Path, run: str, n: int, vector: Array) -> None:
+    content = np.asarray(vector, "<f8").tobytes()
+    write_bytes(_vector_file(place, run, n), content, mode=0o600)
+    _vector_file(place, run, n - 2).unlink(missing_ok=True)
+
+
+def _read_vector(place: Path, run: str, n: int) -> Array | None:
+    path = _vector_file(place, run, n)
+    return _vector(path.read_bytes()) if path.exists() else None
 
 
 def forget_vectors(place: Path, run: str) -> None:
     """Remove the private vectors of a run, and what a killed process had not finished writing."""
-    name = escape(_private(place, run, "").name)
+    name = escape(_vector_file(place, run, "").name)
     for pattern in (f"{name}*", f".{name}*"):
         for path in place.parent.glob(pattern):
             path.unlink(missing_ok=True)
-
-
-def _keep(place: Path, run: str, n: int, vector: Array) -> None:
-    content = np.asarray(vector, "<f8").tobytes()
-    write_bytes(_private(place, run, n), content, mode=0o600)
-    _private(place, run, n - 2).unlink(missing_ok=True)
-
-
-def _kept(places: Mapping[str, Path], run: str, n: int) -> Messages | None:
-    paths = {node: _private(place, run, n) for node, place in places.items()}
-    if not all(path.exists() for path in paths.values()):
-        return None
-    return {p: np.frombuffer(path.read_bytes(), "<f8").astype(float) for p, path in paths.items()}

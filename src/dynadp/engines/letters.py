@@ -1,4 +1,4 @@
-"""What travels between nodes: a small versioned binary message, signed by its author (Ed25519).
+"""Letters between nodes: small versioned binary messages, signed by their authors (Ed25519).
 
 ::
 
@@ -43,7 +43,7 @@ class Verifier(Protocol):
 
 @dataclass(frozen=True)
 class Letter:
-    """One message and who says so.
+    """One message and its author.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Letter:
     body: bytes = field(repr=False)
 
     def sealed(self, key: Signer) -> bytes:
-        """As bytes, with the author's signature: the same bytes every time."""
+        """Return the letter as bytes, with the author's signature: the same bytes every time."""
         name = self.author.encode()
         lengths = len(self.body), len(name)
         head = _HEAD.pack(
@@ -82,7 +82,9 @@ class Letter:
 
 
 def verify(data: bytes, keys: Mapping[str, Verifier]) -> Letter:
-    """The letter, if it is well formed and signed by the author that it names, one of ``keys``."""
+    """Return the letter if it is well formed and signed by the author that it names, one of
+    ``keys``; otherwise raise Rejected.
+    """
     if len(data) < _HEAD.size + _SIGNATURE:
         raise Rejected("malformed: too short")
     magic, version, kind, run, config, round_, body_length, name_length = _HEAD.unpack_from(data)
@@ -91,7 +93,7 @@ def verify(data: bytes, keys: Mapping[str, Verifier]) -> Letter:
     if version != VERSION:
         raise Rejected(
             f"version {version} of messages, this program reads {VERSION}: run the same version "
-            f"of dynadp everywhere"
+            "of dynadp everywhere"
         )
     if kind >= len(KINDS) or len(data) != _HEAD.size + name_length + body_length + _SIGNATURE:
         raise Rejected("malformed: lengths do not add up")
@@ -112,5 +114,5 @@ def verify(data: bytes, keys: Mapping[str, Verifier]) -> Letter:
 
 
 def run_id(name: str) -> bytes:
-    """SHA-256 of the run's name."""
+    """Return the SHA-256 of the run's name."""
     return hashlib.sha256(name.encode()).digest()

@@ -35,12 +35,7 @@ def memory_rules(schema: Schema, plan: Plan) -> dict[str, AcceptanceRules]:
     runs = [NodeRun(node, schema, plan) for node in plan.bound.topology.nodes]
     keys = {run.me: memory_key(run.me).public_key() for run in runs}
     ids = run_id("trial"), run_id("config")
-    return {
-        run.me: AcceptanceRules(
-            run.me, frozenset(run.neighbours), *ids, keys, run.rounds, run.grids()
-        )
-        for run in runs
-    }
+    return {run.me: run.rules(*ids, keys) for run in runs}
 
 
 class MemoryNode:
@@ -89,7 +84,7 @@ class MemoryNode:
     @property
     def letters(self) -> Letters:
         """Sends and awaits letters for an exchange."""
-        return Letters(self.me, self.inbox, self.publish, self.checkpoint)
+        return Letters(self.inbox, self.publish, self.checkpoint)
 
     def start(self) -> None:
         """Open the files and begin the run, or go on with it."""
@@ -140,12 +135,6 @@ class MemoryNode:
         letter = self.inbox.offer(data, via)
         if letter is not None and is_broadcast(letter.kind, letter.round):
             self.network.send(self.me, data)
-
-    def answer(self, author: str, kind: Kind, n: int) -> bytes | None:
-        """Return a letter that a neighbour asks for, or None."""
-        if author == self.me or is_broadcast(kind, n):
-            return self.inbox.get(author, kind, n)
-        return None
 
 
 class MemoryNetwork:
@@ -211,7 +200,7 @@ class MemoryNetwork:
             kind, n = node.awaiting.kind, node.awaiting.round
             for name in node.run.neighbours if is_broadcast(kind, n) else (author,):
                 other = self.nodes[name]
-                if other.up and (data := other.answer(author, kind, n)) is not None:
+                if other.up and (data := other.inbox.answer(author, kind, n)) is not None:
                     node.offer(data, name)
 
     def finish(self) -> dict[str, NodeResult]:

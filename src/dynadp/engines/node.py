@@ -30,8 +30,8 @@ from dynadp.consensus import (
 )
 from dynadp.data import NodeRows, Schema
 from dynadp.engines.exchange import Awaiting, Letters, NeighbourLetters, NodeExchange, Publish
-from dynadp.engines.inbox import Grid, Inbox
-from dynadp.engines.letters import Kind
+from dynadp.engines.inbox import AcceptanceRules, Grid, Inbox
+from dynadp.engines.letters import Kind, Verifier
 from dynadp.mechanisms import Draws, centre_of, centring_grid, private_centre
 from dynadp.planning import Plan
 from dynadp.problem import local_problem
@@ -76,35 +76,46 @@ class NodeRun:
             self.topology.nodes[j] for j in self.topology.neighbours(self.index) if j != self.index
         )
 
+    def rules(self, run: bytes, config: bytes, keys: Mapping[str, Verifier]) -> AcceptanceRules:
+        """Return which letters the node accepts.
+
+        Parameters
+        ----------
+        run, config
+            The 32-byte ids of run and configuration.
+        keys
+            Public signing key of every node of the run.
+        """
+        neighbours = frozenset(self.neighbours)
+        return AcceptanceRules(self.me, neighbours, run, config, keys, self.rounds, self.grids())
+
     def grids(self) -> dict[tuple[str, Kind, int], Grid]:
-        """Where every vector that may be sent to this node lies."""
+        """Return where every vector that may be sent to this node lies."""
         found: dict[tuple[str, Kind, int], Grid] = {}
-        d, heard = self.schema.dimension, {self.me, *self.neighbours}
+        d, near = self.schema.dimension, {self.me, *self.neighbours}
+        noises, means = self.plan.release_plan.noises, self.plan.output == "network"
         for p, node in enumerate(self.topology.nodes):
-            if node in heard:
-                for n, release in enumerate(self.plan.release_plan.noises, 1):
-                    found[node, "message", n] = Grid(
-                        d, float(release.step[p, 0]), float(release.radius[p, 0])
-                    )
-            if self.plan.output == "network":
-                radius = max(
-                    float(r.radius[p, 0] + r.step[p, 0] * np.sqrt(d))
-                    for r in self.plan.release_plan.noises
-                )
-                found[node, "mean", self.rounds] = Grid(d, 0.0, radius)
+            if not means and node not in near:
+                continue
+            grids = [Grid(d, float(r.step[p, 0]), float(r.radius[p, 0])) for r in noises]
+            if node in near:
+                for n, grid in enumerate(grids, 1):
+                    found[node, "message", n] = grid
+            if means:
+                radius = max(grid.radius + grid.step * np.sqrt(d) for grid in grids)
+                found[node, "mean", self.rounds] = Grid(d, 0.0, float(radius))
         if self.plan.centrings:
-            _, steps, radii = centring_grid(
-                self.schema, np.array(self.plan.bound.counts, float), np.array(self.plan.centrings)
-            )
-            features = self.schema.feature_count
+            counts = np.array(self.plan.bound.counts, float)
+            _, steps, radii = centring_grid(self.schema, counts, np.array(self.plan.centrings))
             for node, step, radius in zip(self.topology.nodes, steps, radii, strict=True):
+                features = self.schema.feature_count
                 found[node, "message", 0] = Grid(features, float(step), float(radius))
         return found
 
 
 @dataclass(frozen=True)
 class NodeResult:
-    """What a node takes home.
+    """A node's model.
 
     Attributes
     ----------
@@ -131,7 +142,7 @@ def node_rounds(
     checkpoint: Callable[[str], None] = no_checkpoint,
     storage: Any = "auto",
 ) -> Generator[Awaiting, None, NodeResult]:
-    """Algorithms 2 and 3 at one node: yields what it waits for, returns what it takes home.
+    """Algorithms 2 and 3 at one node: yields the letters that it waits for, returns its model.
 
     Parameters
     ----------
@@ -160,7 +171,7 @@ def node_rounds(
     """
     me, plan, p = run.me, run.plan, run.index
     nodes, counts = run.topology.nodes, plan.bound.counts
-    letters = Letters(me, inbox, publish, checkpoint)
+    letters = Letters(inbox, publish, checkpoint)
     learn = exchange or NeighbourLetters(letters, run.neighbours)
     schema = run.schema
     prepared = NodeRows.of(schema, rows, me)
@@ -173,7 +184,7 @@ def node_rounds(
             sent = journal.spend(0, made.events, {me: made.messages[0]})
             checkpoint("spent")
         means = yield from letters.swap("message", 0, sent[me], nodes)
-        released = np.array([means[node] for node in nodes])
+        released = np.array(list(means.values()))
         schema = centre_of(
             schema, counts, released, nodes, plan.centrings, seeded=draws.seeded
         ).applied(schema)
@@ -207,22 +218,7 @@ def node_rounds(
         vector = (own + (rounds.neighbour_tail / half)[0, 0]) / (1 + float(degrees[0]))
     else:
         means = yield from letters.swap("mean", plan.rounds, own, nodes)
-        vector = np.array([means[node] for node in nodes]).mean(axis=0)
+        vector = np.array(list(means.values())).mean(axis=0)
     journal.close("finished")
     checkpoint("closed")
     return NodeResult(schema, np.asarray(vector))
-
-
-def differences(mine: Any, theirs: Any, place: str = "") -> list[str]:
-    """Where two configurations differ, field by field."""
-    if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
-        keys = sorted({*mine, *theirs}, key=str)
-        return [
-            line
-            for key in keys
-            for line in differences(mine.get(key), theirs.get(key), f"{place}.{key}".lstrip("."))
-        ]
-    if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
-        pairs = enumerate(zip(mine, theirs, strict=True))
-        return [line for i, (a, b) in pairs for line in differences(a, b, f"{place}[{i}]")]
-    return [] if mine == theirs else [f"{place}: {mine!r} here, {theirs!r} there"]

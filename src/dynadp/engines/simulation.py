@@ -237,36 +237,16 @@ def simulate(
     else:  # on a GPU a solve is as long as its slowest replica
         solver = LocalSolver(*work, None if device == "cuda" else releases.aim, releases.private)
     releaser = Releaser(releases, solver, draws or SystemEntropy(), journal, linear)
-    return _run(releaser, exchange or NeighbourSums(topology), topology, alpha, on_round)
-
-
-def _dense(shard: Shard | StreamedShard) -> Array:
-    if isinstance(shard, StreamedShard):
-        raise DeclarationError(
-            f"node {shard.name!r}: its rows are streamed, and those of a GPU are in its memory; "
-            f"use the CPU"
-        )
-    return (
-        shard.signed if isinstance(shard.signed, np.ndarray) else np.asarray(shard.signed.toarray())
-    )
-
-
-def _run(
-    releaser: Releaser,
-    exchange: Exchange,
-    topology: Topology,
-    alpha: Array,
-    on_round: Callable[[RoundProgress], None] | None,
-) -> Run:
-    rounds, log = Rounds(releaser, exchange(0, releaser.solver.f)), list[RoundProgress]()
+    exchange = exchange or NeighbourSums(topology)
+    rounds, log = Rounds(releaser, exchange(0, solver.f)), list[RoundProgress]()
     while not rounds.over:
         V = rounds.release()
         log.append(rounds.receive(exchange(rounds.n, V)))
         if on_round:
             on_round(log[-1].with_messages(V))
     after = rounds.finish()
-    if releaser.journal:
-        releaser.journal.close("finished")
+    if journal:
+        journal.close("finished")
     return Run(
         V=host(rounds.V),
         rounds=tuple(log),
@@ -274,8 +254,19 @@ def _run(
         tail=host(rounds.mean()),
         topology=topology,
         alpha=alpha,
-        releases=releaser.releases,
+        releases=releases,
         seeded=releaser.seeded,
-        certificate=releaser.solver.certificate,
+        certificate=solver.certificate,
         stopped=rounds.stopped,
+    )
+
+
+def _dense(shard: Shard | StreamedShard) -> Array:
+    if isinstance(shard, StreamedShard):
+        raise DeclarationError(
+            f"node {shard.name!r}: its rows are streamed, and those of a GPU are in its memory; "
+            "use the CPU"
+        )
+    return (
+        shard.signed if isinstance(shard.signed, np.ndarray) else np.asarray(shard.signed.toarray())
     )

@@ -17,8 +17,8 @@ from dynadp.consensus import Journal, RoundProgress, Topology, no_checkpoint
 from dynadp.data import NodeRows, Schema
 from dynadp.engines import (
     LOG,
-    AcceptanceRules,
     FolderJournal,
+    Greetings,
     Inbox,
     Links,
     NodeRun,
@@ -256,15 +256,8 @@ class SiloRun:
         behind: Sequence[str] = ()
         with ExitStack() as stack:
             folder = self._claim(stack, record)
-            rules = AcceptanceRules(
-                me,
-                frozenset(part.neighbours),
-                run_id(record.name),
-                bytes.fromhex(agreed),
-                {section.name: public_key(str(section.key)) for section in self.file.nodes},
-                part.rounds,
-                part.grids(),
-            )
+            keys = {section.name: public_key(str(section.key)) for section in self.file.nodes}
+            rules = part.rules(run_id(record.name), bytes.fromhex(agreed), keys)
             post = Inbox(folder.path / f"letters-{agreed[:12]}.sqlite", rules, self.identity.key)
             stack.callback(post.close)
             outbox = self._outbox(stack, record.run_id, who)
@@ -275,7 +268,13 @@ class SiloRun:
 
             private = None if self.node.ledger is None else known
             links = stack.enter_context(
-                Links(self.site(), post, self.config, private, self.node.patience, stop)
+                Links(
+                    self.site(),
+                    post,
+                    Greetings(post, self.config, private),
+                    self.node.patience,
+                    stop,
+                )
             )
             status = stack.enter_context(StatusWriter(folder.path, links, self._facts(record)))
 

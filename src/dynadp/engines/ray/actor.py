@@ -1,4 +1,4 @@
-"""An actor on Ray: how it works for its nodes, and what it tells the driver.
+"""An actor on Ray: how it works for its nodes, and what it reports to the driver.
 
 It holds a node, or a stack of them, pushes their letters to the actors that need them, and asks for
 what it misses. What must outlive its process is in the nodes' ledgers
@@ -6,11 +6,10 @@ what it misses. What must outlive its process is in the nodes' ledgers
 from its ledger and from what its neighbours hold, and never draws for a round that is entered.
 """
 
-import os
 import pickle
-import resource
 import socket
-from collections.abc import Generator, Sequence
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from secrets import token_hex
@@ -19,7 +18,7 @@ from time import sleep
 from typing import Any, NamedTuple
 from weakref import finalize
 
-from dynadp.consensus import Journal, RoundLine, RoundProgress
+from dynadp.consensus import RoundLine, RoundProgress
 from dynadp.data import NodeRows
 from dynadp.engines.exchange import Awaiting
 from dynadp.engines.inbox import Inbox, is_broadcast
@@ -29,28 +28,16 @@ from dynadp.engines.ray.spec import ActorSpec
 from dynadp.errors import CellError, ConfigError, DataError, DynadpError, RecordError
 
 NAMESPACE = "dynadp"
-# seconds after which an actor answers the driver without news, and the driver says for whom it
-# waits
+# seconds after which an actor answers the driver without news, and the driver names whom it waits
+# for
 SILENT = 60.0
 _BATCH = 64  # letters that an actor hands over at once: those of a neighbour that replays
-_DWELL, _AGAIN, _RARELY = (
-    0.1,
-    1.0,
-    10.0,
-)  # seconds between two tellings to the driver; before asking, first and later
-
-
-class SentLetter(NamedTuple):
-    """A letter that a node handed over: whose, of which kind and round."""
-
-    via: str
-    author: str
-    kind: Kind
-    round: int
+# seconds between two reports to the driver; before asking, first and later
+_DWELL, _AGAIN, _RARELY = 0.1, 1.0, 10.0
 
 
 class ActorUpdate(NamedTuple):
-    """What an actor tells the driver: which incarnation it is, new rounds, and its nodes' outcomes
+    """An actor's report to the driver: which incarnation it is, new rounds, and its nodes' outcomes
     or what went wrong.
     """
 
@@ -85,20 +72,14 @@ class NodeActor:
         whole, homes = ray.get(pickle.loads(kept))
         self._name, self._release, self._incarnation = name, release, token_hex(8)
         self._orders: dict[str, ActorSpec] = {node: whole[node] for node in nodes}
-        everybody = {
-            j: None for me, order in self._orders.items() for j in (me, *order.part.neighbours)
-        }
-        self._near = {
-            via: tuple(me for me, order in self._orders.items() if via in order.part.neighbours)
-            for via in everybody
-        }  # who lives here and takes letters from a node
-        self._readers = {
-            me: {homes[j] for j in order.part.neighbours} - {name}
-            for me, order in self._orders.items()
-        }  # other actors that need a node's letters
+        self._near = defaultdict[str, list[str]](list)  # who lives here and hears a node
+        self._readers: dict[str, set[str]] = {}  # other actors that need a node's letters
+        for me, order in self._orders.items():
+            for j in order.part.neighbours:
+                self._near[j].append(me)
+            self._readers[me] = {homes[j] for j in order.part.neighbours} - {name}
         self._posts: dict[str, Inbox] = {}
         self._rows: dict[str, NodeRows] = {}  # surveyed, and not bounded yet
-        self._log: list[SentLetter] = []
         self._rounds: list[RoundLine] = []
         self._outcomes: dict[str, NodeResult] = {}
         self._failure: BaseException | None = None
@@ -106,21 +87,20 @@ class NodeActor:
         self._ready = Event()
         self._thread: Thread | None = None
         self._actors: dict[str, Any] = {}
-        self._calls: dict[str, Any] = {}  # the last push to each actor
 
     def check(self) -> DynadpError | None:
-        """Read all rows once, before anything is spent; what is wrong with them."""
+        """Read all rows once, before anything is spent; return what is wrong with them."""
         try:
             self._same_version()
             for me, order in self._orders.items():
                 self._rows[me] = order.prepared()
                 self._rows[me].check()
         except (DynadpError, OSError) as error:
-            return _tellable(error)
+            return _portable(error)
         return None
 
     def take(self, letters: Sequence[tuple[str, bytes]]) -> None:
-        """Letters from other actors, each with the node that hands it over."""
+        """Take letters from other actors, each with the node that hands it over."""
         self._start()
         self._ready.wait()
         try:
@@ -128,31 +108,29 @@ class NodeActor:
                 self._spread(via, data)
         except Exception as error:
             self._fail(error)
-        self._tell_news()
+        self._wake()
 
     def ask(self, asker: str, n: int) -> None:
         """Push to an actor what it needs of all rounds from n on."""
         self._start()
         self._ready.wait()
-        found = [
-            handed
-            for handed in list(self._log)
-            if asker in self._readers[handed.via] and handed.round >= n
+        asked = [
+            (via, letter)
+            for via, post in self._posts.items()
+            if asker in self._readers[via]
+            for letter in post.shared(n)
         ]
-        for i in range(0, len(found), _BATCH):
-            batch = [
-                (h.via, self._posts[h.via].get(h.author, h.kind, h.round))
-                for h in found[i : i + _BATCH]
-            ]
-            self._push(asker, [(via, data) for via, data in batch if data is not None])
+        for i in range(0, len(asked), _BATCH):
+            batch = asked[i : i + _BATCH]
+            self._push(asker, [(via, self._posts[via].get(*letter)) for via, letter in batch])
 
-    def tell(self, incarnation: str, have: int) -> ActorUpdate:
-        """For the driver: rounds that are new to it, and how it ended.
+    def update(self, incarnation: str, have: int) -> ActorUpdate:
+        """Report to the driver the rounds that are new to it, and how it ended.
 
         Parameters
         ----------
         incarnation, have
-            Which incarnation of this actor told last, and how many rounds.
+            Which incarnation of this actor reported last, and how many rounds.
         """
         self._start()
         have = have if incarnation == self._incarnation else 0
@@ -161,34 +139,9 @@ class NodeActor:
         if not self._over:
             sleep(_DWELL)  # several rounds at once: the driver is not to keep a core busy
         if self._failure is not None:
-            return ActorUpdate(self._incarnation, [], None, _tellable(self._failure))
-        over = self._over
-        return ActorUpdate(
-            self._incarnation, self._rounds[have:], dict(self._outcomes) if over else None, None
-        )
-
-    def whereabouts(self) -> dict[str, Any]:
-        """Its process, its host, and its peak memory in bytes."""
-        import ray
-
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return {"pid": os.getpid(), "host": ray.get_runtime_context().get_node_id(), "peak": peak}
-
-    def letters(self, me: str, author: str) -> dict[int, bytes]:
-        """The bodies of an author's messages that one of its nodes holds, by round."""
-        self._start()
-        self._ready.wait()
-        post, rounds = self._posts[me], range(self._orders[me].part.rounds + 1)
-        held = [n for n in rounds if not post.missing("message", n, [author])]
-        return {n: post.values(author, "message", n).astype("<f8").tobytes() for n in held}
-
-    def leave(self) -> None:
-        """The run is over everywhere: wait for what is still on its way."""
-        import ray
-
-        calls = list(self._calls.values())
-        if calls:
-            ray.wait(calls, num_returns=len(calls), timeout=_DWELL)
+            return ActorUpdate(self._incarnation, [], None, _portable(self._failure))
+        outcomes = dict(self._outcomes) if self._over else None  # before the rounds: all are there
+        return ActorUpdate(self._incarnation, self._rounds[have:], outcomes, None)
 
     @property
     def _over(self) -> bool:
@@ -199,7 +152,7 @@ class NodeActor:
         if here != self._release:
             raise ConfigError(
                 f"host {socket.gethostname()} has dynadp {here}, the driver {self._release}; "
-                f"install the same everywhere"
+                "install the same everywhere"
             )
 
     def _start(self) -> None:
@@ -209,7 +162,7 @@ class NodeActor:
                 self._thread = Thread(target=self._drive, daemon=True)
                 self._thread.start()
 
-    def _tell_news(self) -> None:
+    def _wake(self) -> None:
         with self._news:
             self._came += 1
             self._news.notify_all()
@@ -217,34 +170,29 @@ class NodeActor:
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
         self._ready.set()
-        self._tell_news()
+        self._wake()
 
     def _spread(self, via: str, data: bytes) -> None:
-        """Give a letter to those here who take letters from the node that hands it over; what is
-        for all goes on.
-        """
+        """Give a letter to the nodes here that hear its sender; one that all need goes on."""
         todo = [via]
         while todo:
             via = todo.pop()
             for j in self._near[via]:
                 letter = self._posts[j].offer(data, via)
                 if letter is not None and is_broadcast(letter.kind, letter.round):
-                    self._hand_over(j, data, letter.author, letter.kind, letter.round)
+                    self._hand_over(j, data)
                     todo.append(j)
 
-    def _hand_over(
-        self, via: str, data: bytes, author: str, kind: Kind, n: int, push: bool = True
-    ) -> None:
-        self._log.append(SentLetter(via, author, kind, n))
-        for other in self._readers[via] if push else ():
+    def _hand_over(self, via: str, data: bytes) -> None:
+        for other in self._readers[via]:
             self._push(other, [(via, data)])
 
     def _push(self, other: str, letters: Sequence[tuple[str, Any]]) -> None:
         if (actor := self._actor(other)) is not None:
-            self._calls[other] = actor.take.remote(letters)
+            actor.take.remote(letters)
 
     def _actor(self, other: str) -> Any:
-        """Another actor; None while there is none, and then it asks once it is there."""
+        """Return another actor; None while there is none, and then it asks once it is there."""
         import ray
 
         if other not in self._actors:
@@ -261,22 +209,18 @@ class NodeActor:
             with ExitStack() as stack:
                 posts = {me: order.inbox() for me, order in self._orders.items()}
                 for post in posts.values():
-                    finalize(
-                        self, post.close
-                    )  # as long as the actor: others ask for letters when its own nodes are done
-                parts = {
-                    me: self._part(order, posts[me], order.journal(stack))
-                    for me, order in self._orders.items()
-                }
+                    # as long as the actor: others ask for letters when its own nodes are done
+                    finalize(self, post.close)
+                parts = {me: self._part(me, posts[me], stack) for me in self._orders}
                 self._posts = posts
                 self._ready.set()
-                self._ask(set().union(*self._readers.values()), 0)
+                self._ask(parts, 0)
                 self._work(parts)
         except BaseException as error:
             self._fail(error)
 
     def _work(self, parts: dict[str, Generator[Awaiting, None, NodeResult]]) -> None:
-        """All parts in turn, each as far as its letters let it."""
+        """Advance all parts in turn, each as far as its letters let it."""
         wants: dict[str, Awaiting] = {}
         pause = _AGAIN
         while parts and self._failure is None:
@@ -290,7 +234,7 @@ class NodeActor:
                 except StopIteration as end:
                     self._outcomes[me] = end.value
                     del parts[me]
-                    self._tell_news()
+                    self._wake()
             if ready:
                 pause = _AGAIN
                 continue
@@ -298,50 +242,46 @@ class NodeActor:
                 if self._came == came:
                     self._news.wait(pause)
             if self._came == came:
-                self._ask(
-                    {home for me in parts for home in self._readers[me]},
-                    min(wants[me].round for me in parts),
-                )
+                self._ask(parts, min(wants[me].round for me in parts))
                 pause = min(2 * pause, _RARELY)
 
-    def _ask(self, others: set[str], n: int) -> None:
-        for other in others:
+    def _ask(self, nodes: Iterable[str], n: int) -> None:
+        """Ask the actors of the nodes' neighbours for letters of all rounds from n on."""
+        for other in set().union(*(self._readers[me] for me in nodes)):
             if (actor := self._actor(other)) is not None:
                 actor.ask.remote(self._name, n)
 
     def _part(
-        self, order: ActorSpec, post: Inbox, outbox: Journal
+        self, me: str, post: Inbox, stack: ExitStack
     ) -> Generator[Awaiting, None, NodeResult]:
-        me = order.part.me
-        rows = self._rows.pop(me, None) or order.prepared()
+        order = self._orders[me]
+        part = order.part
 
         def publish(data: bytes, kind: Kind, n: int) -> None:
-            heard = not post.missing(
-                "message", n + 1, order.part.neighbours
-            )  # a replay: who went on has had this letter
-            self._hand_over(me, data, me, kind, n, push=not heard)
+            if post.missing("message", n + 1, part.neighbours):
+                self._hand_over(me, data)  # otherwise a replay: who went on has had this letter
             self._spread(me, data)
 
         def note(entry: RoundProgress) -> None:
-            alpha = float(order.part.plan.table()[order.part.index, 0, entry.number - 1])
+            alpha = float(part.plan.table()[part.index, 0, entry.number - 1])
             self._rounds += entry.lines([me], [alpha])
-            self._tell_news()
+            self._wake()
             order.checkpoint("noted")
 
         return node_rounds(
-            order.part,
-            rows,
+            part,
+            self._rows.pop(me, None) or order.prepared(),
             post,
             publish,
-            outbox,
+            order.journal(stack),
             order.draws,
             on_round=note,
             checkpoint=order.checkpoint,
         )
 
 
-def _tellable(error: BaseException) -> DynadpError:
-    """An error that can travel; a host's trouble with a file is told with its name."""
+def _portable(error: BaseException) -> DynadpError:
+    """Return an error that can travel; trouble with a file names the host."""
     if isinstance(error, CellError):
         return DataError(str(error))
     if isinstance(error, DynadpError):
@@ -349,7 +289,6 @@ def _tellable(error: BaseException) -> DynadpError:
     if isinstance(error, OSError):
         return RecordError(
             f"host {socket.gethostname()}: {error}; rows, ledgers and run folder must be on "
-            f"storage that all hosts of the "
-            "cluster see at the same path"
+            "storage that all hosts of the cluster see at the same path"
         )
     raise error

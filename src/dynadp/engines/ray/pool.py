@@ -17,7 +17,6 @@ from importlib.metadata import version
 from logging import ERROR, getLogger
 from secrets import token_hex
 from time import monotonic
-from types import TracebackType
 from typing import Any, Self
 
 from dynadp.consensus import RoundLine
@@ -27,10 +26,9 @@ from dynadp.engines.ray.spec import ActorSpec
 from dynadp.errors import ConfigError, DynadpError
 
 _LOG = getLogger("dynadp.node")
-_STORE = (
-    100 * 2**20
-)  # bytes of Ray's object store, where Ray is started here: letters are small and do not use it
-_ANSWER, _LEAVE = 5.0, 1.0  # seconds for a cluster to answer, and for actors to leave
+# bytes of Ray's object store, where Ray is started here: letters are small and do not use it
+_STORE = 100 * 2**20
+_ANSWER = 5.0  # seconds for a cluster to answer
 _THREADS = 8  # of an actor, for calls: one is the driver's, those that bring letters are short
 # of a core, as Ray counts: with none it does not spread actors, with more one host could not take
 # over all
@@ -55,21 +53,18 @@ class ActorPool:
     def __init__(self, run: str, orders: Sequence[ActorSpec], per_actor: int | None = None) -> None:
         import ray
 
-        self._ray, self.orders = ray, tuple(orders)
+        self._ray, self.orders = ray, {order.part.me: order for order in orders}
         cores = max(int(ray.cluster_resources().get("CPU", 1)), 1)  # type: ignore[no-untyped-call]
         size = per_actor or -(-len(orders) // (_CROWD * cores))
         attempt = f"{run} {token_hex(4)}"  # actors of an attempt that was killed may linger
-        self._crews = {
-            f"{attempt} {i}": self.orders[i : i + size] for i in range(0, len(orders), size)
-        }
+        self.homes = {me: f"{attempt} {i // size}" for i, me in enumerate(self.orders)}
         self.actors: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
-        homes = {order.part.me: name for name, orders in self._crews.items() for order in orders}
         remote, release = self._ray.remote(NodeActor), version("dynadp")
-        self._kept = self._ray.put(({order.part.me: order for order in self.orders}, homes))
+        self._kept = self._ray.put((self.orders, self.homes))
         reference = self._ray.cloudpickle.dumps(self._kept)  # type: ignore[no-untyped-call]
-        for name, orders in self._crews.items():
+        for name in dict.fromkeys(self.homes.values()):
             made = remote.options(
                 name=name,
                 namespace=NAMESPACE,
@@ -80,32 +75,13 @@ class ActorPool:
                 scheduling_strategy="SPREAD",
                 enable_task_events=False,
             )
-            self.actors[name] = made.remote(
-                name, [order.part.me for order in orders], reference, release
-            )
+            nodes = [me for me, home in self.homes.items() if home == name]
+            self.actors[name] = made.remote(name, nodes, reference, release)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        actors = list(self.actors.values())
-        if error is None:
-            self._ray.wait(
-                [actor.leave.remote() for actor in actors], num_returns=len(actors), timeout=_LEAVE
-            )
-        for actor in actors:
+    def __exit__(self, *_: object) -> None:
+        for actor in self.actors.values():
             self._ray.kill(actor)
-
-    def home(self, node: str) -> Any:
-        """The actor of a node."""
-        return next(
-            self.actors[name]
-            for name, orders in self._crews.items()
-            if node in {o.part.me for o in orders}
-        )
 
     def check(self) -> None:
         """Have all rows read once, where the actors are; the first mistake is raised."""
@@ -122,8 +98,8 @@ class ActorPool:
             Called once for each node and round; rounds of a node come in order.
         """
         outcomes: dict[str, NodeResult] = {}
-        last = {order.part.me: 0 for order in self.orders}
-        waiting = {self.actors[name].tell.remote("", 0): (name, "", 0) for name in self.actors}
+        last = dict.fromkeys(self.orders, 0)
+        waiting = {actor.update.remote("", 0): (actor, "", 0) for actor in self.actors.values()}
         heard = monotonic()
         while waiting:
             done, _ = self._ray.wait(list(waiting), timeout=SILENT)
@@ -136,25 +112,21 @@ class ActorPool:
                     ", ".join(behind),
                 )
             for ref in done:
-                name, before, have = waiting.pop(ref)
-                tidings: ActorUpdate = self._answers([ref])[0]
-                if tidings.failure is not None:
-                    raise tidings.failure
-                have = (have if tidings.incarnation == before else 0) + len(tidings.rounds)
-                for told in tidings.rounds:
-                    if (
-                        told.round > last[told.node]
-                    ):  # an actor that was started again tells all of them again
-                        last[told.node], heard = told.round, monotonic()
-                        note(told)
-                if tidings.outcomes is None:
-                    waiting[self.actors[name].tell.remote(tidings.incarnation, have)] = (
-                        name,
-                        tidings.incarnation,
-                        have,
-                    )
-                else:
-                    outcomes |= tidings.outcomes
+                actor, incarnation, have = waiting.pop(ref)
+                update: ActorUpdate = self._answers([ref])[0]
+                if update.failure is not None:
+                    raise update.failure
+                for line in update.rounds:
+                    # an actor that was started again reports all of them again
+                    if line.round > last[line.node]:
+                        last[line.node], heard = line.round, monotonic()
+                        note(line)
+                if update.outcomes is not None:
+                    outcomes |= update.outcomes
+                    continue
+                have = len(update.rounds) + (have if update.incarnation == incarnation else 0)
+                again = actor.update.remote(update.incarnation, have)
+                waiting[again] = actor, update.incarnation, have
         return outcomes
 
     def _answers(self, refs: list[Any]) -> list[Any]:
@@ -163,8 +135,7 @@ class ActorPool:
         except self._ray.exceptions.RayActorError as error:
             raise ConfigError(
                 "an actor cannot be started on the cluster; every host needs the same Python, ray "
-                "and dynadp, and the files at "
-                f"the same paths. Ray says: {error}"
+                f"and dynadp, and the files at the same paths. Ray says: {error}"
             ) from None
 
 
@@ -182,12 +153,10 @@ def cluster(address: str | None = None) -> Iterator[None]:
     if address is None and "ray" not in sys.modules:  # Ray reads its settings when it is imported
         os.environ.setdefault("RAY_AUTH_MODE", "token")
         if "RAY_AUTH_TOKEN_PATH" not in os.environ:
-            os.environ.setdefault(
-                "RAY_AUTH_TOKEN", token_hex(32)
-            )  # of this run alone: Ray listens on all interfaces
-    os.environ.setdefault(
-        "RAY_USAGE_STATS_ENABLED", "0"
-    )  # nothing about a run goes to anybody else
+            # of this run alone: Ray listens on all interfaces
+            os.environ.setdefault("RAY_AUTH_TOKEN", token_hex(32))
+    # nothing about a run goes to anybody else
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
     if ray.is_initialized():
@@ -204,12 +173,11 @@ def cluster(address: str | None = None) -> Iterator[None]:
             **quiet,
         )
     else:
-        _reachable(address)
+        _require_reachable(address)
         if os.environ.get("RAY_AUTH_MODE") != "token":
             _LOG.warning(
                 "the cluster takes orders from whoever reaches it: start it, and this command, "
-                "with RAY_AUTH_MODE=token (and "
-                "RAY_USE_TLS=1 where others share the wire)"
+                "with RAY_AUTH_MODE=token (and RAY_USE_TLS=1 where others share the wire)"
             )
         try:
             ray.init(address=address, **quiet)
@@ -246,7 +214,7 @@ def map_on_cluster(
         raise error.cause if isinstance(error.cause, DynadpError) else error from None
 
 
-def _reachable(address: str) -> None:
+def _require_reachable(address: str) -> None:
     """Refuse an address where nobody listens: Ray itself takes minutes to give up."""
     if address == "auto":
         return
@@ -254,13 +222,12 @@ def _reachable(address: str) -> None:
     if not host or "/" in address or not port.isdigit():
         raise ConfigError(
             f"--address is {address!r}; expected HOST:PORT of the cluster's head, or auto on one "
-            f"of its hosts"
+            "of its hosts"
         )
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER).close()
     except (OSError, OverflowError) as error:
         raise ConfigError(
             f"no Ray cluster answers at {address} ({error}); start one with `ray start --head "
-            f"--port PORT`, or leave out "
-            "--address for one of this machine alone"
+            "--port PORT`, or leave out --address for one of this machine alone"
         ) from None

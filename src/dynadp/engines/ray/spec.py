@@ -1,5 +1,4 @@
-"""What an actor on Ray has to know about one of its nodes, and where that node's messages and
-letters are kept.
+"""An actor's orders for one of its nodes on Ray: paths, and what is public about the run.
 
 What must outlive an actor is in the nodes' ledgers, on storage that all hosts share; a post office
 is in memory.
@@ -19,7 +18,7 @@ from urllib.parse import quote
 
 from dynadp.consensus import Journal, no_checkpoint
 from dynadp.data import NodeRows, source
-from dynadp.engines.inbox import AcceptanceRules, Inbox
+from dynadp.engines.inbox import Inbox
 from dynadp.engines.journal import FolderJournal, LedgerJournal
 from dynadp.engines.letters import run_id
 from dynadp.engines.node import NodeRun
@@ -91,7 +90,7 @@ class ActorSpec:
         return NodeRows(self.part.schema, given, self.part.me, declared=declared)
 
     def journal(self, stack: ExitStack) -> Journal:
-        """Where the node's messages are entered before they leave."""
+        """Return where the node's messages are entered before they leave."""
         me = self.part.me
         if self.ledger is None:
             return FolderJournal(self.messages / quote(me, safe=" "), [me])
@@ -103,13 +102,9 @@ class ActorSpec:
         return journal
 
     def inbox(self) -> Inbox:
-        """A post office in memory: own letters come from the ledger again, and others from their
-        authors.
+        """Return a post office in memory: own letters come from the ledger again, and others from
+        their authors.
         """
-        part = self.part
-        keys = dict.fromkeys(part.topology.nodes, Checksum())
-        ids = run_id(self.run), self.config
-        rules = AcceptanceRules(
-            part.me, frozenset(part.neighbours), *ids, keys, part.rounds, part.grids()
-        )
+        keys = dict.fromkeys(self.part.topology.nodes, Checksum())
+        rules = self.part.rules(run_id(self.run), self.config, keys)
         return Inbox(":memory:", rules, Checksum())

@@ -11,69 +11,44 @@ from threading import Lock, Thread
 from time import sleep
 
 LOG = getLogger("dynadp.node")
-ENGINE = (  # what Zenoh is asked to tell
+ENGINE = (  # what Zenoh is asked to log
     "warn,zenoh::net::routing::interceptor::access_control=trace,zenoh::net::runtime::orchestrator=debug"
 )
-_COLOUR, _WHERE = (
-    re.compile(r"\x1b\[[0-9;]*m"),
-    re.compile(r"^\S+\s+(?P<level>[A-Z]+) .*?(?P<module>zenoh[\w:]*): (?P<text>.*)$"),
-)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_WHERE = re.compile(r"^\S+\s+(?P<level>[A-Z]+) .*?(?P<module>zenoh[\w:]*): (?P<text>.*)$")
 _BLOCKED = re.compile(
     r"CertCommonName\((?P<who>.*?)\)\+.* is unauthorized to Put \(ingress\) on "
     r"(?P<key>\S+/letter/\S*)"
 )
-_HINT = " Hint: increase the system open file limit."
-_MEANINGS = (
-    (
-        "UnknownIssuer",
-        "refused a link: its certificate was not signed by this consortium's authority",
-    ),
-    (
-        "BadSignature",
-        "refused a link: its certificate was not signed by this consortium's authority",
-    ),
-    ("certificate expired", "refused a link: its certificate has expired"),
-    ("peer sent no certificates", "refused a link: it showed no certificate"),
-    ("NotValidForName", "refused a link: the certificate of the dialled node names another host"),
-    (
-        "unknown certificate authority",
-        "was refused by the other side: it does not know this node's authority",
-    ),
-)
 _DIALLED = re.compile(r"Unable to connect to configured peer tls/(?P<where>\S+)! (?P<why>.*)")
-_WHY = (
-    (
-        "certificate not valid for name",
-        "refused a link with {}: its certificate names another host",
-    ),
-    (
-        "peer certificate: UnknownIssuer",
-        "refused a link with {}: its certificate was not signed by this consortium's authority",
-    ),
-    (
-        "peer certificate: certificate expired",
-        "refused a link with {}: its certificate has expired",
-    ),
-    ("alert: CertificateExpired", "refused by {}: this node's certificate has expired"),
-    (
-        "alert: UnknownCA",
-        "refused by {}: it does not know the authority of this node's certificate",
-    ),
-    ("alert: ", "refused by {}: it does not believe this node's certificate"),
-)
-_BLOCKS, _LEVEL = (
-    b" is unauthorized to ",
-    64,
-)  # where a line says whom it blocks; how far from its start its level may be
-_ROOM, _PAUSE = (
-    2**20,
-    0.1,
-)  # bytes in the pipe, where the system grants them; seconds between two readings
-_NOISE = ("Gossip is disabled",)
+_HINT = " Hint: increase the system open file limit."
+_FOREIGN = "its certificate was not signed by this consortium's authority"
+_MEANINGS = {
+    "UnknownIssuer": f"refused a link: {_FOREIGN}",
+    "BadSignature": f"refused a link: {_FOREIGN}",
+    "certificate expired": "refused a link: its certificate has expired",
+    "peer sent no certificates": "refused a link: it showed no certificate",
+    "NotValidForName": "refused a link: the certificate of the dialled node names another host",
+    "unknown certificate authority": "was refused by the other side: it does not know this node's "
+    "authority",
+}
+_WHY = {
+    "certificate not valid for name": "refused a link with {}: its certificate names another host",
+    "peer certificate: UnknownIssuer": f"refused a link with {{}}: {_FOREIGN}",
+    "peer certificate: certificate expired": "refused a link with {}: its certificate has expired",
+    "alert: CertificateExpired": "refused by {}: this node's certificate has expired",
+    "alert: UnknownCA": "refused by {}: it does not know the authority of this node's certificate",
+    "alert: ": "refused by {}: it does not believe this node's certificate",
+}
+_BLOCKS = b" is unauthorized to "  # where a line names whom it blocks
+_LEVEL = 64  # how far from a line's start its level may be
+_ROOM = 2**20  # bytes in the pipe, where the system grants them
+_PAUSE = 0.1  # seconds between two readings
+_NOISE = "Gossip is disabled"
 
 
 class RateLimitedLog:
-    """Tells the same thing the 1st, 10th, 100th, ... time only: whoever knocks a million times does
+    """Logs the same thing the 1st, 10th, 100th, ... time only: whoever knocks a million times does
     not fill the disk.
     """
 
@@ -81,7 +56,7 @@ class RateLimitedLog:
         self._counts, self._lock, self._limit = Counter[str](), Lock(), limit
 
     def __call__(self, text: str, level: int = WARNING) -> None:
-        """Tell it, or only count it."""
+        """Log it, or only count it."""
         with self._lock:
             if text not in self._counts and len(self._counts) >= self._limit:
                 text = "more things than can be told apart"
@@ -92,34 +67,29 @@ class RateLimitedLog:
 
 
 def explain(line: str) -> str | None:
-    """What a line of Zenoh's log means; None where it means nothing to anybody."""
-    line = "".join(
-        letter for letter in _COLOUR.sub("", line) if letter.isprintable()
-    ).strip()  # strangers write part of it
-    if found := _BLOCKED.search(line):
-        who, key = found["who"], found["key"]
+    """Return what a line of Zenoh's log means; None where it means nothing to anybody."""
+    # strangers write part of it
+    line = "".join(letter for letter in _COLOUR.sub("", line) if letter.isprintable()).strip()
+    if blocked := _BLOCKED.search(line):
+        who, key = blocked["who"], blocked["key"]
         return f"blocked {who}: it tried to send under {key}, a name that is not its own"
-    if found := _DIALLED.search(line):
-        return next(
-            (words.format(found["where"]) for sign, words in _WHY if sign in found["why"]), None
-        )
+    if dialled := _DIALLED.search(line):
+        words = _meaning(_WHY, dialled["why"])
+        return None if words is None else words.format(dialled["where"])
     known = _WHERE.match(line)
-    if (
-        known is None
-        or known["level"] in ("TRACE", "DEBUG", "INFO")
-        or any(word in line for word in _NOISE)
-    ):
+    if known is None or known["level"] in ("TRACE", "DEBUG", "INFO") or _NOISE in line:
         return None
-    for sign, words in _MEANINGS:
-        if sign in line:
-            return words
-    return f"link: {known['text'].removesuffix(_HINT)}"
+    return _meaning(_MEANINGS, line) or f"link: {known['text'].removesuffix(_HINT)}"
+
+
+def _meaning(meanings: dict[str, str], text: str) -> str | None:
+    return next((words for sign, words in meanings.items() if sign in text), None)
 
 
 @contextmanager
 def engine_log() -> Iterator[None]:
-    """Zenoh tells its log on standard output; this reads it there, tells it in words, and leaves
-    standard output as it was.
+    """Read the log that Zenoh writes to standard output, log what it means, and leave standard
+    output as it was.
     """
     import zenoh
 
@@ -132,13 +102,13 @@ def engine_log() -> Iterator[None]:
     os.dup2(write, 1)
     os.close(write)
     before, sys.stdout = sys.stdout, os.fdopen(os.dup(kept), "w", buffering=1)
-    tell = RateLimitedLog()
+    log = RateLimitedLog()
 
     def hear(line: bytes) -> None:
         if b"TRACE" in line[:_LEVEL] and _BLOCKS not in line:
-            return  # what is allowed is told with every letter; a quick look will do
+            return  # each allowed letter has such a line; a quick look will do
         if (words := explain(line.decode(errors="replace"))) is not None:
-            tell(words, WARNING if words.startswith(("refused", "blocked")) else INFO)
+            log(words, WARNING if words.startswith(("refused", "blocked")) else INFO)
 
     def listen() -> None:
         rest = b""

@@ -1,0 +1,118 @@
+"""Zenoh's configuration: only TLS, both sides with certificates, nothing found by itself, nothing
+allowed by default.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+RELAY = "relay"  # the common name of a relay's certificate
+_LARGEST = 2**26  # bytes of a message that is taken in
+_SENDING = ["put", "reply", "liveliness_token", "declare_queryable"]
+_ASKING = ["query", "declare_subscriber", "declare_liveliness_subscriber", "liveliness_query"]
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a node stands in the network.
+
+    Attributes
+    ----------
+    me, neighbours
+        Names.
+    identity
+        Folder with ca.pem, tls.pem and tls.key.
+    listen, dial
+        ``host:port`` to listen on, and those to dial; the other side of each edge dials where this
+        one does not.
+    relay
+        ``host:port`` of a relay that carries everything instead.
+    """
+
+    me: str
+    neighbours: tuple[str, ...]
+    identity: Path
+    listen: tuple[str, ...] = ()
+    dial: tuple[str, ...] = ()
+    relay: str | None = None
+
+
+def settings(site: Site, prefix: str) -> dict[str, Any]:
+    """Return the configuration of a node: its peers may send under their own names and ask it."""
+    if site.relay:
+        links = link_settings("client", site.identity, (), [site.relay])
+        senders = {RELAY: site.neighbours}
+    else:
+        links = link_settings("peer", site.identity, site.listen, site.dial)
+        senders = {peer: (peer,) for peer in site.neighbours}
+    both, everything = ["ingress", "egress"], [f"{prefix}/**"]
+    rules = [
+        _rule("ask", both, _ASKING, everything),
+        _rule("send", ["egress"], _SENDING, _under(prefix, [site.me])),
+        *(
+            _rule(f"from {peer}", ["ingress"], _SENDING, _under(prefix, names))
+            for peer, names in senders.items()
+        ),
+    ]
+    policies = [{"rules": ["ask", "send", f"from {peer}"], "subjects": [peer]} for peer in senders]
+    return {
+        **links,
+        "access_control": {
+            "enabled": True,
+            "default_permission": "deny",
+            "rules": rules,
+            "subjects": [{"id": peer, "cert_common_names": [peer]} for peer in senders],
+            "policies": policies,
+        },
+    }
+
+
+def _under(prefix: str, names: Sequence[str]) -> list[str]:
+    return [f"{prefix}/{quote(name, safe='')}/**" for name in names]
+
+
+def _rule(name: str, flows: list[str], messages: list[str], keys: list[str]) -> dict[str, Any]:
+    return {
+        "id": name,
+        "permission": "allow",
+        "flows": flows,
+        "messages": messages,
+        "key_exprs": keys,
+    }
+
+
+def link_settings(
+    mode: str, identity: Path, listen: Sequence[str], dial: Sequence[str]
+) -> dict[str, Any]:
+    """Return how a node or a relay listens and dials, and that both sides show certificates."""
+    certificate, key = str(identity / "tls.pem"), str(identity / "tls.key")
+    return {
+        "mode": mode,
+        "scouting": {"multicast": {"enabled": False}, "gossip": {"enabled": False}},
+        "listen": {"endpoints": [f"tls/{at}" for at in listen]},
+        "connect": {
+            "endpoints": [f"tls/{at}" for at in dial],
+            "timeout_ms": -1 if dial else 0,
+            "exit_on_failure": False,
+            "retry": {"period_init_ms": 200, "period_max_ms": 2000, "period_increase_factor": 1.5},
+        },
+        "transport": {
+            "shared_memory": {"enabled": False},
+            "link": {
+                "protocols": ["tls"],
+                "rx": {"max_message_size": _LARGEST},
+                "tls": {
+                    "root_ca_certificate": str(identity / "ca.pem"),
+                    "listen_certificate": certificate,
+                    "listen_private_key": key,
+                    "connect_certificate": certificate,
+                    "connect_private_key": key,
+                    "enable_mtls": True,
+                    "verify_name_on_connect": True,
+                    "close_link_on_expiration": True,
+                },
+            },
+        },
+    }
