@@ -7,8 +7,8 @@ byte, after a crash. To read::
 
     sqlite3 -readonly FILE 'SELECT * FROM spends'
 
-Its column alpha is the sum over kinds of events that store alpha, or abar and ah; totals are those
-of ``dynadp ledger show``.
+Its column alpha is NULL, with a reason in the column unknown, where a kind of event was added by a
+mechanism of your own. Totals are those of ``dynadp ledger show``.
 """
 
 from collections.abc import Callable, Iterable, Iterator
