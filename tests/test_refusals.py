@@ -123,6 +123,18 @@ def test_two_mechanisms_cannot_have_one_name():
     assert Mechanism.registry["primal"] is Primal
 
 
+def test_parameters_that_no_record_would_hold_are_refused():
+    with pytest.raises(DeclarationError, match="Hidden has an __init__.*fields of a dataclass"):
+
+        class Hidden(Primal):
+            name: ClassVar[str] = "hidden"
+
+            def __init__(self, strength: float) -> None:
+                self.strength = strength
+
+    assert "hidden" not in Mechanism.registry
+
+
 def test_private_vectors_go_whatever_the_ledger_is_called(tmp_path):
     ledgers = {}
     for node in RING.nodes:

@@ -212,6 +212,12 @@ class Mechanism(ABC):
     why: ClassVar[str] = "as asked"  # one reason for a plan
 
     def __init_subclass__(cls) -> None:
+        maker = next(kind for kind in cls.__mro__ if "__init__" in vars(kind))
+        if maker is not object and "__dataclass_fields__" not in vars(maker):
+            raise DeclarationError(
+                f"mechanism {cls.__qualname__} has an __init__ of its own, whose parameters would "
+                "be missing in records; make them fields of a dataclass"
+            )
         if "name" not in vars(cls):
             return
         known = Mechanism.registry.get(cls.name)

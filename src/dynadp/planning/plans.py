@@ -245,13 +245,14 @@ class Plan:
 
     def on(self, consortium: Consortium) -> Self:
         """Return the plan for these nodes and numbers of rows, with eta where it had none."""
-        P = len(consortium.nodes)
-        if self.protection and any(
-            len(each) not in (0, P) for each in (self.protection.centring, self.protection.epsilon)
-        ):
-            raise DeclarationError(
-                f"the plan was made for another network than this one of {P} nodes; plan again"
-            )
+        if self.protection:
+            P, before = len(consortium.nodes), self.consortium or consortium
+            by_position = {len(self.protection.centring), len(self.protection.epsilon)} - {0}
+            if by_position and (by_position != {P} or before.nodes != consortium.nodes):
+                raise DeclarationError(
+                    f"the plan was made for another network than this one of {P} nodes, or for its "
+                    "nodes in another order; plan again"
+                )
         if self.settings.eta is not None:
             return replace(self, consortium=consortium)
         s = self.settings
