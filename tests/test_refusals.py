@@ -124,7 +124,7 @@ def test_two_mechanisms_cannot_have_one_name():
 
 
 def test_parameters_that_no_record_would_hold_are_refused():
-    with pytest.raises(DeclarationError, match="Hidden has an __init__.*fields of a dataclass"):
+    with pytest.raises(DeclarationError, match=r"Hidden has an __init__.*fields of a dataclass"):
 
         class Hidden(Primal):
             name: ClassVar[str] = "hidden"

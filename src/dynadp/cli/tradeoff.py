@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dynadp import privacy, report, research
+from dynadp import planning, privacy, report, research
 from dynadp.cli.cluster import ADDRESS, RUNTIME, address_of, spreading
 from dynadp.cli.options import (
     BELOW_1,
@@ -28,8 +28,8 @@ from dynadp.cli.output import print_json
 from dynadp.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from dynadp.planning import Plan
-    from dynadp.research import AccuracyLoss, Design, Recommendation
+    from dynadp.planning import AccuracyLoss, Design, Plan
+    from dynadp.research import Recommendation
 
 _UTILITY = click.option(
     "--utility",
@@ -100,7 +100,7 @@ def design(
             "give --mechanism, --rounds, --dimension and --delta together (dual: --jacobian-share "
             "too), or none of them"
         )
-    w = research.PrivacyUtility(*utility)
+    w = planning.PrivacyUtility(*utility)
     chosen: Recommendation | Design
     if points is not None and loss_fit is None:
         measured, what = _measured(points), "the best that was measured"
@@ -113,8 +113,8 @@ def design(
             floor=floor,
         )
     elif loss_fit is not None and points is None:
-        curve = research.AccuracyLoss(*loss_fit)
-        chosen = research.design(curve, w, *(limits or research.RANGE), ceiling, floor)
+        curve = planning.AccuracyLoss(*loss_fit)
+        chosen = planning.design(curve, w, *(limits or planning.RANGE), ceiling, floor)
         place = "an interior maximum of the curve" if chosen.interior else "an end of the range"
         what = f"{place}, not measured"
     else:
@@ -221,7 +221,7 @@ def tradeoff(
         {"epsilon": epsilon, "alpha": one.alpha, **found}
         for epsilon, one, found in zip(asked, planned, losses, strict=True)
     ]
-    fit, w = research.fit_points(points), research.PrivacyUtility(*utility)
+    fit, w = research.fit_points(points), planning.PrivacyUtility(*utility)
     blind = rows.held_out.majority_error
     chosen = research.recommend(points, w, fit=fit, ceiling=ceiling, floor=floor, blind=blind)
     best = next(one for one in planned if one.alpha == chosen.alpha)

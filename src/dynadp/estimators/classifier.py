@@ -47,8 +47,8 @@ from dynadp.mechanisms import (
     mechanism_names,
     private_centre,
 )
-from dynadp.planning import Constants, Plan, plan
-from dynadp.privacy import Event, Ledger, as_schedule, check_delta, worst_node
+from dynadp.planning import Constants, Plan, plan, schedule_from
+from dynadp.privacy import Event, Ledger, check_delta, worst_node
 from dynadp.problem import (
     Logistic,
     Loss,
@@ -565,7 +565,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             eta=self.eta,
             rounds=1000 if self.rounds is None and not private else self.rounds,
             mechanism=self._mechanism(),
-            schedule=as_schedule(self.alpha) if private else None,
+            schedule=schedule_from(self.alpha) if private else None,
         )
         return {"plan": plan} | (
             {} if private else {"acceleration": Acceleration(distance=self.tol)}

@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import inf, log
 from typing import Any
 
-from dynadp.research.tradeoff import PrivacyUtility
+from dynadp.planning import PrivacyUtility
 
 Numbers = Mapping[str, Any]
 Table = dict[str, dict[float, float]]  # algorithm -> alpha or margin -> value

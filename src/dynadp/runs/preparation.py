@@ -9,8 +9,16 @@ from typing import Any
 from dynadp.consensus import Topology
 from dynadp.data import Schema, Source, source
 from dynadp.errors import ConfigError, DataError, DynadpError, LedgerDamaged
-from dynadp.planning import Consortium, Plan, plan, require_promise, warnings_about, with_reasons
-from dynadp.privacy import Ledger, as_schedule
+from dynadp.planning import (
+    Consortium,
+    Plan,
+    plan,
+    require_promise,
+    schedule_from,
+    warnings_about,
+    with_reasons,
+)
+from dynadp.privacy import Ledger
 from dynadp.runs.run_file import RunFile
 
 
@@ -109,7 +117,7 @@ def _given_plan(file: RunFile, schema: Schema, topology: Topology, counts: Seque
         rho=training.rho,
         eta=training.eta,
         mechanism=privacy.made(),
-        schedule=as_schedule(privacy.alpha),
+        schedule=schedule_from(privacy.alpha),
         delta=delta,
         rounds=training.rounds,
         output=file.run.output,
