@@ -67,7 +67,7 @@ class ReleasePlan:
         P, rounds = len(terms), alpha.shape[-1]
         q, far = penalty(topology.degrees, eta), np.linalg.norm(start, axis=-1)
         constants = terms.counts, topology.degrees, terms.dimension, terms.C, terms.rho, eta
-        public = PublicNumbers.of(
+        public = PublicNumbers(
             *constants, default_gamma(terms, q, far), terms.loss, rounds, float(far.max())
         )
         given = None if gamma is None else np.full((P, 1), float(gamma))

@@ -23,13 +23,13 @@ from dynadp.mechanisms import (
     Mechanism,
     NoProtection,
     PublicNumbers,
+    centring_events,
     mechanism_named,
     mechanism_names,
 )
 from dynadp.planning.plans import Consortium, Plan, Protection, Settings, check_counts
 from dynadp.privacy import (
     Event,
-    L2Laplace,
     Schedule,
     by_node,
     calibrate,
@@ -142,7 +142,7 @@ def plan(
     )  # alpha of the centring round over alpha
 
     def events(alphas: Array, which: list[int]) -> list[Event]:
-        names, centre = [nodes[p] for p in which], weight * alphas if share else alphas[:0]
+        names, centre = [nodes[p] for p in which], (weight * alphas).tolist() if share else []
         public = public_numbers(
             B[which], topology.degrees[which], dimension, shared[which], rho, eta, loss
         )
@@ -248,26 +248,17 @@ def planned_events(
     rounds: int,
     names: Sequence[str],
     alphas: ArrayLike,
-    centrings: ArrayLike,
+    centrings: Sequence[float],
     features: int,
 ) -> list[Event]:
     """Everything that these nodes will spend: the centring round where there is one, and all rounds
     of training.
     """
-    centre = np.asarray(centrings, dtype=float)
-    first = (
-        [
-            L2Laplace(p, 0, "centring", float(a), features)
-            for p, a in zip(names, centre, strict=True)
-        ]
-        if centre.size
-        else []
-    )
     given = np.asarray(alphas, dtype=float).reshape(len(names), 1, -1)  # by node, or by round too
     table = np.broadcast_to(given, (len(names), 1, rounds))
     releases = enumerate(mechanism.plan(public, table), 1)
     return [
-        *first,
+        *centring_events(names, centrings, features, seeded=False),
         *(event for n, release in releases for event in release.events(names, n, public.dimension)),
     ]
 
@@ -358,15 +349,14 @@ def public_numbers(
     counts: Array,
     degrees: Array,
     dimension: int,
-    C: float | Array,
+    C: Array,
     rho: float,
     eta: float,
     loss: Loss,
 ) -> PublicNumbers:
     """What calibrations look at, with any gamma: it moves no event."""
-    return PublicNumbers.of(
-        counts, degrees, dimension, C, rho, np.array([eta]), np.full((len(counts), 1), 1e-9), loss
-    )
+    gamma = np.full((len(counts), 1), 1e-9)
+    return PublicNumbers(counts, degrees, dimension, C, rho, np.array([eta]), gamma, loss)
 
 
 def _totals(
