@@ -11,6 +11,7 @@ from scipy import stats
 
 from contracts.perturbation import PerturbationContract
 from dynadp.consensus import admm
+from dynadp.consensus.local_solver import LocalSolver
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import NoProtection, PublicNumbers
 from dynadp.mechanisms.dual import Dual
@@ -196,7 +197,8 @@ def replay(augment, rounds):
         zero = np.zeros((1, 1, 2))
         state, f, path = admm.begin(zero, zero, degrees), zero, []
         for _ in range(rounds):
-            f = admm.send(problem, state, degrees, eta, default_gamma(problem), f).point
+            solver = LocalSolver(problem, degrees, eta, default_gamma(problem), f)
+            f = solver.local_step(1, state, None, np.zeros((1, 1)))
             path.append(f[0, 0])
             state = admm.receive(
                 state, zero, zero, degrees, eta, pull=2 * f if augment == "iterate" else None

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynadp._arrays import Array
-from dynadp.consensus.penalty import penalty
+from dynadp.consensus.admm import penalty
 from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism, NoProtection, PublicNumbers, RoundNoise
