@@ -221,7 +221,8 @@ def stops_early():
     wide = patch.object(
         perturbation, "BALL", 1000.0
     )  # f is pushed far out, where a smaller ball would clip it
-    with wide, patch.object(local_solver, "solve", one_newton_step):  # and what it would lose if it did not
+    # and what it would lose if it did not
+    with wide, patch.object(local_solver, "solve", one_newton_step):
         return beyond(Primal(), cases=(FAR_OUT,))
 
 

@@ -434,7 +434,7 @@ def test_a_plan_that_took_the_whole_cap_can_be_given_up_before_its_first_release
     many = [L2Laplace("north", n, "primal", 0.3, 1000) for n in range(40)]
     whole = next(many * n for n in range(2, 99) if cap.admits([], many * n) == "plan")
     with Ledger.create(tmp_path / "ledger", "north", **STAMP) as ledger:
-        assert ledger.advice() == "set one with `dynadp ledger cap`"
+        assert ledger.state().advice() == "set one with `dynadp ledger cap`"
         ledger.set_cap(cap, **STAMP)
         ledger.reserve("a", whole, dataset="rows", **STAMP)
         refused(

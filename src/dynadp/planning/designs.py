@@ -118,7 +118,7 @@ class Design:
 
     def to_json(self) -> dict[str, Any]:
         """For a record."""
-        return {**asdict(self), "stationary": list(self.stationary), "reasons": list(self.reasons)}
+        return asdict(self)
 
 
 def stationary_points(c: AccuracyLoss, w: PrivacyUtility) -> tuple[float, ...]:
@@ -192,17 +192,16 @@ def design(
         )
     first, last, reasons = low, high, [f"alpha is looked for in [{low:g}, {high:g}]"]
     if ceiling is not None:
-        least = (
-            inf
-            if ceiling < c.c6 or (ceiling == c.c6 and c.c4)
-            else _log_ratio(c.c4, ceiling - c.c6) / c.c5
-        )
+        least = 0.0
+        words = f"a loss of at most {ceiling:g} "
+        if ceiling < c.c6 or (ceiling == c.c6 and c.c4):
+            least = inf
+            reasons.append(f"{words}cannot be had: it stays above c6 = {c.c6:g}")
+        else:
+            if c.c4 > ceiling - c.c6:
+                least = log(c.c4 / (ceiling - c.c6)) / c.c5
+            reasons.append(f"{words}needs alpha >= {least:.4g}")
         first = max(first, least)
-        never = f"cannot be had: it stays above c6 = {c.c6:g}"
-        reasons.append(
-            f"a loss of at most {ceiling:g} "
-            + (f"needs alpha >= {max(least, 0.0):.4g}" if least < inf else never)
-        )
     if floor is not None:
         product = w.w2 * exp(min(-floor / w.w1, 300.0))  # w3 alpha + w4 alpha^2 at the floor
         most = 2 * product / (w.w3 + sqrt(w.w3**2 + 4 * w.w4 * product))
@@ -235,9 +234,9 @@ def design(
             + (": U_priv grows without bound as alpha falls to 0" if end == first else "")
         )
     chosen = end if inside is None else inside
+    shown = ", ".join(f"{point:.4g}" for point in points) or "no point"
     reasons.append(
-        f"the marginal gain in accuracy equals the marginal loss of privacy at alpha = "
-        f"{_list(points)}"
+        f"the marginal gain in accuracy equals the marginal loss of privacy at alpha = {shown}"
     )
     reasons.append(
         end_wins
@@ -254,14 +253,6 @@ def design(
         best,
         tuple(reasons),
     )
-
-
-def _log_ratio(top: float, below: float) -> float:
-    return -inf if top == 0 else log(top / below)
-
-
-def _list(points: Sequence[float]) -> str:
-    return ", ".join(f"{p:.4g}" for p in points) or "no point"
 
 
 def design_table(c: ArrayLike, w: ArrayLike = (0.02, 6.0, 9.0, 1.0), **limits: Any) -> Array:
@@ -281,14 +272,11 @@ def design_table(c: ArrayLike, w: ArrayLike = (0.02, 6.0, 9.0, 1.0), **limits: A
         raise DeclarationError(
             f"c has shape {cs.shape} and w {ws.shape}; expected ... x 3 and ... x 4"
         )
-    shape = np.broadcast_shapes(cs.shape[:-1], ws.shape[:-1])
-    cs, ws = np.broadcast_to(cs, (*shape, 3)), np.broadcast_to(ws, (*shape, 4))
-    out = np.empty(shape)
-    for at in np.ndindex(shape):
-        out[at] = design(
-            AccuracyLoss(*cs[at].tolist()), PrivacyUtility(*ws[at].tolist()), **limits
-        ).alpha
-    return out
+
+    def alpha(c: Array, w: Array) -> float:
+        return design(AccuracyLoss(*c.tolist()), PrivacyUtility(*w.tolist()), **limits).alpha
+
+    return np.asarray(np.vectorize(alpha, signature="(c),(w)->()")(cs, ws))
 
 
 def designed(

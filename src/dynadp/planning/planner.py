@@ -30,21 +30,14 @@ from dynadp.mechanisms import (
 from dynadp.planning.plans import Consortium, Plan, Protection, Settings, check_counts
 from dynadp.privacy import (
     Event,
-    Schedule,
     by_node,
     calibrate,
     check_delta,
     check_epsilon,
-    constant,
     per_node,
     upper_bound,
 )
-from dynadp.problem import (
-    Logistic,
-    Loss,
-    Weights,
-    shares,
-)
+from dynadp.problem import Logistic, Loss, Weights, shares
 
 C = 1.0  # only C/q counts
 _ROUNDING = 1e-9  # by which libraries may differ in what they compute for the same plan
@@ -160,7 +153,7 @@ def plan(
         settings=Settings(loss=loss, C=C, weights=weights, rho=rho, eta=eta),
         protection=Protection(
             mechanism=chosen,
-            schedule=_schedule(nodes, alphas.tolist()),
+            schedule=per_node(dict(zip(nodes, alphas.tolist(), strict=True))),
             centring=tuple((weight * alphas).tolist()) if share else (),
             delta=delta,
             epsilon=tuple(totals),
@@ -237,11 +230,6 @@ def with_reasons(made: Plan, reasons: Sequence[str]) -> Plan:
     return made
 
 
-def _schedule(nodes: Sequence[str], alphas: Sequence[float]) -> Schedule:
-    same = len(set(alphas)) == 1
-    return constant(alphas[0]) if same else per_node(dict(zip(nodes, alphas, strict=True)))
-
-
 def planned_events(
     mechanism: Mechanism,
     public: PublicNumbers,
@@ -311,9 +299,7 @@ def _recorded_centrings(record: Mapping[str, Any], table: Array) -> tuple[float,
 
 
 def warnings_about(delta: float, counts: Sequence[float]) -> tuple[str, ...]:
-    """What to say of a delta that is not below 1/B_p: giving away one row at random would be within
-    it.
-    """
+    """Warn if delta >= 1/B_p: publishing one random row would satisfy such a delta."""
     least = float(min(counts))
     if delta * least < 1:
         return ()
@@ -382,8 +368,8 @@ def _totals(
     return totals
 
 
-def _range(values: Array, said: Callable[[float], str] = "{:.4g}".format) -> str:
-    low, high = said(float(np.min(values))), said(float(np.max(values)))
+def _range(values: Array, shown: Callable[[float], str] = "{:.4g}".format) -> str:
+    low, high = shown(float(np.min(values))), shown(float(np.max(values)))
     return low if low == high else f"{low} to {high}"
 
 

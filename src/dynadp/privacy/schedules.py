@@ -137,16 +137,17 @@ def as_schedule(given: Any, **more: Callable[..., Schedule]) -> Schedule:
         return given
     named = NAMED | more
     try:
-        if isinstance(given, Mapping):
-            if "name" not in given:
-                return _checked(per_node(given))
+        if isinstance(given, Mapping) and "name" in given:
             parameters = dict(given)
-            make = named[parameters.pop("name")]
-            return _checked(make(**parameters))
-        if isinstance(given, Sequence | np.ndarray) and not isinstance(given, str):
-            return _checked(per_round(given))  # type: ignore[arg-type]
-        if isinstance(given, int | float | np.number) and not isinstance(given, bool):
-            return _checked(constant(float(given)))
+            schedule = named[parameters.pop("name")](**parameters)
+        elif isinstance(given, Mapping):
+            schedule = per_node(given)
+        elif isinstance(given, Sequence | np.ndarray) and not isinstance(given, str):
+            schedule = per_round(given)  # type: ignore[arg-type]
+        else:
+            schedule = constant(given)
+        if all(map(_is_alpha, _numbers(schedule.description))):
+            return schedule
     except DeclarationError:
         raise
     except (KeyError, TypeError, ValueError):
@@ -157,12 +158,9 @@ def as_schedule(given: Any, **more: Callable[..., Schedule]) -> Schedule:
     )
 
 
-def _checked(schedule: Schedule) -> Schedule:
-    """Refuse a schedule whose description has numbers that are no alphas."""
-    for number in _numbers(schedule.description):
-        if not (isinstance(number, int | float | np.number) and np.isfinite(number) and number > 0):
-            raise ValueError("no alpha")
-    return schedule
+def _is_alpha(value: Any) -> bool:
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return number and 0 < value < np.inf
 
 
 def _numbers(value: Any) -> Iterator[Any]:

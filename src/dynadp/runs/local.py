@@ -190,7 +190,7 @@ class LocalRun:
             return None
         own = [event for event in planned.events if event.node == section.name]
         with Ledger.open(self.path.parent / section.ledger, read_only=True) as ledger:
-            cap, before, advice = ledger.cap, ledger.counted(), ledger.advice()
+            cap, before, advice = ledger.cap, ledger.counted(), ledger.state().advice()
         basis = cap.admits(before, own) if cap else None
         found = {"cap": None if cap is None else cap.epsilon, "admitted": basis}
         return found if basis is not None else {**found, "advice": advice}
