@@ -228,15 +228,14 @@ def _refuse_weights(graph: nx.Graph) -> None:
         u, v, w = heavy[0]
         raise TopologyError(
             f"the edge between {str(u)!r} and {str(v)!r} has weight {w!r} ({len(heavy)} of "
-            f"{graph.number_of_edges()} edges "
-            "have one other than 1); edges have no weights here, since the algorithm has one "
-            "penalty eta for all of them: "
-            "remove the weights, or set them all to 1"
+            f"{graph.number_of_edges()} edges have one other than 1); edges have no weights here, "
+            "since the algorithm has one penalty eta for all of them: remove the weights, or set "
+            "them all to 1"
         )
 
 
 def is_one(weight: Any) -> bool:
-    """Whether a weight says nothing: 1, as a number or a text."""
+    """Whether a weight is 1, as a number or a text."""
     try:
         return float(weight) == 1.0
     except (TypeError, ValueError):

@@ -31,7 +31,7 @@ BALL = 8.0
 
 @dataclass(frozen=True)
 class PublicNumbers:
-    """All that a calibration may look at.
+    """The public numbers that a calibration may use.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class PublicNumbers:
     start: float = 0.0
 
     def some(self, nodes: slice) -> "PublicNumbers":
-        """Of some nodes alone."""
+        """Return the numbers of some nodes alone."""
         own = {name: getattr(self, name)[nodes] for name in ("counts", "degrees", "C", "gamma")}
         return replace(self, **own)
 

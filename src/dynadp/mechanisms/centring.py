@@ -107,8 +107,8 @@ def centre_of(
     *,
     seeded: bool,
 ) -> Centring:
-    """What everybody makes of the released means: their mean weighed by B_p, brought back to where
-    means can lie.
+    """Make the centre of the released means: their mean weighed by B_p, brought back to where means
+    can lie.
     """
     counts = np.asarray(counts, dtype=float)
     mean = counts @ messages / counts.sum()

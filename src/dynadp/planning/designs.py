@@ -229,8 +229,7 @@ def design(
     elif best == end:
         end_wins = (
             f"the {name} end, alpha = {end:.4g}, has {value(end) - value(inside):.3g} more than "
-            f"the interior maximum "
-            f"{inside:.4g}"
+            f"the interior maximum {inside:.4g}"
             + (": U_priv grows without bound as alpha falls to 0" if end == first else "")
         )
     chosen = end if inside is None else inside

@@ -244,7 +244,11 @@ class Plan:
         )
 
     def on(self, consortium: Consortium) -> Self:
-        """Return the plan for these nodes and numbers of rows, with eta where it had none."""
+        """Return the plan for these nodes and numbers of rows, with eta where it had none.
+
+        Promises and centrings are held by position, so a bound plan is refused for other nodes, and
+        for its nodes in another order.
+        """
         if self.protection:
             P, before = len(consortium.nodes), self.consortium or consortium
             by_position = {len(self.protection.centring), len(self.protection.epsilon)} - {0}

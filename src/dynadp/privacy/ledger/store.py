@@ -70,8 +70,7 @@ _CAUSES = {
     sqlite3.SQLITE_BUSY: "another process kept it locked for too long; wait for it or end it, "
     "then try again",
     sqlite3.SQLITE_READONLY: "it cannot be written (or was moved, or holds a write that was cut "
-    "short and must be undone); "
-    "open it where this user may write the file and its folder",
+    "short and must be undone); open it where this user may write the file and its folder",
     sqlite3.SQLITE_FULL: "the disk is full; make room, then try again",
     sqlite3.SQLITE_IOERR: "the disk refused; check its room, limits and health, then try again",
     sqlite3.SQLITE_CANTOPEN: "it or its journal cannot be opened; check that this user may write "
