@@ -385,9 +385,9 @@ def test_far_ends_are_charged(monkeypatch):
     """Mass beyond the grid counts as a breach: a grid that is cut short costs more, never less."""
     whole = total(primal(0.5, 105, 50), 0.01).epsilon
     monkeypatch.setattr(accountant, "REACH", 2.5)
-    accountant._cached.cache_clear()
+    accountant._composed.cache_clear()
     assert total(primal(0.5, 105, 50), 0.01).epsilon > whole
-    accountant._cached.cache_clear()
+    accountant._composed.cache_clear()
 
 
 @pytest.mark.parametrize("delta", [-1e-9, 1.0, float("nan"), "small", None])

@@ -8,6 +8,7 @@ from scipy.optimize import minimize
 
 from dynadp import Plan
 from dynadp.consensus import admm
+from dynadp.consensus.local_solver import LocalSolver
 from dynadp.consensus.topology import Topology
 from dynadp.engines.simulation import simulate
 from dynadp.problem.gamma import default_gamma
@@ -137,9 +138,8 @@ def test_send_adds_the_linear_term(census5):
     V = np.random.default_rng(0).normal(size=(5, 1, problem.dimension))
     state = admm.State(V, 0.1 * V)
     linear = np.random.default_rng(1).normal(size=V.shape)
-    g = admm.send(
-        problem, state, degrees, eta, default_gamma(problem), np.zeros_like(V), linear=linear
-    ).point
+    solver = LocalSolver(problem, degrees, eta, default_gamma(problem), np.zeros_like(V))
+    g = solver.local_step(1, state, linear, np.zeros((5, 1)))
     gradient = problem.local_gradient(g) + 2 * state.lam + 2 * eta * (2 * g - state.W) + linear
     assert np.linalg.norm(gradient, axis=-1).max() < 1e-9
 
@@ -165,9 +165,13 @@ def test_stacked_nodes_send_what_each_would_send_alone(census5, storage):
     stacked = StackedProblem(
         [s.signed for s in shards], Logistic(), SquaredL2(), 1.0, 0.1, storage=storage
     )
-    together = admm.send(stacked, state, degrees, eta, gamma, np.zeros_like(V)).point
+    zero = np.zeros_like(V)
+    together = LocalSolver(stacked, degrees, eta, gamma, zero).local_step(
+        1, state, None, np.zeros((5, 1))
+    )
     for p, shard in enumerate(shards):
         alone = StackedProblem([shard.signed], Logistic(), SquaredL2(), 1.0, 0.1)
         own = admm.State(V[[p]], lam[[p]])
-        g = admm.send(alone, own, degrees[[p]], eta, gamma, np.zeros_like(V[[p]])).point
+        solver = LocalSolver(alone, degrees[[p]], eta, gamma, zero[[p]])
+        g = solver.local_step(1, own, None, np.zeros((1, 1)))
         assert np.linalg.norm(g[0] - together[p]) <= 2e-9 / 0.1

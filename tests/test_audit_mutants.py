@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dynadp import Plan
-from dynadp.consensus import admm
+from dynadp.consensus import local_solver
 from dynadp.consensus.acceleration import Acceleration
 from dynadp.consensus.round import Releaser
 from dynadp.consensus.topology import Topology
@@ -221,7 +221,8 @@ def stops_early():
     wide = patch.object(
         perturbation, "BALL", 1000.0
     )  # f is pushed far out, where a smaller ball would clip it
-    with wide, patch.object(admm, "solve", one_newton_step):  # and what it would lose if it did not
+    # and what it would lose if it did not
+    with wide, patch.object(local_solver, "solve", one_newton_step):
         return beyond(Primal(), cases=(FAR_OUT,))
 
 

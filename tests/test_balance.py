@@ -67,7 +67,7 @@ def test_a_fixed_plan_that_was_given_up_takes_nothing(path):
     with Ledger.open(path) as ledger:
         ledger.reserve("a", WHOLE, dataset="rows", **STAMP)
         ledger.close_run("a", "stopped", **STAMP)
-    assert said(path).whole is None
+    assert said(path).taker is None
     assert read_budget(path, "a").room.left == 1.0
 
 

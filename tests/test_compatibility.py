@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from html import unescape
@@ -26,6 +27,7 @@ from dynadp.errors import BudgetRefused, Rejected
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.primal import Primal
 from dynadp.privacy.accountant import total
+from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.inverse import calibrate
 from dynadp.privacy.ledger.file import Ledger
@@ -379,6 +381,22 @@ def test_ledger_with_closed_runs_says_what_was_spent(old):
     assert total(spent[:-1], 1e-5).epsilon == pytest.approx(1.9992470714962456)
     assert spent[-1] == L2Laplace("north", 0, "evaluation", 0.5, 1)
     assert (len(spent), first.shape) == (22, (5,))
+
+
+def test_ledger_gets_the_view_of_this_version_when_it_is_written(old):
+    path = old / "ledgers" / "north.sqlite"
+
+    def seen(query):
+        with closing(sqlite3.connect(path)) as connection:
+            return connection.execute(query).fetchall()
+
+    before = seen("SELECT id, at, who, run, round, alpha, bytes, hash FROM spends")
+    with Ledger.open(path) as ledger:
+        ledger.set_cap(Cap.of(9.0, 1e-5), **STAMP)
+        assert ledger.verify(HEADS["ledgers/north"]) == []
+    after = seen("SELECT id, at, who, run, round, alpha, bytes, hash, unknown FROM spends")
+    assert after == [(*row, None) for row in before]
+    assert seen("PRAGMA user_version") == [(2,)]
 
 
 def test_ledger_of_an_interrupted_run_keeps_its_plan_reserved(old):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dynadp import Plan
 from dynadp._arrays import column_spans, dot_roundings
-from dynadp.consensus import admm
+from dynadp.consensus import admm, local_solver
 from dynadp.consensus.local_solver import LocalSolver
 from dynadp.consensus.releases import ReleasePlan
 from dynadp.consensus.round import Releaser
@@ -494,10 +494,10 @@ def test_a_round_that_fails_is_charged_and_never_drawn_again(ledgers, mechanism,
         solved.append(1)
         return solve(*args, **kwargs | ({"max_iterations": 1} if len(solved) == last else {}))
 
-    monkeypatch.setattr(admm, "solve", stops)
+    monkeypatch.setattr(local_solver, "solve", stops)
     with pytest.raises(NotCertified, match="nothing is released"):
         run()
-    monkeypatch.setattr(admm, "solve", solve)
+    monkeypatch.setattr(local_solver, "solve", solve)
     for ledger in ledgers.values():
         assert ledger.rounds("run") == list(range(1, last + 1))
         assert ledger.is_closed("run")

@@ -120,7 +120,7 @@ def test_the_other_half_of_an_edge_multiplier_points_to_its_own_end():
 
 def test_the_utility_of_privacy_falls_with_alpha():
     """Assumption 6 prints it growing."""
-    from dynadp.research.tradeoff import PrivacyUtility
+    from dynadp.planning.designs import PrivacyUtility
 
     alphas = np.geomspace(1e-3, 10, 50)
     assert (np.diff(PrivacyUtility(0.02, 6.0, 9.0, 1.0)(alphas)) < 0).all()

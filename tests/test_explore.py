@@ -18,6 +18,7 @@ import pytest
 from dynadp._intervals import wilson
 from dynadp.consensus.topology import Topology
 from dynadp.errors import ConfigError, DeclarationError
+from dynadp.planning.designs import PrivacyUtility
 from dynadp.planning.planner import plan
 from dynadp.privacy.accountant import worst_node
 from dynadp.privacy.statements import guess_words
@@ -33,7 +34,6 @@ from dynadp.report.explore.watch import Watch
 from dynadp.report.record_view import RunView
 from dynadp.research import experiments as experiments_module
 from dynadp.research import public_rows as rows_module
-from dynadp.research.tradeoff import PrivacyUtility
 from dynadp.runs.folder import RunFolder, load_run
 from dynadp.runs.run_file import load_run_file
 from test_report import NODES, dynadp, make_job, make_network, make_run

@@ -184,7 +184,7 @@ def test_other_databases_are_no_ledgers(tmp_path):
     by_hand(
         tmp_path / "db",
         f"PRAGMA application_id={APPLICATION}",
-        "PRAGMA user_version=1",
+        "PRAGMA user_version=2",
         triggers=False,
     )
     with pytest.raises(LedgerDamaged, match="tables, indexes, triggers and views"):
@@ -192,11 +192,11 @@ def test_other_databases_are_no_ledgers(tmp_path):
 
 
 def test_versions(path):
-    by_hand(path, "PRAGMA user_version=2", triggers=False)
-    with pytest.raises(LedgerError, match="version 2, this program reads up to 1; upgrade dynadp"):
+    by_hand(path, "PRAGMA user_version=3", triggers=False)
+    with pytest.raises(LedgerError, match="version 3, this program reads up to 2; upgrade dynadp"):
         Ledger.open(path)
     by_hand(path, "PRAGMA user_version=0", triggers=False)
-    with pytest.raises(LedgerDamaged, match="version 0, expected 1"):
+    with pytest.raises(LedgerDamaged, match="version 0, expected 1 to 2"):
         Ledger.open(path)
 
 
@@ -434,7 +434,7 @@ def test_a_plan_that_took_the_whole_cap_can_be_given_up_before_its_first_release
     many = [L2Laplace("north", n, "primal", 0.3, 1000) for n in range(40)]
     whole = next(many * n for n in range(2, 99) if cap.admits([], many * n) == "plan")
     with Ledger.create(tmp_path / "ledger", "north", **STAMP) as ledger:
-        assert ledger.advice() == "set one with `dynadp ledger cap`"
+        assert ledger.state().advice() == "set one with `dynadp ledger cap`"
         ledger.set_cap(cap, **STAMP)
         ledger.reserve("a", whole, dataset="rows", **STAMP)
         refused(

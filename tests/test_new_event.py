@@ -4,6 +4,8 @@ Gaussian noise has no finite alpha, an exact privacy profile and the Rényi curv
 """
 
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from math import inf, sqrt
 from typing import ClassVar
@@ -165,6 +167,23 @@ def test_a_ledger_takes_it_and_is_read_again(tmp_path):
     shown = json.loads(json.dumps(summary.to_json(), allow_nan=False))
     assert shown["cap"]["sum"] is None
     assert shown["runs"][0]["alpha_spent"] is None
+
+
+def test_the_view_of_a_ledger_has_no_sum_for_it_and_says_why(tmp_path):
+    path = tmp_path / "north.sqlite"
+    known, new = L2Laplace("north", 1, "primal", 1e-3, 5), Gaussian("north", 1, 1e-3)
+    with Ledger.create(path, "north", **STAMP) as ledger:
+        ledger.set_cap(Cap.of(1.0, DELTA), **STAMP)
+        for run, events in {"known": [known], "both": [known, new], "new": [new]}.items():
+            ledger.reserve(run, events, dataset="rows", **STAMP)
+            ledger.spend(run, 1, events, b"a vector", **STAMP)
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute("SELECT run, alpha, unknown FROM spends ORDER BY id").fetchall()
+    (_, alpha, nothing), *others = found
+    assert (alpha, nothing) == (1e-3, None)
+    for _, alpha, reason in others:
+        assert alpha is None
+        assert "ledger show" in reason
 
 
 @pytest.mark.parametrize("event", [Priceless("north", 1, 0.1), Gaussian("north", 1, -0.1)])

@@ -11,6 +11,7 @@ from scipy import stats
 
 from contracts.perturbation import PerturbationContract
 from dynadp.consensus import admm
+from dynadp.consensus.local_solver import LocalSolver
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import NoProtection, PublicNumbers
 from dynadp.mechanisms.dual import Dual
@@ -43,12 +44,12 @@ def public(B=100, d=2, C=1.0, rho=2.0, eta=2.0, degree=2, loss=None, gamma=1e-10
         np.array([float(B)]),
         np.array([float(degree)]),
         d,
-        C,
+        np.full(1, C),
         rho,
         np.array([eta]),
         np.full((1, 1), gamma),
     )
-    return PublicNumbers.of(*one, loss or Logistic())
+    return PublicNumbers(*one, loss or Logistic())
 
 
 def calibrated(mechanism, numbers, alpha):
@@ -196,7 +197,8 @@ def replay(augment, rounds):
         zero = np.zeros((1, 1, 2))
         state, f, path = admm.begin(zero, zero, degrees), zero, []
         for _ in range(rounds):
-            f = admm.send(problem, state, degrees, eta, default_gamma(problem), f).point
+            solver = LocalSolver(problem, degrees, eta, default_gamma(problem), f)
+            f = solver.local_step(1, state, None, np.zeros((1, 1)))
             path.append(f[0, 0])
             state = admm.receive(
                 state, zero, zero, degrees, eta, pull=2 * f if augment == "iterate" else None
@@ -270,11 +272,11 @@ def test_noise_has_the_scale_that_the_calibration_audits(mechanism):
     minimiser.
     """
     d, K, nodes = 7, 1500, ("a", "b")
-    known = PublicNumbers.of(
+    known = PublicNumbers(
         np.array([50.0, 500.0]),
         np.array([1.0, 3.0]),
         d,
-        20.0,
+        np.full(2, 20.0),
         0.1,
         np.full(K, 0.5),
         np.full((2, 1), 1e-6),
@@ -301,11 +303,11 @@ def test_noise_has_the_scale_that_the_calibration_audits(mechanism):
 
 def test_slack_noise_has_its_scale_where_the_grid_does_not_hide_it():
     d, K = 5, 2000
-    known = PublicNumbers.of(
+    known = PublicNumbers(
         np.array([50.0]),
         np.array([2.0]),
         d,
-        1.0,
+        np.ones(1),
         0.1,
         np.full(K, 0.5),
         np.full((1, 1), 0.02),
@@ -342,11 +344,11 @@ class Halving(Primal):
 
 def test_a_mechanism_whose_rounds_depend_on_earlier_ones_plans_them_itself():
     alpha = np.full((1, 1, 4), 0.5)
-    public = PublicNumbers.of(
+    public = PublicNumbers(
         np.array([100.0]),
         np.array([2.0]),
         3,
-        1.0,
+        np.ones(1),
         0.1,
         np.array([0.1]),
         np.full((1, 1), 1e-9),
@@ -360,11 +362,11 @@ def test_a_mechanism_whose_rounds_depend_on_earlier_ones_plans_them_itself():
 
 def test_losses_of_the_events_sum_to_alpha():
     nodes = ("a", "b")
-    numbers = PublicNumbers.of(
+    numbers = PublicNumbers(
         np.array([50.0, 500.0]),
         np.array([1.0, 3.0]),
         7,
-        2.0,
+        np.full(2, 2.0),
         0.1,
         np.array([0.5, 2.0]),
         np.full((2, 1), 1e-9),
@@ -402,8 +404,7 @@ def test_calibration_never_sees_rows():
         "rho",
         "eta",
         "gamma",
-        "c1",
-        "at_zero",
+        "loss",
         "rounds",
         "start",
     }

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError
 from dynadp.planning.planner import Constants, gaussian_mu, plan
+from dynadp.planning.plans import Consortium
 from dynadp.privacy.accountant import by_node, worst_node
 from dynadp.privacy.statements import upper_bound
 
@@ -244,3 +245,14 @@ def test_a_delta_that_would_allow_a_row_to_be_given_away_is_called_large():
             plan([900, 300, 900], Topology.family("ring", 3), 20, epsilon=1.0, delta=delta).reasons
         )
         assert ("DELTA IS LARGE" in words) is large
+
+
+def test_a_plan_is_for_its_nodes_in_their_order():
+    names = ("a", "b", "c")
+    counts, totals = (100, 2000, 300), {"a": 1.0, "b": 2.0, "c": 4.0}
+    ring = Topology.family("ring", 3)
+    made = plan(counts, ring.named(names), 5, epsilon=totals, delta=1e-5)
+    assert made.on(made.bound) == made
+    turned = Consortium(ring.named(names[::-1]), counts[::-1], 5, 4)
+    with pytest.raises(DeclarationError, match="in another order; plan again"):
+        made.on(turned)

@@ -8,10 +8,11 @@ import pytest
 
 from dynadp.data.datasets.synthetic import census
 from dynadp.errors import DeclarationError
+from dynadp.planning.designs import PrivacyUtility, design
 from dynadp.report.explore.advice import Advisor
 from dynadp.report.explore.setting import PublicSetting
 from dynadp.research.recommendation import fit_points, recommend
-from dynadp.research.tradeoff import PrivacyUtility, design, fit_loss
+from dynadp.research.tradeoff import fit_loss
 from test_jobs import ALPHA, INIT, NODES, dynadp, write_csv
 
 U = PrivacyUtility()

@@ -5,11 +5,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from dynadp import NetworkClassifier, Plan, Topology, census, plan, simulate, train
+from dynadp import NetworkClassifier, Plan, Topology, census, plan, train
 from dynadp.data import NodeRows
 from dynadp.engines import LedgerJournal, forget_vectors
 from dynadp.errors import ConfigError, DeclarationError
-from dynadp.mechanisms import Dual, Mechanism, NoProtection, Primal, RoundNoise
+from dynadp.mechanisms import Mechanism, NoProtection, Primal, RoundNoise
 from dynadp.planning import Protection
 from dynadp.privacy import Cap, Ledger, by_node
 from dynadp.runs.run_file import RunFile
@@ -90,28 +90,14 @@ def test_several_classes_have_several_final_releases():
     assert two.privacy_["epsilon"] <= 2.0
 
 
-class Silent(RoundNoise):
-    """Draws inside the objective, and does not say how long that gets."""
-
-    def linear(self, public, draws, nodes, n):
-        return np.zeros((len(nodes), 1, public.dimension))
-
-    def release(self, g, draws, nodes, n):
-        return g
-
-    def events(self, nodes, n, dimension, replica=0, *, seeded=False):
-        return ()
-
-
-class Careless(Dual):
-    def noise_for(self, public, alpha):
-        return Silent(np.zeros(alpha.shape), np.ones(alpha.shape), np.ones(alpha.shape))
-
-
 def test_a_linear_term_says_how_long_it_gets():
-    given = Plan.of(rho=0.1, eta=0.1, rounds=2, mechanism=Careless(), schedule=1.0)
-    with pytest.raises(DeclarationError, match="define longest_linear"):
-        simulate(DATA.shards(), RING, given)
+    with pytest.raises(DeclarationError, match=r"Silent draws a linear term.*longest_linear"):
+
+        class Silent(RoundNoise):
+            """Draws inside the objective, and does not say how long that gets."""
+
+            def linear(self, public, draws, nodes, n):
+                return np.zeros((len(nodes), 1, public.dimension))
 
 
 def test_two_mechanisms_cannot_have_one_name():
@@ -121,6 +107,18 @@ def test_two_mechanisms_cannot_have_one_name():
             name: ClassVar[str] = "primal"
 
     assert Mechanism.registry["primal"] is Primal
+
+
+def test_parameters_that_no_record_would_hold_are_refused():
+    with pytest.raises(DeclarationError, match=r"Hidden has an __init__.*fields of a dataclass"):
+
+        class Hidden(Primal):
+            name: ClassVar[str] = "hidden"
+
+            def __init__(self, strength: float) -> None:
+                self.strength = strength
+
+    assert "hidden" not in Mechanism.registry
 
 
 def test_private_vectors_go_whatever_the_ledger_is_called(tmp_path):

@@ -20,6 +20,7 @@ from dynadp.engines.simulation import simulate
 from dynadp.errors import DatasetError
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.primal import Primal
+from dynadp.planning.designs import PrivacyUtility
 from dynadp.privacy.accountant import total, worst_node
 from dynadp.privacy.inverse import primal
 from dynadp.problem.losses import Logistic
@@ -29,7 +30,6 @@ from dynadp.research.bench import DVP, PLAIN, PRINTED, PUBLIC, Bench
 from dynadp.research.claims import FAILS, HOLDS, judge, judge_claims, page
 from dynadp.research.public_rows import HeldOut
 from dynadp.research.reproduction import FULL, QUICK, Effort, load, reproduce
-from dynadp.research.tradeoff import PrivacyUtility
 
 TINY = Effort(
     draws=3,

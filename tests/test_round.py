@@ -20,10 +20,10 @@ from dynadp.mechanisms.primal import Primal
 from dynadp.mechanisms.registry import mechanism_from, mechanism_named, mechanism_names
 from dynadp.mechanisms.sampling import grid_step, to_grid
 from dynadp.planning.planner import plan
-from dynadp.planning.plans import Consortium
 from dynadp.privacy.accountant import worst_node
 from dynadp.privacy.events import L2Laplace
 from dynadp.research.audit import Stream, audit_mechanism, worst_cases
+from dynadp.runs.record import RecordedPlan
 from dynadp.runs.training import train
 from support.memory import Network, assert_same_messages, memory, small
 
@@ -239,15 +239,14 @@ def test_a_mechanism_from_outside_has_a_name(Gaussian):
 
 
 def test_a_mechanism_from_outside_is_planned_by_its_name(Gaussian, data):
-    consortium = Consortium(COMPLETE, (100,) * 4, 6, 5)
     chosen = plan([100] * 4, COMPLETE, 6, epsilon=2.0, delta=1e-5, mechanism=Gaussian.name)
     assert chosen.mechanism == Gaussian()
     assert 1.99 < chosen.total.epsilon <= 2.0
     assert {event.purpose for event in chosen.events} == {"centring", "gaussian"}
-    s = chosen.settings
-    again = Plan.from_json(chosen.to_json(), consortium, s.loss, s.regularizer)
-    assert again.mechanism == Gaussian()
-    assert again.events == chosen.events
+    recorded = RecordedPlan.from_json(chosen.to_json(), COMPLETE.nodes)
+    again = recorded.events(COMPLETE, dict.fromkeys(COMPLETE.nodes, 100), 6, 5)
+    assert recorded.mechanism == Gaussian.name
+    assert again == chosen.events
 
 
 def test_a_mechanism_from_outside_is_simulated(Gaussian, data):

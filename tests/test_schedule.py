@@ -11,7 +11,6 @@ from dynadp.privacy.schedules import (
     Schedule,
     by_rule,
     constant,
-    from_file,
     geometric,
     linear,
     per_node,
@@ -53,12 +52,6 @@ def test_one_round_of_a_line_is_its_beginning():
     np.testing.assert_array_equal(linear(1.0, 2.0).table(NODES, 1), [[1.0], [1.0]])
 
 
-def test_a_file_gives_a_table(tmp_path):
-    path = tmp_path / "alpha.json"
-    path.write_text('{"a": 0.1, "b": [0.1, 0.2]}')
-    np.testing.assert_allclose(from_file(path).table(NODES, 2), [[0.1, 0.1], [0.1, 0.2]])
-
-
 @pytest.mark.parametrize(
     ("schedule", "match"),
     [
@@ -87,23 +80,6 @@ def test_values_are_checked(schedule, match):
         return
     with np.errstate(over="ignore"), pytest.raises(DeclarationError, match=match):
         schedule.table(NODES, 2)
-
-
-@pytest.mark.parametrize(
-    ("text", "match"),
-    [
-        ("{", "is not JSON"),
-        ("[1]", "must be a JSON object"),
-        ('{"a": "x"}', "must be a JSON object"),
-        (None, "cannot read"),
-    ],
-)
-def test_files_are_checked(tmp_path, text, match):
-    path = tmp_path / "alpha.json"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(DeclarationError, match=match):
-        from_file(path)
 
 
 def test_a_schedule_of_ones_own():

@@ -15,6 +15,15 @@ from scipy.optimize import curve_fit
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.synthetic import census
 from dynadp.errors import DeclarationError
+from dynadp.planning.designs import (
+    AccuracyLoss,
+    PrivacyUtility,
+    design,
+    design_table,
+    designed,
+    schedule_from,
+    stationary_points,
+)
 from dynadp.planning.planner import plan
 from dynadp.privacy.accountant import total
 from dynadp.privacy.events import L2Laplace
@@ -22,15 +31,8 @@ from dynadp.privacy.inverse import dual, primal
 from dynadp.privacy.statements import upper_bound
 from dynadp.report.explore.setting import PublicSetting
 from dynadp.research.experiments import compare_schedules, plan_for_total, schedule_shapes
-from dynadp.research.tradeoff import (
-    AccuracyLoss,
-    PrivacyUtility,
-    design,
-    design_schedule,
-    design_table,
-    fit_loss,
-    stationary_points,
-)
+from dynadp.research.tradeoff import fit_loss
+from dynadp.runs.local import LocalRun
 from test_jobs import ALPHA, INIT, NODES, dynadp, write_csv
 
 PAPER = PrivacyUtility()
@@ -192,9 +194,25 @@ def test_a_design_for_each_node_and_round():
     for p, n in np.ndindex(2, 3):
         assert found[p, n] == design(AccuracyLoss(*c[p, n]), PrivacyUtility(*w[p][n])).alpha
     assert design_table((0.2, 25, 0.35)).shape == ()
-    table = design_schedule(("a", "b"), found).table(("a", "b"), 3)
-    np.testing.assert_array_equal(table, found)
-    assert design_schedule(("a", "b"), found[:, 0]).table(("a", "b"), 4)[1, 3] == found[1, 0]
+    by_node = designed({"a": c[0], "b": c[1]}).table(("a", "b"), 3)
+    np.testing.assert_array_equal(by_node, design_table(c))
+    by_round = designed(c[1]).table(("a", "b"), 3)
+    np.testing.assert_array_equal(by_round, np.tile(design_table(c[1]), (2, 1)))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"loss": [20, 20, 0.3], "low": 2.0}, "0 < low < high"),
+        ({"loss": [20, -1, 0.3]}, "c5 > 0"),
+        ({"loss": [20, 20]}, "expected ... x 3"),
+        ({"loss": [20, 20, 0.3], "most": 1.0}, "constant, .*, designed and its parameters"),
+        ({}, "designed and its parameters"),
+    ],
+)
+def test_a_designed_schedule_is_checked(given, words):
+    with pytest.raises(DeclarationError, match=words):
+        schedule_from({"name": "designed", **given})
 
 
 # --------------------------------------------------------------------------------------------------
@@ -317,6 +335,20 @@ def place(tmp_path, data, monkeypatch):
     write_csv("public.csv", data.test)
     assert dynadp(INIT + " --seed 1").exit_code == 0
     return tmp_path
+
+
+def test_a_run_file_asks_for_the_designed_alpha(place):
+    text = ALPHA.replace(
+        "alpha = 0.5", 'alpha = { name = "designed", loss = [20, 20, 0.3], high = 0.5 }'
+    ).replace("rounds = 60", "rounds = 3")
+    (place / "designed.toml").write_text(text)
+    alpha = design(AccuracyLoss(20, 20, 0.3), high=0.5).alpha
+    run = LocalRun.load("designed.toml")
+    assert run.plan().alphas == (alpha, alpha)
+    made = run.run(place / "out", who="ada", created="2026-03-01T12:00:00+00:00")
+    losses = [event.alpha for event in run.plan().events if event.node == "north"]
+    assert made.epsilon == run.plan().total.epsilon
+    assert sum(losses) == pytest.approx(3 * alpha)
 
 
 def test_tradeoff_recommends_from_census_rows_and_from_public_ones(place):

@@ -22,11 +22,11 @@ numbers = st.tuples(
 
 
 def public(B, C, rho, eta, d):
-    return PublicNumbers.of(
+    return PublicNumbers(
         np.array([float(B), 2.0 * B]),
         np.array([1.0, 3.0]),
         d,
-        C,
+        np.full(2, C),
         rho,
         np.array([eta, 2 * eta]),
         np.full((2, 1), 1e-9 * C),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dynadp import privacy, report, research
+from dynadp import planning, privacy, report, research
 from dynadp.cli.options import (
     ADDRESS,
     BELOW_1,
@@ -30,8 +30,8 @@ from dynadp.cli.output import Answer, new_folder, prints_answer, write_json
 from dynadp.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from dynadp.planning import Plan
-    from dynadp.research import AccuracyLoss, Design, Recommendation
+    from dynadp.planning import AccuracyLoss, Design, Plan
+    from dynadp.research import Recommendation
 
 _UTILITY = option(
     "--utility",
@@ -100,7 +100,7 @@ def design(
         raise click.UsageError(
             "give --loss-fit C4 C5 C6, or --points FILE with measured losses; one of them, not both"
         )
-    w = research.PrivacyUtility(*utility)
+    w = planning.PrivacyUtility(*utility)
     chosen: Recommendation | Design
     if points is not None:
         measured, what = _measured(points), "the best that was measured"
@@ -113,8 +113,8 @@ def design(
             floor=floor,
         )
     elif loss_fit is not None:
-        curve = research.AccuracyLoss(*loss_fit)
-        chosen = research.design(curve, w, *(limits or research.RANGE), ceiling, floor)
+        curve = planning.AccuracyLoss(*loss_fit)
+        chosen = planning.design(curve, w, *(limits or planning.RANGE), ceiling, floor)
         place = "an interior maximum of the curve" if chosen.interior else "an end of the range"
         what = f"{place}, not measured"
     lines = [f"alpha = {chosen.alpha:.4g} ({what})"]
@@ -202,7 +202,7 @@ def tradeoff(
         {"epsilon": epsilon, "alpha": one.alpha, **loss}
         for epsilon, one, loss in zip(asked, planned, losses, strict=True)
     ]
-    fit, w = research.fit_points(points), research.PrivacyUtility(*utility)
+    fit, w = research.fit_points(points), planning.PrivacyUtility(*utility)
     blind = rows.held_out.majority_error
     chosen = research.recommend(points, w, fit=fit, blind=blind, **constraints)
     best = next(one for one in planned if one.alpha == chosen.alpha)

@@ -12,7 +12,6 @@ from dynadp._arrays import Array, norm
 from dynadp.consensus import admm
 from dynadp.consensus.anderson import Anderson
 from dynadp.consensus.local_solver import LocalSolver
-from dynadp.consensus.penalty import penalty
 from dynadp.consensus.residuals import Residuals, certificate_from, certify
 from dynadp.errors import DeclarationError, NotCertified
 from dynadp.problem import Factor, Problem
@@ -110,7 +109,7 @@ class Accelerator(LocalSolver):
         """g of round n: its argmin, or one step from f towards it."""
         if not self._one_step:
             return super().local_step(n, state, linear, phi)
-        q = penalty(self.degrees, self.eta) + phi
+        q = admm.penalty(self.degrees, self.eta) + phi
         b, _ = admm.linear_terms(state, self.eta)
         Z, local = self.problem.at(self.f)
         self._steepness = norm(local.sum(axis=0))
@@ -178,10 +177,11 @@ class Accelerator(LocalSolver):
 
     def _targets_met(self, V: Array, residuals: Callable[[], Residuals]) -> bool:
         plan = self.plan
-        if plan.residual is not None and not (
-            residuals().below(plan.residual) and self._settled(V, plan.residual)
-        ):
-            return False
+        if (share := plan.residual) is not None:
+            # residuals do not see how inexact a step was: it must have come to rest too
+            settled = not self._one_step or self._moved <= share * float(np.linalg.norm(V))
+            if not (settled and residuals().below(share)):
+                return False
         if not plan.certified:
             return plan.residual is not None
         gap, distance = plan.gap or np.inf, plan.distance or np.inf
@@ -193,9 +193,3 @@ class Accelerator(LocalSolver):
         self.certificate = certify(self.problem, V)
         self._value = self.certificate.value
         return self.certificate.within(gap, distance)
-
-    def _settled(self, V: Array, share: float) -> bool:
-        """Whether the local steps have come to rest too: residuals do not see how inexact a step
-        was.
-        """
-        return not self._one_step or self._moved <= share * float(np.linalg.norm(V))

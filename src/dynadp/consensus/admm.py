@@ -1,4 +1,4 @@
-"""The two pure halves of a round around the exchange of messages (Algorithm 1; maths.md 2).
+"""The state of nodes, and what messages make of it (Algorithm 1; maths.md 2).
 
 With w_pj = (V_p + V_j)/2 for each neighbour j and W_p = sum_j w_pj, node p's problem
 
@@ -12,8 +12,6 @@ replica, coordinate; a deployed node is a stack of one.
 from dataclasses import dataclass
 
 from dynadp._arrays import Array, Numbers, PerNode, Vectors, namespace, norm
-from dynadp.consensus.penalty import penalty
-from dynadp.problem import Factor, Problem, Solution, solve
 
 
 @dataclass(frozen=True)
@@ -38,62 +36,15 @@ def begin(own: Vectors, neighbours: Vectors, degrees: PerNode) -> State:
     return State(0.5 * (degrees[:, None, None] * own + neighbours), namespace(own).zeros_like(own))
 
 
+def penalty(degrees: PerNode, eta: Array) -> Numbers:
+    """q = 2 eta N_p: how strongly the augmented term pulls."""
+    return 2 * degrees[:, None] * eta
+
+
 def linear_terms(state: State, eta: Array) -> tuple[Vectors, Numbers]:
     """b = 2 lam - 2 eta W, and the sum of the norms of its two parts for the certificate."""
     dual, pull = 2 * state.lam, 2 * eta[:, None] * state.W
     return dual - pull, norm(dual) + norm(pull)
-
-
-def send(
-    problem: Problem,
-    state: State,
-    degrees: PerNode,
-    eta: Array,
-    gamma: Numbers,
-    warm: Vectors,
-    *,
-    linear: Vectors | None = None,
-    phi: Numbers | float = 0.0,
-    factor: Factor | None = None,
-    aim: Numbers | None = None,
-    max_iterations: int = 500,
-) -> Solution:
-    """g = argmin_f Z_p(f) + 2 lam_p.f + eta sum_j || f - w_pj ||^2 + (phi/2) ||f||^2 + linear.f,
-    certified to gamma.
-
-    Parameters
-    ----------
-    problem, state, degrees
-        Rows and constants; where the nodes stand; N_p.
-    eta
-        Penalty of each replica, the same at all nodes.
-    gamma
-        Public bound on the gradient norm, P x 1 or P x K.
-    warm
-        Where the solver begins.
-    linear
-        A further linear term, P x K x d: the noise (C/B_p) e of Algorithm 2.
-    phi
-        Its Phi, P x K.
-    factor
-        From the round before.
-    aim, max_iterations
-        See :func:`~dynadp.problem.solver.solve`.
-    """
-    b, size = linear_terms(state, eta)
-    if linear is not None:
-        b, size = b + linear, size + norm(linear)
-    return solve(
-        problem,
-        penalty(degrees, eta) + phi,
-        b,
-        gamma,
-        warm,
-        factor=factor,
-        b_size=size,
-        aim=aim,
-        max_iterations=max_iterations,
-    )
 
 
 def receive(

@@ -37,11 +37,10 @@ class Anderson:
         grew too much.
         """
         size = norm(r)
+        grew = size > self.patience * (self._size if self._count else np.inf)
         if self.depth == 0:
-            worse = self._count > 0 and bool((size > self.patience * self._size).any())
             self._count, self._size = 1, size
-            return x + r, worse
-        grew = np.zeros(len(x), dtype=bool)
+            return x + r, bool(grew.any())
         if self._count == 0:
             shape = (x.shape[0], self.depth, x.shape[1])
             self._dr, self._sum = np.zeros(shape), np.zeros(shape)  # dR and dX + dR
@@ -51,7 +50,6 @@ class Anderson:
             np.subtract(r, self._r, out=self._dr[:, slot])
             np.subtract(x, self._x, out=self._sum[:, slot])
             self._sum[:, slot] += self._dr[:, slot]
-            grew = size > self.patience * self._size
             self._drop(grew)
             self._gram[:, slot] = self._gram[:, :, slot] = np.matmul(
                 self._dr, self._dr[:, slot, :, None]

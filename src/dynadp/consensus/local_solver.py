@@ -1,72 +1,71 @@
 """A round's local work, as printed: every node solves its argmin, starting from its last one."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dynadp._arrays import Array
+from dynadp._arrays import Array, norm
 from dynadp.consensus import admm
 from dynadp.consensus.residuals import Certificate, Residuals
-from dynadp.problem import PATIENT, Factor, Problem
+from dynadp.problem import PATIENT, Factor, Problem, solve
 
 _MANY, _OFTEN = 5, 5  # iterations of a solve; rounds
 
 
+@dataclass(eq=False)
 class LocalSolver:
     """Local steps of Algorithms 1, 2 and 3.
 
     Attributes
     ----------
+    problem, degrees
+        Rows and constants; N_p.
+    eta
+        The penalty of each replica.
+    gamma
+        Public bound on the gradient norm, P x 1 or P x K.
     f
         Where the next local step begins, P x K x d: private in a private run, and safe, since only
         certified points leave it.
-    eta
-        The penalty of each replica.
+    aim
+        See :func:`~dynadp.problem.solver.solve`.
+    private
+        Whether more iterations are worth it: giving up would end the run.
     relaxation
         See :func:`dynadp.consensus.admm.receive`.
     certificate
         Against the pooled optimum, where one was asked for.
     """
 
-    relaxation = 1.0
-    certificate: Certificate | None = None
-
-    def __init__(
-        self,
-        problem: Problem,
-        degrees: Array,
-        eta: Array,
-        gamma: Array,
-        f: Array,
-        aim: Array | None = None,
-        private: bool = False,
-    ) -> None:
-        self.problem, self.degrees, self.eta, self.gamma, self.f, self.aim = (
-            problem,
-            degrees,
-            eta,
-            gamma,
-            f,
-            aim,
-        )
-        self._patience = {"max_iterations": PATIENT} if private else {}
-        self._factor: Factor | None = None
+    problem: Problem
+    degrees: Array
+    eta: Array
+    gamma: Array
+    f: Array
+    aim: Array | None = None
+    private: bool = False
+    relaxation: float = field(default=1.0, init=False)
+    certificate: Certificate | None = field(default=None, init=False)
+    _factor: Factor | None = field(default=None, init=False)
 
     def local_step(self, n: int, state: admm.State, linear: Array | None, phi: Array) -> Array:
-        """g of round n: its certified argmin."""
-        solution = admm.send(
+        """g = argmin_f Z_p(f) + 2 lam_p.f + eta sum_j || f - w_pj ||^2 + (phi/2) ||f||^2 +
+        linear.f of round n, certified to gamma.
+        """
+        b, size = admm.linear_terms(state, self.eta)
+        if linear is not None:
+            b, size = b + linear, size + norm(linear)
+        solution = solve(
             self.problem,
-            state,
-            self.degrees,
-            self.eta,
+            admm.penalty(self.degrees, self.eta) + phi,
+            b,
             self.gamma,
             self.f,
-            linear=linear,
-            phi=phi,
             factor=self._factor,
+            b_size=size,
             aim=self.aim,
-            **self._patience,
+            max_iterations=PATIENT if self.private else 500,
         )
         self._factor = solution.factor
         if (
@@ -75,9 +74,8 @@ class LocalSolver:
             and n % _OFTEN == 0
             and not isinstance(self.f, np.ndarray)
         ):
-            self._factor = replace(
-                self._factor, majorant=True
-            )  # made anew next time: on a GPU it costs less than iterations
+            # made anew next time: on a GPU it costs less than iterations
+            self._factor = replace(self._factor, majorant=True)
         return solution.point
 
     def next_state(self, before: admm.State, after: admm.State, g: Array) -> admm.State:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynadp._arrays import Array
-from dynadp.consensus.penalty import penalty
+from dynadp.consensus.admm import penalty
 from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism, NoProtection, PublicNumbers, RoundNoise
@@ -67,7 +67,7 @@ class ReleasePlan:
         P, rounds = len(terms), alpha.shape[-1]
         q, far = penalty(topology.degrees, eta), np.linalg.norm(start, axis=-1)
         constants = terms.counts, topology.degrees, terms.dimension, terms.C, terms.rho, eta
-        public = PublicNumbers.of(
+        public = PublicNumbers(
             *constants, default_gamma(terms, q, far), terms.loss, rounds, float(far.max())
         )
         given = None if gamma is None else np.full((P, 1), float(gamma))
@@ -84,10 +84,8 @@ class ReleasePlan:
         if not (steady := reliable(terms, public.Lam).all(axis=1)).all():
             raise DeclarationError(
                 f"node {topology.nodes[int(np.argmin(steady))]!r}: with {terms.dimension:,} "
-                f"columns the solver cannot be "
-                "relied on where C c1/(rho + 2 eta N) is past a million, and stopping would tell "
-                "of rows. Raise rho or eta, or "
-                "lower C"
+                "columns the solver cannot be relied on where C c1/(rho + 2 eta N) is past a "
+                "million, and stopping would tell of rows. Raise rho or eta, or lower C"
             )
         needed = _covering(terms, topology, eta, mechanism, public, wide, far, allowed)
         bounds = needed if given is None else given
@@ -103,13 +101,13 @@ class ReleasePlan:
         return cls(topology.nodes, mechanism, public, noises, rounds, aim)
 
     def widened(self, replicas: int) -> "ReleasePlan":
-        """The same public numbers for so many replicas."""
+        """Return the same public numbers for so many replicas."""
         shape = (len(self.nodes), replicas)
         noises = tuple(c.each(lambda v: np.broadcast_to(v, shape)) for c in self.noises)
         return replace(self, noises=noises)
 
     def some(self, nodes: slice) -> "ReleasePlan":
-        """Of some nodes alone."""
+        """Return the public numbers of some nodes alone."""
         made = {id(c): c.some(nodes) for c in self.noises}  # rounds alike share one
         noises = tuple(made[id(c)] for c in self.noises)
         return replace(
@@ -212,10 +210,8 @@ def _refuse(
             "bring its solver to where stopping would tell of rows. Leave gamma out, or raise it"
         )
     raise DeclarationError(
-        f"node {node!r}: no gamma fits. To be certified whatever neighbours send, its solver "
-        f"needs gamma = {least:.3g}. Past "
-        f"{allowed[found[0], 0]:.3g} the noise for the solver's error would be longer than the "
-        f"noise for rows. Raise alpha, "
-        "rho, eta or the number of rows (for dual perturbation: slack), or take fewer rounds or "
-        "columns"
+        f"node {node!r}: no gamma fits. To be certified whatever neighbours send, its solver needs "
+        f"gamma = {least:.3g}. Past {allowed[found[0], 0]:.3g} the noise for the solver's error "
+        "would be longer than the noise for rows. Raise alpha, rho, eta or the number of rows "
+        "(for dual perturbation: slack), or take fewer rounds or columns"
     )

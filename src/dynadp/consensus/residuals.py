@@ -115,7 +115,9 @@ def certificate_from(problem: Problem, V: Array, steepness: Array, value: Array)
     steepness, value
         ||grad F|| and F at the mean, one number a replica.
     """
-    strong, lipschitz = _constants(problem)
+    P, smoothness = len(problem), problem.regularizer.smoothness
+    strong = P * problem.rho
+    lipschitz = problem.C.sum() * problem.loss.c1 + P * problem.rho * smoothness
     mean = V.mean(axis=0)
     u = norm(V - mean).max(axis=0)
     excess = steepness**2 / (2 * strong)
@@ -126,12 +128,3 @@ def certificate_from(problem: Problem, V: Array, steepness: Array, value: Array)
     far = u + steepness / strong
     distance = np.divide(far, size, out=np.where(far > 0, np.inf, 0.0), where=size > _TINY)
     return Certificate(gap, distance, value)
-
-
-def _constants(problem: Problem) -> tuple[float, float]:
-    """Strong convexity and gradient Lipschitz constant of F."""
-    P = len(problem)
-    return (
-        P * problem.rho,
-        problem.C.sum() * problem.loss.c1 + P * problem.rho * problem.regularizer.smoothness,
-    )

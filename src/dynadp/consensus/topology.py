@@ -15,7 +15,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
+from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from dynadp._arrays import Array
 from dynadp.errors import DeclarationError, TopologyError
@@ -63,9 +63,9 @@ class Topology:
             )
         self.name = name
         index = {p: i for i, p in enumerate(graph.nodes)}
-        self._edges = tuple(
-            sorted((min(index[u], index[v]), max(index[u], index[v])) for u, v in graph.edges)
-        )
+        pairs = (sorted((index[u], index[v])) for u, v in graph.edges)
+        # pairs of node positions, each edge once, smaller position first
+        self.edges: tuple[tuple[int, int], ...] = tuple(sorted((p, j) for p, j in pairs))
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -79,12 +79,7 @@ class Topology:
         return hash((self.nodes, self.edges))
 
     def __repr__(self) -> str:
-        return f"Topology({self.name!r}, {len(self)} nodes, {len(self._edges)} edges)"
-
-    @property
-    def edges(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of node positions, each edge once, smaller position first."""
-        return self._edges
+        return f"Topology({self.name!r}, {len(self)} nodes, {len(self.edges)} edges)"
 
     @cached_property
     def adjacency(self) -> csr_array:
@@ -95,7 +90,7 @@ class Topology:
         """
         if len(self) == 1:
             return csr_array(np.ones((1, 1)))
-        pairs = np.array(self._edges, dtype=np.int32).reshape(-1, 2)
+        pairs = np.array(self.edges, dtype=np.int32).reshape(-1, 2)
         rows, columns = np.concatenate([pairs, pairs[:, ::-1]]).T
         matrix = csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(self), len(self)))
         matrix.sort_indices()
@@ -119,46 +114,27 @@ class Topology:
         """
         if len(self) == 1:
             return 1.0
-        root = np.sqrt(self.degrees)
-        normalised = diags_array(1 / root) @ self.adjacency @ diags_array(1 / root)
+        scale = diags_array(1 / np.sqrt(self.degrees))
+        normalised = scale @ self.adjacency @ scale
         if len(self) <= 400:
             return float(np.linalg.eigvalsh(np.eye(len(self)) - normalised.toarray())[1])
-        top = root / np.linalg.norm(root)  # the eigenvector of eigenvalue 0, projected out
-
-        def deflated(apply: Callable[[Array], Array]) -> LinearOperator:
-            def product(v: Array) -> Array:
-                v = v - top * (top @ v)
-                v = apply(v)
-                return np.asarray(v - top * (top @ v))
-
-            return LinearOperator((len(self), len(self)), matvec=product, dtype=float)
-
-        start = np.random.default_rng(0).standard_normal(len(self))
-        shifted = normalised + diags_array(np.ones(len(self)))  # eigenvalues 2 - w, none negative
+        options: dict[str, Any] = {
+            "v0": np.random.default_rng(0).standard_normal(len(self)),
+            "tol": 1e-8,
+            "return_eigenvectors": False,
+        }
         try:  # a well connected graph: Lanczos needs few products
-            largest = eigsh(
-                deflated(lambda v: shifted @ v),
-                1,
-                which="LA",
-                v0=start,
-                maxiter=60,
-                tol=1e-8,
-                return_eigenvectors=False,
-            )
-            return float(2 - largest[0])
+            return float(1 - min(eigsh(normalised, 2, which="LA", maxiter=60, **options)))
         except ArpackNoConvergence:  # a badly connected one: little fill, so inverting is cheap
-            factor = splu((diags_array(np.full(len(self), 1 + 1e-9)) - normalised).tocsc())
-            inverse = eigsh(
-                deflated(factor.solve), 1, which="LA", v0=start, tol=1e-8, return_eigenvectors=False
-            )
-            return float(1 / inverse[0] - 1e-9)
+            laplacian = (diags_array(np.ones(len(self))) - normalised).tocsc()
+            return float(max(eigsh(laplacian, 2, sigma=-1e-6, **options)))
 
     def named(self, names: Sequence[str]) -> "Topology":
         """The same graph with these names, in the order of its nodes."""
         if len(names) != len(self):
             raise TopologyError(f"{len(names)} names for {len(self)} nodes; expected one each")
         return Topology.from_edges(
-            [(names[u], names[v]) for u, v in self._edges], names, name=self.name
+            [(names[u], names[v]) for u, v in self.edges], names, name=self.name
         )
 
     def describe(self) -> dict[str, Any]:
@@ -166,7 +142,7 @@ class Topology:
         return {
             "name": self.name,
             "nodes": list(self.nodes),
-            "edges": [list(edge) for edge in self._edges],
+            "edges": [list(edge) for edge in self.edges],
         }
 
     @classmethod
@@ -252,15 +228,14 @@ def _refuse_weights(graph: nx.Graph) -> None:
         u, v, w = heavy[0]
         raise TopologyError(
             f"the edge between {str(u)!r} and {str(v)!r} has weight {w!r} ({len(heavy)} of "
-            f"{graph.number_of_edges()} edges "
-            "have one other than 1); edges have no weights here, since the algorithm has one "
-            "penalty eta for all of them: "
-            "remove the weights, or set them all to 1"
+            f"{graph.number_of_edges()} edges have one other than 1); edges have no weights here, "
+            "since the algorithm has one penalty eta for all of them: remove the weights, or set "
+            "them all to 1"
         )
 
 
 def is_one(weight: Any) -> bool:
-    """Whether a weight says nothing: 1, as a number or a text."""
+    """Whether a weight is 1, as a number or a text."""
     try:
         return float(weight) == 1.0
     except (TypeError, ValueError):

@@ -44,8 +44,8 @@ from dynadp.mechanisms import (
     mechanism_named,
     mechanism_names,
 )
-from dynadp.planning import Constants, Plan, plan, start_of
-from dynadp.privacy import Event, as_schedule, check_delta, worst_node
+from dynadp.planning import Constants, Plan, plan, schedule_from, start_of
+from dynadp.privacy import Event, check_delta, worst_node
 from dynadp.problem import (
     Logistic,
     Loss,
@@ -554,7 +554,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             eta=self.eta,
             rounds=self.rounds or 1000,
             mechanism=self._mechanism(),
-            schedule=None if self.alpha is None else as_schedule(self.alpha),
+            schedule=None if self.alpha is None else schedule_from(self.alpha),
         )
 
     def _mechanism(self) -> Mechanism | None:

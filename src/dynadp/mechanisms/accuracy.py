@@ -5,14 +5,13 @@
 import json
 from contextlib import suppress
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from dynadp.errors import DeclarationError
+from dynadp import _require
 from dynadp.mechanisms.entropy import Draws
-from dynadp.mechanisms.sampling import grid_step, l2_laplace, to_grid
+from dynadp.mechanisms.sampling import grid_step, l2_laplace, power_of_two, to_grid
 from dynadp.privacy import L2Laplace, Ledger
 
 EVALUATION = "evaluation"  # the purpose of its event
@@ -69,13 +68,11 @@ def private_accuracy(
     draws
         Where noise comes from.
     """
-    if not (isfinite(alpha) and alpha > 0):
-        raise DeclarationError(f"alpha is {alpha!r}; expected a finite number above 0")
-    if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 1:
-        raise DeclarationError(f"rows is {rows!r}; expected a whole number from 1, and public")
+    _require.positive("alpha", alpha)
+    _require.whole("rows", rows, meaning=", and public")
     noise = l2_laplace(draws, EVALUATION, [node], 0, 1, 1)[0, 0] / alpha
     step = grid_step(np.array(1 / alpha))
-    radius = np.exp2(np.ceil(np.log2(1e3 * (rows + 1 / alpha))))
+    radius = power_of_two(1e3 * (rows + 1 / alpha))
     count = float(to_grid(right + noise, step, radius)[0])
     accuracy = round(min(max(count / rows, 0.0), 1.0), 6)
     event = L2Laplace(node, 0, EVALUATION, alpha, 1, draws.seeded)

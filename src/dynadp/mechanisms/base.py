@@ -17,9 +17,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from dynadp._arrays import Array
+from dynadp._arrays import Array, on
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.entropy import Draws
+from dynadp.mechanisms.sampling import l2_laplace, to_grid
 from dynadp.privacy import Event
 from dynadp.problem import Loss
 
@@ -30,7 +31,7 @@ BALL = 8.0
 
 @dataclass(frozen=True)
 class PublicNumbers:
-    """All that a calibration may look at.
+    """The public numbers that a calibration may use.
 
     Attributes
     ----------
@@ -46,8 +47,8 @@ class PublicNumbers:
         Penalty of each replica.
     gamma
         Bound on the gradient at the solver's point, P x 1.
-    c1, at_zero
-        sup L'' and L(0).
+    loss
+        L, for its constants.
     rounds
         T, which bounds how far vectors come; None for the limit of many.
     start
@@ -61,34 +62,12 @@ class PublicNumbers:
     rho: float
     eta: Array
     gamma: Array
-    c1: float
-    at_zero: float
+    loss: Loss
     rounds: int | None = None
     start: float = 0.0
 
-    @classmethod
-    def of(
-        cls,
-        counts: Array,
-        degrees: Array,
-        dimension: int,
-        C: float | Array,
-        rho: float,
-        eta: Array,
-        gamma: Array,
-        loss: Loss,
-        rounds: int | None = None,
-        start: float = 0.0,
-    ) -> "PublicNumbers":
-        """With the constants of the loss; C may be one number for all nodes."""
-        each = np.broadcast_to(np.asarray(C, dtype=float), np.shape(counts))
-        at_zero = float(loss.value(np.zeros(1))[0])
-        return cls(
-            counts, degrees, dimension, each, rho, eta, gamma, loss.c1, at_zero, rounds, start
-        )
-
     def some(self, nodes: slice) -> "PublicNumbers":
-        """Of some nodes alone."""
+        """Return the numbers of some nodes alone."""
         own = {name: getattr(self, name)[nodes] for name in ("counts", "degrees", "C", "gamma")}
         return replace(self, **own)
 
@@ -106,7 +85,7 @@ class PublicNumbers:
     def reach(self) -> Array:
         """A bound on ||argmin Z_p||: min(C_p/rho, sqrt(2 C_p L(0)/rho)), P x 1."""
         C = self.C[:, None]
-        return np.minimum(C / self.rho, np.sqrt(2 * C * self.at_zero / self.rho))
+        return np.minimum(C / self.rho, np.sqrt(2 * C * self._at_zero / self.rho))
 
     @property
     def travel(self) -> Array:
@@ -116,13 +95,16 @@ class PublicNumbers:
         and each by (Lam/2) times its length squared at least. It says where messages may be
         clipped, so it is about accuracy alone.
         """
-        most = self.C.max() * self.at_zero
-        far = np.sqrt(2 * most / self.rho)
-        return (
-            np.minimum(far, np.sqrt(2 * most * self.rounds / self.Lam))
-            if self.rounds
-            else np.full(self.Lam.shape, far)
-        )
+        most = self.C.max() * self._at_zero
+        far = np.full(self.Lam.shape, np.sqrt(2 * most / self.rho))
+        if self.rounds is None:
+            return far
+        return np.asarray(np.minimum(far, np.sqrt(2 * most * self.rounds / self.Lam)))
+
+    @property
+    def _at_zero(self) -> float:
+        """L(0)."""
+        return float(self.loss.value(np.zeros(1))[0])
 
 
 @dataclass(frozen=True)
@@ -142,6 +124,14 @@ class RoundNoise(ABC):
     radius: Array
 
     inside: ClassVar[bool] = False  # whether noise enters the objective, as in Algorithm 2
+
+    def __init_subclass__(cls) -> None:
+        draws = cls.linear is not RoundNoise.linear
+        if draws and cls.longest_linear is RoundNoise.longest_linear:
+            raise DeclarationError(
+                f"{cls.__name__} draws a linear term and does not say how long it is; define "
+                "longest_linear, which gamma has to cover"
+            )
 
     @abstractmethod
     def release(self, g: Array, draws: Draws, nodes: Sequence[str], n: int) -> Array:
@@ -168,6 +158,13 @@ class RoundNoise(ABC):
     def longest_linear(self, public: PublicNumbers) -> Array | float:
         """A length that :meth:`linear` passes with a chance of e^-64 at most, P x K."""
         return 0.0
+
+    def noisy(
+        self, g: Array, rate: Array, purpose: str, draws: Draws, nodes: Sequence[str], n: int
+    ) -> Array:
+        """Round(g + e), e ~ exp(-rate ||e||) at each node and replica."""
+        noise = on(l2_laplace(draws, purpose, nodes, n, *g.shape[1:]), g)
+        return to_grid(g + noise / on(rate[..., None], noise), self.step, self.radius)
 
     def log_density(self, x: Array) -> Array | None:
         """ln of the noise's density at x, up to a constant; None for what has no density.
@@ -212,6 +209,12 @@ class Mechanism(ABC):
     why: ClassVar[str] = "as asked"  # one reason for a plan
 
     def __init_subclass__(cls) -> None:
+        maker = next(kind for kind in cls.__mro__ if "__init__" in vars(kind))
+        if maker is not object and "__dataclass_fields__" not in vars(maker):
+            raise DeclarationError(
+                f"mechanism {cls.__qualname__} has an __init__ of its own, whose parameters would "
+                "be missing in records; make them fields of a dataclass"
+            )
         if "name" not in vars(cls):
             return
         known = Mechanism.registry.get(cls.name)
@@ -277,15 +280,6 @@ class Mechanism(ABC):
                     f"{type(self).__name__}, round {n + 1}: noise_for gave a "
                     f"{type(noise).__name__}; expected a RoundNoise of dynadp.mechanisms, or of a "
                     "class of yours that inherits it"
-                )
-            kind = type(noise)
-            if (
-                kind.linear is not RoundNoise.linear
-                and kind.longest_linear is RoundNoise.longest_linear
-            ):
-                raise DeclarationError(
-                    f"{kind.__name__} draws a linear term and does not say how long it is; define "
-                    "longest_linear, which gamma has to cover"
                 )
             rounds.append(noise)
         return tuple(rounds)

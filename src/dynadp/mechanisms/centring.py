@@ -16,7 +16,7 @@ from dynadp._arrays import Array
 from dynadp.data import FeatureSums, Schema
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.entropy import Draws
-from dynadp.mechanisms.sampling import grid_step, l2_laplace, to_grid
+from dynadp.mechanisms.sampling import grid_step, l2_laplace, power_of_two, to_grid
 from dynadp.privacy import Event, L2Laplace
 
 
@@ -94,7 +94,7 @@ def centring_grid(schema: Schema, counts: Array, alpha: Array) -> tuple[Array, A
     D = float(np.sqrt(sum(column.diameter2 for column in schema.columns))) * (1 + 1e-9)
     zeta = alpha * counts / D
     step = grid_step(np.sqrt(features + 1) / zeta)
-    radius = np.exp2(np.ceil(np.log2(1e3 * (D * np.sqrt(len(schema.columns)) + features / zeta))))
+    radius = power_of_two(1e3 * (D * np.sqrt(len(schema.columns)) + features / zeta))
     return zeta, step, radius
 
 
@@ -107,8 +107,8 @@ def centre_of(
     *,
     seeded: bool,
 ) -> Centring:
-    """What everybody makes of the released means: their mean weighed by B_p, brought back to where
-    means can lie.
+    """Make the centre of the released means: their mean weighed by B_p, brought back to where means
+    can lie.
     """
     counts = np.asarray(counts, dtype=float)
     mean = counts @ messages / counts.sum()
@@ -116,9 +116,16 @@ def centre_of(
     centre = np.concatenate(
         [column.project(part) for column, part in zip(schema.columns, parts, strict=True)]
     )
-    losses = np.broadcast_to(np.asarray(alpha, dtype=float), len(names))
-    events = tuple(
-        L2Laplace(p, 0, "centring", float(a), messages.shape[1], seeded)
-        for p, a in zip(names, losses, strict=True)
-    )
+    losses = np.broadcast_to(np.asarray(alpha, dtype=float), len(names)).tolist()
+    events = centring_events(names, losses, messages.shape[1], seeded=seeded)
     return Centring(messages, centre, events, seeded)
+
+
+def centring_events(
+    names: Sequence[str], alphas: Sequence[float], features: int, *, seeded: bool
+) -> tuple[Event, ...]:
+    """List what a centring round costs each node; nothing where there are no alphas."""
+    return tuple(
+        L2Laplace(node, 0, "centring", float(alpha), features, seeded)
+        for node, alpha in zip(names, alphas, strict=len(alphas) > 0)
+    )

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -14,7 +15,6 @@ from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import Mechanism, PublicNumbers, RoundNoise, ball
 from dynadp.mechanisms.entropy import Draws
 from dynadp.mechanisms.sampling import (
-    add_l2_laplace,
     grid_step,
     l2_laplace,
     l2_laplace_density,
@@ -56,7 +56,7 @@ class DualNoise(RoundNoise):
 
     def release(self, g: Array, draws: Draws, nodes: Sequence[str], n: int) -> Array:
         """V = Round(g + z)."""
-        return add_l2_laplace(g, self.outer, "slack", draws, nodes, n, self.step, self.radius)
+        return self.noisy(g, self.outer, "slack", draws, nodes, n)
 
     def log_density(self, x: Array) -> Array:
         """-zeta ||e||."""
@@ -135,23 +135,22 @@ class Dual(Mechanism):
         """Phi, zeta and zeta2 of one round."""
         alpha2 = self.slack * alpha
         rest = alpha - alpha2  # alpha'
-        a = 1 / public.weight
-        F = np.broadcast_to(public.reach if self.F is None else self.F, (len(public.counts), 1))
-        phi = np.empty(alpha.shape)
-        zeta = np.empty(alpha.shape)
-        least = public.Lam
-        for p, k in np.ndindex(alpha.shape):
-            numbers = float(rest[p, k]), float(a[p, 0]), float(least[p, k]), public.c1
-            if self.split == "paper":
-                phi[p, k], zeta[p, k] = _paper_split(*numbers)
-            else:
-                phi[p, k] = _best_phi(*numbers, public.rho, public.dimension, float(F[p, 0]))
-        Lam = public.Lam + phi
-        abar = np.log1p(public.c1 / (a * Lam)) * (1 + 1e-12)  # from the final Phi, rounded up
-        if self.split == "optimal":
+        a, c1, Lam = 1 / public.weight, public.loss.c1, public.Lam
+        if self.split == "paper":  # the squared determinant, and half where that leaves nothing
+            left = rest - 2 * np.log1p(c1 / (a * Lam))
+            phi = np.where(left > 0, 0.0, c1 / (a * np.expm1(rest / 4)) - Lam)
+        else:
+            F = public.reach if self.F is None else self.F
+            best = np.vectorize(_best_phi, otypes=[float])
+            phi = best(rest, a, Lam, c1, public.rho, public.dimension, F)
+        Lam = Lam + phi
+        abar = np.log1p(c1 / (a * Lam)) * (1 + 1e-12)  # from the final Phi, rounded up
+        if self.split == "paper":
+            zeta = np.where(left > 0, left, rest / 2) / 2
+        else:
             zeta = (rest - abar) / 2
         outer = alpha2 * Lam / (2 * public.gamma)
-        spread = zeta * (Lam + public.C[:, None] * public.c1)
+        spread = zeta * (Lam + public.C[:, None] * c1)
         step = grid_step(public.weight * np.sqrt(public.dimension) / spread)
         mean = public.dimension * (public.weight / (zeta * Lam) + 1 / outer)
         return DualNoise(
@@ -166,16 +165,6 @@ class Dual(Mechanism):
         )
 
 
-def _paper_split(alpha: float, a: float, Lam: float, c1: float) -> tuple[float, float]:
-    """(Phi, zeta) by the paper's rule: the squared determinant, and alpha/2 where that leaves
-    nothing; zeta halved.
-    """
-    left = alpha - 2 * float(np.log1p(c1 / (a * Lam)))
-    if left > 0:
-        return 0.0, left / 2
-    return c1 / (a * float(np.expm1(alpha / 4))) - Lam, alpha / 4
-
-
 @lru_cache(maxsize=100_000)
 def _best_phi(alpha: float, a: float, Lam: float, c1: float, rho: float, d: int, F: float) -> float:
     """argmin over Phi >= Phi_min of Phi F^2/2 + 2 d (d+1)/(a^2 (alpha - abar)^2 (rho + Phi)),
@@ -185,11 +174,9 @@ def _best_phi(alpha: float, a: float, Lam: float, c1: float, rho: float, d: int,
 
     def bound(phi: float) -> float:
         left = alpha - float(np.log1p(c1 / (a * (Lam + phi)))) * (1 + 1e-12)
-        return (
-            phi * F**2 / 2 + 2 * d * (d + 1) / (a * left) ** 2 / (rho + phi)
-            if left > 0
-            else float("inf")
-        )
+        if left <= 0:
+            return inf
+        return phi * F**2 / 2 + 2 * d * (d + 1) / (a * left) ** 2 / (rho + phi)
 
     unit = least + rho + Lam
     found = minimize_scalar(

@@ -67,12 +67,14 @@ class SeededEntropy:
             raise DeclarationError(
                 f"round is {round_} and replica is {replica}; expected numbers from 0 to 2^64 - 1"
             )
-        name = canonical_json([self.seed, purpose, node]).encode()
-        key = np.frombuffer(
-            hashlib.blake2b(name, digest_size=16, person=b"dynadp keyed").digest(), dtype="<u8"
-        )
+        key = self._key(16, b"dynadp keyed", purpose, node)
         counter = np.array([0, 0, replica, round_], dtype=np.uint64)
-        return np.random.Generator(np.random.Philox(key=key.astype(np.uint64), counter=counter))
+        return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+    def _key(self, size: int, person: bytes, purpose: str, place: str | int) -> int:
+        name = canonical_json([self.seed, purpose, place]).encode()
+        hashed = hashlib.blake2b(name, digest_size=size, person=person)
+        return int.from_bytes(hashed.digest(), "little")
 
 
 def entropy_for(seed: int | None) -> SystemEntropy | SeededEntropy:
@@ -105,22 +107,21 @@ class OrderedDraws:
 
 
 class ShiftedDraws:
-    """Draws whose round n and replica k are round n + ``rounds`` and replica k + ``replicas`` of
-    others, so that no two parts of a whole share noise.
+    """Draws whose round n is round n + ``rounds`` of others, so that no two parts of a whole share
+    noise.
     """
 
-    def __init__(self, draws: Draws, rounds: int = 0, replicas: int = 0) -> None:
-        self.draws, self.seeded = draws, draws.seeded
-        self._rounds, self._replicas = rounds, replicas
+    def __init__(self, draws: Draws, rounds: int) -> None:
+        self.draws, self.seeded, self._rounds = draws, draws.seeded, rounds
 
     def generator(
         self, purpose: str, node: str, round_: int, replica: int = 0
     ) -> np.random.Generator:
-        """The generator of the shifted round and replica."""
-        return self.draws.generator(purpose, node, round_ + self._rounds, replica + self._replicas)
+        """The generator of the shifted round."""
+        return self.draws.generator(purpose, node, round_ + self._rounds, replica)
 
 
-class BatchedDraws:
+class BatchedDraws(SeededEntropy):
     """Seeded draws for all nodes and replicas of a round at once, a pure function of (seed,
     purpose, round), on any device.
 
@@ -128,23 +129,13 @@ class BatchedDraws:
     longer than the solves.
     """
 
-    seeded = True
-
     def __init__(self, seed: int, device: str = "cpu") -> None:
-        self.seed, self.device = SeededEntropy(seed).seed, device
-
-    def generator(
-        self, purpose: str, node: str, round_: int, replica: int = 0
-    ) -> np.random.Generator:
-        """As :class:`SeededEntropy`, for the few draws that are not vectors."""
-        return SeededEntropy(self.seed).generator(purpose, node, round_, replica)
+        super().__init__(seed)
+        self.device = device
 
     def batch(self, purpose: str, round_: int) -> Any:
         """The generator of a round, for all nodes and replicas; NumPy's or CuPy's."""
-        name = canonical_json([self.seed, purpose, round_]).encode()
-        key = int.from_bytes(
-            hashlib.blake2b(name, digest_size=8, person=b"dynadp sweep").digest(), "little"
-        )
+        key = self._key(8, b"dynadp sweep", purpose, round_)
         if self.device == "cpu":
             return np.random.Generator(np.random.Philox(key=key))
         import cupy

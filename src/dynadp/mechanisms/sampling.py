@@ -35,21 +35,6 @@ def l2_laplace(
     return out
 
 
-def add_l2_laplace(
-    g: Array,
-    rate: Array,
-    purpose: str,
-    draws: Draws,
-    nodes: Sequence[str],
-    n: int,
-    step: Array,
-    radius: Array,
-) -> Array:
-    """Round(g + e), e ~ exp(-rate ||e||) at each node and replica."""
-    noise = on(l2_laplace(draws, purpose, nodes, n, g.shape[1], g.shape[2]), g)
-    return to_grid(g + noise / on(rate[..., None], noise), step, radius)
-
-
 def l2_laplace_density(x: Array, rate: Array) -> Array:
     """-rate ||x||: ln of the density up to a constant; the axes of x begin with node, replica."""
     length = np.linalg.norm(x, axis=-1)
@@ -76,6 +61,11 @@ def _radii(rng: Any, dimension: int, size: tuple[int, ...] | None = None) -> Any
 def grid_step(scale: Array) -> Array:
     """h: the largest power of two up to 1e-3 times the noise's coordinate scale: public."""
     return np.asarray(np.exp2(np.floor(np.log2(1e-3 * np.asarray(scale)))))
+
+
+def power_of_two(least: Array | float) -> Array:
+    """The smallest power of two from ``least``."""
+    return np.asarray(np.exp2(np.ceil(np.log2(least))))
 
 
 def to_grid(v: Array, step: Array, radius: Array) -> Array:

@@ -1,3 +1,9 @@
+from .designs import RANGE as RANGE
+from .designs import AccuracyLoss as AccuracyLoss
+from .designs import Design as Design
+from .designs import PrivacyUtility as PrivacyUtility
+from .designs import design as design
+from .designs import schedule_from as schedule_from
 from .planner import Constants as Constants
 from .planner import plan as plan
 from .planner import planned_events as planned_events

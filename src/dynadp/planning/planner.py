@@ -8,6 +8,7 @@ are from the best choice.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import exp, sqrt
 from typing import Any
 
@@ -23,28 +24,21 @@ from dynadp.mechanisms import (
     Mechanism,
     NoProtection,
     PublicNumbers,
+    centring_events,
     mechanism_named,
     mechanism_names,
 )
 from dynadp.planning.plans import Consortium, Plan, Protection, Settings, check_counts
 from dynadp.privacy import (
     Event,
-    L2Laplace,
-    Schedule,
     by_node,
     calibrate,
     check_delta,
     check_epsilon,
-    constant,
     per_node,
     upper_bound,
 )
-from dynadp.problem import (
-    Logistic,
-    Loss,
-    Weights,
-    shares,
-)
+from dynadp.problem import Logistic, Loss, Weights, shares
 
 C = 1.0  # only C/q counts
 _ROUNDING = 1e-9  # by which libraries may differ in what they compute for the same plan
@@ -52,7 +46,7 @@ _ROUNDING = 1e-9  # by which libraries may differ in what they compute for the s
 
 @dataclass(frozen=True)
 class Constants:
-    """What the study on census rows found.
+    """The constants of the rules, from a study on census rows.
 
     Attributes
     ----------
@@ -137,16 +131,15 @@ def plan(
     loss = Logistic(constants.margin)
     features = dimension - 1 if features is None else features
     share = constants.centring if centring and features else 0.0
-    weight = sqrt(
-        share / (1 - share) * T * features / dimension
-    )  # alpha of the centring round over alpha
+    # alpha of the centring round over alpha
+    weight = sqrt(share / (1 - share) * T * features / dimension)
 
-    def events(alphas: Array, which: list[int]) -> list[Event]:
-        names, centre = [nodes[p] for p in which], weight * alphas if share else alphas[:0]
+    def events(alpha: float, p: int) -> list[Event]:
         public = public_numbers(
-            B[which], topology.degrees[which], dimension, shared[which], rho, eta, loss
+            B[[p]], topology.degrees[[p]], dimension, shared[[p]], rho, eta, loss
         )
-        return planned_events(chosen, public, T, names, alphas, centre, features)
+        centre = [weight * alpha] if share else []
+        return planned_events(chosen, public, T, [nodes[p]], alpha, centre, features)
 
     # nodes that are alike spend alike
     kinds: dict[tuple[float, ...], list[int]] = {}
@@ -154,13 +147,12 @@ def plan(
         kinds.setdefault(kind[:1] if chosen.by_alpha_alone else kind, []).append(p)
     alphas = np.empty(P)
     for (most, *_), alike in kinds.items():
-        one = alike[:1]
-        alphas[alike] = calibrate(lambda scale: events(np.array([scale]), one), most, delta)  # noqa: B023
+        alphas[alike] = calibrate(partial(events, p=alike[0]), most, delta)
     made = Plan(
         settings=Settings(loss=loss, C=C, weights=weights, rho=rho, eta=eta),
         protection=Protection(
             mechanism=chosen,
-            schedule=_schedule(nodes, alphas.tolist()),
+            schedule=per_node(dict(zip(nodes, alphas.tolist(), strict=True))),
             centring=tuple((weight * alphas).tolist()) if share else (),
             delta=delta,
             epsilon=tuple(totals),
@@ -177,25 +169,20 @@ def plan(
     reasons = (
         f"{chosen.name} perturbation: {chosen.why}",
         f"{T} rounds with the same alpha = {_range(alphas, upper_bound)}; only rounds over penalty "
-        f"counts, "
-        f"and uneven alphas gain "
-        "nothing",
+        "counts, and uneven alphas gain nothing",
         f"penalty q = {q:.3g} (eta = {eta:.3g}, rho = {rho:.2g}): in proportion to the noise that "
-        f"{asked}, delta = {delta:g} "
-        f"ask for, which a Gaussian mechanism with mu = {_range(mus)} has; C = {C:g}, since only "
-        f"C/q counts",
+        f"{asked}, delta = {delta:g} ask for, which a Gaussian mechanism with mu = {_range(mus)} "
+        f"has; C = {C:g}, since only C/q counts",
         f"loss {loss!r}: a margin raises the signal for the same sensitivity; scores are then no "
         f"log-odds",
         f"a centring round with alpha = {_range(weight * alphas, upper_bound)}, {share:.0%} of the "
-        f"budget: "
-        f"centred rows differ more"
+        "budget: centred rows differ more"
         if share
         else "no centring round: none was asked for, or the schema has a public centre",
         "the model is the mean of all nodes' messages of the last half of the rounds: averaging "
         "released vectors is free",
         f"in total epsilon = {upper_bound(total.epsilon)} at delta = {delta:g} for anybody with a "
-        f"row at "
-        f"one node",
+        "row at one node",
         *warnings_about(delta, counts),
         *_burdens(nodes, shared, (shared / (B * mus)) ** 2),
     )
@@ -237,37 +224,23 @@ def with_reasons(made: Plan, reasons: Sequence[str]) -> Plan:
     return made
 
 
-def _schedule(nodes: Sequence[str], alphas: Sequence[float]) -> Schedule:
-    same = len(set(alphas)) == 1
-    return constant(alphas[0]) if same else per_node(dict(zip(nodes, alphas, strict=True)))
-
-
 def planned_events(
     mechanism: Mechanism,
     public: PublicNumbers,
     rounds: int,
     names: Sequence[str],
     alphas: ArrayLike,
-    centrings: ArrayLike,
+    centrings: Sequence[float],
     features: int,
 ) -> list[Event]:
-    """Everything that these nodes will spend: the centring round where there is one, and all rounds
-    of training.
+    """List everything that these nodes will spend: the centring round where there is one, and all
+    rounds of training.
     """
-    centre = np.asarray(centrings, dtype=float)
-    first = (
-        [
-            L2Laplace(p, 0, "centring", float(a), features)
-            for p, a in zip(names, centre, strict=True)
-        ]
-        if centre.size
-        else []
-    )
     given = np.asarray(alphas, dtype=float).reshape(len(names), 1, -1)  # by node, or by round too
     table = np.broadcast_to(given, (len(names), 1, rounds))
     releases = enumerate(mechanism.plan(public, table), 1)
     return [
-        *first,
+        *centring_events(names, centrings, features, seeded=False),
         *(event for n, release in releases for event in release.events(names, n, public.dimension)),
     ]
 
@@ -320,9 +293,7 @@ def _recorded_centrings(record: Mapping[str, Any], table: Array) -> tuple[float,
 
 
 def warnings_about(delta: float, counts: Sequence[float]) -> tuple[str, ...]:
-    """What to say of a delta that is not below 1/B_p: giving away one row at random would be within
-    it.
-    """
+    """Warn if delta >= 1/B_p: publishing one random row would satisfy such a delta."""
     least = float(min(counts))
     if delta * least < 1:
         return ()
@@ -358,15 +329,14 @@ def public_numbers(
     counts: Array,
     degrees: Array,
     dimension: int,
-    C: float | Array,
+    C: Array,
     rho: float,
     eta: float,
     loss: Loss,
 ) -> PublicNumbers:
-    """What calibrations look at, with any gamma: it moves no event."""
-    return PublicNumbers.of(
-        counts, degrees, dimension, C, rho, np.array([eta]), np.full((len(counts), 1), 1e-9), loss
-    )
+    """Return the public numbers of a calibration; no event depends on gamma, so any will do."""
+    gamma = np.full((len(counts), 1), 1e-9)
+    return PublicNumbers(counts, degrees, dimension, C, rho, np.array([eta]), gamma, loss)
 
 
 def _totals(
@@ -392,8 +362,8 @@ def _totals(
     return totals
 
 
-def _range(values: Array, said: Callable[[float], str] = "{:.4g}".format) -> str:
-    low, high = said(float(np.min(values))), said(float(np.max(values)))
+def _range(values: Array, shown: Callable[[float], str] = "{:.4g}".format) -> str:
+    low, high = shown(float(np.min(values))), shown(float(np.max(values)))
     return low if low == high else f"{low} to {high}"
 
 

@@ -4,7 +4,7 @@ A :class:`Plan` that knows its :class:`Consortium` knows everything that will be
 events and total follow from public numbers, in one place.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self
@@ -16,8 +16,8 @@ from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.consensus import Output, ReleasePlan, Topology
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import Mechanism, NoProtection, mechanism_from
-from dynadp.privacy import Event, L2Laplace, Schedule, Total, constant, per_node, worst_node
+from dynadp.mechanisms import Mechanism, NoProtection, centring_events
+from dynadp.privacy import Event, Schedule, Total, constant, worst_node
 from dynadp.problem import (
     Logistic,
     Loss,
@@ -244,14 +244,19 @@ class Plan:
         )
 
     def on(self, consortium: Consortium) -> Self:
-        """Return the plan for these nodes and numbers of rows, with eta where it had none."""
-        P = len(consortium.nodes)
-        if self.protection and any(
-            len(each) not in (0, P) for each in (self.protection.centring, self.protection.epsilon)
-        ):
-            raise DeclarationError(
-                f"the plan was made for another network than this one of {P} nodes; plan again"
-            )
+        """Return the plan for these nodes and numbers of rows, with eta where it had none.
+
+        Promises and centrings are held by position, so a bound plan is refused for other nodes, and
+        for its nodes in another order.
+        """
+        if self.protection:
+            P, before = len(consortium.nodes), self.consortium or consortium
+            by_position = {len(self.protection.centring), len(self.protection.epsilon)} - {0}
+            if by_position and (by_position != {P} or before.nodes != consortium.nodes):
+                raise DeclarationError(
+                    f"the plan was made for another network than this one of {P} nodes, or for its "
+                    "nodes in another order; plan again"
+                )
         if self.settings.eta is not None:
             return replace(self, consortium=consortium)
         s = self.settings
@@ -343,10 +348,7 @@ class Plan:
             return ()
         c = self.bound
         width = c.dimension - 1 if c.features is None else c.features
-        centring = tuple(
-            L2Laplace(p, 0, "centring", alpha, width)
-            for p, alpha in zip(c.nodes, self.centrings, strict=bool(self.centrings))
-        )
+        centring = centring_events(c.nodes, self.centrings, width, seeded=False)
         return centring + self.release_plan.events(seeded=False)
 
     @cached_property
@@ -382,37 +384,6 @@ class Plan:
             "total": self.total.to_json() if private else None,
             "reasons": list(self.reasons),
         }
-
-    @classmethod
-    def from_json(
-        cls, record: Mapping[str, Any], consortium: Consortium, loss: Loss, regularizer: Regularizer
-    ) -> Self:
-        """Make the plan of a record; the caller knows loss and regulariser by their names."""
-        alphas = dict(zip(consortium.nodes, record["alphas"], strict=True))
-        mechanism = mechanism_from(record["mechanism"])
-        protection = Protection(
-            mechanism=mechanism,
-            schedule=per_node(alphas),
-            centring=tuple(float(a) for a in record["centrings"]),
-            delta=float(record["delta"]),
-            epsilon=tuple(record.get("epsilon") or ()),
-        )
-        settings = Settings(
-            loss=loss,
-            regularizer=regularizer,
-            C=float(record["C"]),
-            weights=record["weights"],
-            rho=float(record["rho"]),
-            eta=float(record["eta"]),
-        )
-        return cls(
-            settings=settings,
-            protection=None if isinstance(mechanism, NoProtection) else protection,
-            rounds=int(record["rounds"]),
-            output=record["output"],
-            reasons=tuple(record["reasons"]),
-            consortium=consortium,
-        )
 
 
 def start_of(start: ArrayLike | None, shape: tuple[int, int, int]) -> Array:

@@ -6,7 +6,7 @@ by an adversary as they go. For losses that are chosen on the way see :mod:`dyna
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import ceil, floor, fsum, inf, isfinite, log, log1p, log2, sqrt
@@ -106,12 +106,12 @@ def total(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
     plain = fsum(losses)  # to half a unit; calibrations leave 1e-12 of alpha
     figures = {"sum": plain, "pure": plain}
     if delta > 0 and groups:
-        figures["pure"] = min(plain, _pure(groups, delta))
+        figures["pure"] = min(plain, _composition(groups, delta, exact=False))
         exact = sum(law.exact for law in groups)
         if exact:  # without one this is the figure of ``pure``
-            figures["loss distribution"] = _loss_distribution(groups, delta)
+            figures["loss distribution"] = _composition(groups, delta, exact=True)
         if exact < len(groups) or figures["loss distribution"] == inf:  # else it is not smaller
-            figures["renyi"] = _renyi(groups, delta)
+            figures["renyi"] = _converted(frozenset(groups.items()), delta)
     method = min(figures, key=lambda name: figures[name])
     largest = float(max(per_round.values(), default=0.0))
     return Total(
@@ -164,31 +164,19 @@ def counted(events: Iterable[Event], rows: int = 1) -> Counter[LossDistribution]
     return None if None in laws else laws  # type: ignore[return-value]
 
 
-@lru_cache(maxsize=4096)
-def _cached(figure: Callable[[Groups, float], float], groups: Groups, delta: float) -> float:
-    return figure(groups, delta)
+def _composition(groups: Counter[LossDistribution], delta: float, *, exact: bool) -> float:
+    """Dominating pairs compose adaptively (Zhu, Dong, Wang 2022, Thm. 10).
 
-
-def _pure(groups: Counter[LossDistribution], delta: float) -> float:
-    """Optimal composition of releases of which only alpha is known (Kairouz, Oh, Viswanath 2015;
-    Murtagh, Vadhan 2016).
-    """
-    alphas: Counter[LossDistribution] = Counter()
-    for law, n in groups.items():
-        alphas[Pure(law.alpha)] += n
-    return _cached(_composed, frozenset(alphas.items()), delta)
-
-
-def _loss_distribution(groups: Counter[LossDistribution], delta: float) -> float:
-    """Dominating pairs compose adaptively (Zhu, Dong, Wang 2022, Thm. 10); of distributions that
-    are not exact only alpha is used.
+    Of distributions that are not exact only alpha is used, and of all of them unless ``exact``: the
+    optimal composition for given alphas (Kairouz, Oh, Viswanath 2015; Murtagh, Vadhan 2016).
     """
     laws: Counter[LossDistribution] = Counter()
     for law, n in groups.items():
-        laws[law if law.exact else Pure(law.alpha)] += n
-    return _cached(_composed, frozenset(laws.items()), delta)
+        laws[law if exact and law.exact else Pure(law.alpha)] += n
+    return _composed(frozenset(laws.items()), delta)
 
 
+@lru_cache(maxsize=4096)
 def _composed(groups: Groups, delta: float) -> float:
     """Join the dots of every delta(s) pessimistically (Doroshenko et al. 2022), convolve, read
     epsilon off.
@@ -234,10 +222,7 @@ def _step(groups: Groups) -> float:
     return float(2.0 ** floor(log2(sqrt(square) / 8)))
 
 
-def _renyi(groups: Counter[LossDistribution], delta: float) -> float:
-    return _cached(_converted, frozenset(groups.items()), delta)
-
-
+@lru_cache(maxsize=4096)
 def _converted(groups: Groups, delta: float) -> float:
     """min over A of sum RDP + ln(1 - 1/A) - ln(delta A)/(A - 1) (Canonne, Kamath, Steinke 2020,
     Prop. 12).

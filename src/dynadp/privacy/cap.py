@@ -85,14 +85,20 @@ class Cap:
         that fits by its discretised total alone: it takes the whole cap, nothing may ever follow.
         """
         before, plan = list(before), list(plan)
-        plain, moment = self.spent([*before, *plan])
-        if plain <= self.epsilon:
-            return "sum"
-        if moment <= self.budget:
-            return "renyi"
+        if basis := self.filter([*before, *plan]):
+            return basis
         if not before and total(plan, self.delta).epsilon <= self.epsilon:
             return "plan"
         return None
+
+    def filter(self, events: Iterable[Event]) -> Basis | None:
+        """Return the rule by which these events stay within the cap, however each was chosen from
+        those before it; None if there is none.
+        """
+        plain, moment = self.spent(events)
+        if plain <= self.epsilon:
+            return "sum"
+        return "renyi" if moment <= self.budget else None
 
     def affordable(self, before: Iterable[Event], release: Iterable[Event]) -> int:
         """Return how often ``release`` fits after ``before``, by the sum or the Rényi loss."""

@@ -167,14 +167,13 @@ def read_events(path: str | Path) -> list[Event]:
             content = json.loads(line)
             if not isinstance(content, dict):
                 raise ValueError("not an object")
+            events.append(from_json(content))
+        except DeclarationError as error:
+            raise DeclarationError(f"{path}, line {number}: {error}") from error
         except ValueError as error:
             raise DeclarationError(
                 f"{path}, line {number} is no JSON object ({error}); expected one event a line"
             ) from error
-        try:
-            events.append(from_json(content))
-        except DeclarationError as error:
-            raise DeclarationError(f"{path}, line {number}: {error}") from error
     if not events:
         raise DeclarationError(f"{path} holds no event; expected one JSON object a line")
     return events

@@ -2,6 +2,7 @@
 than asked (maths.md 5).
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from math import exp, inf, log
 
@@ -30,23 +31,23 @@ def calibrate(plan: Plan, epsilon: float, delta: float, rows: int = 1) -> float:
     check_epsilon(epsilon)
     check_delta(delta)
 
-    def found(scale: float) -> float:
+    def cost(scale: float) -> float:
         return worst_node(plan(scale), delta, rows).epsilon
 
-    low, at_low = epsilon, found(epsilon)
+    low, at_low = epsilon, cost(epsilon)
     stuck = 0
     while (
         at_low > epsilon
     ):  # the sum is linear in the scale, so this ends, unless part of the plan does not scale
         low, before = low * min(0.9 * epsilon / at_low, 0.5), at_low
-        at_low = found(low)
+        at_low = cost(low)
         stuck = stuck + 1 if at_low > 0.999 * before else 0
         if stuck > 8 or low < 1e-290:
             raise DeclarationError(
                 f"no scale of this plan stays within epsilon = {epsilon:g}, delta = {delta:g}"
             )
     high = low
-    while (at_high := found(high)) <= epsilon and high < 1e6:
+    while (at_high := cost(high)) <= epsilon and high < 1e6:
         low, at_low, high = (
             high,
             at_high,
@@ -56,7 +57,7 @@ def calibrate(plan: Plan, epsilon: float, delta: float, rows: int = 1) -> float:
         if at_low >= epsilon * (1 - PRECISION) or high <= low * (1 + 1e-6):
             break
         middle = _between(low, at_low, high, at_high, epsilon)
-        at_middle = found(middle)
+        at_middle = cost(middle)
         if at_middle <= epsilon:
             low, at_low = middle, at_middle
         else:
@@ -81,17 +82,13 @@ def affordable_rounds(
     check_epsilon(epsilon)
     check_delta(delta)
 
-    def fits(rounds: int) -> bool:
-        return worst_node(plan(rounds), delta).epsilon <= epsilon
+    def too_many(rounds: int) -> bool:
+        return worst_node(plan(rounds), delta).epsilon > epsilon
 
     low, high = 0, 1
-    while high <= most and fits(high):
+    while high <= most and not too_many(high):
         low, high = high, 2 * high
-    high = min(high, most + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    return low + bisect_left(range(low + 1, min(high, most + 1)), True, key=too_many)
 
 
 def primal(alpha: float, dimension: int, rounds: int, node: str = "node") -> list[Event]:

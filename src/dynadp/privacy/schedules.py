@@ -1,10 +1,8 @@
 """alpha_p(n): what each node spends in each round, decided before round 1 from public values."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -114,29 +112,6 @@ def _from_list(values: Sequence[float], node: str, n: int, T: int) -> float:
     return values[n - 1]
 
 
-def from_file(path: str | Path) -> Schedule:
-    """alpha_p(n) from a JSON file: an object with a number, or a list with one number a round, for
-    each node.
-    """
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DeclarationError(f"cannot read the schedule {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise DeclarationError(f"the schedule {path} is not JSON: {error}") from error
-    good = isinstance(content, dict) and all(
-        isinstance(v, int | float)
-        or (isinstance(v, list) and all(isinstance(a, int | float) for a in v))
-        for v in content.values()
-    )
-    if not good:
-        raise DeclarationError(
-            f"the schedule {path} must be a JSON object: node -> a number, or a list of one "
-            f"number a round"
-        )
-    return per_node(content)
-
-
 def by_rule(rule: Rule) -> Schedule:
     """alpha_p(n) from any function of public values: node, n, T -> alpha."""
     return Schedule(rule, {"name": "rule", "function": getattr(rule, "__qualname__", repr(rule))})
@@ -151,39 +126,41 @@ NAMED: dict[str, Callable[..., Schedule]] = {
 }
 
 
-def as_schedule(given: Any) -> Schedule:
+def as_schedule(given: Any, **more: Callable[..., Schedule]) -> Schedule:
     """Make a schedule from what a file or a caller gives.
 
     A number is the alpha of every round; a list has one number for each round; a table has a number
     or such a list for each node, or a name and the parameters of ``NAMED``, as a schedule's own
-    description has.
+    description has. ``more`` are further names.
     """
     if isinstance(given, Schedule):
         return given
+    named = NAMED | more
     try:
-        if isinstance(given, Mapping):
-            if "name" not in given:
-                return _checked(per_node(given))
-            named = NAMED[given["name"]]
-            return _checked(named(**{name: v for name, v in given.items() if name != "name"}))
-        if isinstance(given, Sequence | np.ndarray) and not isinstance(given, str):
-            return _checked(per_round(given))  # type: ignore[arg-type]
-        if isinstance(given, int | float | np.number) and not isinstance(given, bool):
-            return _checked(constant(float(given)))
+        if isinstance(given, Mapping) and "name" in given:
+            parameters = dict(given)
+            schedule = named[parameters.pop("name")](**parameters)
+        elif isinstance(given, Mapping):
+            schedule = per_node(given)
+        elif isinstance(given, Sequence | np.ndarray) and not isinstance(given, str):
+            schedule = per_round(given)  # type: ignore[arg-type]
+        else:
+            schedule = constant(given)
+        if all(map(_is_alpha, _numbers(schedule.description))):
+            return schedule
+    except DeclarationError:
+        raise
     except (KeyError, TypeError, ValueError):
         pass
     raise DeclarationError(
         "alpha must be a number above 0, a list of one number a round, a table of numbers or lists "
-        f"by node, or a table with one of the names {', '.join(NAMED)} and its parameters"
+        f"by node, or a table with one of the names {', '.join(named)} and its parameters"
     )
 
 
-def _checked(schedule: Schedule) -> Schedule:
-    """Refuse a schedule whose description has numbers that are no alphas."""
-    for number in _numbers(schedule.description):
-        if not (isinstance(number, int | float | np.number) and np.isfinite(number) and number > 0):
-            raise ValueError("no alpha")
-    return schedule
+def _is_alpha(value: Any) -> bool:
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return number and 0 < value < np.inf
 
 
 def _numbers(value: Any) -> Iterator[Any]:

@@ -12,9 +12,9 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp._intervals import SEVERAL
+from dynadp.planning import AccuracyLoss, PrivacyUtility
 from dynadp.report.charts import BLUE, GREEN, GREY, ORANGE, PURPLE, alt, decades, marks, page
 from dynadp.report.flow_diagram import LEGEND, dual_panel, final_panel, primal_panel
-from dynadp.research import AccuracyLoss, PrivacyUtility
 
 Numbers = Mapping[str, Any]
 WIDTH, HEIGHT = 190, 150

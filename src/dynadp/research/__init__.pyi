@@ -32,8 +32,3 @@ from .reproduction import reproduce as reproduce
 from .theorem_inputs import Neighbour as Neighbour
 from .theorem_inputs import TheoremInputs as TheoremInputs
 from .theorems import THEOREMS as THEOREMS
-from .tradeoff import RANGE as RANGE
-from .tradeoff import AccuracyLoss as AccuracyLoss
-from .tradeoff import Design as Design
-from .tradeoff import PrivacyUtility as PrivacyUtility
-from .tradeoff import design as design

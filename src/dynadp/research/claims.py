@@ -9,7 +9,7 @@ from math import inf, log
 from operator import lt
 from typing import Any
 
-from dynadp.research.tradeoff import PrivacyUtility
+from dynadp.planning import PrivacyUtility
 
 Numbers = Mapping[str, Any]
 Table = dict[str, dict[float, float]]  # algorithm -> alpha or margin -> value

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from dynadp.errors import DeclarationError
-from dynadp.research.tradeoff import AccuracyLoss, Design, PrivacyUtility, design, fit_loss
+from dynadp.planning import AccuracyLoss, Design, PrivacyUtility, design
+from dynadp.research.tradeoff import fit_loss
 
 Point = Mapping[str, Any]
 APART = 2.0  # standard errors by which two measured objectives must differ to count as different

@@ -170,7 +170,7 @@ class LocalRun:
         """Return whether the node's ledger would admit its part of the plan."""
         own = [event for event in plan.events if event.node == node]
         with Ledger.open(self.ledgers[node], read_only=True) as ledger:
-            cap, before, advice = ledger.cap, ledger.counted(), ledger.advice()
+            cap, before, advice = ledger.cap, ledger.counted(), ledger.state().advice()
         basis = cap.admits(before, own) if cap else None
         found = {"cap": cap.epsilon if cap else None, "admitted": basis}
         return found if basis is not None else {**found, "advice": advice}

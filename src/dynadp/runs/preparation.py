@@ -14,8 +14,16 @@ from dynadp.consensus import Journal, Topology
 from dynadp.data import NodeRows, Schema, Source, source
 from dynadp.engines import LedgerJournal
 from dynadp.errors import ConfigError, DataError, DynadpError, LedgerDamaged, RecordError
-from dynadp.planning import Consortium, Plan, plan, require_promise, warnings_about, with_reasons
-from dynadp.privacy import Event, Ledger, as_schedule
+from dynadp.planning import (
+    Consortium,
+    Plan,
+    plan,
+    require_promise,
+    schedule_from,
+    warnings_about,
+    with_reasons,
+)
+from dynadp.privacy import Event, Ledger
 from dynadp.runs.fields import listed
 from dynadp.runs.record import Kind, RunRecord, counted
 from dynadp.runs.run_file import NodeSection, RunFile
@@ -123,7 +131,7 @@ def plan_from_file(
         rho=training.rho,
         eta=training.eta,
         mechanism=privacy.made(),
-        schedule=None if privacy.alpha is None else as_schedule(privacy.alpha),
+        schedule=None if privacy.alpha is None else schedule_from(privacy.alpha),
         delta=privacy.delta if privacy.protected else None,
         rounds=training.rounds or PLAIN_ROUNDS,
         output=file.run.output,

@@ -24,7 +24,7 @@ from dynadp.consensus import FAMILIES, Topology, is_one
 from dynadp.data import Schema
 from dynadp.errors import ConfigError, DeclarationError, DynadpError
 from dynadp.mechanisms import Mechanism, mechanism_from, mechanism_names
-from dynadp.privacy import as_schedule
+from dynadp.planning import schedule_from
 from dynadp.problem import (
     Loss,
     Named,
@@ -146,7 +146,7 @@ def _known_schedule(given: Any) -> Any:
     """None, a number, a list of one number a round, a table by node, or a named schedule."""
     if given is not None:
         try:
-            as_schedule(given)
+            schedule_from(given)
         except DeclarationError as error:
             raise ValueError(str(error)) from None
     return given

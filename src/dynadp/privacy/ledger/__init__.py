@@ -1,1 +1,1 @@
-"""A node's ledger: its rules, its file, what it says."""
+"""A node's ledger: its rules, its file and its summary."""

@@ -7,8 +7,8 @@ byte, after a crash. To read::
 
     sqlite3 -readonly FILE 'SELECT * FROM spends'
 
-Its column alpha is the sum over kinds of events that store alpha, or abar and ah; totals are those
-of ``dynadp ledger show``.
+Its column alpha is NULL, with a reason in the column unknown, where a kind of event was added by a
+mechanism of your own. Totals are those of ``dynadp ledger show``.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -116,7 +116,7 @@ class Ledger:
         """Return what counts against the cap: of a closed run what it spent, of one that is open or
         took the whole cap its plan.
         """
-        return self.state().counted()
+        return self.state().counted
 
     def reserved(self, run: str) -> list[Event] | None:
         """Return the plan of a run that may still spend, or has spent all of it; None for an
@@ -130,10 +130,6 @@ class Ledger:
             state.open_run(run)
         return list(known.plan)
 
-    def advice(self) -> str:
-        """Return what would make room under the cap for a refused run."""
-        return self.state().advice()
-
     def is_closed(self, run: str) -> bool:
         """Whether a run is over."""
         known = self.state().runs.get(run)
@@ -141,7 +137,7 @@ class Ledger:
 
     def spent(self) -> list[Event]:
         """Return the events that were released, by all runs so far."""
-        return self.state().spent()
+        return self.state().spent
 
     def rounds(self, run: str) -> list[int]:
         """Return the rounds that a run has spent."""
@@ -225,7 +221,7 @@ class Ledger:
                 raise BudgetRefused(
                     f"the ledger has no cap, so nothing can be reserved; {state.advice()}"
                 )
-            before = state.counted()
+            before = state.counted
             if (basis := state.cap.admits(before, plan)) is None:
                 raise BudgetRefused(
                     f"the {len(plan)} events of run {run!r} do not fit under the cap (epsilon "
@@ -327,7 +323,7 @@ class Ledger:
             details = decide(state)
             entry = draft.sealed(state.length + 1, state.head, details)
             insert(connection, entry)
-        state.follow(entry)  # it was decided by the rules, while nobody else could write
+        state.take(entry)
         return details
 
     def _catch_up(self, connection: Any) -> LedgerState:

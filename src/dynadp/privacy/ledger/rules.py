@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -95,11 +94,6 @@ class Reservation:
         return {**finite(figures), "state": self.closed or "open"}
 
 
-def taker_of(cap: Cap | None, runs: Iterable[Reservation]) -> Reservation | None:
-    """Return the run that took the whole cap, if one did."""
-    return next((run for run in runs if run.took_all and run.cap == cap), None)
-
-
 @dataclass
 class LedgerState:
     """The state after some entries, taken one by one, and the rules for the next one."""
@@ -110,13 +104,21 @@ class LedgerState:
     head: str = START
     length: int = 0
 
+    @property
     def counted(self) -> list[Event]:
-        """Return the events that count against the cap."""
+        """The events that count against the cap."""
         return [event for run in self.runs.values() for event in run.counted]
 
+    @property
     def spent(self) -> list[Event]:
-        """Return the events that were released."""
+        """The events that were released."""
         return [event for run in self.runs.values() for event in run.released]
+
+    @property
+    def taker(self) -> Reservation | None:
+        """The run that took the whole cap, if one did."""
+        runs = self.runs.values()
+        return next((run for run in runs if run.took_all and run.cap == self.cap), None)
 
     def check_events(self, events: list[Event]) -> None:
         """Refuse events that no ledger, or not this one, may take."""
@@ -148,7 +150,7 @@ class LedgerState:
             raise BudgetRefused(
                 f"the plan of run {run!r} is empty; expected the events of all its rounds"
             )
-        if taker := taker_of(self.cap, self.runs.values()):
+        if taker := self.taker:
             raise BudgetRefused(
                 f"run {taker.run!r} took the whole cap, so nothing may follow it; {self.advice()}"
             )
@@ -163,8 +165,8 @@ class LedgerState:
                 "close what will not go on with `dynadp ledger close FILE RUN`, which gives back "
                 f"what it reserved and did not spend; open: {', '.join(map(repr, freed))}"
             )
-        if taker_of(self.cap, self.runs.values()) is None:
-            plain, moment = self.cap.spent(self.counted())
+        if self.taker is None:
+            plain, moment = self.cap.spent(self.counted)
             if plain < self.cap.epsilon or moment < self.cap.budget:
                 ways.append("ask for less: a smaller epsilon or alpha")
         return "; or ".join([*ways, "set a larger cap, without regard to what was released"])
@@ -198,33 +200,14 @@ class LedgerState:
     def take(self, entry: Entry) -> str | None:
         """Follow an entry; or return what is wrong with it, and stay as before."""
         try:
-            wrong = self._wrong(entry)
+            wrong = self._misplaced(entry)
             if not wrong:
-                self.follow(entry)
+                self._follow(entry)
         except (DynadpError, KeyError, TypeError, ValueError) as error:
             wrong = f"does not follow from those before it ({error})"
         return f"entry {entry.id} {wrong}" if wrong else None
 
-    def follow(self, entry: Entry) -> None:
-        """Move on to the state after an entry that the rules allow."""
-        run = entry.run or ""
-        if entry.kind == "open":
-            self.node = entry.details["node"]
-        elif entry.kind == "cap":
-            self.cap = Cap(**entry.details)
-        elif entry.kind == "reserve":
-            details = entry.details
-            plan = [from_json(event) for event in details["plan"]]
-            self.runs[run] = Reservation(
-                run, details["dataset"], entry.at, entry.who, plan, details["basis"], self.cap
-            )
-        elif entry.kind == "spend":
-            self.runs[run].spent[entry.round or 0] = entry.id
-        else:
-            self.runs[run].closed = entry.details.get("reason", "closed")
-        self.head, self.length = entry.hash, entry.id
-
-    def _wrong(self, entry: Entry) -> str | None:
+    def _misplaced(self, entry: Entry) -> str | None:
         if entry.id != self.length + 1:
             return f"comes after entry {self.length}: some are missing"
         if entry.previous != self.head:
@@ -233,16 +216,28 @@ class LedgerState:
             return "was changed: its hash is not the hash of what it says"
         if (entry.kind == "open") != (entry.id == 1):
             return "is out of place: the first entry, and no other, opens a ledger"
-        parse_time(entry.at)
-        details, run = entry.details, entry.run or ""
-        if entry.kind == "reserve":
-            self.check_plan(run, [from_json(event) for event in details["plan"]])
-        elif entry.kind == "spend":
-            events = [from_json(event) for event in details["events"]]
-            self.check_spend(run, entry.round or 0, events)
-        elif entry.kind not in ("open", "cap"):
-            self.open_run(run)
         return None
+
+    def _follow(self, entry: Entry) -> None:
+        """Move on to the state after an entry; an error if the rules do not allow it."""
+        parse_time(entry.at)
+        details, run, round = entry.details, entry.run or "", entry.round or 0
+        if entry.kind == "open":
+            self.node = details["node"]
+        elif entry.kind == "cap":
+            self.cap = Cap(**details)
+        elif entry.kind == "reserve":
+            plan = [from_json(event) for event in details["plan"]]
+            self.check_plan(run, plan)
+            self.runs[run] = Reservation(
+                run, details["dataset"], entry.at, entry.who, plan, details["basis"], self.cap
+            )
+        elif entry.kind == "spend":
+            self.check_spend(run, round, [from_json(event) for event in details["events"]])
+            self.runs[run].spent[round] = entry.id
+        else:
+            self.open_run(run).closed = details.get("reason", "closed")
+        self.head, self.length = entry.hash, entry.id
 
 
 def _sound(event: Event) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from dynadp.errors import LedgerDamaged, LedgerError
 from dynadp.privacy.ledger.entries import Entry
 
-VERSION, APPLICATION = 1, 0x44594450
+VERSION, APPLICATION = 2, 0x44594450
 # Types are checked by hand: STRICT tables need SQLite 3.37, Python 3.11 does not.
 SCHEMA = (
     """CREATE TABLE entry (
@@ -33,13 +33,30 @@ SCHEMA = (
     "never deleted'); END",
     "CREATE TRIGGER entry_unchanged BEFORE UPDATE ON entry BEGIN SELECT RAISE(ABORT, 'an entry is "
     "never changed'); END",
-    # alpha of kinds that store it, or abar and ah; the sum passes over those that store neither
-    "CREATE VIEW spends AS SELECT id, at, who, run, round,\n"
+)
+# Version 1's alpha passes over events of kinds that it does not know. The view of version 2 has no
+# alpha for a spend with such an event, and says why.
+_VIEWS = {
+    1: "CREATE VIEW spends AS SELECT id, at, who, run, round,\n"
     "  (SELECT sum(ifnull(json_extract(value, '$.alpha'), "
     "json_extract(value, '$.abar') + json_extract(value, '$.ah')))\n"
     "   FROM json_each(content, '$.events')) AS alpha,\n"
     "  length(message) AS bytes, hash FROM entry WHERE kind = 'spend'",
+    2: """CREATE VIEW spends AS
+WITH loss AS (
+  SELECT entry.id, json_extract(value, '$.kind') AS kind, CASE json_extract(value, '$.kind')
+    WHEN 'l2-laplace' THEN json_extract(value, '$.alpha')
+    WHEN 'dual' THEN json_extract(value, '$.abar') + json_extract(value, '$.ah') END AS alpha
+  FROM entry, json_each(content, '$.events') WHERE entry.kind = 'spend'
 )
+SELECT entry.id, at, who, run, round,
+  CASE WHEN count(*) = count(loss.alpha) THEN sum(loss.alpha) END AS alpha,
+  length(message) AS bytes, hash,
+  CASE WHEN count(*) > count(loss.alpha) THEN 'the alpha of a kind of event is not known here; '
+    || 'see dynadp ledger show' END AS unknown
+FROM entry LEFT JOIN loss ON loss.id = entry.id
+WHERE entry.kind = 'spend' GROUP BY entry.id""",
+}
 _INSERT = "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _SELECT = (
     "SELECT id, at, who, kind, run, round, content, message, previous, hash FROM entry "
@@ -53,8 +70,7 @@ _CAUSES = {
     sqlite3.SQLITE_BUSY: "another process kept it locked for too long; wait for it or end it, "
     "then try again",
     sqlite3.SQLITE_READONLY: "it cannot be written (or was moved, or holds a write that was cut "
-    "short and must be undone); "
-    "open it where this user may write the file and its folder",
+    "short and must be undone); open it where this user may write the file and its folder",
     sqlite3.SQLITE_FULL: "the disk is full; make room, then try again",
     sqlite3.SQLITE_IOERR: "the disk refused; check its room, limits and health, then try again",
     sqlite3.SQLITE_CANTOPEN: "it or its journal cannot be opened; check that this user may write "
@@ -91,7 +107,7 @@ class EntryStore:
                 with closing(sqlite3.connect(partial, isolation_level=None)) as connection:
                     connection.execute("PRAGMA synchronous=EXTRA")
                     connection.execute("BEGIN IMMEDIATE")
-                    for statement in SCHEMA:
+                    for statement in (*SCHEMA, _VIEWS[VERSION]):
                         connection.execute(statement)
                     connection.execute(f"PRAGMA application_id={APPLICATION}")
                     connection.execute(f"PRAGMA user_version={VERSION}")
@@ -137,6 +153,10 @@ class EntryStore:
         with self.session() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
+                if _version(connection) < VERSION:
+                    connection.execute("DROP VIEW spends")
+                    connection.execute(_VIEWS[VERSION])
+                    connection.execute(f"PRAGMA user_version={VERSION}")
                 yield connection
                 connection.execute("COMMIT")
             except BaseException as error:
@@ -181,7 +201,7 @@ class EntryStore:
 
     def _check_version(self, connection: sqlite3.Connection) -> None:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        version = _version(connection)
         if application != APPLICATION:
             raise LedgerError(
                 f"{self.path} is not a ledger of dynadp, or no longer; check the name, or restore "
@@ -192,8 +212,10 @@ class EntryStore:
                 f"{self.path} has version {version}, this program reads up to {VERSION}; upgrade "
                 f"dynadp"
             )
-        if version < VERSION:
-            raise LedgerDamaged(f"{self.path} has version {version}, expected {VERSION}; {RESTORE}")
+        if version not in _VIEWS:
+            raise LedgerDamaged(
+                f"{self.path} has version {version}, expected 1 to {VERSION}; {RESTORE}"
+            )
 
     def _disconnect(self) -> None:
         if self.connection is not None:
@@ -221,7 +243,7 @@ def layout_problems(connection: sqlite3.Connection) -> list[str]:
     checks = connection.execute("PRAGMA integrity_check(9)").fetchall()
     problems = [f"SQLite says {text}" for (text,) in checks if text != "ok"]
     with closing(sqlite3.connect(":memory:")) as fresh:
-        for statement in SCHEMA:
+        for statement in (*SCHEMA, _VIEWS[_version(connection)]):
             fresh.execute(statement)
         if _layout(connection) != _layout(fresh):
             problems.append(
@@ -238,6 +260,11 @@ def explained(path: Path, error: Exception) -> LedgerError:
             f"{path}: {_CAUSES[code]} ({error}); nothing may be sent that was not recorded"
         )
     return LedgerDamaged(f"{path} is damaged, or is not a ledger ({error}); {RESTORE}")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
 
 
 def _layout(connection: sqlite3.Connection) -> list[tuple[str, ...]]:

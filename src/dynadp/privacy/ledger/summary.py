@@ -1,15 +1,15 @@
 """The summary of a ledger: its runs, its cap, and how much of that is spent or reserved."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import floor
 from typing import Any
 
 from dynadp.privacy.accountant import finite, total
-from dynadp.privacy.cap import Basis, Cap
+from dynadp.privacy.cap import Basis
 from dynadp.privacy.events import Event
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.privacy.ledger.rules import Reservation, taker_of
+from dynadp.privacy.ledger.rules import LedgerState, Reservation
 from dynadp.privacy.statements import guess_words, upper_bound
 
 
@@ -68,41 +68,15 @@ class Room:
         return finite({name: getattr(self, name) for name in names})
 
 
-@dataclass(frozen=True)
-class LedgerSummary:
-    """The state of a ledger, and what follows from it.
-
-    Attributes
-    ----------
-    node, cap
-        Whose ledger it is; its latest cap.
-    runs
-        By name, the oldest first.
-    spent, counted
-        The events that were released; those that count against the cap.
-    entries, head
-        How many entries, and the hash of the last.
-    """
-
-    node: str
-    cap: Cap | None
-    runs: dict[str, Reservation] = field(repr=False)
-    spent: list[Event] = field(repr=False)
-    counted: list[Event] = field(repr=False)
-    entries: int
-    head: str
+class LedgerSummary(LedgerState):
+    """The state of a ledger, and what follows from it."""
 
     @classmethod
     def of(cls, ledger: Ledger) -> "LedgerSummary":
         """Return the summary of a ledger as it is now."""
         now = ledger.state()
         runs = {name: replace(run, spent=dict(run.spent)) for name, run in now.runs.items()}
-        return cls(now.node, now.cap, runs, now.spent(), now.counted(), now.length, now.head)
-
-    @property
-    def whole(self) -> Reservation | None:
-        """The run that took the whole cap, if one did."""
-        return taker_of(self.cap, self.runs.values())
+        return cls(now.node, now.cap, runs, now.head, now.length)
 
     @property
     def room(self) -> Room | None:
@@ -114,7 +88,7 @@ class LedgerSummary:
         """What is left of the cap, by every measure that may admit a run; the largest first."""
         if (cap := self.cap) is None:
             return []
-        if (whole := self.whole) is not None:
+        if (whole := self.taker) is not None:
             cost = _cost(tuple(whole.plan), cap.delta)
             return [Room("plan", cost if whole.spent else 0.0, cost, cap.epsilon, cap.order)]
         (plain, moment), (plains, moments) = cap.spent(self.spent), cap.spent(self.counted)
@@ -144,9 +118,8 @@ class LedgerSummary:
         """
         if (cap := self.cap) is None:
             return None
-        plain, moment = cap.spent(self.spent)
         bounds = [cap.odometer(self.spent)]
-        if plain <= cap.epsilon or moment <= cap.budget:
+        if cap.filter(self.spent):
             bounds.append(cap.epsilon)
         if (only := self._only_plan) is not None:
             bounds.append(_cost(tuple(only.plan), cap.delta))
@@ -163,8 +136,7 @@ class LedgerSummary:
         """
         if (cap := self.cap) is None:
             return None
-        plain, moment = cap.spent(self.counted)
-        holds = plain <= cap.epsilon or moment <= cap.budget or self._only_plan is not None
+        holds = cap.filter(self.counted) or self._only_plan
         return cap.epsilon if holds else cap.odometer(self.counted)
 
     @property
@@ -184,8 +156,7 @@ class LedgerSummary:
             f"at most epsilon = {upper_bound(most)} at delta = {cap.delta:g}: "
             f"{guess_words(most, cap.delta)}"
         )
-        plain, moment = cap.spent(self.spent)
-        if plain <= cap.epsilon or moment <= cap.budget:
+        if cap.filter(self.spent):
             return (
                 f"{over}. Open runs reserved more than that before ({', '.join(self.open_runs)}) "
                 f"and may still lose {figure}; end those that will not go on with `dynadp ledger "
@@ -209,7 +180,7 @@ class LedgerSummary:
         figures: dict[str, Any] | None = None
         if (cap := self.cap) is not None:
             plain, moment = cap.spent(self.counted)
-            whole, room = self.whole, self.room
+            whole, room = self.taker, self.room
             figures = {
                 "epsilon": cap.epsilon,
                 "delta": cap.delta,
@@ -229,7 +200,7 @@ class LedgerSummary:
             "node": self.node,
             "cap": figures,
             "runs": [run.to_json() for run in self.runs.values()],
-            "entries": self.entries,
+            "entries": self.length,
             "head": self.head,
         }
 
