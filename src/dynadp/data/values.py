@@ -71,8 +71,8 @@ def ambiguous(values: Sequence[Any]) -> bool:
     a number and a text that spells it.
     """
     words = [normalise(value) for value in values]
-    texts = {_decimal(w) for w, v in zip(words, values, strict=True) if isinstance(v, str)}
-    numbers = {_decimal(w) for w, v in zip(words, values, strict=True) if not isinstance(v, str)}
+    texts = {_decimal(normalise(value)) for value in values if isinstance(value, str)}
+    numbers = {_decimal(normalise(value)) for value in values if not isinstance(value, str)}
     return len(set(words)) < len(words) or bool(texts & numbers - {None})
 
 
