@@ -96,7 +96,7 @@ def passes(path: str, limit: int, repeats: int) -> dict[str, Any]:
         update={"centre": (0.1,) * (schema.dimension - 1), "scaling": "unit"}
     )
     there = StreamedShard.of(centred, source(path, memory=limit))
-    problem = StreamedProblem(there, Logistic(), SquaredL2(), 1.0, 1e-3)
+    problem = StreamedProblem([there], Logistic(), SquaredL2(), 1.0, 1e-3)
     names = list(schema.raw_columns)
     texts = [field.name for field in pq.read_schema(path) if pa.types.is_string(field.type)]
     F = np.zeros((1, 1, problem.dimension))

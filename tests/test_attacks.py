@@ -148,7 +148,9 @@ def test_the_likelihood_is_that_of_the_whole_problem(made, mechanism, replicas):
                     g = solve(problem, heard.q, b, np.full((1, 1), 1e-9), V).point
                     exact[k, j, n] = -heard.noise.outer[0, 0] * np.linalg.norm(V - g)
                 else:
-                    H = problem.hessians(V, problem.rows.margins(V))[0] + heard.q[0, 0] * np.eye(51)
+                    H = problem.hessians(V, problem.rows.margins(V))[0, 0] + heard.q[0, 0] * np.eye(
+                        51
+                    )
                     e = np.linalg.norm(problem.gradient(V, heard.q, b)) * 100
                     exact[k, j, n] = -heard.noise.inner[0, 0] * e + np.linalg.slogdet(H)[1]
     differences = (found - found[:, :1]) - (

@@ -143,7 +143,7 @@ class FreeIntercept(SquaredL2):
 
 def one_newton_step(problem, q, b, gamma, start, **rest):
     G = problem.gradient(start, q, b)
-    H = problem.hessians(start, problem.rows.margins(start)) + q[:, :1, None] * np.eye(
+    H = problem.hessians(start, problem.rows.margins(start))[0] + q[:, :1, None] * np.eye(
         problem.dimension
     )
     return Solution(

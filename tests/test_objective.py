@@ -75,7 +75,7 @@ def test_derivatives_by_differences(storage, loss, R):
                 2 * h
             )
             np.testing.assert_allclose(
-                problem.hessians(F, Z)[:, :, j], column, rtol=1e-6, atol=1e-8
+                problem.hessians(F, Z)[0, :, :, j], column, rtol=1e-6, atol=1e-8
             )
             np.testing.assert_allclose(
                 problem.hessian_diagonals(F, Z)[:, j], column[:, j], rtol=1e-6
@@ -133,7 +133,7 @@ def test_a_majorant_exceeds_every_hessian():
         assert np.linalg.eigvalsh(gap).min() >= -1e-12
         over = problem.hessian_diagonals(F, Z, majorant=True)
         np.testing.assert_allclose(
-            over, np.diagonal(problem.hessians(F, Z, majorant=True), axis1=1, axis2=2)
+            over, np.diagonal(problem.hessians(F, Z, majorant=True)[0], axis1=1, axis2=2)
         )
 
 
@@ -168,7 +168,6 @@ def test_threads_change_no_bit(monkeypatch, storage):
         monkeypatch.setattr(threads_module, "WORKERS", workers)
         monkeypatch.setattr(storage_module, "WORKERS", workers)
         monkeypatch.setattr(objective, "WORTH_SHARING", threshold)
-        monkeypatch.setattr(storage_module, "WORTH_SHARING", threshold)
         monkeypatch.setattr(storage_module, "_WORTH_A_PASS", threshold if threads else 0)
         problem = StackedProblem(parts, Logistic(), SquaredL2(), 1.0, 0.1, storage=storage)
         Z = problem.rows.margins(F)
@@ -212,7 +211,7 @@ def test_hessians_of_chunks_are_those_of_their_replicas(storage):
     )
     F = np.random.default_rng(0).normal(size=(2, 6, 5))
     Z = problem.margins(F)
-    together = problem.chunk_hessians(F, Z, chunks=3)
+    together = problem.hessians(F, Z, chunks=3)
     for i, some in enumerate((slice(0, 2), slice(2, 4), slice(4, 6))):
-        alone = problem.hessians(F[:, some], Z[:, some])
+        (alone,) = problem.hessians(F[:, some], Z[:, some])
         np.testing.assert_allclose(together[i], alone, rtol=1e-12)

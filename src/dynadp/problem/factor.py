@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dynadp._arrays import Array, Margins, Numbers, Vectors, host, namespace, on
 from dynadp.problem.gamma import LARGEST_INVERSE
-from dynadp.problem.objective import Problem, StackedProblem
+from dynadp.problem.objective import Problem
 from dynadp.problem.threads import WORTH_SHARING, share_out, spans
 
 _LARGEST_FACTOR = 1e8  # numbers in all inverses together
@@ -49,45 +49,29 @@ class Factor:
         It is made from Hessians, or their majorant, over every ``step``-th row. Inverses have up to
         ``largest`` columns.
         """
-        xp = namespace(F)
+        xp, (P, K, d) = namespace(F), F.shape
         distinct, group = np.unique(host(q), axis=1, return_inverse=True)
         group = np.zeros(0, dtype=int) if distinct.shape[1] == 1 else group.reshape(-1)
         shifts = on(distinct.T[..., None], F)  # groups x P x 1
-        d = problem.dimension
-        if d > largest or len(problem) * len(shifts) * d * d > _LARGEST_FACTOR:
+        if d > largest or P * len(shifts) * d * d > _LARGEST_FACTOR:
             return cls(problem.hessian_diagonals(F, Z, majorant) + shifts, group, majorant)
         gpu = not isinstance(F, np.ndarray)
-        chunks = chunks_of(F.shape[1]) if gpu and F.shape[1] == q.shape[1] else 1
-        if chunks > 1 and not majorant and isinstance(problem, StackedProblem):
-            return cls._in_chunks(problem, F, Z, q, chunks)
-        H = problem.hessians(F, Z, step, majorant)
+        chunks = chunks_of(K) if gpu and not majorant and q.shape[1] == K else 1
+        if chunks > 1:  # a Hessian costs little there: one for each chunk, alike in sweeps
+            step, group = 1, np.repeat(np.arange(chunks), K // chunks)
+            shifts = q.reshape(P, chunks, -1).mean(axis=2).T[..., None]
+        H = problem.hessians(F, Z, step, majorant, chunks)
         # Duplicated columns make H singular; a shift far below its own rounding noise keeps the
         # inverse finite.
-        shifts = shifts + 1e-13 * xp.trace(H, axis1=1, axis2=2)[:, None]
+        shifts = shifts + 1e-13 * xp.trace(H, axis1=2, axis2=3)[..., None]
+        inverses = xp.repeat(H, len(shifts) // chunks, axis=0)
         diagonal = xp.arange(d)
-        inverses = xp.empty((len(shifts), *H.shape))
-        for inverse, shift in zip(inverses, shifts, strict=True):
-            inverse[:] = H
-            inverse[:, diagonal, diagonal] += shift
-            if gpu:
-                inverse[:] = xp.linalg.inv(inverse)
-            else:
-                share_out(partial(_invert, inverse), spans(len(H)), H.size * d > WORTH_SHARING)
+        inverses[..., diagonal, diagonal] += shifts
+        if gpu:
+            return cls(xp.linalg.inv(inverses), group, majorant)
+        for inverse in inverses:
+            share_out(partial(_invert, inverse), spans(P), H.size * d > WORTH_SHARING)
         return cls(inverses, group, majorant)
-
-    @classmethod
-    def _in_chunks(
-        cls, problem: StackedProblem, F: Vectors, Z: Margins, q: Numbers, chunks: int
-    ) -> "Factor":
-        """On a GPU, where a Hessian costs little: one for each chunk of consecutive replicas, which
-        are alike in sweeps.
-        """
-        xp, size = namespace(F), F.shape[1] // chunks
-        H = problem.chunk_hessians(F, Z, chunks)
-        diagonal = xp.arange(problem.dimension)
-        shifts = q.reshape(len(problem), chunks, size).mean(axis=2).T[..., None]
-        H[..., diagonal, diagonal] += shifts + 1e-13 * xp.trace(H, axis1=2, axis2=3)[..., None]
-        return cls(xp.linalg.inv(H), np.repeat(np.arange(chunks), size))
 
     def apply(self, G: Vectors) -> Vectors:
         """M^{-1} G."""

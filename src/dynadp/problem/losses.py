@@ -51,21 +51,6 @@ class Loss(Named):
         return {**super().describe(), "c1": self.c1}
 
 
-def sigmoid(u: Array) -> Array:
-    """1 / (1 + e^-u), relatively exact on both sides and without overflow."""
-    if not isinstance(u, np.ndarray):
-        return one_kernel(_sigmoid)(u)
-    s = np.negative(u)
-    np.minimum(s, 709.0, out=s)  # e^709 is finite, and 1/(1 + e^709) is 0 to within 1e-308
-    np.exp(s, out=s)
-    s += 1.0
-    return np.reciprocal(s, out=s)
-
-
-def _sigmoid(xp: Any, u: Array) -> Array:
-    return 1.0 / (1.0 + xp.exp(xp.minimum(-u, 709.0)))
-
-
 def _falling(xp: Any, z: Array, margin: float, width: float) -> Array:
     return -1.0 / (1.0 + xp.exp(xp.minimum((z - margin) / width, 709.0)))
 
@@ -104,14 +89,14 @@ class SmoothedHinge(Loss):
         s = z - self.margin
         if self.width != 1.0:
             s /= self.width
-        np.minimum(s, 709.0, out=s)  # as in sigmoid()
+        np.minimum(s, 709.0, out=s)  # e^709 is finite, and 1/(1 + e^709) is 0 to within 1e-308
         np.exp(s, out=s)
         s += 1.0
         return np.divide(-1.0, s, out=s)
 
     def curvature(self, z: Array) -> Array:
         """s (1 - s)/h."""
-        s = sigmoid((self.margin - z) / self.width)
+        s = -self.slope(z)
         return s * (1.0 - s) / self.width
 
 

@@ -8,55 +8,51 @@ replica, coordinate: ``F`` is P x K x d, ``q`` P x 1 or P x K, ``b`` P x K x d; 
 with the rows of all nodes one below the other.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 
-from dynadp._arrays import Array, Margins, Numbers, PerNode, Rows, Vectors, dot, namespace
+from dynadp._arrays import Array, Margins, Numbers, PerNode, Rows, Vectors, dot, namespace, on
 from dynadp.problem.losses import Loss
 from dynadp.problem.regularizers import Regularizer
 from dynadp.problem.rounding import Roundings
-from dynadp.problem.storage import SparseRows, Storage, stack_rows
+from dynadp.problem.storage import DenseRows, SparseRows, Storage, stack_rows
 from dynadp.problem.terms import Terms
 from dynadp.problem.threads import WORTH_SHARING, share_out, spans
 
 
-class Problem(Protocol):
+class Problem(Terms, ABC):
     """The local problems of P nodes, as the solver sees them: public terms, sums over rows.
 
-    Implementations inherit :class:`Terms` and this protocol. ``Z`` stands for :meth:`margins` at F,
-    as far as an implementation stores margins; None: they are computed.
+    ``Z`` stands for :meth:`margins` at F, as far as a subclass stores margins.
     """
 
-    counts: PerNode
-    dimension: int
-    loss: Loss
-    regularizer: Regularizer
-    C: PerNode
-    rho: float
-    roundings: Roundings
-
-    def __len__(self) -> int: ...
-
+    @abstractmethod
     def margins(self, F: Vectors) -> Margins:
         """z_i = a_i.f of every row: N x K."""
 
-    def data_gradient(self, F: Vectors, Z: Margins | None = None) -> Vectors:
-        """(C/B_p) sum_i L'(z_i) a_i."""
+    @abstractmethod
+    def data_gradient(self, F: Vectors) -> tuple[Margins, Vectors]:
+        """Margins at F, and (C/B_p) sum_i L'(z_i) a_i."""
 
+    @abstractmethod
     def local_value(self, F: Vectors, Z: Margins | None = None) -> Numbers:
-        """Z_p(F_p), the local objective without q and b."""
+        """Z_p(F_p), the local objective without q and b; without Z, margins are computed."""
 
-    def hessians(self, F: Vectors, Z: Margins, step: int = 1, majorant: bool = False) -> Array:
-        """P x d x d: (C/B_p) sum_i L''(z_i) a_i a_i^T + rho diag R''(F), means over replicas and
-        over every ``step``-th row.
+    @abstractmethod
+    def hessians(
+        self, F: Vectors, Z: Margins, step: int = 1, majorant: bool = False, chunks: int = 1
+    ) -> Array:
+        """chunks x P x d x d: (C/B_p) sum_i L''(z_i) a_i a_i^T + rho diag R''(F), means over the
+        replicas of each of so many equal chunks and over every ``step``-th row.
 
         With ``majorant``, c1 stands for every L'' and sup R'' for R'': a matrix that the Hessian
         does not exceed anywhere.
         """
 
+    @abstractmethod
     def hessian_diagonals(self, F: Vectors, Z: Margins, majorant: bool = False) -> Array:
         """P x d: the diagonals of :meth:`hessians`."""
 
@@ -64,22 +60,23 @@ class Problem(Protocol):
         self, F: Vectors, D: Vectors, Z: Margins, dZ: Margins, q: Numbers, b: Vectors
     ) -> Callable[[Numbers], Numbers]:
         """phi'(t), P x K, for the objective phi(t) at F + t D; dZ are the margins of D."""
-
-    def local_gradient(self, F: Vectors, Z: Margins | None = None) -> Vectors:
-        """Grad Z_p(F_p) = (C/B_p) sum_i L'(z_i) a_i + rho grad R(F)."""
-        return self.data_gradient(F, Z) + self.rho * self.regularizer.gradient(F)
+        return lambda t: dot(self.gradient(F + t[..., None] * D, q, b), D)
 
     def at(self, F: Vectors) -> tuple[Margins, Vectors]:
-        """Margins and :meth:`local_gradient` at F."""
-        Z = self.margins(F)
-        return Z, self.local_gradient(F, Z)
+        """Margins at F, and grad Z_p(F_p) = (C/B_p) sum_i L'(z_i) a_i + rho grad R(F)."""
+        Z, data = self.data_gradient(F)
+        return Z, data + self.rho * self.regularizer.gradient(F)
+
+    def local_gradient(self, F: Vectors) -> Vectors:
+        """Grad Z_p(F_p)."""
+        return self.at(F)[1]
 
     def gradient(self, F: Vectors, q: Numbers, b: Vectors) -> Vectors:
         """Grad Z_p(F_p) + q F + b."""
         return self.local_gradient(F) + q[..., None] * F + b
 
 
-class StackedProblem(Terms, Problem):
+class StackedProblem(Problem):
     """The local problems of P nodes whose rows are in memory or on a GPU, in one stack.
 
     Parameters
@@ -109,8 +106,9 @@ class StackedProblem(Terms, Problem):
         super().__init__(counts, int(blocks[0].shape[1]), loss, regularizer, C, rho)
         self.rows = stack_rows(blocks, replicas, storage)
         weights = np.repeat(self.C / self.counts, np.diff(self.rows.offsets))[:, None]
-        self.row_weight = self.rows.to_device(weights)  # C/B_p for every row
-        self.roundings = Roundings(*map(self.rows.to_device, self.roundings))
+        like = self.rows.matrix if isinstance(self.rows, DenseRows) else weights
+        self.row_weight = on(weights, like)  # C/B_p for every row
+        self.roundings = Roundings(*(on(bound, like) for bound in self.roundings))
 
     def margins(self, F: Vectors) -> Margins:
         """z_i = a_i.f of every row."""
@@ -142,67 +140,50 @@ class StackedProblem(Terms, Problem):
             [values[low:high].sum(axis=0) for low, high in pairwise(self.rows.offsets)]
         )
 
-    def data_gradient(self, F: Vectors, Z: Margins | None = None) -> Vectors:
-        """(C/B_p) sum_i L'(z_i) a_i."""
-        Z = self.margins(F) if Z is None else Z
+    def data_gradient(self, F: Vectors) -> tuple[Margins, Vectors]:
+        """As of :class:`Problem`; a worker that has margins of sparse rows goes on with them."""
+        if isinstance(self.rows, SparseRows) and len(self.rows.groups) > 1:
+            return self.rows.there_and_back(F, self._weighted_slopes)
+        Z = self.margins(F)
         if not isinstance(Z, np.ndarray) or Z.size <= WORTH_SHARING:
-            return self.rows.adjoint(self.loss.slope(Z) * self.row_weight)
+            return Z, self.rows.adjoint(self._weighted_slopes(Z, slice(None)))
         slopes = np.empty_like(Z)
 
         def fill(rows: slice) -> None:
-            np.multiply(self.loss.slope(Z[rows]), self.row_weight[rows], out=slopes[rows])
+            slopes[rows] = self._weighted_slopes(Z[rows], rows)
 
         share_out(fill, spans(len(Z)), threads=True)
-        return self.rows.adjoint(slopes)
+        return Z, self.rows.adjoint(slopes)
 
-    def at(self, F: Vectors) -> tuple[Margins, Vectors]:
-        """Margins and gradient; a worker that has margins of sparse rows goes on with them."""
-        if not (isinstance(self.rows, SparseRows) and len(self.rows.groups) > 1):
-            return super().at(F)
-        Z, data = self.rows.there_and_back(
-            F, lambda z, rows: self.loss.slope(z) * self.row_weight[rows]
-        )
-        return Z, data + self.rho * self.regularizer.gradient(F)
+    def _weighted_slopes(self, Z: Margins, rows: slice) -> Margins:
+        return self.loss.slope(Z) * self.row_weight[rows]
 
     def local_value(self, F: Vectors, Z: Margins | None = None) -> Numbers:
         """Z_p(F_p)."""
         losses = self.loss.value(self.margins(F) if Z is None else Z) * self.row_weight
         return self._sums(losses) + self.rho * self.regularizer.value(F)
 
-    def hessians(self, F: Vectors, Z: Margins, step: int = 1, majorant: bool = False) -> Array:
+    def hessians(
+        self, F: Vectors, Z: Margins, step: int = 1, majorant: bool = False, chunks: int = 1
+    ) -> Array:
         """As of :class:`Problem`."""
         xp = namespace(F)
-        out: Array = xp.empty((len(self), self.dimension, self.dimension))
-        ridge = self.ridge(F, majorant)
+        out: Array = xp.empty((chunks, len(self), self.dimension, self.dimension))
+        ridge = self.ridge(F, majorant, chunks)
         diagonal = xp.arange(self.dimension)
 
         def fill(nodes: slice) -> None:
             for p in range(nodes.start, nodes.stop):
                 own = Z[self.rows.offsets[p] : self.rows.offsets[p + 1] : step]
-                weights = self.curvatures(own, majorant) * (self.C[p] / len(own))
-                out[p] = self.rows.gram(p, weights, step)
-                out[p, diagonal, diagonal] += ridge[p]
+                weights = self.curvatures(own, majorant, chunks) * (self.C[p] / len(own))
+                out[:, p] = self.rows.gram(p, weights, step)
+                out[:, p, diagonal, diagonal] += ridge[:, p]
 
         products = len(Z) // step * self.dimension**2
         share_out(fill, spans(len(self)), isinstance(F, np.ndarray) and products > WORTH_SHARING)
         return out
 
-    def chunk_hessians(self, F: Vectors, Z: Margins, chunks: int) -> Array:
-        """chunks x P x d x d: :meth:`hessians` of each of so many equal chunks of consecutive
-        replicas.
-        """
-        xp, size = namespace(F), F.shape[1] // chunks
-        out: Array = xp.empty((chunks, len(self), self.dimension, self.dimension))
-        for p, (low, high) in enumerate(pairwise(self.rows.offsets)):
-            curvature = self.loss.curvature(Z[low:high]).reshape(high - low, chunks, size)
-            weights = curvature.mean(axis=2).T * (self.C[p] / self.counts[p])
-            out[:, p] = self.rows.gram(p, weights)
-        diagonal = xp.arange(self.dimension)
-        ridge = self.regularizer.curvature(F).reshape(len(self), chunks, size, -1).mean(axis=2)
-        out[..., diagonal, diagonal] += self.rho * ridge.transpose(1, 0, 2)
-        return out
-
     def hessian_diagonals(self, F: Vectors, Z: Margins, majorant: bool = False) -> Array:
         """As of :class:`Problem`."""
-        weights = self.curvatures(Z, majorant) * self.row_weight[:, 0]
-        return self.rows.squared_adjoint(weights) + self.ridge(F, majorant)
+        weights = self.curvatures(Z, majorant)[0] * self.row_weight[:, 0]
+        return self.rows.squared_adjoint(weights) + self.ridge(F, majorant)[0]

@@ -8,19 +8,17 @@ remembered, so that the next round, which begins there, needs none of its own.
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
-from functools import cache
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from dynadp._arrays import Array, Margins, Numbers, PerNode, Vectors
-from dynadp.data import Block, Shard, StreamedShard
+from dynadp.data import Block, Shard, StoredBlock, StreamedShard
 from dynadp.problem.losses import Loss
 from dynadp.problem.objective import Problem, StackedProblem
 from dynadp.problem.regularizers import Regularizer
 from dynadp.problem.storage import Storage
-from dynadp.problem.terms import Terms
 from dynadp.problem.threads import WORKERS
 
 _GRAMS = min(WORKERS, 3)  # chunks of rows that are written down at a time
@@ -35,118 +33,117 @@ def local_problem(
     *,
     replicas: int = 1,
     storage: Storage = "auto",
-) -> "StackedProblem | StreamedProblem | MixedProblem":
+) -> "StackedProblem | StreamedProblem":
     """The problems of these nodes: stacked if all rows are in memory, else node after node."""
     held = [s.signed for s in shards if isinstance(s, Shard)]
-    if len(held) == len(shards):
-        return StackedProblem(held, loss, regularizer, C, rho, replicas=replicas, storage=storage)
-    weights = np.broadcast_to(np.asarray(C, dtype=float), len(shards))
-    parts = [
-        StreamedProblem(s, loss, regularizer, each, rho)
-        if isinstance(s, StreamedShard)
-        else StackedProblem(
-            [s.signed], loss, regularizer, each, rho, replicas=replicas, storage=storage
-        )
-        for s, each in zip(shards, weights, strict=True)
-    ]
-    return parts[0] if len(parts) == 1 else MixedProblem(parts)
+    if len(held) < len(shards):
+        return StreamedProblem(shards, loss, regularizer, C, rho)
+    return StackedProblem(held, loss, regularizer, C, rho, replicas=replicas, storage=storage)
 
 
-@contextmanager
-def one_thread_each() -> Iterator[None]:
-    """Products in one thread while others decode the file: threads of both kinds that wait for each
-    other cost far more.
+def one_thread_each() -> AbstractContextManager[Any]:
+    """Let products run in one thread while others decode the file: threads of both kinds that wait
+    for each other cost far more.
     """
-    pools = _pools()
-    with pools.limit(limits=1, user_api="blas") if pools else nullcontext():
-        yield
-
-
-@cache
-def _pools() -> Any:
     try:
-        from threadpoolctl import ThreadpoolController
+        from threadpoolctl import threadpool_limits
     except ImportError:  # it comes with the extra ``stream``, and saves time alone
-        return None
-    return ThreadpoolController()
+        return nullcontext()
+    return threadpool_limits(limits=1, user_api="blas")
 
 
-class StreamedProblem(Terms, Problem):
-    """The local problem of one node whose rows are streamed.
+class StreamedProblem(Problem):
+    """The local problems of nodes whose rows are streamed; rows in memory are one block each.
 
-    It stores no margins (0 x K); every sum over rows is one pass over the file. The solver's
+    It stores no margins (0 x K); every sum over rows is one pass over the files. The solver's
     certificate holds for it unchanged (:mod:`dynadp.data.row_blocks`).
 
     Parameters
     ----------
-    rows
-        The node's rows.
+    shards
+        The nodes' rows.
     loss, regularizer, C, rho
-        As for :class:`~dynadp.problem.objective.Problem`.
+        As for :class:`~dynadp.problem.terms.Terms`.
     """
 
     def __init__(
         self,
-        rows: StreamedShard,
+        shards: Sequence[Shard | StreamedShard],
         loss: Loss,
         regularizer: Regularizer,
         C: float | PerNode,
         rho: float,
     ) -> None:
-        counts = np.array([float(rows.rows)])
-        super().__init__(counts, rows.dimension, loss, regularizer, C, rho)
-        self.streamed = rows
-        self._last: tuple[Array, Array] | None = None  # F and the sum over rows there
+        counts = np.array([float(shard.rows) for shard in shards])
+        super().__init__(counts, shards[0].dimension, loss, regularizer, C, rho)
+        self.shards = shards
+        self._chunk = min(s.blocks.chunk for s in shards if isinstance(s, StreamedShard))
+        # of each node: the last point, and the sum over rows there
+        self._last = [(np.empty(0), np.empty(0))] * len(shards)
 
-    def _blocks(self) -> Iterator[Block]:
-        with one_thread_each():
-            yield from self.streamed
+    def _blocks(self, p: int) -> Iterator[Block]:
+        shard = self.shards[p]
+        if isinstance(shard, Shard):
+            yield StoredBlock(shard.signed)
+        else:
+            with one_thread_each():
+                yield from shard
+
+    def _sums(self, F: Vectors, work: Callable[[Block, Array], Array]) -> Array:
+        """Sums of work(block, f_p) over each node's blocks: one pass."""
+        return np.stack([sum(work(rows, f) for rows in self._blocks(p)) for p, f in enumerate(F)])
 
     def margins(self, F: Vectors) -> Margins:
         """None are stored: 0 x K."""
         return np.empty((0, F.shape[1]))
 
-    def data_gradient(self, F: Vectors, Z: Margins | None = None) -> Vectors:
-        """(C/B) sum_i L'(a_i.f) a_i: one pass, or none if the last one was at F."""
-        if self._last is None or not np.array_equal(self._last[0], F):
-            total = np.zeros(F.shape[1:])
-            for block in self._blocks():
-                total += block.adjoint(self.loss.slope(block.margins(F[0])))
-            self._last = F.copy(), total[None] * (self.C[0] / self.counts[0])
-        return self._last[1]
-
-    def along(
-        self, F: Vectors, D: Vectors, Z: Margins, dZ: Margins, q: Numbers, b: Vectors
-    ) -> Callable[[Numbers], Numbers]:
-        """phi'(t) = D . grad(F + t D): a pass for each t; the gradient at the last t costs none."""
-
-        def slope(t: Numbers) -> Numbers:
-            there = self.gradient(F + t[..., None] * D, q, b)
-            return np.einsum("...j,...j->...", there, D)
-
-        return slope
+    def data_gradient(self, F: Vectors) -> tuple[Margins, Vectors]:
+        """As of :class:`Problem`: one pass, or none at a node whose last one was at the point."""
+        for p, f in enumerate(F):
+            if not np.array_equal(self._last[p][0], f):
+                total = np.zeros(f.shape)
+                for rows in self._blocks(p):
+                    total += rows.adjoint(self.loss.slope(rows.margins(f)))
+                self._last[p] = f.copy(), total
+        sums = np.stack([total for _, total in self._last])
+        return self.margins(F), sums * (self.C / self.counts)[:, None, None]
 
     def local_value(self, F: Vectors, Z: Margins | None = None) -> Numbers:
         """Z_p(F_p): one pass."""
-        total = np.zeros(F.shape[1])
-        for block in self._blocks():
-            total += self.loss.value(block.margins(F[0])).sum(axis=1)
-        return total * (self.C[0] / self.counts[0]) + self.rho * self.regularizer.value(F)
+        losses = self._sums(F, lambda rows, f: self.loss.value(rows.margins(f)).sum(axis=1))
+        return losses * (self.C / self.counts)[:, None] + self.rho * self.regularizer.value(F)
 
-    def hessians(self, F: Vectors, Z: Margins, step: int = 1, majorant: bool = False) -> Array:
-        """As of :class:`~dynadp.problem.objective.Problem`: one pass, in chunks of dense rows."""
-        chunk = step * self.streamed.blocks.chunk
+    def hessian_diagonals(self, F: Vectors, Z: Margins, majorant: bool = False) -> Array:
+        """P x d: the diagonals of :meth:`hessians` over all rows; one pass."""
+
+        def squares(rows: Block, f: Array) -> Array:
+            return rows.squared_adjoint(self.curvatures(rows.margins(f).T, majorant)[0])
+
+        weight = (self.C / self.counts)[:, None]
+        return self._sums(F, squares) * weight + self.ridge(F, majorant)[0]
+
+    def hessians(
+        self, F: Vectors, Z: Margins, step: int = 1, majorant: bool = False, chunks: int = 1
+    ) -> Array:
+        """As of :class:`Problem`, for all replicas together: one pass."""
+        H = np.stack([self._hessian(p, f, step, majorant) for p, f in enumerate(F)])[None]
+        diagonal = np.arange(self.dimension)
+        H[..., diagonal, diagonal] += self.ridge(F, majorant)
+        return H
+
+    def _hessian(self, p: int, f: Array, step: int, majorant: bool) -> Array:
+        """(C/B_p) sum_i L''(z_i) a_i a_i^T, in chunks of dense rows."""
 
         def gram(rows: Block) -> Array:
             A = rows.dense()
-            A *= np.sqrt(self.curvatures(A.T @ F[0].T, majorant))
+            A *= np.sqrt(self.curvatures(A.T @ f.T, majorant))
             return A @ A.T
 
         def chunks() -> Iterator[Block]:
             seen = 0
-            for block in self._blocks():
-                for low in range(-seen % step, block.rows, chunk):
-                    yield block.some(slice(low, low + chunk, step))
+            for block in self._blocks(p):
+                for low in range(-seen % step, block.rows, step * self._chunk):
+                    yield block.some(slice(low, low + step * self._chunk, step))
                 seen += block.rows
 
         total, used, busy = np.zeros((self.dimension, self.dimension)), 0, deque[Future[Array]]()
@@ -158,74 +155,4 @@ class StreamedProblem(Terms, Problem):
                     total += busy.popleft().result()
             for last in busy:
                 total += last.result()
-        total *= self.C[0] / used
-        total[np.diag_indices(self.dimension)] += self.ridge(F, majorant)[0]
-        return total[None]
-
-    def hessian_diagonals(self, F: Vectors, Z: Margins, majorant: bool = False) -> Array:
-        """1 x d: the diagonals of :meth:`hessians` over all rows; one pass."""
-        total = np.zeros(self.dimension)
-        for block in self._blocks():
-            total += block.squared_adjoint(self.curvatures(block.margins(F[0]).T, majorant))
-        return total[None] * (self.C[0] / self.counts[0]) + self.ridge(F, majorant)
-
-
-class MixedProblem(Terms, Problem):
-    """Problems of one node each, one after the other: some streamed, some in memory.
-
-    Its margins are those of the nodes whose rows are in memory, one below the other.
-
-    Parameters
-    ----------
-    parts
-        One for each node.
-    """
-
-    def __init__(self, parts: Sequence[StackedProblem | StreamedProblem]) -> None:
-        one = parts[0]
-        counts = np.concatenate([part.counts for part in parts])
-        C = np.concatenate([part.C for part in parts])
-        super().__init__(counts, one.dimension, one.loss, one.regularizer, C, one.rho)
-        self.parts = parts
-        stored = [0 if isinstance(part, StreamedProblem) else int(part.counts[0]) for part in parts]
-        self._cuts = np.cumsum(stored)[:-1]  # where a node's stored margins end
-
-    def margins(self, F: Vectors) -> Margins:
-        """Margins of the nodes whose rows are in memory."""
-        return np.concatenate([part.margins(F[p]) for p, part in self._nodes()])
-
-    def data_gradient(self, F: Vectors, Z: Margins | None = None) -> Vectors:
-        """(C/B_p) sum_i L'(z_i) a_i."""
-        return self._each(F, Z, lambda part, f, z: part.data_gradient(f, z))
-
-    def local_value(self, F: Vectors, Z: Margins | None = None) -> Numbers:
-        """Z_p(F_p)."""
-        return self._each(F, Z, lambda part, f, z: part.local_value(f, z))
-
-    def hessians(self, F: Vectors, Z: Margins, step: int = 1, majorant: bool = False) -> Array:
-        """P x d x d."""
-        return self._each(F, Z, lambda part, f, z: part.hessians(f, z, step, majorant))
-
-    def hessian_diagonals(self, F: Vectors, Z: Margins, majorant: bool = False) -> Array:
-        """P x d."""
-        return self._each(F, Z, lambda part, f, z: part.hessian_diagonals(f, z, majorant))
-
-    def along(
-        self, F: Vectors, D: Vectors, Z: Margins, dZ: Margins, q: Numbers, b: Vectors
-    ) -> Callable[[Numbers], Numbers]:
-        """phi'(t) of every node."""
-        stored, ways = np.split(Z, self._cuts), np.split(dZ, self._cuts)
-        slopes = [
-            part.along(F[p], D[p], stored[p.start], ways[p.start], q[p], b[p])
-            for p, part in self._nodes()
-        ]
-        return lambda t: np.concatenate([slope(t[p : p + 1]) for p, slope in enumerate(slopes)])
-
-    def _nodes(self) -> Iterator[tuple[slice, Problem]]:
-        return ((slice(p, p + 1), part) for p, part in enumerate(self.parts))
-
-    def _each(
-        self, F: Vectors, Z: Margins | None, work: Callable[[Problem, Vectors, Margins], Array]
-    ) -> Array:
-        margins = np.split(self.margins(F) if Z is None else Z, self._cuts)
-        return np.concatenate([work(part, F[p], margins[p.start]) for p, part in self._nodes()])
+        return total * (self.C[p] / used)

@@ -66,15 +66,18 @@ class Terms:
     def __len__(self) -> int:
         return len(self.counts)
 
-    def ridge(self, F: Vectors, majorant: bool) -> Array:
-        """rho R''(F), means over replicas, or rho sup R'' for a majorant: P x d."""
+    def ridge(self, F: Vectors, majorant: bool, chunks: int = 1) -> Array:
+        """rho R''(F), means over each chunk of replicas, or rho sup R'' for a majorant: chunks x P
+        x d.
+        """
+        P, d = len(self), self.dimension
         if majorant:
-            shape = len(self), self.dimension
-            return namespace(F).full(shape, self.rho * self.regularizer.smoothness)
-        return self.rho * self.regularizer.curvature(F).mean(axis=1)
+            return namespace(F).full((chunks, P, d), self.rho * self.regularizer.smoothness)
+        each = self.regularizer.curvature(F).reshape(P, chunks, -1, d)
+        return self.rho * each.mean(axis=2).swapaxes(0, 1)
 
-    def curvatures(self, Z: Margins, majorant: bool) -> Array:
-        """L''(z_i), means over replicas, or c1 for a majorant: one for each row."""
+    def curvatures(self, Z: Margins, majorant: bool, chunks: int = 1) -> Array:
+        """L''(z_i), means over each chunk of replicas, or c1 for a majorant: chunks x rows."""
         if majorant:
-            return namespace(Z).full(len(Z), self.loss.c1)
-        return self.loss.curvature(Z).mean(axis=1)
+            return namespace(Z).full((chunks, len(Z)), self.loss.c1)
+        return self.loss.curvature(Z).reshape(len(Z), chunks, -1).mean(axis=2).T

@@ -253,7 +253,7 @@ def _density(noise: RoundNoise, x: Array) -> Array:
 
 def _steered(base: Problem, A: Array, point: Array, q: Array) -> Array:
     """M^-1 a for every a, N x d, with M at the mean over replicas."""
-    M = base.hessians(point, base.margins(point))[0] + q[0, 0] * np.eye(A.shape[1])
+    M = base.hessians(point, base.margins(point))[0, 0] + q[0, 0] * np.eye(A.shape[1])
     return np.linalg.solve(M, A.T).T
 
 
