@@ -4,7 +4,8 @@ is sound.
 
 import json
 import re
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -512,19 +513,18 @@ class WithoutDensity(Own):
         return None
 
 
+@dataclass(frozen=True)
 class Changed(Primal):
     """Primal perturbation, with what it gives changed."""
 
-    def __init__(self, change):
-        super().__init__()
-        object.__setattr__(self, "change", change)
+    change: Callable = None
 
     def noise_for(self, public, alpha):
         return self.change(super().noise_for(public, alpha))
 
 
 def test_a_calibration_of_ones_own_is_audited():
-    assert not audit_mechanism(Changed(Own), 1.0, 2, draws=2000, source=Stream(1)).refuted
+    assert not audit_mechanism(Changed(change=Own), 1.0, 2, draws=2000, source=Stream(1)).refuted
 
 
 @pytest.mark.parametrize(
@@ -542,4 +542,4 @@ def test_a_calibration_of_ones_own_is_audited():
 )
 def test_a_mechanism_without_densities_is_refused(change, message):
     with pytest.raises(DeclarationError, match=message):
-        audit_mechanism(Changed(change), 1.0, 2, draws=2000, source=Stream(1))
+        audit_mechanism(Changed(change=change), 1.0, 2, draws=2000, source=Stream(1))

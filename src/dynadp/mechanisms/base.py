@@ -17,10 +17,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from dynadp._arrays import Array, on
+from dynadp._arrays import Array
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.entropy import Draws
-from dynadp.mechanisms.sampling import l2_laplace, to_grid
 from dynadp.privacy import Event
 from dynadp.problem import Loss
 
@@ -158,13 +157,6 @@ class RoundNoise(ABC):
     def longest_linear(self, public: PublicNumbers) -> Array | float:
         """A length that :meth:`linear` passes with a chance of e^-64 at most, P x K."""
         return 0.0
-
-    def noisy(
-        self, g: Array, rate: Array, purpose: str, draws: Draws, nodes: Sequence[str], n: int
-    ) -> Array:
-        """Round(g + e), e ~ exp(-rate ||e||) at each node and replica."""
-        noise = on(l2_laplace(draws, purpose, nodes, n, *g.shape[1:]), g)
-        return to_grid(g + noise / on(rate[..., None], noise), self.step, self.radius)
 
     def log_density(self, x: Array) -> Array | None:
         """ln of the noise's density at x, up to a constant; None for what has no density.

@@ -15,6 +15,7 @@ from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import Mechanism, PublicNumbers, RoundNoise, ball
 from dynadp.mechanisms.entropy import Draws
 from dynadp.mechanisms.sampling import (
+    add_l2_laplace,
     grid_step,
     l2_laplace,
     l2_laplace_density,
@@ -56,7 +57,7 @@ class DualNoise(RoundNoise):
 
     def release(self, g: Array, draws: Draws, nodes: Sequence[str], n: int) -> Array:
         """V = Round(g + z)."""
-        return self.noisy(g, self.outer, "slack", draws, nodes, n)
+        return add_l2_laplace(g, self.outer, "slack", draws, nodes, n, self.step, self.radius)
 
     def log_density(self, x: Array) -> Array:
         """-zeta ||e||."""

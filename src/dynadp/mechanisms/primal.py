@@ -12,7 +12,7 @@ from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import Mechanism, PublicNumbers, RoundNoise, ball
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import Draws
-from dynadp.mechanisms.sampling import grid_step, l2_laplace_density
+from dynadp.mechanisms.sampling import add_l2_laplace, grid_step, l2_laplace_density
 from dynadp.privacy import Event, L2Laplace
 
 
@@ -36,7 +36,7 @@ class PrimalNoise(RoundNoise):
 
     def release(self, g: Array, draws: Draws, nodes: Sequence[str], n: int) -> Array:
         """V = Round(g + e)."""
-        return self.noisy(g, self.outer, "primal", draws, nodes, n)
+        return add_l2_laplace(g, self.outer, "primal", draws, nodes, n, self.step, self.radius)
 
     def log_density(self, x: Array) -> Array:
         """-zeta ||V - g||."""

@@ -35,6 +35,21 @@ def l2_laplace(
     return out
 
 
+def add_l2_laplace(
+    g: Array,
+    rate: Array,
+    purpose: str,
+    draws: Draws,
+    nodes: Sequence[str],
+    n: int,
+    step: Array,
+    radius: Array,
+) -> Array:
+    """Round(g + e), e ~ exp(-rate ||e||) at each node and replica."""
+    noise = on(l2_laplace(draws, purpose, nodes, n, *g.shape[1:]), g)
+    return to_grid(g + noise / on(rate[..., None], noise), step, radius)
+
+
 def l2_laplace_density(x: Array, rate: Array) -> Array:
     """-rate ||x||: ln of the density up to a constant; the axes of x begin with node, replica."""
     length = np.linalg.norm(x, axis=-1)
