@@ -7,7 +7,6 @@ from .base import PublicNumbers as PublicNumbers
 from .base import RoundNoise as RoundNoise
 from .centring import Centring as Centring
 from .centring import centre_of as centre_of
-from .centring import centring_events as centring_events
 from .centring import centring_grid as centring_grid
 from .centring import private_centre as private_centre
 from .dual import Dual as Dual

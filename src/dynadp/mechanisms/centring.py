@@ -17,7 +17,7 @@ from dynadp.data import FeatureSums, Schema
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.entropy import Draws
 from dynadp.mechanisms.sampling import grid_step, l2_laplace, power_of_two, to_grid
-from dynadp.privacy import Event, L2Laplace
+from dynadp.privacy import Event, centring_events
 
 
 @dataclass(frozen=True)
@@ -119,13 +119,3 @@ def centre_of(
     losses = np.broadcast_to(np.asarray(alpha, dtype=float), len(names)).tolist()
     events = centring_events(names, losses, messages.shape[1], seeded=seeded)
     return Centring(messages, centre, events, seeded)
-
-
-def centring_events(
-    names: Sequence[str], alphas: Sequence[float], features: int, *, seeded: bool
-) -> tuple[Event, ...]:
-    """List what a centring round costs each node; nothing where there are no alphas."""
-    return tuple(
-        L2Laplace(node, 0, "centring", float(alpha), features, seeded)
-        for node, alpha in zip(names, alphas, strict=len(alphas) > 0)
-    )

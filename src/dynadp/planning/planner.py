@@ -24,7 +24,6 @@ from dynadp.mechanisms import (
     Mechanism,
     NoProtection,
     PublicNumbers,
-    centring_events,
     mechanism_named,
     mechanism_names,
 )
@@ -33,6 +32,7 @@ from dynadp.privacy import (
     Event,
     by_node,
     calibrate,
+    centring_events,
     check_delta,
     check_epsilon,
     per_node,

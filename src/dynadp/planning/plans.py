@@ -16,8 +16,8 @@ from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.consensus import Output, ReleasePlan, Topology
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import Mechanism, NoProtection, centring_events
-from dynadp.privacy import Event, Schedule, Total, constant, worst_node
+from dynadp.mechanisms import Mechanism, NoProtection
+from dynadp.privacy import Event, Schedule, Total, centring_events, constant, worst_node
 from dynadp.problem import (
     Logistic,
     Loss,

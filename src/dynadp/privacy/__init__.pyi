@@ -13,6 +13,7 @@ from .distributions import distribution_of as distribution_of
 from .events import DualPerturbation as DualPerturbation
 from .events import Event as Event
 from .events import L2Laplace as L2Laplace
+from .events import centring_events as centring_events
 from .events import from_json as from_json
 from .events import read_events as read_events
 from .events import register_event as register_event

@@ -50,7 +50,8 @@ from dynadp.runs.preparation import (
 from dynadp.runs.record import RunRecord
 from dynadp.runs.results import NodeEnd
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
-from dynadp.runs.status import SHOWN, StatusWriter
+from dynadp.runs.status import SHOWN
+from dynadp.runs.status_writer import StatusWriter
 
 _SOON = timedelta(days=30)
 # a run folder may hold these before the run is agreed on

@@ -1,91 +1,17 @@
-"""status.json in a node's run folder: how the node is, written while it runs and read by others."""
+"""Reads status.json of nodes' run folders: how each node is."""
 
-import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from threading import Event, Lock, Thread
-from typing import Any, Self
+from typing import Any
 
-from dynadp._files import read_file, write_whole
-from dynadp.engines import LOG, Links
+from dynadp._files import read_file
 from dynadp.errors import LedgerDamaged, LedgerError, RecordError
 from dynadp.privacy import Ledger, LedgerSummary
 
 STATUS, STATUS_VERSION = "dynadp-status", 1
 SHOWN = 16  # letters of the configuration's hash that stand behind a run's name in a ledger
-_TICK, _HEALTH = 0.5, 10.0  # seconds between two looks at the status, and two health lines
-
-
-class StatusWriter:
-    """Writes status.json of a running node whenever it changed, and a health line now and then.
-
-    Parameters
-    ----------
-    folder, links
-        The node's run folder and its links.
-    facts
-        The part of status.json that does not change.
-    """
-
-    def __init__(self, folder: Path, links: Links, facts: Mapping[str, Any]) -> None:
-        self.folder, self.links, self.facts = folder, links, facts
-        self.state, self.round = "agreeing", 0
-        self.writing, self._over, self._last = Lock(), Event(), ""
-
-    def __enter__(self) -> Self:
-        self._write()
-        self._thread = Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-        self._write()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of status.json."""
-        links, alive = self.links, self.links.alive
-        return {
-            "format": STATUS,
-            "version": STATUS_VERSION,
-            **self.facts,
-            "state": self.state,
-            "round": self.round,
-            "neighbours": {j: "up" if j in alive else "away" for j in links.site.neighbours},
-            "rejected": dict(links.post.rejected),
-            "waiting": links.waiting,
-            "pid": os.getpid(),
-        }
-
-    def line(self) -> str:
-        """Return how the node is, in one line."""
-        now = self.to_json()
-        up = ", ".join(
-            f"{j} {'up' if state == 'up' else 'AWAY'}" for j, state in now["neighbours"].items()
-        )
-        wait = f"; waits for {now['waiting']}" if now["waiting"] else ""
-        place = f"round {now['round']} of {now['rounds']}"
-        refused = sum(now["rejected"].values())
-        return f"{now['state']}, {place}; {up or 'no neighbours'}; {refused} refused{wait}"
-
-    def _write(self) -> None:
-        content = json.dumps(self.to_json(), indent=1)
-        if content != self._last:
-            with self.writing:
-                write_whole(self.folder / "status.json", content + "\n")
-            self._last = content
-
-    def _watch(self) -> None:
-        logged, ticks = "", 0
-        while not self._over.wait(_TICK):
-            self._write()
-            ticks += 1
-            if ticks % round(_HEALTH / _TICK) == 0 and (line := self.line()) != logged:
-                LOG.info("%s", line)
-                logged = line
 
 
 def read_status(folder: Path) -> dict[str, Any]:
