@@ -207,15 +207,13 @@ class LocalRun:
                 on_round(entry)
 
             if plan.protection is None:
-                schema, run = (
-                    self.schema,
-                    simulate(
-                        [self.rows[p].shard(self.schema) for p in self.topology.nodes],
-                        self.topology,
-                        plan,
-                        acceleration=Acceleration(gap=_PLAIN_GAP),
-                        on_round=note,
-                    ),
+                schema = self.schema
+                run = simulate(
+                    [self.rows[p].shard(schema) for p in self.topology.nodes],
+                    self.topology,
+                    plan,
+                    acceleration=Acceleration(gap=_PLAIN_GAP),
+                    on_round=note,
                 )
             else:
                 trained = train(
