@@ -208,11 +208,10 @@ def _simulated(file: Path) -> float:
 
     job = LocalRun.load(file)
     planned = job.plan()
-    assert planned is not None
     marks: list[float] = []
     train(
         job.schema,
-        job.tables,
+        job.rows,
         job.topology,
         planned,
         draws=SeededEntropy(0),

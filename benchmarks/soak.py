@@ -112,7 +112,7 @@ def _undisturbed(file: Path) -> np.ndarray:
     job = LocalRun.load(file)
     planned = job.plan()
     assert planned is not None
-    trained = train(job.schema, job.tables, job.topology, planned, draws=Pinned(SEED))
+    trained = train(job.schema, job.rows, job.topology, planned, draws=Pinned(SEED))
     return trained.model().coef
 
 

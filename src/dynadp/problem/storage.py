@@ -19,7 +19,7 @@ from dynadp._arrays import (
     namespace,
 )
 from dynadp.errors import DeclarationError
-from dynadp.problem.threads import WORKERS, share_out
+from dynadp.problem.threads import WORKERS, WORTH_SHARING, share_out
 
 Storage = Literal["auto", "dense", "csr"]
 _WORTH_A_PASS = 200_000  # as WORTH_SHARING, for a pass over the rows, which is handed over once
@@ -39,11 +39,18 @@ class DenseRows:
 
     def margins(self, F: Vectors) -> Margins:
         """A F: N x K."""
+        xp = namespace(F)
+        first, *more = column_spans(F.shape[2])
         if self.batch is not None:
-            return _product(self.batch, F).reshape(-1, F.shape[1])
-        out: Array = namespace(F).empty((len(self.matrix), F.shape[1]))
+            Z = xp.matmul(self.batch[..., first], F[..., first].transpose(0, 2, 1))
+            for span in more:
+                Z += xp.matmul(self.batch[..., span], F[..., span].transpose(0, 2, 1))
+            return Z.reshape(-1, F.shape[1])
+        out: Array = xp.empty((len(self.matrix), F.shape[1]))
         for f, (low, high) in zip(F, pairwise(self.offsets), strict=True):
-            out[low:high] = _product(self.matrix[low:high], f)
+            xp.matmul(self.matrix[low:high, first], f[:, first].T, out=out[low:high])
+            for span in more:
+                out[low:high] += xp.matmul(self.matrix[low:high, span], f[:, span].T)
         return out
 
     def adjoint(self, S: Margins) -> Vectors:
@@ -91,12 +98,23 @@ class SparseRows:
 
     def margins(self, F: Vectors) -> Margins:
         """A F: N x K."""
-        return np.concatenate([group.margins(F) for group in self.groups])
+        out = np.empty((self.offsets[-1], F.shape[1]))
+
+        def product(group: _Group) -> None:
+            out[group.rows] = group.margins(F)
+
+        share_out(product, self.groups, self.filled * F.shape[1] > WORTH_SHARING)
+        return out
 
     def adjoint(self, S: Margins) -> Vectors:
         """A_p^T S_p for every node: P x K x d."""
-        sums = [group.adjoint(S[group.rows]) for group in self.groups]
-        return np.ascontiguousarray(np.concatenate(sums))
+        out = np.empty((len(self.offsets) - 1, S.shape[1], self.dimension))
+
+        def product(group: _Group) -> None:
+            out[group.nodes] = group.adjoint(S[group.rows])
+
+        share_out(product, self.groups, self.filled * S.shape[1] > WORTH_SHARING)
+        return out
 
     def there_and_back(
         self, F: Vectors, slopes: Callable[[Margins, slice], Margins]
@@ -117,15 +135,21 @@ class SparseRows:
 
     def squared_adjoint(self, s: Array) -> Array:
         """(A_p o A_p)^T s_p for every node: P x d."""
-        sums = [group.matrix.power(2).T @ s[group.rows] for group in self.groups]
-        return np.concatenate(sums).reshape(-1, self.dimension)
+        out = np.empty((len(self.offsets) - 1, self.dimension))
+        for group in self.groups:
+            A = group.matrix
+            squared = csr_array((np.square(A.data), A.indices, A.indptr), shape=A.shape)
+            out[group.nodes] = (squared.T @ s[group.rows]).reshape(-1, self.dimension)
+        return out
 
     def gram(self, p: int, weights: Array, step: int = 1) -> Array:
-        """A_p^T diag(w) A_p, by BLAS: faster than a sparse product, for the result is dense."""
+        """A_p^T diag(w) A_p by BLAS, faster than a sparse product: the result is dense."""
         group = next(group for group in self.groups if group.nodes.start <= p < group.nodes.stop)
-        low, high = self.offsets[p : p + 2] - group.rows.start
-        first = (p - group.nodes.start) * self.dimension
-        own = group.matrix[low:high:step, first : first + self.dimension]
+        start, first = group.rows.start, (p - group.nodes.start) * self.dimension
+        rows = group.matrix[self.offsets[p] - start : self.offsets[p + 1] - start : step]
+        own = csr_array(
+            (rows.data, rows.indices - first, rows.indptr), (rows.shape[0], self.dimension)
+        )
         return _gram(own.toarray(), weights)
 
 
@@ -161,13 +185,16 @@ def _block_diagonal(parts: Sequence[csr_array]) -> csr_array:
     if len(parts) == 1:
         return parts[0]
     dimension = parts[0].shape[1]
-    lengths = np.concatenate([np.diff(part.indptr) for part in parts])
-    widest = max(lengths.sum(), len(parts) * dimension)
-    wide = np.int64 if widest > np.iinfo(np.int32).max else np.int32
-    indices = [part.indices.astype(wide) + wide(i * dimension) for i, part in enumerate(parts)]
-    ends = np.concatenate([[0], np.cumsum(lengths, dtype=wide)]).astype(wide)
-    entries = np.concatenate([part.data for part in parts]), np.concatenate(indices), ends
-    return csr_array(entries, shape=(len(lengths), len(parts) * dimension))
+    starts = np.cumsum([0, *(part.nnz for part in parts)])
+    largest = max(starts[-1], len(parts) * dimension)
+    wide = np.int64 if largest > np.iinfo(np.int32).max else np.int32
+    indices = np.empty(starts[-1], dtype=wide)
+    for i, (part, (start, stop)) in enumerate(zip(parts, pairwise(starts), strict=True)):
+        np.add(part.indices, wide(i * dimension), out=indices[start:stop], casting="unsafe")
+    ends = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]
+    entries = np.concatenate([part.data for part in parts])
+    indptr = np.concatenate([[0], *ends]).astype(wide)
+    return csr_array((entries, indices, indptr), (len(indptr) - 1, len(parts) * dimension))
 
 
 def _pieces(matrix: csr_array, dimension: int) -> list[csr_array]:
@@ -175,24 +202,14 @@ def _pieces(matrix: csr_array, dimension: int) -> list[csr_array]:
     a path from a product to the sum.
     """
     column = matrix.indices % dimension
+    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     pieces = []
     for span in column_spans(dimension):
         inside = (span.start <= column) & (column < span.stop)
-        piece = matrix.copy()
-        piece.data *= inside
-        piece.eliminate_zeros()
-        pieces.append(piece)
+        ends = np.concatenate([[0], np.cumsum(np.bincount(row[inside], minlength=matrix.shape[0]))])
+        entries = matrix.data[inside], matrix.indices[inside], ends
+        pieces.append(csr_array(entries, shape=matrix.shape))
     return pieces
-
-
-def _product(rows: Array, f: Vectors) -> Array:
-    """A f^T, in spans of columns."""
-    first, *more = column_spans(f.shape[-1])
-    f = f.swapaxes(-1, -2)
-    Z: Array = rows[..., first] @ f[..., first, :]
-    for span in more:
-        Z += rows[..., span] @ f[..., span, :]
-    return Z
 
 
 def _gram(rows: Array, weights: Array) -> Array:
