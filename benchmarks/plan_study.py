@@ -15,7 +15,7 @@ from benchmarks.measure import Figure, Report, main, table
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.base import Dataset
 from dynadp.data.datasets.synthetic import census
-from dynadp.data.node_rows import NodeRows
+from dynadp.data.survey import feature_sums
 from dynadp.engines.simulation import simulate
 from dynadp.mechanisms.centring import private_centre
 from dynadp.mechanisms.entropy import SeededEntropy
@@ -143,7 +143,7 @@ def _error(constants: Constants, network: tuple, epsilon: float) -> float:
     for seed in range(CENTRINGS):
         applied = schema.model_copy(update={"scaling": "unit"})
         if chosen.centrings:
-            sums = [NodeRows(schema, rows, "node", seal=False).sums for rows in tables]
+            sums = [feature_sums(schema, rows) for rows in tables]
             applied = private_centre(
                 schema, sums, topology.nodes, chosen.centrings, SeededEntropy(seed)
             ).applied(schema)

@@ -5,10 +5,10 @@ from scipy import stats
 from dynadp.data.columns import Categorical, Numeric, onto_simplex
 from dynadp.data.datasets.synthetic import census
 from dynadp.data.schema import Label, Schema
+from dynadp.data.survey import feature_sums
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.centring import private_centre
 from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
-from support import feature_sums
 
 HATS = Numeric(name="gain", low=0, high=100, encode=("hats",), knots=(0, 10, 100), weight=2.0)
 COLUMNS = (

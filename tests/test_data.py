@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csc_array, csr_array, issparse
 
 from dynadp.data.columns import Categorical, Numeric
-from dynadp.data.node_rows import check_shards
 from dynadp.data.schema import Label, Schema
-from dynadp.data.shard import Shard
+from dynadp.data.shard import Shard, check_shards
 from dynadp.errors import DataError, DeclarationError
 
 NAN = float("nan")

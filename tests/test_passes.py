@@ -15,7 +15,7 @@ from dynadp.data.node_rows import NodeRows
 from dynadp.data.readers import source
 from dynadp.data.schema import Schema
 from dynadp.data.sources import Source
-from dynadp.data.survey import count, survey
+from dynadp.data.survey import count, feature_sums, survey
 from dynadp.engines.journal import FolderJournal
 from dynadp.errors import CellError, DataError
 from dynadp.mechanisms.entropy import SeededEntropy
@@ -23,7 +23,6 @@ from dynadp.runs.cluster import ClusterRun
 from dynadp.runs.local import LocalRun
 from dynadp.runs.run_file import load_run_file
 from dynadp.runs.training import train
-from support import feature_sums
 from test_protocol import go, pair  # noqa: F401 (a fixture)
 from test_ray import PLANNED, Stop, make, pretended  # noqa: F401 (a fixture)
 

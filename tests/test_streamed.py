@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dynadp.consensus.acceleration import Acceleration
 from dynadp.consensus.topology import Topology
@@ -24,13 +26,13 @@ from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.datasets.synthetic import census
 from dynadp.data.encoding import Blocks
 from dynadp.data.loading import load_shard
-from dynadp.data.node_rows import NodeRows, StreamedShard, bytes_in_memory
+from dynadp.data.node_rows import StreamedShard, bytes_in_memory, local_shard
 from dynadp.data.readers import LEAST_MEMORY, source
 from dynadp.data.row_blocks import CodedBlock, StoredBlock
 from dynadp.data.schema import Label, Schema
 from dynadp.data.shard import Shard
 from dynadp.data.streaming import rows_at_once
-from dynadp.data.survey import count, survey
+from dynadp.data.survey import count, feature_sums, survey
 from dynadp.engines.inbox import Inbox
 from dynadp.engines.journal import FolderJournal
 from dynadp.engines.letters import run_id
@@ -50,7 +52,7 @@ from dynadp.runs.local import LocalRun
 from dynadp.runs.node_file import load_node_file
 from dynadp.runs.run_file import load_run_file
 from dynadp.runs.training import train
-from support import feature_sums, flat_simulate
+from support import flat_simulate
 
 SECRET = "SECRET-CELL"
 LEAST = LEAST_MEMORY
@@ -167,10 +169,6 @@ def streamed(schema, path, name="node", **more):
     return StreamedShard.of(schema, source(path, memory=LEAST), name, **more)
 
 
-def local_shard(schema, data, name="node", rows=None):
-    return NodeRows(schema, data, name, declared=rows, seal=False).shard(schema)
-
-
 def dense(rows):
     return rows if isinstance(rows, np.ndarray) else rows.toarray()
 
@@ -221,6 +219,29 @@ def _sized(init, size):
         self.size, self.chunk, self._worked = 13 * size, 2 * size, 5 * size
 
     return made
+
+
+@given(
+    st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5),
+    st.permutations(["linear", "square"]),
+    st.integers(1, 2),
+    st.booleans(),
+    st.sampled_from(["none", "log1p"]),
+    st.sampled_from([1.0, 0.3]),
+)
+def test_numbers_are_filled_in_to_the_last_bit(cells, encode, count, signed, transform, weight):
+    column = Numeric(
+        name="v",
+        low=-3,
+        high=11,
+        encode=encode[:count],
+        signed=signed,
+        transform=transform,
+        weight=weight,
+    )
+    out, v = np.full((count, len(cells)), np.nan), np.array(cells)
+    column.fill(v, out)
+    np.testing.assert_array_equal(out.T, column.block(v, np.zeros(len(v), dtype=bool))[1])
 
 
 def test_rows_that_are_written_down_are_the_rows(path, monkeypatch):

@@ -4,7 +4,6 @@ from dataclasses import fields
 from typing import Any
 
 from dynadp import Plan, simulate
-from dynadp.data import NodeRows
 from dynadp.planning import Protection, Settings
 
 _PLAN = {f.name for kind in (Settings, Protection) for f in fields(kind)} | {"rounds", "output"}
@@ -14,8 +13,3 @@ def flat_simulate(shards: Any, topology: Any, **given: Any) -> Any:
     """``simulate`` with the numbers of its plan beside its other arguments."""
     numbers = {name: given.pop(name) for name in _PLAN & set(given)}
     return simulate(shards, topology, Plan.of(**numbers), **given)
-
-
-def feature_sums(schema: Any, data: Any) -> Any:
-    """B_p and the sums of features of a node's rows."""
-    return NodeRows(schema, data, "node", seal=False).sums

@@ -6,11 +6,12 @@ from .datasets.splitting import partition as partition
 from .datasets.synthetic import census as census
 from .datasets.uci import adult as adult
 from .datasets.uci import adult_schema as adult_schema
+from .encoding import Blocks as Blocks
 from .loading import load_shard as load_shard
 from .loading import split_tables as split_tables
 from .node_rows import NodeRows as NodeRows
 from .node_rows import StreamedShard as StreamedShard
-from .node_rows import check_shards as check_shards
+from .node_rows import local_shard as local_shard
 from .readers import LEAST_MEMORY as LEAST_MEMORY
 from .readers import no_query as no_query
 from .readers import source as source
@@ -21,11 +22,13 @@ from .schema import Schema as Schema
 from .schema import Table as Table
 from .seals import Seal as Seal
 from .shard import Shard as Shard
+from .shard import check_shards as check_shards
 from .shard import norms as norms
 from .sources import RawTable as RawTable
 from .sources import Source as Source
 from .survey import FeatureSums as FeatureSums
 from .survey import count as count
+from .survey import feature_sums as feature_sums
 from .survey import sum_features as sum_features
 from .values import Value as Value
 from .values import ambiguous as ambiguous

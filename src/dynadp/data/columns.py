@@ -2,7 +2,7 @@
 (maths.md 1 and 11).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dynadp._arrays import Array
-from dynadp.data.values import Value, ambiguous, match, normalise, to_floats
+from dynadp.data.values import Value, ambiguous, match, normalise
 from dynadp.errors import CellError
 
-# entries of all rows: their columns within the block, and their values
-Block = tuple[list[NDArray[np.int64]], list[Array]]
+Block = tuple[NDArray[np.int64], Array]  # (column within the block, value), each rows x entries
 
 
 class Declared(BaseModel):
@@ -62,11 +61,12 @@ class Numeric(Declared):
     @model_validator(mode="before")
     @classmethod
     def _bounds_are_declared(cls, given: Any) -> Any:
-        advice = (
-            "has no public bounds: declare low and high from what is known about the quantity; "
-            "bounds read off the rows would leak them"
-        )
-        return require_declared(given, ("low", "high"), "numeric", advice)
+        if isinstance(given, Mapping) and (given.get("low") is None or given.get("high") is None):
+            raise ValueError(
+                f"numeric column {given.get('name')!r} has no public bounds: declare low and high "
+                "from what is known about the quantity; bounds read off the rows would leak them"
+            )
+        return given
 
     @model_validator(mode="after")
     def _consistent(self) -> "Numeric":
@@ -136,49 +136,60 @@ class Numeric(Declared):
                 position += 1
         return np.asarray(self.weight * np.concatenate(out))
 
+    def fill(self, v: Array, out: Array) -> None:
+        """Write the features of finite numbers into ``out``, features x rows: the values of
+        :meth:`block` without its copies. Not for hats.
+        """
+        u = self._unit(self._transformed(v, out[0]), out[0])
+        for i in reversed(range(len(out))):  # u lies in row 0, which therefore comes last
+            if self.encode[i] == "square":
+                np.multiply(u, u, out=out[i])
+            elif i:
+                out[i] = u
+        if self.weight != 1:
+            out *= self.weight
+
     def block(self, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Block:
         """Return the positions and values of these cells' features."""
-        v = to_floats(cells, absent)
-        wrong = ~(np.isfinite(v) | absent)
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            reason = "infinite" if np.isinf(v[row]) else "not a number"
-            raise CellError(f"column {self.name!r}", row, f"the value is {reason}")
+        v = _floats(self.name, cells, absent)
         if absent.any():
             v[absent] = float(self.missing)
-        t = self._transform(v)
-        low, high = self._transform(np.array([self.low, self.high]))
-        u = t - low
-        u /= high - low
-        if self.signed:
-            u *= 2
-            u -= 1
-        places: list[NDArray[np.int64]] = []
+        t = self._transformed(v)
+        u = self._unit(t)
+        indices: list[NDArray[np.int64]] = []
         values: list[Array] = []
         position = 0
         for code in self.encode:
             if code == "hats":
-                knots = self._transform(np.array(self.knots))
+                knots = self._transformed(np.array(self.knots))
                 left = np.clip(np.searchsorted(knots, t, side="right") - 1, 0, len(knots) - 2)
                 share = np.clip((t - knots[left]) / (knots[left + 1] - knots[left]), 0.0, 1.0)
-                places += [position + left, position + left + 1]
+                indices += [position + left, position + left + 1]
                 values += [1 - share, share]
                 position += len(knots)
             else:
-                places.append(np.broadcast_to(np.int64(position), v.shape))
+                indices.append(np.full(len(v), position))
                 values.append(u if code == "linear" else u * u)
                 position += 1
-        for value in values:
-            value *= self.weight
-        return places, values
+        return np.stack(indices, axis=1), self.weight * np.stack(values, axis=1)
 
-    def _transform(self, v: Array) -> Array:
-        """t(clip(v, low, high)), in place."""
-        np.clip(v, self.low, self.high, out=v)
+    def _transformed(self, v: Array, out: Array | None = None) -> Array:
+        """t(clip(v, low, high))."""
+        t: Array = np.clip(v, self.low, self.high, out=out)
         if self.transform == "log1p":
-            v -= self.low
-            np.log1p(v, out=v)
-        return v
+            t -= self.low
+            np.log1p(t, out=t)
+        return t
+
+    def _unit(self, t: Array, out: Array | None = None) -> Array:
+        """(t - t(low)) / (t(high) - t(low)), in [0, 1] or, signed, in [-1, 1]."""
+        low, high = self._transformed(np.array([self.low, self.high]))
+        u: Array = np.subtract(t, low, out=out)
+        u /= high - low
+        if self.signed:
+            u *= 2
+            u -= 1
+        return u
 
 
 class Categorical(Declared):
@@ -207,11 +218,12 @@ class Categorical(Declared):
     @model_validator(mode="before")
     @classmethod
     def _vocabulary_is_declared(cls, given: Any) -> Any:
-        advice = (
-            "has no public vocabulary: declare values; a list read off the rows would show which "
-            "categories occur"
-        )
-        return require_declared(given, ("values",), "categorical", advice)
+        if isinstance(given, Mapping) and not given.get("values"):
+            raise ValueError(
+                f"categorical column {given.get('name')!r} has no public vocabulary: declare "
+                "values; a list read off the rows would show which categories occur"
+            )
+        return given
 
     @model_validator(mode="after")
     def _consistent(self) -> "Categorical":
@@ -248,7 +260,8 @@ class Categorical(Declared):
 
     def _stand_in(self, missing: Mapping[Any, Value]) -> int:
         """Return the position of the value for missing cells, -1 where it is not listed."""
-        return int(match(np.array([missing.get("value")], dtype=object), self.values)[0])
+        word, words = normalise(missing.get("value")), [normalise(v) for v in self.values]
+        return words.index(word) if word in words else -1
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -274,7 +287,7 @@ class Categorical(Declared):
         if self.other == "column":
             index = np.where(listed, index, len(self.values))
             listed = np.ones_like(listed)
-        return [index], [self.weight * listed.astype(float)]
+        return index[:, None], self.weight * listed[:, None].astype(float)
 
 
 Column = Annotated[Numeric | Categorical, Field(discriminator="kind")]
@@ -291,8 +304,37 @@ def onto_simplex(v: Array, full: bool) -> Array:
     return np.asarray(np.maximum(v - excess[np.flatnonzero(u > excess)[-1]], 0.0))
 
 
-def require_declared(given: Any, fields: Sequence[str], kind: str, advice: str) -> Any:
-    """Return what is given to a declaration; refuse it without these fields, and say why."""
-    if isinstance(given, Mapping) and any(given.get(name) in (None, (), []) for name in fields):
-        raise ValueError(f"{kind} column {given.get('name')!r} {advice}")
-    return given
+def _floats(name: str, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Array:
+    """Return the cells as fresh float64, absent ones as 0; refuse a cell that is no finite number,
+    by its position alone.
+    """
+    if cells.dtype.kind in "UO":
+        numbers = [
+            0.0 if gone else _number(cell)
+            for cell, gone in zip(cells.tolist(), absent, strict=True)
+        ]
+        wrong = next((row for row, number in enumerate(numbers) if number is None), None)
+        if wrong is not None:
+            raise CellError(f"column {name!r}", wrong, "the value is not a number")
+        v = np.array(numbers, dtype=float)
+    elif cells.dtype.kind in "iufb":
+        v = np.where(absent, 0, cells).astype(float)
+    else:
+        raise CellError(
+            f"column {name!r}", 0, "the value is not a number (nor is any other in the column)"
+        )
+    finite = np.isfinite(v)
+    if not finite.all():
+        raise CellError(
+            f"column {name!r}", int(np.argmin(finite)), "the value is infinite or not a number"
+        )
+    return v
+
+
+def _number(cell: Any) -> float | None:
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        return None
+    except OverflowError:
+        return np.inf

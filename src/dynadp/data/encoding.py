@@ -4,10 +4,8 @@ Rows with unusual cells take the slow path (:meth:`~dynadp.data.schema.Schema.sh
 them or raises the same error as an in-memory load.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from math import prod
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,93 +13,21 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dynadp._arrays import Array, Rows
-from dynadp.data.columns import Categorical, Numeric
+from dynadp.data.cell_tables import CellTable, Kept, refused
+from dynadp.data.columns import Categorical, Column, Numeric
 from dynadp.data.readers import LEAST_MEMORY
 from dynadp.data.row_blocks import Block, CodedBlock, Features, Group, StoredBlock
 from dynadp.data.schema import Schema, counted_among
-from dynadp.data.shard import ROOM, shrink
+from dynadp.data.shard import ROOM
 from dynadp.data.sources import Source
 from dynadp.data.streaming import CodedTable, DictionaryColumn, coded_batches, rows_at_once
 from dynadp.errors import CellError
 
-_WORKED = 16384  # rows in a block: what is computed for them stays in the processor's cache
+_WORKED = 32768  # rows in a block: what is computed for them stays in the processor's cache
 _JOINT = 8192  # joint codes of columns that are looked up together
 # numbers in R_c where a centre makes it dense; past it rows are written down after all
 _LARGEST_TABLE = 1 << 22
 _SMALL_TABLE = 1 << 16  # numbers in R_c below which dense is faster than sparse
-
-
-_NO_FEATURES = Features(np.empty((0, 0)), slice(0))
-
-
-class Kept:
-    """Keeps what was made for distinct cells, for the next pass, which meets them again.
-
-    Parameters
-    ----------
-    most
-        Bytes; when they are reached, everything is forgotten.
-    """
-
-    def __init__(self, most: int) -> None:
-        self.most, self.held = most, 0
-        self.found: dict[Any, Any] = {}
-
-    def add(self, key: Any, made: Any, size: int) -> None:
-        """Keep it, unless it is too large by itself."""
-        if self.held + size > self.most:
-            self.found.clear()
-            self.held = 0
-        if size <= self.most:
-            self.found[key] = made
-            self.held += size
-
-
-@dataclass(frozen=True, eq=False)
-class CellTable:
-    """Everything that rows need to know about the distinct cells of a column; the last is None.
-
-    Attributes
-    ----------
-    cells
-        The distinct cells.
-    absent, bad
-        Which of them are missing; which of them, once rows are dropped, need the slow path.
-    features
-        R_c; empty where it would be too large, and for labels.
-    signs
-        Of labels: -1 or +1.
-    """
-
-    cells: NDArray[Any]
-    absent: NDArray[np.bool_]
-    bad: NDArray[np.bool_]
-    features: Features = _NO_FEATURES
-    signs: Array = field(default_factory=lambda: np.zeros(0))
-
-    @property
-    def bytes(self) -> int:
-        """About how much memory it takes."""
-        return 8 * int(self.features.rows.size) + 80 * len(self.cells)  # of CSR: entries
-
-    def holds(self, some: NDArray[np.bool_], column: DictionaryColumn) -> bool:
-        """Return whether a row of the column holds one of some of the cells."""
-        return bool((column.nulls or some[:-1].any()) and some[column.codes].any())
-
-
-def refused(work: Callable[[NDArray[Any]], Any], cells: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which cells a column refuses: ``work`` raises an error for them."""
-
-    def refuses(some: NDArray[Any]) -> bool:
-        try:
-            work(some)
-        except CellError:
-            return True
-        return False
-
-    if not refuses(cells):
-        return np.zeros(len(cells), dtype=bool)
-    return np.array([refuses(cells[i : i + 1]) for i in range(len(cells))])
 
 
 class Blocks:
@@ -135,13 +61,18 @@ class Blocks:
         self.schema, self.given, self.name = schema, given, name
         memory, columns = given.memory or LEAST_MEMORY, len(schema.columns) + 1
         widths = [len(column.features) for column in schema.columns]
-        self._columns = {column.name: column for column in schema.columns}
-        spans = pairwise(np.cumsum([0, *widths]).tolist())
-        self._where = {name: slice(*span) for name, span in zip(self._columns, spans, strict=True)}
-        numbers = sum(len(c.features) for c in schema.columns if isinstance(c, Numeric))
+        numbers = sum(
+            width
+            for column, width in zip(schema.columns, widths, strict=True)
+            if isinstance(column, Numeric)
+        )
         self.size = rows_at_once(memory, columns)
         self.chunk = max(64, min(8192, memory // (64 * schema.dimension)))
         self._worked = max(64, min(_WORKED, memory // (32 * (3 * numbers + 2 * columns + 8))))
+        starts = np.cumsum([0, *widths]).tolist()
+        self._where = {
+            column.name: slice(starts[i], starts[i + 1]) for i, column in enumerate(schema.columns)
+        }
         self._centre = None if schema.centre is None else np.array(schema.centre)
         self.passes = 0
         self._last: dict[str, CellTable] = {}  # of each column
@@ -172,86 +103,125 @@ class Blocks:
             count = _length(batch)
             for low in range(0, count, self._worked):
                 part = _some(batch, slice(low, low + self._worked))
-                yield start + low, part, self._encoded(self._kept_rows(part))
+                yield start + low, part, self._signed(self._kept_rows(part))
             start += count
 
     def tables(self, part: CodedTable) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
         """Yield a part as plain cells, in chunks, for the slow path."""
         for low in range(0, _length(part), self.chunk):
             some = _some(part, slice(low, low + self.chunk))
-            table = {
-                name: cells.cells[cells.codes] if isinstance(cells, DictionaryColumn) else cells
-                for name, cells in some.items()
-            }
-            yield low, table
+            yield (
+                low,
+                {
+                    name: cells.cells[cells.codes] if isinstance(cells, DictionaryColumn) else cells
+                    for name, cells in some.items()
+                },
+            )
 
     def _kept_rows(self, part: CodedTable) -> CodedTable:
         """Return the rows that stay."""
-        keep = np.ones(_length(part), dtype=bool)
+        keep: NDArray[np.bool_] | None = None
         for column in self.schema.columns:
             if column.missing == "drop":
                 cells = part[column.name]
-                if not isinstance(cells, DictionaryColumn):
-                    keep &= ~np.isnan(cells)
-                elif (table := self._table(column.name, cells)).holds(table.absent, cells):
-                    keep &= ~table.absent[cells.codes]
-        return part if keep.all() else _some(part, keep)
+                if isinstance(cells, DictionaryColumn):
+                    gone = self._table(column.name, cells).gone(cells)
+                else:
+                    gone = np.isnan(cells)
+                if gone is not None and gone.any():
+                    keep = ~gone if keep is None else keep & ~gone
+        return part if keep is None else _some(part, keep)
 
-    def _encoded(self, part: CodedTable) -> CodedBlock | None:
-        """Return the signed, bounded rows; None where the slow path has to look at them."""
-        schema, count = self.schema, _length(part)
-        numbers, places = [np.empty(0)], list[int]()
-        tables, codes = dict[str, CellTable](), dict[str, NDArray[Any]]()
-        for name, cells in part.items():
-            if isinstance(cells, DictionaryColumn):
-                tables[name], codes[name] = self._table(name, cells), cells.codes
-                if tables[name].holds(tables[name].bad, cells):
-                    return None
-            elif (features := self._numbers(name, cells)) is None:
-                return None
-            else:
-                numbers += features
-                places += range(self._where[name].start, self._where[name].stop)
-        signs = tables.pop(schema.label.name).signs[codes[schema.label.name]]
-        block = CodedBlock(
-            signs,
-            np.concatenate(numbers).reshape(len(places), count),
-            np.array(places, dtype=np.int64),
-            [
-                (group, group.joint([codes[name] for name in names]))
-                for group, names in self._groups(tables)
-            ],
-            schema.intercept,
-            schema.dimension,
-        )
-        sizes = np.sqrt(block.squares())
-        scale = schema.scale(sizes)
-        sizes *= scale
-        if (sizes > 1 + ROOM).any():
+    def _signed(self, part: CodedTable) -> CodedBlock | None:
+        """Return signed, bounded rows; None where the slow path has to look at them."""
+        label, made = part[self.schema.label.name], self._encoded(part)
+        if made is None or not isinstance(label, DictionaryColumn):
             return None
-        scale *= shrink(sizes, schema.dimension)
-        scale *= signs
-        return replace(block, scale=scale)
+        known = self._table(self.schema.label.name, label)
+        scale = self._scale(np.sqrt(made[1]))
+        if scale is None or known.refuses(label):
+            return None
+        scale *= known.signs[label.codes]
+        return replace(made[0], scale=scale)
 
-    def _numbers(self, name: str, cells: Array) -> list[Array] | None:
-        """Return each feature of a column of numbers, less the centre; None where the slow path has
-        to look at them.
+    def _encoded(self, part: CodedTable) -> tuple[CodedBlock, Array] | None:
+        """Return the features of rows that stay, not scaled, and their squared norms; None where
+        the slow path has to look at them.
         """
-        column, absent = self._columns[name], np.isnan(cells)
-        if column.missing == "refuse" and absent.any():
+        count = _length(part)
+        columns = [(column, part[column.name]) for column in self.schema.columns]
+        places = [
+            np.arange(*self._where[c.name].indices(self.schema.dimension))
+            for c, v in columns
+            if not isinstance(v, DictionaryColumn)
+        ]
+        at = np.concatenate(places) if places else np.empty(0, dtype=np.int64)
+        numbers, row = np.empty((len(at), count)), 0
+        tables: list[CellTable] = []
+        for column, cells in columns:
+            if isinstance(cells, DictionaryColumn):
+                tables.append(self._table(column.name, cells))
+                if tables[-1].features is None or tables[-1].refuses(cells):
+                    return None
+            else:
+                width = len(column.features)
+                if not self._fill(column, cells, numbers[row : row + width]):
+                    return None
+                row += width
+        squares = np.einsum("ij,ij->j", numbers, numbers)
+        squares += self.schema.intercept**2
+        coded = []
+        for group, names in self._groups(tables):
+            codes = group.joint(
+                [cells.codes for name in names if isinstance(cells := part[name], DictionaryColumn)]
+            )
+            squares += group.squares[codes]
+            coded.append((group, codes))
+        block = CodedBlock(
+            np.ones(count), numbers, at, coded, self.schema.intercept, self.schema.dimension
+        )
+        return block, squares
+
+    def _scale(self, size: Array) -> Array | None:
+        """Return s with ||s x|| <= 1, as :class:`Schema` and :class:`Shard` scale; None where a row
+        is too long and may not be scaled.
+        """
+        schema = self.schema
+        size /= schema.norm
+        if schema.scaling == "none" and (size > 1 + ROOM).any():
             return None
-        try:
-            index, features = column.block(cells, absent)
-        except CellError:
-            return None
-        if len(features) < len(column.features):
-            dense = np.zeros((len(column.features), len(cells)))
-            np.put_along_axis(dense, np.array(index), np.array(features), axis=0)
-            features = list(dense)
+        # a computed norm is off by (d + 2) units of rounding at most
+        most = 1 - 2 * (schema.dimension + 8) * 2.0**-52
+        with np.errstate(divide="ignore"):
+            scale = np.divide(most, size, out=size)
+        if schema.scaling == "unit":
+            scale[np.isinf(scale)] = 0.0
+        else:
+            np.minimum(scale, 1.0, out=scale)
+        scale /= schema.norm
+        return scale
+
+    def _fill(self, column: Column, cells: Array, out: Array) -> bool:
+        """Write the features of a column of numbers, less the centre; return False where the slow
+        path has to look at them.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            plain = np.isfinite(cells.sum())  # all of them are, then
+        if plain and isinstance(column, Numeric) and "hats" not in column.encode:
+            column.fill(cells, out)
+        else:
+            absent = np.isnan(cells)
+            if column.missing == "refuse" and absent.any():
+                return False
+            try:
+                index, values = column.block(cells, absent)
+            except CellError:
+                return False
+            out[:] = 0
+            np.put_along_axis(out, index.T, values.T, axis=0)
         if self._centre is not None:
-            centre = self._centre[self._where[name]]
-            features = [each - middle for each, middle in zip(features, centre, strict=True)]
-        return features
+            out -= self._centre[self._where[column.name], None]
+        return True
 
     def _table(self, name: str, column: DictionaryColumn) -> CellTable:
         """Return the table of a column's distinct cells."""
@@ -271,45 +241,51 @@ class Blocks:
         bad = refused(lambda some: self.schema.labels({name: some}), cells)
         signs = np.zeros(len(cells))
         signs[~bad] = self.schema.labels({name: cells[~bad]})
-        return CellTable(cells, bad, bad, signs=signs)
+        return CellTable(name, cells, bad, bad, signs=signs)
 
     def _features(self, name: str, cells: NDArray[Any]) -> CellTable:
-        column, where = self._columns[name], self._where[name]
-        count, width = len(cells), len(column.features)
+        column, where = next(c for c in self.schema.columns if c.name == name), self._where[name]
+        count, width = len(cells), where.stop - where.start
         absent = self.schema.absent(cells)
+        bad = absent.copy() if column.missing in ("refuse", "drop") else np.zeros(count, dtype=bool)
         if self._centre is not None and width * count > _LARGEST_TABLE:
-            return CellTable(cells, absent, bad=np.ones(count, dtype=bool))
-        bad = absent & (column.missing in ("refuse", "drop"))
+            return CellTable(name, cells, absent, bad)
         bad[~bad] = refused(lambda some: column.block(some, self.schema.absent(some)), cells[~bad])
         good = np.flatnonzero(~bad)
-        index, values = column.block(cells[good], absent[good])
-        places = np.tile(good, len(index)), np.concatenate(index)
-        features: Rows = csr_array((np.concatenate(values), places), shape=(count, width))
+        index, values = (
+            column.block(cells[good], absent[good])
+            if good.size
+            else (np.zeros((0, 1), int), np.zeros((0, 1)))
+        )
+        places = np.repeat(good, index.shape[1]), index.ravel()
+        features: Rows = csr_array((values.ravel(), places), shape=(count, width))
         if self._centre is not None:
             features = features.toarray() - self._centre[where]
         elif width * count <= _SMALL_TABLE:
             features = features.toarray()
-        return CellTable(cells, absent, bad, Features(features, where))
+        return CellTable(name, cells, absent, bad, Features(features, where))
 
-    def _groups(self, tables: dict[str, CellTable]) -> list[tuple[Group, list[str]]]:
+    def _groups(self, tables: list[CellTable]) -> list[tuple[Group, list[str]]]:
         """Group columns with few cells; the same features have the same groups."""
-        features = {name: table.features for name, table in tables.items()}
-        key = tuple(map(id, features.values()))
-        if key in self._kept.found:
-            found: list[tuple[Group, list[str]]] = self._kept.found[key][0]
-            return found
-        packed: list[dict[str, Features]] = []
-        for name, one in features.items():
-            for some in packed:
-                if prod(other.rows.shape[0] for other in (one, *some.values())) <= _JOINT:
-                    some[name] = one
-                    break
-            else:
-                packed.append({name: one})
-        made = [(Group(list(some.values())), list(some)) for some in packed]
-        # the features are kept with their ids, so that no other object gets these
-        self._kept.add(key, (made, features), sum(8 * group.size for group, _ in made))
-        return made
+        features = [table.features for table in tables if table.features is not None]
+        key = tuple(map(id, features))
+        if key not in self._kept.found:
+            packed: list[tuple[list[Features], list[str]]] = []
+            for table, one in zip(tables, features, strict=True):
+                for some, names in packed:
+                    joint = np.prod([f.rows.shape[0] for f in some], dtype=float)
+                    if len(table.cells) * joint <= _JOINT:
+                        some.append(one)
+                        names.append(table.name)
+                        break
+                else:
+                    packed.append(([one], [table.name]))
+            made = [(Group(some), names) for some, names in packed]
+            # the features are kept with their ids, so that no other object gets these
+            self._kept.add(key, (made, features), sum(8 * group.size for group, _ in made))
+            return made
+        found: list[tuple[Group, list[str]]] = self._kept.found[key][0]
+        return found
 
 
 def _some(table: CodedTable, rows: slice | NDArray[np.bool_]) -> CodedTable:

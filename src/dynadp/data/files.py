@@ -38,22 +38,33 @@ _CASTS = {
 }
 
 
+def _existing(path: Path) -> Path:
+    """Return the absolute path of an existing file."""
+    if not path.is_file():
+        raise DatasetError(f"there is no file {path}; expected a file on this machine")
+    return path.resolve()
+
+
 def open_file(path: Path, name: str, separator: Separator | None) -> Source:
     """Return a local file as a source."""
-    zipped = path.suffix.lower() == ".gz"
-    ending = "".join(path.suffixes[-2:] if zipped else path.suffixes[-1:]).lower()
+    ending = (
+        "".join(path.suffixes[-2:]).lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
+    )
     if ending not in (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet"):
         raise DeclarationError(
             f"{path}: expected a file that ends with .csv, .tsv, .csv.gz, .tsv.gz or .parquet"
         )
-    if not path.is_file():
-        raise DatasetError(f"there is no file {path}; expected a file on this machine")
-    path = path.resolve()
+    path = _existing(path)
     if ending == ".parquet":
         if separator is not None:
             raise DeclarationError(f"separator is {separator!r}, but only CSV files have one")
         return _parquet(path, name)
-    return _csv(path, name, separator or ("\t" if ending.startswith(".tsv") else None), zipped)
+    return _csv(
+        path,
+        name,
+        separator or ("\t" if ending.startswith(".tsv") else None),
+        zipped=ending.endswith(".gz"),
+    )
 
 
 def _csv(path: Path, name: str, separator: Separator | None, zipped: bool) -> Source:

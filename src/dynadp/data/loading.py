@@ -15,7 +15,7 @@ from dynadp._arrays import Rows
 from dynadp.data.readers import source
 from dynadp.data.schema import Schema, counted_among
 from dynadp.data.shard import Shard, require_rows
-from dynadp.data.sources import RawTable, concatenate
+from dynadp.data.sources import RawTable
 from dynadp.data.values import normalise
 from dynadp.errors import CellError, DataError
 
@@ -66,7 +66,7 @@ def table(schema: Schema, data: Any, *, also: Sequence[str] = ()) -> RawTable:
     batches = list(source(data).batches((*schema.raw_columns, *also)))
     if not batches:
         raise DataError(f"{source(data).name} has no rows; every node needs at least one")
-    return concatenate(batches)
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
 def split_tables(

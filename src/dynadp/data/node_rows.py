@@ -1,6 +1,6 @@
 """One node's rows, read twice before round 1: surveyed, then bounded, in memory or streamed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ from dynadp.data.row_blocks import Block
 from dynadp.data.schema import Schema
 from dynadp.data.seals import Seal
 from dynadp.data.shard import Shard, require_rows
-from dynadp.data.survey import FeatureSums, Survey, survey
+from dynadp.data.survey import FeatureSums, Survey, count, survey
 from dynadp.errors import DataError, DeclarationError
 
 # bytes a row that solving takes beside the row itself: label, weight, margins, slopes and their
@@ -99,26 +99,14 @@ class NodeRows:
             seal.require(self.digest, self.name)
 
     def shard(self, schema: Schema, rows: int | None = None) -> "Shard | StreamedShard":
-        """Bound the rows by the schema, which may have got a centre by now: in memory, or streamed
-        where they would not fit under the limit of their source.
+        """Bound the rows by the schema, which may have got a centre by now.
 
         Noise is calibrated for B_p, so another number of rows than ``rows``, or :attr:`count`, is
         refused, and so is a file that changed since it was opened.
         """
-        given, rows = self.source, rows or self.count
-        given.require_unchanged()
-        needed = bytes_in_memory(schema, rows)
-        if given.memory is None or needed <= given.memory:
-            held: Shard | StreamedShard = load_shard(schema, given, self.name, rows=rows)
-        elif given.streamed:
-            held = StreamedShard.of(schema, given, self.name, rows=rows)
-        else:
-            raise DataError(
-                f"node {self.name!r}: its rows need about {needed / 2**20:.0f} MiB in memory and "
-                f"the limit is {given.memory / 2**20:.0f} MiB: convert the file to Parquet, which "
-                "is streamed, or raise the limit"
-            )
-        given.require_unchanged()
+        self.source.require_unchanged()
+        held = local_shard(schema, self.source, self.name, rows=rows or self.count)
+        self.source.require_unchanged()
         return held
 
 
@@ -172,21 +160,31 @@ class StreamedShard:
             )
 
 
-def check_shards(shards: Sequence[Shard | StreamedShard], nodes: tuple[str, ...]) -> int:
-    """Return the shards' common dimension d; refuse other than one shard for each node."""
-    if len(shards) != len(nodes):
-        raise DeclarationError(
-            f"the topology has {len(nodes)} nodes but {len(shards)} shards were given; expected "
-            f"one each"
-        )
-    first = shards[0]
-    for shard in shards:
-        if shard.dimension != first.dimension:
-            raise DataError(
-                f"node {shard.name!r} has {shard.dimension} columns, node {first.name!r} has "
-                f"{first.dimension}; all nodes must use one schema"
-            )
-    return first.dimension
+def local_shard(
+    schema: Schema, data: Any, name: str = "node", *, rows: int | None = None
+) -> Shard | StreamedShard:
+    """Return one node's rows: in memory, or streamed where they would not fit under the limit of
+    their source.
+
+    Parameters
+    ----------
+    schema, data, name, rows
+        As for :func:`~dynadp.data.loading.load_shard`. With a limit on memory and no ``rows``,
+        the rows are counted first.
+    """
+    given = source(data)
+    if given.memory is None:
+        return load_shard(schema, given, name, rows=rows)
+    needed = bytes_in_memory(schema, count(schema, given) if rows is None else rows)
+    if needed <= given.memory:
+        return load_shard(schema, given, name, rows=rows)
+    if given.streamed:
+        return StreamedShard.of(schema, given, name, rows=rows)
+    raise DataError(
+        f"node {name!r}: its rows need about {needed / 2**20:.0f} MiB in memory and the limit is "
+        f"{given.memory / 2**20:.0f} MiB: convert the file to Parquet, which is streamed, or raise "
+        "the limit"
+    )
 
 
 def bytes_in_memory(schema: Schema, rows: int) -> int:

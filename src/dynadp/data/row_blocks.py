@@ -15,7 +15,7 @@ centre is subtracted inside R_c, so nothing cancels that would not in the row.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,31 @@ from scipy.sparse import csr_array
 from dynadp._arrays import Array, Rows, column_spans
 
 
+class Block(Protocol):
+    """Some of a node's signed rows, in order: an n x d matrix A."""
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+
+    def margins(self, F: Array) -> Array:
+        """F A^T: K x n, for K x d vectors."""
+
+    def adjoint(self, S: Array) -> Array:
+        """S A: K x d, for K x n weights."""
+
+    def squared_adjoint(self, s: Array) -> Array:
+        """(A o A)^T s: d."""
+
+    def some(self, rows: slice) -> "Block":
+        """Some of the rows."""
+
+    def dense(self) -> Array:
+        """A^T, written down: d x n."""
+
+
 class StoredBlock:
-    """An n x d matrix A of signed rows that are written down: where a column's features are too
-    many to look up.
-    """
+    """Rows that are written down: where a column's features are too many to look up."""
 
     def __init__(self, signed: Rows) -> None:
         self.signed = signed
@@ -38,11 +59,11 @@ class StoredBlock:
         return int(self.signed.shape[0])
 
     def margins(self, F: Array) -> Array:
-        """F A^T: K x n, for K x d vectors."""
+        """F A^T."""
         return _product(self.signed, F, F.shape[1])
 
     def adjoint(self, S: Array) -> Array:
-        """S A: K x d, for K x n weights."""
+        """S A."""
         return np.asarray(self.signed.T @ S.T).T
 
     def squared_adjoint(self, s: Array) -> Array:
@@ -54,9 +75,8 @@ class StoredBlock:
         return StoredBlock(self.signed[rows])
 
     def dense(self) -> Array:
-        """A^T, written down: d x n."""
-        rows = self.signed.toarray() if isinstance(self.signed, csr_array) else self.signed
-        return np.array(rows.T, order="C")
+        """A^T."""
+        return _dense(self.signed).T.copy()
 
 
 class Features(NamedTuple):
@@ -190,14 +210,6 @@ class CodedBlock:
             filled += len(group.columns)
         return found
 
-    def squares(self) -> Array:
-        """||a_i||^2 of every row, without its scale."""
-        out: Array = np.einsum("ij,ij->j", self.numbers, self.numbers)
-        out += self.intercept**2
-        for group, codes in self.coded:
-            out += group.squares[codes]
-        return out
-
     def adjoint(self, S: Array) -> Array:
         """S A."""
         return self._summed(S * self.scale, squared=False)
@@ -234,12 +246,13 @@ class CodedBlock:
         return out
 
 
-Block = StoredBlock | CodedBlock
-
-
 def _product(rows: Rows, F: Array, dimension: int) -> Array:
     """F A^T, K x n, of some of the columns, summed in the spans of all."""
     spans = column_spans(dimension, F.shape[1])
     if len(spans) == 1:
         return np.asarray(rows @ F.T).T
     return np.asarray(sum(rows[:, span] @ F[:, span].T for span in spans)).T
+
+
+def _dense(rows: Rows) -> Array:
+    return rows.toarray() if isinstance(rows, csr_array) else np.asarray(rows)

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 
 from dynadp._arrays import Array, Rows
 from dynadp._files import digest
-from dynadp.data.columns import Column, Declared, require_declared
+from dynadp.data.columns import Column, Declared
 from dynadp.data.shard import Shard
 from dynadp.data.values import Value, ambiguous, signs, to_array
 from dynadp.errors import CellError, DataError
@@ -35,11 +35,14 @@ class Label(Declared):
     @model_validator(mode="before")
     @classmethod
     def _values_are_declared(cls, given: Any) -> Any:
-        advice = (
-            "has no public values: declare both values (negative and positive); reading them off "
-            "the rows would show whether both occur"
-        )
-        return require_declared(given, ("negative", "positive"), "label", advice)
+        if isinstance(given, Mapping) and (
+            given.get("negative") is None or given.get("positive") is None
+        ):
+            raise ValueError(
+                f"label column {given.get('name')!r}: declare both values (negative and positive); "
+                "reading them off the rows would show whether both occur"
+            )
+        return given
 
     @model_validator(mode="after")
     def _consistent(self) -> "Label":
@@ -147,8 +150,7 @@ class Schema(Declared):
         been dropped (:meth:`kept`).
         """
         columns = self._read(table)
-        count = len(columns[self.columns[0].name])
-        places, entries, start = list[NDArray[np.int64]](), list[Array](), 0
+        blocks = []
         for column in self.columns:
             cells = columns[column.name]
             absent = self.absent(cells)
@@ -161,23 +163,26 @@ class Schema(Declared):
                     "the value is missing and the schema says missing = "
                     f"{column.missing!r}; {advice}",
                 )
-            within, numbers = column.block(cells, absent)
-            places += [start + place for place in within]
-            entries += numbers
-            start += len(column.features)
+            blocks.append(column.block(cells, absent))
+        count = len(blocks[0][0])
+        starts = np.cumsum([0, *(len(column.features) for column in self.columns)])
+        index = np.hstack(
+            [start + block for start, (block, _) in zip(starts[:-1], blocks, strict=True)]
+        )
+        values = np.hstack([block for _, block in blocks])
         if self.intercept:
-            places.append(np.full(count, start))
-            entries.append(np.full(count, self.intercept))
-        index, values = np.stack(places, axis=1), np.stack(entries, axis=1)
+            index = np.hstack([index, np.full((count, 1), starts[-1])])
+            values = np.hstack([values, np.full((count, 1), self.intercept)])
         if self.centre is not None:
             dense = np.zeros((count, self.dimension))
             np.put_along_axis(dense, index, values, axis=1)
             dense[:, : len(self.centre)] -= np.array(self.centre)
             return np.asarray(dense * self._scale(dense))
-        values *= self._scale(values)
-        ends = np.arange(0, values.size + 1, values.shape[1])
-        shape = count, self.dimension
-        sparse = csr_array((values.ravel(), index.ravel(), ends), shape=shape)
+        values = values * self._scale(values)
+        sparse = csr_array(
+            (values.ravel(), index.ravel(), np.arange(0, values.size + 1, values.shape[1])),
+            shape=(count, self.dimension),
+        )
         sparse.eliminate_zeros()
         return sparse
 
@@ -221,18 +226,13 @@ class Schema(Declared):
         return cells
 
     def _scale(self, values: Array) -> Array:
-        return self.scale(np.sqrt(np.sum(np.square(values), axis=1)))[:, None]
-
-    def scale(self, sizes: Array) -> Array:
-        """Return what to multiply features of these norms with."""
         if self.scaling == "none":
-            return np.full(sizes.shape, 1 / self.norm)
-        sizes = sizes / self.norm
-        if self.scaling == "clip":
-            np.maximum(sizes, 1.0, out=sizes)
-        else:
-            sizes[sizes == 0] = np.inf  # an all-zero row cannot be scaled and stays
-        return np.asarray(1 / sizes / self.norm)
+            return np.full((1, 1), 1 / self.norm)
+        size = np.sqrt(np.sum(np.square(values), axis=1, keepdims=True)) / self.norm
+        with np.errstate(divide="ignore"):
+            scale = 1 / size if self.scaling == "unit" else 1 / np.maximum(size, 1.0)
+        scale = np.where(size > 0, scale, 0.0)  # an all-zero row cannot be scaled and stays
+        return np.asarray(scale / self.norm)
 
     def absent(self, cells: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which cells are missing: None, NaN, or a text that is declared to mean it."""
@@ -263,15 +263,19 @@ def _cells(table: Table, name: str) -> NDArray[Any]:
         column = table[name]
     except KeyError:
         raise DataError(f"column {name!r} of the schema is not in the rows") from None
-    cells = to_array(column)
+    mixed = isinstance(column, list | tuple) and not all(
+        type(cell) is type(column[0]) for cell in column
+    )
+    cells = to_array(column, dtype=object if mixed else None)
     if cells is None:
         raise DataError(
             f"column {name!r} holds lists of different length; expected one value a row"
         )
+    if cells.dtype.kind == "f" and isinstance(column, list | tuple) and isinstance(column[0], int):
+        # whole numbers past 2^63 must not turn the others into floats
+        cells = np.asarray(column, dtype=object)
     if cells.ndim != 1:
         raise DataError(f"column {name!r} has {cells.ndim} dimensions; expected one value a row")
-    if isinstance(column, list | tuple):
-        return np.array(column, dtype=object)
     return cells.astype(int) if cells.dtype.kind == "b" else cells
 
 

@@ -34,7 +34,7 @@ from dynadp._files import write_bytes
 from dynadp.data.columns import Numeric
 from dynadp.data.schema import Schema
 from dynadp.data.streaming import DictionaryColumn
-from dynadp.data.values import normalise, to_floats
+from dynadp.data.values import normalise
 from dynadp.errors import DataError, RecordError
 
 _MOST = 1 << 16  # distinct texts that are remembered
@@ -140,9 +140,7 @@ class Fingerprint:
         """Return a fixed number of bytes for each cell."""
         absent = self._schema.absent(cells)
         if name in self._numbers:
-            numbers = to_floats(cells, absent).astype("<f8") + 0.0  # -0 is 0
-            numbers[np.isnan(numbers)] = np.nan  # of which there are many
-            return numbers
+            return _floats(cells, absent)
         each = (
             bytes(_WIDTH) if gone else self._text(normalise(cell))
             for cell, gone in zip(cells.tolist(), absent.tolist(), strict=True)
@@ -156,3 +154,20 @@ class Fingerprint:
             content = text.encode("utf-8", "surrogatepass")
             known = self._known[text] = blake2b(content, digest_size=_WIDTH).digest()
         return known
+
+
+def _floats(cells: NDArray[Any], absent: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return numbers by value; NaN for a cell that is missing or no number."""
+    if cells.dtype.kind not in "iufb":
+        pairs = zip(cells.tolist(), absent.tolist(), strict=True)
+        cells = np.array([np.nan if gone else _number(cell) for cell, gone in pairs])
+    numbers = cells.astype("<f8") + 0.0  # -0 is 0
+    numbers[absent | np.isnan(numbers)] = np.nan  # of which there are many
+    return numbers
+
+
+def _number(cell: Any) -> float:
+    try:
+        return float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")

@@ -1,7 +1,8 @@
 """One node's bounded rows (paper, section 2; maths.md 1)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -9,7 +10,7 @@ from scipy.sparse import csr_array, issparse
 
 from dynadp._arrays import Array, Rows
 from dynadp.data.values import Value, signs, to_array
-from dynadp.errors import CellError, DataError
+from dynadp.errors import CellError, DataError, DeclarationError
 
 # A row this far above norm 1 is taken for rounding and scaled down; one further above is refused.
 ROOM = 1e-9
@@ -104,8 +105,10 @@ class Shard:
                 "its norm with the intercept is above 1; scale rows by a public bound or let a "
                 "Schema clip them (scaling by the largest row seen would leak it)",
             )
+        # A computed norm is off by at most (d + 2) units of rounding: leave that much room below 1.
+        room = (dimension + 8) * 2.0**-52
         y = scale.copy()
-        scale *= shrink(sizes, dimension)
+        scale *= np.where(sizes > 1 - room, (1 - 2 * room) / np.maximum(sizes, 0.5), 1.0)
         if isinstance(matrix, csr_array):
             matrix.data *= np.repeat(scale, np.diff(matrix.indptr))
         else:
@@ -122,6 +125,35 @@ class Shard:
         return cls(signed, y, name)
 
 
+class Held(Protocol):
+    """Rows of one node, in memory or streamed: their public dimension, and the node's name."""
+
+    @property
+    def dimension(self) -> int:
+        """d, with the intercept."""
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+
+
+def check_shards(shards: Sequence[Held], nodes: tuple[str, ...]) -> int:
+    """Return the shards' common dimension d; refuse other than one shard for each node."""
+    if len(shards) != len(nodes):
+        raise DeclarationError(
+            f"the topology has {len(nodes)} nodes but {len(shards)} shards were given; expected "
+            f"one each"
+        )
+    first = shards[0]
+    for shard in shards:
+        if shard.dimension != first.dimension:
+            raise DataError(
+                f"node {shard.name!r} has {shard.dimension} columns, node {first.name!r} has "
+                f"{first.dimension}; all nodes must use one schema"
+            )
+    return first.dimension
+
+
 def require_rows(count: int, declared: int | None, name: str) -> None:
     """Refuse a node without rows, or with another number of rows than it declared."""
     if count == 0:
@@ -133,18 +165,12 @@ def require_rows(count: int, declared: int | None, name: str) -> None:
         )
 
 
-def shrink(sizes: Array, dimension: int) -> Array:
-    """Return factors that bring computed norms of up to 1 + 1e-9 below 1, rounding included."""
-    # A computed norm is off by at most (d + 2) units of rounding: leave that much room below 1.
-    room = (dimension + 8) * 2.0**-52
-    return np.where(sizes > 1 - room, (1 - 2 * room) / np.maximum(sizes, 0.5), 1.0)
-
-
 def norms(X: Rows) -> Array:
     """||x|| of every row."""
     with np.errstate(over="ignore"):  # a norm that overflows is above any bound
         if isinstance(X, csr_array):
-            return np.asarray(np.sqrt(X.power(2) @ np.ones(X.shape[1])))
+            square = csr_array((np.square(X.data), X.indices, X.indptr), shape=X.shape)
+            return np.asarray(np.sqrt(square @ np.ones(X.shape[1])))
         return np.asarray(np.sqrt(np.einsum("ij,ij->i", X, X)))
 
 

@@ -151,11 +151,6 @@ def whole_cells(values: Any) -> NDArray[Any]:
     return np.fromiter(values, dtype=object, count=len(values))
 
 
-def concatenate(tables: Sequence[RawTable]) -> RawTable:
-    """Return the rows of all tables, one below the other."""
-    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-
-
 def odd_type(name: str, column: str, kind: Any) -> DataError:
     """Return the error for a column whose cells are neither text nor numbers."""
     short = str(kind).split("(")[0]

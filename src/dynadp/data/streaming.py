@@ -146,10 +146,13 @@ def _maker(given: Source, name: str, kind: Any, text: bool) -> Callable[[Any], C
         or _is_text(arrow, values)
     ):
         raise odd_type(given.name, name, kind)
-    coded = types.is_dictionary(kind)
-    if coded or text or _is_text(arrow, kind):
-        distinct, cast = _Distinct(), real and not coded
-        return lambda column: distinct(column.cast(arrow.float64()) if cast else column)
+    if types.is_dictionary(kind) or _is_text(arrow, kind):
+        return _Distinct()
+    if text:
+        distinct = _Distinct()
+        return lambda column: distinct(
+            (column.cast(arrow.float64()) if real else column).dictionary_encode()
+        )
 
     def numbers(column: Any) -> CodedColumn:
         column = column.cast(arrow.uint8()) if types.is_boolean(kind) else column

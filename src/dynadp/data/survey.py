@@ -100,6 +100,14 @@ def survey(
     return tally.survey(None if fingerprint is None else fingerprint.digest())
 
 
+def feature_sums(schema: Schema, data: Any, name: str = "node") -> FeatureSums:
+    """Return B_p and sum_i phi(raw_i), for a schema without a centre."""
+    surveyed = survey(schema, data, name)
+    surveyed.require_sound()
+    assert surveyed.sums is not None
+    return surveyed.sums
+
+
 def sum_features(features: csr_array) -> FeatureSums:
     """Sum rows phi(raw), ``_SUMMED`` at a time."""
     total = np.zeros(features.shape[1])

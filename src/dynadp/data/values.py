@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,35 +27,42 @@ def match(cells: NDArray[Any], values: Iterable[Value]) -> NDArray[np.int64]:
     1 and the declared text "1", because programs write whole numbers so in a column with gaps. "+1"
     and "01" are the declared number 1, but not the declared text "1", which may be a code.
     """
-    declared = tuple((normalise(value), isinstance(value, str)) for value in values)
-    text, words = spelled(cells), np.array([word for word, _ in declared])
-    order = np.argsort(words)
-    near = order[np.minimum(np.searchsorted(words, text, sorter=order), len(words) - 1)]
-    places = np.where(words[near] == text, near, -1)
+    known = _vocabulary(tuple((normalise(value), isinstance(value, str)) for value in values))
+    text = spelled(cells)
+    near = np.minimum(np.searchsorted(known.words, text), len(known.words) - 1)
+    places = np.where(known.words[near] == text, known.order[near], -1)
     left = places < 0
-    if left.any():
+    if (known.numbers or known.wholes) and left.any():
         others, inverse = np.unique(text[left], return_inverse=True)
-        places[left] = np.array([_as_number(other, declared) for other in others.tolist()])[inverse]
+        places[left] = np.array([known.as_number(other) for other in others.tolist()])[inverse]
     return places
 
 
-def _as_number(text: str, declared: tuple[tuple[str, bool], ...]) -> int:
-    """Return the position of a text's number among (spelling, is a text) pairs, or -1."""
-    numbers, wholes = _numbers(declared)
-    digits, _, zeros = text.partition(".")
-    whole = text if zeros.strip("0") else digits
-    return numbers.get(_decimal(text), wholes.get(whole, -1))
+class _Vocabulary(NamedTuple):
+    """Declared values, sorted by spelling, and their positions in the declaration."""
+
+    words: NDArray[np.str_]
+    order: NDArray[np.int64]
+    numbers: dict[Decimal | None, int]
+    wholes: dict[str, int]  # texts of digits
+
+    def as_number(self, text: str) -> int:
+        digits, _, zeros = text.partition(".")
+        whole = text if zeros.strip("0") else digits
+        return self.numbers.get(_decimal(text), self.wholes.get(whole, -1))
 
 
 @lru_cache(maxsize=1000)
-def _numbers(
-    declared: tuple[tuple[str, bool], ...],
-) -> tuple[dict[Decimal | None, int], dict[str, int]]:
-    """Return the positions of numbers by value, and of texts of digits by spelling."""
-    numbers = {_decimal(word): i for i, (word, is_text) in enumerate(declared) if not is_text}
-    numbers.pop(None, None)  # of infinities
-    wholes = {word: i for i, (word, is_text) in enumerate(declared) if is_text}
-    return numbers, {word: i for word, i in wholes.items() if _DIGITS.fullmatch(word)}
+def _vocabulary(declared: tuple[tuple[str, bool], ...]) -> _Vocabulary:
+    words = np.array([word for word, _ in declared])
+    order = np.argsort(words)
+    numbers, wholes = dict[Decimal | None, int](), dict[str, int]()
+    for place, (word, is_text) in enumerate(declared):
+        if not is_text and (number := _decimal(word)) is not None:
+            numbers[number] = place
+        elif is_text and _DIGITS.fullmatch(word):
+            wholes[word] = place
+    return _Vocabulary(words[order], order, numbers, wholes)
 
 
 def _decimal(text: str) -> Decimal | None:
@@ -71,8 +78,8 @@ def ambiguous(values: Sequence[Any]) -> bool:
     a number and a text that spells it.
     """
     words = [normalise(value) for value in values]
-    texts = {_decimal(normalise(value)) for value in values if isinstance(value, str)}
-    numbers = {_decimal(normalise(value)) for value in values if not isinstance(value, str)}
+    texts = {_decimal(w) for w, v in zip(words, values, strict=True) if isinstance(v, str)}
+    numbers = {_decimal(w) for w, v in zip(words, values, strict=True) if not isinstance(v, str)}
     return len(set(words)) < len(words) or bool(texts & numbers - {None})
 
 
@@ -119,20 +126,3 @@ def to_array(values: Any, dtype: Any = None) -> NDArray[Any] | None:
         return np.asarray(values, dtype=dtype)
     except (TypeError, ValueError):
         return None
-
-
-def to_floats(cells: NDArray[Any], absent: NDArray[np.bool_]) -> Array:
-    """Return the cells as fresh float64: NaN for a cell that is missing or no number."""
-    if cells.dtype.kind not in "iufb":
-        pairs = zip(cells.tolist(), absent.tolist(), strict=True)
-        cells = np.array([np.nan if gone else _number(cell) for cell, gone in pairs])
-    numbers = cells.astype(float)
-    numbers[absent] = np.nan
-    return numbers
-
-
-def _number(cell: Any) -> float:
-    try:
-        return float(cell)
-    except (TypeError, ValueError, OverflowError):
-        return np.nan

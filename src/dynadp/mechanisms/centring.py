@@ -62,7 +62,7 @@ def private_centre(
         Without a centre yet.
     sums, names
         Each node's number of rows and sums of features, from one pass over its rows
-        (:attr:`~dynadp.data.node_rows.NodeRows.sums`); and its name.
+        (:func:`~dynadp.data.survey.feature_sums`); and its name.
     alpha
         The loss of this one release, round 0: a number, or one for each node.
     draws

@@ -44,46 +44,43 @@ def partition(
             f"{rows} rows cannot be split over {nodes} nodes; every node needs at least one row"
         )
     rng = np.random.default_rng([seed, 0x5917])
-    if how == "label_skew":
-        return _skewed(rng, rows, nodes, labels, concentration)
-    order, cuts = rng.permutation(rows), (np.arange(1, nodes) * rows) // nodes
+    even = (np.arange(1, nodes) * rows) // nodes
+    if how == "even":
+        return [np.sort(part) for part in np.split(rng.permutation(rows), even)]
     if how == "sized":
         weights = np.asarray(sizes if sizes is not None else (), dtype=float)
         if weights.shape != (nodes,) or not (np.isfinite(weights).all() and (weights > 0).all()):
             raise DeclarationError(f"'sized' needs sizes: {nodes} numbers above 0, one a node")
         # one row each first, the rest by cumulative share
-        shares = np.cumsum(weights)[:-1] / weights.sum()
-        cuts = np.arange(1, nodes) + np.round(shares * (rows - nodes)).astype(int)
-    elif how == "column":
-        order = np.argsort(_one_each("column", column, rows), kind="stable")
-    elif how != "even":
-        raise DeclarationError(
-            f"unknown way to split {how!r}; expected even, sized, column or label_skew"
-        )
-    return [np.sort(part) for part in np.split(order, cuts)]
-
-
-def _skewed(
-    rng: np.random.Generator,
-    rows: int,
-    nodes: int,
-    labels: ArrayLike | None,
-    concentration: float,
-) -> list[Indices]:
-    _require.positive("concentration", concentration)
-    owner = np.empty(rows, dtype=int)
-    values, kind = np.unique(_one_each("labels", labels, rows), return_inverse=True)
-    for value in range(len(values)):
-        of_value = rng.permutation(np.flatnonzero(kind == value))
-        shares = np.cumsum(rng.dirichlet(np.full(nodes, concentration)))[:-1]
-        cuts = np.round(shares * len(of_value)).astype(int)
-        for p, part in enumerate(np.split(of_value, cuts)):
-            owner[part] = p
-    # an empty node takes one row of the largest
-    for empty in np.flatnonzero(np.bincount(owner, minlength=nodes) == 0):
-        largest = np.bincount(owner, minlength=nodes).argmax()
-        owner[rng.choice(np.flatnonzero(owner == largest))] = empty
-    return [np.flatnonzero(owner == p) for p in range(nodes)]
+        cuts = np.arange(1, nodes) + np.round(
+            np.cumsum(weights)[:-1] / weights.sum() * (rows - nodes)
+        ).astype(int)
+        return [np.sort(part) for part in np.split(rng.permutation(rows), cuts)]
+    if how == "column":
+        return [
+            np.sort(part)
+            for part in np.split(np.argsort(_one_each("column", column, rows), kind="stable"), even)
+        ]
+    if how == "label_skew":
+        _require.positive("concentration", concentration)
+        owner = np.empty(rows, dtype=int)
+        values, kind = np.unique(_one_each("labels", labels, rows), return_inverse=True)
+        for value in range(len(values)):
+            of_value = rng.permutation(np.flatnonzero(kind == value))
+            cuts = np.round(
+                np.cumsum(rng.dirichlet(np.full(nodes, concentration)))[:-1] * len(of_value)
+            ).astype(int)
+            for p, part in enumerate(np.split(of_value, cuts)):
+                owner[part] = p
+        for empty in np.flatnonzero(
+            np.bincount(owner, minlength=nodes) == 0
+        ):  # an empty node takes one row of the largest
+            largest = np.bincount(owner, minlength=nodes).argmax()
+            owner[rng.choice(np.flatnonzero(owner == largest))] = empty
+        return [np.flatnonzero(owner == p) for p in range(nodes)]
+    raise DeclarationError(
+        f"unknown way to split {how!r}; expected even, sized, column or label_skew"
+    )
 
 
 def _one_each(what: str, values: ArrayLike | None, rows: int) -> NDArray[Any]:

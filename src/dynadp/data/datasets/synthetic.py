@@ -11,7 +11,7 @@ from dynadp._arrays import Array
 from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.datasets.base import Dataset
 from dynadp.data.schema import Label, Schema
-from dynadp.data.sources import RawTable, concatenate
+from dynadp.data.sources import RawTable
 from dynadp.errors import DeclarationError
 
 _SECTORS = ("private", "public", "self-employed", "family", "none")
@@ -103,7 +103,11 @@ def census(
         _census_rows(rng, int(n), mix, schema, truth) for n, mix in zip(share, mixes, strict=True)
     ]
     node = np.repeat(np.arange(nodes), [len(part["age"]) for part in train])
-    return Dataset("census", schema, concatenate(train), concatenate(test), node, truth)
+    return Dataset("census", schema, _concatenate(train), _concatenate(test), node, truth)
+
+
+def _concatenate(tables: list[RawTable]) -> RawTable:
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
 def _census_truth(schema: Schema) -> Array:

@@ -22,15 +22,19 @@ ADULT_SHA256 = {
     "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
     "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
 }
-# in file order: bounds or values, from the published description of the extract
-_COLUMNS: dict[str, tuple[int, int] | str] = {
+_NUMERIC = {  # name in file order -> bounds, from the published description of the extract
     "age": (17, 90),
+    "fnlwgt": (0, 1_500_000),
+    "education_num": (1, 16),
+    "capital_gain": (0, 99_999),
+    "capital_loss": (0, 5_000),
+    "hours_per_week": (1, 99),
+}
+_NOMINAL = {
     "workclass": "Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov "
     "Without-pay Never-worked",
-    "fnlwgt": (0, 1_500_000),
     "education": "Bachelors Some-college 11th HS-grad Prof-school Assoc-acdm Assoc-voc 9th 7th-8th "
     "12th Masters 1st-4th 10th Doctorate 5th-6th Preschool",
-    "education_num": (1, 16),
     "marital_status": "Married-civ-spouse Divorced Never-married Separated Widowed "
     "Married-spouse-absent Married-AF-spouse",
     "occupation": "Tech-support Craft-repair Other-service Sales Exec-managerial Prof-specialty "
@@ -39,15 +43,29 @@ _COLUMNS: dict[str, tuple[int, int] | str] = {
     "relationship": "Wife Own-child Husband Not-in-family Other-relative Unmarried",
     "race": "White Asian-Pac-Islander Amer-Indian-Eskimo Other Black",
     "sex": "Female Male",
-    "capital_gain": (0, 99_999),
-    "capital_loss": (0, 5_000),
-    "hours_per_week": (1, 99),
     "native_country": "United-States Cambodia England Puerto-Rico Canada Germany "
     "Outlying-US(Guam-USVI-etc) India Japan Greece South China Cuba Iran Honduras Philippines "
     "Italy Poland Jamaica Vietnam Mexico Portugal Ireland France Dominican-Republic Laos Ecuador "
     "Taiwan Haiti Columbia Hungary Guatemala Nicaragua Scotland Thailand Yugoslavia El-Salvador "
     "Trinadad&Tobago Peru Hong Holand-Netherlands",
 }
+_ORDER = [
+    "age",
+    "workclass",
+    "fnlwgt",
+    "education",
+    "education_num",
+    "marital_status",
+    "occupation",
+    "relationship",
+    "race",
+    "sex",
+    "capital_gain",
+    "capital_loss",
+    "hours_per_week",
+    "native_country",
+    "income",
+]
 
 
 def adult_schema(columns: Literal["paper", "rich"] = "paper") -> Schema:
@@ -64,12 +82,13 @@ def adult_schema(columns: Literal["paper", "rich"] = "paper") -> Schema:
     if columns not in ("paper", "rich"):
         raise DeclarationError(f"columns is {columns!r}; expected 'paper' or 'rich'")
     declared: list[Numeric | Categorical] = []
-    for name, public in _COLUMNS.items():
-        if isinstance(public, str):
-            values = tuple(public.split())
-            declared.append(Categorical(name=name, values=values, missing="drop"))
+    for name in _ORDER[:-1]:
+        if name not in _NUMERIC:
+            declared.append(
+                Categorical(name=name, values=tuple(_NOMINAL[name].split()), missing="drop")
+            )
             continue
-        low, high = public
+        low, high = _NUMERIC[name]
         if columns == "paper":
             shape: dict[str, Any] = {"signed": False}
         elif name.startswith("capital"):
@@ -81,8 +100,12 @@ def adult_schema(columns: Literal["paper", "rich"] = "paper") -> Schema:
                 "weight": 2,
             }
         else:
-            squared = name in ("age", "hours_per_week")
-            shape = {"encode": ("linear", "square") if squared else ("linear",), "weight": 2}
+            shape = {
+                "encode": ("linear", "square")
+                if name in ("age", "hours_per_week")
+                else ("linear",),
+                "weight": 2,
+            }
         declared.append(Numeric(name=name, low=low, high=high, missing="drop", **shape))
     return Schema(
         columns=tuple(declared),
@@ -126,8 +149,8 @@ def _parse_adult(content: bytes) -> RawTable:
     ]
     cells = np.array([[cell.strip() for cell in line.rstrip(".").split(",")] for line in lines])
     return {
-        name: cells[:, i].astype(float) if isinstance(_COLUMNS.get(name), tuple) else cells[:, i]
-        for i, name in enumerate((*_COLUMNS, "income"))
+        name: cells[:, i].astype(float) if name in _NUMERIC else cells[:, i]
+        for i, name in enumerate(_ORDER)
     }
 
 
