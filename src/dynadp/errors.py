@@ -43,7 +43,7 @@ class DataError(DynadpError, ValueError):
 
 
 class CellError(DataError):
-    """A cell breaks what was declared about its column; tells where, never what it holds."""
+    """A cell breaks what was declared about its column; says where, never what it holds."""
 
     def __init__(self, column: str, row: int, reason: str) -> None:
         super().__init__(f"{column}, row {row}: {reason}")
@@ -91,7 +91,7 @@ class NodeLost(DynadpError, RuntimeError):
 
 
 class Rejected(DynadpError, ValueError):
-    """What a neighbour sent is not believed, for this reason; it is counted, told in the log and
+    """What a neighbour sent is refused, for this reason; it is counted, logged and
     forgotten.
     """
 

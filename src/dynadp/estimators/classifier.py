@@ -108,7 +108,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     epsilon, delta
         The total that nobody with a row at one node may lose more of in a fit (epsilon: a number,
         or node -> number); the planner decides C, rho, eta and alpha. With ``alpha``, delta is
-        where the total is told; None there means 0.
+        where the total is stated; None there means 0.
     alpha
         Instead of epsilon: how much each release may lose. A number, one for each round, a number
         or such a list by node, or a :class:`~dynadp.privacy.schedules.Schedule`.

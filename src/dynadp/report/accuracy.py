@@ -14,7 +14,7 @@ from dynadp.runs import evaluate, load_model
 
 PRIVATE = (
     "accuracy on private rows is private: declare public rows in [evaluation] of the run file to "
-    "be told one"
+    "see one"
 )
 
 

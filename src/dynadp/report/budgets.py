@@ -125,7 +125,7 @@ def over_rounds(own: Sequence[Event], delta: float, steps: int = STEPS) -> list[
 
 def planned_cost(view: RunView) -> tuple[tuple[Event, ...], Total | None]:
     """All planned events and the network's total; none where nothing is protected or the record
-    tells too little yet.
+    holds too little yet.
 
     A record that has its own total must agree with the events: otherwise it was changed or comes
     from another version.

@@ -171,7 +171,7 @@ def report(path: str | Path) -> str:
 def residual(rounds: Sequence[Row], nodes: int) -> str:
     """How far nodes are from their neighbours at the end, beside the beginning."""
     if not rounds:
-        return "No round is told yet."
+        return "No round is recorded yet."
     if nodes == 1:
         return (
             "There is one node, which has nobody to agree with: in each round it goes on from its "

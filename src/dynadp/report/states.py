@@ -79,7 +79,7 @@ def _node(view: RunView, node: str) -> tuple[State, dict[str, str]]:
     except (RecordError, KeyError):
         if (view.folders[node] / "model.json").exists():
             return State("finished", "finished"), {}
-        return State("unknown", "tells no state"), {}
+        return State("unknown", "has no state"), {}
     if word in ("finished", "parted"):
         return State("finished", "finished"), links
     if word.startswith("failed"):

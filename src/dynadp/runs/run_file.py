@@ -253,7 +253,7 @@ class TrainingSection(Section):
 
 
 class EvaluationSection(Section):
-    """Rows on which accuracy may be told, because they are declared public."""
+    """Rows on which accuracy may be shown, because they are declared public."""
 
     file: File
     public: Literal[True]

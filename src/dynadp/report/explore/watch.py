@@ -15,7 +15,7 @@ from dynadp.report.record_view import RunView, run_folders
 from dynadp.report.states import LOOKS, State, states
 
 SHOWN = 12  # nodes whose budget is drawn; the rest is in a list that opens
-NOT_FINISHED = Accuracy(note="told when the run is finished, and only on public rows")
+NOT_FINISHED = Accuracy(note="shown when the run is finished, and only on public rows")
 
 
 class Snapshot(NamedTuple):

@@ -1,4 +1,4 @@
-"""What may be told of a run outside: parameters, tags, metrics by round and the model, each from a
+"""What may leave a run folder: parameters, tags, metrics by round and the model, each from a
 list of names.
 
 Everything is read from the run folder, which holds declarations and what was made of released
@@ -25,7 +25,7 @@ METRICS = (
     "alpha/largest",  # of one round, at the node that loses most
     # plain sum of one node's alphas up to this round, centring included: holds at delta = 0
     "epsilon/sum_so_far",
-    "epsilon/total",  # of the whole run, at the parameter delta; told when the run is finished
+    "epsilon/total",  # of the whole run, at the parameter delta; sent when the run is finished
 )
 SETTINGS = ("loss", "regularizer", "C", "weights", "rho", "eta", "rounds", "output")
 LIBRARIES = ("dynadp", "numpy", "scipy", "networkx", "pydantic")
@@ -47,7 +47,7 @@ Status = Literal["RUNNING", "FINISHED", "FAILED"]
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What may be told of a run.
+    """What may leave a run folder.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class TrackedRun:
     status, began, ended
         As MLflow has them; times in milliseconds, None for one that is not over.
     rounds, planned
-        Whole rounds that the folder tells; of so many, None where nobody knows.
+        Whole rounds that the folder holds; of so many, None where nobody knows.
     simulation, protected
         Whether noise was seeded; whether anybody is protected.
     """
