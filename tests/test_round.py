@@ -12,7 +12,7 @@ from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.synthetic import census
 from dynadp.engines.exchange import Awaiting
 from dynadp.engines.simulation import simulate
-from dynadp.errors import DeclarationError
+from dynadp.errors import DeclarationError, NodeLost
 from dynadp.mechanisms.base import Mechanism, RoundNoise, ball
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy
@@ -172,6 +172,25 @@ def test_nodes_that_learn_sums_from_a_hub_end_with_the_model_of_plain_letters(
             outcome.vector, models[p], rtol=1e-9 if output == "neighbours" else 0
         )
         assert outcome.schema == done.schema
+
+
+class Deaf:
+    """Waits for a letter that nobody sends."""
+
+    def __init__(self, node):
+        pass
+
+    def __call__(self, n, V):
+        yield Awaiting("message", n, ("nobody",))
+
+
+def test_a_network_in_memory_that_stands_still_says_so():
+    setting = small("complete", 4)
+    with memory() as folder:
+        network = Network(replace(setting, exchange=Deaf), folder)
+        with pytest.raises(NodeLost, match=r"stands still: .* waits for letters .*'nobody'"):
+            network.finish()
+        network.close()
 
 
 # --------------------------------------------------------------------------------------------------

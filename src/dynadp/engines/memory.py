@@ -199,8 +199,8 @@ class MemoryNetwork:
             assert node.awaiting is not None
             kind, n = node.awaiting.kind, node.awaiting.round
             for name in node.run.neighbours if is_broadcast(kind, n) else (author,):
-                other = self.nodes[name]
-                if other.up and (data := other.inbox.answer(author, kind, n)) is not None:
+                other = self.nodes.get(name)  # an exchange may wait for anybody
+                if other and other.up and (data := other.inbox.answer(author, kind, n)):
                     node.offer(data, name)
 
     def finish(self) -> dict[str, NodeResult]:
@@ -220,8 +220,8 @@ class MemoryNetwork:
             if self._state() == before:
                 waiting = {node.me: node.awaiting for node in nodes if node.result is None}
                 raise NodeLost(
-                    f"the network in memory stands still: every node waits for letters that nobody "
-                    f"sends: {waiting}"
+                    f"the network in memory stands still: who has not ended waits for letters that "
+                    f"nobody sends: {waiting}; see to the exchange"
                 )
         return {node.me: node.result for node in nodes if node.result is not None}
 
