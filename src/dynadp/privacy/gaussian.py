@@ -1,0 +1,121 @@
+"""Gaussian releases: their event, the distribution of their loss, and totals in closed form
+(maths.md 12).
+
+A vector of whole numbers that one row moves by at most Delta, plus a discrete Gaussian with
+parameter s, loses what a Gaussian mechanism with mu = Delta/s loses, up to a known distance.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf, isfinite, sqrt
+from typing import ClassVar
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import log_ndtr
+
+from dynadp._arrays import Array
+from dynadp.privacy.distributions import LossDistribution, distribution_of, rounded_up
+from dynadp.privacy.events import register_event
+
+MOST_MU = 20.0  # a larger one protects nobody, and its numbers would overflow
+ERROR = 1e-9  # relative error of a computed delta, at most; charged in full
+
+
+@register_event
+@dataclass(frozen=True)
+class Gaussian:
+    """A vector that one row moves by at most Delta, plus Gaussian noise with parameter Delta/mu.
+
+    Attributes
+    ----------
+    node, round, seeded
+        As of every :class:`~dynadp.privacy.events.Event`.
+    purpose
+        ``gradient``, ``moment``, ``centring`` or ``primal``.
+    mu
+        Delta over the parameter of the noise.
+    dimension
+        d.
+    distance
+        Total variation between the noise and a rounded normal, at most; 0 for a normal one.
+    """
+
+    node: str
+    round: int
+    purpose: str
+    mu: float
+    dimension: int
+    distance: float = 0.0
+    seeded: bool = False
+    kind: ClassVar[str] = "gaussian"
+    per_row: ClassVar[bool] = True
+
+    @property
+    def alpha(self) -> float:
+        """Infinite: a loss of any size has some probability."""
+        return inf
+
+
+@dataclass(frozen=True)
+class GaussianLoss(LossDistribution):
+    """N(mu^2/2, mu^2): the loss between two normal laws with deviation 1 whose means differ by mu.
+
+    A shift of norm exactly Delta dominates all shorter ones, and one curve serves for both orders
+    of the data sets.
+    """
+
+    mu: float
+
+    @property
+    def alpha(self) -> float:
+        """Infinite."""
+        return inf
+
+    @property
+    def spread(self) -> float:
+        """mu, and more where mu is large: the mean of the loss is mu^2/2."""
+        return self.mu * (1 + self.mu / 19)
+
+    def hockey_stick(self, s: Array) -> Array:
+        """Phi(mu/2 - s/mu) - e^s Phi(-mu/2 - s/mu)."""
+        above = np.exp(log_ndtr(self.mu / 2 - s / self.mu))
+        below = np.exp(np.minimum(s + log_ndtr(-self.mu / 2 - s / self.mu), 0.0))
+        return np.asarray(np.maximum(above - below, 0.0) + ERROR * above)
+
+    def renyi(self, orders: tuple[float, ...]) -> Array:
+        """A mu^2/2, of the discrete Gaussian too (Canonne, Kamath, Steinke 2020)."""
+        return np.array(orders) * self.mu**2 / 2
+
+
+@distribution_of.register(Gaussian)
+def _(event: Gaussian, rows: int = 1) -> LossDistribution | None:
+    numbers = event.mu, event.distance
+    if not all(isinstance(v, int | float) and isfinite(v) and v >= 0 for v in numbers):
+        return None
+    if not 0 < event.mu * rows <= MOST_MU or not isinstance(event.dimension, int):
+        return None
+    return GaussianLoss(rounded_up(event.mu * rows))
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """Return at least the delta of a Gaussian mechanism with this mu at epsilon."""
+    return float(GaussianLoss(mu).hockey_stick(np.array([epsilon]))[0])
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Return the epsilon of a Gaussian mechanism with this mu at delta, rounded up."""
+    if gaussian_delta(mu, 0.0) <= delta:
+        return 0.0
+    most = mu * mu / 2 + mu * 40
+    if delta <= 0 or gaussian_delta(mu, most) > delta:
+        return inf
+    found = float(brentq(lambda e: gaussian_delta(mu, e) - delta, 0.0, most, xtol=1e-12))
+    while gaussian_delta(mu, found) > delta:
+        found = found * (1 + 1e-12) + 1e-13
+    return found
+
+
+def composed_mu(mus: Iterable[float]) -> float:
+    """sqrt(sum mu^2): Gaussian mechanisms compose adaptively to one (Dong, Roth, Su 2022)."""
+    return sqrt(sum(mu * mu for mu in mus))
