@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from math import ceil, floor, fsum, inf, isfinite, log, log1p, log2, sqrt
+from math import ceil, exp, floor, fsum, inf, isfinite, log, log1p, log2, sqrt
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from dynadp import _require
 from dynadp.errors import DeclarationError
 from dynadp.privacy.distributions import LARGEST, LossDistribution, Pure, distribution_of, dots
 from dynadp.privacy.events import Event
+from dynadp.privacy.gaussian import GaussianLoss, gaussian_epsilon, one_gaussian
 from dynadp.privacy.statements import guarantee
 
 # of delta: what discretised composition may err by, in floating point; never granted to anybody
@@ -106,10 +107,11 @@ def total(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
     plain = fsum(losses)  # to half a unit; calibrations leave 1e-12 of alpha
     figures = {"sum": plain, "pure": plain}
     if delta > 0 and groups:
+        distance = fsum(getattr(event, "distance", 0.0) for event in events)
         figures["pure"] = min(plain, _composition(groups, delta, exact=False))
         exact = sum(law.exact for law in groups)
         if exact:  # without one this is the figure of ``pure``
-            figures["loss distribution"] = _composition(groups, delta, exact=True)
+            figures["loss distribution"] = _nearby(one_gaussian(groups), delta, distance)
         if exact < len(groups) or figures["loss distribution"] == inf:  # else it is not smaller
             figures["renyi"] = _converted(frozenset(groups.items()), delta)
     method = min(figures, key=lambda name: figures[name])
@@ -164,6 +166,18 @@ def counted(events: Iterable[Event], rows: int = 1) -> Counter[LossDistribution]
     return None if None in laws else laws  # type: ignore[return-value]
 
 
+def _nearby(groups: Counter[LossDistribution], delta: float, distance: float) -> float:
+    """Epsilon of releases whose noise is within ``distance`` of that of these distributions.
+
+    They are (epsilon, delta' + (1 + e^epsilon) distance)-private where these are (epsilon, delta')
+    (maths.md 12); a millionth of delta is held back for it, or nothing is claimed.
+    """
+    spare = delta * 1e-6 if distance else 0.0
+    epsilon = _composition(groups, delta - spare, exact=True)
+    enough = not distance or distance * (1 + exp(min(epsilon, 700.0))) <= spare
+    return epsilon if enough else inf
+
+
 def _composition(groups: Counter[LossDistribution], delta: float, *, exact: bool) -> float:
     """Dominating pairs compose adaptively (Zhu, Dong, Wang 2022, Thm. 10).
 
@@ -181,6 +195,8 @@ def _composed(groups: Groups, delta: float) -> float:
     """Join the dots of every delta(s) pessimistically (Doroshenko et al. 2022), convolve, read
     epsilon off.
     """
+    if len(groups) == 1 and isinstance(law := next(iter(groups))[0], GaussianLoss):
+        return gaussian_epsilon(law.mu, delta)
     held_back = max(SLACK, SLACK_EACH * sum(n for _, n in groups))
     if delta <= 2 * held_back or max(_reach(law) for law, _ in groups) > LARGEST:
         return inf

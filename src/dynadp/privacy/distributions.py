@@ -9,7 +9,7 @@ binary digits, so that equal and nearly equal releases share one computation.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial, singledispatch
+from functools import lru_cache, singledispatch
 from math import ceil, frexp, ldexp, log, sqrt
 from typing import ClassVar
 
@@ -25,6 +25,7 @@ NEGLIGIBLE = 1e-60
 # below this probability of a loss, bounds in logarithms are used: the charge for radii would show
 FAR = 1e-40
 STEPS = 128  # of the recurrences of Bessel functions; even
+FURTHEST = 1.135  # max over t of sqrt(t^2 + 1) - t + t/sqrt(t^2 + 1), rounded up
 ERROR = 1e-8  # relative error of a computed probability, at most; charged in full
 # beyond these, only the alpha of a release is used, so that no number overflows
 LARGEST, MOST_COLUMNS = 300.0, 10**7
@@ -48,8 +49,7 @@ def _(event: L2Laplace, rows: int = 1) -> "LossDistribution | None":
 
 @distribution_of.register(DualPerturbation)
 def _(event: DualPerturbation, rows: int = 1) -> "LossDistribution | None":
-    exact = partial(JacobianLoss, rows=rows)
-    return _distribution(exact, event.dimension, (event.abar, event.ah), rows)
+    return _distribution(JacobianLoss, event.dimension, (event.abar, event.ah), rows)
 
 
 def _distribution(
@@ -262,17 +262,15 @@ def dots(law: LossDistribution, step: float, count: int) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class JacobianLoss(LossDistribution):
-    """Algorithm 2: ``|loss| <= M`` = abar + sqrt(r^2 + 2 r sqrt(b) ah + ah^2) - r, r ~ Gamma(d), b
-    ~ Beta(m, (d - 2m)/2).
+    """Algorithm 2: ``|loss| <= M`` = abar + s - r + ah sqrt(b) r/s, s = sqrt(r^2 + ah^2), r ~
+    Gamma(d), b ~ Beta(1/2, (d - 1)/2), up to Jensen's inequality (maths.md 5).
 
-    The noise moves within the span of a person's m rows and their replacements, 2m dimensions; b =
-    1 where d <= 2m.
+    For m rows abar and ah are m times those of one.
     """
 
     abar: float
     ah: float
     dimension: int
-    rows: int = 1
     exact: ClassVar[bool] = False
 
     @property
@@ -283,7 +281,7 @@ class JacobianLoss(LossDistribution):
     @property
     def spread(self) -> float:
         """abar + about the root mean square of sqrt(b) ah."""
-        return self.abar + self.ah * min(1.0, sqrt(2 * self.rows / self.dimension))
+        return self.abar + self.ah / sqrt(self.dimension)
 
     def hockey_stick(self, s: Array) -> Array:
         """As of any alpha-DP release: M bounds the loss, not its distribution."""
@@ -322,28 +320,29 @@ def _excess(law: JacobianLoss) -> tuple[Array, Array]:
     """The law of M - abar, rounded up to a grid, and the logarithms of its masses: fine where its
     mass is, coarse above.
 
-    Given r, M - abar > m if and only if sqrt(b) > (m^2 + 2 r m - ah^2)/(2 r ah); always for r <
-    (ah^2 - m^2)/(2m).
+    Given r, M - abar > m if and only if sqrt(b) > (m - s + r) s/(r ah); always for r < (ah^2 -
+    m^2)/(2m). For m <= ah the right side is at most 1, so nothing has an edge there; what lies
+    above ah is put at the largest M, 1.135 ah.
     """
-    ah, d, rows = law.ah, law.dimension, law.rows
-    if d <= 2 * rows:
-        return np.array([ah]), np.zeros(1)
-    top = ah * min(1.0, (9.6 + sqrt(2 * rows)) / sqrt(d) + ah / d)
+    ah, d = law.ah, law.dimension
+    if d == 1:
+        return np.array([FURTHEST * ah]), np.zeros(1)
+    top = ah * min(1.0, 10.6 / sqrt(d) + ah / d)
     m = np.concatenate(
         [np.linspace(0, top, 1001)[1:], np.geomspace(top, ah, 201)[1:] if top < ah else []]
     )
     m[-1] = ah
     edge = (ah**2 - m**2) / (2 * m)
     r, weight = _radii(d, edge)
-    root = (m[:, None] ** 2 + 2 * r * m[:, None] - ah**2) / (2 * r * ah)
-    rest = np.clip(1 - root**2, 0, 1)
-    above = rest ** ((d - 2) / 2) if rows == 1 else betainc((d - 2 * rows) / 2, rows, rest)
+    s = np.hypot(r, ah)
+    root = (m[:, None] - ah**2 / (s + r)) * s / (r * ah)  # s - r = ah^2/(s + r)
+    above = betainc((d - 1) / 2, 0.5, np.clip(1 - np.maximum(root, 0) ** 2, 0, 1))
     survival = np.log(
         (np.sum(weight * above, axis=1) + gammainc(d, edge)) * (1 + ERROR) + 2 * NEGLIGIBLE
     )
     deep = survival < log(FAR)
     survival[deep] = np.minimum(survival[deep], _far_excess(law, m[deep]))
-    survival[-1] = -np.inf  # M never passes abar + ah
+    m, survival = np.append(m, FURTHEST * ah), np.append(survival, -np.inf)
     survival = np.minimum.accumulate(np.minimum(survival, 0))
     before = np.concatenate([[0.0], survival[:-1]])
     some = survival < before
@@ -352,26 +351,21 @@ def _excess(law: JacobianLoss) -> tuple[Array, Array]:
 
 def _far_excess(law: JacobianLoss, m: Array) -> Array:
     """At least ln P(M - abar > m), however far: radii cut into cells at d e^-v, each counted by its
-    ends that are worse.
+    ends that are worse: s - r falls with r, and so does s/r.
 
-    ln P(r < d e^-v) <= d (1 - v - e^-v) (Chernoff). For several rows P(b > y) <= (y n/m)^m ((1 - y)
-    n/k)^k, b ~ Beta(m, k), n = m + k, y >= m/n, which is Chernoff's bound for (1 - y) Gamma(m) > y
-    Gamma(k).
+    ln P(r < d e^-v) <= d (1 - v - e^-v) (Chernoff), and P(b > y) <= (1 - y)^((d - 1)/2).
     """
-    ah, d, rows, k = law.ah, law.dimension, law.rows, law.dimension / 2 - law.rows
+    ah, d = law.ah, law.dimension
     v = np.geomspace(0.05 / sqrt(d), 1e10, 200)
     smaller = np.concatenate(
         [[0.0], d * (1 - v - np.exp(-v))]
     )  # ln P(r below the upper end of each cell)
     r = np.maximum(d * np.exp(-v), 1e-200)
-    y = (
-        np.clip((m[:, None] - (ah**2 - m[:, None] ** 2) / (2 * r)) / ah, 0, 1) ** 2
-    )  # at the lower end of each cell
+    s = np.hypot(r, ah)
+    upper = np.concatenate([[1.0], (s / r)[:-1]])  # s/r at the upper end of each cell
+    y = np.clip((m[:, None] - ah**2 / (s + r)) * upper / ah, 0, 1) ** 2
     with np.errstate(divide="ignore"):
-        above = k * np.log1p(-y)
-        if rows > 1:
-            n = rows + k
-            above = np.where(y > rows / n, rows * np.log(y * n / rows) + above + k * log(n / k), 0)
+        above = (d - 1) / 2 * np.log1p(-y)
     return np.asarray(logsumexp(smaller + np.pad(above, ((0, 0), (0, 1))), axis=1))
 
 

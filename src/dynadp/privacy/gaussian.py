@@ -5,9 +5,9 @@ A vector of whole numbers that one row moves by at most Delta, plus a discrete G
 parameter s, loses what a Gaussian mechanism with mu = Delta/s loses, up to a known distance.
 """
 
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass
-from math import inf, isfinite, sqrt
+from math import fsum, inf, isfinite, sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -116,6 +116,13 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return found
 
 
-def composed_mu(mus: Iterable[float]) -> float:
-    """sqrt(sum mu^2): Gaussian mechanisms compose adaptively to one (Dong, Roth, Su 2022)."""
-    return sqrt(sum(mu * mu for mu in mus))
+def one_gaussian(groups: Counter[LossDistribution]) -> Counter[LossDistribution]:
+    """Replace all Gaussian losses by one with mu = sqrt(sum mu^2).
+
+    Gaussian mechanisms compose adaptively to one (Dong, Roth, Su 2022).
+    """
+    square = fsum(n * law.mu**2 for law, n in groups.items() if isinstance(law, GaussianLoss))
+    if not square:
+        return groups
+    others = {law: n for law, n in groups.items() if not isinstance(law, GaussianLoss)}
+    return Counter({**others, GaussianLoss(sqrt(square) * (1 + 1e-15)): 1})
