@@ -300,20 +300,25 @@ def _jacobian_renyi(law: JacobianLoss, orders: tuple[float, ...]) -> Array:
     M, mass = _excess(law)
     M = M + law.abar
     a = np.array(orders)[:, None] - 1
-    with np.errstate(
-        over="ignore", divide="ignore"
-    ):  # e^(aM) - 1 + a (e^-M - 1) <= e^(aM), which serves where that is huge
+    expected = logsumexp(_log_bracket(M, a) + mass, axis=1)
+    slack = np.log(1e-15 * a[:, 0]) + logsumexp(np.log(M) + mass)
+    expected = np.logaddexp(expected + 1e-9, slack)
+    largest = _log_bracket(np.array([law.alpha]), a)[:, 0]  # the loss never passes alpha
+    found = np.logaddexp(0, np.minimum(expected, largest)) / a[:, 0]
+    found = np.minimum(found, Pure(law.alpha).renyi(orders))
+    # a Rényi divergence never falls with its order
+    return np.asarray(np.minimum.accumulate(found[::-1])[::-1])
+
+
+def _log_bracket(M: Array, a: Array) -> Array:
+    """ln max over signs of e^(+-aM) - 1 + a (e^(-+M) - 1), for each a and M."""
+    with np.errstate(over="ignore", divide="ignore"):
+        # e^(aM) - 1 + a (e^-M - 1) <= e^(aM), which serves where that is huge
         rising = np.where(
             a * M < 30, np.log(np.maximum(np.expm1(a * M) + a * np.expm1(-M), 0)), a * M
         )
         falling = np.log(np.maximum(np.expm1(-a * M) + a * np.expm1(M), 0))
-    bracket = logsumexp(np.maximum(rising, falling) + mass, axis=1)
-    slack = np.log(1e-15 * a[:, 0]) + logsumexp(np.log(M) + mass)
-    found = np.logaddexp(0, np.logaddexp(bracket + 1e-9, slack)) / a[:, 0]
-    found = np.minimum(found, Pure(law.alpha).renyi(orders))
-    return np.asarray(
-        np.minimum.accumulate(found[::-1])[::-1]
-    )  # a Rényi divergence never falls with its order
+    return np.asarray(np.maximum(rising, falling))
 
 
 def _excess(law: JacobianLoss) -> tuple[Array, Array]:
