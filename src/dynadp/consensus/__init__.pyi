@@ -17,6 +17,11 @@ from .round import Releaser as Releaser
 from .round import Rounds as Rounds
 from .round import no_checkpoint as no_checkpoint
 from .round import public_states as public_states
+from .sums import Point as Point
+from .sums import Steps as Steps
+from .sums import SumRounds as SumRounds
+from .sums import SumSolver as SumSolver
+from .sums import WeighedSum as WeighedSum
 from .topology import FAMILIES as FAMILIES
 from .topology import Topology as Topology
 from .topology import is_one as is_one

@@ -100,6 +100,19 @@ class ReleasePlan:
         aim = bounds if given is not None else np.minimum(default_gamma(terms, q, likely), bounds)
         return cls(topology.nodes, mechanism, public, noises, rounds, aim)
 
+    @classmethod
+    def sums(
+        cls, nodes: Sequence[str], terms: Terms, mechanism: Mechanism, mu: Array
+    ) -> "ReleasePlan":
+        """Of the nodes that send sums over rows (maths.md 12); mu is P x K x T."""
+        P, K, rounds = mu.shape
+        none = np.zeros((P, 1))
+        public = PublicNumbers(
+            terms.counts, none[:, 0], terms.dimension, terms.C, 1.0, np.ones(K), none, terms.loss
+        )
+        noises = mechanism.plan(public, mu)
+        return cls(tuple(nodes), mechanism, public, noises, rounds, none)
+
     def widened(self, replicas: int) -> "ReleasePlan":
         """Return the same public numbers for so many replicas."""
         shape = (len(self.nodes), replicas)
@@ -123,6 +136,10 @@ class ReleasePlan:
         """Whether one more release follows the last round."""
         return len(self.noises) > self.rounds
 
+    def width(self, n: int) -> int:
+        """How many numbers a message of round n holds."""
+        return self.noises[n - 1].width(self.public.dimension)
+
     @property
     def inflation(self) -> float:
         """How much longer noise is, at most, than with an exact solver; 1 for as long."""
@@ -139,7 +156,7 @@ class ReleasePlan:
         return tuple(
             e
             for n, c in made
-            for e in c.events(self.nodes, n, self.public.dimension, replica, seeded=seeded)
+            for e in c.events(self.nodes, n, self.width(n), replica, seeded=seeded)
         )
 
 

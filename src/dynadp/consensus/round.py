@@ -14,7 +14,7 @@ letters on a network, anything that gives the sum (:class:`Exchange`).
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -56,6 +56,15 @@ def no_checkpoint(point: str) -> None:
     """Do nothing at a point of a round."""
 
 
+class LocalWork(Protocol):
+    """What a node computes from its rows in a round."""
+
+    f: Array
+
+    def local_step(self, n: int, state: Any, linear: Array | None, phi: Array) -> Array:
+        """Return what round n is to release, before noise: P x K numbers of the round's width."""
+
+
 class Releaser:
     """Makes and enters one release after the other.
 
@@ -79,7 +88,7 @@ class Releaser:
     def __init__(
         self,
         releases: ReleasePlan,
-        solver: LocalSolver,
+        solver: LocalWork,
         draws: Draws,
         journal: Journal | None = None,
         linear: Callable[[int], Array] | None = None,
@@ -95,28 +104,28 @@ class Releaser:
                 )
             journal.reserve(releases.events(seeded=self.seeded))
 
-    def send(self, n: int, state: admm.State) -> tuple[Array, Array]:
+    def send(self, n: int, state: Any) -> tuple[Array, Array]:
         """Return the certified minimiser g of round n and the message V made of it, P x K x d.
 
         Of a round that was entered before, both are the message.
         """
         nodes, public = self.releases.nodes, self.releases.public
         if self.journal and (stored := self.journal.sent(n)) is not None:
-            V = self._stacked(stored, state.W)
+            V = self._stacked(stored, self.solver.f)
             return V, V
-        noise = self.releases.noises[n - 1]
+        noise, width = self.releases.noises[n - 1], self.releases.width(n)
         linear = noise.linear(public, self.draws, nodes, n)
         if self.linear is not None:
             linear = self.linear(n) if linear is None else linear + self.linear(n)
         if linear is not None:
-            linear = on(linear, state.W)
+            linear = on(linear, self.solver.f)
         try:
-            g = self.solver.local_step(n, state, linear, on(noise.phi, state.W))
+            g = self.solver.local_step(n, state, linear, on(noise.phi, self.solver.f))
         except NotCertified as error:
             if not self.journal:
                 raise
             # drawing again would let the certificate choose the noise
-            self.journal.fail(n, noise.events(nodes, n, public.dimension, seeded=self.seeded))
+            self.journal.fail(n, noise.events(nodes, n, width, seeded=self.seeded))
             raise NotCertified(
                 f"round {n}: {error}. The round is charged and the run is over; begin a new one"
             ) from None
@@ -125,8 +134,8 @@ class Releaser:
             self.checkpoint("computed")
             if self.releases.mechanism.private_iterate:
                 self.journal.keep(n, self._by_node(g))
-            events = noise.events(nodes, n, public.dimension, seeded=self.seeded)
-            V = self._stacked(self.journal.spend(n, events, self._by_node(V)), state.W)
+            events = noise.events(nodes, n, width, seeded=self.seeded)
+            V = self._stacked(self.journal.spend(n, events, self._by_node(V)), self.solver.f)
             self.checkpoint("spent")
         return g, V
 
@@ -180,6 +189,7 @@ class Rounds:
     """
 
     def __init__(self, releaser: Releaser, neighbours: Array, *, sums: bool = False) -> None:
+        assert isinstance(releaser.solver, LocalSolver)
         self.releaser, self.solver = releaser, releaser.solver
         self.total = releaser.releases.rounds
         self.n, self.V, self.stopped = 0, self.solver.f, False

@@ -17,6 +17,7 @@ from .readers import no_query as no_query
 from .readers import source as source
 from .row_blocks import Block as Block
 from .row_blocks import StoredBlock as StoredBlock
+from .row_blocks import FEATURE_STEP as FEATURE_STEP
 from .schema import Label as Label
 from .schema import Schema as Schema
 from .schema import Table as Table

@@ -15,6 +15,7 @@ centre is subtracted inside R_c, so nothing cancels that would not in the row.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -22,6 +23,14 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dynadp._arrays import Array, Rows, column_spans
+
+
+FEATURE_STEP = 2.0**-20  # features are summed in whole numbers of these: exactly, in any order
+
+
+def whole_features(features: Array) -> Array:
+    """Round features to multiples of ``FEATURE_STEP``."""
+    return np.rint(features / FEATURE_STEP) * FEATURE_STEP
 
 
 class Block(Protocol):
@@ -105,6 +114,11 @@ class Group:
         self.squares = self._outer(
             [(column.rows * column.rows).sum(axis=1)[None] for column in columns]
         )[0]
+
+    @cached_property
+    def whole(self) -> "Group":
+        """The same columns with features rounded by :func:`whole_features`."""
+        return Group([Features(_whole(rows), where) for rows, where in self.columns])
 
     def joint(self, codes: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
         """The joint codes of rows with these codes in each column."""
@@ -218,6 +232,16 @@ class CodedBlock:
         """(A o A)^T s."""
         return np.asarray(self._summed((s * self.scale * self.scale)[None], squared=True)[0])
 
+    def feature_sums(self) -> Array:
+        """sum_i phi(raw_i), each feature rounded by :func:`whole_features`: d."""
+        whole = replace(
+            self,
+            scale=np.ones(self.rows),
+            numbers=whole_features(self.numbers),
+            coded=[(group.whole, codes) for group, codes in self.coded],
+        )
+        return whole.adjoint(np.ones((1, self.rows)))[0]
+
     def some(self, rows: slice) -> "CodedBlock":
         """Some of the rows."""
         coded = [(group, codes[rows]) for group, codes in self.coded]
@@ -244,6 +268,12 @@ class CodedBlock:
         if self.intercept:
             out[:, -1] = self.intercept ** (2 if squared else 1) * S.sum(axis=1)
         return out
+
+
+def _whole(rows: Rows) -> Rows:
+    if not isinstance(rows, csr_array):
+        return whole_features(rows)
+    return csr_array((whole_features(rows.data), rows.indices, rows.indptr), rows.shape)
 
 
 def _product(rows: Rows, F: Array, dimension: int) -> Array:

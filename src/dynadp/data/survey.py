@@ -3,7 +3,7 @@ centring, and the fingerprint for the seal.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from scipy.sparse import csr_array, vstack
 from dynadp._arrays import Array
 from dynadp.data.encoding import Blocks
 from dynadp.data.readers import source
+from dynadp.data.row_blocks import whole_features
 from dynadp.data.schema import Schema, counted_among
 from dynadp.data.seals import Fingerprint
 from dynadp.data.sources import RawTable
@@ -24,7 +25,11 @@ _SUMMED = 65536  # rows whose features are summed at once
 
 
 class FeatureSums(NamedTuple):
-    """B_p and sum_i phi(raw_i), over the rows that stay: private."""
+    """B_p and sum_i phi(raw_i), over the rows that stay: private.
+
+    Features are rounded to multiples of ``FEATURE_STEP`` first, so that their sum is exact, in
+    whatever order they are added.
+    """
 
     rows: int
     total: Array
@@ -83,8 +88,7 @@ def survey(
             if fingerprint is not None:
                 fingerprint.add(part)
             if block is not None:
-                unscaled = replace(block, scale=np.ones(block.rows))
-                tally.add_features(block.rows, unscaled.adjoint(np.ones((1, block.rows)))[0])
+                tally.add_features(block.rows, block.feature_sums())
                 continue
             for low, table in blocks.tables(part):
                 tally.add(table, start + low)
@@ -109,11 +113,10 @@ def feature_sums(schema: Schema, data: Any, name: str = "node") -> FeatureSums:
 
 
 def sum_features(features: csr_array) -> FeatureSums:
-    """Sum rows phi(raw), ``_SUMMED`` at a time."""
-    total = np.zeros(features.shape[1])
-    for start in range(0, features.shape[0], _SUMMED):
-        total += np.asarray(features[start : start + _SUMMED].sum(axis=0)).ravel()
-    return FeatureSums(features.shape[0], total)
+    """Sum rows phi(raw), each feature rounded."""
+    entries = whole_features(features.data)
+    total = np.bincount(features.indices, entries, features.shape[1])
+    return FeatureSums(features.shape[0], total.astype(float))
 
 
 def count(schema: Schema, data: Any, size: int = 65536) -> int:

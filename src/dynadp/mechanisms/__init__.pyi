@@ -7,6 +7,7 @@ from .base import PublicNumbers as PublicNumbers
 from .base import RoundNoise as RoundNoise
 from .centring import Centring as Centring
 from .centring import centre_of as centre_of
+from .centring import centring_events as centring_events
 from .centring import centring_grid as centring_grid
 from .centring import private_centre as private_centre
 from .dual import Dual as Dual
@@ -18,6 +19,7 @@ from .entropy import SeededEntropy as SeededEntropy
 from .entropy import ShiftedDraws as ShiftedDraws
 from .entropy import SystemEntropy as SystemEntropy
 from .entropy import entropy_for as entropy_for
+from .gaussian import GaussianNoise as GaussianNoise
 from .primal import Primal as Primal
 from .primal import PrimalNoise as PrimalNoise
 from .registry import mechanism_from as mechanism_from
@@ -25,3 +27,8 @@ from .registry import mechanism_named as mechanism_named
 from .registry import mechanism_names as mechanism_names
 from .sampling import l2_laplace as l2_laplace
 from .sampling import to_grid as to_grid
+from .sums import MomentNoise as MomentNoise
+from .sums import Sum as Sum
+from .sums import SumNoise as SumNoise
+from .sums import packed as packed
+from .sums import unpacked as unpacked

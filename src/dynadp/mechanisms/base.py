@@ -166,6 +166,10 @@ class RoundNoise(ABC):
         """
         return None
 
+    def width(self, dimension: int) -> int:
+        """How many numbers a message of the round holds, for rows of d columns."""
+        return dimension
+
     @property
     def log_ratio_bound(self) -> Array | float:
         """What ln p_D - ln p_D' of :meth:`log_density` can never pass, P x K."""
@@ -199,6 +203,9 @@ class Mechanism(ABC):
     registry: ClassVar[dict[str, type["Mechanism"]]] = {}
     name: ClassVar[str]
     why: ClassVar[str] = "as asked"  # one reason for a plan
+    algorithm: ClassVar[str] = "admm"  # which one's messages it protects: "admm" or "sum"
+    exchange: ClassVar[str] = "neighbours"  # who gets a message: they, or all ("open")
+    noise: str = "l2-laplace"  # or "gaussian", whose alpha(n) are mu(n)
 
     def __init_subclass__(cls) -> None:
         maker = next(kind for kind in cls.__mro__ if "__init__" in vars(kind))

@@ -2,8 +2,8 @@
 other release.
 
 Rows that are centred before they are scaled to norm 1 leave less of that norm to what all rows
-share, so more of it tells them apart. Replacing a row moves a node's means by at most D/B_p, D^2
-the sum of the columns' squared diameters.
+share, so more of it tells them apart. Replacing a row moves a node's sums by at most D, D^2 the sum
+of the columns' squared diameters, and by what rounding each feature adds.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dynadp._arrays import Array
-from dynadp.data import FeatureSums, Schema
+from dynadp.data import FEATURE_STEP, FeatureSums, Schema
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.entropy import Draws
+from dynadp.mechanisms.gaussian import FINE, LARGEST, GaussianNoise, noise_step
 from dynadp.mechanisms.sampling import grid_step, l2_laplace, power_of_two, to_grid
-from dynadp.privacy import Event, centring_events
+from dynadp.privacy import Event, Gaussian, L2Laplace, distance_to_rounded_normal
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,9 @@ class Centring:
     Attributes
     ----------
     messages
-        Each node's noisy means, P x (d - 1): what was sent.
+        Each node's noisy means, P x (d - 1), or with Gaussian noise its sums: what was sent.
     centre
-        Their mean, weighed by the public B_p and brought back to where means can lie: free
-        post-processing.
+        The mean over all rows, brought back to where means can lie: free post-processing.
     events
         What it cost each node.
     seeded
@@ -53,8 +53,11 @@ def private_centre(
     names: Sequence[str],
     alpha: ArrayLike,
     draws: Draws,
+    noise: str = "l2-laplace",
 ) -> Centring:
     """V_p = Round(mean of phi + e), e l2-Laplace with zeta = alpha B_p/D: alpha-DP for each node.
+
+    With Gaussian noise V_p = h (sum of phi/h + e), e discrete Gaussian with s = D/(mu h).
 
     Parameters
     ----------
@@ -64,9 +67,11 @@ def private_centre(
         Each node's number of rows and sums of features, from one pass over its rows
         (:func:`~dynadp.data.survey.feature_sums`); and its name.
     alpha
-        The loss of this one release, round 0: a number, or one for each node.
+        The loss of this one release, round 0, or mu: a number, or one for each node.
     draws
         Where noise comes from.
+    noise
+        ``l2-laplace`` or ``gaussian``.
     """
     if schema.centre is not None:
         raise DeclarationError(
@@ -78,24 +83,78 @@ def private_centre(
             f"alpha is {alpha!r}; expected a finite number above 0, or one for each node"
         )
     counts = np.array([float(each.rows) for each in sums])
-    means = np.array([each.total for each in sums]) / counts[:, None]
-    zeta, step, radius = centring_grid(schema, counts, losses)
-    noise = l2_laplace(draws, "centring", names, 0, 1, means.shape[1])[:, 0] / zeta[:, None]
-    return centre_of(
-        schema, counts, to_grid(means + noise, step, radius), names, losses, seeded=draws.seeded
-    )
+    totals = np.array([each.total for each in sums])
+    if noise == "gaussian":
+        made = _gaussian(schema, counts, losses).release(totals[:, None], draws, names, 0)[:, 0]
+    else:
+        zeta, step, radius = _laplace(schema, counts, losses)
+        e = l2_laplace(draws, "centring", names, 0, 1, totals.shape[1])[:, 0] / zeta[:, None]
+        made = to_grid(totals / counts[:, None] + e, step, radius)
+    return centre_of(schema, counts, made, names, losses, noise, seeded=draws.seeded)
 
 
-def centring_grid(schema: Schema, counts: Array, alpha: Array) -> tuple[Array, Array, Array]:
-    """zeta = alpha B_p/D of each node's noise, and the step and radius of the public grid that its
-    message lies on.
-    """
-    features = schema.feature_count
+def centring_grid(
+    schema: Schema, counts: Array, alpha: Array, noise: str = "l2-laplace"
+) -> tuple[Array, Array]:
+    """Step and radius of the public grid that each node's message lies on."""
+    if noise == "gaussian":
+        made = _gaussian(schema, counts, alpha)
+        return made.step[:, 0], made.radius[:, 0]
+    return _laplace(schema, counts, alpha)[1:]
+
+
+def _diameter(schema: Schema) -> float:
+    """D, with what rounding features adds."""
     D = float(np.sqrt(sum(column.diameter2 for column in schema.columns))) * (1 + 1e-9)
+    return D + FEATURE_STEP * float(np.sqrt(schema.feature_count))
+
+
+def _laplace(schema: Schema, counts: Array, alpha: Array) -> tuple[Array, Array, Array]:
+    """zeta = alpha B_p/D, and step and radius of the grid."""
+    D, features = _diameter(schema), schema.feature_count
     zeta = alpha * counts / D
     step = grid_step(np.sqrt(features + 1) / zeta)
     radius = power_of_two(1e3 * (D * np.sqrt(len(schema.columns)) + features / zeta))
     return zeta, step, radius
+
+
+def _gaussian(schema: Schema, counts: Array, mu: Array) -> GaussianNoise:
+    """The noise of sums of features."""
+    D, features = _diameter(schema), schema.feature_count
+    if counts.max() * D >= 2.0**53 * FEATURE_STEP:  # no feature is longer than D
+        raise DeclarationError(
+            f"features of {counts.max():,.0f} rows cannot be added exactly; lower the weights of "
+            "columns, or split the node's rows"
+        )
+    deviation = (D / mu)[:, None]
+    step = noise_step(deviation, FEATURE_STEP)
+    longest = counts[:, None] * D * np.sqrt(len(schema.columns)) + deviation * np.sqrt(features)
+    return GaussianNoise(
+        phi=np.zeros(step.shape),
+        step=step,
+        radius=np.minimum(power_of_two(1e3 * longest), LARGEST * step),
+        mu=mu[:, None],
+        parameter=deviation / step * (1 + 1e-12),
+        purpose="centring",
+    )
+
+
+def centring_events(
+    names: Sequence[str],
+    alphas: Sequence[float],
+    features: int,
+    noise: str = "l2-laplace",
+    *,
+    seeded: bool,
+) -> tuple[Event, ...]:
+    """List what a centring round costs each node; nothing where there are no alphas."""
+    given = zip(names, map(float, alphas), strict=len(alphas) > 0)
+    if noise == "gaussian":
+        distance = features * distance_to_rounded_normal(2.0**FINE)
+        return tuple(
+            Gaussian(node, 0, "centring", mu, features, distance, seeded) for node, mu in given
+        )
+    return tuple(L2Laplace(node, 0, "centring", alpha, features, seeded) for node, alpha in given)
 
 
 def centre_of(
@@ -104,18 +163,20 @@ def centre_of(
     messages: Array,
     names: Sequence[str],
     alpha: ArrayLike,
+    noise: str = "l2-laplace",
     *,
     seeded: bool,
 ) -> Centring:
-    """Make the centre of the released means: their mean weighed by B_p, brought back to where means
-    can lie.
+    """Make the centre of what was released: the mean over all rows, brought back to where means can
+    lie.
     """
     counts = np.asarray(counts, dtype=float)
-    mean = counts @ messages / counts.sum()
+    weights = counts if noise == "l2-laplace" else np.ones(len(counts))
+    mean = weights @ messages / counts.sum()
     parts = np.split(mean, np.cumsum([len(column.features) for column in schema.columns])[:-1])
     centre = np.concatenate(
         [column.project(part) for column, part in zip(schema.columns, parts, strict=True)]
     )
     losses = np.broadcast_to(np.asarray(alpha, dtype=float), len(names)).tolist()
-    events = centring_events(names, losses, messages.shape[1], seeded=seeded)
+    events = centring_events(names, losses, messages.shape[1], noise, seeded=seeded)
     return Centring(messages, centre, events, seeded)

@@ -1,4 +1,4 @@
-"""The discrete Gaussian, drawn exactly and many at a time (maths.md 11).
+"""The discrete Gaussian, drawn exactly and many at a time (maths.md 12).
 
 The sampler is that of Canonne, Kamath and Steinke (2020): rejection from a discrete Laplace law,
 where every decision compares a uniform real number with e^-x for a rational x. They compare by a
@@ -10,7 +10,6 @@ is decided by more bits and exact arithmetic. So the law is exact, at the speed 
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from math import floor
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -123,14 +122,3 @@ class Uniform:
                 return False
             self._bits = self._bits << _BITS | int(_bits(self._rng, 1)[0])
             self._known += _BITS
-
-
-def distance_to_rounded_normal(sigma: float) -> float:
-    """Bound the total variation between the discrete Gaussian and a rounded N(0, sigma^2).
-
-    tau = 0.0202/sigma^2 (1 + 1.6/sigma) + 2 e^{-2 pi^2 sigma^2}, for sigma >= 1 (maths.md 11).
-    """
-    if sigma < 1.0:
-        return 1.0
-    tail: Any = np.exp(-2.0 * np.pi**2 * sigma**2)
-    return float(0.0202 / sigma**2 * (1.0 + 1.6 / sigma) + 2.0 * tail)

@@ -12,6 +12,7 @@ from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import Mechanism, PublicNumbers, RoundNoise, ball
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import Draws
+from dynadp.mechanisms.gaussian import GaussianNoise, noise_step
 from dynadp.mechanisms.sampling import add_l2_laplace, grid_step, l2_laplace_density
 from dynadp.privacy import Event, L2Laplace
 
@@ -65,6 +66,19 @@ class PrimalNoise(RoundNoise):
 
 
 @dataclass(frozen=True)
+class GaussianPrimalNoise(GaussianNoise):
+    """The numbers of Algorithm 3 with Gaussian noise in one round.
+
+    Attributes
+    ----------
+    delta
+        Delta(n), the sensitivity that it covers.
+    """
+
+    delta: Array
+
+
+@dataclass(frozen=True)
 class Primal(Mechanism):
     """Algorithm 3, corrected: V_p(n) = Round(g + e), e l2-Laplace with zeta = alpha/Delta(n).
 
@@ -78,10 +92,14 @@ class Primal(Mechanism):
     final_release
         alpha of one more release after the last round, by Algorithm 2 from released vectors only;
         None for none.
+    noise
+        ``l2-laplace``, as in the paper, or ``gaussian``: V_p(n) = h (rint(g/h) + e), e discrete
+        Gaussian, and alpha(n) is mu(n) = (Delta(n) + sqrt(d) h)/(s h).
     """
 
     augment: Literal["message", "iterate"] = "message"
     final_release: float | None = None
+    noise: Literal["l2-laplace", "gaussian"] = "l2-laplace"
     name: ClassVar[str] = "primal"
     why: ClassVar[str] = (
         "its losses average out over rounds, the dual one's Jacobian share does not"
@@ -90,6 +108,10 @@ class Primal(Mechanism):
     def __post_init__(self) -> None:
         if self.augment not in ("message", "iterate"):
             raise DeclarationError(f"augment is {self.augment!r}; expected 'message' or 'iterate'")
+        if self.noise not in ("l2-laplace", "gaussian"):
+            raise DeclarationError(
+                f"noise is {self.noise!r}; expected 'l2-laplace' or 'gaussian'"
+            )
         if self.final_release is not None:
             more = ", the alpha of one more release"
             _require.positive("final_release", self.final_release, more)
@@ -121,7 +143,9 @@ class Primal(Mechanism):
         """
         return public.weight if self.final_release is None else Dual().allowance(public)
 
-    def noise_for(self, public: PublicNumbers, alpha: Array) -> PrimalNoise:
+    def noise_for(
+        self, public: PublicNumbers, alpha: Array
+    ) -> PrimalNoise | GaussianPrimalNoise:
         """Delta and zeta of one round; of the first one where the node's own vector is private."""
         return self._after(public, alpha, 0.0)
 
@@ -139,9 +163,13 @@ class Primal(Mechanism):
             rounds.append(Dual().noise_for(public, np.full(alpha.shape[:2], self.final_release)))
         return tuple(rounds)
 
-    def _after(self, public: PublicNumbers, alpha: Array, more: Array | float) -> PrimalNoise:
+    def _after(
+        self, public: PublicNumbers, alpha: Array, more: Array | float
+    ) -> "PrimalNoise | GaussianPrimalNoise":
         delta = (2 * public.weight + 2 * public.gamma + more) / public.Lam * (1 + 1e-12)
         delta = np.broadcast_to(delta, alpha.shape)
+        if self.noise == "gaussian":
+            return self._gaussian(public, alpha, delta)
         zeta = alpha / delta
         step = grid_step(np.sqrt(public.dimension + 1) / zeta)
         return PrimalNoise(
@@ -151,4 +179,21 @@ class Primal(Mechanism):
             outer=zeta,
             delta=delta,
             alpha=alpha,
+        )
+
+    @staticmethod
+    def _gaussian(public: PublicNumbers, mu: Array, delta: Array) -> "GaussianPrimalNoise":
+        """s = (Delta/h + sqrt(d))/mu: rounding to whole steps moves two vectors sqrt(d) h apart."""
+        step = noise_step(delta / mu)
+        steps = delta / step + np.sqrt(public.dimension)
+        parameter = steps / mu * (1 + 1e-12)
+        length = parameter * step * np.sqrt(public.dimension)
+        return GaussianPrimalNoise(
+            phi=np.zeros(mu.shape),
+            step=step,
+            radius=ball(public, length, step),
+            mu=mu,
+            parameter=parameter,
+            purpose="primal",
+            delta=delta,
         )

@@ -6,13 +6,14 @@ from typing import Any
 
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import dual as dual
-from dynadp.mechanisms import primal as primal  # both enter the registry
+from dynadp.mechanisms import primal as primal
+from dynadp.mechanisms import sums as sums  # all enter the registry
 from dynadp.mechanisms.base import Mechanism, NoProtection
 
 
 def mechanism_names() -> tuple[str, ...]:
     """The names of all mechanisms that protect, those of this package first."""
-    ours = ["primal", "dual"]
+    ours = ["sum", "primal", "dual"]
     others = (name for name in Mechanism.registry if name not in (*ours, NoProtection.name))
     return (*ours, *others)
 

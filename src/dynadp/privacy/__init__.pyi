@@ -13,11 +13,14 @@ from .distributions import distribution_of as distribution_of
 from .events import DualPerturbation as DualPerturbation
 from .events import Event as Event
 from .events import L2Laplace as L2Laplace
-from .events import centring_events as centring_events
 from .events import from_json as from_json
 from .events import read_events as read_events
 from .events import register_event as register_event
 from .events import to_json as to_json
+from .gaussian import Gaussian as Gaussian
+from .gaussian import distance_to_rounded_normal as distance_to_rounded_normal
+from .gaussian import gaussian_delta as gaussian_delta
+from .gaussian import gaussian_epsilon as gaussian_epsilon
 from .inverse import affordable_rounds as affordable_rounds
 from .inverse import calibrate as calibrate
 from .inverse import dual as dual

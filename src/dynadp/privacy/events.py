@@ -8,7 +8,6 @@ own file: :func:`register_event` gives it a name in ledgers and records, and
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -127,16 +126,6 @@ class DualPerturbation:
     def alpha(self) -> float:
         """The whole loss, abar + ah."""
         return self.abar + self.ah
-
-
-def centring_events(
-    names: Sequence[str], alphas: Sequence[float], features: int, *, seeded: bool
-) -> tuple[Event, ...]:
-    """List what a centring round costs each node; nothing where there are no alphas."""
-    return tuple(
-        L2Laplace(node, 0, "centring", float(alpha), features, seeded)
-        for node, alpha in zip(names, alphas, strict=len(alphas) > 0)
-    )
 
 
 def to_json(event: Event) -> dict[str, Any]:

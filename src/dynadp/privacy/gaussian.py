@@ -7,7 +7,7 @@ parameter s, loses what a Gaussian mechanism with mu = Delta/s loses, up to a kn
 
 from collections import Counter
 from dataclasses import dataclass
-from math import fsum, inf, isfinite, sqrt
+from math import exp, fsum, inf, isfinite, pi, sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -126,3 +126,13 @@ def one_gaussian(groups: Counter[LossDistribution]) -> Counter[LossDistribution]
         return groups
     others = {law: n for law, n in groups.items() if not isinstance(law, GaussianLoss)}
     return Counter({**others, GaussianLoss(sqrt(square) * (1 + 1e-15)): 1})
+
+
+def distance_to_rounded_normal(s: float) -> float:
+    """Bound the total variation between the discrete Gaussian and a rounded N(0, s^2).
+
+    tau = 0.0202/s^2 (1 + 1.6/s) + 2 e^{-2 pi^2 s^2}, for s >= 1 (maths.md 12).
+    """
+    if s < 1.0:
+        return 1.0
+    return 0.0202 / s**2 * (1.0 + 1.6 / s) + 2.0 * exp(-2.0 * pi**2 * min(s, 8.0) ** 2)

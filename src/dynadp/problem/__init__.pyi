@@ -3,6 +3,10 @@ from .gamma import default_gamma as default_gamma
 from .gamma import longest as longest
 from .gamma import reachable_gamma as reachable_gamma
 from .gamma import reliable as reliable
+from .integer_rows import IntegerRows as IntegerRows
+from .integer_rows import Resolution as Resolution
+from .integer_rows import StreamedIntegerRows as StreamedIntegerRows
+from .integer_rows import integer_rows_of as integer_rows_of
 from .losses import HuberHinge as HuberHinge
 from .losses import Logistic as Logistic
 from .losses import Loss as Loss

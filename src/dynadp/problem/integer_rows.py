@@ -5,19 +5,22 @@ as no partial sum reaches 2^53. So the bound on what one row adds holds for the 
 program computes, and floating point is no caveat.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log2, sqrt
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from dynadp._arrays import Array, Rows, namespace
+from dynadp._arrays import Array, Rows, host, namespace, on
+from dynadp.data import Shard, StreamedShard
 from dynadp.errors import DeclarationError
 from dynadp.problem.losses import Loss
-from dynadp.problem.storage import Storage, stack_rows
+from dynadp.problem.storage import DenseRows, Storage, stack_rows
+from dynadp.problem.streamed import chunks
 
 BITS, MOST_BITS = 52, 16  # of a sum over rows; of a row's entries and of a slope
+NOISE_BITS = 43  # of the deviation of noise over its step, where mu = 1; samplers end at 45
 
 
 @dataclass(frozen=True)
@@ -30,21 +33,34 @@ class Resolution:
         Entries and slopes are multiples of 2^-bits.
     dimension
         d.
+    finer
+        By how much finer than h_x h_s the steps of noise may be, so that sums stay exact.
     """
 
     bits: int
     dimension: int
+    finer: float = 1.0
 
     @classmethod
-    def of(cls, most_rows: int, dimension: int) -> "Resolution":
-        """For nodes of at most so many rows: sums stay below 2^53."""
-        bits = min(MOST_BITS, floor((BITS - log2(max(most_rows, 1))) / 2))
+    def of(cls, most_rows: float, dimension: int, mu: float = 1.0) -> "Resolution":
+        """For nodes of at most so many rows: sums stay below 2^53, and noise within its range.
+
+        Parameters
+        ----------
+        most_rows, dimension
+            The largest B_p, and d.
+        mu
+            The least of a release: the deviation of noise is about 2/mu.
+        """
+        rows = ceil(log2(max(most_rows, 1)))
+        bits = min(MOST_BITS, (BITS - rows) // 2, floor((NOISE_BITS + min(log2(mu), 0)) / 2))
         if 2.0**-bits * sqrt(dimension) > 1:
             raise DeclarationError(
-                f"{most_rows:,} rows of {dimension:,} columns cannot be added exactly; take fewer "
-                "columns, or split the node's rows"
+                f"{most_rows:,.0f} rows of {dimension:,} columns with mu = {mu:.3g} a release "
+                "cannot be added exactly; take fewer columns, a larger epsilon, or split the "
+                "node's rows"
             )
-        return cls(bits, dimension)
+        return cls(bits, dimension, 2.0 ** (BITS - rows - 2 * bits))
 
     @property
     def step(self) -> float:
@@ -82,7 +98,7 @@ class Resolution:
 
 
 class IntegerRows:
-    """The signed rows of some nodes in whole numbers.
+    """The signed rows of some nodes in whole numbers, in memory or on a GPU.
 
     Parameters
     ----------
@@ -110,12 +126,76 @@ class IntegerRows:
 
     def gradient(self, z: Array) -> Array:
         """sum_i rint(L'(z.x_i)/h_s) k(x_i) of every node: whole numbers, P x K x d; z is K x d."""
-        xp, h = namespace(z), self.resolution.step
-        F = xp.broadcast_to(z, (self.nodes, *z.shape))
-        slopes = xp.rint(self.loss.slope(self._rows.margins(F) * h) / h)
-        return self._rows.adjoint(xp.clip(slopes, -1 / h, 1 / h))
+        z = self._near(z)
+        F = namespace(z).broadcast_to(z, (self.nodes, *z.shape))
+        margins = self._rows.margins(F)
+        return host(self._rows.adjoint(whole_slopes(self.loss, margins, self.resolution.step)))
 
     def moment(self) -> Array:
         """sum_i k(x_i) k(x_i)^T of every node: whole numbers, P x d x d."""
         counts = np.diff(self._rows.offsets)
-        return np.stack([self._rows.gram(p, np.ones(n)) for p, n in enumerate(counts)])
+        ones = [self._near(np.ones(int(count))) for count in counts]
+        return np.stack([host(self._rows.gram(p, one)) for p, one in enumerate(ones)])
+
+    def _near(self, array: Array) -> Array:
+        """Copy an array to where the rows are."""
+        return on(array, self._rows.matrix) if isinstance(self._rows, DenseRows) else array
+
+
+class StreamedIntegerRows:
+    """The rows of some nodes in whole numbers, read anew for every sum.
+
+    Parameters
+    ----------
+    shards, resolution, loss
+        Rows in memory or streamed; how finely they are written down; L.
+    """
+
+    def __init__(
+        self, shards: Sequence[Shard | StreamedShard], resolution: Resolution, loss: Loss
+    ) -> None:
+        self.shards, self.resolution, self.loss = shards, resolution, loss
+
+    def gradient(self, z: Array) -> Array:
+        """As of :class:`IntegerRows`: one pass."""
+        step = self.resolution.step
+
+        def sums(k: Array) -> Array:
+            return whole_slopes(self.loss, z @ k.T, step) @ k
+
+        return self._sums(sums)
+
+    def moment(self) -> Array:
+        """As of :class:`IntegerRows`: one pass."""
+        return self._sums(lambda k: k.T @ k)
+
+    def _sums(self, work: Callable[[Array], Array]) -> Array:
+        whole = self.resolution.whole
+        return np.stack(
+            [
+                sum(work(np.asarray(whole(rows.dense().T))) for rows in chunks(shard))
+                for shard in self.shards
+            ]
+        )
+
+
+def whole_slopes(loss: Loss, margins: Array, step: float) -> Array:
+    """rint(L'(h_x m)/h_s), at most 1/h_s in size, for margins m of whole rows."""
+    xp = namespace(margins)
+    slopes = xp.rint(loss.slope(margins * step) / step)
+    return xp.clip(slopes, -1 / step, 1 / step)
+
+
+def integer_rows_of(
+    shards: Sequence[Shard | StreamedShard],
+    resolution: Resolution,
+    loss: Loss,
+    *,
+    replicas: int = 1,
+    storage: Storage = "auto",
+) -> IntegerRows | StreamedIntegerRows:
+    """The rows of these nodes in whole numbers: stacked if all are in memory, else streamed."""
+    held = [s.signed for s in shards if isinstance(s, Shard)]
+    if len(held) < len(shards):
+        return StreamedIntegerRows(shards, resolution, loss)
+    return IntegerRows(held, resolution, loss, replicas=replicas, storage=storage)

@@ -52,6 +52,27 @@ def one_thread_each() -> AbstractContextManager[Any]:
     return threadpool_limits(limits=1, user_api="blas")
 
 
+def blocks(shard: Shard | StreamedShard) -> Iterator[Block]:
+    """A node's rows in blocks; rows in memory are one."""
+    if isinstance(shard, Shard):
+        yield StoredBlock(shard.signed)
+    else:
+        with one_thread_each():
+            yield from shard
+
+
+def chunks(
+    shard: Shard | StreamedShard, size: int | None = None, step: int = 1
+) -> Iterator[Block]:
+    """Every ``step``-th row of a node, so many at a time that they can be written down."""
+    size = size or (8192 if isinstance(shard, Shard) else shard.blocks.chunk)
+    seen = 0
+    for block in blocks(shard):
+        for low in range(-seen % step, block.rows, step * size):
+            yield block.some(slice(low, low + step * size, step))
+        seen += block.rows
+
+
 class StreamedProblem(Problem):
     """The local problems of nodes whose rows are streamed; rows in memory are one block each.
 
@@ -81,17 +102,9 @@ class StreamedProblem(Problem):
         # of each node: the last point, and the sum over rows there
         self._last = [(np.empty(0), np.empty(0))] * len(shards)
 
-    def _blocks(self, p: int) -> Iterator[Block]:
-        shard = self.shards[p]
-        if isinstance(shard, Shard):
-            yield StoredBlock(shard.signed)
-        else:
-            with one_thread_each():
-                yield from shard
-
     def _sums(self, F: Vectors, work: Callable[[Block, Array], Array]) -> Array:
         """Sums of work(block, f_p) over each node's blocks: one pass."""
-        return np.stack([sum(work(rows, f) for rows in self._blocks(p)) for p, f in enumerate(F)])
+        return np.stack([sum(work(rows, f) for rows in blocks(self.shards[p])) for p, f in enumerate(F)])
 
     def margins(self, F: Vectors) -> Margins:
         """None are stored: 0 x K."""
@@ -102,7 +115,7 @@ class StreamedProblem(Problem):
         for p, f in enumerate(F):
             if not np.array_equal(self._last[p][0], f):
                 total = np.zeros(f.shape)
-                for rows in self._blocks(p):
+                for rows in blocks(self.shards[p]):
                     total += rows.adjoint(self.loss.slope(rows.margins(f)))
                 self._last[p] = f.copy(), total
         sums = np.stack([total for _, total in self._last])
@@ -139,16 +152,9 @@ class StreamedProblem(Problem):
             A *= np.sqrt(self.curvatures(A.T @ f.T, majorant))
             return A @ A.T
 
-        def chunks() -> Iterator[Block]:
-            seen = 0
-            for block in self._blocks(p):
-                for low in range(-seen % step, block.rows, step * self._chunk):
-                    yield block.some(slice(low, low + step * self._chunk, step))
-                seen += block.rows
-
         total, used, busy = np.zeros((self.dimension, self.dimension)), 0, deque[Future[Array]]()
         with ThreadPoolExecutor(_GRAMS, thread_name_prefix="dynadp") as workers:
-            for rows in chunks():
+            for rows in chunks(self.shards[p], self._chunk, step):
                 used += rows.rows
                 busy.append(workers.submit(gram, rows))
                 if len(busy) > _GRAMS:

@@ -1,0 +1,217 @@
+"""Algorithm "sum": a common point, moved by noisy sums over rows (maths.md 12).
+
+::
+
+    G(t) = sum_p w_p V_p(t),   n = sum_p w_p B_p
+    v <- m v - (1 - m) G/(n q),  z <- z + v                  without a second moment
+    z <- z - (c A + q I)^-1 G/n,  A = (sum_p w_p M_p)_+ / n    with one, from round 1
+
+All nodes hold the same z and v: functions of what was released.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dynadp import _require
+from dynadp._arrays import Array, norm
+from dynadp.consensus.progress import RoundProgress
+from dynadp.consensus.round import Releaser
+from dynadp.errors import DeclarationError
+from dynadp.mechanisms import MomentNoise, RoundNoise, SumNoise, packed, unpacked
+from dynadp.problem import IntegerRows, StreamedIntegerRows
+
+_GRID = 2.0**-24  # of z: nodes whose libraries round differently still stand at one point
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """How the common point moves: public numbers.
+
+    Attributes
+    ----------
+    pull
+        q: steps are 1/q long at most; None for a default from the numbers of rows.
+    momentum
+        m, the share of the last step that is kept.
+    curvature
+        c: L'' as steps with a second moment guess it.
+    node_weights
+        w_p of each node's sums, in the topology's order; 0 for a node that sends none. Empty for
+        the default.
+    """
+
+    pull: float | None = None
+    momentum: float = 0.5
+    curvature: float = 0.1
+    node_weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.pull is not None:
+            _require.positive("pull", self.pull)
+        if not 0 <= self.momentum < 1:
+            raise DeclarationError(f"momentum is {self.momentum!r}; expected a number in [0, 1)")
+        _require.positive("curvature", self.curvature)
+        w = np.asarray(self.node_weights, dtype=float)
+        if w.size and not (np.isfinite(w).all() and (w >= 0).all() and (w > 0).any()):
+            raise DeclarationError(
+                f"node_weights are {self.node_weights!r}; expected numbers from 0, and one above"
+            )
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where all nodes stand: public.
+
+    Attributes
+    ----------
+    z, v
+        The point and its last step, K x d.
+    inverse
+        (c A + q I)^-1, K x d x d, once the second moment is known.
+    """
+
+    z: Array = field(repr=False)
+    v: Array = field(repr=False)
+    inverse: Array | None = field(default=None, repr=False)
+
+
+class WeighedSum:
+    """sum_p w_p V_p: what every node learns from the messages of all who send.
+
+    Parameters
+    ----------
+    weights
+        w_p of those nodes.
+    """
+
+    def __init__(self, weights: Sequence[float]) -> None:
+        self.weights = np.asarray(weights, dtype=float)
+
+    def __call__(self, n: int, V: Array) -> Array:
+        """Return the sum, K x d."""
+        return np.asarray((self.weights[:, None, None] * V).sum(axis=0))
+
+
+@dataclass(eq=False)
+class SumSolver:
+    """A node's own part: exact sums over its rows at the common point.
+
+    Attributes
+    ----------
+    rows
+        In whole numbers.
+    noises
+        Of each round; they say what is summed.
+    f
+        V(0), which holds the shape of messages: 1 x K x d.
+    """
+
+    rows: IntegerRows | StreamedIntegerRows
+    noises: Sequence[RoundNoise]
+    f: Array
+
+    def local_step(self, n: int, state: Point, linear: Array | None, phi: Array) -> Array:
+        """sum_i h sigma_i k(x_i) at z, or sum_i h k(x_i) k(x_i)^T in the round of the moment."""
+        noise = self.noises[n - 1]
+        assert isinstance(noise, SumNoise)
+        unit = noise.resolution.step**2
+        if not isinstance(noise, MomentNoise):
+            return self.rows.gradient(state.z) * unit
+        moments = packed(self.rows.moment())[:, None] * unit
+        return np.broadcast_to(moments, (len(moments), len(state.z), moments.shape[-1]))
+
+
+class SumRounds:
+    """The rounds of some nodes, one after the other, whatever carries their messages.
+
+    Parameters
+    ----------
+    releaser
+        Makes what is released; None for a node that sends nothing.
+    noises
+        Of each round.
+    steps
+        How the point moves, with a pull.
+    start
+        z before round 1, K x d.
+    rows
+        n = sum_p w_p B_p.
+    nodes
+        How many nodes the process holds.
+    """
+
+    stopped, certificate, neighbour_tail = False, None, None
+
+    def __init__(
+        self,
+        releaser: Releaser | None,
+        noises: Sequence[RoundNoise],
+        steps: Steps,
+        start: Array,
+        rows: float,
+        nodes: int,
+    ) -> None:
+        assert steps.pull is not None
+        self.releaser, self.noises, self.steps, self.q = releaser, noises, steps, steps.pull
+        self.rows, self.nodes, self.total, self.n = rows, nodes, len(noises), 0
+        self.state = Point(start, np.zeros_like(start))
+        moments = sum(isinstance(noise, MomentNoise) for noise in noises)
+        self._half = moments + (self.total - moments) // 2  # the model is the mean after this round
+        self._tail = np.zeros_like(start)
+        # no sum of unit vectors leads further than 1/q a round; noise should not lead far beyond
+        self._radius = 4 * (self.total + 1) / self.q + float(norm(start).max())
+
+    @property
+    def over(self) -> bool:
+        """Whether no round is left."""
+        return self.n == self.total
+
+    @property
+    def V(self) -> Array:
+        """Where all nodes stand, P x K x d."""
+        return np.broadcast_to(self.state.z, (self.nodes, *self.state.z.shape))
+
+    def release(self) -> Array | None:
+        """Begin the next round: return its message, entered where there is a journal."""
+        self.n += 1
+        return self.releaser.send(self.n, self.state)[1] if self.releaser else None
+
+    def receive(self, total: Array) -> RoundProgress:
+        """End the round with the weighed sum of all messages, K x d."""
+        before = self.state
+        if isinstance(self.noises[self.n - 1], MomentNoise):
+            self.state = replace(before, inverse=self._inverse(total / self.rows))
+        else:
+            self.state = self._moved(before, total / self.rows)
+        if self.n > self._half:
+            self._tail += self.state.z
+        change = np.broadcast_to(norm(self.state.z - before.z), (self.nodes, len(before.z)))
+        eta = np.full(len(before.z), self.q)
+        return RoundProgress(self.n, self.total, eta, np.zeros(change.shape), change)
+
+    def finish(self) -> Point:
+        """Return where the nodes stand after the last round."""
+        return self.state
+
+    def mean(self) -> Array:
+        """Return the mean of z over the last half of the rounds, P x K x d."""
+        mean = self._tail / (self.total - self._half)
+        return np.broadcast_to(mean, (self.nodes, *mean.shape))
+
+    def _inverse(self, moment: Array) -> Array:
+        """(c A_+ + q I)^-1 by eigenvalues: those below 0 are noise."""
+        values, vectors = np.linalg.eigh(unpacked(moment, self.state.z.shape[-1]))
+        scale = 1 / (self.steps.curvature * np.maximum(values, 0.0) + self.q)
+        return np.asarray((vectors * scale[:, None, :]) @ vectors.swapaxes(-1, -2))
+
+    def _moved(self, at: Point, G: Array) -> Point:
+        if at.inverse is not None:
+            v = -(at.inverse @ G[..., None])[..., 0]
+        else:
+            m = self.steps.momentum
+            v = m * at.v - (1 - m) * G / self.q
+        z = at.z + v
+        z *= np.minimum(1.0, self._radius / np.maximum(norm(z), self._radius))[:, None]
+        return replace(at, z=np.rint(z / _GRID) * _GRID, v=v)

@@ -1,0 +1,150 @@
+"""Noisy sums over rows (maths.md 12): what algorithm "sum" releases."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dynadp._arrays import Array
+from dynadp.mechanisms.base import Mechanism, PublicNumbers, RoundNoise
+from dynadp.mechanisms.discrete_gaussian import Integers, discrete_gaussian
+from dynadp.mechanisms.gaussian import LARGEST, GaussianNoise, noise_step
+from dynadp.problem import Resolution
+
+
+@dataclass(frozen=True)
+class SumNoise(GaussianNoise):
+    """The noise of sum_i sigma_i k(x_i), of sensitivity 2 K_s K_x.
+
+    Attributes
+    ----------
+    resolution
+        How finely rows and slopes are written down.
+    """
+
+    resolution: Resolution
+
+
+@dataclass(frozen=True)
+class MomentNoise(SumNoise):
+    """The noise of sum_i k(x_i) k(x_i)^T, of sensitivity sqrt(2) K_x^2: s on the diagonal, and
+    s/sqrt(2) above it, where each entry stands for two.
+
+    The vector holds the diagonal first, then the upper triangle row by row.
+    """
+
+    def width(self, dimension: int) -> int:
+        """d (d + 1)/2."""
+        return dimension * (dimension + 1) // 2
+
+    def draw(self, rng: np.random.Generator, s: float, count: int, dimension: int) -> Integers:
+        """Draw e for so many matrices."""
+        d = self.resolution.dimension
+        diagonal = discrete_gaussian(rng, s, count * d).reshape(count, d)
+        above = discrete_gaussian(rng, s / np.sqrt(2.0), count * (dimension - d))
+        return np.hstack([diagonal, above.reshape(count, dimension - d)])
+
+    def log_density(self, x: Array) -> Array:
+        """-||X - M||_F^2/(2 s^2 h^2)."""
+        twice = np.where(np.arange(x.shape[-1]) < self.resolution.dimension, 1.0, np.sqrt(2.0))
+        return super().log_density(x * twice)
+
+    def distance(self, s: float, dimension: int) -> float:
+        """As if every entry had the smaller parameter."""
+        return super().distance(s / np.sqrt(2.0), dimension)
+
+
+@dataclass(frozen=True)
+class Sum(Mechanism):
+    """V_p = h (sum_i sigma_i k(x_i) + e), e discrete Gaussian: algorithm "sum".
+
+    A release is calibrated by mu, that of a Gaussian mechanism.
+
+    Attributes
+    ----------
+    second_moment
+        Whether round 1 releases sum_i k(x_i) k(x_i)^T, for steps that know the rows' shape.
+    """
+
+    second_moment: bool = False
+    name: ClassVar[str] = "sum"
+    algorithm: ClassVar[str] = "sum"
+    noise: ClassVar[str] = "gaussian"
+    exchange: ClassVar[str] = "open"
+    why: ClassVar[str] = (
+        "noisy sums over rows at a common point; noise does not grow with the penalty, and unequal "
+        "nodes cost nothing"
+    )
+
+    @property
+    def by_alpha_alone(self) -> bool:
+        """True: a row counts the same at every node."""
+        return True
+
+    def inflation(self, public: PublicNumbers) -> Array:
+        """1: there is no solver."""
+        return np.ones((len(public.counts), 1))
+
+    def noise_for(self, public: PublicNumbers, alpha: Array) -> SumNoise:
+        """The noise of one gradient; alpha is mu."""
+        return self._noise(public, alpha, self._resolution(public, alpha), moment=False)
+
+    def plan(self, public: PublicNumbers, alpha: Array) -> tuple[RoundNoise, ...]:
+        """The second moment first, where there is one; then gradients."""
+        resolution, rounds = self._resolution(public, alpha), list[RoundNoise]()
+        for n in range(alpha.shape[-1]):
+            moment = self.second_moment and n == 0
+            if n and not isinstance(rounds[-1], MomentNoise) and np.array_equal(
+                alpha[..., n], alpha[..., n - 1]
+            ):
+                rounds.append(rounds[-1])
+            else:
+                rounds.append(self._noise(public, alpha[..., n], resolution, moment=moment))
+        return tuple(rounds)
+
+    @staticmethod
+    def _resolution(public: PublicNumbers, mu: Array) -> Resolution:
+        return Resolution.of(float(public.counts.max()), public.dimension, float(mu.min()))
+
+    @staticmethod
+    def _noise(
+        public: PublicNumbers, mu: Array, resolution: Resolution, *, moment: bool
+    ) -> SumNoise:
+        """Delta/mu in steps; the ball holds all sums, and noise with next to no exception."""
+        unit = resolution.step**2
+        delta = np.sqrt(2.0) * resolution.moment if moment else 2.0 * resolution.gradient
+        deviation = delta * unit / mu
+        least = deviation / np.sqrt(2.0) if moment else deviation
+        step = np.maximum(noise_step(least, unit), unit / resolution.finer)
+        d = public.dimension
+        width = d * (d + 1) // 2 if moment else d
+        reach = public.counts[:, None] * 2.0 + deviation * (np.sqrt(width) + 12.0)
+        kind = MomentNoise if moment else SumNoise
+        return kind(
+            phi=np.zeros(mu.shape),
+            step=step,
+            radius=np.minimum(reach, LARGEST * step),
+            mu=mu,
+            parameter=deviation / step * (1 + 1e-12),
+            purpose="moment" if moment else "gradient",
+            resolution=resolution,
+        )
+
+
+def packed(matrices: Array) -> Array:
+    """The diagonal, then the upper triangle row by row, of symmetric matrices ... x d x d."""
+    d = matrices.shape[-1]
+    diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
+    return np.concatenate([diagonal, matrices[(..., *np.triu_indices(d, 1))]], axis=-1)
+
+
+def unpacked(vectors: Array, dimension: int) -> Array:
+    """The symmetric matrices of :func:`packed`."""
+    out = np.zeros((*vectors.shape[:-1], dimension, dimension))
+    above = np.triu_indices(dimension, 1)
+    out[(..., *above)] = vectors[..., dimension:]
+    out += np.swapaxes(out, -1, -2)
+    diagonal = np.arange(dimension)
+    out[..., diagonal, diagonal] = vectors[..., :dimension]
+    return out
