@@ -16,7 +16,7 @@ from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.splitting import partition
 from dynadp.data.datasets.uci import adult
 from dynadp.engines.simulation import simulate
-from dynadp.planning.plans import default_eta
+from dynadp.planning.parts import default_eta
 from dynadp.problem.losses import Logistic
 from dynadp.report import charts
 

@@ -14,7 +14,7 @@ from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.synthetic import census
 from dynadp.data.shard import Shard
 from dynadp.engines.simulation import simulate
-from dynadp.planning.plans import default_eta
+from dynadp.planning.parts import default_eta
 from dynadp.problem.losses import Logistic
 
 MULTIPLES = (0.03, 0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 10.0, 30.0, 100.0)

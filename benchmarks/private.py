@@ -12,7 +12,7 @@ from dynadp.consensus.topology import Topology
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
 from dynadp.mechanisms.primal import Primal
-from dynadp.planning.plans import Protection
+from dynadp.planning.parts import Protection
 
 ROUNDS = 30
 SETTINGS = {

@@ -18,7 +18,7 @@ from dynadp.consensus.topology import Topology
 from dynadp.data.shard import Shard
 from dynadp.engines.simulation import Run
 from dynadp.mechanisms.entropy import SeededEntropy
-from dynadp.planning.plans import default_eta
+from dynadp.planning.parts import default_eta
 from dynadp.problem.losses import Logistic
 
 REPLICAS, ROUNDS, ZETA = 64, 10, 0.5

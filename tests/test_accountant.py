@@ -73,7 +73,7 @@ def test_few_and_many_dimensions(d):
             < total(primal(0.5, 1, 50), DELTA).epsilon
         )
     else:
-        from dynadp.planning.planner import gaussian_mu
+        from dynadp.planning.sums import gaussian_mu
 
         assert gaussian_mu(found, DELTA) == pytest.approx(np.sqrt(50 * 0.25 / d), rel=2e-3)
 

@@ -11,11 +11,8 @@ from scipy import stats
 
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import discrete_gaussian as module
-from dynadp.mechanisms.discrete_gaussian import (
-    Uniform,
-    discrete_gaussian,
-    distance_to_rounded_normal,
-)
+from dynadp.mechanisms.discrete_gaussian import Uniform, discrete_gaussian
+from dynadp.privacy.gaussian import distance_to_rounded_normal
 
 KNOWN = [-1459, 303, 730, 465, 156, 1415, -1032, 2741]
 

@@ -663,7 +663,7 @@ def test_a_folder_of_the_users_is_left_alone(place):
 def test_one_process_at_a_time_works_on_a_run(place):
     from contextlib import ExitStack
 
-    from dynadp.runs.local import lock
+    from dynadp.runs.preparation import lock
 
     Path("run.toml").write_text(ALPHA.replace("rounds = 60", "rounds = 3"))
     answer("train run.toml --json")

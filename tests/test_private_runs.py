@@ -17,7 +17,7 @@ from dynadp.errors import DeclarationError, NotCertified
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
 from dynadp.mechanisms.primal import Primal
-from dynadp.planning.plans import Protection
+from dynadp.planning.parts import Protection
 from dynadp.privacy.accountant import worst_node
 from dynadp.privacy.schedules import constant, geometric, per_node
 from dynadp.problem.gamma import default_gamma

@@ -13,7 +13,7 @@ from dynadp.data.datasets.synthetic import census
 from dynadp.data.shard import Shard
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DataError, DeclarationError, LossError, NotCertified
-from dynadp.planning.plans import default_eta
+from dynadp.planning.parts import default_eta
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2

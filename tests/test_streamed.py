@@ -42,7 +42,8 @@ from dynadp.errors import CellError, ConfigError, DataError, DeclarationError, N
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.primal import Primal
-from dynadp.planning.plans import Consortium, Plan
+from dynadp.planning.parts import Consortium
+from dynadp.planning.plans import Plan
 from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2

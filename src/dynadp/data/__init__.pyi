@@ -15,9 +15,9 @@ from .node_rows import local_shard as local_shard
 from .readers import LEAST_MEMORY as LEAST_MEMORY
 from .readers import no_query as no_query
 from .readers import source as source
+from .row_blocks import FEATURE_STEP as FEATURE_STEP
 from .row_blocks import Block as Block
 from .row_blocks import StoredBlock as StoredBlock
-from .row_blocks import FEATURE_STEP as FEATURE_STEP
 from .schema import Label as Label
 from .schema import Schema as Schema
 from .schema import Table as Table

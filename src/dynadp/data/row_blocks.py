@@ -24,7 +24,6 @@ from scipy.sparse import csr_array
 
 from dynadp._arrays import Array, Rows, column_spans
 
-
 FEATURE_STEP = 2.0**-20  # features are summed in whole numbers of these: exactly, in any order
 
 

@@ -205,7 +205,6 @@ class Mechanism(ABC):
     why: ClassVar[str] = "as asked"  # one reason for a plan
     algorithm: ClassVar[str] = "admm"  # which one's messages it protects: "admm" or "sum"
     exchange: ClassVar[str] = "neighbours"  # who gets a message: they, or all ("open")
-    noise: str = "l2-laplace"  # or "gaussian", whose alpha(n) are mu(n)
 
     def __init_subclass__(cls) -> None:
         maker = next(kind for kind in cls.__mro__ if "__init__" in vars(kind))
@@ -234,6 +233,11 @@ class Mechanism(ABC):
         """Return name and parameters, for the run record."""
         parameters: dict[str, Any] = asdict(self) if is_dataclass(self) else {}
         return {"name": self.name, **parameters}
+
+    @property
+    def noise(self) -> str:
+        """``l2-laplace``, or ``gaussian``, for which alpha(n) is mu(n)."""
+        return "l2-laplace"
 
     @property
     def by_alpha_alone(self) -> bool:

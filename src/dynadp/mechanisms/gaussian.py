@@ -87,7 +87,9 @@ class GaussianNoise(RoundNoise):
         """One event at each node."""
         numbers = zip(nodes, self.mu[:, replica], self.parameter[:, replica], strict=True)
         return tuple(
-            Gaussian(node, n, self.purpose, float(mu), dimension, self.distance(s, dimension), seeded)
+            Gaussian(
+                node, n, self.purpose, float(mu), dimension, self.distance(s, dimension), seeded
+            )
             for node, mu, s in numbers
         )
 

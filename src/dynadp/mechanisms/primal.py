@@ -109,9 +109,7 @@ class Primal(Mechanism):
         if self.augment not in ("message", "iterate"):
             raise DeclarationError(f"augment is {self.augment!r}; expected 'message' or 'iterate'")
         if self.noise not in ("l2-laplace", "gaussian"):
-            raise DeclarationError(
-                f"noise is {self.noise!r}; expected 'l2-laplace' or 'gaussian'"
-            )
+            raise DeclarationError(f"noise is {self.noise!r}; expected 'l2-laplace' or 'gaussian'")
         if self.final_release is not None:
             more = ", the alpha of one more release"
             _require.positive("final_release", self.final_release, more)
@@ -143,9 +141,7 @@ class Primal(Mechanism):
         """
         return public.weight if self.final_release is None else Dual().allowance(public)
 
-    def noise_for(
-        self, public: PublicNumbers, alpha: Array
-    ) -> PrimalNoise | GaussianPrimalNoise:
+    def noise_for(self, public: PublicNumbers, alpha: Array) -> PrimalNoise | GaussianPrimalNoise:
         """Delta and zeta of one round; of the first one where the node's own vector is private."""
         return self._after(public, alpha, 0.0)
 

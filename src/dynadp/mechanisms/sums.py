@@ -1,6 +1,5 @@
 """Noisy sums over rows (maths.md 12): what algorithm "sum" releases."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -64,18 +63,23 @@ class Sum(Mechanism):
     Attributes
     ----------
     second_moment
-        Whether round 1 releases sum_i k(x_i) k(x_i)^T, for steps that know the rows' shape.
+        Whether round 1 releases sum_i k(x_i) k(x_i)^T, for steps that know the rows' shape. None
+        leaves it to the planner, and means no without one.
     """
 
-    second_moment: bool = False
+    second_moment: bool | None = None
     name: ClassVar[str] = "sum"
     algorithm: ClassVar[str] = "sum"
-    noise: ClassVar[str] = "gaussian"
     exchange: ClassVar[str] = "open"
     why: ClassVar[str] = (
         "noisy sums over rows at a common point; noise does not grow with the penalty, and unequal "
         "nodes cost nothing"
     )
+
+    @property
+    def noise(self) -> str:
+        """``gaussian``."""
+        return "gaussian"
 
     @property
     def by_alpha_alone(self) -> bool:
@@ -94,9 +98,11 @@ class Sum(Mechanism):
         """The second moment first, where there is one; then gradients."""
         resolution, rounds = self._resolution(public, alpha), list[RoundNoise]()
         for n in range(alpha.shape[-1]):
-            moment = self.second_moment and n == 0
-            if n and not isinstance(rounds[-1], MomentNoise) and np.array_equal(
-                alpha[..., n], alpha[..., n - 1]
+            moment = bool(self.second_moment) and n == 0
+            if (
+                n
+                and not isinstance(rounds[-1], MomentNoise)
+                and np.array_equal(alpha[..., n], alpha[..., n - 1])
             ):
                 rounds.append(rounds[-1])
             else:

@@ -6,16 +6,14 @@ finds them again); rows of the run itself have no part in them. docs/results.md 
 are from the best choice.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import exp, sqrt
+from math import sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
 
 from dynadp._arrays import Array
 from dynadp.consensus import Topology
@@ -24,15 +22,20 @@ from dynadp.mechanisms import (
     Mechanism,
     NoProtection,
     PublicNumbers,
+    Sum,
+    centring_events,
     mechanism_named,
     mechanism_names,
 )
-from dynadp.planning.plans import Consortium, Plan, Protection, Settings, check_counts
+from dynadp.planning.parts import Consortium, Protection, Settings, check_counts
+from dynadp.planning.plans import Plan
+from dynadp.planning.reasons import asked, burdens, span, warnings_about
+from dynadp.planning.sum_planner import plan_sums
+from dynadp.planning.sums import gaussian_mu
 from dynadp.privacy import (
     Event,
     by_node,
     calibrate,
-    centring_events,
     check_delta,
     check_epsilon,
     per_node,
@@ -122,6 +125,15 @@ def plan(
             f"mechanism is 'none', which protects nothing; expected one of "
             f"{', '.join(mechanism_names())}"
         )
+    if isinstance(chosen, Sum):
+        return plan_sums(
+            Consortium(topology, tuple(int(b) for b in counts), dimension, features),
+            totals,
+            delta,
+            chosen,
+            centring=centring,
+            weights=weights,
+        )
     B = check_counts(counts, P)
     mus = np.array([gaussian_mu(total, delta) for total in totals])
     shared = shares(C, B, weights)
@@ -132,7 +144,9 @@ def plan(
     features = dimension - 1 if features is None else features
     share = constants.centring if centring and features else 0.0
     # alpha of the centring round over alpha
-    weight = sqrt(share / (1 - share) * T * features / dimension)
+    weight = sqrt(share / (1 - share) * T)
+    if chosen.noise == "l2-laplace":
+        weight *= sqrt(features / dimension)
 
     def events(alpha: float, p: int) -> list[Event]:
         public = public_numbers(
@@ -160,22 +174,17 @@ def plan(
         rounds=T,
         consortium=Consortium(topology, tuple(int(b) for b in counts), dimension, features),
     )
-    total = made.total
-    asked = (
-        f"epsilon = {max(totals):g}"
-        if len(set(totals)) == 1
-        else f"epsilon between {min(totals):g} and {max(totals):g}"
-    )
+    total, unit = made.total, "alpha" if chosen.noise == "l2-laplace" else "mu"
     reasons = (
         f"{chosen.name} perturbation: {chosen.why}",
-        f"{T} rounds with the same alpha = {_range(alphas, upper_bound)}; only rounds over penalty "
+        f"{T} rounds with the same {unit} = {span(alphas, upper_bound)}; only rounds over penalty "
         "counts, and uneven alphas gain nothing",
         f"penalty q = {q:.3g} (eta = {eta:.3g}, rho = {rho:.2g}): in proportion to the noise that "
-        f"{asked}, delta = {delta:g} ask for, which a Gaussian mechanism with mu = {_range(mus)} "
+        f"{asked(totals)}, delta = {delta:g} ask for, which a Gaussian mechanism with mu = {span(mus)} "
         f"has; C = {C:g}, since only C/q counts",
         f"loss {loss!r}: a margin raises the signal for the same sensitivity; scores are then no "
         f"log-odds",
-        f"a centring round with alpha = {_range(weight * alphas, upper_bound)}, {share:.0%} of the "
+        f"a centring round with {unit} = {span(weight * alphas, upper_bound)}, {share:.0%} of the "
         "budget: centred rows differ more"
         if share
         else "no centring round: none was asked for, or the schema has a public centre",
@@ -184,7 +193,7 @@ def plan(
         f"in total epsilon = {upper_bound(total.epsilon)} at delta = {delta:g} for anybody with a "
         "row at one node",
         *warnings_about(delta, counts),
-        *_burdens(nodes, shared, (shared / (B * mus)) ** 2),
+        *burdens(nodes, shared, (shared / (B * mus)) ** 2),
     )
     if not made.release_plan.final:  # whose output the caller still has to choose
         require_promise(made)
@@ -240,8 +249,12 @@ def planned_events(
     table = np.broadcast_to(given, (len(names), 1, rounds))
     releases = enumerate(mechanism.plan(public, table), 1)
     return [
-        *centring_events(names, centrings, features, seeded=False),
-        *(event for n, release in releases for event in release.events(names, n, public.dimension)),
+        *centring_events(names, centrings, features, mechanism.noise, seeded=False),
+        *(
+            event
+            for n, release in releases
+            for event in release.events(names, n, release.width(public.dimension))
+        ),
     ]
 
 
@@ -262,16 +275,19 @@ def recorded(chosen: Plan, record: Mapping[str, Any]) -> Plan:
     Plan
         ``chosen`` as it is where the record is of another plan.
     """
-    s, now = chosen.settings, chosen.table()[:, 0]
+    s, now, steps = chosen.settings, chosen.table()[:, 0], chosen.steps
+    names = ("C", "rho") if steps else ("C", "rho", "eta")
     try:
-        numbers: dict[str, Any] = {name: float(record[name]) for name in ("C", "rho", "eta")}
+        numbers: dict[str, Any] = {name: float(record[name]) for name in names}
+        pull = [float(record["steps"]["pull"])] if steps else []
         rows = [np.broadcast_to(alpha, chosen.rounds) for alpha in record["alphas"]]
         table = np.array(rows, dtype=float)
         centring = _recorded_centrings(record, table)
-        new = [*numbers.values(), *table.ravel(), *centring]
+        new = [*numbers.values(), *table.ravel(), *centring, *pull]
     except (KeyError, TypeError, ValueError):
         return chosen
-    own = [s.C, s.rho, s.eta, *now.ravel(), *chosen.centrings]
+    own = [getattr(s, name) for name in names]
+    own += [*now.ravel(), *chosen.centrings, *([steps.pull] if steps else [])]
     if len(new) != len(own) or not np.allclose(new, own, rtol=_ROUNDING, atol=0):
         return chosen
     assert chosen.protection is not None
@@ -279,6 +295,7 @@ def recorded(chosen: Plan, record: Mapping[str, Any]) -> Plan:
     return replace(
         chosen,
         settings=replace(s, **numbers),
+        steps=replace(steps, pull=pull[0]) if steps else None,
         protection=replace(chosen.protection, schedule=schedule, centring=centring),
     )
 
@@ -290,39 +307,6 @@ def _recorded_centrings(record: Mapping[str, Any], table: Array) -> tuple[float,
     if record["centring"] is None:
         return ()
     return tuple((record["centring"] * (table[:, 0] / record["alpha"])).tolist())
-
-
-def warnings_about(delta: float, counts: Sequence[float]) -> tuple[str, ...]:
-    """Warn if delta >= 1/B_p: publishing one random row would satisfy such a delta."""
-    least = float(min(counts))
-    if delta * least < 1:
-        return ()
-    return (
-        f"DELTA IS LARGE: {delta:g} is not below one over the {least:g} rows of the smallest "
-        f"node; give less, as 1e-5",
-    )
-
-
-def _burdens(nodes: Sequence[str], signal: Array, noise: Array) -> tuple[str, ...]:
-    """Which nodes lower sum(signal)/sqrt(sum(noise)), signal over noise in the sum over nodes: the
-    rest would do better alone.
-
-    Where rows weigh the same and all have one total, these are nodes with fewer rows than about
-    half of the mean.
-    """
-    ratio = signal.sum() / sqrt(noise.sum())
-    rest, left = signal.sum() - signal, noise.sum() - noise
-    worse = np.flatnonzero(rest > ratio * np.sqrt(left)) if len(nodes) > 1 else np.zeros(0, int)
-    if not worse.size:
-        return ()
-    names = ", ".join(repr(nodes[p]) for p in worse[:5]) + (
-        f" and {len(worse) - 5} more" if len(worse) > 5 else ""
-    )
-    bring = "brings" if len(worse) == 1 else "bring"
-    return (
-        f"{names} {bring} more noise than signal: the model would be more accurate without, or "
-        f"with more rows there",
-    )
 
 
 def public_numbers(
@@ -360,26 +344,3 @@ def _totals(
     for total in set(totals):
         check_epsilon(total)
     return totals
-
-
-def _range(values: Array, shown: Callable[[float], str] = "{:.4g}".format) -> str:
-    low, high = shown(float(np.min(values))), shown(float(np.max(values)))
-    return low if low == high else f"{low} to {high}"
-
-
-def gaussian_mu(epsilon: float, delta: float) -> float:
-    """mu of the Gaussian mechanism that loses (epsilon, delta): Phi(mu/2 - eps/mu) - e^eps
-    Phi(-mu/2 - eps/mu) = delta.
-
-    >>> round(gaussian_mu(1.0, 1e-5), 3)
-    0.268
-    """
-
-    def excess(mu: float) -> float:
-        return float(
-            ndtr(mu / 2 - epsilon / mu)
-            - exp(min(epsilon + log_ndtr(-mu / 2 - epsilon / mu), 0.0))
-            - delta
-        )
-
-    return float(brentq(excess, 1e-12, 100 + 2 * sqrt(epsilon)))

@@ -5,7 +5,7 @@ events and total follow from public numbers, in one place.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -14,165 +14,13 @@ from numpy.typing import ArrayLike
 
 from dynadp import _require
 from dynadp._arrays import Array
-from dynadp.consensus import Output, ReleasePlan, Topology
+from dynadp.consensus import Output, ReleasePlan, Steps
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import Mechanism, NoProtection
-from dynadp.privacy import Event, Schedule, Total, centring_events, constant, worst_node
-from dynadp.problem import (
-    Logistic,
-    Loss,
-    Regularizer,
-    SquaredL2,
-    Terms,
-    Weights,
-    check_loss,
-    check_regularizer,
-    shares,
-)
-
-Alpha = Schedule | float | Sequence[Schedule | float]
-
-
-def default_eta(topology: Topology, loss: Loss, C: float, rho: float) -> float:
-    """eta = sqrt( m (C c1/4 + m) / (2 w) ) / mean degree, m = max(rho, 1e-7 C c1), w the spectral
-    gap: public numbers only.
-
-    The geometric mean of the local objectives' smallest curvature and a typical one, as in the
-    analysis of ADMM on strongly convex problems (Shi et al., IEEE Transactions on Signal Processing
-    62, 2014), spread over the neighbours. The floor on rho stands for curvature that rows bring
-    even where rho brings none. ``benchmarks/penalty.py`` compares it with multiples of it.
-    """
-    degree = max(float(topology.degrees.mean()), 1.0)
-    least = max(rho, 1e-7 * C * loss.c1)
-    return float(np.sqrt(least * (C * loss.c1 / 4 + least) / (2 * topology.spectral_gap)) / degree)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What is minimised, and how strongly nodes are held together.
-
-    Attributes
-    ----------
-    loss, regularizer
-        L and R.
-    C, rho
-        The paper's C^R and rho.
-    weights
-        ``rows``: every row of the network weighs the same, C over the mean number of rows.
-        ``equal``: every node does, as in the paper; see :func:`~dynadp.problem.terms.shares`.
-    eta
-        The penalty: a number, or one for each replica; None for :func:`default_eta`.
-    """
-
-    loss: Loss = field(default_factory=Logistic)
-    regularizer: Regularizer = field(default_factory=SquaredL2)
-    C: float = 1.0
-    weights: Weights = "rows"
-    rho: float = 1e-4
-    eta: float | Sequence[float] | None = None
-
-    def __post_init__(self) -> None:
-        for name, kind in (("loss", Loss), ("regularizer", Regularizer)):
-            given = getattr(self, name)
-            if not isinstance(given, kind):
-                raise DeclarationError(
-                    f"{name} is {given!r}; expected a {kind.__name__}, such as "
-                    f"{kind.__subclasses__()[0].__name__}()"
-                )
-        _require.positive("C", self.C)
-        _require.positive("rho", self.rho)
-
-    def eta_of(self, replicas: int = 1) -> Array:
-        """Return the penalty of each replica."""
-        try:
-            given = np.asarray(self.eta, dtype=float)
-        except (TypeError, ValueError):
-            given = np.full((), np.nan)
-        good = given.shape in ((), (replicas,)) and np.isfinite(given).all() and (given > 0).all()
-        if not good:
-            raise DeclarationError(
-                f"eta is {self.eta!r}; expected a finite number above 0, or one for each of the "
-                f"{replicas} replicas"
-            )
-        return np.broadcast_to(given, (replicas,)).copy()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Protection:
-    """How messages are protected, and what that may cost.
-
-    Attributes
-    ----------
-    mechanism
-        Adds the noise.
-    schedule
-        alpha_p(n): how much each release may lose; a number for a constant one, or a list with one
-        for each replica.
-    centring
-        alpha of the centring round of each node; empty where there is none.
-    delta
-        At which totals are stated.
-    epsilon
-        The total that each node was promised; empty where alpha was chosen instead.
-    """
-
-    mechanism: Mechanism
-    schedule: Alpha
-    centring: tuple[float, ...] = ()
-    delta: float = 0.0
-    epsilon: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.mechanism, Mechanism) or isinstance(self.mechanism, NoProtection):
-            raise DeclarationError(
-                f"mechanism is {self.mechanism!r}, which protects nothing; expected one that does, "
-                "such as Primal(). A plan without protection has protection = None"
-            )
-
-    def alphas(self, nodes: Sequence[str], rounds: int, replicas: int = 1) -> Array:
-        """Return alpha_p(n), P x K x T."""
-        single = isinstance(self.schedule, Schedule | int | float)
-        given = [self.schedule] * replicas if single else list(self.schedule)  # type: ignore[arg-type]
-        if len(given) != replicas:
-            raise DeclarationError(
-                f"{len(given)} schedules for {replicas} replicas; expected one, or one for each"
-            )
-        # many draws of few alphas need few tables
-        keys = [s if isinstance(s, float) else id(s) for s in given]
-        tables = {
-            key: (s if isinstance(s, Schedule) else constant(s)).table(nodes, rounds)  # type: ignore[arg-type]
-            for key, s in dict(zip(keys, given, strict=True)).items()
-        }
-        return np.stack([tables[key] for key in keys], axis=1)
-
-
-@dataclass(frozen=True)
-class Consortium:
-    """What is public about those who take part.
-
-    Attributes
-    ----------
-    topology
-        Who exchanges messages with whom.
-    counts
-        B_p of each node, in the topology's order.
-    dimension, features
-        d with the intercept, and without it.
-    """
-
-    topology: Topology = field(repr=False)
-    counts: tuple[int, ...]
-    dimension: int
-    features: int | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "counts", tuple(self.counts))
-        check_counts(self.counts, len(self.topology))
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """Their names, in order."""
-        return self.topology.nodes
+from dynadp.mechanisms import Mechanism, NoProtection, centring_events
+from dynadp.planning.parts import Consortium, Protection, Settings, check_counts, default_eta
+from dynadp.planning.sums import SumConstants, signal, weigh_nodes
+from dynadp.privacy import Event, Total, worst_node
+from dynadp.problem import Terms, check_loss, check_regularizer, shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +31,8 @@ class Plan:
     ----------
     settings
         What is minimised.
+    steps
+        How the common point of algorithm "sum" moves; None for ADMM.
     protection
         How messages are protected; None where they reveal rows (Algorithm 1).
     rounds
@@ -196,6 +46,7 @@ class Plan:
     """
 
     settings: Settings = field(default_factory=Settings)
+    steps: Steps | None = None
     protection: Protection | None = None
     rounds: int = 100
     output: Output = "network"
@@ -204,6 +55,21 @@ class Plan:
 
     def __post_init__(self) -> None:
         _require.whole("rounds", self.rounds)
+        if (self.mechanism.algorithm == "sum") != (self.steps is not None):
+            raise DeclarationError(
+                f"mechanism {self.mechanism.name!r} is for algorithm "
+                f"{self.mechanism.algorithm!r}; steps are for algorithm 'sum' alone"
+            )
+        moments = bool(getattr(self.mechanism, "second_moment", False))
+        if self.steps and self.rounds <= moments:
+            raise DeclarationError(
+                f"rounds is {self.rounds}; expected one more than the round of the second moment"
+            )
+
+    @property
+    def algorithm(self) -> str:
+        """``admm`` or ``sum``."""
+        return "sum" if self.steps else "admm"
 
     @classmethod
     def of(cls, **numbers: Any) -> Self:
@@ -216,14 +82,14 @@ class Plan:
         given = {name: value for name, value in numbers.items() if value is not None}
         part = {
             kind: {f.name: given.pop(f.name) for f in fields(kind) if f.name in given}
-            for kind in (Settings, Protection)
+            for kind in (Settings, Protection, Steps)
         }
         how = part[Protection]
         if how and isinstance(how.get("mechanism", NoProtection()), NoProtection):
             if more := sorted(set(how) - {"mechanism"}):
                 raise DeclarationError(
-                    f"{', '.join(more)} was given but no mechanism; give mechanism = Dual() or "
-                    "Primal()"
+                    f"{', '.join(more)} was given but no mechanism; give mechanism = Sum(), "
+                    "Primal() or Dual()"
                 )
             how = {}
         if how and "schedule" not in how:
@@ -234,29 +100,35 @@ class Plan:
         if strange := sorted(set(given) - {"rounds", "output", "reasons", "consortium"}):
             raise DeclarationError(
                 f"a plan has no {', '.join(strange)}; it has "
-                f"{', '.join(f.name for kind in (Settings, Protection) for f in fields(kind))}, "
-                "rounds and output"
+                f"{', '.join(f.name for kind in part for f in fields(kind))}, rounds and output"
             )
+        sums = bool(how) and how["mechanism"].algorithm == "sum"
         return cls(
             settings=Settings(**part[Settings]),
+            steps=Steps(**part[Steps]) if sums or part[Steps] else None,
             protection=Protection(**how) if how else None,
             **given,
         )
 
     def on(self, consortium: Consortium) -> Self:
-        """Return the plan for these nodes and numbers of rows, with eta where it had none.
+        """Return the plan for these nodes and numbers of rows, with eta, or with the steps of
+        algorithm "sum", where it had none.
 
-        Promises and centrings are held by position, so a bound plan is refused for other nodes, and
-        for its nodes in another order.
+        Promises, centrings and weights are held by position, so a bound plan is refused for other
+        nodes, and for its nodes in another order.
         """
+        weights = self.steps.node_weights if self.steps else ()
         if self.protection:
             P, before = len(consortium.nodes), self.consortium or consortium
-            by_position = {len(self.protection.centring), len(self.protection.epsilon)} - {0}
+            held = self.protection.centring, self.protection.epsilon, weights
+            by_position = {len(numbers) for numbers in held} - {0}
             if by_position and (by_position != {P} or before.nodes != consortium.nodes):
                 raise DeclarationError(
                     f"the plan was made for another network than this one of {P} nodes, or for its "
                     "nodes in another order; plan again"
                 )
+        if self.steps:
+            return self._with_steps(self.steps, consortium)
         if self.settings.eta is not None:
             return replace(self, consortium=consortium)
         s = self.settings
@@ -267,6 +139,35 @@ class Plan:
         else:
             eta = default_eta(consortium.topology, s.loss, s.C, s.rho)
         return replace(self, settings=replace(s, eta=eta), consortium=consortium)
+
+    def _with_steps(self, steps: Steps, consortium: Consortium) -> Self:
+        """Weigh nodes, and find q = k T/N."""
+        bound = replace(self, consortium=consortium)
+        counts = check_counts(consortium.counts, len(consortium.nodes))
+        given = steps.node_weights or weigh_nodes(counts, bound.mus, self.settings.weights)
+        pull, constants = steps.pull, SumConstants()
+        if pull is None:
+            moved = self.rounds - bool(getattr(self.mechanism, "second_moment", False))
+            pull = constants.pull * moved / signal(counts, bound.mus, np.array(given))
+        return replace(bound, steps=replace(steps, node_weights=given, pull=pull))
+
+    @property
+    def mus(self) -> Array:
+        """mu_p of all that each node may release, with Gaussian noise."""
+        centrings = np.array(self.centrings or [0.0] * len(self.bound.nodes))
+        return np.sqrt(centrings**2 + np.sum(self.table()[:, 0] ** 2, axis=-1))
+
+    @property
+    def senders(self) -> tuple[int, ...]:
+        """The positions of the nodes that release anything: all, but for those of weight 0."""
+        weights = (self.steps.node_weights if self.steps else ()) or [1.0] * len(self.bound.nodes)
+        return tuple(p for p, weight in enumerate(weights) if weight)
+
+    @property
+    def rows(self) -> float:
+        """sum_p w_p B_p: the rows that count."""
+        weights = self.steps.node_weights if self.steps else [1.0] * len(self.bound.nodes)
+        return float(np.dot(weights, self.bound.counts))
 
     @property
     def mechanism(self) -> Mechanism:
@@ -312,14 +213,15 @@ class Plan:
         """At which totals are stated."""
         return self.protection.delta if self.protection else 0.0
 
-    def terms(self) -> Terms:
-        """Return the public constants of the local problems."""
+    def terms(self, some: Sequence[int] | None = None) -> Terms:
+        """Return the public constants of the local problems, of all nodes or of some."""
         s, c = self.settings, self.bound
         check_loss(s.loss)
         check_regularizer(s.regularizer)
         B = check_counts(c.counts, len(c.nodes))
         C = shares(float(s.C), B, s.weights)
-        return Terms(B, c.dimension, s.loss, s.regularizer, C, s.rho)
+        those = list(range(len(B))) if some is None else list(some)
+        return Terms(B[those], c.dimension, s.loss, s.regularizer, C[those], s.rho)
 
     def releases(
         self, replicas: int = 1, start: ArrayLike | None = None, gamma: float | None = None
@@ -338,6 +240,12 @@ class Plan:
         """
         c = self.bound
         V = start_of(start, (len(c.nodes), replicas, c.dimension))
+        if self.steps:
+            those = list(self.senders)
+            names = [c.nodes[p] for p in those]
+            return ReleasePlan.sums(
+                names, self.terms(those), self.mechanism, self.table(replicas)[those]
+            )
         eta, alpha = self.settings.eta_of(replicas), self.table(replicas)
         return ReleasePlan.plan(self.terms(), c.topology, eta, self.mechanism, alpha, V, gamma)
 
@@ -348,7 +256,14 @@ class Plan:
             return ()
         c = self.bound
         width = c.dimension - 1 if c.features is None else c.features
-        centring = centring_events(c.nodes, self.centrings, width, seeded=False)
+        those = self.senders if self.centrings else ()
+        centring = centring_events(
+            [c.nodes[p] for p in those],
+            [self.centrings[p] for p in those],
+            width,
+            self.mechanism.noise,
+            seeded=False,
+        )
         return centring + self.release_plan.events(seeded=False)
 
     @cached_property
@@ -366,7 +281,11 @@ class Plan:
         s, table = self.settings, self.table()[:, 0]
         private = self.protection is not None
         return {
+            "algorithm": self.algorithm,
             "mechanism": self.mechanism.describe(),
+            "noise": self.mechanism.noise if private else None,
+            "exchange": self.mechanism.exchange,
+            "steps": asdict(self.steps) if self.steps else None,
             "loss": s.loss.describe(),
             "regularizer": s.regularizer.describe(),
             "C": s.C,
@@ -401,17 +320,6 @@ def start_of(start: ArrayLike | None, shape: tuple[int, int, int]) -> Array:
             "start holds NaN or infinite values; V(0) must be a finite public vector"
         )
     return V
-
-
-def check_counts(counts: Sequence[float], nodes: int) -> Array:
-    """B_p as numbers, one for each node, from 1."""
-    B = np.asarray(counts, dtype=float)
-    if B.shape != (nodes,) or not (np.isfinite(B).all() and (B >= 1).all()):
-        raise DeclarationError(
-            f"counts are {list(counts)!r}; expected the number of rows of each of {nodes} nodes, "
-            f"from 1"
-        )
-    return B
 
 
 def _shortest(row: Array) -> float | list[float]:

@@ -61,9 +61,7 @@ def blocks(shard: Shard | StreamedShard) -> Iterator[Block]:
             yield from shard
 
 
-def chunks(
-    shard: Shard | StreamedShard, size: int | None = None, step: int = 1
-) -> Iterator[Block]:
+def chunks(shard: Shard | StreamedShard, size: int | None = None, step: int = 1) -> Iterator[Block]:
     """Every ``step``-th row of a node, so many at a time that they can be written down."""
     size = size or (8192 if isinstance(shard, Shard) else shard.blocks.chunk)
     seen = 0
@@ -104,7 +102,9 @@ class StreamedProblem(Problem):
 
     def _sums(self, F: Vectors, work: Callable[[Block, Array], Array]) -> Array:
         """Sums of work(block, f_p) over each node's blocks: one pass."""
-        return np.stack([sum(work(rows, f) for rows in blocks(self.shards[p])) for p, f in enumerate(F)])
+        return np.stack(
+            [sum(work(rows, f) for rows in blocks(self.shards[p])) for p, f in enumerate(F)]
+        )
 
     def margins(self, F: Vectors) -> Margins:
         """None are stored: 0 x K."""

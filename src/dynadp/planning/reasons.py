@@ -1,0 +1,56 @@
+"""A plan's choices in words."""
+
+from collections.abc import Callable, Sequence
+from math import sqrt
+
+import numpy as np
+
+from dynadp._arrays import Array
+
+
+def span(values: Array, shown: Callable[[float], str] = "{:.4g}".format) -> str:
+    """One number, or the least and the largest."""
+    low, high = shown(float(np.min(values))), shown(float(np.max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def some_names(names: Sequence[str]) -> str:
+    """The first five names, and how many more there are."""
+    shown = ", ".join(map(repr, names[:5]))
+    return shown + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def asked(totals: Sequence[float]) -> str:
+    """The totals that were asked for."""
+    least, most = min(totals), max(totals)
+    return f"epsilon = {most:g}" if least == most else f"epsilon between {least:g} and {most:g}"
+
+
+def warnings_about(delta: float, counts: Sequence[float]) -> tuple[str, ...]:
+    """Warn if delta >= 1/B_p: publishing one random row would satisfy such a delta."""
+    least = float(min(counts))
+    if delta * least < 1:
+        return ()
+    return (
+        f"DELTA IS LARGE: {delta:g} is not below one over the {least:g} rows of the smallest "
+        f"node; give less, as 1e-5",
+    )
+
+
+def burdens(nodes: Sequence[str], signal: Array, noise: Array) -> tuple[str, ...]:
+    """Which nodes lower sum(signal)/sqrt(sum(noise)), signal over noise in the sum over nodes: the
+    rest would do better alone.
+
+    Where rows weigh the same and all have one total, these are nodes with fewer rows than about
+    half of the mean.
+    """
+    ratio = signal.sum() / sqrt(noise.sum())
+    rest, left = signal.sum() - signal, noise.sum() - noise
+    worse = np.flatnonzero(rest > ratio * np.sqrt(left)) if len(nodes) > 1 else np.zeros(0, int)
+    if not worse.size:
+        return ()
+    bring = "brings" if len(worse) == 1 else "bring"
+    return (
+        f"{some_names([nodes[p] for p in worse])} {bring} more noise than signal: the model would be more accurate without, or "
+        f"with more rows there",
+    )

@@ -1,0 +1,138 @@
+"""From a total (epsilon, delta) to a plan of algorithm "sum", by rules of public numbers alone
+(maths.md 12).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import sqrt
+
+import numpy as np
+
+from dynadp.consensus import Steps
+from dynadp.mechanisms import Sum, centring_events
+from dynadp.planning.parts import Consortium, Protection, Settings, check_counts
+from dynadp.planning.plans import Plan
+from dynadp.planning.reasons import asked, some_names, span, warnings_about
+from dynadp.planning.sums import SumConstants, gaussian_mu, signal, weigh_nodes
+from dynadp.privacy import Event, Gaussian, calibrate, per_node, upper_bound
+from dynadp.problem import Logistic, Weights
+
+
+def plan_sums(
+    consortium: Consortium,
+    totals: Sequence[float],
+    delta: float,
+    mechanism: Sum,
+    *,
+    centring: bool = True,
+    weights: Weights = "rows",
+    constants: SumConstants | None = None,
+) -> Plan:
+    """q = k T/N, N = sum w B/sqrt(sum (w/mu)^2); equal mu for all gradients.
+
+    Parameters
+    ----------
+    consortium
+        Nodes, numbers of rows and columns.
+    totals, delta
+        The epsilon of each node, and delta.
+    mechanism
+        Its second moment is released where N is large, unless it says so or not.
+    centring
+        Whether rows can be centred first.
+    weights
+        ``rows`` or ``equal``.
+    constants
+        Of the rules; by default as found on census rows.
+    """
+    rules = constants or SumConstants()
+    nodes, features = consortium.nodes, consortium.features
+    width = consortium.dimension - 1 if features is None else features
+    B = check_counts(consortium.counts, len(nodes))
+    mus = np.array([gaussian_mu(total, delta) for total in totals])
+    weighed = weigh_nodes(B, mus, weights)
+    N = signal(B, mus, np.array(weighed))
+    moment = mechanism.second_moment
+    moment = rules.moment_from <= N if moment is None else moment
+    moved = rules.moment_rounds if moment else rules.rounds
+    centred = rules.centring if centring and width else 0.0
+    rest = 1 - centred - (rules.moment if moment else 0.0)
+    shares = [sqrt(rules.moment)] * moment + [sqrt(rest / moved)] * moved
+
+    def events(mu: float) -> list[Event]:
+        d = consortium.dimension
+        made = [Gaussian("", n, "gradient", mu * share, d) for n, share in enumerate(shares, 1)]
+        centre = [mu * sqrt(centred)] if centred else []
+        return [*centring_events([""], centre, width, "gaussian", seeded=False), *made]
+
+    found = {total: calibrate(events, total * (1 - 1e-9), delta) for total in set(totals)}
+    mus = np.array([found[total] for total in totals])
+    table = {p: [mu * share for share in shares] for p, mu in zip(nodes, mus.tolist(), strict=True)}
+    made = Plan(
+        settings=Settings(loss=Logistic(rules.margin), weights=weights),
+        steps=Steps(
+            pull=rules.pull * moved / N,
+            momentum=rules.momentum,
+            curvature=rules.curvature,
+            node_weights=weighed,
+        ),
+        protection=Protection(
+            mechanism=replace(mechanism, second_moment=moment),
+            schedule=per_node(table),
+            centring=tuple((mus * sqrt(centred)).tolist()) if centred else (),
+            delta=delta,
+            epsilon=tuple(totals),
+        ),
+        rounds=len(shares),
+        consortium=consortium,
+    )
+    return replace(made, reasons=_reasons(made, totals, mus, N, rules, centred))
+
+
+def _reasons(
+    made: Plan,
+    totals: Sequence[float],
+    mus: np.ndarray,
+    N: float,
+    rules: SumConstants,
+    centred: float,
+) -> tuple[str, ...]:
+    nodes, delta, steps = made.bound.nodes, made.delta, made.steps
+    assert steps is not None
+    silent = [node for node, w in zip(nodes, steps.node_weights, strict=True) if not w]
+    apart = "" if len(silent) == 1 else "s"
+    gradients = made.table()[:, 0, -1]
+    how = (
+        f"{rules.moment_rounds} steps that know the rows' second moment, released first with "
+        f"{rules.moment:.0%} of the budget: N is at least {rules.moment_from:g}"
+        if made.rounds > rules.moment_rounds and getattr(made.mechanism, "second_moment", False)
+        else f"{made.rounds} steps with momentum {rules.momentum:g}: N is below "
+        f"{rules.moment_from:g}, so that a second moment would be mostly noise"
+    )
+    return (
+        f"algorithm sum: {made.mechanism.why}",
+        f"N = {N:.4g}, rows times mu = {span(mus)} over the noise of {len(made.senders)} nodes, "
+        f"which {asked(totals)}, delta = {delta:g} ask for; each gradient is released with mu = "
+        f"{span(gradients)}",
+        f"{how}; pull q = {steps.pull:.3g}",
+        f"loss {made.settings.loss!r}: a margin raises the signal for the same sensitivity; scores "
+        "are then no log-odds",
+        f"a centring round with mu = {span(np.array(made.centrings))}, {centred:.0%} of the "
+        "budget: centred rows differ more"
+        if centred
+        else "no centring round: none was asked for, or the schema has a public centre",
+        "the model is the mean of the common point over the last half of the steps: averaging is "
+        "free",
+        f"in total epsilon = {upper_bound(made.total.epsilon)} at delta = {delta:g} for anybody "
+        "with a row at one node",
+        *warnings_about(delta, made.bound.counts),
+        *(
+            (
+                f"{some_names(silent)} send{apart and ''}{'s' if not apart else ''} nothing and "
+                f"spend{'s' if not apart else ''} nothing: the noise that hides a row there is "
+                "worth more rows than it has; the model comes all the same",
+            )
+            if silent
+            else ()
+        ),
+    )

@@ -1,0 +1,94 @@
+"""From public numbers to the steps of algorithm "sum": whose sums count, and how far they lead
+(maths.md 12).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, sqrt
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr
+
+from dynadp._arrays import Array
+from dynadp.problem import Weights
+
+
+@dataclass(frozen=True)
+class SumConstants:
+    """The constants of the rules, from a study on census rows.
+
+    Attributes
+    ----------
+    rounds, moment_rounds
+        T without and with a second moment.
+    moment_from
+        N from which a second moment pays.
+    pull
+        k in q = k T/N.
+    momentum, curvature
+        As of :class:`~dynadp.consensus.sums.Steps`.
+    centring, moment
+        Shares of mu^2.
+    margin
+        m of the loss ln(1 + e^(m - z)).
+    """
+
+    rounds: int = 20
+    moment_rounds: int = 8
+    moment_from: float = 2000.0
+    pull: float = 0.7
+    momentum: float = 0.5
+    curvature: float = 0.1
+    centring: float = 0.1
+    moment: float = 0.1
+    margin: float = 3.0
+
+
+def signal(counts: Array, mus: Array, node_weights: Array) -> float:
+    """N = sum_p w_p B_p / sqrt(sum_p (w_p/mu_p)^2): rows over noise in the sum over nodes."""
+    return float(node_weights @ counts / sqrt(float(np.sum((node_weights / mus) ** 2))))
+
+
+def weigh_nodes(
+    counts: Sequence[float] | Array, mus: Sequence[float] | Array, weights: Weights = "rows"
+) -> tuple[float, ...]:
+    """w_p: 1, or mean(B)/B_p where every node weighs the same; 0 for those that lower N.
+
+    A node's noise is as long as any other's, however few rows it has. Taken in the order of what
+    they bring, B_p mu_p^2/w_p, nodes raise N as long as that is at least half of the mean so far;
+    the best such number of nodes is kept.
+
+    Parameters
+    ----------
+    counts, mus
+        B_p, and mu_p of all that the node may release.
+    weights
+        ``rows`` or ``equal``.
+    """
+    B, mu = np.asarray(counts, dtype=float), np.asarray(mus, dtype=float)
+    w = np.ones(len(B)) if weights == "rows" else B.mean() / B
+    order = np.argsort(-B * mu**2 / w, kind="stable")
+    brought = np.cumsum((w * B)[order]) / np.sqrt(np.cumsum((w / mu)[order] ** 2))
+    kept = order[: int(np.argmax(brought * (1 - 1e-9 * np.arange(len(B))[::-1]))) + 1]
+    out = np.zeros(len(B))
+    out[kept] = w[kept]
+    return tuple(out.tolist())
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """mu of the Gaussian mechanism that loses (epsilon, delta): Phi(mu/2 - eps/mu) - e^eps
+    Phi(-mu/2 - eps/mu) = delta.
+
+    >>> round(gaussian_mu(1.0, 1e-5), 3)
+    0.268
+    """
+
+    def excess(mu: float) -> float:
+        return float(
+            ndtr(mu / 2 - epsilon / mu)
+            - exp(min(epsilon + log_ndtr(-mu / 2 - epsilon / mu), 0.0))
+            - delta
+        )
+
+    return float(brentq(excess, 1e-12, 100 + 2 * sqrt(epsilon)))
