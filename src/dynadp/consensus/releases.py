@@ -10,9 +10,9 @@ from dynadp._arrays import Array
 from dynadp.consensus.admm import penalty
 from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import Mechanism, NoProtection, PublicNumbers, RoundNoise
+from dynadp.mechanisms import Mechanism, NoProtection, PublicNumbers, RoundNoise, SumNoise
 from dynadp.privacy import Event
-from dynadp.problem import Terms, default_gamma, longest, reachable_gamma, reliable
+from dynadp.problem import Resolution, Terms, default_gamma, longest, reachable_gamma, reliable
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,13 @@ class ReleasePlan:
     def width(self, n: int) -> int:
         """How many numbers a message of round n holds."""
         return self.noises[n - 1].width(self.public.dimension)
+
+    @property
+    def resolution(self) -> Resolution:
+        """How finely rows are written down for sums."""
+        first = self.noises[0]
+        assert isinstance(first, SumNoise)
+        return first.resolution
 
     @property
     def inflation(self) -> float:

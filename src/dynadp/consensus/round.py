@@ -24,7 +24,7 @@ from dynadp.consensus.journal import Journal
 from dynadp.consensus.local_solver import LocalSolver
 from dynadp.consensus.progress import RoundProgress
 from dynadp.consensus.releases import ReleasePlan
-from dynadp.consensus.residuals import Residuals
+from dynadp.consensus.residuals import Certificate, Residuals
 from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError, NotCertified
 from dynadp.mechanisms import Draws
@@ -198,6 +198,11 @@ class Rounds:
         self._g = self.V
         self.tail = namespace(self.V).zeros_like(self.V)
         self.neighbour_tail = namespace(self.V).zeros_like(self.V) if sums else None
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """Against the pooled optimum, where one was asked for."""
+        return self.solver.certificate
 
     @property
     def over(self) -> bool:

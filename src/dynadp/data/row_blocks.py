@@ -239,7 +239,7 @@ class CodedBlock:
             numbers=whole_features(self.numbers),
             coded=[(group.whole, codes) for group, codes in self.coded],
         )
-        return whole.adjoint(np.ones((1, self.rows)))[0]
+        return np.asarray(whole.adjoint(np.ones((1, self.rows)))[0])
 
     def some(self, rows: slice) -> "CodedBlock":
         """Some of the rows."""

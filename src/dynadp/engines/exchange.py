@@ -7,11 +7,12 @@ they are.
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from dynadp._arrays import Array
+from dynadp.consensus import WeighedSum
 from dynadp.engines.inbox import Inbox
 from dynadp.engines.letters import Kind
 
@@ -29,8 +30,12 @@ class Awaiting(NamedTuple):
 class NodeExchange(Protocol):
     """From a node's message of round n to what it learns of the others'."""
 
-    def __call__(self, n: int, V: Array) -> Generator[Awaiting, None, Array]:
-        """Yield whenever letters are missing; return sum_j V_j, 1 x 1 x d."""
+    def __call__(self, n: int, V: Any) -> Generator[Awaiting, None, Array]:
+        """Yield whenever letters are missing; return sum_j V_j, 1 x 1 x d.
+
+        In algorithm "sum" V is None at a node that sends nothing, and all nodes learn the same 1 x
+        d sum over all nodes.
+        """
 
 
 @dataclass(frozen=True)
@@ -52,23 +57,29 @@ class Letters:
     checkpoint: Callable[[str], None]
 
     def swap(
-        self, kind: Kind, n: int, V: Array, authors: Sequence[str]
+        self, kind: Kind, n: int, V: Array | None, authors: Sequence[str]
     ) -> Generator[Awaiting, None, dict[str, Array]]:
-        """Publish V as the letter of a kind and round; return the authors' vectors."""
+        """Publish V, if there is one, as the letter of a kind and round; return the authors'
+        vectors.
+        """
         inbox, me = self.inbox, self.inbox.rules.me
-        new = bool(inbox.missing(kind, n, (me,)))
-        data = inbox.letter(kind, n, np.asarray(V, "<f8").tobytes())
-        self.checkpoint("kept")
         others = tuple(author for author in authors if author != me)
         missing = inbox.missing(kind, n, others)
-        if new or missing:
-            # otherwise the node was started again, and whoever still needs the letter asks for it
-            self.publish(data, kind, n)
-            self.checkpoint("published")
+        if V is not None:
+            new = bool(inbox.missing(kind, n, (me,)))
+            data = inbox.letter(kind, n, np.asarray(V, "<f8").tobytes())
+            self.checkpoint("kept")
+            if new or missing:
+                # otherwise the node was started again, and whoever still needs the letter asks
+                self.publish(data, kind, n)
+                self.checkpoint("published")
         if missing:
             yield Awaiting(kind, n, others)
         self.checkpoint("received")
-        return {author: V if author == me else inbox.values(author, kind, n) for author in authors}
+        return {
+            author: V if author == me and V is not None else inbox.values(author, kind, n)
+            for author in authors
+        }
 
 
 @dataclass(frozen=True)
@@ -83,3 +94,19 @@ class NeighbourLetters:
         found = yield from self.letters.swap("message", n, V[0, 0], self.neighbours)
         vectors = list(found.values())
         return np.sum(vectors, axis=0)[None, None] if vectors else V
+
+
+@dataclass(frozen=True)
+class SumLetters:
+    """sum_p w_p V_p from plain letters of all nodes that send; neighbours hand them on."""
+
+    letters: Letters
+    senders: Sequence[str]
+    weights: Sequence[float]
+
+    def __call__(self, n: int, V: Array | None) -> Generator[Awaiting, None, Array]:
+        """Send this node's message, where it has one, wait for all others', add them up."""
+        own = None if V is None else V[0, 0]
+        found = yield from self.letters.swap("sum", n, own, self.senders)
+        vectors = np.array([found[sender] for sender in self.senders])
+        return WeighedSum(self.weights)(n, vectors[:, None])

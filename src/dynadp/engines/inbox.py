@@ -102,10 +102,10 @@ class AcceptanceRules:
 
 
 def is_broadcast(kind: Kind, n: int) -> bool:
-    """Whether all nodes need this letter, so that neighbours hand it on: centring (round 0) and
-    means.
+    """Whether all nodes need this letter, so that neighbours hand it on: centring (round 0), means
+    and sums.
     """
-    return kind == "mean" or (kind == "message" and n == 0)
+    return kind in ("mean", "sum") or (kind == "message" and n == 0)
 
 
 class Inbox:

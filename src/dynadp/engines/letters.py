@@ -20,7 +20,7 @@ import numpy as np
 from dynadp._arrays import Array
 from dynadp.errors import Rejected
 
-Kind = Literal["hello", "message", "mean", "done"]
+Kind = Literal["hello", "message", "mean", "done", "sum"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 VERSION = 1
 _HEAD = struct.Struct("<4sBB32s32sIIB")
@@ -49,7 +49,7 @@ class Letter:
     ----------
     kind
         ``hello`` before the run, ``message`` of a round, ``mean`` of the last messages, ``done``
-        after the run.
+        after the run, ``sum`` of a round of algorithm "sum".
     run, config
         SHA-256 of the run's name, and the hash of its configuration: 32 bytes each.
     author, round

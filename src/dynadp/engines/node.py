@@ -25,16 +25,27 @@ from dynadp.consensus import (
     Releaser,
     RoundProgress,
     Rounds,
+    SumRounds,
+    SumSolver,
     Topology,
     no_checkpoint,
 )
 from dynadp.data import NodeRows, Schema
-from dynadp.engines.exchange import Awaiting, Letters, NeighbourLetters, NodeExchange, Publish
+from dynadp.engines.exchange import (
+    Awaiting,
+    Letters,
+    NeighbourLetters,
+    NodeExchange,
+    Publish,
+    SumLetters,
+)
 from dynadp.engines.inbox import AcceptanceRules, Grid, Inbox
 from dynadp.engines.letters import Kind, Verifier
 from dynadp.mechanisms import Draws, centre_of, centring_grid, private_centre
 from dynadp.planning import Plan
-from dynadp.problem import local_problem
+from dynadp.problem import integer_rows_of, local_problem
+
+Checkpoint = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -91,6 +102,20 @@ class NodeRun:
 
     def grids(self) -> dict[tuple[str, Kind, int], Grid]:
         """Return where every vector that may be sent to this node lies."""
+        found = self._sum_grids() if self.plan.algorithm == "sum" else self._message_grids()
+        if self.plan.centrings:
+            those = list(self.plan.senders)
+            counts, losses = np.array(self.plan.bound.counts, float), np.array(self.plan.centrings)
+            noise = self.plan.mechanism.noise
+            steps, radii = centring_grid(self.schema, counts[those], losses[those], noise)
+            features = self.schema.feature_count
+            for p, step, radius in zip(those, steps, radii, strict=True):
+                node = self.topology.nodes[p]
+                found[node, "message", 0] = Grid(features, float(step), float(radius))
+        return found
+
+    def _message_grids(self) -> dict[tuple[str, Kind, int], Grid]:
+        """Messages of neighbours, and all nodes' means."""
         found: dict[tuple[str, Kind, int], Grid] = {}
         d, near = self.schema.dimension, {self.me, *self.neighbours}
         noises, means = self.plan.release_plan.noises, self.plan.output == "network"
@@ -104,13 +129,18 @@ class NodeRun:
             if means:
                 radius = max(grid.radius + grid.step * np.sqrt(d) for grid in grids)
                 found[node, "mean", self.rounds] = Grid(d, 0.0, float(radius))
-        if self.plan.centrings:
-            counts = np.array(self.plan.bound.counts, float)
-            _, steps, radii = centring_grid(self.schema, counts, np.array(self.plan.centrings))
-            for node, step, radius in zip(self.topology.nodes, steps, radii, strict=True):
-                features = self.schema.feature_count
-                found[node, "message", 0] = Grid(features, float(step), float(radius))
         return found
+
+    def _sum_grids(self) -> dict[tuple[str, Kind, int], Grid]:
+        """Sums of all nodes that send."""
+        releases = self.plan.release_plan
+        return {
+            (node, "sum", n): Grid(
+                releases.width(n), float(noise.step[p, 0]), float(noise.radius[p, 0])
+            )
+            for n, noise in enumerate(releases.noises, 1)
+            for p, node in enumerate(releases.nodes)
+        }
 
 
 @dataclass(frozen=True)
@@ -139,10 +169,10 @@ def node_rounds(
     *,
     exchange: NodeExchange | None = None,
     on_round: Callable[[RoundProgress], None] = lambda progress: None,
-    checkpoint: Callable[[str], None] = no_checkpoint,
+    checkpoint: Checkpoint = no_checkpoint,
     storage: Any = "auto",
 ) -> Generator[Awaiting, None, NodeResult]:
-    """Algorithms 2 and 3 at one node: yields the letters that it waits for, returns its model.
+    """Algorithms 2 and 3, or "sum", at one node: yields the letters that it waits for, returns its model.
 
     Parameters
     ----------
@@ -170,55 +200,97 @@ def node_rounds(
         ``auto``, ``dense`` or ``csr``.
     """
     me, plan, p = run.me, run.plan, run.index
-    nodes, counts = run.topology.nodes, plan.bound.counts
     letters = Letters(inbox, publish, checkpoint)
-    learn = exchange or NeighbourLetters(letters, run.neighbours)
-    schema = run.schema
-    prepared = NodeRows.of(schema, rows, me)
+    prepared = NodeRows.of(run.schema, rows, me)
     prepared.require_same(journal.seal(me))
-    if plan.centrings:
-        sent = journal.sent(0)
-        if sent is None:
-            made = private_centre(schema, [prepared.sums], [me], [plan.centrings[p]], draws)
-            checkpoint("computed")
-            sent = journal.spend(0, made.events, {me: made.messages[0]})
-            checkpoint("spent")
-        means = yield from letters.swap("message", 0, sent[me], nodes)
-        released = np.array(list(means.values()))
-        schema = centre_of(
-            schema, counts, released, nodes, plan.centrings, seeded=draws.seeded
-        ).applied(schema)
-
-    releases = plan.release_plan.some(slice(p, p + 1))
-    degrees, eta = run.topology.degrees[p : p + 1], plan.settings.eta_of()
-    # noise is for C/B_p: another B_p would break it
-    held = prepared.shard(schema, rows=int(counts[p]))
-    s = plan.settings
-    problem = local_problem(
-        [held], s.loss, s.regularizer, releases.public.C, s.rho, storage=storage
-    )
-    V = np.zeros((1, 1, problem.dimension))
-    bound = releases.public.gamma
-    solver = LocalSolver(problem, degrees, eta, bound, V, releases.aim, private=True)
-    releaser = Releaser(releases, solver, draws, journal, checkpoint=checkpoint)
-    rounds = Rounds(releaser, V, sums=plan.output == "neighbours")
+    schema = yield from _centred(run, prepared, letters, journal, draws)
+    make = _sum_rounds if plan.algorithm == "sum" else _admm_rounds
+    # noise is for B_p rows: another number would break it
+    held = prepared.shard(schema, rows=int(plan.bound.counts[p]))
+    rounds = make(run, held, journal, draws, checkpoint, storage)
+    learn = exchange or _exchange(run, letters)
     while not rounds.over:
         V = rounds.release()
         learnt = yield from learn(rounds.n, V)
-        on_round(rounds.receive(learnt).with_messages(V))
+        progress = rounds.receive(learnt)
+        on_round(progress if V is None else progress.with_messages(V))
     rounds.finish()
     own = rounds.mean()[0, 0]
     if plan.output == "last":
         vector = rounds.V[0, 0]
-    elif plan.output == "tail":
+    elif plan.output == "tail" or plan.algorithm == "sum":
         vector = own
     elif plan.output == "neighbours":
         assert rounds.neighbour_tail is not None
         half = plan.rounds - plan.rounds // 2
-        vector = (own + (rounds.neighbour_tail / half)[0, 0]) / (1 + float(degrees[0]))
+        degree = float(run.topology.degrees[p])
+        vector = (own + (rounds.neighbour_tail / half)[0, 0]) / (1 + degree)
     else:
-        means = yield from letters.swap("mean", plan.rounds, own, nodes)
+        means = yield from letters.swap("mean", plan.rounds, own, run.topology.nodes)
         vector = np.array(list(means.values())).mean(axis=0)
     journal.close("finished")
     checkpoint("closed")
     return NodeResult(schema, np.asarray(vector))
+
+
+def _centred(
+    run: NodeRun, rows: NodeRows, letters: Letters, journal: Journal, draws: Draws
+) -> Generator[Awaiting, None, Schema]:
+    """The centring round: returns the schema with its centre, or as it is without such a round."""
+    me, plan, schema = run.me, run.plan, run.schema
+    if not plan.centrings:
+        return schema
+    those, noise = plan.senders, plan.mechanism.noise
+    names = [run.topology.nodes[p] for p in those]
+    losses = [plan.centrings[p] for p in those]
+    sent = journal.sent(0) if me in names else {}
+    if sent is None:
+        own = [plan.centrings[run.index]]
+        made = private_centre(schema, [rows.sums], [me], own, draws, noise)
+        letters.checkpoint("computed")
+        sent = journal.spend(0, made.events, {me: made.messages[0]})
+        letters.checkpoint("spent")
+    messages = yield from letters.swap("message", 0, sent.get(me), names)
+    released = np.array([messages[name] for name in names])
+    counts = [plan.bound.counts[p] for p in those]
+    centring = centre_of(schema, counts, released, names, losses, noise, seeded=draws.seeded)
+    return centring.applied(schema)
+
+
+def _exchange(run: NodeRun, letters: Letters) -> NodeExchange:
+    """The sum of neighbours' plain letters, or of all nodes'."""
+    steps, plan = run.plan.steps, run.plan
+    if steps is None:
+        return NeighbourLetters(letters, run.neighbours)
+    names = [run.topology.nodes[p] for p in plan.senders]
+    return SumLetters(letters, names, [steps.node_weights[p] for p in plan.senders])
+
+
+def _admm_rounds(
+    run: NodeRun, held: Any, journal: Journal, draws: Draws, checkpoint: Checkpoint, storage: Any
+) -> Rounds:
+    p, s = run.index, run.plan.settings
+    releases = run.plan.release_plan.some(slice(p, p + 1))
+    problem = local_problem(
+        [held], s.loss, s.regularizer, releases.public.C, s.rho, storage=storage
+    )
+    V, bound = np.zeros((1, 1, problem.dimension)), releases.public.gamma
+    degrees = run.topology.degrees[p : p + 1]
+    solver = LocalSolver(problem, degrees, s.eta_of(), bound, V, releases.aim, private=True)
+    releaser = Releaser(releases, solver, draws, journal, checkpoint=checkpoint)
+    return Rounds(releaser, V, sums=run.plan.output == "neighbours")
+
+
+def _sum_rounds(
+    run: NodeRun, held: Any, journal: Journal, draws: Draws, checkpoint: Checkpoint, storage: Any
+) -> SumRounds:
+    plan, start = run.plan, np.zeros((1, run.schema.dimension))
+    assert plan.steps is not None
+    whole, releaser = plan.release_plan, None
+    if run.me in whole.nodes:
+        p = whole.nodes.index(run.me)
+        releases = whole.some(slice(p, p + 1))
+        rows = integer_rows_of([held], releases.resolution, plan.settings.loss, storage=storage)
+        solver = SumSolver(rows, releases.noises, start[None])
+        releaser = Releaser(releases, solver, draws, journal, checkpoint=checkpoint)
+    return SumRounds(releaser, whole.noises, plan.steps, start, plan.rows, 1)

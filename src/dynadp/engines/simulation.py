@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,11 +19,15 @@ from dynadp.consensus import (
     LocalSolver,
     NeighbourSums,
     Output,
+    Point,
     ReleasePlan,
     Releaser,
     RoundProgress,
     Rounds,
+    SumRounds,
+    SumSolver,
     Topology,
+    WeighedSum,
     admm,
 )
 from dynadp.data import Shard, StreamedShard, check_shards
@@ -30,7 +35,14 @@ from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Draws, RoundNoise, SystemEntropy
 from dynadp.planning import Consortium, Plan, start_of
 from dynadp.privacy import Event
-from dynadp.problem import StackedProblem, Storage, local_problem
+from dynadp.problem import (
+    IntegerRows,
+    StackedProblem,
+    Storage,
+    StreamedIntegerRows,
+    integer_rows_of,
+    local_problem,
+)
 
 
 @dataclass(frozen=True)
@@ -40,13 +52,14 @@ class Run:
     Attributes
     ----------
     V
-        The last message of every node, P x K x d.
+        The last message of every node, P x K x d; of algorithm "sum" the common point.
     rounds
         One entry a round.
     state
-        (W, lam) after the last round.
+        (W, lam) after the last round; of algorithm "sum" the common point.
     tail
-        Mean of every node's messages over the last half of the rounds, P x K x d.
+        Mean of every node's messages, or of the common point, over the last half of the rounds, P x
+        K x d.
     topology
         The network.
     alpha
@@ -63,7 +76,7 @@ class Run:
 
     V: Array = field(repr=False)
     rounds: tuple[RoundProgress, ...] = field(repr=False)
-    state: admm.State = field(repr=False)
+    state: admm.State | Point = field(repr=False)
     tail: Array = field(repr=False)
     topology: Topology = field(repr=False)
     alpha: Array = field(repr=False)
@@ -151,7 +164,7 @@ def simulate(
     exchange: Exchange | None = None,
     on_round: Callable[[RoundProgress], None] | None = None,
 ) -> Run:
-    """Run Algorithm 1, 2 or 3 over the network.
+    """Run Algorithm 1, 2 or 3, or algorithm "sum", over the network.
 
     Parameters
     ----------
@@ -198,67 +211,139 @@ def simulate(
     _require.whole("replicas", replicas)
     if gamma is not None:
         _require.positive("gamma", gamma)
-    bound = plan.on(Consortium(topology, tuple(s.rows for s in shards), dimension))
-    private = bound.protection is not None
-    penalties = bound.settings.eta_of(replicas)
-    if plan.settings.eta is None and acceleration is not None and len(topology) > 1:
-        penalties = penalties * MORE
     if device not in ("cpu", "cuda"):
         raise DeclarationError(f"device is {device!r}; expected 'cpu' or 'cuda'")
-    if device == "cuda" and (acceleration is not None or storage == "csr"):
-        raise DeclarationError(
-            "on a GPU rows are dense and rounds are plain: leave out acceleration and storage = "
-            "'csr'"
-        )
-    if linear is not None and private:
-        raise DeclarationError(
-            "linear is for Algorithm 1 only: no gamma of a private run covers it"
-        )
-    if acceleration is not None and private:
-        raise DeclarationError(
-            "acceleration is for Algorithm 1 only: it would change what a private run releases"
-        )
-    t = bound.terms()
-    constants = t.loss, t.regularizer, t.C, t.rho
-    if device == "cpu":
-        problem = local_problem(shards, *constants, replicas=replicas, storage=storage)
-    else:
-        blocks = [to_device(_dense(s), device) for s in shards]
-        problem = StackedProblem(blocks, *constants, replicas=replicas, storage="dense")
+    bound = plan.on(Consortium(topology, tuple(s.rows for s in shards), dimension))
+    _check_options(bound, device, storage, acceleration, linear)
+    setup = _Setup(shards, bound, replicas, storage, device)
     V = start_of(start, (len(shards), replicas, dimension))
-    alpha = bound.table(replicas)
-    releases = ReleasePlan.plan(problem, topology, penalties, bound.mechanism, alpha, V, gamma)
-    degrees, eta, bounds, f = (
-        to_device(v, device) for v in (topology.degrees, penalties, releases.public.gamma, V.copy())
-    )
-    work = problem, degrees, eta, bounds, f
-    if acceleration is not None:
-        solver: LocalSolver = Accelerator(acceleration, *work)
-    else:  # on a GPU a solve is as long as its slowest replica
-        solver = LocalSolver(*work, None if device == "cuda" else releases.aim, releases.private)
-    releaser = Releaser(releases, solver, draws or SystemEntropy(), journal, linear)
-    exchange = exchange or NeighbourSums(topology)
-    rounds, log = Rounds(releaser, exchange(0, solver.f)), list[RoundProgress]()
+    noise = draws or SystemEntropy()
+    rounds: Rounds | SumRounds
+    if bound.steps:
+        rounds = setup.sum_rounds(V, noise, journal)
+        exchange = exchange or WeighedSum([bound.steps.node_weights[p] for p in bound.senders])
+    else:
+        exchange = exchange or NeighbourSums(topology)
+        default = plan.settings.eta is None
+        rounds = setup.admm_rounds(
+            V, noise, journal, exchange, gamma, linear, acceleration, default_eta=default
+        )
+    releaser, log = rounds.releaser, list[RoundProgress]()
+    assert releaser is not None
     while not rounds.over:
-        V = rounds.release()
-        log.append(rounds.receive(exchange(rounds.n, V)))
+        sent = rounds.release()
+        assert sent is not None
+        log.append(rounds.receive(exchange(rounds.n, sent)))
         if on_round:
-            on_round(log[-1].with_messages(V))
+            on_round(log[-1].with_messages(sent))
     after = rounds.finish()
     if journal:
         journal.close("finished")
     return Run(
         V=host(rounds.V),
         rounds=tuple(log),
-        state=admm.State(host(after.W), host(after.lam)),
+        state=after if isinstance(after, Point) else admm.State(host(after.W), host(after.lam)),
         tail=host(rounds.mean()),
         topology=topology,
-        alpha=alpha,
-        releases=releases,
+        alpha=bound.table(replicas),
+        releases=releaser.releases,
         seeded=releaser.seeded,
-        certificate=solver.certificate,
+        certificate=rounds.certificate,
         stopped=rounds.stopped,
     )
+
+
+def _check_options(
+    plan: Plan, device: str, storage: str, acceleration: Acceleration | None, linear: Any
+) -> None:
+    """Refuse what does not go together."""
+    if device == "cuda" and (acceleration is not None or storage == "csr"):
+        raise DeclarationError(
+            "on a GPU rows are dense and rounds are plain: leave out acceleration and storage = "
+            "'csr'"
+        )
+    if linear is not None and plan.protection is not None:
+        raise DeclarationError(
+            "linear is for Algorithm 1 only: no gamma of a private run covers it"
+        )
+    if acceleration is not None and plan.protection is not None:
+        raise DeclarationError(
+            "acceleration is for Algorithm 1 only: it would change what a private run releases"
+        )
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """What the rounds of a simulation are made of."""
+
+    shards: Sequence[Shard | StreamedShard]
+    plan: Plan
+    replicas: int
+    storage: Storage
+    device: str
+
+    def sum_rounds(self, V: Array, draws: Draws, journal: Journal | None) -> SumRounds:
+        """The rounds of algorithm "sum"."""
+        plan = self.plan
+        assert plan.steps is not None
+        start = np.array(V[0])
+        if not (start == V).all():
+            raise DeclarationError(
+                "start differs from node to node; algorithm 'sum' begins at one point"
+            )
+        releases = plan.releases(self.replicas)
+        held = [self.shards[p] for p in plan.senders]
+        made = releases.resolution, plan.settings.loss
+        rows: IntegerRows | StreamedIntegerRows
+        if self.device == "cpu":
+            rows = integer_rows_of(held, *made, replicas=self.replicas, storage=self.storage)
+        else:
+            blocks = [to_device(_dense(shard), self.device) for shard in held]
+            rows = IntegerRows(blocks, *made, replicas=self.replicas, storage="dense")
+        solver = SumSolver(rows, releases.noises, start[None])
+        releaser = Releaser(releases, solver, draws, journal)
+        return SumRounds(releaser, releases.noises, plan.steps, start, plan.rows, len(self.shards))
+
+    def admm_rounds(
+        self,
+        V: Array,
+        draws: Draws,
+        journal: Journal | None,
+        exchange: Exchange,
+        gamma: float | None,
+        linear: Callable[[int], Array] | None,
+        acceleration: Acceleration | None,
+        *,
+        default_eta: bool,
+    ) -> Rounds:
+        """The rounds of Algorithms 1, 2 and 3."""
+        plan, device, replicas = self.plan, self.device, self.replicas
+        topology = plan.bound.topology
+        penalties = plan.settings.eta_of(replicas)
+        if default_eta and acceleration is not None and len(topology) > 1:
+            penalties = penalties * MORE
+        t = plan.terms()
+        constants = t.loss, t.regularizer, t.C, t.rho
+        if device == "cpu":
+            problem = local_problem(
+                self.shards, *constants, replicas=replicas, storage=self.storage
+            )
+        else:
+            blocks = [to_device(_dense(s), device) for s in self.shards]
+            problem = StackedProblem(blocks, *constants, replicas=replicas, storage="dense")
+        alpha = plan.table(replicas)
+        releases = ReleasePlan.plan(problem, topology, penalties, plan.mechanism, alpha, V, gamma)
+        bounds = releases.public.gamma
+        given = topology.degrees, penalties, bounds, V.copy()
+        degrees, eta, bounds, f = (to_device(v, device) for v in given)
+        work = problem, degrees, eta, bounds, f
+        if acceleration is not None:
+            solver: LocalSolver = Accelerator(acceleration, *work)
+        else:  # on a GPU a solve is as long as its slowest replica
+            aim = None if device == "cuda" else releases.aim
+            solver = LocalSolver(*work, aim, releases.private)
+        releaser = Releaser(releases, solver, draws, journal, linear)
+        return Rounds(releaser, exchange(0, solver.f))
 
 
 def _dense(shard: Shard | StreamedShard) -> Array:

@@ -68,7 +68,7 @@ def _accepted(rng: np.random.Generator, sigma: float, count: int) -> Integers:
         exact = Fraction(int(u[i]), t) + (int(size[i]) - variance / t) ** 2 / (2 * variance)
         passed[i] = Uniform(rng, int(bits[i])).below_exp(exact)
     passed &= ~(negative & (size == 0))
-    return np.where(negative, -size, size)[passed]
+    return np.asarray(np.where(negative, -size, size)[passed])
 
 
 def _geometric(rng: np.random.Generator, count: int) -> Integers:

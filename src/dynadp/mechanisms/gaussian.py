@@ -85,13 +85,12 @@ class GaussianNoise(RoundNoise):
         seeded: bool = False,
     ) -> tuple[Event, ...]:
         """One event at each node."""
-        numbers = zip(nodes, self.mu[:, replica], self.parameter[:, replica], strict=True)
-        return tuple(
-            Gaussian(
-                node, n, self.purpose, float(mu), dimension, self.distance(s, dimension), seeded
-            )
-            for node, mu, s in numbers
-        )
+        out: list[Event] = []
+        for p, node in enumerate(nodes):
+            mu, s = float(self.mu[p, replica]), float(self.parameter[p, replica])
+            far = self.distance(s, dimension)
+            out.append(Gaussian(node, n, self.purpose, mu, dimension, far, seeded))
+        return tuple(out)
 
     def distance(self, s: float, dimension: int) -> float:
         """Return how far the noise is from a rounded normal one, at most."""

@@ -180,8 +180,8 @@ def plan(
         f"{T} rounds with the same {unit} = {span(alphas, upper_bound)}; only rounds over penalty "
         "counts, and uneven alphas gain nothing",
         f"penalty q = {q:.3g} (eta = {eta:.3g}, rho = {rho:.2g}): in proportion to the noise that "
-        f"{asked(totals)}, delta = {delta:g} ask for, which a Gaussian mechanism with mu = {span(mus)} "
-        f"has; C = {C:g}, since only C/q counts",
+        f"{asked(totals)}, delta = {delta:g} ask for, which a Gaussian mechanism with mu = "
+        f"{span(mus)} has; C = {C:g}, since only C/q counts",
         f"loss {loss!r}: a margin raises the signal for the same sensitivity; scores are then no "
         f"log-odds",
         f"a centring round with {unit} = {span(weight * alphas, upper_bound)}, {share:.0%} of the "

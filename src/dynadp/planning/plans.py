@@ -16,7 +16,7 @@ from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.consensus import Output, ReleasePlan, Steps
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import Mechanism, NoProtection, centring_events
+from dynadp.mechanisms import Mechanism, NoProtection, Sum, centring_events
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts, default_eta
 from dynadp.planning.sums import SumConstants, signal, weigh_nodes
 from dynadp.privacy import Event, Total, worst_node
@@ -60,8 +60,7 @@ class Plan:
                 f"mechanism {self.mechanism.name!r} is for algorithm "
                 f"{self.mechanism.algorithm!r}; steps are for algorithm 'sum' alone"
             )
-        moments = bool(getattr(self.mechanism, "second_moment", False))
-        if self.steps and self.rounds <= moments:
+        if self.rounds <= self._moments:
             raise DeclarationError(
                 f"rounds is {self.rounds}; expected one more than the round of the second moment"
             )
@@ -147,15 +146,20 @@ class Plan:
         given = steps.node_weights or weigh_nodes(counts, bound.mus, self.settings.weights)
         pull, constants = steps.pull, SumConstants()
         if pull is None:
-            moved = self.rounds - bool(getattr(self.mechanism, "second_moment", False))
+            moved = self.rounds - self._moments
             pull = constants.pull * moved / signal(counts, bound.mus, np.array(given))
         return replace(bound, steps=replace(steps, node_weights=given, pull=pull))
+
+    @property
+    def _moments(self) -> int:
+        """How many rounds release a second moment."""
+        return int(isinstance(self.mechanism, Sum) and bool(self.mechanism.second_moment))
 
     @property
     def mus(self) -> Array:
         """mu_p of all that each node may release, with Gaussian noise."""
         centrings = np.array(self.centrings or [0.0] * len(self.bound.nodes))
-        return np.sqrt(centrings**2 + np.sum(self.table()[:, 0] ** 2, axis=-1))
+        return np.asarray(np.sqrt(centrings**2 + np.sum(self.table()[:, 0] ** 2, axis=-1)))
 
     @property
     def senders(self) -> tuple[int, ...]:

@@ -50,7 +50,8 @@ def burdens(nodes: Sequence[str], signal: Array, noise: Array) -> tuple[str, ...
     if not worse.size:
         return ()
     bring = "brings" if len(worse) == 1 else "bring"
+    names = some_names([nodes[int(p)] for p in worse])
     return (
-        f"{some_names([nodes[p] for p in worse])} {bring} more noise than signal: the model would be more accurate without, or "
-        f"with more rows there",
+        f"{names} {bring} more noise than signal: the model would be more accurate without, or "
+        "with more rows there",
     )

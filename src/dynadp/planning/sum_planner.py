@@ -8,6 +8,7 @@ from math import sqrt
 
 import numpy as np
 
+from dynadp._arrays import Array
 from dynadp.consensus import Steps
 from dynadp.mechanisms import Sum, centring_events
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts
@@ -92,47 +93,54 @@ def plan_sums(
 def _reasons(
     made: Plan,
     totals: Sequence[float],
-    mus: np.ndarray,
+    mus: Array,
     N: float,
     rules: SumConstants,
     centred: float,
 ) -> tuple[str, ...]:
-    nodes, delta, steps = made.bound.nodes, made.delta, made.steps
+    delta, steps, counts = made.delta, made.steps, made.bound.counts
     assert steps is not None
-    silent = [node for node, w in zip(nodes, steps.node_weights, strict=True) if not w]
-    apart = "" if len(silent) == 1 else "s"
-    gradients = made.table()[:, 0, -1]
-    how = (
-        f"{rules.moment_rounds} steps that know the rows' second moment, released first with "
-        f"{rules.moment:.0%} of the budget: N is at least {rules.moment_from:g}"
-        if made.rounds > rules.moment_rounds and getattr(made.mechanism, "second_moment", False)
-        else f"{made.rounds} steps with momentum {rules.momentum:g}: N is below "
-        f"{rules.moment_from:g}, so that a second moment would be mostly noise"
-    )
+    if isinstance(made.mechanism, Sum) and made.mechanism.second_moment:
+        how = (
+            f"{made.rounds - 1} steps that know the rows' second moment, which is released first, "
+            f"with {rules.moment:.0%} of the budget: it pays from N = {rules.moment_from:g}"
+        )
+    else:
+        how = (
+            f"{made.rounds} steps with momentum {rules.momentum:g}: below N = "
+            f"{rules.moment_from:g} a second moment would be mostly noise"
+        )
+    if centred:
+        centring = (
+            f"a centring round with mu = {span(np.array(made.centrings))}, {centred:.0%} of the "
+            "budget: centred rows differ more"
+        )
+    else:
+        centring = "no centring round: none was asked for, or the schema has a public centre"
     return (
         f"algorithm sum: {made.mechanism.why}",
-        f"N = {N:.4g}, rows times mu = {span(mus)} over the noise of {len(made.senders)} nodes, "
-        f"which {asked(totals)}, delta = {delta:g} ask for; each gradient is released with mu = "
-        f"{span(gradients)}",
-        f"{how}; pull q = {steps.pull:.3g}",
+        f"N = {N:.4g}: rows times mu = {span(mus)} over the noise of {len(made.senders)} nodes, as "
+        f"{asked(totals)}, delta = {delta:g} ask for; each gradient has mu = "
+        f"{span(made.table()[:, 0, -1])}",
+        f"{how}; pull q = {steps.pull:.3g}, in proportion to the noise",
         f"loss {made.settings.loss!r}: a margin raises the signal for the same sensitivity; scores "
         "are then no log-odds",
-        f"a centring round with mu = {span(np.array(made.centrings))}, {centred:.0%} of the "
-        "budget: centred rows differ more"
-        if centred
-        else "no centring round: none was asked for, or the schema has a public centre",
+        centring,
         "the model is the mean of the common point over the last half of the steps: averaging is "
         "free",
         f"in total epsilon = {upper_bound(made.total.epsilon)} at delta = {delta:g} for anybody "
         "with a row at one node",
-        *warnings_about(delta, made.bound.counts),
-        *(
-            (
-                f"{some_names(silent)} send{apart and ''}{'s' if not apart else ''} nothing and "
-                f"spend{'s' if not apart else ''} nothing: the noise that hides a row there is "
-                "worth more rows than it has; the model comes all the same",
-            )
-            if silent
-            else ()
-        ),
+        *warnings_about(delta, counts),
+        *_silent([p for p, w in zip(made.bound.nodes, steps.node_weights, strict=True) if not w]),
+    )
+
+
+def _silent(names: Sequence[str]) -> tuple[str, ...]:
+    if not names:
+        return ()
+    one = len(names) == 1
+    return (
+        f"{some_names(names)} {'sends' if one else 'send'} nothing and "
+        f"{'spends' if one else 'spend'} nothing: the noise that would hide a row there is worth "
+        "more than the rows; the model comes there all the same",
     )
