@@ -172,7 +172,8 @@ def node_rounds(
     checkpoint: Checkpoint = no_checkpoint,
     storage: Any = "auto",
 ) -> Generator[Awaiting, None, NodeResult]:
-    """Algorithms 2 and 3, or "sum", at one node: yields the letters that it waits for, returns its model.
+    """Algorithms 2 and 3, or "sum", at one node: yields the letters that it waits for, returns its
+    model.
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ def _geometric(rng: np.random.Generator, count: int) -> Integers:
     with np.errstate(divide="ignore"):
         least = np.floor(_BITS * np.log(2.0) - np.log(bits + 1.0) - MARGIN)
         most = np.floor(_BITS * np.log(2.0) - np.log(bits.astype(float)) + MARGIN)
-    v = np.maximum(least, 0.0).astype(np.int64)
+    v: Integers = np.maximum(least, 0.0).astype(np.int64)
     for i in np.flatnonzero(least != most):
         uniform = Uniform(rng, int(bits[i]))
         while uniform.below_exp(Fraction(int(v[i]) + 1)):
@@ -86,7 +86,7 @@ def _geometric(rng: np.random.Generator, count: int) -> Integers:
 
 
 def _bits(rng: np.random.Generator, count: int) -> npt.NDArray[np.uint64]:
-    return rng.integers(0, 2**_BITS, count, dtype=np.uint64)
+    return np.asarray(rng.integers(0, 2**_BITS, count, dtype=np.uint64))
 
 
 class Uniform:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.consensus import NeighbourSums, RoundProgress, Topology, public_states
+from dynadp.consensus import NeighbourSums, RoundProgress, Topology, admm, public_states
 from dynadp.data import Shard
 from dynadp.engines import Run
 from dynadp.mechanisms import Dual, Mechanism, Primal, PrimalNoise, SeededEntropy, l2_laplace
@@ -198,8 +198,10 @@ class Bench:
             return _norms(lam, noise, lam + noise, end.V[0, 0], lam_next)
 
         end, _, lam = run(DVP.plan(rounds, alpha))
+        assert isinstance(end.state, admm.State)
         dual = dual_round(end, lam, rounds, end.state.lam[0, 0])
         end, V, lam = run(PUBLIC.plan(rounds, alpha, final_release=alpha))
+        assert isinstance(end.state, admm.State)
         lam_next, added = end.state.lam[0, 0], end.noises[rounds - 1]
         assert isinstance(added, PrimalNoise)
         unit = l2_laplace(draws, "primal", ring.nodes, rounds, 1, len(V))[0, 0]

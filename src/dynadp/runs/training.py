@@ -157,8 +157,11 @@ def train(
             own.require_same(journal.seal(p))
     centring = None
     if protection.centring:
-        sums = [own.sums for own in rows.values()]
-        centring = centring_round(schema, sums, nodes, protection.centring, draws, journal)
+        names = [nodes[p] for p in plan.senders]
+        sums = [rows[p].sums for p in names]
+        losses = [protection.centring[p] for p in plan.senders]
+        noise = plan.mechanism.noise
+        centring = centring_round(schema, sums, names, losses, draws, journal, noise)
         schema = centring.applied(schema)
     run = simulate(
         [own.shard(schema) for own in rows.values()],
@@ -187,6 +190,7 @@ def centring_round(
     alphas: Sequence[float],
     draws: Draws,
     journal: Journal | None,
+    noise: str = "l2-laplace",
 ) -> Centring:
     """Release the means of all nodes' features, entered before they are used.
 
@@ -198,12 +202,14 @@ def centring_round(
         As for :func:`~dynadp.mechanisms.centring.private_centre`.
     journal
         Where the whole plan is reserved; None where nothing is entered.
+    noise
+        ``l2-laplace`` or ``gaussian``.
     """
     sent = journal.sent(0) if journal else None
     if sent is None:
-        made = private_centre(schema, sums, nodes, alphas, draws)
+        made = private_centre(schema, sums, nodes, alphas, draws, noise)
         if journal is None:
             return made
         sent = journal.spend(0, made.events, dict(zip(nodes, made.messages, strict=True)))
     counts, released = [own.rows for own in sums], np.array([sent[p] for p in nodes])
-    return centre_of(schema, counts, released, nodes, alphas, seeded=draws.seeded)
+    return centre_of(schema, counts, released, nodes, alphas, noise, seeded=draws.seeded)

@@ -169,6 +169,7 @@ class _Ratios(Releaser):
     def __init__(self, node: AuditedNode, points: Array, messages: Array) -> None:
         solver = node._solver(len(messages), node.case.rows, node.case.other)
         super().__init__(node.releases, solver, SystemEntropy())
+        self.local = solver
         self.node, self.points, self.messages = node, points, messages
         self.ratios = np.zeros(len(messages))
 
@@ -178,7 +179,7 @@ class _Ratios(Releaser):
         V = np.broadcast_to(self.messages[:, n - 1], g.shape)
         if noise.inside:
             F = np.broadcast_to(self.points[:, n - 1], g.shape)
-            density = self.node.log_density(self.solver, state, noise, F)
+            density = self.node.log_density(self.local, state, noise, F)
         else:
             g = self.solver.local_step(n, state, None, noise.phi)
             density = _density(noise, V - g)
