@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "--mechanism",
     type=MechanismName(before=("none",), after=("all",)),
     default="all",
-    help="none, or a registered mechanism, such as primal or dual; 'all' runs each.",
+    help="none, or a registered mechanism, such as sum, primal or dual; 'all' runs each.",
 )
 @option(
     "--epsilon",
@@ -130,9 +130,9 @@ def _share(shares: Sequence[float], rows: int) -> str:
 def _lines(result: dict[str, Any]) -> "Iterator[str | Table]":
     yield _table(result)
     yield (
-        "Accuracy of the model taken home (private runs: the mean of all silos' messages of the "
-        f"last half of the rounds), on {result['test_rows']:,} held-out synthetic rows; ± holds "
-        "the silos' differences and the sampling error (95%)."
+        "Accuracy of the model taken home (private runs: the mean of all silos' messages, or of "
+        f"the common point, over the last half of the rounds), on {result['test_rows']:,} held-out "
+        "synthetic rows; ± holds the silos' differences and the sampling error (95%)."
     )
     costs = [(run["epsilon"], run["delta"]) for run in result["runs"] if run["epsilon"] is not None]
     if costs:
@@ -150,14 +150,15 @@ def _table(result: dict[str, Any]) -> "Table":
     table = Table(
         title=f"One classifier from {result['nodes']} silos, {result['rows']:,} synthetic rows"
     )
-    for name in ("mechanism", "epsilon", "alpha", "rounds", "gap", "accuracy"):
+    for name in ("mechanism", "epsilon", "a round", "rounds", "gap", "accuracy"):
         table.add_column(name, justify="right")
     for run in result["runs"]:
-        private = run["alpha"] is not None
+        private = run["epsilon"] is not None
+        unit = "alpha" if run["mu"] is None else "mu"
         table.add_row(
             run["mechanism"],
             privacy.upper_bound(run["epsilon"], 3) if private else "no privacy",
-            privacy.upper_bound(run["alpha"], 3) if private else "",
+            f"{unit} {privacy.upper_bound(run[unit], 3)}" if private else "",
             str(run["rounds"]),
             f"{run['consensus_gap']:.1e}",
             _share([1 - error for error in run["node_errors"]], rows),

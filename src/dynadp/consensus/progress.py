@@ -18,8 +18,9 @@ class RoundLine(NamedTuple):
     ----------
     round, node
         n = 1, 2, ... and the node's name.
-    alpha
-        Loss of this round at this node; None where nothing is protected.
+    alpha, mu
+        Loss of this round at this node: alpha, or mu where noise is Gaussian; None where nothing is
+        protected, or the node sent nothing.
     disagreement, change
         As in :class:`RoundProgress`.
     """
@@ -29,6 +30,7 @@ class RoundLine(NamedTuple):
     alpha: float | None
     disagreement: float
     change: float
+    mu: float | None = None
 
     @classmethod
     def from_json(cls, content: Any) -> "RoundLine":
@@ -40,13 +42,14 @@ class RoundLine(NamedTuple):
             If it is not a line of a round.
         """
         try:
-            alpha = content.get("alpha")
+            alpha, mu = (content.get(name) for name in ("alpha", "mu"))
             line = cls(
                 int(content["round"]),
                 str(content["node"]),
                 None if alpha is None else float(alpha),
                 float(content["disagreement"]),
                 float(content["change"]),
+                None if mu is None else float(mu),
             )
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError("not a line of a round") from error
@@ -68,9 +71,12 @@ class RoundProgress:
     disagreement
         || V_p - mean of its neighbours' || at each node, P x K.
     change
-        2 eta || W_p(n) - W_p(n - 1) ||, the dual residual at each node, P x K.
+        2 eta || W_p(n) - W_p(n - 1) ||, the dual residual at each node, P x K. Of algorithm "sum"
+        how far the common point moved, and eta is its pull.
     messages
-        V, P x K x d, read-only; empty but in what a callback is given.
+        V of all who sent, P x K x d, read-only; empty but in what a callback is given.
+    points
+        Where each node stands, P x K x d, likewise: its message, or the common point.
     """
 
     number: int
@@ -79,6 +85,7 @@ class RoundProgress:
     disagreement: Array
     change: Array
     messages: Array = field(default_factory=lambda: np.empty((0, 0, 0)), repr=False)
+    points: Array = field(default_factory=lambda: np.empty((0, 0, 0)), repr=False)
 
     @classmethod
     def of(
@@ -98,17 +105,20 @@ class RoundProgress:
         change = 2 * eta[:, None] * (after.W - before.W)
         return cls(n, rounds, host(eta), host(norm(apart)), host(norm(change)))
 
-    def with_messages(self, V: Array) -> "RoundProgress":
-        """Return a copy that shows the round's messages."""
-        shown = host(V).view()
+    def with_messages(self, V: Array, points: Array | None = None) -> "RoundProgress":
+        """Return a copy that shows the round's messages, and where nodes stand after it."""
+        shown, where = (host(a).view() for a in (V, V if points is None else points))
         shown.setflags(write=False)
-        return replace(self, messages=shown)
+        where.setflags(write=False)
+        return replace(self, messages=shown, points=where)
 
-    def lines(self, nodes: Sequence[str], alphas: Sequence[float | None]) -> list[RoundLine]:
-        """Return the lines of the first replica, one a node, with its alpha of this round."""
-        return [
-            RoundLine(self.number, node, alpha, float(apart), float(change))
-            for node, alpha, apart, change in zip(
-                nodes, alphas, self.disagreement[:, 0], self.change[:, 0], strict=True
-            )
-        ]
+    def lines(
+        self, nodes: Sequence[str], losses: Sequence[float | None], noise: str = "l2-laplace"
+    ) -> list[RoundLine]:
+        """Return the lines of the first replica, one a node, with its alpha or mu of this round."""
+        lines = []
+        for p, (node, loss) in enumerate(zip(nodes, losses, strict=True)):
+            apart, change = float(self.disagreement[p, 0]), float(self.change[p, 0])
+            pair = (loss or None, None) if noise == "l2-laplace" else (None, loss or None)
+            lines.append(RoundLine(self.number, node, pair[0], apart, change, pair[1]))
+        return lines

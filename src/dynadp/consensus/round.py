@@ -200,6 +200,11 @@ class Rounds:
         self.neighbour_tail = namespace(self.V).zeros_like(self.V) if sums else None
 
     @property
+    def points(self) -> Array:
+        """Where each node stands: its last message."""
+        return self.V
+
+    @property
     def certificate(self) -> Certificate | None:
         """Against the pooled optimum, where one was asked for."""
         return self.solver.certificate

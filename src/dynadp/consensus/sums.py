@@ -171,6 +171,11 @@ class SumRounds:
     @property
     def V(self) -> Array:
         """Where all nodes stand, P x K x d."""
+        return self.points
+
+    @property
+    def points(self) -> Array:
+        """Where all nodes stand, P x K x d."""
         return np.broadcast_to(self.state.z, (self.nodes, *self.state.z.shape))
 
     def release(self) -> Array | None:

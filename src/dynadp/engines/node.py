@@ -214,7 +214,8 @@ def node_rounds(
         V = rounds.release()
         learnt = yield from learn(rounds.n, V)
         progress = rounds.receive(learnt)
-        on_round(progress if V is None else progress.with_messages(V))
+        sent = np.empty((0, 1, 0)) if V is None else V
+        on_round(progress.with_messages(sent, rounds.points))
     rounds.finish()
     own = rounds.mean()[0, 0]
     if plan.output == "last":

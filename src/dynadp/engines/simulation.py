@@ -235,7 +235,7 @@ def simulate(
         assert sent is not None
         log.append(rounds.receive(exchange(rounds.n, sent)))
         if on_round:
-            on_round(log[-1].with_messages(sent))
+            on_round(log[-1].with_messages(sent, rounds.points))
     after = rounds.finish()
     if journal:
         journal.close("finished")

@@ -35,16 +35,16 @@ from dynadp.estimators.inputs import (
     encode_classes,
     take_rows,
 )
-from dynadp.estimators.one_vs_rest import shared, solve, spent
+from dynadp.estimators.one_vs_rest import solve, spent
 from dynadp.mechanisms import (
     Draws,
     Mechanism,
     NoProtection,
     entropy_for,
-    mechanism_named,
+    mechanism_for,
     mechanism_names,
 )
-from dynadp.planning import Constants, Plan, plan, schedule_from, start_of
+from dynadp.planning import Constants, Plan, SumConstants, plan, schedule_from, start_of
 from dynadp.privacy import Event, check_delta, worst_node
 from dynadp.problem import (
     Logistic,
@@ -115,9 +115,15 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     rounds
         T of each problem; the planner's by default, required with ``alpha``, at most 1,000 without
         a mechanism.
+    mu
+        Instead of alpha, where noise is Gaussian: mu of each release.
     mechanism
-        ``primal``, ``dual``, another one's name, a :class:`~dynadp.mechanisms.base.Mechanism`, or
-        None for Algorithm 1 to a certified optimum: no noise, and messages reveal rows.
+        ``sum``, ``primal``, ``dual``, another one's name, a
+        :class:`~dynadp.mechanisms.base.Mechanism`, or None for Algorithm 1 to a certified optimum:
+        no noise, and messages reveal rows. ``auto`` is the planner's choice; with ``alpha`` or a
+        regularizer, which the other algorithm lacks, ``primal``; with ``mu``, ``sum``.
+    algorithm
+        ``admm`` or ``sum``, where the mechanism is ``auto``; None leaves it open.
     topology
         A family's name, a :class:`~dynadp.consensus.topology.Topology` or a networkx graph.
     nodes
@@ -199,8 +205,10 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         epsilon: float | Mapping[str, float] | None = None,
         delta: float | None = None,
         alpha: Any = None,
+        mu: Any = None,
         rounds: int | None = None,
-        mechanism: str | Mechanism | None = "primal",
+        mechanism: str | Mechanism | None = "auto",
+        algorithm: str | None = None,
         topology: Any = "ring",
         nodes: int = 5,
         loss: str | Loss = "logistic",
@@ -222,8 +230,10 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.epsilon = epsilon
         self.delta = delta
         self.alpha = alpha
+        self.mu = mu
         self.rounds = rounds
         self.mechanism = mechanism
+        self.algorithm = algorithm
         self.topology = topology
         self.nodes = nodes
         self.loss = loss
@@ -322,11 +332,12 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if schema is not None:
                 self.schema_ = schema
                 if self.plan_ and self.plan_.centrings:
-                    names = self.topology_.nodes
-                    sums = [sum_features(features[owner == p]) for p in range(len(names))]
-                    centring = centring_round(
-                        schema, sums, names, self.plan_.centrings, draws, journal
-                    )
+                    those, chosen = self.plan_.senders, self.plan_
+                    names = [self.topology_.nodes[p] for p in those]
+                    sums = [sum_features(features[owner == p]) for p in those]
+                    losses = [chosen.centrings[p] for p in those]
+                    noise = chosen.mechanism.noise
+                    centring = centring_round(schema, sums, names, losses, draws, journal, noise)
                     self.schema_, events = centring.applied(schema), centring.events
                 X = self.schema_.rows(X)
             elif not shards:
@@ -434,29 +445,35 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check_parameters(self, parts: bool, shards: bool) -> None:
         """Refuse what contradicts itself, before rows are looked at."""
         if self.mechanism is None:
-            for name in ("epsilon", "alpha", "ledger"):
+            for name in ("epsilon", "alpha", "mu", "algorithm", "ledger"):
                 if getattr(self, name) is not None:
                     raise DeclarationError(
                         f"{name} is given, but mechanism is None, which protects nobody; give "
-                        f"mechanism='primal' or 'dual', "
-                        f"or leave {name} out"
+                        f"mechanism='auto', 'sum', 'primal' or 'dual', or leave {name} out"
                     )
         elif isinstance(self.mechanism, NoProtection) or not (
-            isinstance(self.mechanism, Mechanism) or self.mechanism in mechanism_names()
+            isinstance(self.mechanism, Mechanism) or self.mechanism in ("auto", *mechanism_names())
         ):
             raise DeclarationError(
                 f"mechanism is {self.mechanism!r}; expected one of {', '.join(mechanism_names())}, "
-                "a Mechanism, or None"
+                "a Mechanism, 'auto', or None"
             )
-        elif (self.epsilon is None) == (self.alpha is None):
+        elif sum(given is not None for given in (self.epsilon, self.alpha, self.mu)) != 1:
             raise DeclarationError(
-                "give either epsilon and delta, the total of a fit, or alpha and rounds, the loss "
-                "of each release; "
-                "mechanism=None trains without privacy"
+                "give either epsilon and delta, the total of a fit, or alpha (with Gaussian noise "
+                "mu) and rounds, the loss of each release; mechanism=None trains without privacy"
             )
         elif self.epsilon is None and self.rounds is None:
             raise DeclarationError(
-                "rounds is None; with alpha, say how many rounds: each one costs alpha"
+                "rounds is None; with alpha or mu, say how many rounds: each one costs so much"
+            )
+        elif self.epsilon is None and self._unit() != ("mu" if self.alpha is None else "alpha"):
+            raise DeclarationError(
+                f"a release of this mechanism loses {self._unit()}; give {self._unit()}"
+            )
+        elif self.regularizer is not None and self._algorithm() == "sum":
+            raise DeclarationError(
+                "algorithm 'sum' has no regularizer; leave it out, or give mechanism='primal'"
             )
         elif self.epsilon is not None:
             for name, left in _PLANNED.items():
@@ -510,20 +527,24 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _plan(self, counts: NDArray[np.intp], width: int, problems: int) -> Plan | None:
         if self.epsilon is None:
             return None
-        chosen = {"rounds": self.rounds, "margin": self.margin}
+        chosen = {"rounds": self.rounds, "moment_rounds": self.rounds, "margin": self.margin}
         given: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
-        constants = replace(Constants(), **given)
+        sums = self._algorithm() == "sum"
+        if not sums:
+            given.pop("moment_rounds", None)
+        constants = SumConstants(**given) if sums else Constants(**given)
         return plan(
             counts.tolist(),
             self.topology_,
             width,
             epsilon=self.epsilon,
             delta=self.delta,  # type: ignore[arg-type]
-            mechanism=self.mechanism,  # type: ignore[arg-type]
+            mechanism=self._mechanism(),
             centring=self.schema is not None and self.schema.centre is None,
             features=None if self.schema is None else self.schema.feature_count,
             weights=self.weights,
-            constants=shared(constants, problems),
+            constants=constants,
+            problems=problems,
         )
 
     def _chosen_loss(self) -> Loss:
@@ -544,7 +565,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return what each problem does."""
         if self.plan_ is not None:
             settings = replace(self.plan_.settings, regularizer=self.regularizer or SquaredL2())
-            return replace(self.plan_, settings=settings, rounds=self.plan_.rounds // problems)
+            return replace(self.plan_.part(problems), settings=settings)
+        by_round = self.mu if self.alpha is None else self.alpha
         return Plan.of(
             loss=self._chosen_loss(),
             regularizer=self.regularizer,
@@ -554,12 +576,27 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             eta=self.eta,
             rounds=self.rounds or 1000,
             mechanism=self._mechanism(),
-            schedule=None if self.alpha is None else schedule_from(self.alpha),
+            schedule=None if by_round is None else schedule_from(by_round),
         )
 
     def _mechanism(self) -> Mechanism | None:
-        given = self.mechanism
-        return mechanism_named(given) if isinstance(given, str) else given
+        """Return the mechanism; None for none, and where it is left to the planner."""
+        given, algorithm = self.mechanism, self.algorithm
+        if given != "auto":
+            return None if given is None else mechanism_for(given, algorithm)
+        if algorithm is None and self.mu is not None:
+            algorithm = "sum"
+        elif algorithm is None and (self.alpha is not None or self.regularizer is not None):
+            algorithm = "admm"
+        return mechanism_for(None, algorithm)
+
+    def _algorithm(self) -> str:
+        made = self._mechanism()
+        return "sum" if made is None else made.algorithm
+
+    def _unit(self) -> str:
+        made = self._mechanism()
+        return "alpha" if made is None or made.noise == "l2-laplace" else "mu"
 
     def _draws(self) -> Draws:
         seed = self.random_state
@@ -597,7 +634,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, events: Sequence[Event], problems: int, declared: bool, known: bool
     ) -> dict[str, Any]:
         """What was spent, in numbers and words."""
-        mechanism = self._mechanism()
+        mechanism = self.plan_.mechanism if self.plan_ else self._mechanism()
         rests = {
             "rounds": self.n_iter_,
             "problems": problems,
@@ -617,8 +654,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 words += (
                     f" All {problems} problems, one class against the rest each, are in this total."
                 )
-            names = ("epsilon", "delta", "alpha", "protected")
-            figures = {name: getattr(total, name) for name in names}
+            written = total.to_json()
+            figures = {name: written[name] for name in ("epsilon", "delta", "alpha", "protected")}
         return {**figures, "statement": words, **rests}
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -13,18 +12,8 @@ from dynadp.consensus import Journal, Messages, Topology
 from dynadp.data import Shard
 from dynadp.engines import Run, simulate
 from dynadp.mechanisms import Draws, ShiftedDraws
-from dynadp.planning import Consortium, Constants, Plan
+from dynadp.planning import Consortium, Plan
 from dynadp.privacy import Event
-
-
-def shared(constants: Constants, problems: int) -> Constants:
-    """Constants by which one plan of K T rounds is K plans of T rounds with one total.
-
-    q = k T/(B mu sqrt(P)) of a problem that may use mu/sqrt(K): K T for T and k/sqrt(K) for k.
-    """
-    return replace(
-        constants, rounds=problems * constants.rounds, pull=constants.pull / sqrt(problems)
-    )
 
 
 def solve(

@@ -30,7 +30,7 @@ def to_model(estimator: Any, parameters: Mapping[str, Any]) -> Model:
         intercept=np.asarray(estimator.intercept_),
         schema=None if estimator.schema is None else estimator.schema_,
         loss={"margin": parameters["margin"], **described},
-        mechanism=estimator.mechanism or "none",
+        mechanism=estimator.privacy_["mechanism"] or "none",
         privacy=_plain(estimator.privacy_),
         estimator={
             "parameters": {

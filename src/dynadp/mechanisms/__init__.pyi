@@ -22,6 +22,7 @@ from .entropy import entropy_for as entropy_for
 from .gaussian import GaussianNoise as GaussianNoise
 from .primal import Primal as Primal
 from .primal import PrimalNoise as PrimalNoise
+from .registry import mechanism_for as mechanism_for
 from .registry import mechanism_from as mechanism_from
 from .registry import mechanism_named as mechanism_named
 from .registry import mechanism_names as mechanism_names

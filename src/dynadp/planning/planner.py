@@ -24,14 +24,14 @@ from dynadp.mechanisms import (
     PublicNumbers,
     Sum,
     centring_events,
-    mechanism_named,
+    mechanism_for,
     mechanism_names,
 )
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts
 from dynadp.planning.plans import Plan
 from dynadp.planning.reasons import asked, burdens, span, warnings_about
 from dynadp.planning.sum_planner import plan_sums
-from dynadp.planning.sums import gaussian_mu
+from dynadp.planning.sums import SumConstants, gaussian_mu
 from dynadp.privacy import (
     Event,
     by_node,
@@ -79,11 +79,13 @@ def plan(
     *,
     epsilon: float | Mapping[str, float],
     delta: float,
-    mechanism: str | Mechanism = "primal",
+    mechanism: str | Mechanism | None = None,
+    algorithm: str | None = None,
     centring: bool = True,
     features: int | None = None,
     weights: Weights = "rows",
-    constants: Constants | None = None,
+    constants: Constants | SumConstants | None = None,
+    problems: int = 1,
 ) -> Plan:
     """q = rho + 2 eta N = k T/(B mu sqrt(P)), constant alpha by
     :func:`~dynadp.privacy.inverse.calibrate`.
@@ -105,7 +107,9 @@ def plan(
         The total that nobody with a row at one node may lose more of; epsilon may differ from node
         to node.
     mechanism
-        ``primal`` or ``dual``, another one's name, or the mechanism itself.
+        ``sum``, ``primal`` or ``dual``, another one's name, or the mechanism itself.
+    algorithm
+        ``admm`` or ``sum``, where no mechanism is given; by default ``sum``.
     centring
         Whether rows can be centred first: not where the schema has a public centre already.
     features
@@ -114,12 +118,13 @@ def plan(
         ``rows``: every row of the network weighs the same. ``equal``: every node does, as in the
         paper; a small node then brings much noise.
     constants
-        Of the rules; by default as found on census rows.
+        Of the rules of the algorithm; by default as found on census rows.
+    problems
+        K problems on the same rows, one after the other, that share the total.
     """
-    constants = constants or Constants()
-    nodes, P, T = topology.nodes, len(topology.nodes), constants.rounds
+    nodes, P = topology.nodes, len(topology.nodes)
     totals = _totals(epsilon, delta, nodes)
-    chosen = mechanism_named(mechanism) if isinstance(mechanism, str) else mechanism
+    chosen = mechanism_for(mechanism, algorithm) or Sum()
     if isinstance(chosen, NoProtection):
         raise DeclarationError(
             f"mechanism is 'none', which protects nothing; expected one of "
@@ -133,11 +138,16 @@ def plan(
             chosen,
             centring=centring,
             weights=weights,
+            constants=constants if isinstance(constants, SumConstants) else None,
+            problems=problems,
         )
+    constants = constants if isinstance(constants, Constants) else Constants()
+    # a problem may use mu/sqrt(K): K T for T, and k/sqrt(K) for k
+    T, pull = problems * constants.rounds, constants.pull / sqrt(problems)
     B = check_counts(counts, P)
     mus = np.array([gaussian_mu(total, delta) for total in totals])
     shared = shares(C, B, weights)
-    q = constants.pull * T / (float(np.mean((C * B / shared * mus) ** -2.0) ** -0.5) * sqrt(P))
+    q = pull * T / (float(np.mean((C * B / shared * mus) ** -2.0) ** -0.5) * sqrt(P))
     rho = constants.ridge * q
     eta = (q - rho) / (2 * float(topology.degrees.mean()))
     loss = Logistic(constants.margin)

@@ -19,7 +19,7 @@ from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism, NoProtection, Sum, centring_events
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts, default_eta
 from dynadp.planning.sums import SumConstants, signal, weigh_nodes
-from dynadp.privacy import Event, Total, worst_node
+from dynadp.privacy import Event, Total, per_node, worst_node
 from dynadp.problem import Terms, check_loss, check_regularizer, shares
 
 
@@ -150,6 +150,15 @@ class Plan:
             pull = constants.pull * moved / signal(counts, bound.mus, np.array(given))
         return replace(bound, steps=replace(steps, node_weights=given, pull=pull))
 
+    def part(self, problems: int) -> Self:
+        """Return what each of so many problems does that share the plan, one after the other."""
+        if problems == 1 or self.protection is None:
+            return self
+        rounds, nodes = self.rounds // problems, self.bound.nodes
+        table = self.protection.alphas(nodes, self.rounds)[:, 0, :rounds].tolist()
+        schedule = per_node(dict(zip(nodes, table, strict=True)))
+        return replace(self, rounds=rounds, protection=replace(self.protection, schedule=schedule))
+
     @property
     def _moments(self) -> int:
         """How many rounds release a second moment."""
@@ -189,28 +198,42 @@ class Plan:
         return self.consortium
 
     def table(self, replicas: int = 1) -> Array:
-        """Return alpha_p(n), P x K x T; NaN without protection, so that nobody takes it for a
-        number.
+        """Return alpha_p(n), or mu_p(n), P x K x T; 0 for a node that sends nothing. NaN without
+        protection, so that nobody takes it for a number.
         """
         nodes = self.bound.nodes
         if self.protection is None:
             return np.full((len(nodes), replicas, self.rounds), np.nan)
-        return self.protection.alphas(nodes, self.rounds, replicas)
+        table = self.protection.alphas(nodes, self.rounds, replicas)
+        if len(those := self.senders) < len(nodes):
+            silent = np.setdiff1d(np.arange(len(nodes)), those)
+            table = table.copy()
+            table[silent] = 0.0
+        return table
+
+    def pulls(self, replicas: int = 1) -> Array:
+        """Return the penalty of each replica: eta, or the pull of algorithm "sum"."""
+        if self.steps is None:
+            return self.settings.eta_of(replicas)
+        return np.full(replicas, self.steps.pull, dtype=float)
 
     @cached_property
     def alphas(self) -> tuple[float, ...]:
-        """The largest alpha of each node over the rounds of training."""
+        """The largest alpha, or mu, of each node over the rounds of training."""
         return tuple(self.table()[:, 0].max(axis=1).tolist())
 
     @property
     def alpha(self) -> float:
-        """The largest loss of one round of training."""
+        """The largest loss of one round of training: alpha, or mu where noise is Gaussian."""
         return max(self.alphas)
 
     @property
     def centrings(self) -> tuple[float, ...]:
-        """alpha of the centring round of each node; empty where there is none."""
-        return self.protection.centring if self.protection else ()
+        """alpha, or mu, of the centring round of each node; empty where there is none."""
+        given = self.protection.centring if self.protection else ()
+        if not given or self.consortium is None or len(self.senders) == len(given):
+            return given
+        return tuple(loss if p in self.senders else 0.0 for p, loss in enumerate(given))
 
     @property
     def delta(self) -> float:
@@ -284,6 +307,7 @@ class Plan:
         """Return the plan for a record; alpha of a node is one number where all rounds have it."""
         s, table = self.settings, self.table()[:, 0]
         private = self.protection is not None
+        gaussian = private and self.mechanism.noise == "gaussian"
         return {
             "algorithm": self.algorithm,
             "mechanism": self.mechanism.describe(),
@@ -298,7 +322,8 @@ class Plan:
             "eta": s.eta,
             "rounds": self.rounds,
             "output": self.output,
-            "alpha": self.alpha if private else None,
+            "alpha": self.alpha if private and not gaussian else None,
+            "mu": self.alpha if gaussian else None,
             "alphas": [_shortest(row) for row in table] if private else [],
             "centring": max(self.centrings, default=None),
             "centrings": list(self.centrings),

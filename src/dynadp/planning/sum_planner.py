@@ -28,6 +28,7 @@ def plan_sums(
     centring: bool = True,
     weights: Weights = "rows",
     constants: SumConstants | None = None,
+    problems: int = 1,
 ) -> Plan:
     """q = k T/N, N = sum w B/sqrt(sum (w/mu)^2); equal mu for all gradients.
 
@@ -45,6 +46,8 @@ def plan_sums(
         ``rows`` or ``equal``.
     constants
         Of the rules; by default as found on census rows.
+    problems
+        K problems that share the total; the rounds of one follow those of the other.
     """
     rules = constants or SumConstants()
     nodes, features = consortium.nodes, consortium.features
@@ -52,13 +55,14 @@ def plan_sums(
     B = check_counts(consortium.counts, len(nodes))
     mus = np.array([gaussian_mu(total, delta) for total in totals])
     weighed = weigh_nodes(B, mus, weights)
-    N = signal(B, mus, np.array(weighed))
+    N = signal(B, mus, np.array(weighed)) / sqrt(problems)
     moment = mechanism.second_moment
     moment = rules.moment_from <= N if moment is None else moment
     moved = rules.moment_rounds if moment else rules.rounds
     centred = rules.centring if centring and width else 0.0
     rest = 1 - centred - (rules.moment if moment else 0.0)
-    shares = [sqrt(rules.moment)] * moment + [sqrt(rest / moved)] * moved
+    each = [sqrt(rules.moment)] * moment + [sqrt(rest / moved)] * moved
+    shares = [share / sqrt(problems) for share in each] * problems
 
     def events(mu: float) -> list[Event]:
         d = consortium.dimension

@@ -91,7 +91,8 @@ def convergence(
     ----------
     rows
         ``round``, ``series`` (a node), ``error`` (share of wrong answers) and ``disagreement``
-        (relative distance from the mean of all nodes, above 0).
+        (relative distance from the mean of all nodes; 0 where all stand at one point, which no line
+        shows).
     references
         Horizontal lines: ``name`` and ``error``.
     source
@@ -126,18 +127,26 @@ def convergence(
         top += at.mark_point(shape="diamond", filled=True, size=110, opacity=1)
         top += at.mark_text(align="left", dx=9).encode(text="label:N")
         caption += "; diamonds: the model taken home"
-    ticks = decades(row["disagreement"] for row in rows)
-    disagreement = lines.encode(
-        y=alt.Y("disagreement:Q")
-        .title("distance from the mean")
-        .scale(type="log", domain=[ticks[0], ticks[-1]])
-        .axis(format=".0e", values=ticks),
-    )
     subtitle = [f"data: {source}", caption]
     title = alt.TitleParams("How the nodes learn and agree", subtitle=subtitle, anchor="start")
-    top = top.properties(width=440, height=260, title=title)
-    panels = alt.vconcat(top, disagreement.properties(width=440, height=150))
-    return panels.configure_view(stroke=None)
+    panels = [top.properties(width=440, height=260, title=title)]
+    if apart := [row for row in rows if row["disagreement"] > 0]:
+        ticks = decades(row["disagreement"] for row in apart)
+        distance = (
+            marks(apart)
+            .mark_line(strokeWidth=2)
+            .encode(
+                x=x,
+                y=alt.Y("disagreement:Q")
+                .title("distance from the mean")
+                .scale(type="log", domain=[ticks[0], ticks[-1]])
+                .axis(format=".0e", values=ticks),
+                color=colour,
+                tooltip=tips,
+            )
+        )
+        panels.append(distance.properties(width=440, height=150))
+    return alt.vconcat(*panels).configure_view(stroke=None)
 
 
 def network(topology: Topology, labels: Sequence[str], source: str) -> Any:

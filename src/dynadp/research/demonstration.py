@@ -86,7 +86,7 @@ class Demonstration:
 
         def note(progress: RoundProgress) -> None:
             folder.note(progress)
-            messages.append(progress.messages[:, 0].copy())
+            messages.append(progress.points[:, 0].copy())
             on_round(progress)
 
         if chosen.protection:
@@ -105,12 +105,17 @@ class Demonstration:
         folder.finish(model)
         held_out, V = HeldOut.of(model.columns, self.data.test), np.array(messages)
         mean = V.mean(axis=1, keepdims=True)
-        apart = np.linalg.norm(V - mean, axis=-1) / np.linalg.norm(mean, axis=-1)
+        size = np.maximum(np.linalg.norm(mean, axis=-1), np.finfo(float).tiny)
+        apart = np.linalg.norm(V - mean, axis=-1) / size
         self.measured[mechanism] = np.array([held_out.error(V), apart])
-        models = end.models(chosen.output)[:, 0]
+        models, written = end.models(chosen.output)[:, 0], chosen.to_json()
         return {
             "mechanism": mechanism,
-            "alpha": chosen.alpha if chosen.protection else None,
+            "algorithm": chosen.algorithm,
+            "exchange": chosen.mechanism.exchange,
+            "noise": written["noise"],
+            "alpha": written["alpha"],
+            "mu": written["mu"],
             "epsilon": model.privacy.get("epsilon"),
             "delta": model.privacy.get("delta"),
             "rounds": len(end.rounds),

@@ -185,7 +185,7 @@ class Ranks:
         entry = RoundProgress(
             n,
             self.planned.rounds,
-            self.planned.settings.eta_of(),
+            self.planned.pulls(),
             np.array([[line.disagreement] for line in ranked]),
             np.array([[line.change] for line in ranked]),
         )

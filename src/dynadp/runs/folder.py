@@ -82,8 +82,9 @@ class RunFolder:
     def note(self, entry: RoundProgress, nodes: Sequence[str] | None = None) -> None:
         """Add the lines of a round: of all nodes, or of these."""
         names, plan = nodes or self.record.topology.nodes, self.record.planned
-        alphas = [plan.alphas[node][entry.number - 1] if plan else None for node in names]
-        self.append(line._asdict() for line in entry.lines(names, alphas))
+        losses = [plan.alphas[node][entry.number - 1] if plan else None for node in names]
+        noise = plan.noise if plan else "l2-laplace"
+        self.append(line._asdict() for line in entry.lines(names, losses, noise))
 
     def append(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Add lines to rounds.jsonl."""

@@ -28,7 +28,7 @@ FORMAT, VERSION = "dynadp-run", 2
 LIBRARIES = ("dynadp", "numpy", "scipy", "networkx", "pydantic")
 Kind = Literal["one process", "demo", "network", "cluster"]
 UNDECIDED = {"run_id", "created", "python", "libraries", "config_hash"}  # no part of the config
-SETTINGS = ("loss", "regularizer", "C", "weights", "rho", "eta", "output")
+SETTINGS = ("loss", "regularizer", "C", "weights", "rho", "eta", "output", "steps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +39,18 @@ class RecordedPlan:
     ----------
     mechanism, parameters
         Its name, and its parameters by name.
+    algorithm, noise, exchange
+        ``admm`` or ``sum``; ``l2-laplace`` or ``gaussian``; who gets messages: ``neighbours``, or
+        all (``open``).
     settings
         ``SETTINGS``, as recorded.
     rounds
         T.
     alphas
-        alpha of each of the T rounds, by node.
+        alpha of each of the T rounds, by node; mu where noise is Gaussian, 0 for a node that sends
+        nothing.
     centrings
-        alpha of the centring round by node; empty where there is none.
+        Likewise of the centring round; empty where there is none.
     total
         The cost of the whole plan at the node that loses most.
     reasons
@@ -63,6 +67,9 @@ class RecordedPlan:
     centrings: Mapping[str, float] = field(repr=False)
     total: Mapping[str, Any]
     reasons: tuple[str, ...] = field(repr=False)
+    algorithm: str = "admm"
+    noise: str = "l2-laplace"
+    exchange: str = "neighbours"
     lone_pull: bool = True
 
     @classmethod
@@ -84,6 +91,9 @@ class RecordedPlan:
             centrings=dict(zip(nodes, centrings, strict=True)) if centrings else {},
             total=plan["total"],
             reasons=tuple(plan["reasons"]),
+            algorithm=plan.get("algorithm", "admm"),
+            noise=plan.get("noise", "l2-laplace"),
+            exchange=plan.get("exchange", "neighbours"),
             lone_pull=plan.get("lone_pull", True),
         )
 
@@ -104,19 +114,23 @@ class RecordedPlan:
         nodes, given = topology.nodes, self.settings
         counts = np.array([rows[p] for p in nodes], dtype=float)
         degrees = topology.degrees if len(nodes) > 1 or self.lone_pull else np.zeros(1)
+        weights = shares(given["C"], counts, given["weights"])
+        those = [p for p, node in enumerate(nodes) if any(self.alphas[node])]
         public = public_numbers(
-            counts,
-            degrees,
+            counts[those],
+            degrees[those],
             dimension,
-            shares(given["C"], counts, given["weights"]),
+            weights[those],
             given["rho"],
-            given["eta"],
+            1.0 if self.algorithm == "sum" else given["eta"],
             Loss.from_description(given["loss"]),
         )
         mechanism = mechanism_named(self.mechanism, **self.parameters)
-        alphas, centrings = list(self.alphas.values()), list(self.centrings.values())
+        names = [nodes[p] for p in those]
+        alphas = [self.alphas[node] for node in names]
+        centrings = [self.centrings[node] for node in names] if self.centrings else []
         return tuple(
-            planned_events(mechanism, public, self.rounds, nodes, alphas, centrings, features)
+            planned_events(mechanism, public, self.rounds, names, alphas, centrings, features)
         )
 
 

@@ -23,7 +23,7 @@ from pydantic import (
 from dynadp.consensus import FAMILIES, Topology, is_one
 from dynadp.data import Schema
 from dynadp.errors import ConfigError, DeclarationError, DynadpError
-from dynadp.mechanisms import Mechanism, mechanism_from, mechanism_names
+from dynadp.mechanisms import Mechanism, mechanism_for, mechanism_from, mechanism_names
 from dynadp.planning import schedule_from
 from dynadp.problem import (
     Loss,
@@ -125,7 +125,9 @@ class TopologySection(Section):
 
 
 def _known_mechanism(given: Any) -> Any:
-    """A name, or a table with a name and parameters."""
+    """None, a name, or a table with a name and parameters."""
+    if given is None:
+        return None
     description = {"name": given} if isinstance(given, str) else given
     if not isinstance(description, dict) or not isinstance(description.get("name"), str):
         raise ValueError(
@@ -154,31 +156,49 @@ def _known_schedule(given: Any) -> Any:
 
 class PrivacySection(Section):
     """How messages are protected, and what that may cost in total (epsilon, delta) or in each round
-    (alpha).
+    (alpha, or mu where noise is Gaussian).
     """
 
-    mechanism: Annotated[Any, AfterValidator(_known_mechanism)] = "primal"
+    mechanism: Annotated[Any, AfterValidator(_known_mechanism)] = None
     epsilon: Above0 | None = None
     delta: Share | None = None
     alpha: Annotated[Any, AfterValidator(_known_schedule)] = None
+    mu: Annotated[Any, AfterValidator(_known_schedule)] = None
     own: Literal["public", "paper"] = "public"
     split: Literal["optimal", "paper"] = "optimal"
     centring: bool = True
 
     @property
-    def described(self) -> dict[str, Any]:
-        """The mechanism's name and parameters."""
+    def described(self) -> dict[str, Any] | None:
+        """The mechanism's name and parameters; None where none is named."""
         given = self.mechanism
+        if given is None:
+            return None
         return {"name": given} if isinstance(given, str) else dict(given)
 
     @property
     def protected(self) -> bool:
-        """Whether there is a mechanism."""
-        return bool(self.described["name"] != "none")
+        """Whether messages are protected: by the mechanism that is named, or by the planner's."""
+        return self.described is None or self.described["name"] != "none"
 
-    def made(self) -> Mechanism:
-        """Make the mechanism; ``own`` belongs to the primal one, ``split`` to the dual one."""
+    @property
+    def by_round(self) -> Any:
+        """What each round may lose, alpha or mu; None where a total is given."""
+        return self.mu if self.alpha is None else self.alpha
+
+    def made(self, algorithm: str | None = None) -> Mechanism | None:
+        """Make the mechanism; ``own`` belongs to the primal one, ``split`` to the dual one.
+
+        Without a name it is that of the algorithm, or of alpha and mu; None leaves it to the
+        planner.
+        """
         description = self.described
+        if description is None:
+            if algorithm is None and self.by_round is not None:
+                algorithm = "sum" if self.alpha is None else "admm"
+            if algorithm is None:
+                return None
+            return mechanism_for(None, algorithm)
         if description["name"] == "primal" and self.own != "public":
             description.setdefault("own", self.own)
         if description["name"] == "dual" and self.split != "optimal":
@@ -188,10 +208,10 @@ class PrivacySection(Section):
     @model_validator(mode="after")
     def _one_way_to_say_it(self) -> "PrivacySection":
         if not self.protected:
-            if self.epsilon is not None or self.alpha is not None:
+            if self.epsilon is not None or self.by_round is not None:
                 raise ValueError(
-                    "mechanism is none, so nothing is protected: leave out epsilon and alpha, or "
-                    "choose a mechanism"
+                    "mechanism is none, so nothing is protected: leave out epsilon, alpha and mu, "
+                    "or choose a mechanism"
                 )
             return self
         if self.delta is None:
@@ -199,10 +219,11 @@ class PrivacySection(Section):
                 "delta is missing: the chance left to worse luck, well below one "
                 "over the number of rows"
             )
-        if self.epsilon is not None and self.alpha is not None:
+        given = [name for name in ("epsilon", "alpha", "mu") if getattr(self, name) is not None]
+        if len(given) > 1:
             raise ValueError(
-                "give epsilon (a total; the planner chooses the rest) or alpha (each "
-                "round), not both"
+                "give epsilon (a total; the planner chooses the rest), alpha (each round) or mu (each "
+                f"round, Gaussian noise): one of them, not {' and '.join(given)}"
             )
         return self
 
@@ -241,8 +262,11 @@ DeclaredRegularizer = Annotated[
 
 
 class TrainingSection(Section):
-    """The paper's constants; with a total epsilon the planner chooses them."""
+    """The algorithm and its constants; with a total epsilon the planner chooses what is not
+    given.
+    """
 
+    algorithm: Literal["admm", "sum"] | None = None
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     C: Above0 | None = None
     weights: Weights = "rows"
@@ -250,6 +274,13 @@ class TrainingSection(Section):
     eta: Above0 | None = None
     loss: DeclaredLoss | None = None
     regularizer: DeclaredRegularizer | None = None
+    pull: Above0 | None = None
+    momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
+    curvature: Above0 | None = None
+
+    def steps(self) -> dict[str, float | None]:
+        """The constants of algorithm "sum"."""
+        return {name: getattr(self, name) for name in ("pull", "momentum", "curvature")}
 
 
 class EvaluationSection(Section):
@@ -370,6 +401,10 @@ class RunFile(Section):
                 "nodes: an epsilon without a mechanism protects nobody: leave it out",
             ),
             (
+                not protected and self.training.algorithm == "sum",
+                "training: algorithm sum is for private runs: name a mechanism, or leave it out",
+            ),
+            (
                 protected and not seeded and no_ledger,
                 f"nodes: no ledger for {', '.join(no_ledger)}, where a private run enters what it "
                 f"spends: make one with `dynadp "
@@ -383,26 +418,49 @@ class RunFile(Section):
             ),
         ]
 
+    @property
+    def mechanism(self) -> Mechanism | None:
+        """The mechanism; None leaves it to the planner."""
+        return self.privacy.made(self.training.algorithm)
+
     def _privacy_mistakes(self) -> list[Mistake]:
         privacy, training, no_total = self.privacy, self.training, self._lacking("epsilon")
-        names = ("rounds", "C", "rho", "eta", "loss", "regularizer")
+        mechanism, by_round = self.mechanism, privacy.by_round is not None
+        sums = mechanism is not None and mechanism.algorithm == "sum"
+        constants = ("C", "rho", "eta", "regularizer")
+        names = ("rounds", "loss", *constants, *training.steps())
         chosen = [name for name in names if getattr(training, name) is not None]
-        missing = [name for name in ("rounds", "rho", "eta") if name not in chosen]
-        by_round = privacy.alpha is not None
+        needed = ("rounds",) if sums else ("rounds", "rho", "eta")
+        missing = [name for name in needed if name not in chosen]
+        others = [name for name in (constants if sums else training.steps()) if name in chosen]
+        unit = "mu" if mechanism is not None and mechanism.noise == "gaussian" else "alpha"
         return [
+            (
+                mechanism is not None and training.algorithm not in (None, mechanism.algorithm),
+                f"training: algorithm is {training.algorithm}, but the mechanism of privacy is for "
+                f"algorithm {mechanism.algorithm if mechanism else ''}: leave out one of them",
+            ),
             (
                 not by_round and privacy.epsilon is None and no_total,
                 "privacy: epsilon is missing: the total that nobody may lose more of "
                 "(or alpha for each round)",
             ),
             (
+                by_round and getattr(privacy, unit) is None,
+                f"privacy: with this noise each round's loss is {unit}: give that",
+            ),
+            (
                 by_round and missing,
-                f"training: with privacy.alpha, {', '.join(missing)} must be given; with "
+                f"training: with privacy.{unit}, {', '.join(missing)} must be given; with "
                 f"epsilon the planner chooses",
             ),
             (
+                by_round and others,
+                f"training: {', '.join(others)} is for the other algorithm: leave out",
+            ),
+            (
                 by_round and len(no_total) < len(self.nodes),
-                "nodes: a total epsilon does not go with privacy.alpha: give one or the other",
+                f"nodes: a total epsilon does not go with privacy.{unit}: give one or the other",
             ),
             (
                 not by_round and chosen,
@@ -417,8 +475,8 @@ class RunFile(Section):
 
     @property
     def totals(self) -> dict[str, float] | None:
-        """epsilon of each node; None where alpha is given, or nothing is protected."""
-        if not self.privacy.protected or self.privacy.alpha is not None:
+        """epsilon of each node; None where each round's loss is given, or nothing is protected."""
+        if not self.privacy.protected or self.privacy.by_round is not None:
             return None
         return {node.name: node.epsilon or self.privacy.epsilon or 0.0 for node in self.nodes}
 

@@ -75,7 +75,8 @@ def train(
     *,
     epsilon: float | Mapping[str, float] | None = None,
     delta: float | None = None,
-    mechanism: str | Mechanism = "primal",
+    mechanism: str | Mechanism | None = None,
+    algorithm: str | None = None,
     weights: Weights = "rows",
     start: ArrayLike | None = None,
     draws: Draws | None = None,
@@ -100,7 +101,7 @@ def train(
         numbers of rows that are there.
     epsilon, delta
         The total, where no plan is given; epsilon may differ from node to node.
-    mechanism, weights
+    mechanism, algorithm, weights
         As for :func:`~dynadp.planning.planner.plan`, where no plan is given.
     start
         A public vector to begin with, d numbers.
@@ -137,6 +138,7 @@ def train(
             epsilon=epsilon,
             delta=delta,
             mechanism=mechanism,
+            algorithm=algorithm,
             centring=schema.centre is None,
             features=features,
             weights=weights,

@@ -258,13 +258,13 @@ class NodeActor:
         part = order.part
 
         def publish(data: bytes, kind: Kind, n: int) -> None:
-            if post.missing("message", n + 1, part.neighbours):
+            if post.missing(kind, n + 1, part.neighbours):
                 self._hand_over(me, data)  # otherwise a replay: who went on has had this letter
             self._spread(me, data)
 
         def note(entry: RoundProgress) -> None:
-            alpha = float(part.plan.table()[part.index, 0, entry.number - 1])
-            self._rounds += entry.lines([me], [alpha])
+            loss = float(part.plan.table()[part.index, 0, entry.number - 1])
+            self._rounds += entry.lines([me], [loss], part.plan.mechanism.noise)
             self._wake()
             order.checkpoint("noted")
 

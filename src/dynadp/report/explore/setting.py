@@ -56,7 +56,7 @@ class PublicSetting:
     features: int
     epsilon: float = EPSILON
     delta: float = DELTA
-    mechanism: str | Mechanism = "primal"
+    mechanism: str | Mechanism | None = None
     centring: bool = True
     public: tuple[Path, Schema, Any] | None = field(default=None, repr=False)
     output: Output = "network"
@@ -103,7 +103,7 @@ class PublicSetting:
             schema.feature_count,
             epsilon,
             privacy.delta or DELTA,
-            privacy.made(),
+            file.mechanism,
             centring=privacy.centring and schema.centre is None,
             public=public,
             output=file.run.output,
