@@ -43,7 +43,7 @@ from dynadp.errors import (
 )
 from dynadp.estimators.classifier import NetworkClassifier
 from dynadp.estimators.inputs import bound_features
-from dynadp.estimators.one_vs_rest import shared, solve
+from dynadp.estimators.one_vs_rest import solve
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.primal import Primal
 from dynadp.planning.planner import Constants, plan
@@ -207,7 +207,7 @@ def test_all_problems_are_within_the_one_total(mechanism):
 def test_a_shared_plan_pulls_as_a_plan_with_its_share_of_mu():
     ring, usual = Topology.family("ring", 3), Constants()
     whole = plan(
-        [100] * 3, ring, 5, epsilon=1.0, delta=1e-5, centring=False, constants=shared(usual, 4)
+        [100] * 3, ring, 5, epsilon=1.0, delta=1e-5, centring=False, mechanism="primal", problems=4
     )
     alone = plan([100] * 3, ring, 5, epsilon=1.0, delta=1e-5, centring=False)
     assert whole.settings.rho == pytest.approx(2 * alone.settings.rho)

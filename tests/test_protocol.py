@@ -43,6 +43,7 @@ from dynadp.errors import (
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.primal import Primal
+from dynadp.mechanisms.sums import Sum
 from dynadp.planning.plans import Plan
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.ledger.file import Ledger
@@ -67,6 +68,7 @@ from support.memory import (
 
 POINTS = ("computed", "spent", "kept", "published", "received", "noted", "closed")
 ITERATE = Primal(augment="iterate")
+SUMS = "sum", Sum(second_moment=True)
 
 
 @pytest.fixture
@@ -88,7 +90,7 @@ def build():
 
 
 @pytest.mark.parametrize("family", ["ring", "star", "erdos_renyi"])
-@pytest.mark.parametrize("mechanism", ["primal", "dual"])
+@pytest.mark.parametrize("mechanism", ["primal", "dual", *SUMS], ids=str)
 @pytest.mark.parametrize("centring", [True, False])
 def test_nodes_apart_do_what_they_do_together(build, census5, family, mechanism, centring):
     """Every message, to the last bit; and every kind of model, of which ``neighbours`` adds in
@@ -106,7 +108,8 @@ def test_nodes_apart_do_what_they_do_together(build, census5, family, mechanism,
     for p, outcome in outcomes.items():
         np.testing.assert_array_equal(outcome.vector, models[p])
         assert outcome.schema == done.schema
-        assert [entry.number for entry in network.nodes[p].noted] == [1, 2, 3, 4]
+        rounds = [*range(1, setting.chosen.rounds + 1)]
+        assert [entry.number for entry in network.nodes[p].noted] == rounds
     for i, p in enumerate(topology.nodes):
         for entry, together in zip(network.nodes[p].noted, done.run.rounds, strict=True):
             np.testing.assert_allclose(entry.disagreement[0], together.disagreement[i], rtol=1e-9)
@@ -242,7 +245,7 @@ def test_spend_then_keep_then_send_then_wait(build):
         assert node.events == first + rounds + last
 
 
-@pytest.mark.parametrize("mechanism", ["primal", "dual", ITERATE], ids=str)
+@pytest.mark.parametrize("mechanism", ["primal", "dual", ITERATE, *SUMS], ids=str)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash_at_any_point_of_any_round(build, point, mechanism):
     """Each node dies at the first, second, ... time that it comes to the point, in turn, and starts
@@ -413,6 +416,30 @@ HOSTILE = (
 )
 
 
+def sum_model(chosen, messages):
+    """The model of algorithm "sum", from messages alone, as maths.md 12 says."""
+    steps, nodes, d = chosen.steps, chosen.bound.nodes, chosen.bound.dimension
+    n = sum(chosen.bound.counts)
+    assert set(steps.node_weights) == {1.0}
+    z, v, inverse, points = np.zeros(d), np.zeros(d), None, []
+    for t in range(1, chosen.rounds + 1):
+        total = sum(messages[p, t] for p in nodes) / n
+        if chosen.mechanism.second_moment and t == 1:
+            A = np.zeros((d, d))
+            A[np.triu_indices(d, 1)] = total[d:]
+            values, U = np.linalg.eigh(A + A.T + np.diag(total[:d]))
+            A = U @ np.diag(np.maximum(values, 0)) @ U.T
+            inverse = np.linalg.inv(steps.curvature * A + steps.pull * np.eye(d))
+            continue
+        if inverse is None:
+            v = steps.momentum * v - (1 - steps.momentum) * total / steps.pull
+        else:
+            v = -inverse @ total
+        z = np.rint((z + v) * 2**24) / 2**24
+        points.append(z)
+    return points[-1] if chosen.output == "last" else np.mean(points[len(points) // 2 :], axis=0)
+
+
 class Trouble(RuleBasedStateMachine):
     """Four nodes; letters that come late, twice, or never; crashes anywhere; liars; lost files."""
 
@@ -420,6 +447,8 @@ class Trouble(RuleBasedStateMachine):
         ("path", "primal", "network", True),
         ("star", "dual", "neighbours", False),
         ("ring", "primal", "tail", True),
+        ("path", "sum", "network", True),
+        ("ring", Sum(second_moment=True), "last", False),
     ]
 
     def __init__(self):
@@ -428,7 +457,7 @@ class Trouble(RuleBasedStateMachine):
         self.folder = self.stack.enter_context(memory())
         self.network = None
 
-    @initialize(which=st.sampled_from(range(3)), fresh=st.booleans())
+    @initialize(which=st.sampled_from(range(5)), fresh=st.booleans())
     def begin(self, which, fresh):
         family, mechanism, output, centring = self.settings_[which]
         self.setting = small(
@@ -523,7 +552,8 @@ class Trouble(RuleBasedStateMachine):
 
     def lied(self, node, via, how, n):
         rules = self.setting.rules[node.me]
-        grid = rules.grids.get((via, "message", n))
+        kind = "sum" if n and self.setting.chosen.steps else "message"
+        grid = rules.grids.get((via, kind, n))
         if grid is None or how == "garbage":
             return b"DYDP" + bytes(range(200))
         body = np.zeros(grid.dimension)
@@ -533,8 +563,8 @@ class Trouble(RuleBasedStateMachine):
             "off": grid.step / 2,
             "second": 3 * grid.step,
         }.get(how, grid.step)
-        letter = Letter("message", rules.run, rules.config, via, n, body.tobytes())
-        true = self.network.seen.get((via, "message", n))
+        letter = Letter(kind, rules.run, rules.config, via, n, body.tobytes())
+        true = self.network.seen.get((via, kind, n))
         if how == "forged":
             return letter.sealed(memory_key(node.me))
         if how == "other run":
@@ -543,8 +573,10 @@ class Trouble(RuleBasedStateMachine):
             return replace(letter, round=5 + n).sealed(memory_key(via))
         if how == "other name":
             third = next(p for p in self.names if p not in (via, node.me))
-            return replace(letter, author=third, round=max(n, 1)).sealed(memory_key(third))
-        if how == "second" and node.inbox.get(via, "message", n) is None:
+            # whoever hands on a sum cannot make one
+            signer = via if kind == "sum" else third
+            return replace(letter, author=third, round=max(n, 1)).sealed(memory_key(signer))
+        if how == "second" and node.inbox.get(via, kind, n) is None:
             return None  # the first would be believed: liars may spoil a model
         if how == "cut":
             return None if true is None else true[: len(true) - 1 - n]
@@ -607,7 +639,7 @@ class Trouble(RuleBasedStateMachine):
         signed = {
             (p, n): verify(data, setting.rules[p].keys).body
             for (p, kind, n), data in network.seen.items()
-            if kind == "message"
+            if kind in ("message", "sum")
         }
         assert signed == entered
         messages = {key: np.frombuffer(message, "<f8") for key, message in entered.items()}
@@ -624,6 +656,8 @@ class Trouble(RuleBasedStateMachine):
     def models(self, messages):
         """From messages alone, as the definitions say."""
         nodes, T, output = self.names, self.setting.chosen.rounds, self.setting.chosen.output
+        if self.setting.chosen.steps:
+            return dict.fromkeys(nodes, sum_model(self.setting.chosen, messages))
         tails = {
             p: np.mean([messages[p, n] for n in range(T // 2 + 1, T + 1)], axis=0) for p in nodes
         }
@@ -775,7 +809,7 @@ def test_a_neighbour_cannot_make_a_ledger_look_rolled_back(build, what):
     unledgered.require_known("n2", true)
 
 
-@pytest.mark.parametrize("mechanism", ["primal", "dual"])
+@pytest.mark.parametrize("mechanism", ["primal", "dual", *SUMS], ids=str)
 def test_no_letter_that_is_believed_stops_a_node(build, mechanism):
     """Whether a solver reaches gamma depends on rows: where a neighbour's vector decides it,
     stopping is a release too.
@@ -792,7 +826,8 @@ def test_no_letter_that_is_believed_stops_a_node(build, mechanism):
     while node.result is None:
         node.step()
         if node.awaiting:
-            grid = rules.grids[liar, "message", node.awaiting.round]
+            kind = node.awaiting.kind
+            grid = rules.grids[liar, kind, node.awaiting.round]
             far = (
                 np.floor(grid.radius / np.sqrt(grid.dimension) / grid.step)
                 * grid.step
@@ -800,7 +835,7 @@ def test_no_letter_that_is_believed_stops_a_node(build, mechanism):
             )
             node.offer(
                 Letter(
-                    "message", rules.run, rules.config, liar, node.awaiting.round, far.tobytes()
+                    kind, rules.run, rules.config, liar, node.awaiting.round, far.tobytes()
                 ).sealed(memory_key(liar)),
                 liar,
             )

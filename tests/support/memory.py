@@ -21,8 +21,10 @@ from dynadp.engines.letters import verify
 from dynadp.engines.memory import MemoryNetwork, MemoryNode, memory_rules
 from dynadp.engines.node import NodeRun
 from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.mechanisms.sums import Sum
 from dynadp.planning.planner import Constants, plan
 from dynadp.planning.plans import Plan
+from dynadp.planning.sums import SumConstants
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs.training import train
@@ -65,6 +67,8 @@ class Setting:
     ):
         counts = [count(schema, tables[p]) for p in topology.nodes]
         features = schema.feature_count
+        sums = isinstance(mechanism, Sum) or mechanism == "sum"
+        lengths = {"rounds": rounds, "moment_rounds": rounds}
         made = plan(
             counts,
             topology,
@@ -74,9 +78,13 @@ class Setting:
             mechanism=mechanism,
             centring=centring,
             features=features,
-            constants=Constants(rounds=rounds),
+            constants=SumConstants(**lengths) if sums else Constants(rounds=rounds),
         )
         return cls(topology, schema, tables, replace(made, output=output), **more)
+
+    @property
+    def senders(self):
+        return [self.topology.nodes[p] for p in self.chosen.senders]
 
     def part(self, me):
         return NodeRun(me, self.schema, self.chosen)
@@ -93,7 +101,7 @@ class Setting:
             messages.update(
                 {
                     (p, progress.number): v[0].copy()
-                    for p, v in zip(self.topology.nodes, progress.messages, strict=True)
+                    for p, v in zip(self.senders, progress.messages, strict=True)
                 }
             )
 
@@ -104,7 +112,7 @@ class Setting:
             messages.update(
                 {
                     (p, 0): v
-                    for p, v in zip(self.topology.nodes, done.centring.messages, strict=True)
+                    for p, v in zip(self.senders, done.centring.messages, strict=True)
                 }
             )
         models = dict(
@@ -165,7 +173,10 @@ class Node(MemoryNode):
             raise Plug(point)
 
     def on_round(self, progress):
-        assert progress.messages.shape == (1, 1, self.setting.schema.dimension)
+        if self.me in self.setting.senders:
+            width = self.setting.chosen.release_plan.width(progress.number)
+            assert progress.messages.shape == (1, 1, width)
+        assert progress.points.shape == (1, 1, self.setting.schema.dimension)
         self.noted.append(progress)
         self.checkpoint("noted")
 
@@ -174,7 +185,7 @@ class Node(MemoryNode):
         self.events.append(("sent", kind, n))
         letter = verify(data, self.inbox.rules.keys)
         assert (letter.author, letter.kind, letter.round) == (self.me, kind, n)
-        if kind == "message":
+        if kind in ("message", "sum"):
             assert self.ledger.message(RUN, n) == letter.body
         else:
             rounds = self.setting.chosen.rounds

@@ -189,8 +189,9 @@ class Inbox:
         return self._content("author = ? AND kind = ? AND round = ?", author, kind, n)
 
     def last(self, author: str) -> bytes | None:
-        """Return the author's message of the latest round."""
-        return self._content("author = ? AND kind = 'message' ORDER BY round DESC LIMIT 1", author)
+        """Return the author's message of the latest round, of either algorithm."""
+        where = "author = ? AND kind IN ('message', 'sum') ORDER BY round DESC LIMIT 1"
+        return self._content(where, author)
 
     def values(self, author: str, kind: Kind, n: int) -> Array:
         """Return the vector of a letter that is here; one from the file is checked again."""

@@ -83,6 +83,8 @@ class LedgerJournal(Journal):
         try:
             for node, ledger in self.ledgers.items():
                 own = _of_node(plan, node)
+                if not own:  # it releases nothing, and has nothing to reserve
+                    continue
                 before = ledger.reserved(self.run) if self.resume else None
                 if before is None:
                     try:
@@ -101,9 +103,17 @@ class LedgerJournal(Journal):
             raise
         self._reserved = frozenset(plan)
 
+    @property
+    def _active(self) -> dict[str, Ledger]:
+        """The ledgers of nodes that release anything."""
+        if self._reserved is None:
+            return self.ledgers
+        active = {event.node for event in self._reserved}
+        return {node: ledger for node, ledger in self.ledgers.items() if node in active}
+
     def sent(self, n: int) -> Messages | None:
-        """Read round n from the ledgers, where all have it."""
-        return _complete({node: self._stored(node, n) for node in self.ledgers})
+        """Read round n from the ledgers, where all that release anything have it."""
+        return _complete({node: self._stored(node, n) for node in self._active})
 
     def spend(self, n: int, events: Sequence[Event], messages: Messages) -> Messages:
         """Enter round n at every node; one that entered it before a crash sends what it entered
@@ -136,12 +146,13 @@ class LedgerJournal(Journal):
         A run may be closed already: it was cut short between two closes, or another incarnation of
         the node closed it.
         """
-        for node, ledger in self.ledgers.items():
+        for node, ledger in self._active.items():
             try:
                 ledger.close_run(self.run, reason, **self._stamp())
             except BudgetRefused:
                 if not ledger.is_closed(self.run):
                     raise
+        for node, ledger in self.ledgers.items():
             self.seal(node).remove()
             forget_vectors(ledger.path, self.run)
 

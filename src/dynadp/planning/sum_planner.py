@@ -10,6 +10,7 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp.consensus import Steps
+from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Sum, centring_events
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts
 from dynadp.planning.plans import Plan
@@ -57,7 +58,13 @@ def plan_sums(
     weighed = weigh_nodes(B, mus, weights)
     N = signal(B, mus, np.array(weighed)) / sqrt(problems)
     moment = mechanism.second_moment
-    moment = rules.moment_from <= N if moment is None else moment
+    if moment and problems > 1:
+        raise DeclarationError(
+            f"{problems} problems share the plan, and each would release the second moment; leave "
+            "second_moment out"
+        )
+    if moment is None:
+        moment = problems == 1 and N >= rules.moment_from
     moved = rules.moment_rounds if moment else rules.rounds
     centred = rules.centring if centring and width else 0.0
     rest = 1 - centred - (rules.moment if moment else 0.0)

@@ -152,7 +152,7 @@ class LocalRun:
         checks = {
             node: NodeCheck(
                 rows=self.counts[node],
-                epsilon=costs[node].epsilon if costs else None,
+                epsilon=(costs[node].epsilon if node in costs else 0.0) if costs else None,
                 ledger=self._admitted(node, plan) if costs and node in self.ledgers else None,
             )
             for node in self.topology.nodes
@@ -216,13 +216,14 @@ class LocalRun:
                     on_round=note,
                 )
             else:
+                senders = [self.topology.nodes[p] for p in plan.senders]
                 trained = train(
                     self.schema,
                     self.rows,
                     self.topology,
                     plan,
                     draws=entropy_for(self.file.run.seed),
-                    journal=ledgers or FolderJournal(out / "messages", self.topology.nodes),
+                    journal=ledgers or FolderJournal(out / "messages", senders),
                     device=self.file.run.device,
                     on_round=note,
                 )
@@ -315,7 +316,9 @@ class LocalRun:
             epsilon=model.privacy.get("epsilon"),
             delta=model.privacy.get("delta"),
             protected=model.privacy["protected"],
-            nodes={node: own.epsilon for node, own in spent.items()},
+            nodes={p: spent[p].epsilon if p in spent else 0.0 for p in self.topology.nodes}
+            if spent
+            else {},
         )
 
 

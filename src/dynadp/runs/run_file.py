@@ -222,8 +222,8 @@ class PrivacySection(Section):
         given = [name for name in ("epsilon", "alpha", "mu") if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(
-                "give epsilon (a total; the planner chooses the rest), alpha (each round) or mu (each "
-                f"round, Gaussian noise): one of them, not {' and '.join(given)}"
+                "give epsilon (a total; the planner chooses the rest), alpha (each round) or mu "
+                f"(each round, Gaussian noise): one of them, not {' and '.join(given)}"
             )
         return self
 
