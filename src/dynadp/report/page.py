@@ -106,7 +106,7 @@ def node_groups(view: RunView, events: Sequence[Event]) -> list[NodeGroup]:
         return []
     groups: dict[tuple[Any, ...], list[str]] = {}
     for node in view.topology.nodes:
-        losses = tuple(event.alpha for event in own[node])
+        losses = tuple(replace(event, node="") for event in own.get(node, ()))
         groups.setdefault((plan.alphas[node], losses), []).append(node)
     return [
         NodeGroup(
@@ -116,7 +116,7 @@ def node_groups(view: RunView, events: Sequence[Event]) -> list[NodeGroup]:
             steady=len(set(alphas)) == 1,
             centring=plan.centrings.get(nodes[0]),
             releases=len(losses),
-            figures=accountings(own[nodes[0]], plan.delta),
+            figures=accountings(own.get(nodes[0], []), plan.delta),
         )
         for (alphas, losses), nodes in groups.items()
     ]

@@ -265,7 +265,7 @@ class SiloRun:
 
             def known(n: int) -> bytes | None:
                 sent = outbox.sent(n)
-                return None if sent is None else np.asarray(sent[me], "<f8").tobytes()
+                return np.asarray(sent[me], "<f8").tobytes() if sent else None
 
             private = None if self.node.ledger is None else known
             links = stack.enter_context(
