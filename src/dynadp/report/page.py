@@ -106,7 +106,7 @@ def node_groups(view: RunView, events: Sequence[Event]) -> list[NodeGroup]:
         return []
     groups: dict[tuple[Any, ...], list[str]] = {}
     for node in view.topology.nodes:
-        losses = tuple(event.alpha for event in own[node])
+        losses = tuple((event.alpha, getattr(event, "mu", None)) for event in own[node])
         groups.setdefault((plan.alphas[node], losses), []).append(node)
     return [
         NodeGroup(
