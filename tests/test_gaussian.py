@@ -438,6 +438,8 @@ def test_a_ledger_is_shown_with_mu(path):
     words = dynadp("ledger", "show", path)
     assert "alpha 0.01, mu 0.07072" in words
     assert "mu 0.01 " in words
+    assert "Rényi loss of order" in words
+    assert "sum of alpha" not in words  # it has no bound, so it admits nothing
     shown = strict(dynadp("ledger", "show", path, "--json"))
     assert [run["alpha_spent"] for run in shown["runs"]] == [None, None]
     assert [run["mu_spent"] for run in shown["runs"]] == pytest.approx([sqrt(0.005), 0.01])
