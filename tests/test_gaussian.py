@@ -9,6 +9,7 @@ import sys
 from contextlib import closing
 from math import exp, inf, log, sqrt
 
+import mpmath
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -59,6 +60,18 @@ def test_epsilon_is_that_of_the_accounting_library_from_above(mu, delta):
     found = gaussian_epsilon(mu, delta)
     assert true_delta(mu, found) <= delta
     assert true_delta(mu, 0.999 * found - 1e-6) > delta or found == 0
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.1, 1.0, 20.0, 100.0])
+@pytest.mark.parametrize("delta", [0.3, 1e-5, 1e-12, 1e-30])
+def test_floating_point_errs_by_less_than_is_charged(mu, delta):
+    """In 60 digits the claimed epsilon leaves delta, and hardly less."""
+    found = gaussian_epsilon(mu, delta)
+    with mpmath.workdps(60):
+        m, e = mpmath.mpf(mu), mpmath.mpf(found)
+        exact = mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
+    assert exact <= delta
+    assert exact >= delta * (1 - 2e-5) or found == 0
 
 
 @settings(max_examples=60)
@@ -525,6 +538,15 @@ def test_account_of_a_file_with_gaussian_events(tmp_path):
     words = dynadp("account", "--events", path, "--delta", "1e-5")
     assert "mu 0.07072, 5 events" in words
     assert "SIMULATION" in words
+
+
+def test_a_file_with_a_gaussian_event_that_makes_no_sense(tmp_path):
+    path = tmp_path / "events.jsonl"
+    path.write_text(json.dumps({**to_json(mixed()[1]), "mu": "much"}))
+    assert "epsilon = no bound" in dynadp("account", "--events", path, "--delta", "1e-5")
+    assert (
+        strict(dynadp("account", "--events", path, "--delta", "1e-5", "--json"))["epsilon"] is None
+    )
 
 
 def test_events_are_read_and_priced_by_whoever_asks_first():

@@ -64,14 +64,17 @@ def _(event: Gaussian, rows: int = 1) -> LossDistribution | None:
     if not all(isinstance(v, int | float) and isfinite(v) and v >= 0 for v in numbers):
         return None
     d = event.dimension
-    if not isinstance(d, int) or isinstance(d, bool) or d < 1 or not 0 < event.mu * rows <= MOST_MU:
+    if not isinstance(d, int | np.integer) or isinstance(d, bool) or d < 1:
+        return None
+    if not 0 < event.mu * rows <= MOST_MU:
         return None
     return GaussianLoss(max(float(event.mu * rows), 1e-100))
 
 
 def joint_mu(events: Iterable[Event], rows: int = 1) -> float:
     """sqrt(sum mu^2) over the Gaussian events, for a person with so many rows; 0 without any."""
-    return sqrt(fsum((rows * event.mu) ** 2 for event in events if isinstance(event, Gaussian)))
+    laws = (distribution_of(event, rows) for event in events)
+    return sqrt(fsum(law.mu**2 for law in laws if isinstance(law, GaussianLoss)))
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
