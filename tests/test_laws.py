@@ -303,10 +303,10 @@ def test_a_cap_on_the_jacobian_loss_would_break_the_average():
 
 
 def slopes_that_lose_most(e, rows, ah):
-    """max over slopes in [0, 1], picked after e was seen, of the change of the norm: its largest
+    """max over slopes in [-1, 1], picked after e was seen, of the change of the norm: its largest
     growth is at a corner, its largest fall on a grid is enough.
     """
-    steps = np.linspace(0, 1, 5) if len(rows) == 1 else (0.0, 1.0)
+    steps = np.linspace(-1, 1, 5) if len(rows) == 1 else (-1.0, 1.0)
     length, worst = np.linalg.norm(e, axis=1), np.zeros(len(e))
     for slopes in itertools.product(steps, repeat=2 * len(rows)):
         first, second = slopes[: len(rows)], slopes[len(rows) :]
