@@ -120,7 +120,7 @@ def equal_rounds(
     node: str = "node",
     mu: float | None = None,
 ) -> list[Event]:
-    """The events of :func:`primal`, :func:`dual` or :func:`gaussian`, by the mechanism's name.
+    """The events of :func:`primal`, :func:`dual` or Gaussian releases, by the mechanism's name.
 
     Primal and dual perturbation need alpha and a dimension, Gaussian releases need mu alone.
     """
