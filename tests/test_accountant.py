@@ -44,10 +44,10 @@ def test_primal_figures(alpha, low, high, pure):
     assert found.releases == 100
 
 
-@pytest.mark.parametrize(("alpha", "epsilon"), [(0.1, 0.605), (0.5, 3.55), (1.0, 7.90)])
+@pytest.mark.parametrize(("alpha", "epsilon"), [(0.1, 0.432), (0.5, 2.523), (1.0, 5.568)])
 def test_dual_figures(alpha, epsilon):
     found = total(dual(alpha, 105, 100, 0.01), DELTA)
-    assert found.epsilon == pytest.approx(epsilon, rel=0.01)
+    assert found.epsilon == pytest.approx(epsilon, rel=2e-3)
     assert found.method == "renyi"
 
 
@@ -323,9 +323,8 @@ def test_rows_of_one_person_at_a_node():
         == total(primal(0.1 * 3, 50, 20), DELTA).epsilon
     )
     one, three = (total(dual(0.1, 50, 20, 0.02), DELTA, rows=m).epsilon for m in (1, 3))
-    assert (
-        three > total(dual(0.3, 50, 20, 0.02), DELTA).epsilon > one
-    )  # its noise also moves in more dimensions
+    assert three == pytest.approx(total(dual(0.3, 50, 20, 0.02), DELTA).epsilon, rel=1e-9)
+    assert three > 3 * one
     slack = [L2Laplace("p", n, "slack", 0.01, 50) for n in range(1, 21)]
     assert total(slack, DELTA, rows=3).epsilon == total(slack, DELTA).epsilon
     for events, sum_of_three in (

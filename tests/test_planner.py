@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError
+from dynadp.planning.parts import Consortium
 from dynadp.planning.planner import Constants, plan
 from dynadp.planning.sums import gaussian_mu
-from dynadp.planning.parts import Consortium
 from dynadp.privacy.accountant import by_node, worst_node
 from dynadp.privacy.statements import upper_bound
 

@@ -110,10 +110,7 @@ class Setting:
         )
         if done.centring is not None:
             messages.update(
-                {
-                    (p, 0): v
-                    for p, v in zip(self.senders, done.centring.messages, strict=True)
-                }
+                {(p, 0): v for p, v in zip(self.senders, done.centring.messages, strict=True)}
             )
         models = dict(
             zip(self.topology.nodes, done.run.models(self.chosen.output)[:, 0], strict=True)

@@ -42,7 +42,7 @@ def show(path: str) -> Answer:
 
 
 def _show_lines(result: dict[str, Any], summary: "LedgerSummary") -> "Iterator[str | Table]":
-    yield _runs_table(result)
+    yield _runs_table(result, summary)
     if (room := summary.room) is None:
         yield (
             "No cap is set, so nothing can be reserved: dynadp ledger cap FILE --epsilon E "
@@ -60,18 +60,18 @@ def _show_lines(result: dict[str, Any], summary: "LedgerSummary") -> "Iterator[s
     )
 
 
-def _runs_table(result: dict[str, Any]) -> "Table":
+def _runs_table(result: dict[str, Any], summary: "LedgerSummary") -> "Table":
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(title=escape(f"Ledger of node {result['node']}"))
-    names = ["run", "rows of", "reserved", "by", "basis", "rounds spent", "alpha spent", "state"]
+    names = ["run", "rows of", "reserved", "by", "basis", "rounds spent", "spent", "state"]
     for name in names:  # folded, never cut: commands are given whole names
         table.add_column(name, overflow="fold", no_wrap=name in ("basis", "state"))
     for run in result["runs"]:
         spent = f"{run['rounds_spent']} of {run['rounds_planned']}"
         cells = [run[name] for name in ("run", "dataset", "at", "who", "basis")]
-        cells += [spent, privacy.upper_bound(run["alpha_spent"]), run["state"]]
+        cells += [spent, summary.runs[run["run"]].spent_words, run["state"]]
         table.add_row(*map(escape, cells))
     return table
 

@@ -64,7 +64,7 @@ def plan_sums(
             "second_moment out"
         )
     if moment is None:
-        moment = problems == 1 and N >= rules.moment_from
+        moment = problems == 1 and rules.moment_from <= N
     moved = rules.moment_rounds if moment else rules.rounds
     centred = rules.centring if centring and width else 0.0
     rest = 1 - centred - (rules.moment if moment else 0.0)

@@ -70,7 +70,12 @@ class Cap:
         return _budget(self.epsilon, self.delta, self.order)
 
     def spent(self, events: Iterable[Event]) -> tuple[float, float]:
-        """Sum of alpha, and sum of Rényi losses of this order; infinite with an unknown event."""
+        """Sum of alpha, and sum of Rényi losses of this order; infinite with an unknown event.
+
+        A Gaussian event has no alpha, so the first is infinite, and its Rényi loss is A mu^2/2, of
+        the discrete Gaussian too. How far that noise is from a normal one (its ``distance``)
+        matters for exact totals alone.
+        """
         events = list(events)
         groups = counted(events)
         if groups is None:

@@ -10,6 +10,7 @@ own file: :func:`register_event` gives it a name in ledgers and records, and
 import json
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from math import inf
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -126,6 +127,41 @@ class DualPerturbation:
     def alpha(self) -> float:
         """The whole loss, abar + ah."""
         return self.abar + self.ah
+
+
+@register_event
+@dataclass(frozen=True)
+class Gaussian:
+    """A vector that one row moves by at most Delta, plus Gaussian noise with parameter Delta/mu.
+
+    Attributes
+    ----------
+    node, round, seeded
+        As of every :class:`Event`.
+    purpose
+        ``gradient``, ``moment``, ``centring`` or ``primal``.
+    mu
+        Delta over the parameter of the noise.
+    dimension
+        d.
+    distance
+        Total variation between the noise and a rounded normal, at most; 0 for a normal one.
+    """
+
+    node: str
+    round: int
+    purpose: str
+    mu: float
+    dimension: int
+    distance: float = 0.0
+    seeded: bool = False
+    kind: ClassVar[str] = "gaussian"
+    per_row: ClassVar[bool] = True
+
+    @property
+    def alpha(self) -> float:
+        """Infinite: a loss of any size has some probability."""
+        return inf
 
 
 def to_json(event: Event) -> dict[str, Any]:

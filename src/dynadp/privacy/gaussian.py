@@ -1,60 +1,26 @@
-"""Gaussian releases: their event, the distribution of their loss, and totals in closed form
-(maths.md 12).
+"""Gaussian releases: the distribution of their loss, and totals in closed form (maths.md 12).
 
 A vector of whole numbers that one row moves by at most Delta, plus a discrete Gaussian with
 parameter s, loses what a Gaussian mechanism with mu = Delta/s loses, up to a known distance.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import exp, fsum, inf, isfinite, pi, sqrt
-from typing import ClassVar
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from dynadp._arrays import Array
-from dynadp.privacy.distributions import LossDistribution, distribution_of, rounded_up
-from dynadp.privacy.events import register_event
+from dynadp.privacy.distributions import LossDistribution
+from dynadp.privacy.distributions import distribution_of as distribution_of  # with Gaussian ones
+from dynadp.privacy.events import Event, Gaussian
 
-MOST_MU = 20.0  # a larger one protects nobody, and its numbers would overflow
+# beyond the first, numbers would overflow; beyond the second, the closed form loses its digits
+MOST_MU, LARGEST_MU = 1e6, 100.0
 ERROR = 1e-9  # relative error of a computed delta, at most; charged in full
-
-
-@register_event
-@dataclass(frozen=True)
-class Gaussian:
-    """A vector that one row moves by at most Delta, plus Gaussian noise with parameter Delta/mu.
-
-    Attributes
-    ----------
-    node, round, seeded
-        As of every :class:`~dynadp.privacy.events.Event`.
-    purpose
-        ``gradient``, ``moment``, ``centring`` or ``primal``.
-    mu
-        Delta over the parameter of the noise.
-    dimension
-        d.
-    distance
-        Total variation between the noise and a rounded normal, at most; 0 for a normal one.
-    """
-
-    node: str
-    round: int
-    purpose: str
-    mu: float
-    dimension: int
-    distance: float = 0.0
-    seeded: bool = False
-    kind: ClassVar[str] = "gaussian"
-    per_row: ClassVar[bool] = True
-
-    @property
-    def alpha(self) -> float:
-        """Infinite: a loss of any size has some probability."""
-        return inf
 
 
 @dataclass(frozen=True)
@@ -84,7 +50,11 @@ class GaussianLoss(LossDistribution):
         return np.asarray(np.maximum(above - below, 0.0) + ERROR * above)
 
     def renyi(self, orders: tuple[float, ...]) -> Array:
-        """A mu^2/2, of the discrete Gaussian too (Canonne, Kamath, Steinke 2020)."""
+        """A mu^2/2, of the discrete Gaussian too (Canonne, Kamath, Steinke 2020).
+
+        So filters and odometers need no ``distance`` between the noise and a normal one: that is
+        for the exact total alone, which treats the noise as a rounded normal.
+        """
         return np.array(orders) * self.mu**2 / 2
 
 
@@ -93,9 +63,18 @@ def _(event: Gaussian, rows: int = 1) -> LossDistribution | None:
     numbers = event.mu, event.distance
     if not all(isinstance(v, int | float) and isfinite(v) and v >= 0 for v in numbers):
         return None
-    if not 0 < event.mu * rows <= MOST_MU or not isinstance(event.dimension, int):
+    d = event.dimension
+    if not isinstance(d, int | np.integer) or isinstance(d, bool) or d < 1:
         return None
-    return GaussianLoss(rounded_up(event.mu * rows))
+    if not 0 < event.mu * rows <= MOST_MU:
+        return None
+    return GaussianLoss(max(float(event.mu * rows), 1e-100))
+
+
+def joint_mu(events: Iterable[Event], rows: int = 1) -> float:
+    """sqrt(sum mu^2) over the Gaussian events, for a person with so many rows; 0 without any."""
+    laws = (distribution_of(event, rows) for event in events)
+    return sqrt(fsum(law.mu**2 for law in laws if isinstance(law, GaussianLoss)))
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -104,7 +83,11 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the epsilon of a Gaussian mechanism with this mu at delta, rounded up."""
+    """Return the epsilon of a Gaussian mechanism with this mu at delta, rounded up; infinite for a
+    mu above 100, where only the Rényi curve is used.
+    """
+    if mu > LARGEST_MU:
+        return inf
     if gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     most = mu * mu / 2 + mu * 40

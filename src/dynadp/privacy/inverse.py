@@ -1,5 +1,5 @@
-"""The inverse of the accountant: a total and a plan's shape -> alpha, or rounds; never less privacy
-than asked (maths.md 5).
+"""The inverse of the accountant: a total and a plan's shape -> alpha or mu, or rounds; never less
+privacy than asked (maths.md 5).
 """
 
 from bisect import bisect_left
@@ -8,7 +8,7 @@ from math import exp, inf, log
 
 from dynadp.errors import DeclarationError
 from dynadp.privacy.accountant import check_delta, check_epsilon, worst_node
-from dynadp.privacy.events import DualPerturbation, Event, L2Laplace
+from dynadp.privacy.events import DualPerturbation, Event, Gaussian, L2Laplace
 
 Plan = Callable[[float], Iterable[Event]]  # scale -> all events of the plan
 PRECISION = 1e-3  # how far below the asked epsilon a calibrated total may stay, relative
@@ -39,7 +39,7 @@ def calibrate(plan: Plan, epsilon: float, delta: float, rows: int = 1) -> float:
     while (
         at_low > epsilon
     ):  # the sum is linear in the scale, so this ends, unless part of the plan does not scale
-        low, before = low * min(0.9 * epsilon / at_low, 0.5), at_low
+        low, before = low * (min(0.9 * epsilon / at_low, 0.5) if at_low < inf else 0.1), at_low
         at_low = cost(low)
         stuck = stuck + 1 if at_low > 0.999 * before else 0
         if stuck > 8 or low < 1e-290:
@@ -106,24 +106,45 @@ def dual(
     return [DualPerturbation(node, n, abar, alpha - abar, dimension) for n in range(1, rounds + 1)]
 
 
+def gaussian(mu: float, rounds: int, dimension: int = 1, node: str = "node") -> list[Event]:
+    """The events of Gaussian releases with constant mu, whose cost does not depend on d."""
+    return [Gaussian(node, n, "gradient", mu, dimension) for n in range(1, rounds + 1)]
+
+
 def equal_rounds(
     mechanism: str,
-    alpha: float,
-    dimension: int,
-    rounds: int,
+    alpha: float | None = None,
+    dimension: int | None = None,
+    rounds: int = 1,
     jacobian_share: float | None = None,
     node: str = "node",
+    mu: float | None = None,
 ) -> list[Event]:
-    """The events of :func:`primal` or :func:`dual`, by the mechanism's name."""
-    if mechanism == "primal":
-        if jacobian_share is not None:
+    """The events of :func:`primal`, :func:`dual` or Gaussian releases, by the mechanism's name.
+
+    Primal and dual perturbation need alpha and a dimension, Gaussian releases need mu alone.
+    """
+    if mechanism not in ("primal", "dual", "gaussian"):
+        raise DeclarationError(f"mechanism is {mechanism!r}; expected primal, dual or gaussian")
+    if jacobian_share is not None and mechanism != "dual":
+        raise DeclarationError(
+            f"a Jacobian share (--jacobian-share) is for dual perturbation; {mechanism} has none: "
+            "leave it out"
+        )
+    if mechanism == "gaussian":
+        if mu is None or alpha is not None:
             raise DeclarationError(
-                "a Jacobian share (--jacobian-share) is for dual perturbation; primal "
-                "perturbation has none: leave it out"
+                "a Gaussian release is declared by mu (--mu), sensitivity over noise, such as "
+                "0.1; it has no alpha (--alpha): give mu, and no alpha"
             )
+        return gaussian(mu, rounds, 1 if dimension is None else dimension, node)
+    if alpha is None or dimension is None or mu is not None:
+        raise DeclarationError(
+            f"{mechanism} perturbation is declared by alpha and a dimension (--alpha, "
+            "--dimension); mu (--mu) is for gaussian: leave it out"
+        )
+    if mechanism == "primal":
         return primal(alpha, dimension, rounds, node)
-    if mechanism != "dual":
-        raise DeclarationError(f"mechanism is {mechanism!r}; expected primal or dual")
     if jacobian_share is None:
         raise DeclarationError(
             "dual perturbation needs a Jacobian share (--jacobian-share): abar/alpha, such as 0.01"

@@ -127,8 +127,8 @@ def planned_cost(view: RunView) -> tuple[tuple[Event, ...], Total | None]:
     """All planned events and the network's total; none where nothing is protected or the record
     holds too little yet.
 
-    A record that has its own total must agree with the events: otherwise it was changed or comes
-    from another version.
+    A record's own total must not lie below that of its events: otherwise it was changed or comes
+    from another version. It may lie above, as accounting got tighter since it was written.
     """
     if view.plan is None:
         return (), None
@@ -136,7 +136,7 @@ def planned_cost(view: RunView) -> tuple[tuple[Event, ...], Total | None]:
     if not events:
         return (), None
     found, epsilon = worst_node(events, view.plan.delta), view.plan.total["epsilon"]
-    if epsilon is not None and abs(epsilon - found.epsilon) > 1e-6 * found.epsilon:
+    if epsilon is not None and epsilon < found.epsilon * (1 - 1e-6):
         raise RecordError(
             f"{view.home}: run.json has a total of epsilon = {epsilon:.6g}, its plan costs "
             f"{found.epsilon:.6g}; the file was changed, or another version of dynadp wrote it: "

@@ -82,7 +82,8 @@ def _spent(summary: LedgerSummary, name: str, config: str | None) -> dict[str, A
         "rounds_spent": run.rounds_spent,
         "rounds_planned": run.rounds_planned,
         "alpha_spent": run.to_json()["alpha_spent"],
-        "lost": summary.lost,
+        "mu_spent": run.mu_spent,
+        "lost": summary.to_json()["cap"]["lost"],  # null where it is infinite
         "cap": summary.cap.epsilon,
         "delta": summary.cap.delta,
     }

@@ -7,8 +7,9 @@ byte, after a crash. To read::
 
     sqlite3 -readonly FILE 'SELECT * FROM spends'
 
-Its column alpha is NULL, with a reason in the column unknown, where a kind of event was added by a
-mechanism of your own. Totals are those of ``dynadp ledger show``.
+Its column alpha is NULL, with a reason in the column unknown, where an event is Gaussian (the
+column mu_squared then has the sum of mu^2) or where a kind of event was added by a mechanism of
+your own. Totals are those of ``dynadp ledger show``.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -11,8 +11,10 @@ from dynadp.errors import BudgetRefused, DeclarationError, DynadpError, SeededRe
 from dynadp.privacy.accountant import finite
 from dynadp.privacy.cap import Basis, Cap
 from dynadp.privacy.distributions import distribution_of
-from dynadp.privacy.events import Event, from_json, to_json
+from dynadp.privacy.events import Event, Gaussian, from_json, to_json
+from dynadp.privacy.gaussian import joint_mu
 from dynadp.privacy.ledger.entries import START, Entry, parse_time
+from dynadp.privacy.statements import upper_bound
 
 
 @dataclass
@@ -66,8 +68,21 @@ class Reservation:
 
     @property
     def alpha_spent(self) -> float:
-        """Sum of alpha over the spent rounds."""
+        """Sum of alpha over the spent rounds; infinite with a Gaussian event."""
         return sum(event.alpha for event in self.released)
+
+    @property
+    def mu_spent(self) -> float:
+        """sqrt(sum mu^2) over the Gaussian events of the spent rounds; 0 without any."""
+        return joint_mu(self.released)
+
+    @property
+    def spent_words(self) -> str:
+        """Sum of alpha over the spent rounds, and mu of their Gaussian events."""
+        mu = self.mu_spent
+        others = [event.alpha for event in self.released if not isinstance(event, Gaussian)]
+        parts = [f"alpha {upper_bound(sum(others))}"] if others or not mu else []
+        return ", ".join([*parts, f"mu {upper_bound(mu)}"] if mu else parts)
 
     @property
     def took_all(self) -> bool:
@@ -90,7 +105,7 @@ class Reservation:
     def to_json(self) -> dict[str, Any]:
         """Return the reservation without its plan; an infinite sum is null."""
         names = ("run", "dataset", "at", "who", "basis", "rounds_planned", "rounds_spent")
-        figures = {name: getattr(self, name) for name in (*names, "alpha_spent")}
+        figures = {name: getattr(self, name) for name in (*names, "alpha_spent", "mu_spent")}
         return {**finite(figures), "state": self.closed or "open"}
 
 

@@ -35,7 +35,8 @@ SCHEMA = (
     "never changed'); END",
 )
 # Version 1's alpha passes over events of kinds that it does not know. The view of version 2 has no
-# alpha for a spend with such an event, and says why.
+# alpha for a spend with such an event or a Gaussian one, and says why. Of Gaussian ones it has the
+# sum of mu^2, which adds up over rounds.
 _VIEWS = {
     1: "CREATE VIEW spends AS SELECT id, at, who, run, round,\n"
     "  (SELECT sum(ifnull(json_extract(value, '$.alpha'), "
@@ -46,14 +47,19 @@ _VIEWS = {
 WITH loss AS (
   SELECT entry.id, json_extract(value, '$.kind') AS kind, CASE json_extract(value, '$.kind')
     WHEN 'l2-laplace' THEN json_extract(value, '$.alpha')
-    WHEN 'dual' THEN json_extract(value, '$.abar') + json_extract(value, '$.ah') END AS alpha
+    WHEN 'dual' THEN json_extract(value, '$.abar') + json_extract(value, '$.ah') END AS alpha,
+    CASE json_extract(value, '$.kind') WHEN 'gaussian' THEN
+      json_extract(value, '$.mu') * json_extract(value, '$.mu') END AS mu_squared
   FROM entry, json_each(content, '$.events') WHERE entry.kind = 'spend'
 )
 SELECT entry.id, at, who, run, round,
   CASE WHEN count(*) = count(loss.alpha) THEN sum(loss.alpha) END AS alpha,
   length(message) AS bytes, hash,
-  CASE WHEN count(*) > count(loss.alpha) THEN 'the alpha of a kind of event is not known here; '
-    || 'see dynadp ledger show' END AS unknown
+  CASE WHEN count(*) > count(loss.alpha) + count(loss.mu_squared)
+    THEN 'the alpha of a kind of event is not known here; see dynadp ledger show'
+    WHEN count(loss.mu_squared) > 0 THEN 'a Gaussian event has no alpha; see mu_squared'
+    END AS unknown,
+  sum(loss.mu_squared) AS mu_squared
 FROM entry LEFT JOIN loss ON loss.id = entry.id
 WHERE entry.kind = 'spend' GROUP BY entry.id""",
 }

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import floor
+from math import floor, isfinite
 from typing import Any
 
 from dynadp.privacy.accountant import finite, total
@@ -92,9 +92,9 @@ class LedgerSummary(LedgerState):
             cost = _cost(tuple(whole.plan), cap.delta)
             return [Room("plan", cost if whole.spent else 0.0, cost, cap.epsilon, cap.order)]
         (plain, moment), (plains, moments) = cap.spent(self.spent), cap.spent(self.counted)
-        rooms = [Room("sum", plain, plains, cap.epsilon, cap.order)]
-        if cap.budget > 0:
-            rooms.append(Room("renyi", moment, moments, cap.budget, cap.order))
+        rooms = [Room("renyi", moment, moments, cap.budget, cap.order)] if cap.budget > 0 else []
+        if isfinite(plains) or not rooms:  # a Gaussian release has no alpha, so no sum is left
+            rooms.insert(0, Room("sum", plain, plains, cap.epsilon, cap.order))
         return sorted(rooms, key=lambda room: room.counted / room.limit)
 
     @property
