@@ -46,7 +46,7 @@ from dynadp.estimators.inputs import bound_features
 from dynadp.estimators.one_vs_rest import solve
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.primal import Primal
-from dynadp.planning.planner import Constants, plan
+from dynadp.planning.planner import plan
 from dynadp.privacy.accountant import worst_node
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.ledger.file import Ledger
@@ -205,7 +205,7 @@ def test_all_problems_are_within_the_one_total(mechanism):
 
 
 def test_a_shared_plan_pulls_as_a_plan_with_its_share_of_mu():
-    ring, usual = Topology.family("ring", 3), Constants()
+    ring = Topology.family("ring", 3)
     whole = plan(
         [100] * 3, ring, 5, epsilon=1.0, delta=1e-5, centring=False, mechanism="primal", problems=4
     )

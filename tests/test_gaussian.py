@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from dynadp.cli import main
 from dynadp.errors import BudgetRefused, DeclarationError, SeededRefused
-from dynadp.mechanisms.discrete_gaussian import discrete_gaussian, distance_to_rounded_normal
+from dynadp.mechanisms.discrete_gaussian import discrete_gaussian
 from dynadp.privacy.accountant import total
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.distributions import distribution_of

@@ -146,7 +146,7 @@ class LedgerJournal(Journal):
         A run may be closed already: it was cut short between two closes, or another incarnation of
         the node closed it.
         """
-        for node, ledger in self._active.items():
+        for ledger in self._active.values():
             try:
                 ledger.close_run(self.run, reason, **self._stamp())
             except BudgetRefused:

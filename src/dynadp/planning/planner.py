@@ -124,7 +124,16 @@ def plan(
     """
     nodes, P = topology.nodes, len(topology.nodes)
     totals = _totals(epsilon, delta, nodes)
-    chosen = mechanism_for(mechanism, algorithm) or Sum()
+    if algorithm is None and mechanism is None:
+        algorithm = "admm" if isinstance(constants, Constants) else "sum"
+    chosen = mechanism_for(mechanism, algorithm)
+    assert chosen is not None
+    own = SumConstants if chosen.algorithm == "sum" else Constants
+    if constants is not None and not isinstance(constants, own):
+        raise DeclarationError(
+            f"constants are {type(constants).__name__}; algorithm {chosen.algorithm!r} has "
+            f"{own.__name__}"
+        )
     if isinstance(chosen, NoProtection):
         raise DeclarationError(
             f"mechanism is 'none', which protects nothing; expected one of "

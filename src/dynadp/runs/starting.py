@@ -152,7 +152,7 @@ family = "ring"   # path, star, complete, grid, random_regular, erdos_renyi, sma
 # edges = [["a", "b"]]   # instead of a family
 
 [privacy]
-# mechanism = "sum"   # or "primal", "dual"; by default the planner's. With "none" exact vectors are sent
+# mechanism = "sum"   # or "primal", "dual"; by default the planner chooses. "none" protects nobody
 epsilon = {epsilon!r}   # the most that anyone with a row at one node can lose; smaller is safer
 delta = {delta!r}   # probability that more than epsilon leaks; keep it well below 1/rows
 
