@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError
-from dynadp.planning.parts import Consortium
 from dynadp.planning import planner
+from dynadp.planning.parts import Consortium
 from dynadp.planning.planner import Constants
 from dynadp.planning.sums import gaussian_mu
 from dynadp.privacy.accountant import by_node, worst_node

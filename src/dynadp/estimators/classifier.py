@@ -332,12 +332,13 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if schema is not None:
                 self.schema_ = schema
                 if self.plan_ and self.plan_.centrings:
-                    those, chosen = self.plan_.senders, self.plan_
-                    names = [self.topology_.nodes[p] for p in those]
-                    sums = [sum_features(features[owner == p]) for p in those]
-                    losses = [chosen.centrings[p] for p in those]
-                    noise = chosen.mechanism.noise
-                    centring = centring_round(schema, sums, names, losses, draws, journal, noise)
+                    centring = centring_round(
+                        self.plan_,
+                        schema,
+                        lambda p: sum_features(features[owner == p]),
+                        draws,
+                        journal,
+                    )
                     self.schema_, events = centring.applied(schema), centring.events
                 X = self.schema_.rows(X)
             elif not shards:

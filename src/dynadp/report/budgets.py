@@ -86,6 +86,7 @@ def accountings(own: Sequence[Event], delta: float) -> list[Figure]:
     out = [
         Figure(*WORDS[name], epsilon, 0.0 if name == "sum" else delta, name == found.method)
         for name, epsilon in values.items()
+        if isfinite(epsilon) or name == found.method  # Gaussian releases have no finite sum
     ]
     if delta > 0 and isfinite(found.epsilon) and found.epsilon > 0:
         out.append(

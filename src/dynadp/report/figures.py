@@ -83,8 +83,10 @@ def totals(rows: Sequence[Mapping[str, Any]]) -> Any:
     )
 
 
-def accuracy(points: Sequence[Mapping[str, Any]], baselines: Mapping[str, float]) -> Any:
-    """Right answers in 100 against alpha: medians and their intervals, baselines, and the choice,
+def accuracy(
+    points: Sequence[Mapping[str, Any]], baselines: Mapping[str, float], unit: str = "alpha"
+) -> Any:
+    """Right answers in 100 against alpha, or mu: medians and their intervals, baselines, and the choice,
     which the page puts in as ``chosen``.
 
     Parameters
@@ -93,18 +95,20 @@ def accuracy(points: Sequence[Mapping[str, Any]], baselines: Mapping[str, float]
         ``alpha``, ``epsilon``, ``median``, ``low``, ``high``: right answers in 100.
     baselines
         Horizontal lines, by name.
+    unit
+        What a round's loss is called, alpha or mu.
     """
     values = [*(p["low"] for p in points), *(p["high"] for p in points), *baselines.values()]
     room = 0.06 * (max(values) - min(values)) + 0.2
     ends = [min(values) - room, min(max(values) + room, 100.0)]
     y = alt.Y("low:Q").title("right answers in 100").scale(domain=ends, nice=False, zero=False)
     alphas = [p["alpha"] for p in points]
-    x = alt.X("alpha:Q").title("alpha, the loss of one round").axis(format="~g", tickCount=5)
+    x = alt.X("alpha:Q").title(f"{unit}, the loss of one round").axis(format="~g", tickCount=5)
     x = x.scale(type="log", domain=[min(alphas), max(alphas)], nice=False)
     base = _named("points").encode(x=x)
     answers = {"median": "median", "low": "interval from", "high": "to"}
     tips = [
-        alt.Tooltip("alpha:Q", format=".3~g"),
+        alt.Tooltip("alpha:Q", format=".3~g", title=unit),
         alt.Tooltip("epsilon:Q", format=".3~g", title="total epsilon"),
         *(alt.Tooltip(f"{name}:Q", format=".1f", title=title) for name, title in answers.items()),
     ]

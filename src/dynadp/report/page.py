@@ -148,6 +148,7 @@ def report(path: str | Path) -> str:
             sentence=sentence,
             words=words,
             groups=node_groups(view, events) if events else [],
+            unit="mu" if view.plan and view.plan.noise == "gaussian" else "alpha",
             loser=loser,
             pictures=pictures,
             states=where,

@@ -14,13 +14,14 @@ from scipy.optimize import brentq
 from dynadp._arrays import Array
 from dynadp._intervals import quantile_band, standard_error
 from dynadp.consensus import Output, RoundProgress, Topology
-from dynadp.data import Dataset, NodeRows, Shard, load_shard
+from dynadp.data import Dataset, FeatureSums, NodeRows, Shard, load_shard
 from dynadp.engines import Run, simulate
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import SeededEntropy, private_centre
+from dynadp.mechanisms import SeededEntropy
 from dynadp.planning import Consortium, Plan, plan
 from dynadp.privacy import Schedule, calibrate, per_node
 from dynadp.research.public_rows import HeldOut, PublicRows
+from dynadp.runs import centring_round
 
 Spread = Callable[[Callable[..., Any], Sequence[Mapping[str, Any]], Mapping[str, Any]], list[Any]]
 LEAST, MOST, POINTS = 0.05, 10.0, 9  # totals that are tried, and how many
@@ -76,9 +77,11 @@ def try_plan(
     """
     nodes, schema = topology.nodes, rows.schema
     if planned.centrings:
-        sums = [NodeRows(schema, rows.tables[p], p, seal=False).sums for p in nodes]
-        centring = private_centre(schema, sums, nodes, planned.centrings, SeededEntropy(seed))
-        schema = centring.applied(schema)
+
+        def sums(p: int) -> FeatureSums:
+            return NodeRows(rows.schema, rows.tables[nodes[p]], nodes[p], seal=False).sums
+
+        schema = centring_round(planned, schema, sums, SeededEntropy(seed)).applied(schema)
     shards = [load_shard(schema, rows.tables[p], p) for p in nodes]
     end = run_seeded(shards, topology, planned, draws, seed)
     held_out = HeldOut.of(schema, rows.test)

@@ -1,6 +1,6 @@
 """A private run from raw rows to a model, in one process that holds all nodes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from logging import getLogger
 from typing import Any
@@ -159,11 +159,7 @@ def train(
             own.require_same(journal.seal(p))
     centring = None
     if protection.centring:
-        names = [nodes[p] for p in plan.senders]
-        sums = [rows[p].sums for p in names]
-        losses = [protection.centring[p] for p in plan.senders]
-        noise = plan.mechanism.noise
-        centring = centring_round(schema, sums, names, losses, draws, journal, noise)
+        centring = centring_round(plan, schema, lambda p: rows[nodes[p]].sums, draws, journal)
         schema = centring.applied(schema)
     run = simulate(
         [own.shard(schema) for own in rows.values()],
@@ -186,32 +182,35 @@ def train(
 
 
 def centring_round(
+    plan: Plan,
     schema: Schema,
-    sums: Sequence[FeatureSums],
-    nodes: Sequence[str],
-    alphas: Sequence[float],
+    sums: Callable[[int], FeatureSums],
     draws: Draws,
-    journal: Journal | None,
-    noise: str = "l2-laplace",
+    journal: Journal | None = None,
 ) -> Centring:
-    """Release the means of all nodes' features, entered before they are used.
+    """Release the means of the features of all nodes that send, entered before they are used.
 
     Where they were entered before, those are taken again.
 
     Parameters
     ----------
-    schema, sums, nodes, alphas, draws
+    plan
+        Bound to its consortium, with a centring round.
+    schema, draws
         As for :func:`~dynadp.mechanisms.centring.private_centre`.
+    sums
+        The feature sums of the node at a position.
     journal
         Where the whole plan is reserved; None where nothing is entered.
-    noise
-        ``l2-laplace`` or ``gaussian``.
     """
+    those, noise = plan.senders, plan.mechanism.noise
+    names = [plan.bound.nodes[p] for p in those]
+    losses = [plan.centrings[p] for p in those]
     sent = journal.sent(0) if journal else None
     if sent is None:
-        made = private_centre(schema, sums, nodes, alphas, draws, noise)
+        made = private_centre(schema, [sums(p) for p in those], names, losses, draws, noise)
         if journal is None:
             return made
-        sent = journal.spend(0, made.events, dict(zip(nodes, made.messages, strict=True)))
-    counts, released = [own.rows for own in sums], np.array([sent[p] for p in nodes])
-    return centre_of(schema, counts, released, nodes, alphas, noise, seeded=draws.seeded)
+        sent = journal.spend(0, made.events, dict(zip(names, made.messages, strict=True)))
+    counts, released = [plan.bound.counts[p] for p in those], np.array([sent[p] for p in names])
+    return centre_of(schema, counts, released, names, losses, noise, seeded=draws.seeded)

@@ -90,6 +90,12 @@ class Advisor:
         self.done = True
 
     @property
+    def unit(self) -> str:
+        """What a round's loss is called: alpha, or mu where noise is Gaussian."""
+        noise = self.planned(self.setting.epsilon).mechanism.noise
+        return "mu" if noise == "gaussian" else "alpha"
+
+    @property
     def progress(self) -> tuple[int, int, bool]:
         """Changes whenever the sweep has something new."""
         return len(self.points), len(self.baselines), self.done
@@ -108,13 +114,14 @@ class Advisor:
         epsilon = float(f"{epsilon:.4g}")
         planned, delta = self.planned(epsilon), self.setting.delta
         total = planned.total.epsilon
-        asks = f"privacy.alpha = {planned.alpha:.3g}"
+        asks = f"privacy.{self.unit} = {planned.alpha:.3g}"
         if self.setting.given is None:
             asks = f"privacy.epsilon = {epsilon:.3g}"
         return {
             "reached": True,
             "epsilon": epsilon,
             "total": total,
+            "unit": self.unit,
             "alpha": planned.alpha,
             "centring": max(planned.centrings, default=None),
             "rounds": planned.rounds,

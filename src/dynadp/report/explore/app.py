@@ -195,10 +195,11 @@ class Explorer:
     def _swept(self) -> dict[str, Any]:
         advice, chart = self.advice, None
         if len(advice.points) > 1:
-            chart = figures.spec(figures.accuracy(advice.points, advice.baselines))
+            chart = figures.spec(figures.accuracy(advice.points, advice.baselines, advice.unit))
         return {
             "chart": chart,
             "points": advice.points,
+            "unit": advice.unit,
             "of": POINTS,
             "source": advice.source,
             "done": advice.done,

@@ -40,7 +40,7 @@ async function ask(query) {
   at("sentence").textContent = answer.words;
   const first = answer.centring ? `, and ${digits(answer.centring)} for the centring round` : "";
   at("numbers").textContent =
-    `That is alpha = ${digits(answer.alpha)} for each of ${answer.rounds} rounds${first}; ` +
+    `That is ${answer.unit} = ${digits(answer.alpha)} for each of ${answer.rounds} rounds${first}; ` +
     `a run file asks for it with ${answer.asks}.`;
   at("odds").textContent = `${answer.odds[0].toUpperCase()}${answer.odds.slice(1)}.`;
   dots(answer.right);
@@ -94,7 +94,7 @@ async function swept(found) {
     Object.assign(at("accuracy"), { min: low.toFixed(1), max: high.toFixed(1), disabled: false });
     at("accuracy-low").textContent = `fewer right (${low.toFixed(1)}), more private`;
     at("accuracy-high").textContent = `more right (${high.toFixed(1)}), less private`;
-    table(found.points);
+    table(found.points, found.unit);
     await Charts.show("accuracy", found.chart);
     ask(`epsilon=${page.choice?.epsilon ?? at("epsilon").dataset.start}`);
   }
@@ -102,18 +102,18 @@ async function swept(found) {
   const { alpha, total, reasons } = found.recommended;
   if (!found.done) return;
   at("recommended").textContent = alpha
-    ? `alpha = ${digits(alpha)} a round, epsilon = ${digits(total)} in total: of the ${found.points.length} totals that were ` +
+    ? `${found.unit} = ${digits(alpha)} a round, epsilon = ${digits(total)} in total: of the ${found.points.length} totals that were ` +
       "measured, this one has the most utility of privacy, by the paper's measure, less wrong answers."
-    : "No alpha can be recommended.";
+    : "Nothing can be recommended.";
   at("take").hidden = !alpha;
   at("why").hidden = false;
   at("why").open = !alpha;
   at("reasons").replaceChildren(...reasons.map((reason) => Object.assign(document.createElement("li"), { textContent: reason })));
 }
 
-function table(points) {
+function table(points, unit) {
   const row = (cells, tag) => `<tr>${cells.map((cell) => `<${tag}>${cell}</${tag}>`).join("")}</tr>`;
-  const head = row(["alpha", "total epsilon", "median", "from", "to"], "th");
+  const head = row([unit, "total epsilon", "median", "from", "to"], "th");
   const body = points.map((p) =>
     row([digits(p.alpha), digits(p.epsilon), ...[p.median, p.low, p.high].map((v) => v.toFixed(1))], "td"));
   at("points").innerHTML = `<thead>${head}</thead><tbody>${body.join("")}</tbody>`;
