@@ -27,6 +27,7 @@ from dynadp.privacy.distributions import distribution_of
 from dynadp.privacy.events import DualPerturbation, Gaussian, L2Laplace, from_json, to_json
 from dynadp.privacy.gaussian import (
     GaussianLoss,
+    distance_to_rounded_normal,
     gaussian_delta,
     gaussian_epsilon,
     joint_mu,

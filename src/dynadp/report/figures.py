@@ -86,8 +86,8 @@ def totals(rows: Sequence[Mapping[str, Any]]) -> Any:
 def accuracy(
     points: Sequence[Mapping[str, Any]], baselines: Mapping[str, float], unit: str = "alpha"
 ) -> Any:
-    """Right answers in 100 against alpha, or mu: medians and their intervals, baselines, and the choice,
-    which the page puts in as ``chosen``.
+    """Right answers in 100 against alpha, or mu: medians and their intervals, baselines, and the
+    choice, which the page puts in as ``chosen``.
 
     Parameters
     ----------

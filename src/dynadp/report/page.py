@@ -131,6 +131,7 @@ def report(path: str | Path) -> str:
     where = states(view, len(rounds))
     budgets = read_budgets(view, ledger_files(view))
     sentence, words = guarantee(view, total)
+    sums = view.plan is not None and view.plan.algorithm == "sum"
     pictures: dict[str, str] = {"network": drawing(view.topology, where)}
     shown = thinned(rounds)
     for name in QUANTITIES:
@@ -161,7 +162,8 @@ def report(path: str | Path) -> str:
             charged=charged_accuracies(budgets),
             style=(STATIC / "style.css").read_text(encoding="utf-8"),
             config=json.dumps(view.record.config, indent=1),
-            residual=residual(rounds, len(view.topology)),
+            residual=residual(rounds, len(view.topology), sums=sums),
+            sums=sums,
             made=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
             version=version("dynadp"),
         )
@@ -169,10 +171,17 @@ def report(path: str | Path) -> str:
     return page
 
 
-def residual(rounds: Sequence[Row], nodes: int) -> str:
+def residual(rounds: Sequence[Row], nodes: int, *, sums: bool = False) -> str:
     """How far nodes are from their neighbours at the end, beside the beginning."""
     if not rounds:
         return "No round is recorded yet."
+    if sums:
+        return (
+            "All nodes stand at one common point, which sums over all rows move. The step of round "
+            f"{rounds[-1]['round']} was {rounds[-1]['change'][0]:.3g} long; noise itself keeps "
+            "steps from getting short. The model is the mean of the point over the last half of "
+            "the steps, in which noise averages out."
+        )
     if nodes == 1:
         return (
             "There is one node, which has nobody to agree with: in each round it goes on from its "
