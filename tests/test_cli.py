@@ -20,6 +20,7 @@ from dynadp.cli.demo import _fresh
 from dynadp.cli.options import MechanismName
 from dynadp.data.datasets.synthetic import census
 from dynadp.mechanisms import Mechanism, mechanism_names
+from dynadp.planning.sums import gaussian_mu
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.research.demonstration import HETEROGENEITY, ROWS, SILOS
 from dynadp.runs.folder import load_run, read_rounds
@@ -39,6 +40,7 @@ FILES = [
     "network.png",
     "none",
     "primal",
+    "sum",
 ]
 
 
@@ -105,7 +107,7 @@ def test_json_is_all_of_stdout(answered):
     assert (result["nodes"], result["rows"], result["folder"]) == (5, ROWS, str(folder))
     assert all(Path(p).stat().st_size > 1000 for p in result["pictures"])
     assert result["centralised_error"] < result["majority_error"] - 0.05
-    assert [run["mechanism"] for run in result["runs"]] == ["none", "dual", "primal"]
+    assert [run["mechanism"] for run in result["runs"]] == ["none", "dual", "primal", "sum"]
     for run in result["runs"]:
         assert max(abs(error - result["centralised_error"]) for error in run["node_errors"]) < 0.02
         assert run["privacy"]["protected"] is False
@@ -115,6 +117,13 @@ def test_json_is_all_of_stdout(answered):
     for run in private:
         assert 0.995 <= run["epsilon"] == run["privacy"]["epsilon"] <= 1
         assert run["delta"] == 1e-5
+        described = run["algorithm"], run["exchange"], run["noise"]
+        if run["mechanism"] == "sum":
+            assert described == ("sum", "open", "gaussian")
+            assert run["alpha"] is run["privacy"]["epsilon_sum"] is None
+            assert run["mu"] * 3 == pytest.approx(gaussian_mu(1.0, 1e-5), rel=0.1)
+            continue
+        assert described == ("admm", "neighbours", "l2-laplace")
         assert run["privacy"]["epsilon_sum"] > 20 * run["alpha"]  # and the centring round
 
 
@@ -187,7 +196,7 @@ def test_folder_that_cannot_be_made_is_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["demo", "--mechanism", "magic"], "'magic' is not one of 'none', 'primal', 'dual', 'all'"),
+        (["demo", "--mechanism", "magic"], "'magic' is not one of 'none', 'sum', 'primal', 'dual', 'all'"),
         (["demo", "--seed", "-1"], "-1 is not in the range"),
         (["demo", "--seed", "x"], "'x' is not a valid integer"),
         (["demo", "--out", "file"], "'file' is a file"),
@@ -269,7 +278,7 @@ def test_mechanisms_are_those_that_the_planner_knows(monkeypatch):
     assert MechanismName(before=("none",)).choices == ("none", *mechanism_names())
     result = CliRunner().invoke(main, ["audit", "--mechanism", "tragic"])
     assert result.exit_code == 2
-    assert "'tragic' is not one of 'primal', 'dual', 'magic'" in result.output
+    assert "'tragic' is not one of 'sum', 'primal', 'dual', 'magic'" in result.output
     assert CliRunner().invoke(main, ["audit", "--mechanism", "magic", "--draws", "200"]).output
 
 

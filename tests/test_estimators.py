@@ -46,9 +46,11 @@ from dynadp.estimators.inputs import bound_features
 from dynadp.estimators.one_vs_rest import solve
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.primal import Primal
+from dynadp.mechanisms.sums import Sum
 from dynadp.planning.planner import plan
 from dynadp.privacy.accountant import worst_node
 from dynadp.privacy.cap import Cap
+from dynadp.privacy.gaussian import gaussian_epsilon
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.schedules import linear
 from dynadp.problem.losses import HuberHinge, Logistic
@@ -206,10 +208,13 @@ def test_all_problems_are_within_the_one_total(mechanism):
 
 def test_a_shared_plan_pulls_as_a_plan_with_its_share_of_mu():
     ring = Topology.family("ring", 3)
-    whole = plan(
-        [100] * 3, ring, 5, epsilon=1.0, delta=1e-5, centring=False, mechanism="primal", problems=4
-    )
-    alone = plan([100] * 3, ring, 5, epsilon=1.0, delta=1e-5, centring=False)
+    asked = {"epsilon": 1.0, "delta": 1e-5, "centring": False}
+    sums, four = (plan([100] * 3, ring, 5, **asked, problems=K) for K in (1, 4))
+    assert four.steps.pull == pytest.approx(2 * sums.steps.pull)
+    assert four.rounds == 4 * sums.rounds
+    assert four.alpha == pytest.approx(sums.alpha / 2, rel=0.02)
+    asked["mechanism"] = "primal"
+    alone, whole = (plan([100] * 3, ring, 5, **asked, problems=K) for K in (1, 4))
     assert whole.settings.rho == pytest.approx(2 * alone.settings.rho)
     assert whole.rounds == 4 * alone.rounds
     assert whole.alpha == pytest.approx(alone.alpha / 2, rel=0.02)
@@ -273,7 +278,10 @@ def test_private_fits_do_not_guess_a_bound():
         ({"alpha": 0.1}, "give either epsilon and delta"),
         ({"epsilon": None, "alpha": 0.1}, "rounds is None"),
         ({"mechanism": None}, "epsilon is given, but mechanism is None"),
-        ({"mechanism": "tertiary"}, "expected one of primal, dual,.* a Mechanism, or None"),
+        (
+            {"mechanism": "tertiary"},
+            "expected one of sum, primal, dual,.* a Mechanism, 'auto', or None",
+        ),
         ({"delta": None}, "delta is None"),
         ({"rho": 0.1}, "rho is given beside epsilon"),
         ({"loss": HuberHinge()}, "loss is given beside epsilon"),
@@ -908,3 +916,68 @@ def test_a_wrong_length_is_told_of_what_is_wrong(name, what):
     message = f"^{name} has length 299, X has 300 rows; expected the {what} of each row$"
     with pytest.raises(DataError, match=message):
         model.fit(dict(found.train), **given)
+
+
+# --------------------------------------------------------------------------------------------------
+# algorithms
+
+
+@pytest.mark.parametrize(
+    ("given", "algorithm", "mechanism"),
+    [
+        ({}, "sum", "sum"),
+        ({"algorithm": "admm"}, "admm", "primal"),
+        ({"mechanism": "dual"}, "admm", "dual"),
+        ({"regularizer": SmoothElasticNet(0.5, 0.1)}, "admm", "primal"),
+        ({"mechanism": Sum(second_moment=True)}, "sum", "sum"),
+        ({"mechanism": Primal(noise="gaussian")}, "admm", "primal"),
+    ],
+)
+def test_the_algorithm_is_the_planners_unless_something_says_so(given, algorithm, mechanism):
+    model = NetworkClassifier(
+        epsilon=4.0, delta=1e-5, data_norm=5.0, classes=["north", "south"], random_state=0, **given
+    ).fit(X2, Y2)
+    assert model.plan_.algorithm == algorithm
+    assert model.privacy_["mechanism"] == mechanism
+    assert 3.9 < model.privacy_["epsilon"] <= 4.0
+    assert model.score(X2, Y2) > 0.7
+    json.dumps(model.privacy_, allow_nan=False)
+
+
+def test_sums_by_mu(tmp_path):
+    how = {"delta": 1e-5, "data_norm": 5.0, "classes": ["north", "south"], "random_state": 0}
+    model = NetworkClassifier(mu=0.3, rounds=20, **how).fit(X2, Y2)
+    assert model.privacy_["mechanism"] == "sum"
+    assert model.privacy_["epsilon"] == pytest.approx(
+        gaussian_epsilon(0.3 * np.sqrt(20), 1e-5), rel=1e-3
+    )
+    model.save(tmp_path / "m.json")
+    again = NetworkClassifier.load(tmp_path / "m.json")
+    np.testing.assert_array_equal(again.predict(X2), model.predict(X2))
+    for given, words in [
+        ({"mu": 0.3, "mechanism": "primal"}, "loses alpha"),
+        ({"alpha": 0.3, "mechanism": "sum"}, "loses mu"),
+        ({"mu": 0.3, "alpha": 0.1}, "give either"),
+        ({"mu": 0.3, "algorithm": "sum", "mechanism": "dual"}, "loses alpha|is for algorithm"),
+        ({"mu": 0.3, "regularizer": SmoothElasticNet(0.5, 0.1)}, "has no regularizer"),
+    ]:
+        with pytest.raises(DeclarationError, match=words):
+            NetworkClassifier(rounds=5, **how, **given).fit(X2, Y2)
+
+
+def test_several_classes_by_sums_share_the_total():
+    model = NetworkClassifier(
+        epsilon=8.0, delta=1e-5, data_norm=5.0, classes=["north", "south", "west"], random_state=0
+    ).fit(X3, Y3)
+    assert model.plan_.algorithm == "sum"
+    assert model.plan_.rounds == 3 * model.n_iter_
+    assert worst_node(model.plan_.events, 1e-5).epsilon == pytest.approx(model.privacy_["epsilon"])
+    assert model.score(X3, Y3) > 0.75
+    with pytest.raises(DeclarationError, match="leave second_moment out"):
+        NetworkClassifier(
+            epsilon=8.0,
+            delta=1e-5,
+            data_norm=5.0,
+            classes=["north", "south", "west"],
+            mechanism=Sum(second_moment=True),
+        ).fit(X3, Y3)

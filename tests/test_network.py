@@ -130,12 +130,11 @@ def test_a_launch_whose_node_is_killed_says_so(tmp_path, nursery):
     assert "the certificate ends" not in (told.parent / "node.log").read_text()
 
 
-def test_a_network_equals_the_simulation(tmp_path, nursery):
+@pytest.mark.parametrize("mechanism", ["primal", None, {"name": "sum", "second_moment": True}])
+def test_a_network_equals_the_simulation(tmp_path, nursery, mechanism):
+    chosen = {} if mechanism is None else {"mechanism": mechanism}
     network = Network.make(
-        tmp_path / "home",
-        nursery,
-        seed=3,
-        privacy={"mechanism": "primal", "epsilon": 4.0, "delta": 1e-5},
+        tmp_path / "home", nursery, seed=3, privacy={**chosen, "epsilon": 4.0, "delta": 1e-5}
     )
     trained = dynadp(
         "train", network.home / "train.toml", "--out", network.home / "trained", "--json"
@@ -171,6 +170,35 @@ def test_the_papers_third_algorithm_with_its_schedule_runs_on_a_network(tmp_path
     text = (network.folder("north") / "rounds.jsonl").read_text()
     lines = [json.loads(line) for line in text.splitlines()]
     assert [line["alpha"] for line in lines] == alpha["north"]
+
+
+def test_a_node_that_sends_nothing_takes_the_model_home(tmp_path, nursery):
+    """Its few rows are worth less than the noise that would hide them; its ledger stays empty."""
+
+    def table(i, own):
+        return {name: cells[:4] for name, cells in own.items()} if i == 1 else own
+
+    network = Network.make(
+        tmp_path / "home",
+        nursery,
+        topology={"family": "path"},
+        privacy={"epsilon": 4.0, "delta": 1e-5},
+        table=table,
+    )
+    north, south, west = network.names
+    children = network.start_all()
+    network.finish(children)
+    models = {json.dumps(json.loads(network.model(name))["coef"]) for name in network.names}
+    assert len(models) == 1
+    with Ledger.open(network.ledger(south), read_only=True) as ledger:
+        assert ledger.counted() == []
+    for name in (north, west):
+        with Ledger.open(network.ledger(name), read_only=True) as ledger:
+            assert {event.kind for event in ledger.spent()} == {"gaussian"}
+    text = (network.folder(south) / "rounds.jsonl").read_text()
+    assert {json.loads(line)["mu"] for line in text.splitlines()} == {None}
+    again = network.start(south)  # to serve others: it has its model
+    assert again.wait() == 0
 
 
 def test_stopped_and_started_again(network):

@@ -99,6 +99,8 @@ class Run:
             return self.V
         if output == "tail":
             return self.tail
+        if output in ("neighbours", "network") and isinstance(self.state, Point):
+            return self.tail  # the same at all nodes
         if output == "neighbours":
             sums = NeighbourSums(self.topology)(0, self.tail)
             return np.asarray((self.tail + sums) / (1 + self.topology.degrees)[:, None, None])

@@ -30,7 +30,7 @@ def to_model(estimator: Any, parameters: Mapping[str, Any]) -> Model:
         intercept=np.asarray(estimator.intercept_),
         schema=None if estimator.schema is None else estimator.schema_,
         loss={"margin": parameters["margin"], **described},
-        mechanism=estimator.privacy_["mechanism"] or "none",
+        mechanism=_mechanism(estimator),
         privacy=_plain(estimator.privacy_),
         estimator={
             "parameters": {
@@ -40,6 +40,13 @@ def to_model(estimator: Any, parameters: Mapping[str, Any]) -> Model:
             **fitted,
         },
     )
+
+
+def _mechanism(estimator: Any) -> str:
+    """The name of the mechanism that was used, the planner's where it chose."""
+    given = estimator.mechanism
+    used = estimator.privacy_.get("mechanism", getattr(given, "name", given))
+    return used or "none"
 
 
 def from_model(model: Model, kind: type[Any], path: Path) -> Any:

@@ -128,9 +128,10 @@ def _reasons(
         )
     else:
         centring = "no centring round: none was asked for, or the schema has a public centre"
+    senders = "1 node" if len(made.senders) == 1 else f"{len(made.senders)} nodes"
     return (
         f"algorithm sum: {made.mechanism.why}",
-        f"N = {N:.4g}: rows times mu = {span(mus)} over the noise of {len(made.senders)} nodes, as "
+        f"N = {N:.4g}: rows times mu = {span(mus)} over the noise of {senders}, as "
         f"{asked(totals)}, delta = {delta:g} ask for; each gradient has mu = "
         f"{span(made.table()[:, 0, -1])}",
         f"{how}; pull q = {steps.pull:.3g}, in proportion to the noise",

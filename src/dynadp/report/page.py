@@ -176,11 +176,16 @@ def residual(rounds: Sequence[Row], nodes: int, *, sums: bool = False) -> str:
     if not rounds:
         return "No round is recorded yet."
     if sums:
+        stand = "All nodes stand at one common point, which noisy sums over all rows move."
+        if nodes == 1:
+            stand = (
+                "There is one node, which has nobody to agree with: noisy sums over its rows move "
+                "its point."
+            )
         return (
-            "All nodes stand at one common point, which sums over all rows move. The step of round "
-            f"{rounds[-1]['round']} was {rounds[-1]['change'][0]:.3g} long; noise itself keeps "
-            "steps from getting short. The model is the mean of the point over the last half of "
-            "the steps, in which noise averages out."
+            f"{stand} The step of round {rounds[-1]['round']} was {rounds[-1]['change'][0]:.3g} "
+            "long; noise itself keeps steps from getting short. The model is the mean of the point "
+            "over the last half of the steps, in which noise averages out."
         )
     if nodes == 1:
         return (
