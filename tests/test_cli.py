@@ -196,7 +196,10 @@ def test_folder_that_cannot_be_made_is_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["demo", "--mechanism", "magic"], "'magic' is not one of 'none', 'sum', 'primal', 'dual', 'all'"),
+        (
+            ["demo", "--mechanism", "magic"],
+            "'magic' is not one of 'none', 'sum', 'primal', 'dual', 'all'",
+        ),
         (["demo", "--seed", "-1"], "-1 is not in the range"),
         (["demo", "--seed", "x"], "'x' is not a valid integer"),
         (["demo", "--out", "file"], "'file' is a file"),

@@ -32,6 +32,13 @@ class RoundLine(NamedTuple):
     change: float
     mu: float | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the line; mu where noise is Gaussian."""
+        line = self._asdict()
+        if self.mu is None:
+            del line["mu"]
+        return line
+
     @classmethod
     def from_json(cls, content: Any) -> "RoundLine":
         """Read a parsed line; further keys are ignored.

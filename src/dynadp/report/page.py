@@ -4,7 +4,7 @@ well.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
@@ -106,7 +106,7 @@ def node_groups(view: RunView, events: Sequence[Event]) -> list[NodeGroup]:
         return []
     groups: dict[tuple[Any, ...], list[str]] = {}
     for node in view.topology.nodes:
-        losses = tuple(replace(event, node="") for event in own.get(node, ()))
+        losses = tuple((event.alpha, getattr(event, "mu", None)) for event in own.get(node, ()))
         groups.setdefault((plan.alphas[node], losses), []).append(node)
     return [
         NodeGroup(

@@ -84,7 +84,7 @@ class RunFolder:
         names, plan = nodes or self.record.topology.nodes, self.record.planned
         losses = [plan.alphas[node][entry.number - 1] if plan else None for node in names]
         noise = plan.noise if plan else "l2-laplace"
-        self.append(line._asdict() for line in entry.lines(names, losses, noise))
+        self.append(line.to_json() for line in entry.lines(names, losses, noise))
 
     def append(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Add lines to rounds.jsonl."""

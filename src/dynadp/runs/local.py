@@ -135,6 +135,11 @@ class LocalRun:
         """Return what the run will do and cost; ``begun`` is the folder of a run that goes on."""
         counts, file = [self.counts[p] for p in self.topology.nodes], self.file
         record = load_run(begun) if begun else None
+        if record and file.privacy.mechanism is None and file.training.algorithm is None:
+            # what the planner chose then, whatever it would choose now
+            begun_with = {"mechanism": record.plan["mechanism"]}
+            privacy = file.privacy.model_copy(update=begun_with)
+            file = file.model_copy(update={"privacy": privacy})
         if record and record.planned and not record.planned.lone_pull:  # 0.1.0: equal weights alone
             training = file.training.model_copy(update={"weights": "equal"})
             file = file.model_copy(update={"training": training})
@@ -363,6 +368,9 @@ def _decided(record: RunRecord) -> dict[str, Any]:
     file: Any = record.file
     with suppress(ValueError):  # what is no run file is the same as none
         file = RunFile.model_validate(file)
+        privacy = file.privacy.model_copy(update={"mechanism": None})  # the plan has it
+        training = file.training.model_copy(update={"algorithm": None})
+        file = file.model_copy(update={"privacy": privacy, "training": training})
     plan = {name: record.plan.get(name) for name in _DECIDED} if record.planned else {}
     return {
         "file": file,
