@@ -1,0 +1,220 @@
+"""The guarantee of sums, attacked: events never promise less than noise covers, and what a row adds
+is a function of that row alone.
+"""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from dynadp.data import FEATURE_STEP, Shard
+from dynadp.data.columns import Categorical, Numeric
+from dynadp.data.schema import Label, Schema
+from dynadp.data.survey import FeatureSums
+from dynadp.errors import DeclarationError
+from dynadp.mechanisms import centring
+from dynadp.mechanisms.base import PublicNumbers
+from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.mechanisms.primal import Primal
+from dynadp.mechanisms.sums import Sum
+from dynadp.problem.integer_rows import (
+    FURTHEST,
+    IntegerRows,
+    Resolution,
+    StreamedIntegerRows,
+    on_point_grid,
+)
+from dynadp.problem.losses import HuberHinge, Logistic
+
+MUS = st.floats(1e-6, 10.0)
+ROWS, COLUMNS = st.integers(1, 10**7), st.integers(1, 500)
+
+
+def public_numbers(rows, columns, gamma=0.0):
+    one = np.ones(1)
+    return PublicNumbers(
+        np.array([float(rows)]),
+        2 * one,
+        columns,
+        one,
+        0.01,
+        one,
+        np.full((1, 1), gamma),
+        Logistic(),
+    )
+
+
+def above(value, square):
+    """Whether value >= sqrt(square), in rational numbers."""
+    return value >= 0 and value**2 >= square
+
+
+# --------------------------------------------------------------------------------------------------
+# mu >= Delta/s, in rational numbers
+
+
+@given(ROWS, COLUMNS, MUS)
+def test_the_events_of_sums_cover_their_sensitivity(rows, columns, mu):
+    """Delta is what two rows add at most, and s what the sampler is given."""
+    both = Sum(second_moment=True).plan(public_numbers(rows, columns), np.full((1, 1, 2), mu))
+    for noise, moment in zip(both, (True, False), strict=True):
+        (event,) = noise.events(["node"], 1, columns)
+        resolution, claimed = noise.resolution, Fraction(event.mu)
+        steps = Fraction(resolution.step) ** 2 / Fraction(float(noise.step[0, 0]))
+        assert steps.denominator == 1  # a sum is a whole number of steps
+        s = Fraction(float(noise.parameter[0, 0]))
+        if not moment:
+            assert claimed * s >= 2 * resolution.gradient * steps
+            continue
+        assert above(claimed * s, 2 * (resolution.moment * steps) ** 2)
+        upper = Fraction(float(noise.parameter[0, 0] / np.sqrt(2.0)))
+        # above the diagonal each entry stands for two; the 1e-12 covers the root's rounding
+        assert above(claimed * upper, (resolution.moment * steps) ** 2)
+
+
+@given(COLUMNS, MUS, st.floats(0, 1e-3))
+def test_the_event_of_a_gaussian_primal_release_covers_the_rounding_to_steps(columns, mu, gamma):
+    public = public_numbers(100, columns, gamma)
+    noise = Primal(noise="gaussian").noise_for(public, np.full((1, 1), mu))
+    (event,) = noise.events(["node"], 1, columns)
+    step, s = Fraction(float(noise.step[0, 0])), Fraction(float(noise.parameter[0, 0]))
+    Lam = Fraction(public.rho) + 2 * 2
+    delta = (2 * Fraction(float(public.weight[0, 0])) + 2 * Fraction(gamma)) / Lam
+    assert above(Fraction(event.mu) * s - delta / step, columns)
+
+
+SCHEMA = Schema(
+    columns=(
+        Numeric(name="age", low=0, high=100, weight=3.0),
+        Categorical(name="word", values=("a", "b", "c")),
+    ),
+    label=Label(name="y", negative=0, positive=1),
+)
+
+
+@given(MUS, st.integers(1, 10**8))
+def test_the_event_of_centring_covers_rounded_features(mu, rows):
+    noise = centring._gaussian(SCHEMA, np.array([float(rows)]), np.array([mu]))
+    (event,) = centring.centring_events(["node"], [mu], SCHEMA.feature_count, "gaussian", seeded=0)
+    step, s = Fraction(float(noise.step[0, 0])), Fraction(float(noise.parameter[0, 0]))
+    assert (Fraction(FEATURE_STEP) / step).denominator == 1
+    diameter = Fraction(sum(column.diameter2 for column in SCHEMA.columns))
+    rounding = Fraction(FEATURE_STEP) ** 2 * SCHEMA.feature_count
+    # mu s h >= D + r, squared twice
+    least = (Fraction(event.mu) * s * step) ** 2 - diameter - rounding
+    assert least >= 0
+    assert least**2 >= 4 * diameter * rounding
+
+
+def test_sums_of_very_many_rows_are_not_cut():
+    """10^8 rows, each with the largest feature, and little noise: the centre is still right."""
+    rows = 10**8
+    total = np.array([3.0, 1.0, 0.0, 0.0]) * rows
+    released = centring.private_centre(
+        SCHEMA, [FeatureSums(rows, total)], ["node"], 1.0, SeededEntropy(1), "gaussian"
+    )
+    np.testing.assert_allclose(released.messages[0], total, atol=100)
+
+
+# --------------------------------------------------------------------------------------------------
+# what a row adds is a function of that row, of z and of public numbers
+
+
+def some_rows(rng, count, columns):
+    rows = rng.normal(size=(count, columns)) * (rng.random((count, columns)) < 0.4)
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1.0) * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("loss", [Logistic(3.0), HuberHinge(0.5, 1.0)], ids=repr)
+@pytest.mark.parametrize("far", [1.0, 1e3, 1e6])
+def test_all_ways_to_hold_rows_give_the_same_sums_to_the_last_bit(loss, far):
+    """How rows are stored depends on how many cells are 0, which depends on other rows."""
+    rng = np.random.default_rng(5)
+    block, z = some_rows(rng, 3000, 60), far * rng.normal(size=(3, 60))
+    resolution = Resolution.of(len(block), 60)
+    sums = [
+        IntegerRows([made(block)], resolution, loss, replicas=3, storage=storage).gradient(z)[0]
+        for made in (np.asarray, csr_array)
+        for storage in ("dense", "csr")
+    ]
+    shard = Shard.frozen(block, np.ones(len(block)), "node")
+    sums.append(StreamedIntegerRows([shard], resolution, loss).gradient(z)[0])
+    order = rng.permutation(60)  # of columns: margins are added in another order
+    moved = IntegerRows([block[:, order]], resolution, loss, storage="dense").gradient(z[:, order])
+    back = np.empty_like(moved[0])
+    back[:, order] = moved[0]
+    for other in (*sums[1:], back):
+        np.testing.assert_array_equal(sums[0], other)
+
+
+def test_margins_of_points_that_are_no_grid_points_would_depend_on_the_order():
+    """The test above can fail: without the grid the last bits differ."""
+    rng = np.random.default_rng(5)
+    k, z = np.rint(some_rows(rng, 3000, 60) * 2**16), 1e3 * rng.normal(size=60)
+    order = rng.permutation(60)
+    assert ((k @ z) != (k[:, order] @ z[order])).any()
+    near = on_point_grid(z[None])[0]
+    assert ((k @ near) == (k[:, order] @ near[order])).all()
+
+
+@given(st.floats(0, 1e150), st.integers(1, 200))
+def test_points_stay_where_margins_are_exact(far, columns):
+    z = on_point_grid(np.full((1, columns), far))
+    assert np.isfinite(z).all()
+    longest = Resolution.of(1, columns).longest * np.linalg.norm(z) * 2.0**24
+    assert longest < 2.0**53
+    assert np.linalg.norm(z) <= FURTHEST * (1 + 1e-9)
+
+
+class Broken(Logistic):
+    """A loss that is no number where it is far below 0."""
+
+    def slope(self, z):
+        return np.where(z < -1.0, np.nan, super().slope(z))
+
+
+class Steep(Logistic):
+    """A loss that declares |L'| <= 1 and does not keep it."""
+
+    def slope(self, z):
+        return 1e300 * super().slope(z)
+
+
+@pytest.mark.parametrize("loss", [Broken(), Steep()], ids=["NaN", "steep"])
+def test_a_loss_that_breaks_its_promise_cannot_raise_what_a_row_adds(loss):
+    block, z = -np.eye(3), np.full((1, 3), 2.0)
+    resolution = Resolution.of(3, 3)
+    for storage in ("dense", "csr"):
+        held = IntegerRows([block], resolution, loss, storage=storage)
+        assert (np.abs(held.gradient(z)) <= resolution.gradient).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e308])
+def test_a_row_that_is_no_number_counts_as_none(bad):
+    """Rows are validated before; a sum would still not become NaN, which no noise covers."""
+    block = np.eye(3)
+    block[1, 0] = bad
+    resolution = Resolution.of(3, 3)
+    with np.errstate(invalid="ignore", over="ignore"):
+        kept = resolution.whole(block), resolution.whole(csr_array(block)).toarray()
+    for rows in kept:
+        np.testing.assert_array_equal(rows, np.diag([1.0, 0.0, 1.0]) * 2**16)
+
+
+@given(st.integers(1, 2**48), st.integers(1, 10**6), st.floats(1e-9, 10.0))
+def test_sums_of_all_that_is_accepted_are_exact(rows, columns, mu):
+    """Also of the second moment, where K_x is half as long again as 1/h."""
+    try:
+        resolution = Resolution.of(rows, columns, mu)
+    except DeclarationError:
+        return
+    assert rows * resolution.moment < 2**53
+    assert rows * resolution.gradient < 2**53
+
+
+def test_a_length_that_squares_past_2_to_the_53_is_refused():
+    with pytest.raises(DeclarationError, match="cannot be added exactly"):
+        Resolution.of(2**40, 4096)
