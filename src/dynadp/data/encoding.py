@@ -74,6 +74,10 @@ class Blocks:
             column.name: slice(starts[i], starts[i + 1]) for i, column in enumerate(schema.columns)
         }
         self._centre = None if schema.centre is None else np.array(schema.centre)
+        # |phi - centre|^2 <= 2 |phi|^2 + 2 |centre|^2, and no |phi| is longer than the diameter
+        longest = 2 * sum(column.diameter2 for column in schema.columns) + 1e-300
+        longest += 0.0 if self._centre is None else 2 * float(self._centre @ self._centre)
+        self._grain = float(2.0 ** (np.ceil(np.log2(longest)) - 50))
         self.passes = 0
         self._last: dict[str, CellTable] = {}  # of each column
         self._kept = Kept(memory // 16)
@@ -168,15 +172,16 @@ class Blocks:
                 if not self._fill(column, cells, numbers[row : row + width]):
                     return None
                 row += width
-        squares = np.einsum("ij,ij->j", numbers, numbers)
-        squares += self.schema.intercept**2
-        coded = []
+        squares, coded = np.zeros(count), []
         for group, names in self._groups(tables):
             codes = group.joint(
                 [cells.codes for name in names if isinstance(cells := part[name], DictionaryColumn)]
             )
-            squares += group.squares[codes]
+            squares += group.squares[codes]  # exact: the order of groups does not matter
             coded.append((group, codes))
+        squares += self.schema.intercept**2
+        for line in numbers:
+            squares += line * line
         block = CodedBlock(
             np.ones(count), numbers, at, coded, self.schema.intercept, self.schema.dimension
         )
@@ -280,7 +285,7 @@ class Blocks:
                         break
                 else:
                     packed.append(([one], [table.name]))
-            made = [(Group(some), names) for some, names in packed]
+            made = [(Group(some, self._grain), names) for some, names in packed]
             # the features are kept with their ids, so that no other object gets these
             self._kept.add(key, (made, features), sum(8 * group.size for group, _ in made))
             return made
