@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from dynadp.consensus.topology import Topology
 from dynadp.data import FEATURE_STEP, Shard
 from dynadp.data.columns import Categorical, Numeric
+from dynadp.data.datasets.synthetic import census
 from dynadp.data.encoding import Blocks
 from dynadp.data.readers import LEAST_MEMORY, source
 from dynadp.data.schema import Label, Schema
@@ -31,6 +33,7 @@ from dynadp.problem.integer_rows import (
     on_point_grid,
 )
 from dynadp.problem.losses import HuberHinge, Logistic
+from dynadp.runs.training import train
 
 MUS = st.floats(1e-6, 10.0)
 ROWS, COLUMNS = st.integers(1, 10**7), st.integers(1, 500)
@@ -248,3 +251,98 @@ def test_a_streamed_row_does_not_depend_on_the_cells_of_other_rows(tmp_path, sca
         rows.append(np.hstack([block.dense() for block in blocks]).T)
     assert (rows[0][0] != rows[1][0]).any()
     np.testing.assert_array_equal(rows[0][1:], rows[1][1:])
+
+
+# --------------------------------------------------------------------------------------------------
+# whole runs
+
+
+class Watched(SeededEntropy):
+    """Seeded draws that keep what they were asked for."""
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.asked = []
+
+    def generator(self, purpose, node, round_, replica=0):
+        self.asked.append((purpose, node, round_))
+        return super().generator(purpose, node, round_, replica)
+
+
+DATA, RING = census(300, seed=3, nodes=3), Topology.family("ring", 3)
+
+
+@pytest.mark.parametrize("second_moment", [False, True])
+def test_every_draw_of_a_run_has_its_event_and_every_event_its_draw(second_moment):
+    """A release that is not charged, and noise that is drawn twice or never, would show."""
+    draws = Watched(1)
+    trained = train(
+        DATA.schema,
+        DATA.tables(RING.nodes),
+        RING,
+        epsilon=2.0,
+        delta=1e-5,
+        mechanism=Sum(second_moment=second_moment),
+        draws=draws,
+    )
+    charged = [(event.purpose, event.node, event.round) for event in trained.events]
+    assert sorted(draws.asked) == sorted(charged)
+    purposes = {"centring", "gradient", *(["moment"] if second_moment else [])}
+    assert {purpose for purpose, _, _ in charged} == purposes
+    assert trained.total.epsilon <= 2.0
+
+
+def outlier(tables, node):
+    """The tables with one row of a node replaced by the most different one that fits the schema."""
+    changed = {
+        name: {column: cells.copy() for column, cells in t.items()} for name, t in tables.items()
+    }
+    for column in DATA.schema.columns:
+        cells = changed[node][column.name]
+        if isinstance(column, Numeric):
+            cells[7] = column.low if cells[7] > (column.low + column.high) / 2 else column.high
+        else:
+            cells[7] = next(value for value in column.values if value != cells[7])
+    label = DATA.schema.label
+    cells = changed[node][label.name]
+    cells[7] = label.negative if cells[7] == label.positive else label.positive
+    return changed
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["in memory", "streamed"])
+def test_with_the_same_noise_one_replaced_row_moves_messages_by_what_is_covered(streamed, tmp_path):
+    """From raw cells to messages: seeded noise is the same for both data sets, so messages differ
+    by what rows make, exactly: of its own node alone, and by no more than Delta.
+    """
+    tables, node = DATA.tables(RING.nodes), RING.nodes[1]
+    centred, first, noises = [], [], None
+    for k, held in enumerate((tables, outlier(tables, node))):
+        given = held
+        if streamed:
+            given = {}
+            for name, table in held.items():
+                pd.DataFrame(table).to_parquet(tmp_path / f"{k}-{name}.parquet")
+                given[name] = source(tmp_path / f"{k}-{name}.parquet", memory=LEAST_MEMORY)
+        how = {"epsilon": 2.0, "delta": 1e-5, "mechanism": Sum(second_moment=True)}
+        centred.append(train(DATA.schema, given, RING, draws=SeededEntropy(1), **how).centring)
+        sent = []
+        fixed = centred[0].applied(DATA.schema)  # the same centre: rows differ in one alone
+        trained = train(
+            fixed,
+            given,
+            RING,
+            draws=SeededEntropy(1),
+            on_round=lambda progress, sent=sent: sent.append(progress.messages[:, 0]),
+            **how,
+        )
+        first.append(sent[:2])  # all nodes still stand at 0
+        noises = trained.run.noises
+    D = centring._diameter(DATA.schema)
+    for before, after, most in (
+        (centred[0].messages, centred[1].messages, D),
+        (first[0][0], first[1][0], np.sqrt(2.0) * noises[0].resolution.moment * 2.0**-32),
+        (first[0][1], first[1][1], 2.0 * noises[1].resolution.gradient * 2.0**-32),
+    ):
+        apart = np.linalg.norm(after - before, axis=1)
+        assert (apart[[0, 2]] == 0).all()
+        assert 0.1 * most < apart[1] <= most
