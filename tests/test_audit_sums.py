@@ -196,6 +196,21 @@ def test_it_sees_through_any_source_of_draws():
         assert 0.6 < found.mu_lower <= 1.0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", [Sum(), Primal(noise="gaussian")], ids=str)
+@pytest.mark.parametrize("dimension", [1, 2])
+def test_a_thousand_audits_of_what_is_sound_raise_no_more_alarms_than_they_may(
+    mechanism, dimension
+):
+    constructed = worst_sum_cases if mechanism.algorithm == "sum" else worst_cases
+    how = {"draws": 1000, "source": Stream(10 + dimension), "cases": constructed(dimension)[:1]}
+    found = [audit_mechanism(mechanism, 1.0, dimension, **how) for _ in range(1000)]
+    alarms = sum(one.refuted for one in found)
+    print(f"{alarms} alarms, largest {max(one.mu_lower for one in found):.3f}")
+    assert alarms <= stats.binom.ppf(0.999, 1000, 0.001)
+    assert np.median([one.mu_lower for one in found]) > 0.5
+
+
 # --------------------------------------------------------------------------------------------------
 # the command line
 
