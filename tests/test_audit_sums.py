@@ -35,6 +35,7 @@ from dynadp.research.audit import (
 )
 
 GAUSSIAN = [Sum(), Sum(second_moment=True), Primal(noise="gaussian")]
+ITERATE = Primal(noise="gaussian", augment="iterate")
 CURVED = replace(
     worst_sum_cases(2)[0],
     rows=np.array([[0.6, 0.8], [0.0, 1.0], [0.5, -0.5]]),
@@ -108,7 +109,7 @@ def test_the_audited_node_sends_what_the_shipped_one_sends(mechanism):
     ]
 
 
-@pytest.mark.parametrize("mechanism", GAUSSIAN, ids=str)
+@pytest.mark.parametrize("mechanism", [*GAUSSIAN, ITERATE], ids=str)
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_the_exact_ratio_is_a_ratio_of_densities(mechanism, rounds):
     """E p_D/p_D' = 1 under D', and E p_D'/p_D = 1 under D: a wrong noise, shift or point would
@@ -121,7 +122,7 @@ def test_the_exact_ratio_is_a_ratio_of_densities(mechanism, rounds):
         assert ratio.std() > 0.1
 
 
-@pytest.mark.parametrize("mechanism", GAUSSIAN, ids=str)
+@pytest.mark.parametrize("mechanism", [*GAUSSIAN, ITERATE], ids=str)
 @pytest.mark.parametrize("dimension", [1, 2, 105])
 def test_no_pair_that_is_searched_is_further_apart_than_mu(mechanism, dimension):
     rng = np.random.default_rng([9, dimension])
@@ -294,3 +295,8 @@ def test_command_line_mistakes(flags):
 def test_a_dimension_that_is_none():
     with pytest.raises(DeclarationError, match="dimension is 0"):
         audit_mechanism(Sum(), 1.0, 0)
+
+
+def test_releases_that_do_not_fit_into_memory_are_refused():
+    with pytest.raises(DeclarationError, match="100,000 releases of 5,565 numbers do not fit"):
+        audit_mechanism(Sum(second_moment=True), 1.0, 105)

@@ -32,6 +32,7 @@ Lower = TypeVar("Lower")
 PILOT = 4_000  # releases of each data set with which a pair is tried
 SEARCHED = 6  # random pairs that are tried besides the constructed ones
 DRAWS = 100_000
+MOST_NUMBERS = 3 * 10**8  # that releases of one data set hold
 CONSISTENT, REFUTED = "consistent with the claim", "claim refuted"
 
 
@@ -205,6 +206,12 @@ def audit_mechanism(
         cases += random_cases(chosen.generator("audit", "search", 0), dimension, alpha, SEARCHED)
     nodes = {case.name: audited_node(case, mechanism, alpha, rounds) for case in cases}
     exact = {name: _Exact() for name in nodes}
+    numbers = max((node.width for node in nodes.values()), default=0) * rounds
+    if numbers * draws > MOST_NUMBERS:
+        raise DeclarationError(
+            f"{draws:,} releases of {numbers:,} numbers do not fit into memory; take at most "
+            f"{MOST_NUMBERS // numbers:,} draws, or a smaller dimension or fewer rounds"
+        )
 
     def bound(name: str, count: int, confidence: float) -> _Found:
         node, sent = nodes[name], []
