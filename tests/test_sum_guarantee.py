@@ -17,6 +17,7 @@ from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.datasets.synthetic import census
 from dynadp.data.encoding import Blocks
 from dynadp.data.readers import LEAST_MEMORY, source
+from dynadp.data.row_blocks import CodedBlock, StoredBlock
 from dynadp.data.schema import Label, Schema
 from dynadp.data.survey import FeatureSums
 from dynadp.errors import DeclarationError
@@ -35,6 +36,7 @@ from dynadp.problem.integer_rows import (
 from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.runs.training import train
 
+DATA, RING = census(300, seed=3, nodes=3), Topology.family("ring", 3)
 MUS = st.floats(1e-6, 10.0)
 ROWS, COLUMNS = st.integers(1, 10**7), st.integers(1, 500)
 
@@ -226,6 +228,26 @@ def test_a_length_that_squares_past_2_to_the_53_is_refused():
         Resolution.of(2**40, 4096)
 
 
+@pytest.mark.parametrize("centre", [None, "some"])
+def test_streamed_rows_are_the_same_by_either_path_to_the_last_bit(tmp_path, centre, monkeypatch):
+    """A column with very many distinct cells is written down, and which have so many depends on all
+    rows.
+    """
+    rng, schema = np.random.default_rng(1), DATA.schema
+    if centre:
+        features = tuple((rng.random(schema.feature_count) / 10).tolist())
+        schema = schema.model_copy(update={"centre": features, "scaling": "unit"})
+    pd.DataFrame(DATA.train).to_parquet(tmp_path / "rows.parquet")
+    there = source(tmp_path / "rows.parquet", memory=LEAST_MEMORY)
+    fast = [*Blocks(schema, there, "node")]
+    monkeypatch.setattr(Blocks, "_signed", lambda self, part: None)
+    slow = [*Blocks(schema, there, "node")]
+    assert {type(block) for block in fast} == {CodedBlock}
+    assert {type(block) for block in slow} == {StoredBlock}
+    rows = [np.hstack([block.dense() for block in some]) for some in (fast, slow)]
+    np.testing.assert_array_equal(*rows)
+
+
 @pytest.mark.parametrize("scaling", ["unit", "clip"])
 def test_a_streamed_row_does_not_depend_on_the_cells_of_other_rows(tmp_path, scaling):
     """One more distinct cell changes which columns are looked up together; in what order norms are
@@ -267,9 +289,6 @@ class Watched(SeededEntropy):
     def generator(self, purpose, node, round_, replica=0):
         self.asked.append((purpose, node, round_))
         return super().generator(purpose, node, round_, replica)
-
-
-DATA, RING = census(300, seed=3, nodes=3), Topology.family("ring", 3)
 
 
 @pytest.mark.parametrize("second_moment", [False, True])

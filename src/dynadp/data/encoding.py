@@ -91,8 +91,9 @@ class Blocks:
             for low, table in self.tables(part):
                 if self.schema.kept(table).any():
                     with counted_among(np.arange(start + low, start + low + self.chunk)):
-                        stored = StoredBlock(self.schema.shard(table, self.name).signed)
-                    yield stored
+                        self.schema.shard(table, self.name)  # accepts these cells, or says why not
+                    coded = {n for n, v in part.items() if isinstance(v, DictionaryColumn)}
+                    yield StoredBlock(self._written(table, coded))
 
     def parts(self) -> Iterator[tuple[int, CodedTable, CodedBlock | None]]:
         """Yield parts of some thousand rows: the number of the first row, the cells, and the
@@ -121,6 +122,33 @@ class Blocks:
                     for name, cells in some.items()
                 },
             )
+
+    def _written(self, table: dict[str, NDArray[Any]], coded: set[str]) -> Array:
+        """Return signed, bounded rows, written down: to the last bit those of :meth:`_signed`, as
+        it depends on other rows' cells which of the two makes them.
+        """
+        keep = self.schema.kept(table)
+        kept = {name: cells[keep] for name, cells in table.items()}
+        rows = np.zeros((int(keep.sum()), self.schema.dimension))
+        features = self.schema.only_features().rows(kept)
+        rows[:, : features.shape[1]] = features.toarray()
+        if self._centre is not None:
+            rows[:, : len(self._centre)] -= self._centre
+        squares = np.zeros(len(rows))
+        for name in self._where.keys() & coded:
+            own = rows[:, self._where[name]]
+            found = np.asarray(csr_array(own * own).sum(axis=1)).ravel()
+            squares += np.ceil(found / self._grain) * self._grain
+        squares += self.schema.intercept**2
+        for column in self.schema.columns:
+            if column.name not in coded:
+                for line in rows[:, self._where[column.name]].T:
+                    squares += line * line
+        if self.schema.intercept:
+            rows[:, -1] = self.schema.intercept
+        scale = self._scale(np.sqrt(squares))
+        assert scale is not None  # the rows were accepted
+        return np.asarray(rows * (scale * self.schema.labels(kept))[:, None])
 
     def _kept_rows(self, part: CodedTable) -> CodedTable:
         """Return the rows that stay."""
