@@ -17,9 +17,10 @@ from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.datasets.synthetic import census
 from dynadp.data.schema import Label, Schema
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import dual, sampling
+from dynadp.mechanisms import dual, gaussian, sampling, sums
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.primal import Primal
+from dynadp.mechanisms.sums import MomentNoise, Sum, packed
 from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SquaredL2
 from dynadp.problem.solver import solve
@@ -30,6 +31,9 @@ from dynadp.research.attacks.reconstruction import _texts, decode
 from dynadp.research.attacks.transcript import dense, listen, log_density
 
 PRIVATE = [(mechanism, alpha) for mechanism in (Dual(), Primal()) for alpha in (0.1, 1.0)]
+SUMS = [Sum(), Sum(second_moment=True)]
+PRIVATE += [(mechanism, mu) for mechanism in SUMS for mu in (0.014, 0.14)]
+PRIVATE += [(Primal(noise="gaussian"), 0.14)]
 SHORT = Setting(rounds=4)
 
 
@@ -45,6 +49,9 @@ def no_noise(monkeypatch):
 
     for place in (dual, sampling):
         monkeypatch.setattr(place, "l2_laplace", silent)
+    for place in (gaussian, sums):
+        zeros = lambda rng, sigma, size: np.zeros(size, np.int64)  # noqa: E731
+        monkeypatch.setattr(place, "discrete_gaussian", zeros)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -77,15 +84,24 @@ def test_private_runs_give_no_more_than_guessing(made, mechanism, alpha):
     assert np.isfinite(found.epsilon)
 
 
-@pytest.mark.parametrize("mechanism", [Dual(), Primal()])
-def test_the_same_adversary_wins_when_alpha_is_absurd(made, mechanism):
-    found = reconstruct(*made, mechanism, 2000.0, setting=SHORT, rows=20)
+@pytest.mark.parametrize(
+    ("mechanism", "alpha"), [(Dual(), 2000.0), (Primal(), 2000.0), (Sum(), 15.0), (SUMS[1], 15.0)]
+)
+def test_the_same_adversary_wins_when_alpha_is_absurd(made, mechanism, alpha):
+    found = reconstruct(*made, mechanism, alpha, setting=SHORT, rows=20)
     assert found.recovered > found.guessing + 1.5
 
 
 @pytest.mark.usefixtures("no_noise")
-def test_a_run_whose_noise_was_forgotten_gives_rows_away(made):
-    assert reconstruct(*made, Dual(), 1.0, setting=SHORT, rows=10).algebra == 11
+@pytest.mark.parametrize("mechanism", [Dual(), *SUMS], ids=str)
+def test_a_run_whose_noise_was_forgotten_gives_rows_away(made, mechanism):
+    assert reconstruct(*made, mechanism, 1.0, setting=SHORT, rows=10).algebra == 11
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_sums_without_noise_give_all_rows_of_a_small_node_away():
+    few, population = census(15, seed=2, nodes=3), census(500, seed=5, nodes=1, test_rows=0).train
+    assert small_node(few, population, Sum(), 1.0).algebra > 10
 
 
 def test_rows_of_a_small_node_come_from_its_messages_alone():
@@ -93,7 +109,7 @@ def test_rows_of_a_small_node_come_from_its_messages_alone():
     found = small_node(few, population, None)
     assert (found.rows, found.recovered) == (5, 11)
     assert found.knows == "no row"
-    for mechanism in (Dual(), Primal()):
+    for mechanism in (Dual(), Primal(), Sum()):
         assert small_node(few, population, mechanism, 1.0).recovered < found.guessing
 
 
@@ -160,13 +176,48 @@ def test_the_likelihood_is_that_of_the_whole_problem(made, mechanism, replicas):
     assert np.abs(exact - exact[:, :1]).max() > 0.05
 
 
+@pytest.mark.parametrize("mechanism", SUMS, ids=str)
+def test_the_likelihood_of_sums_is_that_of_all_rows(made, mechanism):
+    """Against sums over all rows in plain arithmetic: they differ by the rounding of rows alone."""
+    shards, s, mu = made[0].shards(), SHORT, 0.5
+    signed = dense(shards[1])
+    rest, candidates = signed[1:], np.stack([signed[0], -signed[0], dense(shards[0])[0]])
+    told = listen(shards, mechanism, mu, s, 3, seed=7)
+    found = log_density(told, rest, candidates)
+    assert found.shape == (3, 3, 4)
+    exact = np.empty_like(found)
+    for j, a in enumerate(candidates):
+        rows = np.vstack([rest, a])
+        for n, (z, V, noise) in enumerate(told.heard()):
+            if isinstance(noise, MomentNoise):
+                g, deviation = packed(rows.T @ rows), np.sqrt(2.0) / mu
+                off = (V - g) * np.where(np.arange(len(g)) < 51, 1.0, np.sqrt(2.0))
+            else:
+                g, deviation = s.loss.slope(z @ rows.T) @ rows, 2.0 / mu
+                off = V - g
+            exact[:, j, n] = -np.sum(off**2, axis=-1) / (2 * deviation**2)
+    differences = (found - found[:, :1]) - (exact - exact[:, :1])
+    np.testing.assert_allclose(differences, 0, atol=2e-3)
+    assert np.abs(exact - exact[:, :1]).max() > 0.1
+
+
+def test_the_points_of_sums_are_those_of_the_run(made):
+    """Whoever hears all messages stands where the nodes stand."""
+    told = listen(made[0].shards(), SUMS[1], 1.0, SHORT, 2, seed=7)
+    points = [z for z, _, _ in told.heard()]
+    assert not points[0].any()
+    assert not points[1].any()  # the second moment moves nothing
+    assert points[2].any()
+    assert (points[3] != points[2]).any()
+
+
 def test_a_likelihood_ratio_averages_to_one(made):
     """E[q/p] = 1 under p: a wrong law of the noise would not keep it."""
     shards = made[0].shards()
     signed = dense(shards[1])
     pair = np.stack([signed[0], -signed[0]])
-    for mechanism in (Dual(), Primal()):
-        told = listen(shards, mechanism, 1.0, SHORT, 1500, seed=1)
+    for mechanism, alpha in ((Dual(), 1.0), (Primal(), 1.0), *((one, 0.2) for one in SUMS)):
+        told = listen(shards, mechanism, alpha, SHORT, 1500, seed=1)
         density = log_density(told, signed[1:], pair)
         ratio = np.exp((density[:, 1] - density[:, 0]).sum(axis=-1))
         assert abs(ratio.mean() - 1) < 4 * ratio.std() / np.sqrt(len(ratio))
@@ -201,10 +252,12 @@ def test_private_runs_stay_below_what_the_accountant_allows(made, mechanism, alp
         assert view.to_json()["interval"] == {"lower": ends[0], "upper": ends[1]}
         assert view.odds_high < np.exp(view.epsilon) * 1.5
         assert (view.runs, view.rounds, view.alpha) == (runs, 10, alpha)
+    if mechanism.algorithm == "sum":  # all messages go to all
+        assert found["neighbour"].right == found["transcript"].right
 
 
 @pytest.mark.usefixtures("no_noise")
-@pytest.mark.parametrize("mechanism", [Dual(), Primal()])
+@pytest.mark.parametrize("mechanism", [Dual(), Primal(), Sum()], ids=str)
 def test_noise_that_is_forgotten_breaks_the_bound(made, mechanism):
     found = membership(made[0].shards(), mechanism, 1.0, setting=SHORT, runs=50)["transcript"]
     assert found.right == 1 > found.right_bound
@@ -222,6 +275,15 @@ def test_the_whole_transcript_is_nearly_as_telling_as_it_may_be(made, mechanism)
     best = norm.cdf(np.sqrt(20 / 51 / 2))
     assert best - 0.06 < found["transcript"].auc < best + 0.02
     assert 0.53 < found["neighbour"].auc < found["transcript"].auc
+
+
+def test_the_transcript_of_sums_is_as_telling_as_it_may_be(made):
+    """Opposite rows whose slopes are nearly 1 move each sum by nearly 2: the area under the curve
+    is that of a Gaussian with mu = sqrt(T) mu(n), but for draws and slopes.
+    """
+    found = membership(made[0].shards(), Sum(), 0.2, setting=Setting(rounds=10), runs=2000)
+    best = norm.cdf(0.2 * np.sqrt(10 / 2))
+    assert best - 0.07 < found["transcript"].auc < best + 0.02
 
 
 def test_what_epsilon_and_delta_allow():
@@ -271,7 +333,7 @@ def test_the_command_leaves_numbers_pictures_and_words(tmp_path):
     }
     assert kept["simulation"] is True
     assert "synthetic" in kept["source"]
-    assert [len(kept[key]) for key in ("reconstruction", "small_node", "membership")] == [5, 5, 10]
+    assert [len(kept[key]) for key in ("reconstruction", "small_node", "membership")] == [7, 7, 14]
     assert kept["reconstruction"][0]["recovered"] == 11
     names = {Path(path).name for path in told["pictures"]}
     assert names == {

@@ -458,7 +458,7 @@ def test_rows_that_are_not_written_down_are_summed_in_the_spans_of_all_columns()
     rng, n, m, columns = np.random.default_rng(0), 5, 512, 250
     numbers, codes = rng.normal(size=(m, n)), [rng.integers(0, 2, n) for _ in range(columns)]
     groups = [
-        Group([Features(rng.normal(size=(2, 2)), slice(m + 2 * c, m + 2 * c + 2))])
+        Group([Features(rng.normal(size=(2, 2)), slice(m + 2 * c, m + 2 * c + 2))], 2.0**-40)
         for c in range(columns)
     ]
     d, coded = m + 2 * columns, list(zip(groups, codes, strict=True))

@@ -34,7 +34,7 @@ _VIEWS = {
 )
 @prints_answer
 def attacks(out: str | None, seed: int, runs: int, rows: int) -> Answer:
-    """Attack Algorithm 1 and private runs on made rows, and draw the outcome.
+    """Attack Algorithm 1 and private runs of all algorithms on made rows, and draw the outcome.
 
     Reconstruction of rows, and membership inference by a neighbour and from all messages: a
     demonstration on synthetic rows, a SIMULATION that protects nobody. Attacks that fail here prove
@@ -104,6 +104,8 @@ def _called(case: Mapping[str, Any]) -> str:
     """The name of a case."""
     if case["mechanism"] == "none":
         return "Algorithm 1"
+    if case["mechanism"] == "sum":
+        return f"Sums, mu = {case['alpha']:g} a round"
     return f"{'DVP' if case['mechanism'] == 'dual' else 'PVP'}, alpha = {case['alpha']:g} a round"
 
 

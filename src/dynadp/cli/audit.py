@@ -24,7 +24,18 @@ if TYPE_CHECKING:
 
 @click.command()
 @option("--mechanism", type=MechanismName(), required=True, help=MECHANISM_HELP)
-@option("--alpha", type=Positive(), default=1.0, help="Claimed loss of one round.")
+@option(
+    "--noise",
+    type=click.Choice(["l2-laplace", "gaussian"]),
+    help="Of primal perturbation; l2-laplace by default. That of sum is Gaussian.",
+)
+@option("--second-moment", is_flag=True, help="Round 1 of sum releases the second moment.")
+@option(
+    "--alpha",
+    type=Positive(),
+    default=1.0,
+    help="Claimed loss of one round; mu with Gaussian noise.",
+)
 @option(
     "--dimension",
     type=COUNT,
@@ -41,7 +52,7 @@ if TYPE_CHECKING:
     "--delta",
     type=BELOW_1,
     default=0.0,
-    help="At which the total is taken.",
+    help="At which the total is taken; mu needs none.",
 )
 @option(
     "--draws",
@@ -61,7 +72,9 @@ if TYPE_CHECKING:
     help="Makes the audit repeatable; by default every audit draws anew.",
 )
 @prints_answer
-def audit(mechanism: str, seed: int | None, **numbers: Any) -> Answer:
+def audit(
+    mechanism: str, noise: str | None, second_moment: bool, seed: int | None, **numbers: Any
+) -> Answer:
     """Print how much a mechanism loses at least, beside what it claims to lose at most.
 
     Draws releases from two made data sets that differ in one row, chosen to be as telling as
@@ -71,7 +84,13 @@ def audit(mechanism: str, seed: int | None, **numbers: Any) -> Answer:
     from dynadp.mechanisms import mechanism_named
     from dynadp.research.audit import Stream, audit_mechanism
 
-    found = audit_mechanism(mechanism_named(mechanism), **numbers, source=Stream(seed))
+    given: dict[str, Any] = {"noise": noise} if noise else {}
+    if mechanism == "sum" and noise == "gaussian":
+        given = {}  # it has no other
+    if second_moment:
+        given["second_moment"] = True
+    audited = mechanism_named(mechanism, **given)
+    found = audit_mechanism(audited, **numbers, source=Stream(seed))
     return Answer(found.to_json(), _lines(found), FAILED if found.refuted else 0)
 
 
@@ -79,15 +98,33 @@ def _lines(found: "Audit") -> list[str]:
     at = f" at delta = {found.delta:g}" if found.delta else ""
     setting = found.setting
     rounds = "one round" if setting["rounds"] == 1 else f"{setting['rounds']} rounds together"
+    sums, gaussian = setting["mechanism"] == "sum", found.mu_claimed is not None
+    what = "Sums over rows" if sums else f"{setting['mechanism'].capitalize()} perturbation"
+    if gaussian and not sums:
+        what += " with Gaussian noise"
+    claims, finds = (
+        [f"epsilon = {found.alpha_claimed:.4g} at most{at}"],
+        [f"epsilon = {found.epsilon_lower:.4g} at least{at}"],
+    )
+    sections = "sections 3 to 6"
+    exact = f"the largest exact log-likelihood ratio among them is {found.largest_log_ratio:.4g}"
+    if found.log_ratio_bound is not None:
+        exact += f", where {found.log_ratio_bound:.4g} is allowed"
+    if gaussian:
+        # without delta, any epsilon has some chance to be passed
+        claims = [f"mu = {found.mu_claimed:.4g} at most", *(claims if found.delta else [])]
+        finds = [f"mu = {found.mu_lower:.4g} at least", *(finds if found.delta else [])]
+        sections = "section 12" if sums else "sections 4, 6 and 12"
+        exact = (
+            f"before noise their vectors differ by {found.largest_shift:.4g} deviations at most, "
+            f"where {found.mu_claimed:.4g} is allowed"
+        )
     return [
-        f"{setting['mechanism'].capitalize()} perturbation in dimension {setting['dimension']}, "
-        f"{rounds}: {found.verdict}.",
-        f"Claimed: epsilon = {found.alpha_claimed:.4g} at most{at}.",
-        f"Found:   epsilon = {found.epsilon_lower:.4g} at least{at}, with "
-        f"{100 * found.confidence:g}% confidence.",
+        f"{what} in dimension {setting['dimension']}, {rounds}: {found.verdict}.",
+        f"Claimed: {', '.join(claims)}.",
+        f"Found:   {', '.join(finds)}, with {100 * found.confidence:g}% confidence.",
         f"From {found.draws:,} releases of each of two data sets that differ in one row "
-        f"({found.pair}); the largest exact log-likelihood ratio among them is "
-        f"{found.largest_log_ratio:.4g}, where {found.log_ratio_bound:.4g} is allowed.",
-        "A lower bound can refute a claim and not prove it; the proofs are in docs/maths.md, "
-        "sections 3 to 6.",
+        f"({found.pair}); {exact}.",
+        f"A lower bound can refute a claim and not prove it; the proofs are in docs/maths.md, "
+        f"{sections}.",
     ]

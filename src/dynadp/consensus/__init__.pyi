@@ -12,6 +12,7 @@ from .releases import ReleasePlan as ReleasePlan
 from .residuals import Certificate as Certificate
 from .residuals import Residuals as Residuals
 from .round import Exchange as Exchange
+from .round import LocalWork as LocalWork
 from .round import NeighbourSums as NeighbourSums
 from .round import Releaser as Releaser
 from .round import Rounds as Rounds

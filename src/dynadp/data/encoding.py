@@ -74,6 +74,10 @@ class Blocks:
             column.name: slice(starts[i], starts[i + 1]) for i, column in enumerate(schema.columns)
         }
         self._centre = None if schema.centre is None else np.array(schema.centre)
+        # |phi - centre|^2 <= 2 |phi|^2 + 2 |centre|^2, and no |phi| is longer than the diameter
+        longest = 2 * sum(column.diameter2 for column in schema.columns) + 1e-300
+        longest += 0.0 if self._centre is None else 2 * float(self._centre @ self._centre)
+        self._grain = float(2.0 ** (np.ceil(np.log2(longest)) - 50))
         self.passes = 0
         self._last: dict[str, CellTable] = {}  # of each column
         self._kept = Kept(memory // 16)
@@ -87,8 +91,9 @@ class Blocks:
             for low, table in self.tables(part):
                 if self.schema.kept(table).any():
                     with counted_among(np.arange(start + low, start + low + self.chunk)):
-                        stored = StoredBlock(self.schema.shard(table, self.name).signed)
-                    yield stored
+                        self.schema.shard(table, self.name)  # accepts these cells, or says why not
+                    coded = {n for n, v in part.items() if isinstance(v, DictionaryColumn)}
+                    yield StoredBlock(self._written(table, coded))
 
     def parts(self) -> Iterator[tuple[int, CodedTable, CodedBlock | None]]:
         """Yield parts of some thousand rows: the number of the first row, the cells, and the
@@ -117,6 +122,33 @@ class Blocks:
                     for name, cells in some.items()
                 },
             )
+
+    def _written(self, table: dict[str, NDArray[Any]], coded: set[str]) -> Array:
+        """Return signed, bounded rows, written down: to the last bit those of :meth:`_signed`, as
+        it depends on other rows' cells which of the two makes them.
+        """
+        keep = self.schema.kept(table)
+        kept = {name: cells[keep] for name, cells in table.items()}
+        rows = np.zeros((int(keep.sum()), self.schema.dimension))
+        features = self.schema.only_features().rows(kept)
+        rows[:, : features.shape[1]] = features.toarray()
+        if self._centre is not None:
+            rows[:, : len(self._centre)] -= self._centre
+        squares = np.zeros(len(rows))
+        for name in self._where.keys() & coded:
+            own = rows[:, self._where[name]]
+            found = np.asarray(csr_array(own * own).sum(axis=1)).ravel()
+            squares += np.ceil(found / self._grain) * self._grain
+        squares += self.schema.intercept**2
+        for column in self.schema.columns:
+            if column.name not in coded:
+                for line in rows[:, self._where[column.name]].T:
+                    squares += line * line
+        if self.schema.intercept:
+            rows[:, -1] = self.schema.intercept
+        scale = self._scale(np.sqrt(squares))
+        assert scale is not None  # the rows were accepted
+        return np.asarray(rows * (scale * self.schema.labels(kept))[:, None])
 
     def _kept_rows(self, part: CodedTable) -> CodedTable:
         """Return the rows that stay."""
@@ -168,15 +200,16 @@ class Blocks:
                 if not self._fill(column, cells, numbers[row : row + width]):
                     return None
                 row += width
-        squares = np.einsum("ij,ij->j", numbers, numbers)
-        squares += self.schema.intercept**2
-        coded = []
+        squares, coded = np.zeros(count), []
         for group, names in self._groups(tables):
             codes = group.joint(
                 [cells.codes for name in names if isinstance(cells := part[name], DictionaryColumn)]
             )
-            squares += group.squares[codes]
+            squares += group.squares[codes]  # exact: the order of groups does not matter
             coded.append((group, codes))
+        squares += self.schema.intercept**2
+        for line in numbers:
+            squares += line * line
         block = CodedBlock(
             np.ones(count), numbers, at, coded, self.schema.intercept, self.schema.dimension
         )
@@ -280,7 +313,7 @@ class Blocks:
                         break
                 else:
                     packed.append(([one], [table.name]))
-            made = [(Group(some), names) for some, names in packed]
+            made = [(Group(some, self._grain), names) for some, names in packed]
             # the features are kept with their ids, so that no other object gets these
             self._kept.add(key, (made, features), sum(8 * group.size for group, _ in made))
             return made

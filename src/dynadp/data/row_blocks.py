@@ -104,20 +104,23 @@ class Group:
     ----------
     columns
         R_c of each.
+    grain
+        Squared norms of features are rounded up to multiples of it, so that their sums are exact:
+        which columns are looked up together depends on the cells of all rows, and may not change
+        how a row is scaled.
     """
 
-    def __init__(self, columns: Sequence[Features]) -> None:
-        self.columns = columns
+    def __init__(self, columns: Sequence[Features], grain: float) -> None:
+        self.columns, self.grain = columns, grain
         self.shape = tuple(column.rows.shape[0] for column in columns)
         self.size = int(np.prod(self.shape))
-        self.squares = self._outer(
-            [(column.rows * column.rows).sum(axis=1)[None] for column in columns]
-        )[0]
+        squares = [np.asarray(csr_array(c.rows * c.rows).sum(axis=1)).ravel() for c in columns]
+        self.squares = self._outer([np.ceil(each / grain)[None] * grain for each in squares])[0]
 
     @cached_property
     def whole(self) -> "Group":
         """The same columns with features rounded by :func:`whole_features`."""
-        return Group([Features(_whole(rows), where) for rows, where in self.columns])
+        return Group([Features(_whole(rows), where) for rows, where in self.columns], self.grain)
 
     def joint(self, codes: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
         """The joint codes of rows with these codes in each column."""

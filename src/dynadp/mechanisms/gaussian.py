@@ -9,12 +9,12 @@ import numpy as np
 from dynadp._arrays import Array, host, on
 from dynadp.mechanisms.base import RoundNoise
 from dynadp.mechanisms.discrete_gaussian import Integers, discrete_gaussian
-from dynadp.mechanisms.entropy import BatchedDraws, Draws
+from dynadp.mechanisms.entropy import BatchedDraws, Draws, OrderedDraws
 from dynadp.mechanisms.sampling import to_grid
 from dynadp.privacy import Event, Gaussian, distance_to_rounded_normal
 
 FINE = 33  # a deviation is at least 2^33 steps, so that discreteness costs next to nothing
-LARGEST = 2.0**52  # steps: up to twice as many are exact in float64
+LARGEST = 2.0**62  # steps: 64-bit numbers hold them with noise
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class GaussianNoise(RoundNoise):
     def release(self, g: Array, draws: Draws, nodes: Sequence[str], n: int) -> Array:
         """Round g to whole steps and add e; the public ball comes last.
 
-        Numbers are held within 2^52 steps before noise, which moves no two apart. A whole number
+        Numbers are held within 2^62 steps before noise, which moves no two apart. A whole number
         of steps stays what it is.
         """
         step = self.step[..., None]
@@ -49,8 +49,13 @@ class GaussianNoise(RoundNoise):
     def _noise(
         self, shape: tuple[int, ...], draws: Draws, nodes: Sequence[str], n: int
     ) -> Integers:
-        if isinstance(draws, BatchedDraws) and draws.device == "cpu":
-            rng, out = draws.batch(self.purpose, n), np.empty(shape, np.int64)
+        rng = None
+        if isinstance(draws, OrderedDraws):
+            rng = draws.generator(self.purpose, "", n)
+        elif isinstance(draws, BatchedDraws) and draws.device == "cpu":
+            rng = draws.batch(self.purpose, n)
+        if rng is not None:  # one for all nodes and replicas
+            out = np.empty(shape, np.int64)
             for s in np.unique(self.parameter):
                 alike = self.parameter == s
                 out[alike] = self.draw(rng, float(s), int(alike.sum()), shape[-1])

@@ -12,7 +12,7 @@ from math import ceil, floor, log2, sqrt
 import numpy as np
 from scipy.sparse import csr_array
 
-from dynadp._arrays import Array, Rows, host, namespace, on
+from dynadp._arrays import Array, Rows, host, namespace, norm, on
 from dynadp.data import Shard, StreamedShard
 from dynadp.errors import DeclarationError
 from dynadp.problem.losses import Loss
@@ -21,6 +21,7 @@ from dynadp.problem.streamed import chunks
 
 BITS, MOST_BITS = 52, 16  # of a sum over rows; of a row's entries and of a slope
 NOISE_BITS = 43  # of the deviation of noise over its step, where mu = 1; samplers end at 45
+POINT_STEP, FURTHEST = 2.0**-24, 2.0**12  # of the common point: margins are exact, in any order
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,15 @@ class Resolution:
         """
         rows = ceil(log2(max(most_rows, 1)))
         bits = min(MOST_BITS, (BITS - rows) // 2, floor((NOISE_BITS + min(log2(mu), 0)) / 2))
-        if 2.0**-bits * sqrt(dimension) > 1:
+        made = cls(bits, dimension, 2.0 ** (BITS - rows - 2 * bits))
+        # so that margins are exact, and sums with them
+        if 2.0**-bits * sqrt(dimension) > 1 or most_rows * made.moment >= 2**53:
             raise DeclarationError(
                 f"{most_rows:,.0f} rows of {dimension:,} columns with mu = {mu:.3g} a release "
                 "cannot be added exactly; take fewer columns, a larger epsilon, or split the "
                 "node's rows"
             )
-        return cls(bits, dimension, 2.0 ** (BITS - rows - 2 * bits))
+        return made
 
     @property
     def step(self) -> float:
@@ -88,13 +91,13 @@ class Resolution:
             out = csr_array(signed, copy=True)
             out.data = np.rint(out.data / self.step)
             lengths = np.asarray(out.multiply(out).sum(axis=1)).ravel()
-            kept = (lengths <= float(self.longest) ** 2).astype(float)
-            out.data *= np.repeat(kept, np.diff(out.indptr))
+            kept = lengths <= float(self.longest) ** 2
+            out.data = np.where(np.repeat(kept, np.diff(out.indptr)), out.data, 0.0)
             return out
         xp = namespace(signed)
         rows = xp.rint(signed / self.step)
         lengths = (rows * rows).sum(axis=1)
-        return rows * (lengths <= float(self.longest) ** 2)[:, None]
+        return xp.where((lengths <= float(self.longest) ** 2)[:, None], rows, 0.0)
 
 
 class IntegerRows:
@@ -126,7 +129,7 @@ class IntegerRows:
 
     def gradient(self, z: Array) -> Array:
         """sum_i rint(L'(z.x_i)/h_s) k(x_i) of every node: whole numbers, P x K x d; z is K x d."""
-        z = self._near(z)
+        z = self._near(on_point_grid(z))
         F = namespace(z).broadcast_to(z, (self.nodes, *z.shape))
         margins = self._rows.margins(F)
         return host(self._rows.adjoint(whole_slopes(self.loss, margins, self.resolution.step)))
@@ -158,7 +161,7 @@ class StreamedIntegerRows:
 
     def gradient(self, z: Array) -> Array:
         """As of :class:`IntegerRows`: one pass."""
-        step = self.resolution.step
+        step, z = self.resolution.step, on_point_grid(z)
 
         def sums(k: Array) -> Array:
             return whole_slopes(self.loss, z @ k.T, step) @ k
@@ -179,11 +182,21 @@ class StreamedIntegerRows:
         )
 
 
+def on_point_grid(z: Array) -> Array:
+    """Bring public points into the ball of radius 2^12 and onto multiples of 2^-24, K x d.
+
+    A margin k(x).z is then a sum of multiples of 2^-24 whose sizes add up to less than 2^29, so it
+    is exact in whatever order it is added: a row's slope does not depend on how rows are stored.
+    """
+    near = z * (FURTHEST / np.maximum(norm(z), FURTHEST))[:, None]
+    return np.asarray(np.rint(near / POINT_STEP) * POINT_STEP)
+
+
 def whole_slopes(loss: Loss, margins: Array, step: float) -> Array:
-    """rint(L'(h_x m)/h_s), at most 1/h_s in size, for margins m of whole rows."""
+    """rint(L'(h_x m)/h_s), at most 1/h_s in size, for margins m of whole rows; 0 for no number."""
     xp = namespace(margins)
     slopes = xp.rint(loss.slope(margins * step) / step)
-    return xp.clip(slopes, -1 / step, 1 / step)
+    return xp.where(xp.isnan(slopes), 0.0, xp.clip(slopes, -1 / step, 1 / step))
 
 
 def integer_rows_of(

@@ -15,6 +15,7 @@ STYLE = {
     "none": ("Algorithm 1 (no noise)", "#000000"),
     "dual": ("DVP", BLUE),
     "primal": ("PVP", ORANGE),
+    "sum": ("sums", "#cc79a7"),
 }
 WIDTH = 250
 ATTACK, ALLOWED = "attack", "allowed by the accountant, at most"
@@ -41,7 +42,8 @@ def reconstruction(result: Numbers) -> Any:
     """One row, attribute by attribute, as truth and as found; and how many attributes were right
     over all rows.
     """
-    cases = [case for case in result["reconstruction"] if case["alpha"] in (None, 1.0)]
+    every = result["reconstruction"]
+    cases = [case for case in every if case["alpha"] is None or _level(case, every) > 0]
     cells = []
     for name, (truth, _, guess) in cases[0]["example"].items():
         texts = {called(case): case["example"][name][1] for case in cases} | {"guess": guess}
@@ -96,9 +98,10 @@ def membership(result: Numbers, view: str) -> Any:
     private = [case for case in cases if case["alpha"]]
     plain = [case for case in cases if not case["alpha"]]
     panels = []
-    for alpha in sorted({case["alpha"] for case in private}):
-        own = [case for case in private if case["alpha"] == alpha]
-        panels.append(_curves([*plain, *own], alpha))
+    for level in sorted({_level(case, private) for case in private}):
+        own = [case for case in private if _level(case, private) == level]
+        losses = {f"{_loss(case)} = {case['alpha']:g}": None for case in own}  # each once
+        panels.append(_curves([*plain, *own], f"{', '.join(losses)} a round"))
     title, who = KNOWS[view]
     caption = [
         _source(result, cases),
@@ -115,7 +118,18 @@ def called(case: Numbers) -> str:
     """A case by a short name."""
     if case["alpha"] is None:
         return "Algorithm 1"
-    return f"{STYLE[case['mechanism']][0]}, α = {case['alpha']:g}"
+    return f"{STYLE[case['mechanism']][0]}, {_loss(case)} = {case['alpha']:g}"
+
+
+def _loss(case: Numbers) -> str:
+    """What the loss of a round is measured by."""
+    return "μ" if case["mechanism"] == "sum" else "α"
+
+
+def _level(case: Numbers, cases: Sequence[Numbers]) -> int:
+    """How many smaller losses of the same mechanism there are."""
+    own = {each["alpha"] for each in cases if each["mechanism"] == case["mechanism"]}
+    return sorted(own).index(case["alpha"])
 
 
 def _source(result: Numbers, cases: Sequence[Numbers]) -> str:
@@ -150,7 +164,7 @@ def _bars(cases: Sequence[Numbers], title: str) -> Any:
     return alt.layer(*layers).properties(width=620, height=28 * len(cases), title=title)
 
 
-def _curves(cases: Sequence[Numbers], alpha: float) -> Any:
+def _curves(cases: Sequence[Numbers], title: str) -> Any:
     """True against false positives, with bands of two standard errors."""
     lines, bands = [], []
     notes = [{"f": 0.6, "t": 0.52, "name": "coin toss"}]
@@ -182,7 +196,7 @@ def _curves(cases: Sequence[Numbers], alpha: float) -> Any:
         attacks.encode(x=x, y=y, color=_series(), strokeDash=kinds),
         texts.encode(x=x, y=y, text="name:N"),
     ]
-    return alt.layer(*layers).properties(width=WIDTH, height=WIDTH, title=f"α = {alpha:g} a round")
+    return alt.layer(*layers).properties(width=WIDTH, height=WIDTH, title=title)
 
 
 def _series() -> Any:

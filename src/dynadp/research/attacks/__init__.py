@@ -1,4 +1,4 @@
-"""Attacks on the messages of Algorithms 1, 2 and 3, for demonstrations on rows made here
+"""Attacks on the messages of Algorithms 1, 2 and 3 and "sum", for demonstrations on rows made here
 (docs/attacks.md).
 
 The adversary of differential privacy knows every public number, the law of the noise, and all rows

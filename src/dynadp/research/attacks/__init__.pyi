@@ -5,4 +5,4 @@ from .inference import membership as membership
 from .reconstruction import Reconstruction as Reconstruction
 from .reconstruction import reconstruct as reconstruct
 from .reconstruction import small_node as small_node
-from .transcript import Setting as Setting
+from .setting import Setting as Setting

@@ -8,7 +8,16 @@ from dynadp.mechanisms import mechanism_named
 from dynadp.research.attacks.inference import membership
 from dynadp.research.attacks.reconstruction import reconstruct, small_node
 
-CASES = (("none", None), ("dual", 0.1), ("dual", 1.0), ("primal", 0.1), ("primal", 1.0))
+# alpha of a round; of sums mu, so that 20 rounds cost about what those of primal do
+CASES = (
+    ("none", None),
+    ("dual", 0.1),
+    ("dual", 1.0),
+    ("primal", 0.1),
+    ("primal", 1.0),
+    ("sum", 0.014),
+    ("sum", 0.14),
+)
 
 
 def run_gallery(

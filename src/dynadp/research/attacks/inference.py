@@ -12,7 +12,8 @@ from dynadp._intervals import wilson
 from dynadp.data import Shard
 from dynadp.mechanisms import Mechanism
 from dynadp.privacy import total
-from dynadp.research.attacks.transcript import Result, Setting, dense, listen, log_density
+from dynadp.research.attacks.setting import Result, Setting
+from dynadp.research.attacks.transcript import dense, listen, log_density
 
 View = Literal["neighbour", "transcript"]
 FALSE_POSITIVES = np.unique(np.concatenate([np.geomspace(1e-3, 1, 61), np.linspace(0, 1, 51)]))
@@ -33,7 +34,8 @@ class Membership(Result):
     Attributes
     ----------
     view
-        ``neighbour``: the messages that one neighbour exchanges. ``transcript``: everybody's.
+        ``neighbour``: the messages that one neighbour exchanges; of algorithm "sum", which sends
+        all messages to all, it is the other view. ``transcript``: everybody's.
     runs
         How many runs with the row, and as many with its opposite.
     auc
@@ -116,7 +118,7 @@ def membership(
     views: dict[View, int | None] = {"neighbour": s.watcher, "transcript": None}
     for view, by in views.items():
         held, not_held = (_ratio(log_density(run, rest, pair, by)) for run in heard)
-        if by is not None and mechanism:
+        if by is not None and mechanism and mechanism.algorithm != "sum":
             held, not_held = _normal_ratio(held, not_held)
         wins = np.mean(held[:, None] > not_held) + np.mean(held[:, None] == not_held) / 2
         with np.errstate(over="ignore"):

@@ -12,14 +12,15 @@ from dynadp._arrays import Array
 from dynadp.data import Dataset, Numeric, RawTable, Schema, spelled
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism
+from dynadp.research.attacks.setting import Result, Setting
+from dynadp.research.attacks.sums import SumTranscript
 from dynadp.research.attacks.transcript import (
-    Result,
-    Setting,
     Transcript,
     dense,
+    force,
+    gradients,
     listen,
     log_density,
-    others,
 )
 
 
@@ -99,9 +100,7 @@ def reconstruct(
     best, plain = [], []
     for i in range(rows):
         own, rest = transcript.replica(i), np.delete(signed, i, axis=0)
-        base = others(s, rest)
-        forces = [base.gradient(heard.V, heard.q, heard.b)[0, 0] for heard in own.heard()]
-        plain.append(decode(data.schema, np.sum(forces, axis=0)))
+        plain.append(decode(data.schema, force(own, rest)))
         if mechanism is None:
             continue
         score = log_density(own, rest, candidates)[0].sum(axis=-1)
@@ -114,19 +113,19 @@ def reconstruct(
     return _judged("all other rows", data, population, transcript, best or plain, plain)
 
 
-def unmix(transcript: Transcript, count: int, seed: int = 0, tries: int = 40) -> Array:
-    """Rows A with (C/B) L'(V A^T) A = G in all rounds, count x d: the target's rows from its
+def unmix(
+    transcript: Transcript | SumTranscript, count: int, seed: int = 0, tries: int = 40
+) -> Array:
+    """Rows A with w L'(V A^T) A = G in all rounds, count x d: the target's rows from its
     messages alone.
 
     G(1), ..., G(T) lie in the span of the rows, which their singular vectors Q give; A = M Q is
     then found by least squares over M, count x count, from several starts.
     """
     s = transcript.setting
-    heard = list(transcript.heard())
-    V = np.array([h.V[0, 0] for h in heard])
-    G = -np.array([(h.b + (h.q[0, 0] + s.rho) * h.V)[0, 0] for h in heard])
+    V, G, w = gradients(transcript, count)
     Q = np.linalg.svd(G, full_matrices=False)[2][:count]
-    V, G, w = V @ Q.T, G @ Q.T, s.C / count
+    V, G = V @ Q.T, G @ Q.T
     scale = np.linalg.norm(G) / np.sqrt(G.size)
 
     def misfit(M: Array) -> Array:
@@ -135,7 +134,7 @@ def unmix(transcript: Transcript, count: int, seed: int = 0, tries: int = 40) ->
 
     rng, best = np.random.default_rng([seed, 0x50F7]), None
     for _ in range(tries):
-        start = -G.mean(axis=0) / s.C + rng.normal(scale=0.5, size=(count, count))
+        start = -G.mean(axis=0) / (w * count) + rng.normal(scale=0.5, size=(count, count))
         end = least_squares(misfit, start.ravel(), xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=300)
         if best is None or end.cost < best.cost:
             best = end
@@ -201,7 +200,7 @@ def _judged(
     knows: str,
     data: Dataset,
     population: RawTable,
-    transcript: Transcript,
+    transcript: Transcript | SumTranscript,
     best: list[dict[str, str]],
     plain: list[dict[str, str]],
 ) -> Reconstruction:

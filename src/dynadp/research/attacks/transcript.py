@@ -5,82 +5,28 @@ Node p's message minimises its local problem, so that with a_i = y_i x_i
     (C/B) sum_i L'(a_i.V) a_i = -(rho grad R(V) + (q + Phi) V + b + noise)
 
 and q and b are functions of earlier messages: every message of Algorithm 1 is a gradient of the
-node's rows at a known point.
+node's rows at a known point. Algorithm "sum" sends such a gradient as it is
+(:mod:`dynadp.research.attacks.sums`).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from math import inf, isfinite
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.consensus import NeighbourSums, Topology, admm, public_states
+from dynadp.consensus import NeighbourSums, admm, public_states
 from dynadp.data import Shard
 from dynadp.engines import simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism, OrderedDraws, RoundNoise
-from dynadp.planning import Plan
+from dynadp.planning import Consortium, Plan
 from dynadp.privacy import Event, total
-from dynadp.problem import Logistic, Loss, Problem, SquaredL2, StackedProblem, solve
-
-DELTA = 1e-5
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A network and its public numbers: by default three nodes in a row, the middle one attacked,
-    the first one curious.
-
-    Attributes
-    ----------
-    topology
-        The network.
-    target, watcher
-        Places of the node whose row is sought, and of the neighbour that listens.
-    loss, C, rho, eta, rounds
-        As for :func:`~dynadp.engines.simulation.simulate`. With these the loss of a release comes
-        close to alpha: attacks are as strong as the noise allows.
-    gamma
-        How exact Algorithm 1 is, and the attacker.
-    """
-
-    topology: Topology = field(default_factory=lambda: Topology.family("path", 3))
-    target: int = 1
-    watcher: int = 0
-    loss: Loss = field(default_factory=lambda: Logistic(3.0))
-    C: float = 1.0
-    rho: float = 0.01
-    eta: float = 0.25
-    gamma: float = 1e-9
-    rounds: int = 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """What was attacked, and what the accountant allows.
-
-    Attributes
-    ----------
-    mechanism, alpha, rounds
-        Of the run; ``none`` and None for Algorithm 1.
-    epsilon, delta
-        What the rounds cost the target in total; infinite for Algorithm 1.
-    """
-
-    mechanism: str
-    alpha: float | None
-    rounds: int
-    epsilon: float
-    delta: float = DELTA
-
-    def to_json(self) -> dict[str, Any]:
-        """All numbers; an infinite one is null."""
-        return {
-            name: None if isinstance(v, float) and not isfinite(v) else v
-            for name, v in asdict(self).items()
-        }
+from dynadp.problem import Problem, SquaredL2, StackedProblem, solve
+from dynadp.research.attacks.setting import DELTA, Setting
+from dynadp.research.attacks.sums import SumTranscript
 
 
 @dataclass(frozen=True)
@@ -150,19 +96,14 @@ def listen(
     setting: Setting,
     replicas: int,
     seed: int,
-) -> Transcript:
-    """V(1), ..., V(T) of a seeded run of Algorithm 1, 2 or 3, ``replicas`` times."""
+) -> Transcript | SumTranscript:
+    """V(1), ..., V(T) of a seeded run of Algorithm 1, 2 or 3 or "sum", ``replicas`` times."""
     s, sent = setting, list[Array]()
-    plan = Plan.of(
-        loss=s.loss,
-        C=s.C,
-        weights="equal",
-        rho=s.rho,
-        eta=s.eta,
-        rounds=s.rounds,
-        mechanism=mechanism,
-        schedule=alpha,
-    )
+    common: dict[str, Any] = {"mechanism": mechanism, "schedule": alpha}
+    common |= {"loss": s.loss, "rounds": s.rounds, "weights": "equal"}
+    sums = mechanism is not None and mechanism.algorithm == "sum"
+    plan = Plan.of(**common) if sums else Plan.of(**common, C=s.C, rho=s.rho, eta=s.eta)
+    plan = plan.on(Consortium(s.topology, tuple(held.rows for held in shards), shards[0].dimension))
     run = simulate(
         shards,
         s.topology,
@@ -183,6 +124,8 @@ def listen(
         "rounds": s.rounds,
         "epsilon": total(events, DELTA).epsilon if mechanism else inf,
     }
+    if plan.steps:
+        return SumTranscript(s, facts, sent, run.releases.noises, noises, events, plan)
     return Transcript(s, facts, sent, noises or [None] * s.rounds, events)
 
 
@@ -200,7 +143,7 @@ def others(setting: Setting, rows: Array) -> Problem:
 
 
 def log_density(
-    transcript: Transcript, rows: Array, candidates: Array, by: int | None = None
+    transcript: Transcript | SumTranscript, rows: Array, candidates: Array, by: int | None = None
 ) -> Array:
     """ln p(V_p(n) | messages before), if node p held ``rows`` and a candidate a = y x: K x N x T,
     up to what a leaves alone.
@@ -221,10 +164,31 @@ def log_density(
     by
         A node with a partial view, or None for all messages.
     """
+    if isinstance(transcript, SumTranscript):
+        return transcript.log_density(rows, candidates)  # all messages go to all nodes
     s, w = transcript.setting, transcript.setting.C / (len(rows) + 1)
     base = others(s, rows)
     rounds = [_round_density(s, base, w, candidates, heard) for heard in transcript.heard(by)]
     return np.stack(rounds, axis=-1)
+
+
+def force(transcript: Transcript | SumTranscript, rows: Array) -> Array:
+    """-w sum_n L'(a.V(n)) a for the unknown row a = y x, as messages without noise show it: d."""
+    if isinstance(transcript, SumTranscript):
+        return transcript.force(rows)
+    base = others(transcript.setting, rows)
+    forces = [base.gradient(heard.V, heard.q, heard.b)[0, 0] for heard in transcript.heard()]
+    return np.asarray(np.sum(forces, axis=0))
+
+
+def gradients(transcript: Transcript | SumTranscript, count: int) -> tuple[Array, Array, float]:
+    """Return points, T x d, w sum_i L'(a_i.V) a_i of ``count`` rows there, T x d, and w."""
+    if isinstance(transcript, SumTranscript):
+        return transcript.gradients()
+    s, heard = transcript.setting, list(transcript.heard())
+    V = np.array([h.V[0, 0] for h in heard])
+    G = -np.array([(h.b + (h.q[0, 0] + s.rho) * h.V)[0, 0] for h in heard])
+    return V, G, s.C / count
 
 
 def _round_density(s: Setting, base: Problem, w: float, A: Array, heard: Heard) -> Array:

@@ -19,6 +19,8 @@ from dynadp.errors import DeclarationError
 Score = Callable[
     [Array], Array
 ]  # outputs, n x m -> n numbers, larger where the first data set is likelier
+Worth = Callable[[Array, Array], Array]  # P(S) from below, Q(S) from above -> a lower bound
+MANY = 16  # numbers in an output
 FEWEST = 100  # releases of each data set
 LEVELS = np.concatenate(
     [np.geomspace(1e-5, 0.02, 40), np.linspace(0.025, 0.975, 96), 1 - np.geomspace(0.02, 1e-5, 40)]
@@ -26,15 +28,15 @@ LEVELS = np.concatenate(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bound:
-    """ln( (P(S) - delta)/Q(S) ) <= epsilon, from Clopper-Pearson limits of P(S) and Q(S).
+class Counted:
+    """How often releases of either data set lie in a set S that was chosen on other releases.
 
     Attributes
     ----------
-    epsilon
-        The lower bound, at least 0.
-    delta, confidence
-        For which it holds, and how surely.
+    low, high
+        Clopper-Pearson limits: P(S) from below, Q(S) from above.
+    confidence
+        How surely both hold.
     direction
         Which data set is P: ``D against D'`` or ``D' against D``.
     statistic
@@ -45,14 +47,44 @@ class Bound:
         How many of each there are in both halves together, the smaller number.
     """
 
-    epsilon: float
-    delta: float
+    low: float
+    high: float
     confidence: float
     direction: str
     statistic: str
     hits: int
     misses: int
     draws: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound(Counted):
+    """ln( (P(S) - delta)/Q(S) ) <= epsilon.
+
+    Attributes
+    ----------
+    epsilon
+        The lower bound, at least 0.
+    delta
+        For which it holds.
+    """
+
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MuBound(Counted):
+    """Phi^-1(P(S)) - Phi^-1(Q(S)) <= mu: no set tells the data sets better apart than two normal
+    laws with deviation 1 whose means differ by mu (Dong, Roth, Su 2022).
+
+    Attributes
+    ----------
+    mu
+        The lower bound, at least 0.
+    """
+
+    mu: float
 
 
 def lower_bound(
@@ -82,18 +114,66 @@ def lower_bound(
     scores
         Statistics to try besides those that :func:`learnt` from the first half.
     """
+    check(delta, confidence)
+
+    def worth(p: Array, q: Array) -> Array:
+        low = p - delta
+        return np.where(low > 0, np.log(np.maximum(low, 1e-300) / q), -np.inf)
+
+    found = _counted(under, other, confidence, scores, worth)
+    epsilon = max(0.0, float(worth(np.array(found.low), np.array(found.high))))
+    return Bound(**vars(found), epsilon=epsilon, delta=delta)
+
+
+def lower_mu(
+    under: Array,
+    other: Array,
+    *,
+    confidence: float = 0.999,
+    scores: Mapping[str, Score] | None = None,
+) -> MuBound:
+    """mu >= Phi^-1(P(S)) - Phi^-1(Q(S)), as :func:`lower_bound` chooses and counts.
+
+    Parameters
+    ----------
+    under, other, confidence, scores
+        As of :func:`lower_bound`.
+    """
+    check(0.0, confidence)
+
+    def worth(p: Array, q: Array) -> Array:
+        return np.asarray(ndtri(np.maximum(p, 0.0)) - ndtri(np.clip(q, 1e-300, 1.0)))
+
+    found = _counted(under, other, confidence, scores, worth)
+    mu = max(0.0, float(worth(np.array(found.low), np.array(found.high))))
+    return MuBound(**vars(found), mu=mu)
+
+
+def _counted(
+    under: Array,
+    other: Array,
+    confidence: float,
+    scores: Mapping[str, Score] | None,
+    worth: Worth,
+) -> Counted:
+    """Choose S on the first half of the draws, where ``worth`` promises most; count the second."""
     x, y = (_outputs(given) for given in (under, other))
     if x.shape[1] != y.shape[1]:
         raise DeclarationError(
             f"outputs have {x.shape[1]} and {y.shape[1]} numbers; expected as many from either "
             f"data set"
         )
-    check(delta, confidence)
     doubt = (1 - confidence) / 2
     (x, x_counted), (y, y_counted) = (np.split(v, [len(v) // 2]) for v in (x, y))
+    if x.shape[1] > MANY:  # on the draws it was learnt from, a statistic looks better than it is
+        own = learnt(x[::2], y[::2])
+        x, y = x[1::2], y[1::2]
+    else:
+        own = learnt(x, y)
+    tried = {**own, **(scores or {})}
     tests = [
-        (*_chosen(score(x), score(y), delta, float(-ndtri(doubt))), name, score)
-        for name, score in {**learnt(x, y), **(scores or {})}.items()
+        (*_chosen(score(x), score(y), worth, float(-ndtri(doubt))), name, score)
+        for name, score in tried.items()
     ]
     _, flipped, above, threshold, name, score = max(tests, key=lambda test: test[0])
     pair = score(x_counted), score(y_counted)
@@ -101,13 +181,10 @@ def lower_bound(
     hits, misses = (
         int(np.count_nonzero(s >= threshold if above else s <= threshold)) for s in (P, Q)
     )
-    low = float(betaincinv(hits, len(P) - hits + 1, doubt)) if hits else 0.0
-    high = float(betaincinv(misses + 1, len(Q) - misses, 1 - doubt)) if misses < len(Q) else 1.0
-    epsilon = max(0.0, float(np.log((low - delta) / high))) if low > delta else 0.0
     side = "at least" if above else "at most"
-    return Bound(
-        epsilon=epsilon,
-        delta=delta,
+    return Counted(
+        low=float(betaincinv(hits, len(P) - hits + 1, doubt)) if hits else 0.0,
+        high=float(betaincinv(misses + 1, len(Q) - misses, 1 - doubt)) if misses < len(Q) else 1.0,
         confidence=confidence,
         direction="D' against D" if flipped else "D against D'",
         statistic=f"{name} {side} {threshold:.6g}",
@@ -145,12 +222,12 @@ def learnt(x: Array, y: Array) -> dict[str, Score]:
     }
 
 
-def _chosen(x: Array, y: Array, delta: float, z: float) -> tuple[float, bool, bool, float]:
+def _chosen(x: Array, y: Array, worth: Worth, z: float) -> tuple[float, bool, bool, float]:
     """(promise, flipped, above, threshold) of the most promising set of the form "score above
     (below) a threshold".
 
-    The promise is ln( (p - z s_p - delta)/(q + z s_q + z^2/n) ) with the usual standard errors:
-    near enough to the bound that the second half will give, and quick.
+    The promise is what p - z s_p - z^2/n and q + z s_q + z^2/n are worth, with the usual standard
+    errors: near enough to the bound that the second half will give, and quick.
     """
     x, y = np.sort(x), np.sort(y)
     together = np.sort(np.concatenate([x, y]))
@@ -165,9 +242,8 @@ def _chosen(x: Array, y: Array, delta: float, z: float) -> tuple[float, bool, bo
         inside = [1 - share if above else share for share in shares]
         for flipped in (False, True):
             p, q = reversed(inside) if flipped else inside
-            low = p - z * np.sqrt(p * (1 - p) / n) - z**2 / n - delta
-            high = q + z * np.sqrt(q * (1 - q) / n) + z**2 / n
-            promise = np.where(low > 0, np.log(np.maximum(low, 1e-300) / high), -np.inf)
+            low = p - z * np.sqrt(p * (1 - p) / n) - z**2 / n
+            promise = worth(low, q + z * np.sqrt(q * (1 - q) / n) + z**2 / n)
             i = int(np.argmax(promise))
             best = max(best, (float(promise[i]), flipped, above, float(thresholds[i])))
     return best

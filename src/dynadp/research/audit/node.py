@@ -7,19 +7,35 @@ was sent can be computed for every draw.
 """
 
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.consensus import LocalSolver, ReleasePlan, Releaser, Rounds, Topology, admm
+from dynadp.consensus import LocalSolver, LocalWork, ReleasePlan, Releaser, Rounds, Topology, admm
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import Draws, Mechanism, RoundNoise, SystemEntropy
+from dynadp.mechanisms import Draws, GaussianNoise, Mechanism, RoundNoise, SystemEntropy
 from dynadp.privacy import Event
 from dynadp.problem import StackedProblem, Terms
 from dynadp.research.audit.cases import Case
 
 # replicas that are solved at once, and how many numbers their rows may make
 BATCH, NUMBERS = 50_000, 10**7
+
+
+class Comparison(NamedTuple):
+    """What D and D' make of each of K runs.
+
+    Attributes
+    ----------
+    ratio
+        ln p_D - ln p_D'.
+    shift
+        sqrt(sum_n ||g - g'||^2/s^2) over rounds with Gaussian noise: the mu of this run, exactly.
+    """
+
+    ratio: Array
+    shift: Array
 
 
 class AuditedNode:
@@ -41,15 +57,10 @@ class AuditedNode:
     def __init__(self, case: Case, mechanism: Mechanism, alpha: float, rounds: int = 1) -> None:
         self.case = case
         self.degrees, self.eta = np.array([float(case.degree)]), np.array([float(case.eta)])
-        self.batch = max(1, min(BATCH, NUMBERS // case.rows.size))
-        star, (B, d) = Topology.family("star", case.degree + 1), case.rows.shape
-        counts = np.full(len(star), float(B))
-        terms = Terms(counts, d, case.loss, case.regularizer, case.C, case.rho)
-        start = np.zeros((len(star), 1, d))
-        start[1:] = case.heard / max(case.degree, 1)  # neighbours' first messages are public
-        alphas = np.full((len(star), 1, rounds), float(alpha))
-        whole = ReleasePlan.plan(terms, star, self.eta, mechanism, alphas, start)
-        self.releases = replace(whole.some(slice(0, 1)), nodes=("node",))
+        self.releases = self._releases(mechanism, alpha, rounds)
+        widths = [self.releases.width(n + 1) for n in range(len(self.releases.noises))]
+        self.width = max(widths)  # of a message; shorter ones end with zeros
+        self.batch = max(1, min(BATCH, NUMBERS // max(case.rows.size, self.width)))
         for n, noise in enumerate(self.releases.noises, 1):
             if noise.log_density(np.zeros((1, 1, 1))) is None:
                 raise DeclarationError(
@@ -57,6 +68,18 @@ class AuditedNode:
                     "compare; define it, or audit what is released with "
                     "dynadp.research.audit.audit"
                 )
+
+    def _releases(self, mechanism: Mechanism, alpha: float, rounds: int) -> ReleasePlan:
+        """The public numbers of the node's releases, in the middle of a star."""
+        case = self.case
+        star, (B, d) = Topology.family("star", case.degree + 1), case.rows.shape
+        counts = np.full(len(star), float(B))
+        terms = Terms(counts, d, case.loss, case.regularizer, case.C, case.rho)
+        start = np.zeros((len(star), 1, d))
+        start[1:] = case.heard / max(case.degree, 1)  # neighbours' first messages are public
+        alphas = np.full((len(star), 1, rounds), float(alpha))
+        whole = ReleasePlan.plan(terms, star, self.eta, mechanism, alphas, start)
+        return replace(whole.some(slice(0, 1)), nodes=("node",))
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -71,7 +94,7 @@ class AuditedNode:
         )
 
     def transcript(self, rows: Array, count: int, draws: Draws) -> tuple[Array, Array]:
-        """(points, messages) of so many independent runs on these rows, each count x T x d.
+        """(points, messages) of so many independent runs on these rows, each count x T x width.
 
         Messages are what is sent. Points are where the density is known: the minimiser of a noisy
         objective (Algorithm 2), the message otherwise.
@@ -81,12 +104,15 @@ class AuditedNode:
             size = min(self.batch, count - at)
             recorder = _Recorder(self.releases.widened(size), self._solver(size, rows), draws)
             self._run(recorder)
-            parts.append(np.concatenate(recorder.sent, axis=1).transpose(0, 2, 1, 3))
+            sent = [
+                np.pad(V, [(0, 0)] * 3 + [(0, self.width - V.shape[-1])]) for V in recorder.sent
+            ]
+            parts.append(np.concatenate(sent, axis=1).transpose(0, 2, 1, 3))
         points, messages = np.concatenate(parts, axis=1)
         return points, messages
 
     def release(self, rows: Array, count: int, draws: Draws) -> Array:
-        """The messages of so many runs, count x T d."""
+        """The messages of so many runs, count x T width."""
         return self.transcript(rows, count, draws)[1].reshape(count, -1)
 
     def log_ratio(self, points: Array, messages: Array) -> Array:
@@ -96,15 +122,20 @@ class AuditedNode:
         Algorithm 3: zeta (||V - g'|| - ||V - g||), g and g' the minimisers of D and D'. Algorithm
         2: the noise e(f) that makes f the minimiser follows from stationarity, so ln p(f) = -zeta
         ||e(f)|| + ln det H(f) up to a constant. The bound holds for any points; the true ratio of
-        messages, which are rounded, never exceeds it either.
+        messages, which are rounded, never exceeds it either. Gaussian noise has no such bound.
         """
-        ratios = []
+        return self.compare(points, messages).ratio
+
+    def compare(self, points: Array, messages: Array) -> Comparison:
+        """Compare what D and D' make of each run."""
+        parts = []
         for at in range(0, len(messages), self.batch):
             batch = slice(at, at + self.batch)
             both = _Ratios(self, points[batch], messages[batch])
             self._run(both)
-            ratios.append(both.ratios)
-        return np.concatenate(ratios)
+            parts.append((both.ratios, np.sqrt(both.squares)))
+        ratios, shifts = zip(*parts, strict=True)
+        return Comparison(np.concatenate(ratios), np.concatenate(shifts))
 
     def _run(self, releaser: Releaser) -> None:
         """All rounds, in which the node hears the same again and again."""
@@ -115,7 +146,7 @@ class AuditedNode:
             rounds.receive(heard)
         rounds.finish()
 
-    def _solver(self, count: int, *blocks: Array) -> LocalSolver:
+    def _solver(self, count: int, *blocks: Array) -> Any:
         case, public, nodes = self.case, self.releases.public, len(blocks)
         problem = StackedProblem(
             blocks, case.loss, case.regularizer, case.C, case.rho, storage="dense"
@@ -152,11 +183,11 @@ class AuditedNode:
 class _Recorder(Releaser):
     """Releases as always, and keeps each message with the point where its density is known."""
 
-    def __init__(self, releases: ReleasePlan, solver: LocalSolver, draws: Draws) -> None:
+    def __init__(self, releases: ReleasePlan, solver: LocalWork, draws: Draws) -> None:
         super().__init__(releases, solver, draws)
         self.sent: list[Array] = []
 
-    def send(self, n: int, state: admm.State) -> tuple[Array, Array]:
+    def send(self, n: int, state: Any) -> tuple[Array, Array]:
         """Make the release of round n."""
         g, V = super().send(n, state)
         self.sent.append(np.stack([g if self.releases.noises[n - 1].inside else V, V]))
@@ -171,18 +202,21 @@ class _Ratios(Releaser):
         super().__init__(node.releases, solver, SystemEntropy())
         self.local = solver
         self.node, self.points, self.messages = node, points, messages
-        self.ratios = np.zeros(len(messages))
+        self.ratios, self.squares = np.zeros((2, len(messages)))
 
-    def send(self, n: int, state: admm.State) -> tuple[Array, Array]:
+    def send(self, n: int, state: Any) -> tuple[Array, Array]:
         """Compare the densities of message n, given those before it."""
         noise, g = self.releases.noises[n - 1], self.solver.f
-        V = np.broadcast_to(self.messages[:, n - 1], g.shape)
+        width = self.releases.width(n)
+        V = np.broadcast_to(self.messages[:, n - 1, :width], (*g.shape[:2], width))
         if noise.inside:
             F = np.broadcast_to(self.points[:, n - 1], g.shape)
             density = self.node.log_density(self.local, state, noise, F)
         else:
             g = self.solver.local_step(n, state, None, noise.phi)
             density = _density(noise, V - g)
+            if isinstance(noise, GaussianNoise):
+                self.squares += -2 * _density(noise, g[:1] - g[1:])[0]
         self.ratios += density[0] - density[1]
         return g, V
 

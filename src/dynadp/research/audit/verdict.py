@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from math import fsum, isfinite, sqrt
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -10,16 +11,28 @@ from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Draws, Mechanism, NoProtection
-from dynadp.privacy import total
-from dynadp.research.audit.bounds import FEWEST, Bound, Score, check, lower_bound
+from dynadp.privacy import Event, Gaussian, total
+from dynadp.research.audit.bounds import (
+    FEWEST,
+    Bound,
+    Counted,
+    MuBound,
+    Score,
+    check,
+    lower_bound,
+    lower_mu,
+)
 from dynadp.research.audit.cases import Case, random_cases, worst_cases
 from dynadp.research.audit.entropy import Stream
-from dynadp.research.audit.node import AuditedNode
+from dynadp.research.audit.node import Comparison
+from dynadp.research.audit.sums import audited_node, worst_sum_cases
 
 Data = TypeVar("Data")
+Lower = TypeVar("Lower")
 PILOT = 4_000  # releases of each data set with which a pair is tried
 SEARCHED = 6  # random pairs that are tried besides the constructed ones
 DRAWS = 100_000
+MOST_NUMBERS = 3 * 10**8  # that releases of one data set hold
 CONSISTENT, REFUTED = "consistent with the claim", "claim refuted"
 
 
@@ -40,7 +53,13 @@ class Audit:
         The data sets, which of them is P, and the statistic that distinguishes them.
     largest_log_ratio, log_ratio_bound
         Largest exact ``|ln p_D/p_D'|`` among all draws where densities are known, and its limit;
-        else None.
+        else None. Gaussian noise has no limit.
+    mu_claimed, mu_lower
+        With Gaussian noise: at most that of a Gaussian mechanism with this mu, all rounds together;
+        and the lower bound. Else None.
+    largest_shift
+        With Gaussian noise: the largest mu of a draw, which is known exactly
+        (:class:`~dynadp.research.audit.node.Comparison`); else None.
     setting
         Further facts, such as mechanism, dimension and rounds.
     """
@@ -55,20 +74,30 @@ class Audit:
     statistic: str
     largest_log_ratio: float | None = None
     log_ratio_bound: float | None = None
+    mu_claimed: float | None = None
+    mu_lower: float | None = None
+    largest_shift: float | None = None
     setting: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def refuted(self) -> bool:
-        """Whether the bound, or an exact ratio, is above the claim."""
-        return self.epsilon_lower > self.alpha_claimed or self.refuted_exactly
+        """Whether a bound, an exact ratio or an exact shift is above the claim."""
+        mu = self.mu_claimed is not None and (self.mu_lower or 0.0) > self.mu_claimed
+        return self.epsilon_lower > self.alpha_claimed or mu or self.refuted_exactly
 
     @property
     def refuted_exactly(self) -> bool:
-        """Whether a single output is likelier under one data set than its bound allows; no chance
-        is involved.
+        """Whether a single output is likelier under one data set than its bound allows, or comes
+        from two vectors that are further apart than noise covers; no chance is involved.
         """
-        largest, most = self.largest_log_ratio, self.log_ratio_bound
-        return largest is not None and most is not None and largest > most * (1 + 1e-9)
+        pairs = (
+            (self.largest_log_ratio, self.log_ratio_bound),
+            (self.largest_shift, self.mu_claimed),
+        )
+        return any(
+            largest is not None and most is not None and largest > most * (1 + 1e-9)
+            for largest, most in pairs
+        )
 
     @property
     def verdict(self) -> str:
@@ -76,9 +105,12 @@ class Audit:
         return REFUTED if self.refuted else CONSISTENT
 
     def to_json(self) -> dict[str, Any]:
-        """Version 1."""
-        fields = {**vars(self)}
-        del fields["setting"]
+        """Version 1; an infinite number is null."""
+        fields = {
+            name: None if isinstance(value, float) and not isfinite(value) else value
+            for name, value in vars(self).items()
+            if name != "setting"
+        }
         return {"version": 1, **fields, "verdict": self.verdict, **self.setting}
 
 
@@ -121,8 +153,8 @@ def audit(
         x, y = (release(data, count) for data in named[name])
         return lower_bound(x, y, delta=delta, confidence=confidence, scores=scores)
 
-    worst, lower = _search(named, bound, delta, draws, confidence)
-    return _audit_of(worst, lower, claimed)
+    worst, lower = _search(named, bound, lambda found: found.epsilon, delta, draws, confidence)
+    return _audit_of(worst, lower, claimed, delta, lower.epsilon, confidence)
 
 
 def audit_mechanism(
@@ -142,61 +174,81 @@ def audit_mechanism(
 
     The adversary picks the data sets and all neighbours' messages; the most distinguishable pair of
     a pilot is drawn from anew. The exact log-likelihood ratio serves as statistic beside the learnt
-    ones, and is checked on every draw by itself.
+    ones, and is checked on every draw by itself. With Gaussian noise the claim is mu: releases are
+    no better told apart than by :func:`~dynadp.research.audit.bounds.lower_mu`, and in no draw are
+    the vectors before noise further apart than mu.
 
     Parameters
     ----------
     mechanism, alpha
-        What is audited, and the loss of each round that it is given.
+        What is audited, and the loss of each round that it is given; mu with Gaussian noise.
     dimension, rounds
         d and T.
     delta
-        Of the total; 0 compares with the sum of alpha.
+        Of the total; 0 compares with the sum of alpha, and with mu alone where noise is Gaussian.
     draws, confidence
         As for :func:`audit`.
     source
         Where noise comes from; by default a :class:`Stream` under a key from the operating system.
     cases
-        Data sets to try, instead of :func:`worst_cases` and a few at random.
+        Data sets to try, instead of :func:`worst_cases` or
+        :func:`~dynadp.research.audit.sums.worst_sum_cases` and a few at random.
     """
     if isinstance(mechanism, NoProtection):
         raise DeclarationError(
-            "mechanism 'none' claims nothing, so there is nothing to refute; give Dual() or "
-            "Primal()"
+            "mechanism 'none' claims nothing, so there is nothing to refute; give Sum(), Primal() "
+            "or Dual()"
         )
     chosen = source or Stream()
     if cases is None:
-        cases = worst_cases(dimension, alpha)
+        sums = mechanism.algorithm == "sum"
+        cases = worst_sum_cases(dimension) if sums else worst_cases(dimension, alpha)
         cases += random_cases(chosen.generator("audit", "search", 0), dimension, alpha, SEARCHED)
-    nodes = {case.name: AuditedNode(case, mechanism, alpha, rounds) for case in cases}
-    largest = dict.fromkeys(nodes, 0.0)
+    nodes = {case.name: audited_node(case, mechanism, alpha, rounds) for case in cases}
+    exact = {name: _Exact() for name in nodes}
+    numbers = max((node.width for node in nodes.values()), default=0) * rounds
+    if numbers * draws > MOST_NUMBERS:
+        raise DeclarationError(
+            f"{draws:,} releases of {numbers:,} numbers do not fit into memory; take at most "
+            f"{MOST_NUMBERS // numbers:,} draws, or a smaller dimension or fewer rounds"
+        )
 
-    def bound(name: str, count: int, confidence: float) -> Bound:
+    def bound(name: str, count: int, confidence: float) -> _Found:
         node, sent = nodes[name], []
         for rows in (node.case.rows, node.case.other):
             points, messages = node.transcript(rows, count, chosen)
-            ratios = np.abs(node.log_ratio(points, messages))
-            largest[name] = max(largest[name], float(ratios.max()))
+            exact[name].add(node.compare(points, messages))
             sent.append(messages.reshape(count, -1))
 
-        def exact(outputs: Array) -> Array:
-            messages = outputs.reshape(len(outputs), -1, node.releases.public.dimension)
+        def ratio(outputs: Array) -> Array:
+            messages = outputs.reshape(len(outputs), -1, node.width)
             # where it is flat, rounding must not make up an order
             return np.round(node.log_ratio(messages, messages), 9)
 
-        scores = {"log-likelihood ratio": exact}
-        return lower_bound(*sent, delta=delta, confidence=confidence, scores=scores)
+        scores = {"log-likelihood ratio": ratio}
+        if _mu_of(node.events) is None:
+            return _Found(lower_bound(*sent, delta=delta, confidence=confidence, scores=scores))
+        half = (1 + confidence) / 2  # two bounds, which hold together with the whole confidence
+        lower = lower_bound(*sent, delta=delta, confidence=half, scores=scores)
+        return _Found(lower, lower_mu(*sent, confidence=half, scores=scores))
 
-    worst, lower = _search(nodes, bound, delta, draws, confidence)
-    node = nodes[worst]
+    worst, found = _search(nodes, bound, lambda found: found.worth, delta, draws, confidence)
+    node, most = nodes[worst], nodes[worst].log_ratio_bound
     return _audit_of(
         worst,
-        lower,
+        found.mu or found.epsilon,
         total(node.events, delta).epsilon,
-        largest_log_ratio=largest[worst],
-        log_ratio_bound=node.log_ratio_bound,
+        delta,
+        found.epsilon.epsilon,
+        confidence,
+        largest_log_ratio=exact[worst].ratio,
+        log_ratio_bound=most if isfinite(most) else None,
+        mu_claimed=_mu_of(node.events),
+        mu_lower=found.mu.mu if found.mu else None,
+        largest_shift=exact[worst].shift if found.mu else None,
         setting={
             "mechanism": mechanism.name,
+            "noise": mechanism.noise,
             "alpha": alpha,
             "dimension": node.releases.public.dimension,
             "rounds": rounds,
@@ -205,13 +257,45 @@ def audit_mechanism(
     )
 
 
+class _Found(NamedTuple):
+    """Lower bounds from the same draws: on epsilon, and on mu where noise is Gaussian."""
+
+    epsilon: Bound
+    mu: MuBound | None = None
+
+    @property
+    def worth(self) -> float:
+        """What makes a pair more telling than another."""
+        return self.mu.mu if self.mu else self.epsilon.epsilon
+
+
+@dataclass
+class _Exact:
+    """The largest ratio and shift among all draws of a pair."""
+
+    ratio: float = 0.0
+    shift: float = 0.0
+
+    def add(self, found: Comparison) -> None:
+        """Look at more draws."""
+        self.ratio = max(self.ratio, float(np.abs(found.ratio).max()))
+        self.shift = max(self.shift, float(found.shift.max()))
+
+
+def _mu_of(events: Collection[Event]) -> float | None:
+    """Return sqrt(sum mu^2), as charged; None where noise is not Gaussian in some release."""
+    mus = [event.mu for event in events if isinstance(event, Gaussian)]
+    return sqrt(fsum(mu**2 for mu in mus)) if mus and len(mus) == len(events) else None
+
+
 def _search(
     pairs: Collection[str],
-    bound: Callable[[str, int, float], Bound],
+    bound: Callable[[str, int, float], Lower],
+    worth: Callable[[Lower], float],
     delta: float,
     draws: int,
     confidence: float,
-) -> tuple[str, Bound]:
+) -> tuple[str, Lower]:
     """Try each pair with a few draws, and bound the most distinguishable with new ones."""
     _require.whole("draws", draws, 2 * FEWEST, f", better {DRAWS:,}")
     check(delta, confidence)
@@ -219,19 +303,27 @@ def _search(
         raise DeclarationError("no pair of data sets was given; expected at least one")
     worst = next(iter(pairs))
     if len(pairs) > 1:
-        worst = max(pairs, key=lambda name: bound(name, PILOT, 0.9).epsilon)
+        worst = max(pairs, key=lambda name: worth(bound(name, PILOT, 0.9)))
     return worst, bound(worst, draws, confidence)
 
 
-def _audit_of(pair: str, bound: Bound, claimed: float, **more: Any) -> Audit:
+def _audit_of(
+    pair: str,
+    counted: Counted,
+    claimed: float,
+    delta: float,
+    epsilon: float,
+    confidence: float,
+    **more: Any,
+) -> Audit:
     return Audit(
         alpha_claimed=claimed,
-        delta=bound.delta,
-        epsilon_lower=bound.epsilon,
-        confidence=bound.confidence,
-        draws=bound.draws,
+        delta=delta,
+        epsilon_lower=epsilon,
+        confidence=confidence,
+        draws=counted.draws,
         pair=pair,
-        direction=bound.direction,
-        statistic=bound.statistic,
+        direction=counted.direction,
+        statistic=counted.statistic,
         **more,
     )

@@ -1,0 +1,65 @@
+"""The network that is attacked, and what every result of an attack says."""
+
+from dataclasses import asdict, dataclass, field
+from math import isfinite
+from typing import Any
+
+from dynadp.consensus import Topology
+from dynadp.problem import Logistic, Loss
+
+DELTA = 1e-5
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A network and its public numbers: by default three nodes in a row, the middle one attacked,
+    the first one curious.
+
+    Attributes
+    ----------
+    topology
+        The network.
+    target, watcher
+        Places of the node whose row is sought, and of the neighbour that listens.
+    loss, C, rho, eta, rounds
+        As for :func:`~dynadp.engines.simulation.simulate`. With these the loss of a release comes
+        close to alpha: attacks are as strong as the noise allows.
+    gamma
+        How exact Algorithm 1 is, and the attacker.
+    """
+
+    topology: Topology = field(default_factory=lambda: Topology.family("path", 3))
+    target: int = 1
+    watcher: int = 0
+    loss: Loss = field(default_factory=lambda: Logistic(3.0))
+    C: float = 1.0
+    rho: float = 0.01
+    eta: float = 0.25
+    gamma: float = 1e-9
+    rounds: int = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What was attacked, and what the accountant allows.
+
+    Attributes
+    ----------
+    mechanism, alpha, rounds
+        Of the run; ``none`` and None for Algorithm 1.
+    epsilon, delta
+        What the rounds cost the target in total; infinite for Algorithm 1.
+    """
+
+    mechanism: str
+    alpha: float | None
+    rounds: int
+    epsilon: float
+    delta: float = DELTA
+
+    def to_json(self) -> dict[str, Any]:
+        """All numbers; an infinite one is null."""
+        return {
+            name: None if isinstance(v, float) and not isfinite(v) else v
+            for name, v in asdict(self).items()
+        }

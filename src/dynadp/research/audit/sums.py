@@ -1,0 +1,89 @@
+"""One node of algorithm "sum" in front of an adversary, and the rows that move its sums most
+(maths.md 12).
+"""
+
+import numpy as np
+
+from dynadp import _require
+from dynadp._arrays import Array
+from dynadp.consensus import ReleasePlan, Releaser, Steps, SumRounds, SumSolver, WeighedSum
+from dynadp.mechanisms import Mechanism
+from dynadp.problem import HuberHinge, IntegerRows, Logistic, Loss, Terms
+from dynadp.research.audit.cases import Case
+from dynadp.research.audit.node import AuditedNode
+
+
+class AuditedSums(AuditedNode):
+    """The node of a case under algorithm "sum".
+
+    The run begins at ``heard``, a public point, and the other nodes add nothing. ``eta`` says how
+    strongly the point is held: with 1, noise moves it by about 1/20 a round. C, rho, degree and
+    regulariser are not used.
+    """
+
+    def _releases(self, mechanism: Mechanism, alpha: float, rounds: int) -> ReleasePlan:
+        case, (B, d) = self.case, self.case.rows.shape
+        terms = Terms(np.array([float(B)]), d, case.loss, case.regularizer, case.C, case.rho)
+        self.steps = Steps(pull=20.0 * case.eta / (alpha * B))
+        return ReleasePlan.sums(["node"], terms, mechanism, np.full((1, 1, rounds), float(alpha)))
+
+    def _run(self, releaser: Releaser) -> None:
+        """All rounds, of this node alone."""
+        start, add = np.array(releaser.solver.f[0]), WeighedSum([1.0])
+        rounds = SumRounds(
+            releaser, self.releases.noises, self.steps, start, float(len(self.case.rows)), 1
+        )
+        while not rounds.over:
+            V = rounds.release()
+            assert V is not None
+            rounds.receive(add(rounds.n, V[:1]))
+
+    def _solver(self, count: int, *blocks: Array) -> SumSolver:
+        rows = IntegerRows(
+            blocks, self.releases.resolution, self.case.loss, replicas=count, storage="dense"
+        )
+        start = np.broadcast_to(self.case.heard, (len(blocks), count, len(self.case.heard)))
+        return SumSolver(rows, self.releases.noises, start)
+
+
+def worst_sum_cases(dimension: int) -> tuple[Case, ...]:
+    """Pairs of data sets that come near to the bounds of maths.md 12, each in its own way.
+
+    Opposite rows where the loss is saturated, L' = -1, move a gradient by 2. Rounding makes rows
+    with many equal entries longer than 1/h. The plain logistic loss is saturated for both rows far
+    out, along a direction in which both lean backwards. Rows at right angles move the second
+    moment by sqrt(2); opposite ones do not move it at all, and 120 degrees are between the two.
+    """
+    _require.whole("dimension", dimension)
+    first, zero = np.eye(dimension)[0], np.zeros(dimension)
+    # L' = -1 below 20: wherever noise carries z here
+    saturated = HuberHinge(width=10.0, margin=30.0)
+    cases: list[Case] = []
+
+    def add(name: str, row: Array, other: Array, loss: Loss, z: Array) -> None:
+        D, E = np.zeros((2, 4, dimension))
+        D[0], E[0] = row, other
+        cases.append(Case(name, D, E, loss, z))
+
+    add("opposite rows, saturated loss", first, -first, saturated, zero)
+    add("a row or none, saturated loss", first, zero, saturated, zero)
+    if dimension > 1:
+        second = np.eye(dimension)[1]
+        # entries just above the middle of two whole numbers are rounded up
+        steps = np.floor(2.0**16 / np.sqrt(dimension) - 0.5) + 0.5
+        up = np.full(dimension, steps * 2.0**-16 * (1 + 1e-12))
+        add("opposite rows, rounded up", up, -up, saturated, zero)
+        add("rows at right angles, saturated loss", first, second, saturated, zero)
+        turned = -0.5 * first + 0.8660254037844386 * second
+        add("rows at 120 degrees, saturated loss", first, turned, saturated, zero)
+        u, v = -0.14 * first + 0.99 * second, -0.14 * first - 0.99 * second
+        add("mirrored rows, logistic loss, point far out", u, v, Logistic(), 40 * first)
+    return tuple(cases)
+
+
+def audited_node(
+    case: Case, mechanism: Mechanism, alpha: float, rounds: int = 1
+) -> AuditedNode | AuditedSums:
+    """The node of a case, under the algorithm whose messages the mechanism protects."""
+    kind = AuditedSums if mechanism.algorithm == "sum" else AuditedNode
+    return kind(case, mechanism, alpha, rounds)
