@@ -469,7 +469,7 @@ def test_plan_is_the_recorded_one_where_libraries_round_otherwise(old, name, mon
 
 def test_plan_of_another_run_is_not_taken(old, monkeypatch):
     monkeypatch.setattr("dynadp.planning.planner.calibrate", lambda *given: calibrate(*given) * 0.9)
-    job = LocalRun.load(old / "private.toml")
+    job = LocalRun.load(old / "private.toml", {"privacy.mechanism": "primal"})
     made = job.plan()  # weights are equal, as all were; here nodes are of one size
     other = replace(made, settings=replace(made.settings, weights="equal"))
     assert job.plan(old / "trained" / "private").to_json() == other.to_json()

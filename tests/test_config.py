@@ -6,6 +6,7 @@ from dynadp.errors import ConfigError, DeclarationError, TopologyError
 from dynadp.mechanisms.base import NoProtection
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.primal import Primal
+from dynadp.mechanisms.sums import Sum
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
 from dynadp.runs.node_file import load_node_file
@@ -49,7 +50,7 @@ def mistakes(load, text, **more):
 def test_a_good_file(load, tmp_path):
     run = load(GOOD)
     assert run.totals == {"north": 1.0, "south": 0.5}
-    assert run.privacy.made() == Primal()
+    assert run.mechanism is None  # the planner's choice
     ring = run.graph(tmp_path)
     assert (ring.nodes, ring.edges) == (("north", "south"), ((0, 1),))
     assert run == load(GOOD.replace("1e-5", "0.00001")) != load(GOOD.replace("1e-5", "1e-6"))
@@ -123,8 +124,20 @@ def test_mistakes_between_parts_are_all_reported(load):
     [
         (("epsilon = 1.0\n", ""), "privacy: epsilon is missing"),
         (("delta = 1e-5", ""), "delta is missing"),
-        (("epsilon = 1.0", "epsilon = 1.0\nalpha = 0.1"), "not both"),
-        (("epsilon = 1.0", "mechanism = 'none'\nepsilon = 1.0"), "leave out epsilon and alpha"),
+        (("epsilon = 1.0", "epsilon = 1.0\nalpha = 0.1"), "one of them, not epsilon and alpha"),
+        (("epsilon = 1.0", "mu = 1.0\nalpha = 0.1"), "one of them, not alpha and mu"),
+        (("epsilon = 1.0", "mechanism = 'none'\nepsilon = 1.0"), "leave out epsilon, alpha and mu"),
+        (("epsilon = 1.0", "mechanism = 'primal'\nmu = 1.0"), "each round's loss is alpha"),
+        (("epsilon = 1.0", "mechanism = 'sum'\nalpha = 1.0"), "each round's loss is mu"),
+        (("epsilon = 1.0", "mu = 1.0"), "training: with privacy.mu, rounds must be given"),
+        (
+            ("[privacy]", "[training]\nalgorithm = 'sum'\n[privacy]\nmechanism = 'dual'"),
+            "algorithm is sum, but the mechanism of privacy is for algorithm admm",
+        ),
+        (
+            ("[privacy]", "[training]\nalgorithm = 'sgd'\n[privacy]"),
+            "training.algorithm",
+        ),
         (("epsilon = 1.0", "mechanism = 'none'"), "an epsilon without a mechanism"),
         (("epsilon = 1.0", "alpha = 0.1"), "rounds, rho, eta must be given"),
         (("seed = 3", ""), "no ledger for north, south"),
@@ -164,6 +177,28 @@ def test_not_toml_and_not_there(load, tmp_path):
         load_run_file(tmp_path / "x.toml")
     with pytest.raises(ConfigError, match="run must be a table"):
         load("run = 3", overrides={"run.seed": 3})
+
+
+@pytest.mark.parametrize(
+    ("privacy", "training", "mechanism"),
+    [
+        ("epsilon = 1.0", "algorithm = 'sum'", Sum()),
+        ("epsilon = 1.0", "algorithm = 'admm'", Primal()),
+        ("alpha = 1.0", "rounds = 3\nrho = 0.1\neta = 1.0", Primal()),
+        ("mu = 0.1", "rounds = 3\npull = 0.1\nmomentum = 0.2", Sum()),
+        ("mu = 0.1\nmechanism = {name = 'sum', second_moment = true}", "rounds = 3", Sum(True)),
+        (
+            "mu = 0.1\nmechanism = {name = 'primal', noise = 'gaussian'}",
+            "rounds = 3\nrho = 0.1\neta = 1.0",
+            Primal(noise="gaussian"),
+        ),
+    ],
+)
+def test_algorithms(load, privacy, training, mechanism):
+    text = GOOD.replace("epsilon = 1.0", privacy)
+    if "epsilon" not in privacy:
+        text = text.replace("epsilon = 0.5", "")
+    assert load(f"{text}[training]\n{training}\n").mechanism == mechanism
 
 
 def test_alpha_gives_the_papers_constants(load):

@@ -20,9 +20,7 @@ from dynadp.consensus.progress import RoundProgress
 from dynadp.consensus.round import Releaser
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import MomentNoise, RoundNoise, SumNoise, packed, unpacked
-from dynadp.problem import IntegerRows, StreamedIntegerRows
-
-_GRID = 2.0**-24  # of z: nodes whose libraries round differently still stand at one point
+from dynadp.problem import FURTHEST, POINT_STEP, IntegerRows, StreamedIntegerRows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +159,8 @@ class SumRounds:
         self._half = moments + (self.total - moments) // 2  # the model is the mean after this round
         self._tail = np.zeros_like(start)
         # no sum of unit vectors leads further than 1/q a round; noise should not lead far beyond
-        self._radius = 4 * (self.total + 1) / self.q + float(norm(start).max())
+        far = 4 * (self.total + 1) / self.q + float(norm(start).max())
+        self._radius = min(far, FURTHEST - 1)
 
     @property
     def over(self) -> bool:
@@ -219,4 +218,5 @@ class SumRounds:
             v = m * at.v - (1 - m) * G / self.q
         z = at.z + v
         z *= np.minimum(1.0, self._radius / np.maximum(norm(z), self._radius))[:, None]
-        return replace(at, z=np.rint(z / _GRID) * _GRID, v=v)
+        # nodes whose libraries round differently still stand at one point
+        return replace(at, z=np.rint(z / POINT_STEP) * POINT_STEP, v=v)

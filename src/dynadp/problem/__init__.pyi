@@ -3,6 +3,8 @@ from .gamma import default_gamma as default_gamma
 from .gamma import longest as longest
 from .gamma import reachable_gamma as reachable_gamma
 from .gamma import reliable as reliable
+from .integer_rows import FURTHEST as FURTHEST
+from .integer_rows import POINT_STEP as POINT_STEP
 from .integer_rows import IntegerRows as IntegerRows
 from .integer_rows import Resolution as Resolution
 from .integer_rows import StreamedIntegerRows as StreamedIntegerRows
