@@ -12,6 +12,7 @@ from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import BatchedDraws, SeededEntropy
 from dynadp.mechanisms.primal import Primal
 from dynadp.mechanisms.sampling import l2_laplace
+from dynadp.mechanisms.sums import Sum
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.problem.regularizers import SmoothElasticNet
 
@@ -62,6 +63,31 @@ def test_messages_are_those_of_the_cpu(shards, mechanism, loss):
         assert run.rounds[-1].disagreement.shape == (5, 3)
     steps = run.noises[0].step[..., None] if mechanism else 1e-9
     assert (np.abs(sent["cpu"] - sent["cuda"]) <= 2 * steps + 1e-9 * np.abs(sent["cpu"])).all()
+
+
+@gpu
+@pytest.mark.parametrize("second_moment", [False, True])
+def test_sums_are_those_of_the_cpu_to_the_last_bit(shards, second_moment):
+    """Sums of whole numbers are exact on every device; only a slope near a half may be rounded
+    otherwise, since exp differs there.
+    """
+    made = Plan.of(mechanism=Sum(second_moment=second_moment), schedule=0.5, rounds=5, pull=0.05)
+    sent = {}
+    for device in ("cpu", "cuda"):
+        sent[device] = []
+        run = simulate(
+            shards,
+            RING,
+            made,
+            replicas=3,
+            draws=SeededEntropy(1),
+            device=device,
+            on_round=lambda progress, device=device: sent[device].append(progress.messages.copy()),
+        )
+        assert isinstance(run.V, np.ndarray)
+    np.testing.assert_array_equal(sent["cpu"][0], sent["cuda"][0])  # slopes at 0 are alike
+    for one, other in zip(sent["cpu"], sent["cuda"], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-3)
 
 
 @gpu
