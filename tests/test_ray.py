@@ -373,6 +373,15 @@ CASES = {
     "dual": {"privacy": DUAL, "nodes": 4},
     "primal": {"privacy": PRIMAL, "topology": {"family": "complete"}, "output": "neighbours"},
     "centring": {"privacy": PLANNED},
+    "sum": {"privacy": {"epsilon": 4.0, "delta": 1e-5}, "nodes": 4},
+    "moment": {
+        "privacy": {
+            "mechanism": {"name": "sum", "second_moment": True},
+            "epsilon": 4.0,
+            "delta": 1e-5,
+        },
+        "topology": {"family": "star"},
+    },
     "iterate": {"privacy": {**PRIMAL, "own": "paper"}},
     "by round": {"privacy": {**PRIMAL, "alpha": [0.5, 0.4, 0.3, 0.4, 0.5, 0.6]}},
     "by node": {"privacy": {**DUAL, "alpha": {"north": 0.5, "south": 0.7, "west": 0.6}}},
