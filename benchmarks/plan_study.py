@@ -136,6 +136,7 @@ def _error(constants: Constants, network: tuple, epsilon: float) -> float:
         schema.dimension,
         epsilon=epsilon,
         delta=DELTA,
+        mechanism="primal",
         centring=constants.centring > 0,
         constants=constants,
     )

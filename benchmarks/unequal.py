@@ -32,6 +32,7 @@ def error(data: Dataset, sizes: Sequence[int], epsilon: float, weights: Weights)
         data.schema.dimension,
         epsilon=epsilon,
         delta=1e-5,
+        mechanism="primal",
         centring=False,
         weights=weights,
     )

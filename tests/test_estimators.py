@@ -207,9 +207,16 @@ def test_all_problems_are_within_the_one_total(mechanism):
 def test_a_shared_plan_pulls_as_a_plan_with_its_share_of_mu():
     ring, usual = Topology.family("ring", 3), Constants()
     whole = plan(
-        [100] * 3, ring, 5, epsilon=1.0, delta=1e-5, centring=False, constants=shared(usual, 4)
+        [100] * 3,
+        ring,
+        5,
+        epsilon=1.0,
+        delta=1e-5,
+        mechanism="primal",
+        centring=False,
+        constants=shared(usual, 4),
     )
-    alone = plan([100] * 3, ring, 5, epsilon=1.0, delta=1e-5, centring=False)
+    alone = plan([100] * 3, ring, 5, epsilon=1.0, delta=1e-5, mechanism="primal", centring=False)
     assert whole.settings.rho == pytest.approx(2 * alone.settings.rho)
     assert whole.rounds == 4 * alone.rounds
     assert whole.alpha == pytest.approx(alone.alpha / 2, rel=0.02)

@@ -519,7 +519,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             width,
             epsilon=self.epsilon,
             delta=self.delta,  # type: ignore[arg-type]
-            mechanism=self.mechanism,  # type: ignore[arg-type]
+            mechanism=self.mechanism,
             centring=self.schema is not None and self.schema.centre is None,
             features=None if self.schema is None else self.schema.feature_count,
             weights=self.weights,
