@@ -4,10 +4,6 @@ import numpy as np
 import pytest
 
 from dynadp.consensus.topology import Topology
-from dynadp.data.datasets.synthetic import census
-from dynadp.data.survey import feature_sums
-from dynadp.mechanisms.centring import private_centre
-from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.sums import Sum
 from dynadp.planning.planner import Constants, plan
 from dynadp.planning.sums import SumConstants, signal, weigh_nodes
@@ -58,15 +54,3 @@ def test_a_planner_takes_sums_when_nothing_is_said():
     admm = plan([500] * 3, ring, 10, **GIVEN, mechanism="primal", constants=Constants(rounds=7))
     assert admm.rounds == 7
     assert admm.steps is None
-
-
-def test_a_small_node_moves_the_centre_by_what_its_rows_are_worth():
-    data = census(2020, seed=1, nodes=1)
-    tables = [{k: v[i] for k, v in data.train.items()} for i in (slice(2000), slice(2000, 2020))]
-    sums = [feature_sums(data.schema, table) for table in tables]
-    both, one = (
-        private_centre(data.schema, sums[:n], "ab"[:n], 0.05, SeededEntropy(3), "gaussian").centre
-        for n in (2, 1)
-    )
-    assert np.abs(both - one).max() < 0.01  # unweighed, its noise would move it by 0.1
-    assert not np.array_equal(both, one)

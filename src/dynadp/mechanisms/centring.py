@@ -169,13 +169,10 @@ def centre_of(
 ) -> Centring:
     """Make the centre of what was released: the mean over all rows, brought back to where means can
     lie.
-
-    Sums with Gaussian noise are weighed by B_p mu_p^2, as gradients are: so few rows as a small
-    node has are worth little beside its noise.
     """
-    counts, given = np.asarray(counts, dtype=float), np.asarray(alpha, dtype=float)
-    weights = counts if noise == "l2-laplace" else counts * given**2
-    mean = weights @ messages / (weights.sum() if noise == "l2-laplace" else weights @ counts)
+    counts = np.asarray(counts, dtype=float)
+    weights = counts if noise == "l2-laplace" else np.ones(len(counts))
+    mean = weights @ messages / counts.sum()
     parts = np.split(mean, np.cumsum([len(column.features) for column in schema.columns])[:-1])
     centre = np.concatenate(
         [column.project(part) for column, part in zip(schema.columns, parts, strict=True)]
