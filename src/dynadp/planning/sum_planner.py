@@ -72,7 +72,7 @@ def plan_sums(
     made = Plan(
         settings=Settings(loss=Logistic(rules.margin), weights=weights),
         steps=Steps(
-            pull=rules.pull * moved / N,
+            pull=(rules.moment_pull if moment else rules.pull) * moved / N,
             momentum=rules.momentum,
             curvature=rules.curvature,
             node_weights=weighed,

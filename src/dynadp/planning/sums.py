@@ -26,8 +26,8 @@ class SumConstants:
         T without and with a second moment.
     moment_from
         N from which a second moment pays.
-    pull
-        k in q = k T/N.
+    pull, moment_pull
+        k in q = k T/N, without and with a second moment.
     momentum, curvature
         As of :class:`~dynadp.consensus.sums.Steps`.
     centring, moment
@@ -38,8 +38,9 @@ class SumConstants:
 
     rounds: int = 20
     moment_rounds: int = 12
-    moment_from: float = 5000.0
+    moment_from: float = 2000.0
     pull: float = 0.7
+    moment_pull: float = 0.5
     momentum: float = 0.5
     curvature: float = 0.07
     centring: float = 0.1
