@@ -57,13 +57,15 @@ bench: $(VENV)/.bench
 growth: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.growth
 
-# Test error on Adult at a total epsilon, beside the paper's algorithms and diffprivlib.
+# Test error on Adult at a total epsilon: sums beside ADMM, the paper's algorithms and diffprivlib.
 budget: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.budget
 
-# The planner's constants, found again on census rows.
+# The planner's constants, found again on census rows, and sums beside ADMM.
 plan-study: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.plan_study
+	$(BIN)/python -m benchmarks.sum_study
+	$(BIN)/python -m benchmarks.algorithms
 
 # Ten silos as processes, a thousand rounds, random faults: one model, and ledgers that match letters.
 soak: $(VENV)/.bench

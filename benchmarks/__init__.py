@@ -3,8 +3,8 @@ runs all of them.
 
 Benchmarks are the modules with a function ``run``: consensus, dask_glm_admm, sweep, storage,
 penalty and growth. Each prints its figures beside their targets and writes ``results/NAME.json``.
-The others serve them: measure (clock, tables), machine, pooled (reference optimum), growth_chart,
-budget_chart, and the scripts that run in a process of their own (``*_worker.py``).
+The others serve them: measure (clock, tables), machine, pooled (reference optimum), census_runs,
+growth_chart, budget_chart, and the scripts that run in a process of their own (``*_worker.py``).
 
 Adult is looked for as :func:`dynadp.data.datasets.uci.adult` says: set ``DYNADP_DATA``. Every
 contestant runs with the better of one BLAS thread and all cores. Where other work keeps the cores

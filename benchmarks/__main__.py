@@ -14,6 +14,7 @@ from benchmarks import (
     ray_rounds,
     storage,
     streamed,
+    sums,
     sweep,
 )
 from benchmarks.measure import arguments, figures_table, perform
@@ -24,6 +25,7 @@ ALL = (
     dask_glm_admm,
     sweep,
     private,
+    sums,
     storage,
     penalty,
     outputs,

@@ -8,7 +8,7 @@ import altair as alt
 from dynadp.report.charts import BLUE, GREY, ORANGE
 
 WIDTH, HEIGHT = 460, 300
-COLOURS = (BLUE, "#56B4E9", ORANGE, "#E69F00", GREY)
+COLOURS = (BLUE, "#56B4E9", "#009E73", ORANGE, "#E69F00", GREY)
 MAJORITY = 24.6  # % of the test rows are of the rarer class
 
 

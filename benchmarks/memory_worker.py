@@ -32,7 +32,9 @@ def memory(field: str) -> int:
 
 def main(path: str, rows: int) -> None:
     alone, schema = Topology.family("ring", 1), census_schema()
-    plan([rows], alone, schema.dimension, epsilon=1.0, delta=1e-5)  # fills the accounting's caches
+    plan(
+        [rows], alone, schema.dimension, epsilon=1.0, delta=1e-5, mechanism="primal"
+    )  # fills the accounting's caches
     before, start = memory("VmRSS"), time.perf_counter()
     train(schema, {"0": source(path)}, alone, epsilon=1.0, delta=1e-5, draws=SeededEntropy(0))
     print(

@@ -11,13 +11,11 @@ from itertools import product
 
 import numpy as np
 
+from benchmarks.census_runs import errors
 from benchmarks.measure import Figure, Report, main, table
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.base import Dataset
 from dynadp.data.datasets.synthetic import census
-from dynadp.data.survey import feature_sums
-from dynadp.engines.simulation import simulate
-from dynadp.mechanisms.centring import private_centre
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.planning.planner import Constants, plan
 
@@ -128,7 +126,6 @@ def _error(constants: Constants, network: tuple, epsilon: float) -> float:
     nodes, rows, family, heterogeneity, unequal = network
     data, parts = _data(nodes, rows, heterogeneity, unequal)
     topology, schema = Topology.family(family, nodes), data.schema
-    tables = [{name: cells[part] for name, cells in data.train.items()} for part in parts]
     counts = [len(part) for part in parts]
     chosen = plan(
         counts,
@@ -136,25 +133,12 @@ def _error(constants: Constants, network: tuple, epsilon: float) -> float:
         schema.dimension,
         epsilon=epsilon,
         delta=DELTA,
+        mechanism="primal",
         centring=constants.centring > 0,
         constants=constants,
     )
-    errors = []
-    for seed in range(CENTRINGS):
-        applied = schema.model_copy(update={"scaling": "unit"})
-        if chosen.centrings:
-            sums = [feature_sums(schema, rows) for rows in tables]
-            applied = private_centre(
-                schema, sums, topology.nodes, chosen.centrings, SeededEntropy(seed)
-            ).applied(schema)
-        shards = [
-            applied.shard(rows, name) for rows, name in zip(tables, topology.nodes, strict=True)
-        ]
-        end = simulate(shards, topology, chosen, replicas=DRAWS, draws=SeededEntropy(seed))
-        F = end.models(chosen.output)[0]
-        positive = applied.labels(data.test) > 0
-        errors += np.mean((applied.rows(data.test) @ F.T > 0) != positive[:, None], axis=0).tolist()
-    return float(np.median(errors))
+    found = errors(data, parts, chosen, range(CENTRINGS), DRAWS, SeededEntropy)
+    return float(np.median(found))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """What nodes of unequal sizes cost in accuracy: python -m benchmarks.unequal (on Adult where its
 files are, else census rows).
 
-Planned runs without a centring round, epsilon = 1 and 0.3 at delta = 1e-5, 40 draws of the noise;
-mean test error in percent.
+Planned runs of algorithm "sum" and of ADMM (primal), without a centring round, epsilon = 1 and 0.3
+at delta = 1e-5, 40 draws of the noise; mean test error in percent, and its standard error.
 """
 
 from collections.abc import Sequence
+from math import sqrt
 
 import numpy as np
 
@@ -22,7 +23,10 @@ from dynadp.problem.terms import Weights
 DRAWS = 40
 
 
-def error(data: Dataset, sizes: Sequence[int], epsilon: float, weights: Weights) -> float:
+def error(
+    data: Dataset, sizes: Sequence[int], epsilon: float, weights: Weights, mechanism: str
+) -> tuple[float, float]:
+    """Mean test error in percent, and its standard error over draws of the noise."""
     ring = Topology.family("ring", len(sizes))
     parts = np.split(np.random.default_rng(0).permutation(sum(sizes)), np.cumsum(sizes)[:-1])
     shards = data.shards(parts, names=ring.nodes)
@@ -32,12 +36,14 @@ def error(data: Dataset, sizes: Sequence[int], epsilon: float, weights: Weights)
         data.schema.dimension,
         epsilon=epsilon,
         delta=1e-5,
+        mechanism=mechanism,
         centring=False,
         weights=weights,
     )
     run = simulate(shards, ring, p, draws=BatchedDraws(1), replicas=DRAWS)
     X, y = data.schema.rows(data.test), data.schema.labels(data.test)
-    return 100 * float(np.mean(np.where(X @ run.models()[0].T > 0, 1, -1) != y[:, None]))
+    errors = 100 * np.mean(np.where(X @ run.models()[0].T > 0, 1, -1) != y[:, None], axis=0)
+    return float(errors.mean()), float(errors.std(ddof=1)) / sqrt(DRAWS)
 
 
 def zipf(rows: int, nodes: int, least: int) -> list[int]:
@@ -68,7 +74,11 @@ def main() -> None:
             ("the same, largest first", [*sorted(uneven, reverse=True)], "rows"),
             ("the same, nodes weighed equally", uneven, "equal"),
         ):
-            print(f"  {name:40s} {error(data, sizes, epsilon, weights):.2f}", flush=True)
+            print(f"  {name:40s}", end="", flush=True)
+            for mechanism in ("sum", "primal"):
+                mean, spread = error(data, sizes, epsilon, weights, mechanism)
+                print(f" {mechanism} {mean:.2f} ({spread:.2f})", end="", flush=True)
+            print()
 
 
 if __name__ == "__main__":

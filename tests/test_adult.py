@@ -56,10 +56,18 @@ def test_the_papers_constants(ring, error_of):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("nodes", "epsilon", "most"), [(5, 1.0, 0.155), (5, 0.1, 0.172), (50, 1.0, 0.165)]
+    ("mechanism", "nodes", "epsilon", "most"),
+    [
+        ("primal", 5, 1.0, 0.155),
+        ("primal", 5, 0.1, 0.172),
+        ("primal", 50, 1.0, 0.165),
+        ("sum", 5, 1.0, 0.152),
+        ("sum", 5, 0.1, 0.170),
+        ("sum", 50, 1.0, 0.160),
+    ],
 )
-def test_error_at_a_total_that_the_planner_spends(adult_data, nodes, epsilon, most):
-    """Nothing is given but (epsilon, delta); benchmarks/budget.py has more draws and totals."""
+def test_error_at_a_total_that_the_planner_spends(adult_data, mechanism, nodes, epsilon, most):
+    """Only the mechanism and (epsilon, delta) are given; benchmarks/budget.py has more draws."""
     ring, schema, errors = Topology.family("ring", nodes), adult_schema("rich"), []
     for seed in range(7):
         parts = partition(len(adult_data.train["age"]), nodes, seed=seed)
@@ -68,7 +76,13 @@ def test_error_at_a_total_that_the_planner_spends(adult_data, nodes, epsilon, mo
             for p, part in zip(ring.nodes, parts, strict=True)
         }
         trained = train(
-            schema, tables, ring, epsilon=epsilon, delta=1e-5, draws=SeededEntropy(seed)
+            schema,
+            tables,
+            ring,
+            epsilon=epsilon,
+            delta=1e-5,
+            mechanism=mechanism,
+            draws=SeededEntropy(seed),
         )
         assert trained.total.epsilon <= epsilon
         errors.append(

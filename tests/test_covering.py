@@ -362,7 +362,7 @@ def test_noise_of_earlier_rounds_and_of_neighbours_is_not_clipped(counts, how):
 @pytest.mark.parametrize(("d", "B"), [(105, 10**3), (10**4, 10**5), (10**4, 10**6), (10**5, 10**6)])
 def test_the_certificate_costs_at_most_a_twentieth_of_the_noise(nodes, d, B):
     ring = Topology.family("ring", nodes)
-    chosen = plan([B] * nodes, ring, d, epsilon=1.0, delta=1e-7, centring=False)
+    chosen = plan([B] * nodes, ring, d, epsilon=1.0, delta=1e-7, mechanism="primal", centring=False)
     found, chosen_for = chosen.release_plan, chosen.settings
     assert 1 < found.inflation < 1.05
     Lam = chosen_for.rho + 2 * chosen_for.eta * ring.degrees[0]
@@ -379,6 +379,7 @@ def test_a_plan_that_no_gamma_covers_is_no_plan():
             10**6,
             epsilon=1.0,
             delta=1e-10,
+            mechanism="primal",
             centring=False,
         )
 

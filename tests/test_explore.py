@@ -232,7 +232,13 @@ def test_from_a_total_to_alpha_as_the_planner_says(page, swept, epsilon):
     got = page.get(f"/{TOKEN}/api/recommend", params={"epsilon": epsilon}).json()
     s = swept.setting
     planned = plan(
-        s.counts, s.topology, s.dimension, epsilon=epsilon, delta=1e-5, features=s.features
+        s.counts,
+        s.topology,
+        s.dimension,
+        epsilon=epsilon,
+        delta=1e-5,
+        mechanism="primal",
+        features=s.features,
     )
     assert got["alpha"] == planned.alpha
     assert got["centring"] == max(planned.centrings)

@@ -49,7 +49,7 @@ def test_a_plan_costs_at_most_its_total(mechanism, epsilon, delta, d, centring, 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
 def test_its_penalty_is_the_stated_one(epsilon):
-    found = plan([6000] * 5, RING, 117, epsilon=epsilon, delta=1e-5)
+    found = plan([6000] * 5, RING, 117, epsilon=epsilon, delta=1e-5, mechanism="primal")
     rho, eta = found.settings.rho, found.settings.eta
     q = rho + 2 * eta * 2
     k, ridge = Constants().pull, Constants().ridge
@@ -64,7 +64,7 @@ def test_its_penalty_is_the_stated_one(epsilon):
 
 
 def test_unequal_nodes_are_judged_by_their_noise():
-    how = {"epsilon": 1.0, "delta": 1e-5, "weights": "equal"}
+    how = {"epsilon": 1.0, "delta": 1e-5, "weights": "equal", "mechanism": "primal"}
     even, mixed = (
         plan([100] * 5, RING, 10, **how),
         plan([100, 100, 100, 100, 10**6], RING, 10, **how),
@@ -74,14 +74,14 @@ def test_unequal_nodes_are_judged_by_their_noise():
 
 def test_where_rows_weigh_the_same_only_their_mean_number_counts():
     even, mixed = (
-        plan(counts, RING, 10, epsilon=1.0, delta=1e-5)
+        plan(counts, RING, 10, epsilon=1.0, delta=1e-5, mechanism="primal")
         for counts in ([100] * 5, [20, 5, 175, 280, 20])
     )
     many, few = mixed.settings, even.settings
     assert (many.weights, many.C) == ("rows", 1.0)
     assert (many.eta, many.rho, *mixed.alphas) == pytest.approx((few.eta, few.rho, *even.alphas))
     with pytest.raises(DeclarationError, match="weights is 'votes'; expected 'rows'"):
-        plan([100] * 5, RING, 10, epsilon=1.0, delta=1e-5, weights="votes")
+        plan([100] * 5, RING, 10, epsilon=1.0, delta=1e-5, mechanism="primal", weights="votes")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,9 @@ def test_nodes_that_bring_more_noise_than_signal_are_named(counts, weights, name
     nodes = Topology.family("ring", len(counts))
     said = [
         r
-        for r in plan(counts, nodes, 10, epsilon=1.0, delta=1e-5, weights=weights).reasons
+        for r in plan(
+            counts, nodes, 10, epsilon=1.0, delta=1e-5, mechanism="primal", weights=weights
+        ).reasons
         if "more noise than" in r
     ]
     assert bool(said) == bool(named)
@@ -120,7 +122,7 @@ def test_nodes_that_bring_more_noise_than_signal_are_named(counts, weights, name
 
 
 def test_one_node_alone():
-    found = plan([500], Topology.family("ring", 1), 10, epsilon=1.0, delta=1e-5)
+    found = plan([500], Topology.family("ring", 1), 10, epsilon=1.0, delta=1e-5, mechanism="primal")
     assert found.total.epsilon <= 1
 
 
@@ -168,7 +170,7 @@ def test_gaussian_equivalents_of_odd_totals(epsilon, delta):
 
 
 def test_choices_are_explained():
-    words = " ".join(plan([600] * 5, RING, 20, epsilon=0.5, delta=1e-6).reasons)
+    words = " ".join(plan([600] * 5, RING, 20, epsilon=0.5, delta=1e-6, mechanism="primal").reasons)
     for part in (
         "primal perturbation",
         "20 rounds",
@@ -179,13 +181,15 @@ def test_choices_are_explained():
     ):
         assert part in words
     assert "no centring round" in " ".join(
-        plan([600] * 5, RING, 20, epsilon=0.5, delta=1e-6, centring=False).reasons
+        plan(
+            [600] * 5, RING, 20, epsilon=0.5, delta=1e-6, mechanism="primal", centring=False
+        ).reasons
     )
 
 
 def test_no_alpha_is_told_as_less_than_it_is():
     for epsilon in np.geomspace(0.1, 8, 12).tolist():
-        found = plan([600] * 5, RING, 20, epsilon=epsilon, delta=1e-6)
+        found = plan([600] * 5, RING, 20, epsilon=epsilon, delta=1e-6, mechanism="primal")
         words = " ".join(found.reasons)
         assert f"with the same alpha = {upper_bound(found.alpha)};" in words
         assert f"a centring round with alpha = {upper_bound(max(found.centrings))}," in words
@@ -193,7 +197,13 @@ def test_no_alpha_is_told_as_less_than_it_is():
 
 def test_other_constants():
     found = plan(
-        [600] * 5, RING, 20, epsilon=0.5, delta=1e-6, constants=Constants(rounds=7, margin=0.0)
+        [600] * 5,
+        RING,
+        20,
+        epsilon=0.5,
+        delta=1e-6,
+        mechanism="primal",
+        constants=Constants(rounds=7, margin=0.0),
     )
     assert (found.rounds, found.settings.loss.margin, len({e.round for e in found.events})) == (
         7,
@@ -221,6 +231,7 @@ def test_mistakes_are_named(changes, wrong):
         "dimension": 20,
         "epsilon": 1.0,
         "delta": 1e-5,
+        "mechanism": "primal",
     } | changes
     with pytest.raises(DeclarationError, match=wrong):
         plan(**given)
@@ -235,19 +246,34 @@ def test_dual_nodes_of_a_star_with_equal_rows_differ_by_degree():
 
 
 def test_one_column_is_not_centred_away():
-    assert plan([500] * 5, RING, 1, epsilon=1.0, delta=1e-5).centrings == ()
-    assert plan([500] * 5, RING, 1, epsilon=1.0, delta=1e-5, features=1).events[0].dimension == 1
+    assert plan([500] * 5, RING, 1, epsilon=1.0, delta=1e-5, mechanism="primal").centrings == ()
+    assert (
+        plan([500] * 5, RING, 1, epsilon=1.0, delta=1e-5, mechanism="primal", features=1)
+        .events[0]
+        .dimension
+        == 1
+    )
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1000.0, 1e-5), (0.01, 0.5), (1e-6, 1e-5)])
 def test_odd_totals_have_plans(epsilon, delta):
-    assert plan([500] * 5, RING, 30, epsilon=epsilon, delta=delta).total.epsilon <= epsilon
+    assert (
+        plan([500] * 5, RING, 30, epsilon=epsilon, delta=delta, mechanism="primal").total.epsilon
+        <= epsilon
+    )
 
 
 def test_a_delta_that_would_allow_a_row_to_be_given_away_is_called_large():
     for delta, large in ((1e-5, False), (1 / 301, False), (1 / 300, True), (0.2, True)):
         words = " ".join(
-            plan([900, 300, 900], Topology.family("ring", 3), 20, epsilon=1.0, delta=delta).reasons
+            plan(
+                [900, 300, 900],
+                Topology.family("ring", 3),
+                20,
+                epsilon=1.0,
+                delta=delta,
+                mechanism="primal",
+            ).reasons
         )
         assert ("DELTA IS LARGE" in words) is large
 
@@ -256,7 +282,7 @@ def test_a_plan_is_for_its_nodes_in_their_order():
     names = ("a", "b", "c")
     counts, totals = (100, 2000, 300), {"a": 1.0, "b": 2.0, "c": 4.0}
     ring = Topology.family("ring", 3)
-    made = plan(counts, ring.named(names), 5, epsilon=totals, delta=1e-5)
+    made = plan(counts, ring.named(names), 5, epsilon=totals, delta=1e-5, mechanism="primal")
     assert made.on(made.bound) == made
     turned = Consortium(ring.named(names[::-1]), counts[::-1], 5, 4)
     with pytest.raises(DeclarationError, match="in another order; plan again"):

@@ -154,7 +154,9 @@ def make_network(folder, finished=True, rounds=5):
     """A launch folder as silos leave it: three nodes with a record, lines and a state each."""
     made = census(300, seed=1, nodes=3)
     ring = Topology.family("ring", 3).named(NODES)
-    chosen = plan([100] * 3, ring, made.schema.dimension, epsilon=1.0, delta=1e-5)
+    chosen = plan(
+        [100] * 3, ring, made.schema.dimension, epsilon=1.0, delta=1e-5, mechanism="primal"
+    )
     record = RunRecord.of(
         kind="network",
         name="trial",

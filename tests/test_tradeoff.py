@@ -273,7 +273,10 @@ def data():
 
 def test_schedules_share_a_total_and_keep_their_shape():
     counts, pair = [4000, 4000], Topology.family("path", 2)
-    planned = replace(plan(counts, pair, 20, epsilon=1.0, delta=1e-5, centring=False), rounds=6)
+    planned = replace(
+        plan(counts, pair, 20, epsilon=1.0, delta=1e-5, mechanism="primal", centring=False),
+        rounds=6,
+    )
     for name, shape in schedule_shapes(6).items():
         alphas = plan_for_total(planned, counts, pair, 20, 1.0, 1e-5, shape).table()[0, 0]
         np.testing.assert_allclose(alphas / alphas[-1], shape / shape[-1])

@@ -126,7 +126,9 @@ def test_a_plan_for_something_else_is_refused(data, tables, ledgers, mechanism):
 
 
 def test_a_plan_at_a_larger_delta_is_refused(data, tables):
-    chosen = plan([1000] * 3, RING, data.schema.dimension, epsilon=1.0, delta=1e-3)
+    chosen = plan(
+        [1000] * 3, RING, data.schema.dimension, epsilon=1.0, delta=1e-3, mechanism="primal"
+    )
     smaller = replace(chosen, protection=replace(chosen.protection, delta=1e-5))
     with pytest.raises(DeclarationError, match="at delta = 1e-05, more than the total 1 that"):
         train(data.schema, tables, RING, smaller)
@@ -136,7 +138,9 @@ def test_a_plan_at_a_larger_delta_is_refused(data, tables):
     "total", [{"epsilon": 1.0, "delta": 1e-5}, {"epsilon": 1.0}, {"delta": 1e-5}]
 )
 def test_a_plan_or_a_total_and_not_both(data, tables, total):
-    chosen = plan([1000] * 3, RING, data.schema.dimension, epsilon=1.0, delta=1e-5)
+    chosen = plan(
+        [1000] * 3, RING, data.schema.dimension, epsilon=1.0, delta=1e-5, mechanism="primal"
+    )
     with pytest.raises(DeclarationError, match="give a plan, or a total"):
         train(data.schema, tables, RING, chosen, **total)
     if len(total) < 2:
@@ -182,7 +186,9 @@ def test_a_message_is_entered_before_anybody_sees_it(data, ledgers):
 
 
 def test_a_plan_past_the_total_is_refused(data, tables):
-    chosen = plan([1000] * 3, RING, data.schema.dimension, epsilon=2.0, delta=1e-5)
+    chosen = plan(
+        [1000] * 3, RING, data.schema.dimension, epsilon=2.0, delta=1e-5, mechanism="primal"
+    )
     promised = replace(chosen, protection=replace(chosen.protection, epsilon=(2.0, 1.0, 2.0)))
     with pytest.raises(DeclarationError, match=r"costs node 'b' .* more than the total 1 that"):
         train(data.schema, tables, RING, promised)

@@ -41,6 +41,7 @@ def error(rows, sizes, weights="rows", epsilon=1.0, draws=DRAWS):
         data.schema.dimension,
         epsilon=epsilon,
         delta=1e-5,
+        mechanism="primal",
         centring=False,
         weights=weights,
     )

@@ -42,7 +42,7 @@ class Steps:
 
     pull: float | None = None
     momentum: float = 0.5
-    curvature: float = 0.1
+    curvature: float = 0.07
     node_weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:

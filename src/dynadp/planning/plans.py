@@ -146,8 +146,9 @@ class Plan:
         given = steps.node_weights or weigh_nodes(counts, bound.mus, self.settings.weights)
         pull, constants = steps.pull, SumConstants()
         if pull is None:
+            k = constants.moment_pull if self._moments else constants.pull
             moved = self.rounds - self._moments
-            pull = constants.pull * moved / signal(counts, bound.mus, np.array(given))
+            pull = k * moved / signal(counts, bound.mus, np.array(given))
         return replace(bound, steps=replace(steps, node_weights=given, pull=pull))
 
     def part(self, problems: int) -> Self:

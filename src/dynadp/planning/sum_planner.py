@@ -14,7 +14,7 @@ from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Sum, centring_events
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts
 from dynadp.planning.plans import Plan
-from dynadp.planning.reasons import asked, some_names, span, warnings_about
+from dynadp.planning.reasons import asked, burdens, some_names, span, warnings_about
 from dynadp.planning.sums import SumConstants, gaussian_mu, signal, weigh_nodes
 from dynadp.privacy import Event, Gaussian, calibrate, per_node, upper_bound
 from dynadp.problem import Logistic, Weights
@@ -83,7 +83,7 @@ def plan_sums(
     made = Plan(
         settings=Settings(loss=Logistic(rules.margin), weights=weights),
         steps=Steps(
-            pull=rules.pull * moved / N,
+            pull=(rules.moment_pull if moment else rules.pull) * moved / N,
             momentum=rules.momentum,
             curvature=rules.curvature,
             node_weights=weighed,
@@ -111,6 +111,7 @@ def _reasons(
 ) -> tuple[str, ...]:
     delta, steps, counts = made.delta, made.steps, made.bound.counts
     assert steps is not None
+    nodes, w = made.bound.nodes, np.array(steps.node_weights)
     if isinstance(made.mechanism, Sum) and made.mechanism.second_moment:
         how = (
             f"{made.rounds - 1} steps that know the rows' second moment, which is released first, "
@@ -143,7 +144,8 @@ def _reasons(
         f"in total epsilon = {upper_bound(made.total.epsilon)} at delta = {delta:g} for anybody "
         "with a row at one node",
         *warnings_about(delta, counts),
-        *_silent([p for p, w in zip(made.bound.nodes, steps.node_weights, strict=True) if not w]),
+        *(burdens(nodes, w * counts, (w / mus) ** 2) if made.settings.weights == "equal" else ()),
+        *_silent([nodes[p] for p in np.flatnonzero(w == 0)]),
     )
 
 
@@ -153,6 +155,6 @@ def _silent(names: Sequence[str]) -> tuple[str, ...]:
     one = len(names) == 1
     return (
         f"{some_names(names)} {'sends' if one else 'send'} nothing and "
-        f"{'spends' if one else 'spend'} nothing: the noise that would hide a row there is worth "
-        "more than the rows; the model comes there all the same",
+        f"{'spends' if one else 'spend'} nothing: beside noise that hides a row, so few rows "
+        "bring next to nothing; the model comes there all the same",
     )

@@ -13,6 +13,8 @@ from scipy.special import log_ndtr, ndtr
 from dynadp._arrays import Array
 from dynadp.problem import Weights
 
+_SILENT = 0.01  # of the mean (B mu)^2: below it a node's releases would be spent for nothing
+
 
 @dataclass(frozen=True)
 class SumConstants:
@@ -24,8 +26,8 @@ class SumConstants:
         T without and with a second moment.
     moment_from
         N from which a second moment pays.
-    pull
-        k in q = k T/N.
+    pull, moment_pull
+        k in q = k T/N, without and with a second moment.
     momentum, curvature
         As of :class:`~dynadp.consensus.sums.Steps`.
     centring, moment
@@ -35,13 +37,14 @@ class SumConstants:
     """
 
     rounds: int = 20
-    moment_rounds: int = 8
+    moment_rounds: int = 12
     moment_from: float = 2000.0
     pull: float = 0.7
+    moment_pull: float = 0.5
     momentum: float = 0.5
-    curvature: float = 0.1
+    curvature: float = 0.07
     centring: float = 0.1
-    moment: float = 0.1
+    moment: float = 0.05
     margin: float = 3.0
 
 
@@ -53,11 +56,11 @@ def signal(counts: Array, mus: Array, node_weights: Array) -> float:
 def weigh_nodes(
     counts: Sequence[float] | Array, mus: Sequence[float] | Array, weights: Weights = "rows"
 ) -> tuple[float, ...]:
-    """w_p: 1, or mean(B)/B_p where every node weighs the same; 0 for those that lower N.
+    """w_p = B_p mu_p^2 over the largest: N = sqrt(sum_p (B_p mu_p)^2), the largest that there is.
 
-    A node's noise is as long as any other's, however few rows it has. Taken in the order of what
-    they bring, B_p mu_p^2/w_p, nodes raise N as long as that is at least half of the mean so far;
-    the best such number of nodes is kept.
+    A node's noise is as long as any other's, however few rows it has. A node with B_p mu_p below
+    a tenth of the root mean square gets 0 and sends nothing: all such nodes together would raise
+    N by less than half a percent. Where every node weighs the same, w_p = mean(B)/B_p.
 
     Parameters
     ----------
@@ -67,13 +70,11 @@ def weigh_nodes(
         ``rows`` or ``equal``.
     """
     B, mu = np.asarray(counts, dtype=float), np.asarray(mus, dtype=float)
-    w = np.ones(len(B)) if weights == "rows" else B.mean() / B
-    order = np.argsort(-B * mu**2 / w, kind="stable")
-    brought = np.cumsum((w * B)[order]) / np.sqrt(np.cumsum((w / mu)[order] ** 2))
-    kept = order[: int(np.argmax(brought * (1 - 1e-9 * np.arange(len(B))[::-1]))) + 1]
-    out = np.zeros(len(B))
-    out[kept] = w[kept]
-    return tuple(out.tolist())
+    if weights == "equal":
+        return tuple((B.mean() / B).tolist())
+    brought = (B * mu) ** 2
+    w = np.where(brought < _SILENT * brought.mean(), 0.0, B * mu**2)
+    return tuple((w / w.max()).tolist())
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:

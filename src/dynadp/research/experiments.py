@@ -210,7 +210,9 @@ def compare_schedules(
     """
     shards, d = data.shards(names=topology.nodes), data.schema.dimension
     counts = [s.rows for s in shards]
-    planned = plan(counts, topology, d, epsilon=epsilon, delta=delta, centring=False)
+    planned = plan(
+        counts, topology, d, epsilon=epsilon, delta=delta, mechanism="primal", centring=False
+    )
     held_out, results = HeldOut.of(data.schema, data.test), []
     for name, shape in schedule_shapes(planned.rounds).items():
         given = plan_for_total(planned, counts, topology, d, epsilon, delta, shape)
