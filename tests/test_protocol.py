@@ -419,11 +419,11 @@ HOSTILE = (
 def sum_model(chosen, messages):
     """The model of algorithm "sum", from messages alone, as maths.md 12 says."""
     steps, nodes, d = chosen.steps, chosen.bound.nodes, chosen.bound.dimension
-    n = sum(chosen.bound.counts)
-    assert set(steps.node_weights) == {1.0}
+    weights = dict(zip(nodes, steps.node_weights, strict=True))
+    n = np.dot(steps.node_weights, chosen.bound.counts)
     z, v, inverse, points = np.zeros(d), np.zeros(d), None, []
     for t in range(1, chosen.rounds + 1):
-        total = sum(messages[p, t] for p in nodes) / n
+        total = sum(weights[p] * messages[p, t] for p in nodes) / n
         if chosen.mechanism.second_moment and t == 1:
             A = np.zeros((d, d))
             A[np.triu_indices(d, 1)] = total[d:]

@@ -132,24 +132,26 @@ def test_storages_sum_alike_to_the_last_bit(data, ring, storage):
 
 
 def test_a_node_of_few_rows_sends_nothing():
-    assert weigh_nodes([1000, 900, 1100, 20], [0.2] * 4) == (1.0, 1.0, 1.0, 0.0)
+    assert weigh_nodes([1000, 500, 1000, 20], [0.2] * 4) == (1.0, 0.5, 1.0, 0.0)
     assert weigh_nodes([1000] * 4, [0.2] * 4) == (1.0,) * 4
     assert weigh_nodes([7], [0.2]) == (1.0,)
     # a small node with a large budget is worth its noise
-    assert weigh_nodes([1000, 1000, 100], [0.1, 0.1, 0.5]) == (1.0, 1.0, 1.0)
+    assert weigh_nodes([1000, 1000, 100], [0.1, 0.1, 0.5])[2] > 0
 
 
-@pytest.mark.parametrize("weights", ["rows", "equal"])
-def test_the_weights_are_the_best_of_all_choices(weights):
-    """No other set of nodes has a larger N."""
+def test_no_other_weights_have_a_larger_signal():
+    """But for what silent nodes would add: less than half a percent."""
     rng = np.random.default_rng(0)
     for _ in range(50):
         B, mu = np.rint(rng.pareto(0.7, 6) * 50 + 5), rng.uniform(0.05, 0.3, 6)
-        w = np.ones(6) if weights == "rows" else B.mean() / B
-        chosen = signal(B, mu, np.array(weigh_nodes(B, mu, weights)))
-        subsets = [np.array([k >> p & 1 for p in range(6)]) * w for k in range(1, 64)]
-        best = max(signal(B, mu, subset) for subset in subsets)
-        assert chosen == pytest.approx(best, rel=1e-6)
+        chosen = signal(B, mu, np.array(weigh_nodes(B, mu)))
+        assert chosen > 0.995 * np.sqrt(np.sum((B * mu) ** 2))
+        others = [signal(B, mu, weights) for weights in rng.uniform(0, 1, (200, 6))]
+        assert max(others) <= chosen / 0.995
+
+
+def test_where_nodes_weigh_the_same_nobody_is_left_out():
+    assert weigh_nodes([100, 300, 2], [0.2] * 3, "equal") == (1.34, 134 / 300, 67.0)
 
 
 def test_a_silent_node_is_told_before_and_spends_nothing(ring):

@@ -72,8 +72,7 @@ class Sum(Mechanism):
     algorithm: ClassVar[str] = "sum"
     exchange: ClassVar[str] = "open"
     why: ClassVar[str] = (
-        "noisy sums over rows at a common point; noise does not grow with the penalty, and unequal "
-        "nodes cost nothing"
+        "noisy sums over rows at one common point, exact in whole numbers; unequal nodes do no harm"
     )
 
     @property
