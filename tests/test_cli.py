@@ -121,7 +121,7 @@ def test_json_is_all_of_stdout(answered):
         if run["mechanism"] == "sum":
             assert described == ("sum", "open", "gaussian")
             assert run["alpha"] is run["privacy"]["epsilon_sum"] is None
-            assert run["mu"] * 3 == pytest.approx(gaussian_mu(1.0, 1e-5), rel=0.1)
+            assert 0.05 < run["mu"] < gaussian_mu(1.0, 1e-5)
             continue
         assert described == ("admm", "neighbours", "l2-laplace")
         assert run["privacy"]["epsilon_sum"] > 20 * run["alpha"]  # and the centring round

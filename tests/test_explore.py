@@ -237,10 +237,10 @@ def test_from_a_total_to_alpha_as_the_planner_says(page, swept, epsilon):
         s.dimension,
         epsilon=epsilon,
         delta=1e-5,
-        mechanism="primal",
         features=s.features,
     )
     assert got["alpha"] == planned.alpha
+    assert got["unit"] == "mu"
     assert got["centring"] == max(planned.centrings)
     assert got["rounds"] == planned.rounds
     assert got["total"] == planned.total.epsilon == worst_node(planned.events, 1e-5).epsilon
@@ -328,7 +328,7 @@ def test_the_accuracy_chart_has_bands_baselines_and_their_names(swept):
         "without privacy",
         "always the commoner answer",
         "right answers in 100",
-        "alpha, the loss of one round",
+        "mu, the loss of one round",
     ):
         assert word in chart
     assert told["chart"]["datasets"]["points"] == CURVE
@@ -486,7 +486,7 @@ def test_settings_of_run_files_and_folders(tmp_path, run):
     text = (
         job.read_text()
         .replace("epsilon = 2.0", "")
-        .replace('mechanism = "primal"', 'mechanism = "none"')
+        .replace('# mechanism = "sum"', 'mechanism = "none"')
     )
     job.write_text(text)
     assert load_run_file(job).privacy.mechanism == "none"

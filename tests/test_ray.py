@@ -177,9 +177,11 @@ def letters_of(actor, me, author):
     """The bodies of an author's messages that a node of an actor holds, by round."""
     actor._start()
     actor._ready.wait()
-    post, rounds = actor._posts[me], range(actor._orders[me].part.rounds + 1)
-    held = [n for n in rounds if not post.missing("message", n, [author])]
-    return {n: post.values(author, "message", n).astype("<f8").tobytes() for n in held}
+    post, part = actor._posts[me], actor._orders[me].part
+    sums = part.plan.algorithm == "sum"
+    kinds = {n: "sum" if n and sums else "message" for n in range(part.rounds + 1)}
+    held = [(n, kind) for n, kind in kinds.items() if not post.missing(kind, n, [author])]
+    return {n: post.values(author, kind, n).astype("<f8").tobytes() for n, kind in held}
 
 
 def process_of(actor):

@@ -122,8 +122,9 @@ def plan(
     features
         Columns without the intercept, whose means a centring round releases; d - 1 by default.
     weights
-        ``rows``: every row of the network weighs the same. ``equal``: every node does, as in the
-        paper; a small node then brings much noise.
+        ``rows``: every row of the network weighs the same; of sums, those of large nodes weigh more
+        (:func:`~dynadp.planning.sums.weigh_nodes`). ``equal``: every node weighs the same, as in
+        the paper; a small node then brings much noise.
     constants
         Of the rules of the algorithm; by default as found on census rows.
     problems

@@ -110,6 +110,7 @@ def _reasons(
     centred: float,
 ) -> tuple[str, ...]:
     delta, steps, counts = made.delta, made.steps, made.bound.counts
+    those = list(made.senders)
     assert steps is not None
     nodes, w = made.bound.nodes, np.array(steps.node_weights)
     if isinstance(made.mechanism, Sum) and made.mechanism.second_moment:
@@ -124,8 +125,8 @@ def _reasons(
         )
     if centred:
         centring = (
-            f"a centring round with mu = {span(np.array(made.centrings))}, {centred:.0%} of the "
-            "budget: centred rows differ more"
+            f"a centring round with mu = {span(np.array(made.centrings)[those])}, {centred:.0%} of "
+            "the budget: centred rows differ more"
         )
     else:
         centring = "no centring round: none was asked for, or the schema has a public centre"
@@ -134,7 +135,7 @@ def _reasons(
         f"algorithm sum: {made.mechanism.why}",
         f"N = {N:.4g}: rows times mu = {span(mus)} over the noise of {senders}, as "
         f"{asked(totals)}, delta = {delta:g} ask for; each gradient has mu = "
-        f"{span(made.table()[:, 0, -1])}",
+        f"{span(made.table()[those, 0, -1])}",
         f"{how}; pull q = {steps.pull:.3g}, in proportion to the noise",
         f"loss {made.settings.loss!r}: a margin raises the signal for the same sensitivity; scores "
         "are then no log-odds",

@@ -130,6 +130,12 @@ class PublicSetting:
             weights=plan.settings["weights"],
         )
 
+    @property
+    def method(self) -> str:
+        """How runs are protected, in words."""
+        chosen = self.plan(self.epsilon).mechanism
+        return "algorithm sum" if chosen.algorithm == "sum" else f"{chosen.name} perturbation"
+
     def plan(self, epsilon: float, counts: Sequence[int] | None = None) -> Plan:
         """The plan of `dynadp train` for this total: the planner's, or the run file's own constants
         with the alpha that fits.
