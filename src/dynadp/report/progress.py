@@ -34,8 +34,8 @@ class Rounds:
     rows
         For each whole round its number, and ``disagreement`` and ``change`` as median, least and
         largest over nodes.
-    alphas
-        For each whole round alpha by node, where it is protected.
+    alphas, mus
+        For each whole round alpha by node, or mu where noise is Gaussian, where it is protected.
     """
 
     def __init__(self, files: Sequence[Path], count: int, nodes: Collection[str]) -> None:
@@ -56,6 +56,7 @@ class Rounds:
         self._open: dict[int, dict[str, RoundLine]] = {}
         self.rows: list[Row] = []
         self.alphas: list[dict[str, float]] = []
+        self.mus: list[dict[str, float]] = []
 
     def read(self) -> None:
         """Read new lines. All files are read again where one of them shrank."""
@@ -93,6 +94,7 @@ class Rounds:
             row[name] = [median(values), min(values), max(values)]
         self.rows.append(row)
         self.alphas.append({line.node: line.alpha for line in lines if line.alpha is not None})
+        self.mus.append({line.node: line.mu for line in lines if line.mu is not None})
 
 
 def thinned(rows: Sequence[Row], most: int = MOST) -> list[Row]:

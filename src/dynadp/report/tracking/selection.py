@@ -23,11 +23,12 @@ SPREAD = ("median", "min", "max")
 METRICS = (
     *(f"{name}/{which}" for name in QUANTITIES for which in SPREAD),
     "alpha/largest",  # of one round, at the node that loses most
+    "mu/largest",  # likewise, where noise is Gaussian
     # plain sum of one node's alphas up to this round, centring included: holds at delta = 0
     "epsilon/sum_so_far",
     "epsilon/total",  # of the whole run, at the parameter delta; sent when the run is finished
 )
-SETTINGS = ("loss", "regularizer", "C", "weights", "rho", "eta", "rounds", "output")
+SETTINGS = ("loss", "regularizer", "C", "weights", "rho", "eta", "steps", "rounds", "output")
 LIBRARIES = ("dynadp", "numpy", "scipy", "networkx", "pydantic")
 PRIVACY = (
     "epsilon",
@@ -133,6 +134,7 @@ def _status(view: RunView, rounds: int) -> Status:
 
 def _params(view: RunView, privacy: Mapping[str, Any]) -> dict[str, str]:
     record, plan = view.record, view.plan
+    gaussian = plan is not None and plan.noise == "gaussian"
     found = {
         "run": record.name,
         "kind": record.kind,
@@ -146,7 +148,10 @@ def _params(view: RunView, privacy: Mapping[str, Any]) -> dict[str, str]:
         "mechanism": plan.mechanism if plan else "none",
         "epsilon": privacy.get("epsilon") or (plan.total["epsilon"] if plan else None),
         "delta": plan.delta if plan else None,
-        "alpha": plan.alpha if plan else None,
+        "algorithm": plan.algorithm if plan else None,
+        "noise": plan.noise if plan else None,
+        "alpha": plan.alpha if plan and not gaussian else None,
+        "mu": plan.alpha if plan and gaussian else None,
         "centring": max(plan.centrings.values()) if plan and plan.centrings else None,
         **{name: record.plan.get(name) for name in SETTINGS},
         "seed": record.seed if record.simulation else None,
@@ -185,8 +190,10 @@ def _points(view: RunView) -> tuple[int, dict[tuple[str, int], float]]:
     rounds = Rounds.of(view)
     lost = dict(view.plan.centrings) if view.plan else {}
     points: dict[tuple[str, int], float] = {}
-    for row, alphas in zip(rounds.rows, rounds.alphas, strict=True):
+    for row, alphas, mus in zip(rounds.rows, rounds.alphas, rounds.mus, strict=True):
         n = row["round"]
+        if mus:
+            points["mu/largest", n] = max(mus.values())
         for name in QUANTITIES:
             points |= {
                 (f"{name}/{which}", n): value
