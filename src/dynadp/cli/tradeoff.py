@@ -1,11 +1,13 @@
 """``dynadp design`` and ``dynadp tradeoff``: which alpha, from losses and a utility of privacy."""
 
 import json
+from collections.abc import Mapping
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from dynadp import planning, privacy, report, research
 from dynadp.cli.options import (
@@ -166,8 +168,13 @@ def _measured(path: str) -> list[dict[str, float]]:
     default=12,
     help="Of the noise, for each alpha.",
 )
+@option(
+    "--join",
+    is_flag=True,
+    help="Instead: should each node join, or stay alone with a model of its own rows?",
+)
 @seed_option("Of the sweep, which is a SIMULATION.")
-@out_option("Folder to make; NAME-tradeoff by default.")
+@out_option("Folder to make; NAME-tradeoff by default, with --join NAME-join.")
 @RUNTIME
 @ADDRESS
 @prints_answer
@@ -176,6 +183,7 @@ def tradeoff(
     utility: tuple[float, float, float, float],
     limits: tuple[float, float] | None,
     draws: int,
+    join: bool,
     seed: int,
     out: str | None,
     runtime: str,
@@ -184,12 +192,22 @@ def tradeoff(
 ) -> Answer:
     """Try alphas on public rows of a run file's sizes, draw the losses, and recommend a measured
     alpha with its total.
+
+    With --join, compare what each node gets alone, without noise, with private models of all nodes'
+    rows at the run file's totals.
     """
     from dynadp._intervals import SEVERAL
 
     address = address_of(runtime, address)
+    if join:
+        _refuse_for_join(limits, constraints)
     report.charts.require()
     setting = report.PublicSetting.of_file(Path(run_file))
+    if join:
+        from dynadp.cli.joining import answer_join
+
+        with spreading(runtime, address) as spread:
+            return answer_join(setting, draws, seed, out, spread)
     folder = new_folder(out or f"{setting.name}-tradeoff")
     rows = setting.rows(seed)
     asked = research.totals_to_try(setting.plan, limits)
@@ -237,6 +255,19 @@ def tradeoff(
     )
     reasons = [f"  - {words}" for words in result["words"]]
     return Answer(result, [title, *reasons, f"Picture: {pictures[0]}"])
+
+
+def _refuse_for_join(limits: Any, constraints: Mapping[str, Any]) -> None:
+    """Refuse options of a sweep that a comparison at one total does not have."""
+    utility = click.get_current_context().get_parameter_source("utility")
+    given = {"--range": limits, **{f"--{name}": one for name, one in constraints.items()}}
+    names = [name for name, one in given.items() if one is not None]
+    names += ["--utility"] if utility is ParameterSource.COMMANDLINE else []
+    if names:
+        raise click.UsageError(
+            f"--join compares at the run file's total and chooses no alpha: leave out "
+            f"{', '.join(names)}"
+        )
 
 
 def _words(

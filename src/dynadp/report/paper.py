@@ -243,6 +243,26 @@ def curve(
     return _page(panels, "Wrong answers against alpha", [*caption, lines], columns=1)
 
 
+def joining(rows: Sequence[Numbers], caption: Sequence[str]) -> Any:
+    """Shares of wrong answers with their intervals: nodes alone, joined, and all rows in one place.
+
+    Parameters
+    ----------
+    rows
+        ``way`` in words, ``median``, ``low`` and ``high``, from the top down.
+    caption
+        Lines below the title.
+    """
+    x = alt.X("low:Q").title("wrong answers").axis(format=".0%", tickCount=5).scale(zero=False)
+    y = alt.Y("way:N").sort(None).title(None).axis(labelLimit=220)
+    colour = alt.condition("indexof(datum.way, 'alone') == 0", alt.value(ORANGE), alt.value(BLUE))
+    base = marks(rows).encode(y=y, color=colour)
+    bars = base.mark_rule(strokeWidth=4, opacity=0.4).encode(x=x, x2="high:Q")
+    dots = base.mark_point(size=70, filled=True, opacity=1).encode(x="median:Q")
+    drawn = alt.layer(bars, dots).properties(width=2 * WIDTH, height=30 * len(rows))
+    return _page([drawn], "Alone or joined", caption)
+
+
 def _caption(result: Numbers, draws: int | None = None) -> list[str]:
     s = result["settings"]
     ours = f"{s['nodes']}-node {s['graph']}, eta = {s['eta']:g} (ours)"

@@ -17,6 +17,15 @@ from .experiments import plan_for_total as plan_for_total
 from .experiments import run_seeded as run_seeded
 from .experiments import totals_to_try as totals_to_try
 from .experiments import try_plan as try_plan
+from .joining import ALONE as ALONE
+from .joining import JOIN as JOIN
+from .joining import JOINED as JOINED
+from .joining import REFERENCES as REFERENCES
+from .joining import SAMPLES as SAMPLES
+from .joining import UNCLEAR as UNCLEAR
+from .joining import JoinAnswer as JoinAnswer
+from .joining import NodeAnswer as NodeAnswer
+from .joining import should_join as should_join
 from .public_rows import HeldOut as HeldOut
 from .public_rows import PublicRows as PublicRows
 from .public_rows import draw_public_rows as draw_public_rows

@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from dynadp._arrays import Array
 from dynadp._intervals import quantile_band, standard_error
 from dynadp.consensus import Output, RoundProgress, Topology
-from dynadp.data import Dataset, NodeRows, Shard, load_shard
+from dynadp.data import Dataset, NodeRows, RawTable, Schema, Shard, load_shard
 from dynadp.engines import Run, simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import SeededEntropy, private_centre
@@ -57,11 +57,46 @@ def run_seeded(
     )
 
 
+def train_seeded(
+    schema: Schema,
+    tables: Mapping[str, RawTable],
+    topology: Topology,
+    planned: Plan,
+    draws: int = DRAWS,
+    seed: int = SEED,
+) -> tuple[Schema, Array]:
+    """Run a private plan with seeded noise: one centring round, then all draws in one stack.
+
+    Parameters
+    ----------
+    schema, tables, topology
+        How raw rows become bounded rows, the rows of each node, and the network.
+    planned
+        Made for the numbers of rows that are there; nothing of it is changed.
+    draws, seed
+        How many draws of the noise, and their seed.
+
+    Returns
+    -------
+    Schema, Array
+        The schema with the centre that was found, and the first node's models, draws x d.
+    """
+    nodes = topology.nodes
+    if planned.centrings:
+        names = [nodes[p] for p in planned.senders]
+        losses = [planned.centrings[p] for p in planned.senders]
+        sums = [NodeRows(schema, tables[p], p, seal=False).sums for p in names]
+        noise = planned.mechanism.noise
+        centring = private_centre(schema, sums, names, losses, SeededEntropy(seed), noise)
+        schema = centring.applied(schema)
+    shards = [load_shard(schema, tables[p], p) for p in nodes]
+    return schema, run_seeded(shards, topology, planned, draws, seed).models(planned.output)[0]
+
+
 def try_plan(
     topology: Topology, rows: PublicRows, planned: Plan, draws: int = DRAWS, seed: int = SEED
 ) -> dict[str, float]:
-    """Measure the share of wrong answers of seeded runs: one centring round, then all draws in one
-    stack.
+    """Measure the share of wrong answers of seeded runs (:func:`train_seeded`).
 
     Parameters
     ----------
@@ -74,15 +109,9 @@ def try_plan(
     draws, seed
         How many draws of the noise, and their seed.
     """
-    nodes, schema = topology.nodes, rows.schema
-    if planned.centrings:
-        sums = [NodeRows(schema, rows.tables[p], p, seal=False).sums for p in nodes]
-        centring = private_centre(schema, sums, nodes, planned.centrings, SeededEntropy(seed))
-        schema = centring.applied(schema)
-    shards = [load_shard(schema, rows.tables[p], p) for p in nodes]
-    end = run_seeded(shards, topology, planned, draws, seed)
+    schema, models = train_seeded(rows.schema, rows.tables, topology, planned, draws, seed)
     held_out = HeldOut.of(schema, rows.test)
-    errors = held_out.error(end.models(planned.output)[0])
+    errors = held_out.error(models)
     return {
         **quantile_band(errors, len(held_out)),
         "error": standard_error(errors, len(held_out)),

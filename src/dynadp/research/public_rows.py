@@ -46,7 +46,11 @@ class HeldOut:
         """Share of wrong answers of each vector: ... x d vectors give ... numbers."""
         if V.ndim > 2:
             return np.stack([self.error(vectors) for vectors in V])
-        return np.asarray(np.mean((self.X @ V.T > 0) != self.positive[:, None], axis=0))
+        return np.asarray(np.mean(self.wrong(V), axis=1))
+
+    def wrong(self, V: Array) -> NDArray[np.bool_]:
+        """Which answers of each vector are wrong: K x d vectors give K x n."""
+        return np.asarray((self.X @ V.T > 0) != self.positive[:, None]).T
 
     @property
     def majority_error(self) -> float:

@@ -1,0 +1,175 @@
+"""``dynadp tradeoff --join``: should a node join, or stay alone?"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dynadp import privacy, report, research
+from dynadp.cli.output import Answer, new_folder, write_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from dynadp.report import PublicSetting
+    from dynadp.research import JoinAnswer, NodeAnswer, Spread
+
+SHOWN = 5  # names in a line
+
+
+def answer_join(
+    setting: "PublicSetting", draws: int, seed: int, out: str | None, spread: "Spread"
+) -> Answer:
+    """Compare on public rows, write join.json and a picture, and return the answer.
+
+    Parameters
+    ----------
+    setting
+        The run file's public numbers.
+    draws, seed
+        Of the noise, over all samples of the rows.
+    out
+        Folder to make; NAME-join by default.
+    spread
+        Carries out a task for each sample of the rows.
+    """
+    folder = new_folder(out or f"{setting.name}-join")
+    samples = min(research.SAMPLES, draws)
+    found = research.should_join(
+        [setting.rows(seed * research.SAMPLES + i) for i in range(samples)],
+        setting.topology,
+        setting.epsilon if setting.totals is None else setting.totals,
+        setting.delta,
+        weights=setting.weights,
+        centring=setting.centring,
+        draws=draws,
+        seed=seed,
+        spread=spread,
+    )
+    kinds, words = _kinds(found), _words(found, public=setting.public is not None)
+    result: dict[str, Any] = {
+        "version": 1,
+        "simulation": True,
+        **found.to_json(),
+        "sentences": [_sentence(found, *kind) for kind in kinds],
+        "words": words,
+    }
+    write_json(folder / "join.json", result)
+    caption = [
+        f"data: {found.source}",
+        f"SIMULATION, seed {seed}: {setting.topology.name}, {_totals(found)}",
+        f"{draws} draws of the noise, {samples} of the rows; bars: as intervals of the table",
+    ]
+    drawn = report.paper.joining(_marks(found, kinds), caption)
+    pictures = report.charts.save(drawn, folder / "join", "svg")
+    result |= {"folder": str(folder), "pictures": [str(path) for path in pictures]}
+    return Answer(result, _lines(found, result, kinds))
+
+
+def _lines(
+    found: "JoinAnswer", result: dict[str, Any], kinds: Sequence["tuple[list[str], NodeAnswer]"]
+) -> "Iterator[str | Table]":
+    from rich import box
+    from rich.table import Table
+
+    yield f"Should you join? Wrong answers in 100, {_totals(found)}:"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("nodes", "rows", "alone", *research.JOINED.values()):
+        table.add_column(title, overflow="fold")
+    for names, one in kinds:
+        table.add_row(
+            _named(names),
+            f"{one.rows:,}",
+            _band(one.alone),
+            *(f"{_band(found.wrong[way])}: {one.verdict(way)}" for way in research.JOINED),
+        )
+    yield table
+    yield from result["sentences"]
+    yield from (f"  - {words}" for words in result["words"])
+    yield f"Picture: {result['pictures'][0]}"
+
+
+def _sentence(found: "JoinAnswer", names: list[str], one: "NodeAnswer") -> str:
+    """What a node with these numbers should do, and by how much."""
+    parts = [f"alone {_band(one.alone, '%')} wrong"]
+    for way, words in research.JOINED.items():
+        band = one.differences[way]
+        more = f"{100 * band['low']:+.1f} to {100 * band['high']:+.1f}"
+        parts.append(
+            f"{words} {_band(found.wrong[way], '%')}, difference {100 * band['median']:+.1f} "
+            f"({more}): {one.verdict(way)}"
+        )
+    silent = (
+        ""
+        if one.sends
+        else ". With sums it would send and spend nothing, as its noise is worth more than its "
+        "rows, and still get the model"
+    )
+    nearest = (
+        "" if one.compared == one.rows else f" (alone measured with {one.compared:,} rows, near)"
+    )
+    return f"{_named(names)}, {one.rows:,} rows{nearest}: {'; '.join(parts)}{silent}."
+
+
+def _words(found: "JoinAnswer", *, public: bool) -> list[str]:
+    """What the numbers rest on."""
+    places = "; ".join(
+        f"{words} {_band(found.wrong[way], '%')}" for way, words in research.REFERENCES.items()
+    )
+    kind = (
+        "the public rows may differ from a node's own"
+        if public
+        else "census rows are no node's own rows: declare public rows of your kind under "
+        "[evaluation] for an answer about them"
+    )
+    return [
+        f"for comparison: {places}; always the commoner answer {100 * found.commoner:.1f}%",
+        f"a SIMULATION on {found.source}; {kind}",
+        "nodes are taken to be alike: rows are split among them at random. A node whose rows "
+        "differ from the others' may gain less, or lose",
+        "alone means without noise: a model that leaves the house would need privacy too",
+        f"intervals span {found.draws} draws of the noise and {found.samples} of the rows (10% to "
+        f"90% quantiles), widened by the sampling error (95%) of {found.test_rows:,} held-out "
+        "rows. The difference of both models on the same rows decides: join, or stay alone, where "
+        "its interval leaves 0 out",
+        f"{_totals(found)}: one trusted place would hold all rows at {_total(found.epsilon)}, with "
+        "algorithm sum",
+    ]
+
+
+def _kinds(found: "JoinAnswer") -> "list[tuple[list[str], NodeAnswer]]":
+    """Nodes with the same answer, the largest first."""
+    kinds: dict[Any, tuple[list[str], NodeAnswer]] = {}
+    for one in found.nodes:
+        names, _ = kinds.setdefault((one.rows, one.sends, one.epsilon), ([], one))
+        names.append(one.node)
+    return sorted(kinds.values(), key=lambda kind: -kind[1].rows)
+
+
+def _marks(
+    found: "JoinAnswer", kinds: Sequence["tuple[list[str], NodeAnswer]"]
+) -> list[dict[str, Any]]:
+    """The picture's rows: each kind of nodes alone, then what is the same for all."""
+    sizes = {one.compared: one.alone for _, one in kinds}
+    alone = [{"way": f"alone, {rows:,} rows", **band} for rows, band in sizes.items()]
+    ways = {**research.JOINED, **research.REFERENCES}
+    return alone + [{"way": words, **found.wrong[way]} for way, words in ways.items()]
+
+
+def _totals(found: "JoinAnswer") -> str:
+    most = max(one.epsilon for one in found.nodes)
+    if most == found.epsilon:
+        return f"{_total(most)}, delta = {found.delta:g}"
+    return f"{_total(found.epsilon)} to {privacy.upper_bound(most)}, delta = {found.delta:g}"
+
+
+def _total(epsilon: float) -> str:
+    return f"epsilon = {privacy.upper_bound(epsilon)}"
+
+
+def _named(names: list[str]) -> str:
+    shown = ", ".join(names[:SHOWN])
+    return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+def _band(band: Any, unit: str = "") -> str:
+    low, high = 100 * band["low"], 100 * band["high"]
+    return f"{100 * band['median']:.1f}{unit} ({low:.1f} to {high:.1f})"

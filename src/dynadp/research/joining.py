@@ -1,0 +1,342 @@
+"""Should a node join? Its own model without noise, against private models of all nodes' rows.
+
+All are trained on samples of public rows and checked on the same held-out ones, so that answers can
+be compared row by row.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynadp._arrays import Array
+from dynadp._intervals import paired_band, quantile_band
+from dynadp.consensus import Topology
+from dynadp.data import RawTable, load_shard
+from dynadp.errors import DeclarationError
+from dynadp.planning import Plan, plan
+from dynadp.problem import Weights
+from dynadp.research.experiments import (
+    DRAWS,
+    SEED,
+    Spread,
+    map_serially,
+    run_seeded,
+    train_seeded,
+)
+from dynadp.research.public_rows import HeldOut, PublicRows
+
+JOINED = {"sum": "joining with sums", "admm": "joining with ADMM"}
+REFERENCES = {"trusted": "one trusted place", "pooled": "one place, no privacy"}
+JOIN, ALONE, UNCLEAR = "join", "stay alone", "no clear difference"
+SAMPLES = 4  # of the rows, at most; each is trained on with its share of the draws
+ALIKE = 3  # nodes of one size that are trained alone in each sample, at most
+SIZES = 12  # that are trained alone, at most; other nodes are compared with the nearest of them
+RIDGE = 0.1  # rho B of a model without privacy; within 0.1% wrong of the best on census rows
+
+Numbers = dict[str, float]
+_ONE = Topology.family("ring", 1).named(["all"])
+
+
+@dataclass(frozen=True)
+class NodeAnswer:
+    """Whether one node should join.
+
+    Attributes
+    ----------
+    node, rows, epsilon
+        Its name, how many rows it was tried with, and its total.
+    sends
+        Whether it sends anything with algorithm "sum". Its noise may be worth more than its rows:
+        then it sends and spends nothing, and gets the model all the same.
+    compared
+        The number of rows of the lone models that it is compared with.
+    alone
+        Share of wrong answers of its own model: ``median``, ``low`` and ``high``.
+    differences
+        For ``sum`` and ``admm``: share of wrong answers of the common model minus its own, on the
+        same rows.
+    """
+
+    node: str
+    rows: int
+    epsilon: float
+    sends: bool
+    compared: int
+    alone: Numbers
+    differences: Mapping[str, Numbers]
+
+    def verdict(self, way: str = "sum") -> str:
+        """``join`` or ``stay alone`` where the difference's interval leaves 0 out."""
+        found = self.differences[way]
+        return JOIN if found["high"] < 0 else ALONE if found["low"] > 0 else UNCLEAR
+
+    def to_json(self) -> dict[str, Any]:
+        """For a record."""
+        return {**asdict(self), "verdicts": {way: self.verdict(way) for way in self.differences}}
+
+
+@dataclass(frozen=True)
+class JoinAnswer:
+    """Whether nodes should join.
+
+    Attributes
+    ----------
+    nodes
+        An answer for each node.
+    wrong
+        Share of wrong answers of models that are the same for all nodes: ``sum``, ``admm``,
+        ``trusted`` and ``pooled``, each with ``median``, ``low`` and ``high``.
+    commoner
+        Share of wrong answers of always giving the commoner answer.
+    epsilon, delta
+        The smallest total of all nodes, which one trusted place may spend; and delta.
+    source, test_rows
+        Where rows come from, and how many answers were checked in each sample.
+    draws, samples
+        Of the noise, and of the rows.
+    """
+
+    nodes: tuple[NodeAnswer, ...]
+    wrong: Mapping[str, Numbers]
+    commoner: float
+    epsilon: float
+    delta: float
+    source: str
+    test_rows: int
+    draws: int
+    samples: int
+
+    def to_json(self) -> dict[str, Any]:
+        """For a record."""
+        return {**asdict(self), "nodes": [node.to_json() for node in self.nodes]}
+
+
+def should_join(
+    samples: Sequence[PublicRows],
+    topology: Topology,
+    epsilon: float | Mapping[str, float],
+    delta: float,
+    *,
+    weights: Weights = "rows",
+    centring: bool = True,
+    draws: int = DRAWS,
+    seed: int = SEED,
+    spread: Spread = map_serially,
+) -> JoinAnswer:
+    """Compare each node's own model, without noise, with private models of all nodes' rows.
+
+    A model of one node's rows stays in its house, so it needs no noise. Others are private: sums in
+    the open, ADMM with primal perturbation, and one trusted place that holds all rows; and one
+    model of all rows without privacy, for reference. A difference is that of two models on the same
+    held-out rows; its interval spans draws of rows and noise, and the sampling error of the
+    held-out rows.
+
+    Parameters
+    ----------
+    samples
+        Public rows of the nodes' sizes, drawn anew for each: more of them show how much depends on
+        the rows.
+    topology
+        The network.
+    epsilon, delta
+        The total, which may differ from node to node.
+    weights, centring
+        As for :func:`~dynadp.planning.planner.plan`.
+    draws, seed
+        How many draws of the noise over all samples, and their seed.
+    spread
+        Carries out a task for each sample.
+    """
+    if len(topology) < 2:
+        raise DeclarationError(
+            "the network has one node, so there is nobody to join; give all nodes that would take "
+            "part, with their numbers of rows"
+        )
+    if not 1 <= len(samples) <= draws:
+        raise DeclarationError(
+            f"{len(samples)} samples of rows and {draws} draws of the noise; expected at least one "
+            "sample, and a draw for each"
+        )
+    first = samples[0]
+    counts = first.counts
+    if any(one.counts != counts or set(one.tables) != set(topology.nodes) for one in samples):
+        raise DeclarationError(
+            "samples differ in their nodes or numbers of rows; expected those of the network, the "
+            "same in each"
+        )
+    totals = (
+        dict(epsilon)
+        if isinstance(epsilon, Mapping)
+        else dict.fromkeys(topology.nodes, float(epsilon))
+    )
+    plans = _plans(first, topology, totals, delta, weights, centring)
+    sizes = dict(
+        zip(topology.nodes, (_length(first.tables[p]) for p in topology.nodes), strict=True)
+    )
+    measured = _measured_sizes(sizes.values())
+    shared = {"topology": topology, "plans": plans, "sizes": sizes, "measured": measured}
+    parts = [len(part) for part in np.array_split(np.arange(draws), len(samples))]
+    tasks = [
+        {"rows": rows, "draws": part, "seed": seed * SAMPLES + i}
+        for i, (rows, part) in enumerate(zip(samples, parts, strict=True))
+    ]
+    found = spread(compare_sample, tasks, shared)
+    n = min(len(one.held_out) for one in samples)
+    own = {size: _own(found, size, n) for size in measured}
+    senders = {topology.nodes[p] for p in plans["sum"].senders}
+    answers = []
+    for node, rows in sizes.items():
+        size = _nearest(rows, measured)
+        alone, differences = own[size]
+        answers.append(
+            NodeAnswer(node, rows, totals[node], node in senders, size, alone, differences)
+        )
+    wrong = {
+        way: quantile_band(np.concatenate([one["wrong"][way] for one in found]), n)
+        for way in (*JOINED, *REFERENCES)
+    }
+    return JoinAnswer(
+        nodes=tuple(answers),
+        wrong=wrong,
+        commoner=float(np.median([one.held_out.majority_error for one in samples])),
+        epsilon=min(totals.values()),
+        delta=delta,
+        source=first.source,
+        test_rows=n,
+        draws=draws,
+        samples=len(samples),
+    )
+
+
+def compare_sample(
+    rows: PublicRows,
+    topology: Topology,
+    plans: Mapping[str, Plan],
+    sizes: Mapping[str, int],
+    measured: Sequence[int],
+    draws: int,
+    seed: int,
+) -> dict[str, Any]:
+    """Train every way on one sample: wrong answers of each way, and on how many rows they differ.
+
+    Parameters
+    ----------
+    rows, topology, plans
+        Public rows, the network, and the plans of ``sum``, ``admm`` and ``trusted``.
+    sizes, measured
+        Rows of each node, and the sizes that are trained alone.
+    draws, seed
+        Of the noise.
+    """
+    tables = list(rows.tables.values())
+    pooled = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    everything = {"all": pooled}
+    wrong = {way: _private(rows, rows.tables, topology, plans[way], draws, seed) for way in JOINED}
+    wrong["trusted"] = _private(rows, everything, _ONE, plans["trusted"], draws, seed)
+    wrong["pooled"] = _without_privacy(rows, [pooled])
+    alone = {
+        size: _without_privacy(
+            rows, [rows.tables[p] for p, own in sizes.items() if own == size][:ALIKE]
+        )
+        for size in measured
+    }
+    return {
+        "wrong": {way: answers.mean(axis=1) for way, answers in wrong.items()},
+        "alone": {size: answers.mean(axis=1) for size, answers in alone.items()},
+        "differing": {
+            size: {way: _differing(wrong[way], answers) for way in JOINED}
+            for size, answers in alone.items()
+        },
+    }
+
+
+def _plans(
+    rows: PublicRows,
+    topology: Topology,
+    totals: Mapping[str, float],
+    delta: float,
+    weights: Weights,
+    centring: bool,
+) -> dict[str, Plan]:
+    """The planner's plans of both algorithms, and of one place that holds all rows."""
+    schema = rows.schema
+    counts = [_length(rows.tables[p]) for p in topology.nodes]
+    common: dict[str, Any] = {
+        "delta": delta,
+        "centring": centring and schema.centre is None,
+        "features": schema.feature_count,
+    }
+    d, least = schema.dimension, min(totals.values())
+    joined = {"epsilon": totals, "weights": weights, **common}
+    made = {
+        "sum": plan(counts, topology, d, algorithm="sum", **joined),
+        "admm": plan(counts, topology, d, mechanism="primal", **joined),
+        "trusted": plan([sum(counts)], _ONE, d, epsilon=least, algorithm="sum", **common),
+    }
+    return {way: replace(one, output="network") for way, one in made.items()}
+
+
+def _private(
+    rows: PublicRows,
+    tables: Mapping[str, RawTable],
+    topology: Topology,
+    planned: Plan,
+    draws: int,
+    seed: int,
+) -> NDArray[np.bool_]:
+    """Which answers of private models are wrong, draws x n."""
+    schema, models = train_seeded(rows.schema, tables, topology, planned, draws, seed)
+    return HeldOut.of(schema, rows.test).wrong(models)
+
+
+def _without_privacy(rows: PublicRows, tables: Sequence[RawTable]) -> NDArray[np.bool_]:
+    """Which answers of the optima of these tables are wrong, one row of answers for each: rho =
+    RIDGE/B.
+    """
+    models = []
+    for table in tables:
+        shard = load_shard(rows.schema, table, "all")
+        optimum = run_seeded([shard], _ONE, Plan.of(rounds=1, rho=RIDGE / shard.rows))
+        models.append(optimum.V[0, 0])
+    return rows.held_out.wrong(np.array(models))
+
+
+def _differing(common: NDArray[np.bool_], own: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """On how many rows the common model alone is wrong, and the own model alone, for all pairs."""
+    a, b = common.astype(float), own.astype(float)
+    both = a @ b.T
+    return a.sum(axis=1)[:, None] - both, b.sum(axis=1) - both
+
+
+def _own(
+    found: Sequence[Mapping[str, Any]], size: int, rows: int
+) -> tuple[Numbers, dict[str, Numbers]]:
+    """Wrong answers of nodes of this size alone, and their differences from every common model."""
+    alone = quantile_band(np.concatenate([one["alone"][size] for one in found]), rows)
+    differences = {}
+    for way in JOINED:
+        first, second = (
+            np.concatenate([one["differing"][size][way][i].ravel() for one in found])
+            for i in (0, 1)
+        )
+        differences[way] = paired_band(first, second, rows)
+    return alone, differences
+
+
+def _measured_sizes(sizes: Any) -> list[int]:
+    """All sizes, or SIZES of them, from the smallest to the largest."""
+    known = sorted(set(sizes))
+    if len(known) <= SIZES:
+        return known
+    return [known[i] for i in np.linspace(0, len(known) - 1, SIZES).round().astype(int)]
+
+
+def _nearest(rows: int, measured: Sequence[int]) -> int:
+    return min(measured, key=lambda size: abs(np.log(size / rows)))
+
+
+def _length(table: RawTable) -> int:
+    return len(next(iter(table.values())))
