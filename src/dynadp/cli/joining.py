@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dynadp.research import JoinAnswer, NodeAnswer, Spread
 
 SHOWN = 5  # names in a line
+FEW = 8  # draws that quantiles need to mean something
 
 
 def answer_join(
@@ -120,7 +121,13 @@ def _words(found: "JoinAnswer", *, public: bool) -> list[str]:
         else "census rows are no node's own rows: declare public rows of your kind under "
         "[evaluation] for an answer about them"
     )
+    few = (
+        [f"only {found.draws} draws: another seed may answer otherwise; give --draws {FEW} or more"]
+        if found.draws < FEW
+        else []
+    )
     return [
+        *few,
         f"for comparison: {places}; always the commoner answer {100 * found.commoner:.1f}%",
         f"a SIMULATION on {found.source}; {kind}",
         "nodes are taken to be alike: rows are split among them at random. A node whose rows "

@@ -33,6 +33,7 @@ from .quantities import NodeQuantities as NodeQuantities
 from .recommendation import Recommendation as Recommendation
 from .recommendation import fit_points as fit_points
 from .recommendation import recommend as recommend
+from .recommendation import unit_of as unit_of
 from .reproduction import FULL as FULL
 from .reproduction import QUICK as QUICK
 from .reproduction import Effort as Effort

@@ -151,13 +151,13 @@ def plan_for_total(
     """
     assert fixed.protection is not None
     protection = replace(fixed.protection, delta=delta)
-    bound = fixed.on(Consortium(topology, tuple(counts), dimension))
+    those = Consortium(topology, tuple(counts), dimension)
 
     def at(scale: float) -> Plan:
         schedule: float | Schedule = scale
         if shape is not None:
             schedule = per_node(dict.fromkeys(topology.nodes, (scale * shape).tolist()))
-        return replace(bound, protection=replace(protection, schedule=schedule))
+        return replace(fixed, protection=replace(protection, schedule=schedule)).on(those)
 
     return at(calibrate(lambda scale: at(scale).events, epsilon, delta))
 
@@ -179,13 +179,13 @@ def totals_to_try(
         low, high = (_total(planned, alpha) for alpha in limits)
     if not low < high:
         raise DeclarationError(
-            f"the range of alpha is {limits}; expected a smaller one first, then a larger"
+            f"the range of alpha, or mu, is {limits}; expected a smaller one first, then a larger"
         )
     return list(map(float, np.geomspace(low, high, POINTS)))
 
 
 def _total(planned: Callable[[float], Plan], alpha: float) -> float:
-    """The total whose plan has this alpha, within a thousandth."""
+    """The total whose plan has this alpha, or mu, within a thousandth."""
 
     def above(t: float) -> float:
         return log(planned(exp(t)).alpha / alpha)
@@ -197,7 +197,7 @@ def _total(planned: Callable[[float], Plan], alpha: float) -> float:
         high += 2
     if above(low) > 0 or above(high) < 0:
         raise DeclarationError(
-            f"no total plans alpha = {alpha:g}; give a range of alpha that totals up to "
+            f"no total plans alpha, or mu, = {alpha:g}; give a range that totals up to "
             f"{exp(6):.0f} reach"
         )
     return exp(float(brentq(above, low, high, xtol=1e-3)))
@@ -236,7 +236,9 @@ def compare_schedules(
     """
     shards, d = data.shards(names=topology.nodes), data.schema.dimension
     counts = [s.rows for s in shards]
-    planned = plan(counts, topology, d, epsilon=epsilon, delta=delta, centring=False)
+    planned = plan(
+        counts, topology, d, epsilon=epsilon, delta=delta, mechanism="primal", centring=False
+    )
     held_out, results = HeldOut.of(data.schema, data.test), []
     for name, shape in schedule_shapes(planned.rounds).items():
         given = plan_for_total(planned, counts, topology, d, epsilon, delta, shape)

@@ -98,6 +98,9 @@ class PublicSetting:
             epsilon = given.total.epsilon
             spent = by_node(given.events, given.delta)  # not by nodes that send nothing
             totals = {p: spent[p].epsilon if p in spent else epsilon for p in topology.nodes}
+            if given.steps:  # what the file leaves out follows from each total
+                steps = replace(given.steps, pull=file.training.pull, node_weights=())
+                given = replace(given, steps=steps)
         if file.evaluation is not None:  # config admits only public = true
             public = (path.parent / file.evaluation.file, schema, file.data.separator)
         return cls(
