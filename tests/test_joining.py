@@ -198,6 +198,7 @@ def test_a_run_file_is_compared_on_census_rows_and_on_public_ones(place):
     assert "north, south, west, 300 rows: alone " in text
     assert any(words in text for words in (f": {JOIN}", f": {ALONE}", f": {UNCLEAR}"))
     assert "only 8 draws" not in text
+    assert "the nodes' 900 rows were drawn from 500 public ones" in text
 
 
 def test_rounds_with_alpha_or_mu_are_compared_at_their_total(place):

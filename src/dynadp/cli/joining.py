@@ -126,6 +126,12 @@ def _words(found: "JoinAnswer", *, public: bool) -> list[str]:
         if found.draws < FEW
         else []
     )
+    rows = sum(one.rows for one in found.nodes)
+    if found.pool is not None and rows > found.pool:
+        few.append(
+            f"the nodes' {rows:,} rows were drawn from {found.pool:,} public ones, so a node alone "
+            "sees many of the others' rows too: joining looks worse here than it is"
+        )
     return [
         *few,
         f"for comparison: {places}; always the commoner answer {100 * found.commoner:.1f}%",

@@ -97,6 +97,8 @@ class JoinAnswer:
         Where rows come from, and how many answers were checked in each sample.
     draws, samples
         Of the noise, and of the rows.
+    pool
+        As of :class:`~dynadp.research.public_rows.PublicRows`.
     """
 
     nodes: tuple[NodeAnswer, ...]
@@ -108,6 +110,7 @@ class JoinAnswer:
     test_rows: int
     draws: int
     samples: int
+    pool: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """For a record."""
@@ -208,6 +211,7 @@ def should_join(
         test_rows=n,
         draws=draws,
         samples=len(samples),
+        pool=first.pool,
     )
 
 

@@ -73,12 +73,15 @@ class PublicRows:
         Raw rows that accuracy is measured on.
     source
         Where they come from, in words.
+    pool
+        How many rows the nodes' rows were drawn from with replacement; None where all differ.
     """
 
     schema: Schema = field(repr=False)
     tables: Mapping[str, RawTable] = field(repr=False)
     test: RawTable = field(repr=False)
     source: str
+    pool: int | None = None
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -120,7 +123,7 @@ def draw_public_rows(
         fewer = (
             f"; {sum(sizes):,} rows instead of {sum(counts):,}, so the run itself should do better"
         )
-    rng = np.random.default_rng([seed, 0xE8])
+    rng, pool = np.random.default_rng([seed, 0xE8]), None
     if declared is None:
         made = census(sum(sizes), seed=seed, nodes=1, test_rows=TEST_ROWS)
         table, test = _padded(made.train), _padded(made.test)
@@ -142,6 +145,7 @@ def draw_public_rows(
                 f"on, half to measure accuracy on"
             )
         train, rest = np.split(order, [len(order) // 2])
+        pool = len(train)
         parts = [train[rng.integers(len(train), size=size)] for size in sizes]
         test = _take(table, rest)
         words = (
@@ -149,7 +153,7 @@ def draw_public_rows(
             f"accuracy measured on the other half"
         )
     tables = {p: _take(table, part) for p, part in zip(nodes, parts, strict=True)}
-    return PublicRows(schema, tables, test, words + fewer)
+    return PublicRows(schema, tables, test, words + fewer, pool)
 
 
 def of_width(schema: Schema, features: int, intercept: bool) -> Schema:
