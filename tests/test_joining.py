@@ -68,7 +68,7 @@ def test_what_is_no_matched_table_is_refused(b, c, n):
 def test_a_verdict_needs_an_interval_without_0():
     def verdict(low, high):
         found = {"sum": {"median": 0.0, "low": low, "high": high}}
-        return NodeAnswer("a", 9, 1.0, True, 9, BAND, found).verdict()
+        return NodeAnswer("a", 9, 1.0, True, 9, BAND, {"sum": BAND}, found).verdict()
 
     assert verdict(-0.2, -0.1) == JOIN
     assert verdict(0.1, 0.2) == ALONE
@@ -237,6 +237,33 @@ def test_a_network_needs_no_rows_and_a_silent_node_is_told(place):
     assert len(silent) == 1
     assert silent[0].startswith("small")
     assert "epsilon = 1 to 1.5" in text
+
+
+def test_public_rows_that_name_their_nodes_show_who_differs(place):
+    """One node's labels are the others' turned round: alone it is right, joined it is not."""
+    made = census(1500, seed=8, nodes=3).train
+    site = np.array(NODES)[np.arange(1500) % 3]
+    turned = np.where(made["income"] == "low", "high", "low")
+    made["income"] = np.where(site == "west", turned, made["income"])
+    for name in ("all.csv", "seen.csv"):
+        write_csv(name, made, extra={"site": site})
+    text = Path("run.toml").read_text() + PUBLIC.replace("public.csv", "seen.csv")
+    for node in NODES:
+        text = text.replace(f'file = "{node}.csv"\n', "")
+    text = text.replace("# file = ", "file = ").replace("# node_column", "node_column")
+    text = text.replace('file = "public.csv"   #', "#").replace("epsilon = 2.0", "epsilon = 20.0")
+    Path("sites.toml").write_text(text)
+    found = answered("tradeoff sites.toml --join --json --draws 8")
+    verdicts = {node["node"]: node["verdicts"]["sum"] for node in found["nodes"]}
+    assert verdicts["west"] == ALONE
+    assert not found["alike"]
+    north, _, west = found["nodes"]
+    assert north["joined"]["sum"]["median"] < 0.3 < 0.6 < west["joined"]["sum"]["median"]
+    assert any("which name their nodes" in words for words in found["words"])
+    Path("seen.csv").write_text(Path("seen.csv").read_text().replace(",south", ",north"))
+    refused = dynadp("tradeoff sites.toml --join --out again")
+    assert refused.exit_code == 2
+    assert "0 rows of node 'south'" in refused.output
 
 
 def test_what_does_not_go_with_join_is_refused(place):

@@ -35,7 +35,7 @@ def answer_join(
     folder = new_folder(out or f"{setting.name}-join")
     samples = min(research.SAMPLES, draws)
     found = research.should_join(
-        [setting.rows(seed * research.SAMPLES + i) for i in range(samples)],
+        [setting.rows(seed * research.SAMPLES + i, by_node=True) for i in range(samples)],
         setting.topology,
         setting.epsilon if setting.totals is None else setting.totals,
         setting.delta,
@@ -50,7 +50,7 @@ def answer_join(
         "version": 1,
         "simulation": True,
         **found.to_json(),
-        "sentences": [_sentence(found, *kind) for kind in kinds],
+        "sentences": [_sentence(*kind) for kind in kinds],
         "words": words,
     }
     write_json(folder / "join.json", result)
@@ -80,7 +80,7 @@ def _lines(
             _named(names),
             f"{one.rows:,}",
             _band(one.alone),
-            *(f"{_band(found.wrong[way])}: {one.verdict(way)}" for way in research.JOINED),
+            *(f"{_band(one.joined[way])}: {one.verdict(way)}" for way in research.JOINED),
         )
     yield table
     yield from result["sentences"]
@@ -88,14 +88,14 @@ def _lines(
     yield f"Picture: {result['pictures'][0]}"
 
 
-def _sentence(found: "JoinAnswer", names: list[str], one: "NodeAnswer") -> str:
+def _sentence(names: list[str], one: "NodeAnswer") -> str:
     """What a node with these numbers should do, and by how much."""
     parts = [f"alone {_band(one.alone, '%')} wrong"]
     for way, words in research.JOINED.items():
         band = one.differences[way]
         more = f"{100 * band['low']:+.1f} to {100 * band['high']:+.1f}"
         parts.append(
-            f"{words} {_band(found.wrong[way], '%')}, difference {100 * band['median']:+.1f} "
+            f"{words} {_band(one.joined[way], '%')}, difference {100 * band['median']:+.1f} "
             f"({more}): {one.verdict(way)}"
         )
     silent = (
@@ -137,7 +137,10 @@ def _words(found: "JoinAnswer", *, public: bool) -> list[str]:
         f"for comparison: {places}; always the commoner answer {100 * found.commoner:.1f}%",
         f"a SIMULATION on {found.source}; {kind}",
         "nodes are taken to be alike: rows are split among them at random. A node whose rows "
-        "differ from the others' may gain less, or lose",
+        "differ from the others' may gain less, or lose"
+        if found.alike
+        else "nodes differ as the public rows do, which name their nodes: each is trained and "
+        "checked on its own",
         "alone means without noise: a model that leaves the house would need privacy too",
         f"intervals span {found.draws} draws of the noise and {found.samples} of the rows (10% to "
         f"90% quantiles), widened by the sampling error (95%) of {found.test_rows:,} held-out "
@@ -152,7 +155,8 @@ def _kinds(found: "JoinAnswer") -> "list[tuple[list[str], NodeAnswer]]":
     """Nodes with the same answer, the largest first."""
     kinds: dict[Any, tuple[list[str], NodeAnswer]] = {}
     for one in found.nodes:
-        names, _ = kinds.setdefault((one.rows, one.sends, one.epsilon), ([], one))
+        key = (one.rows, one.sends, one.epsilon, "" if found.alike else one.node)
+        names, _ = kinds.setdefault(key, ([], one))
         names.append(one.node)
     return sorted(kinds.values(), key=lambda kind: -kind[1].rows)
 
@@ -161,8 +165,11 @@ def _marks(
     found: "JoinAnswer", kinds: Sequence["tuple[list[str], NodeAnswer]"]
 ) -> list[dict[str, Any]]:
     """The picture's rows: each kind of nodes alone, then what is the same for all."""
-    sizes = {one.compared: one.alone for _, one in kinds}
-    alone = [{"way": f"alone, {rows:,} rows", **band} for rows, band in sizes.items()]
+    if found.alike:
+        own = {f"alone, {one.compared:,} rows": one.alone for _, one in kinds}
+    else:
+        own = {f"alone, {one.node}": one.alone for one in found.nodes}
+    alone = [{"way": words, **band} for words, band in own.items()]
     ways = {**research.JOINED, **research.REFERENCES}
     return alone + [{"way": words, **found.wrong[way]} for way, words in ways.items()]
 

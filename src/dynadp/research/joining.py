@@ -55,6 +55,8 @@ class NodeAnswer:
         The number of rows of the lone models that it is compared with.
     alone
         Share of wrong answers of its own model: ``median``, ``low`` and ``high``.
+    joined
+        For ``sum`` and ``admm``: share of wrong answers of the common model, on the same rows.
     differences
         For ``sum`` and ``admm``: share of wrong answers of the common model minus its own, on the
         same rows.
@@ -66,6 +68,7 @@ class NodeAnswer:
     sends: bool
     compared: int
     alone: Numbers
+    joined: Mapping[str, Numbers]
     differences: Mapping[str, Numbers]
 
     def verdict(self, way: str = "sum") -> str:
@@ -99,6 +102,9 @@ class JoinAnswer:
         Of the noise, and of the rows.
     pool
         As of :class:`~dynadp.research.public_rows.PublicRows`.
+    alike
+        Whether rows were split among nodes at random; otherwise each node has public rows of its
+        own, to train and to be checked on.
     """
 
     nodes: tuple[NodeAnswer, ...]
@@ -111,6 +117,7 @@ class JoinAnswer:
     draws: int
     samples: int
     pool: int | None = None
+    alike: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """For a record."""
@@ -176,11 +183,10 @@ def should_join(
         else dict.fromkeys(topology.nodes, float(epsilon))
     )
     plans = _plans(first, topology, totals, delta, weights, centring)
-    sizes = dict(
-        zip(topology.nodes, (_length(first.tables[p]) for p in topology.nodes), strict=True)
-    )
-    measured = _measured_sizes(sizes.values())
-    shared = {"topology": topology, "plans": plans, "sizes": sizes, "measured": measured}
+    sizes = {p: _length(first.tables[p]) for p in topology.nodes}
+    alike = first.origin is None
+    groups, group_of = _groups(sizes) if alike else ({p: [p] for p in sizes}, {p: p for p in sizes})
+    shared = {"topology": topology, "plans": plans, "groups": groups}
     parts = [len(part) for part in np.array_split(np.arange(draws), len(samples))]
     tasks = [
         {"rows": rows, "draws": part, "seed": seed * SAMPLES + i}
@@ -188,15 +194,19 @@ def should_join(
     ]
     found = spread(compare_sample, tasks, shared)
     n = min(len(one.held_out) for one in samples)
-    own = {size: _own(found, size, n) for size in measured}
+    own = {name: _bands([one["groups"][name] for one in found]) for name in groups}
     senders = {topology.nodes[p] for p in plans["sum"].senders}
-    answers = []
-    for node, rows in sizes.items():
-        size = _nearest(rows, measured)
-        alone, differences = own[size]
-        answers.append(
-            NodeAnswer(node, rows, totals[node], node in senders, size, alone, differences)
+    answers = [
+        NodeAnswer(
+            node=p,
+            rows=rows,
+            epsilon=totals[p],
+            sends=p in senders,
+            compared=sizes[groups[group_of[p]][0]],
+            **own[group_of[p]],
         )
+        for p, rows in sizes.items()
+    ]
     wrong = {
         way: quantile_band(np.concatenate([one["wrong"][way] for one in found]), n)
         for way in (*JOINED, *REFERENCES)
@@ -212,6 +222,7 @@ def should_join(
         draws=draws,
         samples=len(samples),
         pool=first.pool,
+        alike=alike,
     )
 
 
@@ -219,8 +230,7 @@ def compare_sample(
     rows: PublicRows,
     topology: Topology,
     plans: Mapping[str, Plan],
-    sizes: Mapping[str, int],
-    measured: Sequence[int],
+    groups: Mapping[str, Sequence[str]],
     draws: int,
     seed: int,
 ) -> dict[str, Any]:
@@ -230,8 +240,8 @@ def compare_sample(
     ----------
     rows, topology, plans
         Public rows, the network, and the plans of ``sum``, ``admm`` and ``trusted``.
-    sizes, measured
-        Rows of each node, and the sizes that are trained alone.
+    groups
+        Which nodes are trained alone, by the name of their group.
     draws, seed
         Of the noise.
     """
@@ -241,19 +251,19 @@ def compare_sample(
     wrong = {way: _private(rows, rows.tables, topology, plans[way], draws, seed) for way in JOINED}
     wrong["trusted"] = _private(rows, everything, _ONE, plans["trusted"], draws, seed)
     wrong["pooled"] = _without_privacy(rows, [pooled])
-    alone = {
-        size: _without_privacy(
-            rows, [rows.tables[p] for p, own in sizes.items() if own == size][:ALIKE]
-        )
-        for size in measured
-    }
+    found = {}
+    for name, nodes in groups.items():
+        seen = slice(None) if rows.origin is None else rows.origin == name
+        alone = _without_privacy(rows, [rows.tables[p] for p in nodes])[:, seen]
+        found[name] = {
+            "rows": alone.shape[1],
+            "alone": alone.mean(axis=1),
+            "joined": {way: wrong[way][:, seen].mean(axis=1) for way in JOINED},
+            "differing": {way: _differing(wrong[way][:, seen], alone) for way in JOINED},
+        }
     return {
         "wrong": {way: answers.mean(axis=1) for way, answers in wrong.items()},
-        "alone": {size: answers.mean(axis=1) for size, answers in alone.items()},
-        "differing": {
-            size: {way: _differing(wrong[way], answers) for way in JOINED}
-            for size, answers in alone.items()
-        },
+        "groups": found,
     }
 
 
@@ -315,31 +325,36 @@ def _differing(common: NDArray[np.bool_], own: NDArray[np.bool_]) -> tuple[Array
     return a.sum(axis=1)[:, None] - both, b.sum(axis=1) - both
 
 
-def _own(
-    found: Sequence[Mapping[str, Any]], size: int, rows: int
-) -> tuple[Numbers, dict[str, Numbers]]:
-    """Wrong answers of nodes of this size alone, and their differences from every common model."""
-    alone = quantile_band(np.concatenate([one["alone"][size] for one in found]), rows)
-    differences = {}
-    for way in JOINED:
-        first, second = (
-            np.concatenate([one["differing"][size][way][i].ravel() for one in found])
-            for i in (0, 1)
-        )
-        differences[way] = paired_band(first, second, rows)
-    return alone, differences
+def _bands(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Wrong answers of a group's nodes alone and joined, and the differences on the same rows."""
+    n = min(one["rows"] for one in found)
+    return {
+        "alone": quantile_band(np.concatenate([one["alone"] for one in found]), n),
+        "joined": {
+            way: quantile_band(np.concatenate([one["joined"][way] for one in found]), n)
+            for way in JOINED
+        },
+        "differences": {
+            way: paired_band(
+                np.concatenate([one["differing"][way][0].ravel() for one in found]),
+                np.concatenate([one["differing"][way][1].ravel() for one in found]),
+                n,
+            )
+            for way in JOINED
+        },
+    }
 
 
-def _measured_sizes(sizes: Any) -> list[int]:
-    """All sizes, or SIZES of them, from the smallest to the largest."""
-    known = sorted(set(sizes))
-    if len(known) <= SIZES:
-        return known
-    return [known[i] for i in np.linspace(0, len(known) - 1, SIZES).round().astype(int)]
-
-
-def _nearest(rows: int, measured: Sequence[int]) -> int:
-    return min(measured, key=lambda size: abs(np.log(size / rows)))
+def _groups(sizes: Mapping[str, int]) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Some nodes of every size, or of SIZES sizes from the smallest to the largest; and for each
+    node the group of the nearest size.
+    """
+    known = sorted(set(sizes.values()))
+    if len(known) > SIZES:
+        known = [known[i] for i in np.linspace(0, len(known) - 1, SIZES).round().astype(int)]
+    groups = {str(size): [p for p, own in sizes.items() if own == size][:ALIKE] for size in known}
+    nearest = {own: min(known, key=lambda size: abs(np.log(size / own))) for own in sizes.values()}
+    return groups, {p: str(nearest[own]) for p, own in sizes.items()}
 
 
 def _length(table: RawTable) -> int:

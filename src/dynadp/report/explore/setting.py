@@ -49,6 +49,8 @@ class PublicSetting:
         planned for.
     totals
         The total of each node, where a run file has them.
+    node_column
+        The column that names each row's node, where a run file has one.
     """
 
     name: str
@@ -65,6 +67,7 @@ class PublicSetting:
     weights: Weights = "rows"
     given: Plan | None = field(default=None, repr=False)
     totals: Mapping[str, float] | None = field(default=None, repr=False)
+    node_column: str | None = None
 
     @classmethod
     def made(cls) -> "PublicSetting":
@@ -118,6 +121,7 @@ class PublicSetting:
             weights=file.training.weights,
             given=given,
             totals=totals,
+            node_column=file.data.node_column,
         )
 
     @classmethod
@@ -168,10 +172,20 @@ class PublicSetting:
         )
         return replace(planned, output=self.output)
 
-    def rows(self, seed: int = 0) -> PublicRows:
+    def rows(self, seed: int = 0, *, by_node: bool = False) -> PublicRows:
         """Public rows of the nodes' sizes, in the run's dimension: the declared ones, or census
         rows.
+
+        Parameters
+        ----------
+        seed
+            Of the rows.
+        by_node
+            Whether a node's rows are drawn from its own, where the declared file names nodes.
         """
         intercept = self.dimension > self.features
         nodes = self.topology.nodes
-        return draw_public_rows(nodes, self.counts, self.features, intercept, self.public, seed)
+        column = self.node_column if by_node else None
+        return draw_public_rows(
+            nodes, self.counts, self.features, intercept, self.public, seed, column
+        )
