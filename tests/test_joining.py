@@ -20,11 +20,11 @@ PUBLIC = '\n[evaluation]\nfile = "public.csv"\npublic = true\n'
 BAND = {"median": 0.2, "low": 0.1, "high": 0.3}
 
 
-def compared(counts, epsilon, samples=2, draws=8, **more):
+def compared(sizes, epsilon, samples=2, draws=8, **more):
     """Nodes of these sizes, on narrow census rows."""
-    names = tuple(f"n{i}" for i in range(len(counts)))
-    topology = Topology.family("ring", len(counts)).named(names)
-    rows = [draw_public_rows(names, counts, 12, True, None, seed) for seed in range(samples)]
+    names = tuple(f"n{i}" for i in range(len(sizes)))
+    topology = Topology.family("ring", len(sizes)).named(names)
+    rows = [draw_public_rows(names, sizes, 12, True, None, seed) for seed in range(samples)]
     return should_join(rows, topology, epsilon, 1e-5, draws=draws, **more)
 
 
@@ -120,8 +120,20 @@ def test_two_rows_and_one_class_are_no_obstacle():
 def test_many_sizes_are_measured_at_some_of_them(monkeypatch):
     monkeypatch.setattr(joining, "SIZES", 3)
     found = compared([10, 20, 30, 40, 200], 2.0, samples=1, draws=2)
-    assert [node.compared for node in found.nodes] == [10, 30, 30, 30, 200]
-    assert found.nodes[1].alone == found.nodes[2].alone
+    assert [node.compared for node in found.nodes] == [10, 10, 40, 40, 200]
+    assert found.nodes[2].alone == found.nodes[3].alone != found.nodes[1].alone
+
+
+def test_where_a_sample_is_smaller_than_the_run_a_lone_node_keeps_its_rows():
+    """A share of a sample would make the small node alone look worse than it is."""
+    counts = {"n0": 200_000, "n1": 200_000, "n2": 400}
+    small, large = (
+        compared([2000, 2000, 4], 1.0, samples=2, draws=2, counts=given) for given in (None, counts)
+    )
+    assert [node.rows for node in large.nodes] == list(counts.values())
+    assert [node.compared for node in large.nodes] == [4004, 4004, 400]
+    assert large.nodes[2].alone["median"] < small.nodes[2].alone["median"] - 0.01
+    assert large.wrong == small.wrong
 
 
 def test_the_same_seed_gives_the_same_answer_and_another_one_another():

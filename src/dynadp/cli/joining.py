@@ -39,18 +39,19 @@ def answer_join(
         setting.topology,
         setting.epsilon if setting.totals is None else setting.totals,
         setting.delta,
+        counts=dict(zip(setting.topology.nodes, setting.counts, strict=True)),
         weights=setting.weights,
         centring=setting.centring,
         draws=draws,
         seed=seed,
         spread=spread,
     )
-    kinds, words = _kinds(found), _words(found, public=setting.public is not None)
+    kinds, words = _kinds(found), _words(found, setting)
     result: dict[str, Any] = {
         "version": 1,
         "simulation": True,
         **found.to_json(),
-        "sentences": [_sentence(*kind) for kind in kinds],
+        "sentences": [_sentence(kind) for kind in kinds],
         "words": words,
     }
     write_json(folder / "join.json", result)
@@ -66,7 +67,7 @@ def answer_join(
 
 
 def _lines(
-    found: "JoinAnswer", result: dict[str, Any], kinds: Sequence["tuple[list[str], NodeAnswer]"]
+    found: "JoinAnswer", result: dict[str, Any], kinds: Sequence[Sequence["NodeAnswer"]]
 ) -> "Iterator[str | Table]":
     from rich import box
     from rich.table import Table
@@ -75,10 +76,11 @@ def _lines(
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("nodes", "rows", "alone", *research.JOINED.values()):
         table.add_column(title, overflow="fold")
-    for names, one in kinds:
+    for kind in kinds:
+        one = kind[0]
         table.add_row(
-            _named(names),
-            f"{one.rows:,}",
+            _named(kind),
+            _rows(kind),
             _band(one.alone),
             *(f"{_band(one.joined[way])}: {one.verdict(way)}" for way in research.JOINED),
         )
@@ -88,8 +90,9 @@ def _lines(
     yield f"Picture: {result['pictures'][0]}"
 
 
-def _sentence(names: list[str], one: "NodeAnswer") -> str:
-    """What a node with these numbers should do, and by how much."""
+def _sentence(kind: Sequence["NodeAnswer"]) -> str:
+    """What nodes of this kind should do, and by how much."""
+    one = kind[0]
     parts = [f"alone {_band(one.alone, '%')} wrong"]
     for way, words in research.JOINED.items():
         band = one.differences[way]
@@ -104,36 +107,41 @@ def _sentence(names: list[str], one: "NodeAnswer") -> str:
         else ". With sums it would send and spend nothing, as its noise is worth more than its "
         "rows, and still get the model"
     )
-    nearest = (
-        "" if one.compared == one.rows else f" (alone measured with {one.compared:,} rows, near)"
-    )
-    return f"{_named(names)}, {one.rows:,} rows{nearest}: {'; '.join(parts)}{silent}."
+    nearest = "" if _rows(kind) == f"{one.compared:,}" else f" (alone with {one.compared:,})"
+    return f"{_named(kind)}, {_rows(kind)} rows{nearest}: {'; '.join(parts)}{silent}."
 
 
-def _words(found: "JoinAnswer", *, public: bool) -> list[str]:
+def _words(found: "JoinAnswer", setting: "PublicSetting") -> list[str]:
     """What the numbers rest on."""
     places = "; ".join(
         f"{words} {_band(found.wrong[way], '%')}" for way, words in research.REFERENCES.items()
     )
     kind = (
         "the public rows may differ from a node's own"
-        if public
+        if setting.public is not None
         else "census rows are no node's own rows: declare public rows of your kind under "
         "[evaluation] for an answer about them"
     )
-    few = (
+    limits = (
         [f"only {found.draws} draws: another seed may answer otherwise; give --draws {FEW} or more"]
         if found.draws < FEW
         else []
     )
     rows = sum(one.rows for one in found.nodes)
     if found.pool is not None and rows > found.pool:
-        few.append(
+        limits.append(
             f"the nodes' {rows:,} rows were drawn from {found.pool:,} public ones, so a node alone "
             "sees many of the others' rows too: joining looks worse here than it is"
         )
+    tried = min(rows, research.MOST_ROWS)
+    if tried < rows:
+        limits.append(
+            f"common models were trained on {tried:,} rows instead of the run's {rows:,}, so "
+            f"joining looks worse here than it is: trust '{research.JOIN}' more than "
+            f"'{research.ALONE}'"
+        )
     return [
-        *few,
+        *limits,
         f"for comparison: {places}; always the commoner answer {100 * found.commoner:.1f}%",
         f"a SIMULATION on {found.source}; {kind}",
         "nodes are taken to be alike: rows are split among them at random. A node whose rows "
@@ -151,22 +159,19 @@ def _words(found: "JoinAnswer", *, public: bool) -> list[str]:
     ]
 
 
-def _kinds(found: "JoinAnswer") -> "list[tuple[list[str], NodeAnswer]]":
+def _kinds(found: "JoinAnswer") -> "list[list[NodeAnswer]]":
     """Nodes with the same answer, the largest first."""
-    kinds: dict[Any, tuple[list[str], NodeAnswer]] = {}
-    for one in found.nodes:
-        key = (one.rows, one.sends, one.epsilon, "" if found.alike else one.node)
-        names, _ = kinds.setdefault(key, ([], one))
-        names.append(one.node)
-    return sorted(kinds.values(), key=lambda kind: -kind[1].rows)
+    kinds: dict[Any, list[NodeAnswer]] = {}
+    for one in sorted(found.nodes, key=lambda one: -one.rows):
+        key = (one.compared, one.sends) if found.alike else one.node
+        kinds.setdefault(key, []).append(one)
+    return list(kinds.values())
 
 
-def _marks(
-    found: "JoinAnswer", kinds: Sequence["tuple[list[str], NodeAnswer]"]
-) -> list[dict[str, Any]]:
+def _marks(found: "JoinAnswer", kinds: Sequence[Sequence["NodeAnswer"]]) -> list[dict[str, Any]]:
     """The picture's rows: each kind of nodes alone, then what is the same for all."""
     if found.alike:
-        own = {f"alone, {one.compared:,} rows": one.alone for _, one in kinds}
+        own = {f"alone, {one.compared:,} rows": one.alone for one, *_ in kinds}
     else:
         own = {f"alone, {one.node}": one.alone for one in found.nodes}
     alone = [{"way": words, **band} for words, band in own.items()]
@@ -185,9 +190,14 @@ def _total(epsilon: float) -> str:
     return f"epsilon = {privacy.upper_bound(epsilon)}"
 
 
-def _named(names: list[str]) -> str:
-    shown = ", ".join(names[:SHOWN])
-    return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+def _named(kind: Sequence["NodeAnswer"]) -> str:
+    shown = ", ".join(one.node for one in kind[:SHOWN])
+    return shown + (f" and {len(kind) - SHOWN} more" if len(kind) > SHOWN else "")
+
+
+def _rows(kind: Sequence["NodeAnswer"]) -> str:
+    least, most = kind[-1].rows, kind[0].rows
+    return f"{most:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def _band(band: Any, unit: str = "") -> str:

@@ -47,7 +47,7 @@ class NodeAnswer:
     Attributes
     ----------
     node, rows, epsilon
-        Its name, how many rows it was tried with, and its total.
+        Its name, how many rows it has, and its total.
     sends
         Whether it sends anything with algorithm "sum". Its noise may be worth more than its rows:
         then it sends and spends nothing, and gets the model all the same.
@@ -130,6 +130,7 @@ def should_join(
     epsilon: float | Mapping[str, float],
     delta: float,
     *,
+    counts: Mapping[str, int] | None = None,
     weights: Weights = "rows",
     centring: bool = True,
     draws: int = DRAWS,
@@ -153,6 +154,9 @@ def should_join(
         The network.
     epsilon, delta
         The total, which may differ from node to node.
+    counts
+        How many rows each node has, where samples have fewer: a lone model is then trained on that
+        many, as far as a sample has them. By default as in the samples.
     weights, centring
         As for :func:`~dynadp.planning.planner.plan`.
     draws, seed
@@ -171,8 +175,7 @@ def should_join(
             "sample, and a draw for each"
         )
     first = samples[0]
-    counts = first.counts
-    if any(one.counts != counts or set(one.tables) != set(topology.nodes) for one in samples):
+    if any(one.counts != first.counts or set(one.tables) != set(topology.nodes) for one in samples):
         raise DeclarationError(
             "samples differ in their nodes or numbers of rows; expected those of the network, the "
             "same in each"
@@ -184,9 +187,17 @@ def should_join(
     )
     plans = _plans(first, topology, totals, delta, weights, centring)
     sizes = {p: _length(first.tables[p]) for p in topology.nodes}
-    alike = first.origin is None
-    groups, group_of = _groups(sizes) if alike else ({p: [p] for p in sizes}, {p: p for p in sizes})
-    shared = {"topology": topology, "plans": plans, "groups": groups}
+    alike, declared = first.origin is None, dict(counts or sizes)
+    if alike:
+        most = sum(first.counts)
+        sizes = {p: min(declared[p], most) for p in sizes}
+    group_of = _group_sizes(sizes) if alike else {p: p for p in sizes}
+    groups: dict[str, list[str]] = {}
+    for p, name in group_of.items():
+        if not alike or str(sizes[p]) == name:
+            groups.setdefault(name, []).append(p)
+    alone = {name: sizes[nodes[0]] for name, nodes in groups.items()}
+    shared = {"topology": topology, "plans": plans, "groups": groups, "alone": alone}
     parts = [len(part) for part in np.array_split(np.arange(draws), len(samples))]
     tasks = [
         {"rows": rows, "draws": part, "seed": seed * SAMPLES + i}
@@ -199,13 +210,13 @@ def should_join(
     answers = [
         NodeAnswer(
             node=p,
-            rows=rows,
+            rows=declared[p],
             epsilon=totals[p],
             sends=p in senders,
-            compared=sizes[groups[group_of[p]][0]],
+            compared=alone[group_of[p]],
             **own[group_of[p]],
         )
-        for p, rows in sizes.items()
+        for p in topology.nodes
     ]
     wrong = {
         way: quantile_band(np.concatenate([one["wrong"][way] for one in found]), n)
@@ -231,6 +242,7 @@ def compare_sample(
     topology: Topology,
     plans: Mapping[str, Plan],
     groups: Mapping[str, Sequence[str]],
+    alone: Mapping[str, int],
     draws: int,
     seed: int,
 ) -> dict[str, Any]:
@@ -240,8 +252,9 @@ def compare_sample(
     ----------
     rows, topology, plans
         Public rows, the network, and the plans of ``sum``, ``admm`` and ``trusted``.
-    groups
-        Which nodes are trained alone, by the name of their group.
+    groups, alone
+        Which nodes are trained alone, by the name of their group, and on how many rows: their own,
+        or more of the sample's.
     draws, seed
         Of the noise.
     """
@@ -251,15 +264,19 @@ def compare_sample(
     wrong = {way: _private(rows, rows.tables, topology, plans[way], draws, seed) for way in JOINED}
     wrong["trusted"] = _private(rows, everything, _ONE, plans["trusted"], draws, seed)
     wrong["pooled"] = _without_privacy(rows, [pooled])
-    found = {}
+    found, rng = {}, np.random.default_rng([seed, 0xA1])
     for name, nodes in groups.items():
         seen = slice(None) if rows.origin is None else rows.origin == name
-        alone = _without_privacy(rows, [rows.tables[p] for p in nodes])[:, seen]
+        own = [rows.tables[p] for p in nodes[:ALIKE]]
+        if alone[name] != _length(own[0]):  # the sample's nodes have fewer rows than the run's
+            picks = [rng.permutation(_length(pooled))[: alone[name]] for _ in own]
+            own = [{column: cells[pick] for column, cells in pooled.items()} for pick in picks]
+        answers = _without_privacy(rows, own)[:, seen]
         found[name] = {
-            "rows": alone.shape[1],
-            "alone": alone.mean(axis=1),
+            "rows": answers.shape[1],
+            "alone": answers.mean(axis=1),
             "joined": {way: wrong[way][:, seen].mean(axis=1) for way in JOINED},
-            "differing": {way: _differing(wrong[way][:, seen], alone) for way in JOINED},
+            "differing": {way: _differing(wrong[way][:, seen], answers) for way in JOINED},
         }
     return {
         "wrong": {way: answers.mean(axis=1) for way, answers in wrong.items()},
@@ -345,16 +362,15 @@ def _bands(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _groups(sizes: Mapping[str, int]) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Some nodes of every size, or of SIZES sizes from the smallest to the largest; and for each
-    node the group of the nearest size.
+def _group_sizes(sizes: Mapping[str, int]) -> dict[str, str]:
+    """For each node the nearest size that is trained alone: its own, or one of SIZES sizes from the
+    smallest to the largest.
     """
-    known = sorted(set(sizes.values()))
+    known = np.unique(list(sizes.values()))
     if len(known) > SIZES:
-        known = [known[i] for i in np.linspace(0, len(known) - 1, SIZES).round().astype(int)]
-    groups = {str(size): [p for p, own in sizes.items() if own == size][:ALIKE] for size in known}
-    nearest = {own: min(known, key=lambda size: abs(np.log(size / own))) for own in sizes.values()}
-    return groups, {p: str(nearest[own]) for p, own in sizes.items()}
+        wanted = np.geomspace(known[0], known[-1], SIZES)
+        known = known[[int(np.argmin(np.abs(np.log(known / size)))) for size in wanted]]
+    return {p: str(known[np.argmin(np.abs(np.log(known / own)))]) for p, own in sizes.items()}
 
 
 def _length(table: RawTable) -> int:
