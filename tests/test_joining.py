@@ -161,6 +161,9 @@ def test_what_cannot_be_compared_is_refused():
         compared([100], 1.0)
     with pytest.raises(DeclarationError, match="3 samples of rows and 2 draws"):
         compared([20, 20], 1.0, samples=3, draws=2)
+    for counts in ({"n0": 20}, {"n0": 20, "n1": 0}):
+        with pytest.raises(DeclarationError, match="rows of each node, from 1"):
+            compared([20, 20], 1.0, samples=1, draws=2, counts=counts)
     with pytest.raises(DeclarationError, match="expected one for each node"):
         compared([20, 20], {"n0": 1.0}, samples=1, draws=2)
     names, pair = ("a", "b"), Topology.family("path", 2).named(("a", "b"))

@@ -180,6 +180,10 @@ def should_join(
             "samples differ in their nodes or numbers of rows; expected those of the network, the "
             "same in each"
         )
+    if counts is not None and (set(counts) != set(topology.nodes) or min(counts.values()) < 1):
+        raise DeclarationError(
+            f"counts are {dict(counts)!r}; expected the number of rows of each node, from 1"
+        )
     totals = (
         dict(epsilon)
         if isinstance(epsilon, Mapping)
