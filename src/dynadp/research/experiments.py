@@ -96,7 +96,7 @@ def train_seeded(
 def try_plan(
     topology: Topology, rows: PublicRows, planned: Plan, draws: int = DRAWS, seed: int = SEED
 ) -> dict[str, float]:
-    """Measure the share of wrong answers of seeded runs (:func:`train_seeded`).
+    """Measure the share of wrong answers of seeded runs: one centring round, then all draws.
 
     Parameters
     ----------
