@@ -36,7 +36,8 @@ def test_design_solves_the_papers_examples(fit, alpha):
         assert dynadp(f"design --loss-fit {fit} {part}").exit_code == 2
 
 
-def test_tradeoff_recommends_an_alpha_and_tells_its_total(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("mechanism", "unit"), [("primal", "alpha"), (None, "mu")])
+def test_tradeoff_recommends_one_and_tells_its_total(tmp_path, monkeypatch, mechanism, unit):
     monkeypatch.chdir(tmp_path)
     data = census(600, seed=1, nodes=2)
     for i, node in enumerate(("a", "b")):
@@ -52,12 +53,16 @@ def test_tradeoff_recommends_an_alpha_and_tells_its_total(tmp_path, monkeypatch)
         "--numeric age:17:90"
     )
     assert dynadp(line).exit_code == 0  # without ledgers: nothing is spent
+    if mechanism:
+        file = Path("run.toml")
+        text = file.read_text()
+        file.write_text(text.replace('# mechanism = "sum"', f'mechanism = "{mechanism}"'))
     result = dynadp("tradeoff run.toml --draws 3 --range 0.05 2 --out sweep --json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    alphas = [point["alpha"] for point in found["points"]]
+    alphas = [point[unit] for point in found["points"]]
     assert (min(alphas), max(alphas)) == pytest.approx((0.05, 2), rel=5e-3)
-    assert found["alpha"] in alphas
+    assert found[unit] in alphas
     assert found["epsilon"] > 0
     assert all(Path(path).stat().st_size > 1000 for path in found["pictures"])
     assert "SIMULATION" in found["words"][0]

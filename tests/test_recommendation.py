@@ -29,7 +29,7 @@ DVP = [
 
 
 def objective(point):
-    return float(U(point["alpha"])) - point["median"]
+    return float(U(point["mu" if "mu" in point else "alpha"])) - point["median"]
 
 
 def test_no_measured_point_beats_the_recommended_one():
@@ -122,11 +122,14 @@ def place(tmp_path, monkeypatch):
 PUBLIC = '\n[evaluation]\nfile = "public.csv"\npublic = true\n'
 
 
-@pytest.mark.parametrize("kind", ["made rows", "public rows", "given alpha"])
+@pytest.mark.parametrize("kind", ["made rows", "public rows", "given alpha", "primal"])
 def test_tradeoff_explore_and_design_agree_on_one_run_file(place, kind):
     file = Path("run.toml")
     if kind == "public rows":
         file.write_text(file.read_text() + PUBLIC)
+    if kind == "primal":
+        file.write_text(file.read_text().replace('# mechanism = "sum"', 'mechanism = "primal"'))
+    unit = "alpha" if kind in ("given alpha", "primal") else "mu"
     if kind == "given alpha":
         file.write_text(ALPHA.replace("rounds = 60", "rounds = 4"))
     typed = dynadp("tradeoff run.toml --out sweep --json")
@@ -135,15 +138,15 @@ def test_tradeoff_explore_and_design_agree_on_one_run_file(place, kind):
     page = Advisor(PublicSetting.of_file(file))
     page.sweep()
     shown = page.recommended()
-    assert shown["alpha"] == told["alpha"]
-    assert [p["alpha"] for p in page.points] == [p["alpha"] for p in told["points"]]
+    assert shown["alpha"] == told[unit]
+    assert [p["alpha"] for p in page.points] == [p[unit] for p in told["points"]]
     np.testing.assert_allclose(
         [1 - p["median"] / 100 for p in page.points], [p["median"] for p in told["points"]]
     )
-    assert max(told["points"], key=objective)["alpha"] == told["alpha"]
+    assert max(told["points"], key=objective)[unit] == told[unit]
     assert shown["total"] == told["epsilon"]
     again = json.loads(dynadp("design --points sweep/tradeoff.json --json").stdout)
-    assert again["alpha"] == told["alpha"]
+    assert again[unit] == told[unit]
     assert again["measured"]
     assert page.for_total(1.0)["asks"].startswith(
         "privacy.alpha" if kind == "given alpha" else "privacy.epsilon"

@@ -27,7 +27,7 @@ from dynadp.planning.designs import (
 from dynadp.planning.planner import plan
 from dynadp.privacy.accountant import total
 from dynadp.privacy.events import L2Laplace
-from dynadp.privacy.inverse import dual, primal
+from dynadp.privacy.inverse import dual, gaussian, primal
 from dynadp.privacy.statements import upper_bound
 from dynadp.report.explore.setting import PublicSetting
 from dynadp.research.experiments import compare_schedules, plan_for_total, schedule_shapes
@@ -273,10 +273,8 @@ def data():
 
 def test_schedules_share_a_total_and_keep_their_shape():
     counts, pair = [4000, 4000], Topology.family("path", 2)
-    planned = replace(
-        plan(counts, pair, 20, epsilon=1.0, delta=1e-5, mechanism="primal", centring=False),
-        rounds=6,
-    )
+    made = plan(counts, pair, 20, epsilon=1.0, delta=1e-5, mechanism="primal", centring=False)
+    planned = replace(made, rounds=6)
     for name, shape in schedule_shapes(6).items():
         alphas = plan_for_total(planned, counts, pair, 20, 1.0, 1e-5, shape).table()[0, 0]
         np.testing.assert_allclose(alphas / alphas[-1], shape / shape[-1])
@@ -355,6 +353,9 @@ def test_a_run_file_asks_for_the_designed_alpha(place):
 
 
 def test_tradeoff_recommends_from_census_rows_and_from_public_ones(place):
+    text = (place / "run.toml").read_text()
+    assert "# mechanism =" in text
+    (place / "run.toml").write_text(text.replace('# mechanism = "sum"', 'mechanism = "primal"'))
     made = answered("tradeoff run.toml --json --draws 3")
     assert made["simulation"]
     assert "synthetic" in made["source"]
@@ -384,6 +385,38 @@ def test_tradeoff_recommends_from_census_rows_and_from_public_ones(place):
     assert "public.csv, which the run file declares public" in texts[0]
     assert "SIMULATION" in texts[0]
     assert (place / "a/tradeoff.json").read_bytes() == (place / "b/tradeoff.json").read_bytes()
+
+
+def test_with_gaussian_noise_it_is_mu_in_words_keys_and_pictures(place):
+    made = answered("tradeoff run.toml --json --draws 2")  # the planner chooses sums
+    assert "alpha" not in made
+    assert "alpha" not in made["recommended"]
+    assert all("alpha" not in point for point in made["points"])
+    assert not any("alpha" in words for words in made["words"])
+    assert any(words.startswith("9 values of mu from") for words in made["words"])
+    spent = gaussian(made["mu"], made["rounds"], made["dimension"])
+    assert made["epsilon"] > total(spent, 1e-5).epsilon  # the centring round is charged too
+    drawn = (place / "first-tradeoff" / "tradeoff.svg").read_text()
+    assert "against mu" in drawn
+    assert "alpha" not in drawn
+    again = answered("design --points first-tradeoff/tradeoff.json --json")
+    assert again["mu"] == made["mu"]
+    priced = "--mechanism primal --rounds 2 --dimension 9 --delta 1e-5"
+    refused = dynadp(f"design --points first-tradeoff/tradeoff.json {priced}")
+    assert (refused.exit_code, "dynadp account --mechanism gaussian" in refused.output) == (2, True)
+
+
+def test_a_given_mu_keeps_its_rounds_and_finds_the_pull_of_each_total(place):
+    text = (place / "run.toml").read_text().replace("epsilon = 2.0 ", "mu = 0.05 ")
+    (place / "mu.toml").write_text(text + '[training]\nalgorithm = "sum"\nrounds = 5\n')
+    setting = PublicSetting.of_file(place / "mu.toml")
+    small, large = setting.plan(0.5), setting.plan(5.0)
+    assert (small.rounds, large.rounds) == (5, 5)
+    assert small.alpha * small.steps.pull == pytest.approx(large.alpha * large.steps.pull)
+    own = setting.plan(setting.epsilon)
+    trained = LocalRun.load("mu.toml").plan()
+    assert own.steps.pull == pytest.approx(trained.steps.pull, rel=1e-3)
+    assert answered("tradeoff mu.toml --out m --json --draws 2")["rounds"] == 5
 
 
 def test_tradeoff_pads_narrow_census_rows_to_the_runs_width(place):

@@ -66,6 +66,38 @@ def quantile_band(values: ArrayLike, rows: int | None = None) -> dict[str, float
     return {"median": float(np.median(v)), "low": low, "high": high}
 
 
+def paired_band(only_first: ArrayLike, only_second: ArrayLike, rows: int) -> dict[str, float]:
+    """(b - c)/(n + 2) ± z sqrt(b + c + 1 - (b - c)²/(n + 2))/(n + 2): the difference of two shares
+    of the same n rows (Agresti and Min, Statistics in Medicine 24, 2005).
+
+    b rows count for the first share alone, c for the second alone. Over several draws: the median
+    of (b - c)/n, the 10% quantile of the lower ends and the 90% quantile of the upper ends.
+
+    Parameters
+    ----------
+    only_first, only_second
+        b and c of each draw.
+    rows
+        n.
+
+    >>> [round(end, 3) for end in paired_band([30], [10], 100).values()]
+    [0.2, 0.079, 0.313]
+    """
+    b, c = np.asarray(only_first, dtype=float), np.asarray(only_second, dtype=float)
+    if rows < 1 or b.shape != c.shape or (np.minimum(b, c) < 0).any() or (b + c > rows).any():
+        raise DeclarationError(
+            f"{rows!r} rows, of which {only_first!r} and {only_second!r} differ; expected at least "
+            "one row, and not more that differ than there are"
+        )
+    spread = Z * np.sqrt(b + c + 1 - (b - c) ** 2 / (rows + 2)) / (rows + 2)
+    middle = (b - c) / (rows + 2)
+    return {
+        "median": float(np.median((b - c) / rows)),
+        "low": float(np.quantile(middle - spread, BAND[0])),
+        "high": float(np.quantile(middle + spread, BAND[1])),
+    }
+
+
 def standard_error(values: ArrayLike, rows: int | None = None) -> float:
     """sqrt(pi s²/2K + h²) of the median of K draws; h, that of a share of rows, is Wilson's half
     width over 1.96.

@@ -1,11 +1,13 @@
 """``dynadp design`` and ``dynadp tradeoff``: which alpha, from losses and a utility of privacy."""
 
 import json
+from collections.abc import Mapping
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from dynadp import planning, privacy, report, research
 from dynadp.cli.options import (
@@ -41,7 +43,9 @@ _UTILITY = option(
     metavar="W1 W2 W3 W4",
     help="U_priv = w1 ln(w2/(w3 alpha + w4 alpha^2)).",
 )
-_LIMITS = option("--range", "limits", type=Positive(), nargs=2, metavar="LO HI", help="Of alpha.")
+_LIMITS = option(
+    "--range", "limits", type=Positive(), nargs=2, metavar="LO HI", help="Of alpha, or mu."
+)
 _CEILING = option("--ceiling", type=float, help="The loss may be at most this.")
 _FLOOR = option("--floor", type=float, help="The utility of privacy must be at least this.")
 
@@ -117,10 +121,16 @@ def design(
         chosen = planning.design(curve, w, *(limits or planning.RANGE), ceiling, floor)
         place = "an interior maximum of the curve" if chosen.interior else "an end of the range"
         what = f"{place}, not measured"
-    lines = [f"alpha = {chosen.alpha:.4g} ({what})"]
+    unit = getattr(chosen, "unit", "alpha")
+    lines = [f"{unit} = {chosen.alpha:.4g} ({what})"]
     lines += [f"  - {reason}" for reason in chosen.reasons]
     priced = None
     if delta is not None:
+        if unit == "mu":
+            raise click.UsageError(
+                f"{points} holds mu of Gaussian noise, which --mechanism, --rounds and --dimension "
+                "do not price: leave them out, and ask `dynadp account --mechanism gaussian`"
+            )
         cost = privacy.total(privacy.equal_rounds(alpha=chosen.alpha, **run), delta)
         priced = {**cost.to_json(), "mechanism": mechanism, "rounds": rounds}
         lines.append(
@@ -133,16 +143,17 @@ def design(
 
 
 def _measured(path: str) -> list[dict[str, float]]:
-    """Points of a file: ``alpha`` and ``median``, and ``low``, ``high``, ``error`` where they are
-    there.
+    """Points of a file: ``alpha`` or ``mu``, and ``median``; ``low``, ``high`` and ``error`` where
+    they are there.
     """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         given = content["points"] if isinstance(content, dict) else content
-        known = ("alpha", "median", "low", "high", "error")
+        known = ("alpha", "mu", "median", "low", "high", "error")
         points = [{name: float(one[name]) for name in known if name in one} for one in given]
-        if not points or not all(point["alpha"] > 0 and "median" in point for point in points):
-            raise ValueError("no points, or one without an alpha above 0 and a median")
+        unit = research.unit_of(points)
+        if not points or not all(point[unit] > 0 and "median" in point for point in points):
+            raise ValueError("no points, or one without an alpha, or mu, above 0 and a median")
     except OSError as error:
         raise DeclarationError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
@@ -164,10 +175,15 @@ def _measured(path: str) -> list[dict[str, float]]:
     "--draws",
     type=click.IntRange(min=2),
     default=12,
-    help="Of the noise, for each alpha.",
+    help="Of the noise, for each alpha or mu; with --join over all samples of the rows.",
+)
+@option(
+    "--join",
+    is_flag=True,
+    help="Instead: should each node join, or stay alone with a model of its own rows?",
 )
 @seed_option("Of the sweep, which is a SIMULATION.")
-@out_option("Folder to make; NAME-tradeoff by default.")
+@out_option("Folder to make; NAME-tradeoff by default, with --join NAME-join.")
 @RUNTIME
 @ADDRESS
 @prints_answer
@@ -176,6 +192,7 @@ def tradeoff(
     utility: tuple[float, float, float, float],
     limits: tuple[float, float] | None,
     draws: int,
+    join: bool,
     seed: int,
     out: str | None,
     runtime: str,
@@ -183,23 +200,34 @@ def tradeoff(
     **constraints: Any,
 ) -> Answer:
     """Try alphas on public rows of a run file's sizes, draw the losses, and recommend a measured
-    alpha with its total.
+    alpha with its total. Where noise is Gaussian, as with algorithm sum, it is mu instead of alpha.
+
+    With --join, compare what each node gets alone, without noise, with private models of all nodes'
+    rows at the run file's totals.
     """
     from dynadp._intervals import SEVERAL
 
     address = address_of(runtime, address)
+    if join:
+        _refuse_for_join(limits, constraints)
     report.charts.require()
     setting = report.PublicSetting.of_file(Path(run_file))
+    if join:
+        from dynadp.cli.joining import answer_join
+
+        with spreading(runtime, address) as spread:
+            return answer_join(setting, draws, seed, out, spread)
     folder = new_folder(out or f"{setting.name}-tradeoff")
     rows = setting.rows(seed)
     asked = research.totals_to_try(setting.plan, limits)
     planned = [setting.plan(epsilon) for epsilon in asked]
+    unit = "mu" if planned[0].mechanism.noise == "gaussian" else "alpha"
     tasks = [{"planned": setting.plan(epsilon, rows.counts)} for epsilon in asked]
     shared = {"topology": setting.topology, "rows": rows, "draws": draws, "seed": seed}
     with spreading(runtime, address) as spread:
         losses = spread(research.try_plan, tasks, shared)
     points = [
-        {"epsilon": epsilon, "alpha": one.alpha, **loss}
+        {"epsilon": epsilon, unit: one.alpha, **loss}
         for epsilon, one, loss in zip(asked, planned, losses, strict=True)
     ]
     fit, w = research.fit_points(points), planning.PrivacyUtility(*utility)
@@ -211,7 +239,7 @@ def tradeoff(
         "version": 1,
         "simulation": True,
         "source": rows.source,
-        "alpha": chosen.alpha,
+        unit: chosen.alpha,
         "epsilon": best.total.epsilon,
         "delta": setting.delta,
         "rounds": best.rounds,
@@ -232,11 +260,24 @@ def tradeoff(
     pictures = report.charts.save(drawn, folder / "tradeoff", "svg")
     result |= {"folder": str(folder), "pictures": [str(path) for path in pictures]}
     title = (
-        f"alpha = {chosen.alpha:.4g} a round: epsilon = "
+        f"{unit} = {chosen.alpha:.4g} a round: epsilon = "
         f"{privacy.upper_bound(best.total.epsilon)} at delta = {setting.delta:g} in total"
     )
     reasons = [f"  - {words}" for words in result["words"]]
     return Answer(result, [title, *reasons, f"Picture: {pictures[0]}"])
+
+
+def _refuse_for_join(limits: Any, constraints: Mapping[str, Any]) -> None:
+    """Refuse options of a sweep that a comparison at one total does not have."""
+    utility = click.get_current_context().get_parameter_source("utility")
+    given = {"--range": limits, **{f"--{name}": one for name, one in constraints.items()}}
+    names = [name for name, one in given.items() if one is not None]
+    names += ["--utility"] if utility is ParameterSource.COMMANDLINE else []
+    if names:
+        raise click.UsageError(
+            f"--join compares at the run file's total and chooses no alpha: leave out "
+            f"{', '.join(names)}"
+        )
 
 
 def _words(
@@ -249,10 +290,10 @@ def _words(
 ) -> list[str]:
     from dynadp._intervals import SEVERAL
 
-    total, s = best.total, best.settings
+    total = best.total
     words = [
-        f"a SIMULATION on {source}: {draws} seeded draws for each alpha; your own rows may behave "
-        "otherwise",
+        f"a SIMULATION on {source}: {draws} seeded draws for each {chosen.unit}; your own "
+        "rows may behave otherwise",
         f"the loss is the share of wrong answers on {test_rows:,} held-out rows of these; its "
         f"interval spans {SEVERAL}",
         *chosen.reasons,
@@ -265,9 +306,15 @@ def _words(
     centred = f" and a centring round with {max(best.centrings):.3g}" if best.centrings else ""
     return [
         *words,
-        f"{best.rounds} rounds with this alpha{centred} cost epsilon = "
+        f"{best.rounds} rounds with this {chosen.unit}{centred} cost epsilon = "
         f"{privacy.upper_bound(total.epsilon)} at delta = {total.delta:g}: "
         f"{privacy.guess_words(total.epsilon, total.delta)}",
-        f"eta = {s.eta:.3g}, rho = {s.rho:.3g} and C = {s.C:g} are those that `dynadp train` takes "
-        "for this alpha",
+        f"{_constants(best)} are those that `dynadp train` takes for this {chosen.unit}",
     ]
+
+
+def _constants(best: "Plan") -> str:
+    s, steps = best.settings, best.steps
+    if steps is None:
+        return f"eta = {s.eta:.3g}, rho = {s.rho:.3g} and C = {s.C:g}"
+    return f"algorithm sum, pull = {steps.pull:.3g} and momentum = {steps.momentum:g}"

@@ -15,6 +15,7 @@ from dynadp._intervals import SEVERAL
 from dynadp.planning import AccuracyLoss, PrivacyUtility
 from dynadp.report.charts import BLUE, GREEN, GREY, ORANGE, PURPLE, alt, decades, marks, page
 from dynadp.report.flow_diagram import LEGEND, dual_panel, final_panel, primal_panel
+from dynadp.research import unit_of
 
 Numbers = Mapping[str, Any]
 WIDTH, HEIGHT = 190, 150
@@ -220,9 +221,10 @@ def curve(
     alpha: float,
     caption: Sequence[str],
 ) -> Any:
-    """Share of wrong answers against alpha with its fit and the recommended alpha, and what is
-    maximised below.
+    """Share of wrong answers against alpha, or mu, with its fit and the recommended one, and what
+    is maximised below.
     """
+    unit = unit_of(points)
     loss: list[dict[str, float]] = []
     objective: list[dict[str, float]] = []
     if fit is not None:
@@ -237,10 +239,30 @@ def curve(
         below.properties(width=2 * WIDTH, height=HEIGHT - 30, title="what is maximised"),
     ]
     lines = (
-        f"dashes: the recommended alpha = {alpha:.3g}, the best measured and allowed one; line: "
+        f"dashes: the recommended {unit} = {alpha:.3g}, the best measured and allowed one; line: "
         f"the fit"
     )
-    return _page(panels, "Wrong answers against alpha", [*caption, lines], columns=1)
+    return _page(panels, f"Wrong answers against {unit}", [*caption, lines], columns=1)
+
+
+def joining(rows: Sequence[Numbers], caption: Sequence[str]) -> Any:
+    """Shares of wrong answers with their intervals: nodes alone, joined, and all rows in one place.
+
+    Parameters
+    ----------
+    rows
+        ``way`` in words, ``median``, ``low`` and ``high``, from the top down.
+    caption
+        Lines below the title.
+    """
+    x = alt.X("low:Q").title("wrong answers").axis(format=".0%", tickCount=5).scale(zero=False)
+    y = alt.Y("way:N").sort(None).title(None).axis(labelLimit=220)
+    colour = alt.condition("indexof(datum.way, 'alone') == 0", alt.value(ORANGE), alt.value(BLUE))
+    base = marks(rows).encode(y=y, color=colour)
+    bars = base.mark_rule(strokeWidth=4, opacity=0.4).encode(x=x, x2="high:Q")
+    dots = base.mark_point(size=70, filled=True, opacity=1).encode(x="median:Q")
+    drawn = alt.layer(bars, dots).properties(width=2 * WIDTH, height=30 * len(rows))
+    return _page([drawn], "Alone or joined", caption)
 
 
 def _caption(result: Numbers, draws: int | None = None) -> list[str]:
@@ -284,7 +306,7 @@ def _curve(
     points: Sequence[Numbers], fitted: Sequence[Numbers], y: Any, chosen: float, colour: str
 ) -> Any:
     """Points with their intervals, the fitted curve, and a dashed line at the chosen alpha."""
-    x, measured = _alpha_axis(points), marks(points)
+    x, measured, unit = _alpha_axis(points), marks(points), unit_of(points)
     bars = marks(point for point in points if "low" in point)
     return alt.layer(
         marks(fitted).mark_line(color=GREY, strokeWidth=2, clip=True).encode(x=x, y=y),
@@ -292,26 +314,27 @@ def _curve(
             x=x, y="low:Q", y2="high:Q"
         ),
         measured.mark_point(color=colour, filled=True, size=45, opacity=1).encode(x=x, y=y),
-        marks([{"alpha": chosen}]).mark_rule(strokeDash=[5, 3], color="#000000").encode(x=x),
+        marks([{unit: chosen}]).mark_rule(strokeDash=[5, 3], color="#000000").encode(x=x),
     )
 
 
-def _objectives(points: Iterable[Numbers], w: PrivacyUtility) -> list[dict[str, float]]:
+def _objectives(points: Sequence[Numbers], w: PrivacyUtility) -> list[dict[str, float]]:
     """U_priv - loss, as measured."""
+    unit = unit_of(points)
     return [
-        {"alpha": point["alpha"], "median": float(w(point["alpha"])) - point["median"]}
-        for point in points
+        {unit: point[unit], "median": float(w(point[unit])) - point["median"]} for point in points
     ]
 
 
 def _sampled(
-    function: Callable[[Array], Array], points: Iterable[Numbers]
+    function: Callable[[Array], Array], points: Sequence[Numbers]
 ) -> list[dict[str, float]]:
     """A function of alpha on a fine grid over the measured alphas."""
-    alphas = [point["alpha"] for point in points]
+    unit = unit_of(points)
+    alphas = [point[unit] for point in points]
     grid = np.geomspace(min(alphas), max(alphas), 120)
     values = function(grid)
-    return [{"alpha": float(a), "median": float(v)} for a, v in zip(grid, values, strict=True)]
+    return [{unit: float(a), "median": float(v)} for a, v in zip(grid, values, strict=True)]
 
 
 def _ends(rows: Iterable[Numbers]) -> list[float]:
@@ -331,8 +354,9 @@ def _loss_axis(values: Iterable[float]) -> Any:
     return _log_axis(alt.Y("median:Q"), "loss", values)
 
 
-def _alpha_axis(points: Iterable[Numbers]) -> Any:
-    return _log_axis(alt.X("alpha:Q"), "alpha", [point["alpha"] for point in points])
+def _alpha_axis(points: Sequence[Numbers]) -> Any:
+    unit = unit_of(points)
+    return _log_axis(alt.X(f"{unit}:Q"), unit, [point[unit] for point in points])
 
 
 def _log_axis(channel: Any, title: str, values: Iterable[float]) -> Any:

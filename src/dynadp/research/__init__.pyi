@@ -17,6 +17,16 @@ from .experiments import plan_for_total as plan_for_total
 from .experiments import run_seeded as run_seeded
 from .experiments import totals_to_try as totals_to_try
 from .experiments import try_plan as try_plan
+from .joining import ALONE as ALONE
+from .joining import JOIN as JOIN
+from .joining import JOINED as JOINED
+from .joining import REFERENCES as REFERENCES
+from .joining import SAMPLES as SAMPLES
+from .joining import UNCLEAR as UNCLEAR
+from .joining import JoinAnswer as JoinAnswer
+from .joining import NodeAnswer as NodeAnswer
+from .joining import should_join as should_join
+from .public_rows import MOST_ROWS as MOST_ROWS
 from .public_rows import HeldOut as HeldOut
 from .public_rows import PublicRows as PublicRows
 from .public_rows import draw_public_rows as draw_public_rows
@@ -24,6 +34,7 @@ from .quantities import NodeQuantities as NodeQuantities
 from .recommendation import Recommendation as Recommendation
 from .recommendation import fit_points as fit_points
 from .recommendation import recommend as recommend
+from .recommendation import unit_of as unit_of
 from .reproduction import FULL as FULL
 from .reproduction import QUICK as QUICK
 from .reproduction import Effort as Effort

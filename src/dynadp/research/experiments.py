@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from dynadp._arrays import Array
 from dynadp._intervals import quantile_band, standard_error
 from dynadp.consensus import Output, RoundProgress, Topology
-from dynadp.data import Dataset, FeatureSums, NodeRows, Shard, load_shard
+from dynadp.data import Dataset, FeatureSums, NodeRows, RawTable, Schema, Shard, load_shard
 from dynadp.engines import Run, simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import SeededEntropy
@@ -58,11 +58,47 @@ def run_seeded(
     )
 
 
+def train_seeded(
+    schema: Schema,
+    tables: Mapping[str, RawTable],
+    topology: Topology,
+    planned: Plan,
+    draws: int = DRAWS,
+    seed: int = SEED,
+) -> tuple[Schema, Array]:
+    """Run a private plan with seeded noise: one centring round, then all draws in one stack.
+
+    Parameters
+    ----------
+    schema, tables, topology
+        How raw rows become bounded rows, the rows of each node, and the network.
+    planned
+        Made for the numbers of rows that are there; nothing of it is changed.
+    draws, seed
+        How many draws of the noise, and their seed.
+
+    Returns
+    -------
+    Schema, Array
+        The schema with the centre that was found, and the first node's models, draws x d.
+    """
+    nodes = topology.nodes
+    if planned.centrings:
+
+        def sums(p: int) -> FeatureSums:
+            return NodeRows(schema, tables[nodes[p]], nodes[p], seal=False).sums
+
+        centred = centring_round(planned, schema, sums, SeededEntropy(seed)).applied(schema)
+    else:
+        centred = schema
+    shards = [load_shard(centred, tables[p], p) for p in nodes]
+    return centred, run_seeded(shards, topology, planned, draws, seed).models(planned.output)[0]
+
+
 def try_plan(
     topology: Topology, rows: PublicRows, planned: Plan, draws: int = DRAWS, seed: int = SEED
 ) -> dict[str, float]:
-    """Measure the share of wrong answers of seeded runs: one centring round, then all draws in one
-    stack.
+    """Measure the share of wrong answers of seeded runs: one centring round, then all draws.
 
     Parameters
     ----------
@@ -75,17 +111,9 @@ def try_plan(
     draws, seed
         How many draws of the noise, and their seed.
     """
-    nodes, schema = topology.nodes, rows.schema
-    if planned.centrings:
-
-        def sums(p: int) -> FeatureSums:
-            return NodeRows(rows.schema, rows.tables[nodes[p]], nodes[p], seal=False).sums
-
-        schema = centring_round(planned, schema, sums, SeededEntropy(seed)).applied(schema)
-    shards = [load_shard(schema, rows.tables[p], p) for p in nodes]
-    end = run_seeded(shards, topology, planned, draws, seed)
+    schema, models = train_seeded(rows.schema, rows.tables, topology, planned, draws, seed)
     held_out = HeldOut.of(schema, rows.test)
-    errors = held_out.error(end.models(planned.output)[0])
+    errors = held_out.error(models)
     return {
         **quantile_band(errors, len(held_out)),
         "error": standard_error(errors, len(held_out)),
@@ -125,13 +153,13 @@ def plan_for_total(
     """
     assert fixed.protection is not None
     protection = replace(fixed.protection, delta=delta)
-    bound = fixed.on(Consortium(topology, tuple(counts), dimension))
+    those = Consortium(topology, tuple(counts), dimension)
 
     def at(scale: float) -> Plan:
         schedule: float | Schedule = scale
         if shape is not None:
             schedule = per_node(dict.fromkeys(topology.nodes, (scale * shape).tolist()))
-        return replace(bound, protection=replace(protection, schedule=schedule))
+        return replace(fixed, protection=replace(protection, schedule=schedule)).on(those)
 
     return at(calibrate(lambda scale: at(scale).events, epsilon, delta))
 
@@ -153,13 +181,13 @@ def totals_to_try(
         low, high = (_total(planned, alpha) for alpha in limits)
     if not low < high:
         raise DeclarationError(
-            f"the range of alpha is {limits}; expected a smaller one first, then a larger"
+            f"the range of alpha, or mu, is {limits}; expected a smaller one first, then a larger"
         )
     return list(map(float, np.geomspace(low, high, POINTS)))
 
 
 def _total(planned: Callable[[float], Plan], alpha: float) -> float:
-    """The total whose plan has this alpha, within a thousandth."""
+    """The total whose plan has this alpha, or mu, within a thousandth."""
 
     def above(t: float) -> float:
         return log(planned(exp(t)).alpha / alpha)
@@ -171,7 +199,7 @@ def _total(planned: Callable[[float], Plan], alpha: float) -> float:
         high += 2
     if above(low) > 0 or above(high) < 0:
         raise DeclarationError(
-            f"no total plans alpha = {alpha:g}; give a range of alpha that totals up to "
+            f"no total plans alpha, or mu, = {alpha:g}; give a range that totals up to "
             f"{exp(6):.0f} reach"
         )
     return exp(float(brentq(above, low, high, xtol=1e-3)))

@@ -46,7 +46,11 @@ class HeldOut:
         """Share of wrong answers of each vector: ... x d vectors give ... numbers."""
         if V.ndim > 2:
             return np.stack([self.error(vectors) for vectors in V])
-        return np.asarray(np.mean((self.X @ V.T > 0) != self.positive[:, None], axis=0))
+        return np.asarray(np.mean(self.wrong(V), axis=1))
+
+    def wrong(self, V: Array) -> NDArray[np.bool_]:
+        """Which answers of each vector are wrong: K x d vectors give K x n."""
+        return np.asarray((self.X @ V.T > 0) != self.positive[:, None]).T
 
     @property
     def majority_error(self) -> float:
@@ -69,12 +73,18 @@ class PublicRows:
         Raw rows that accuracy is measured on.
     source
         Where they come from, in words.
+    pool
+        How many rows the nodes' rows were drawn from with replacement; None where all differ.
+    origin
+        The node that each test row is of, where public rows name their nodes; otherwise None.
     """
 
     schema: Schema = field(repr=False)
     tables: Mapping[str, RawTable] = field(repr=False)
     test: RawTable = field(repr=False)
     source: str
+    pool: int | None = None
+    origin: NDArray[np.str_] | None = field(default=None, repr=False)
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -94,6 +104,7 @@ def draw_public_rows(
     intercept: bool,
     declared: tuple[Path, Schema, Any] | None = None,
     seed: int = 0,
+    node_column: str | None = None,
 ) -> PublicRows:
     """Public rows of the nodes' sizes, in the run's dimension.
 
@@ -108,6 +119,9 @@ def draw_public_rows(
         with replacement. None: census rows, cut or padded to the run's width.
     seed
         Of the rows.
+    node_column
+        The column of the declared file that names each row's node: every node's rows are then drawn
+        from its own. Without it, or where the file does not have it, from all.
     """
     scale = min(1.0, MOST_ROWS / sum(counts))
     sizes = [max(1, int(count * scale)) for count in counts]
@@ -116,7 +130,7 @@ def draw_public_rows(
         fewer = (
             f"; {sum(sizes):,} rows instead of {sum(counts):,}, so the run itself should do better"
         )
-    rng = np.random.default_rng([seed, 0xE8])
+    rng, pool, origin = np.random.default_rng([seed, 0xE8]), None, None
     if declared is None:
         made = census(sum(sizes), seed=seed, nodes=1, test_rows=TEST_ROWS)
         table, test = _padded(made.train), _padded(made.test)
@@ -130,22 +144,42 @@ def draw_public_rows(
             words += f", {how} to the run's {schema.dimension} columns"
     else:
         path, schema, separator = declared
-        table = _first_rows(path, schema, separator)
+        by = node_column if node_column in source(path, separator=separator).columns else None
+        table = _first_rows(path, schema, separator, by)
         order = rng.permutation(_length(table))
         if len(order) < FEWEST:
             raise ConfigError(
                 f"{path} has {len(order)} rows; a sweep needs at least {FEWEST}, half to train "
                 f"on, half to measure accuracy on"
             )
-        train, rest = np.split(order, [len(order) // 2])
-        parts = [train[rng.integers(len(train), size=size)] for size in sizes]
+        whose = None if by is None else table.pop(by).astype(str)
+        own = dict.fromkeys(nodes, order)
+        if whose is not None:
+            own = {p: order[whose[order] == p] for p in nodes}
+            least = min(own, key=lambda p: len(own[p]))
+            if len(own[least]) < FEWEST:
+                raise ConfigError(
+                    f"{path} has {len(own[least])} rows of node {least!r} in its column {by!r}; "
+                    f"expected at least {FEWEST} of each node, or a file without that column, "
+                    "whose rows are split at random"
+                )
+        halves = {p: np.split(those, [len(those) // 2]) for p, those in own.items()}
+        parts = [
+            halves[p][0][rng.integers(len(halves[p][0]), size=size)]
+            for p, size in zip(nodes, sizes, strict=True)
+        ]
+        train, rest = halves[nodes[0]]
+        if whose is not None:
+            train, rest = (np.concatenate([half[i] for half in halves.values()]) for i in (0, 1))
+            origin = whose[rest]
+        pool = len(train)
         test = _take(table, rest)
         words = (
             f"{path.name}, which the run file declares public: half of it drawn with replacement, "
             f"accuracy measured on the other half"
         )
     tables = {p: _take(table, part) for p, part in zip(nodes, parts, strict=True)}
-    return PublicRows(schema, tables, test, words + fewer)
+    return PublicRows(schema, tables, test, words + fewer, pool, origin)
 
 
 def of_width(schema: Schema, features: int, intercept: bool) -> Schema:
@@ -175,9 +209,11 @@ def of_width(schema: Schema, features: int, intercept: bool) -> Schema:
     )
 
 
-def _first_rows(path: Path, schema: Schema, separator: Any) -> RawTable:
-    """The first MOST_ROWS rows of a public file, without those that the schema drops."""
-    names, batches, total = schema.raw_columns, [], 0
+def _first_rows(path: Path, schema: Schema, separator: Any, by: str | None) -> RawTable:
+    """The first MOST_ROWS rows of a public file, without those that the schema drops; with the
+    column that names their nodes.
+    """
+    names, batches, total = [*schema.raw_columns, *([by] if by else [])], [], 0
     for batch in source(path, separator=separator).batches(names):
         batches.append(_take(batch, schema.kept(batch)))
         total += _length(batches[-1])

@@ -6,7 +6,7 @@ the curve misses the points, its maximum is far from theirs.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import inf, sqrt
 from typing import Any
 
@@ -27,7 +27,7 @@ class Recommendation:
     Attributes
     ----------
     alpha, loss, value
-        The alpha, its measured median loss, and U_priv - loss there.
+        The alpha, or mu where noise is Gaussian, its measured median loss, and U_priv - loss there.
     near
         Other measured alphas whose objective lies within the uncertainty of both.
     end
@@ -36,6 +36,8 @@ class Recommendation:
         What the fitted curve alone would choose; None where there is no curve.
     reasons
         How it came about, in words.
+    unit
+        ``alpha`` or ``mu``.
     """
 
     alpha: float
@@ -45,10 +47,20 @@ class Recommendation:
     end: bool
     fitted: Design | None
     reasons: tuple[str, ...]
+    unit: str = "alpha"
 
     def to_json(self) -> dict[str, Any]:
-        """For a record."""
-        return asdict(self)
+        """For a record; what is chosen has the unit's name."""
+        known = asdict(self)
+        unit = known.pop("unit")
+        if known["fitted"]:
+            known["fitted"] = {unit: known["fitted"].pop("alpha"), **known["fitted"]}
+        return {unit: known.pop("alpha"), **known}
+
+
+def unit_of(points: Sequence[Point]) -> str:
+    """What measured points are of: ``mu`` where noise is Gaussian, otherwise ``alpha``."""
+    return "mu" if points and all("mu" in point for point in points) else "alpha"
 
 
 def fit_points(points: Sequence[Point]) -> AccuracyLoss | None:
@@ -58,15 +70,16 @@ def fit_points(points: Sequence[Point]) -> AccuracyLoss | None:
     Parameters
     ----------
     points
-        ``alpha`` and ``median``; ``low`` and ``high`` where they are known.
+        ``alpha``, or ``mu``, and ``median``; ``low`` and ``high`` where they are known.
     """
+    unit = unit_of(points)
     medians = np.array([point["median"] for point in points], dtype=float)
     widths = np.array(
         [point.get("high", 1.0) - point.get("low", 0.0) for point in points], dtype=float
     )
     floor = 1e-3 * max(float(np.abs(medians).max(initial=0.0)), 1e-9)
     try:
-        fit = fit_loss([point["alpha"] for point in points], medians, np.maximum(widths, floor))
+        fit = fit_loss([point[unit] for point in points], medians, np.maximum(widths, floor))
     except DeclarationError:  # fewer than four alphas
         return None
     return fit if fit.c4 >= 0 else None
@@ -88,8 +101,9 @@ def recommend(
     Parameters
     ----------
     points
-        ``alpha`` and ``median`` (of the loss) of each measured alpha; ``error``, the standard error
-        of the median, where it is known. The losses must be public.
+        ``alpha``, or ``mu`` where noise is Gaussian, and ``median`` (of the loss) of each measured
+        one; ``error``, the standard error of the median, where it is known. The losses must be
+        public.
     w
         The utility of privacy; the paper's by default.
     fit
@@ -100,45 +114,46 @@ def recommend(
         The loss of answers that look at no row, where it is known: a recommended alpha that is no
         better says so.
     """
-    w = w or PrivacyUtility()
-    known = sorted(points, key=lambda point: float(point["alpha"]))
-    asked = _asked(known, limits, ceiling, floor)
+    w, unit = w or PrivacyUtility(), unit_of(points)
+    known = sorted(points, key=lambda point: float(point[unit]))
+    asked = _asked(known, limits, ceiling, floor, unit)
     allowed = [
         point
         for point in known
-        if limits[0] <= point["alpha"] <= limits[1]
+        if limits[0] <= point[unit] <= limits[1]
         and (ceiling is None or point["median"] <= ceiling)
-        and (floor is None or float(w(point["alpha"])) >= floor)
+        and (floor is None or float(w(point[unit])) >= floor)
     ]
     if not allowed:
-        raise DeclarationError(f"no measured alpha is left: {asked}")
-    values = [float(w(point["alpha"])) - float(point["median"]) for point in allowed]
+        raise DeclarationError(f"no measured {unit} is left: {asked}")
+    values = [float(w(point[unit])) - float(point["median"]) for point in allowed]
     at = int(np.argmax(values))
     best, value = allowed[at], values[at]
-    alpha, loss, error = (float(best.get(name, 0.0)) for name in ("alpha", "median", "error"))
+    alpha, loss, error = (float(best.get(name, 0.0)) for name in (unit, "median", "error"))
     near = tuple(
-        float(point["alpha"])
+        float(point[unit])
         for point, other in zip(allowed, values, strict=True)
         if point is not best
         and other >= value - APART * sqrt(point.get("error", 0.0) ** 2 + error**2)
     )
     end = at in (0, len(allowed) - 1)
     reasons = [
-        f"{_counted(known)}; U_priv - loss is largest at alpha = {alpha:.4g}: {value:.4g}, with a "
-        f"median loss of {loss:.4g}"
+        f"{_counted(known, unit)}; U_priv - loss is largest at {unit} = {alpha:.4g}: {value:.4g}, "
+        f"with a median loss of {loss:.4g}"
     ]
     if len(allowed) < len(known):
         reasons.append(f"{len(allowed)} of them are allowed: {asked}")
     if near:
         listed = ", ".join(f"{a:.4g}" for a in near)
         reasons.append(
-            f"alpha = {listed} cannot be told apart from it: they lie within {APART:g} standard "
+            f"{unit} = {listed} cannot be told apart from it: they lie within {APART:g} standard "
             f"errors"
         )
     if end:
         which = "only" if len(allowed) == 1 else "smallest" if at == 0 else "largest"
         reasons.append(
-            f"it is the {which} alpha that was measured and is allowed: a better one may lie beyond"
+            f"it is the {which} {unit} that was measured and is allowed: a better one may lie "
+            "beyond"
         )
     if blind is not None and loss >= blind - APART * error:
         reasons.append(
@@ -147,44 +162,58 @@ def recommend(
         )
     fitted = None
     if fit is not None:
-        fitted = design(fit, w, float(known[0]["alpha"]) * (1 - 1e-9), float(known[-1]["alpha"]))
-    reasons.append(_fits(fitted, allowed, values, at))
-    return Recommendation(alpha, loss, value, near, end, fitted, tuple(reasons))
+        fitted = design(fit, w, float(known[0][unit]) * (1 - 1e-9), float(known[-1][unit]))
+        words = tuple(reason.replace("alpha", unit) for reason in fitted.reasons)
+        end_wins = fitted.end_wins and fitted.end_wins.replace("alpha", unit)
+        fitted = replace(fitted, reasons=words, end_wins=end_wins)
+    reasons.append(_fits(fitted, allowed, values, at, unit))
+    return Recommendation(alpha, loss, value, near, end, fitted, tuple(reasons), unit)
 
 
-def _fits(fitted: Design | None, allowed: Sequence[Point], values: Sequence[float], at: int) -> str:
+def _fits(
+    fitted: Design | None,
+    allowed: Sequence[Point],
+    values: Sequence[float],
+    at: int,
+    unit: str,
+) -> str:
     """The fitted curve's maximum, beside the nearest measured point."""
     if fitted is None:
-        return "no curve c4 exp(-c5 alpha) + c6 that falls is fitted to the losses"
+        return f"no curve c4 exp(-c5 {unit}) + c6 that falls is fitted to the losses"
     if not fitted.interior:
         return (
             "the fitted curve has no maximum between the ends; it is drawn, and nothing is chosen "
             "by it"
         )
-    nearest = int(np.argmin([abs(np.log(point["alpha"] / fitted.alpha)) for point in allowed]))
+    nearest = int(np.argmin([abs(np.log(point[unit] / fitted.alpha)) for point in allowed]))
     less = "" if nearest == at else f", {values[at] - values[nearest]:.3g} less than the best"
     return (
-        f"the fit's own maximum lies at alpha = {fitted.alpha:.4g}; at the nearest measured alpha, "
-        f"{allowed[nearest]['alpha']:.4g}, U_priv - loss is {values[nearest]:.4g}{less}. The fit "
-        f"is drawn, not recommended"
+        f"the fit's own maximum lies at {unit} = {fitted.alpha:.4g}; at the nearest measured "
+        f"{unit}, {allowed[nearest][unit]:.4g}, U_priv - loss is {values[nearest]:.4g}{less}. "
+        "The fit is drawn, not recommended"
     )
 
 
 def _asked(
-    known: Sequence[Point], limits: tuple[float, float], ceiling: float | None, floor: float | None
+    known: Sequence[Point],
+    limits: tuple[float, float],
+    ceiling: float | None,
+    floor: float | None,
+    unit: str,
 ) -> str:
-    asked = [] if limits == (0.0, inf) else [f"alpha in [{limits[0]:g}, {limits[1]:g}]"]
+    asked = [] if limits == (0.0, inf) else [f"{unit} in [{limits[0]:g}, {limits[1]:g}]"]
     asked += [] if ceiling is None else [f"a loss of at most {ceiling:g}"]
     asked += [] if floor is None else [f"a utility of at least {floor:g}"]
     least = min((float(point["median"]) for point in known), default=inf)
     return (
-        f"{' and '.join(asked) or 'anything'} is asked for; {_counted(known)}, with losses from "
-        f"{least:.4g}"
+        f"{' and '.join(asked) or 'anything'} is asked for; {_counted(known, unit)}, with losses "
+        f"from {least:.4g}"
     )
 
 
-def _counted(known: Sequence[Point]) -> str:
+def _counted(known: Sequence[Point], unit: str) -> str:
     if not known:
-        return "no alpha was measured"
-    low, high = known[0]["alpha"], known[-1]["alpha"]
-    return f"{len(known)} alphas from {low:.4g} to {high:.4g} were measured"
+        return f"no {unit} was measured"
+    low, high = known[0][unit], known[-1][unit]
+    values = "alphas" if unit == "alpha" else f"values of {unit}"
+    return f"{len(known)} {values} from {low:.4g} to {high:.4g} were measured"

@@ -2,7 +2,7 @@
 census rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from dynadp.data import Schema, census
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism
 from dynadp.planning import Plan, plan
-from dynadp.privacy import round_up
+from dynadp.privacy import by_node, round_up
 from dynadp.problem import Weights
 from dynadp.report.record_view import RunView
 from dynadp.research import PublicRows, draw_public_rows, plan_for_total
@@ -47,6 +47,10 @@ class PublicSetting:
     given
         What a run file fixes that gives alpha and its constants itself; None where a total is
         planned for.
+    totals
+        The total of each node, where a run file has them.
+    node_column
+        The column that names each row's node, where a run file has one.
     """
 
     name: str
@@ -62,6 +66,8 @@ class PublicSetting:
     output: Output = "network"
     weights: Weights = "rows"
     given: Plan | None = field(default=None, repr=False)
+    totals: Mapping[str, float] | None = field(default=None, repr=False)
+    node_column: str | None = None
 
     @classmethod
     def made(cls) -> "PublicSetting":
@@ -88,11 +94,16 @@ class PublicSetting:
             raise DeclarationError(
                 f"{path} protects nothing, so there is no alpha to choose; set privacy.mechanism"
             )
-        given, epsilon, public = None, EPSILON, None
-        if file.totals:
-            epsilon = max(file.totals.values())
+        given, epsilon, public, totals = None, EPSILON, None, file.totals
+        if totals:
+            epsilon = max(totals.values())
         elif given := plan_from_file(file, schema, topology, counts):
             epsilon = given.total.epsilon
+            spent = by_node(given.events, given.delta)  # not by nodes that send nothing
+            totals = {p: spent[p].epsilon if p in spent else epsilon for p in topology.nodes}
+            if given.steps:  # what the file leaves out follows from each total
+                steps = replace(given.steps, pull=file.training.pull, node_weights=())
+                given = replace(given, steps=steps)
         if file.evaluation is not None:  # config admits only public = true
             public = (path.parent / file.evaluation.file, schema, file.data.separator)
         return cls(
@@ -109,6 +120,8 @@ class PublicSetting:
             output=file.run.output,
             weights=file.training.weights,
             given=given,
+            totals=totals,
+            node_column=file.data.node_column,
         )
 
     @classmethod
@@ -165,10 +178,20 @@ class PublicSetting:
         )
         return replace(planned, output=self.output)
 
-    def rows(self, seed: int = 0) -> PublicRows:
+    def rows(self, seed: int = 0, *, by_node: bool = False) -> PublicRows:
         """Public rows of the nodes' sizes, in the run's dimension: the declared ones, or census
         rows.
+
+        Parameters
+        ----------
+        seed
+            Of the rows.
+        by_node
+            Whether a node's rows are drawn from its own, where the declared file names nodes.
         """
         intercept = self.dimension > self.features
         nodes = self.topology.nodes
-        return draw_public_rows(nodes, self.counts, self.features, intercept, self.public, seed)
+        column = self.node_column if by_node else None
+        return draw_public_rows(
+            nodes, self.counts, self.features, intercept, self.public, seed, column
+        )

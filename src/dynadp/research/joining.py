@@ -1,0 +1,381 @@
+"""Should a node join? Its own model without noise, against private models of all nodes' rows.
+
+All are trained on samples of public rows and checked on the same held-out ones, so that answers can
+be compared row by row.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynadp._arrays import Array
+from dynadp._intervals import paired_band, quantile_band
+from dynadp.consensus import Topology
+from dynadp.data import RawTable, load_shard
+from dynadp.errors import DeclarationError
+from dynadp.planning import Plan, plan
+from dynadp.problem import Weights
+from dynadp.research.experiments import (
+    DRAWS,
+    SEED,
+    Spread,
+    map_serially,
+    run_seeded,
+    train_seeded,
+)
+from dynadp.research.public_rows import HeldOut, PublicRows
+
+JOINED = {"sum": "joining with sums", "admm": "joining with ADMM"}
+REFERENCES = {"trusted": "one trusted place", "pooled": "one place, no privacy"}
+JOIN, ALONE, UNCLEAR = "join", "stay alone", "no clear difference"
+SAMPLES = 4  # of the rows, at most; each is trained on with its share of the draws
+ALIKE = 3  # nodes of one size that are trained alone in each sample, at most
+SIZES = 12  # that are trained alone, at most; other nodes are compared with the nearest of them
+RIDGE = 0.1  # rho B of a model without privacy; within 0.1% wrong of the best on census rows
+
+Numbers = dict[str, float]
+_ONE = Topology.family("ring", 1).named(["all"])
+
+
+@dataclass(frozen=True)
+class NodeAnswer:
+    """Whether one node should join.
+
+    Attributes
+    ----------
+    node, rows, epsilon
+        Its name, how many rows it has, and its total.
+    sends
+        Whether it sends anything with algorithm "sum". Its noise may be worth more than its rows:
+        then it sends and spends nothing, and gets the model all the same.
+    compared
+        The number of rows of the lone models that it is compared with.
+    alone
+        Share of wrong answers of its own model: ``median``, ``low`` and ``high``.
+    joined
+        For ``sum`` and ``admm``: share of wrong answers of the common model, on the same rows.
+    differences
+        For ``sum`` and ``admm``: share of wrong answers of the common model minus its own, on the
+        same rows.
+    """
+
+    node: str
+    rows: int
+    epsilon: float
+    sends: bool
+    compared: int
+    alone: Numbers
+    joined: Mapping[str, Numbers]
+    differences: Mapping[str, Numbers]
+
+    def verdict(self, way: str = "sum") -> str:
+        """``join`` or ``stay alone`` where the difference's interval leaves 0 out."""
+        found = self.differences[way]
+        return JOIN if found["high"] < 0 else ALONE if found["low"] > 0 else UNCLEAR
+
+    def to_json(self) -> dict[str, Any]:
+        """For a record."""
+        return {**asdict(self), "verdicts": {way: self.verdict(way) for way in self.differences}}
+
+
+@dataclass(frozen=True)
+class JoinAnswer:
+    """Whether nodes should join.
+
+    Attributes
+    ----------
+    nodes
+        An answer for each node.
+    wrong
+        Share of wrong answers of models that are the same for all nodes: ``sum``, ``admm``,
+        ``trusted`` and ``pooled``, each with ``median``, ``low`` and ``high``.
+    commoner
+        Share of wrong answers of always giving the commoner answer.
+    epsilon, delta
+        The smallest total of all nodes, which one trusted place may spend; and delta.
+    source, test_rows
+        Where rows come from, and how many answers were checked in each sample.
+    draws, samples
+        Of the noise, and of the rows.
+    pool
+        As of :class:`~dynadp.research.public_rows.PublicRows`.
+    alike
+        Whether rows were split among nodes at random; otherwise each node has public rows of its
+        own, to train and to be checked on.
+    """
+
+    nodes: tuple[NodeAnswer, ...]
+    wrong: Mapping[str, Numbers]
+    commoner: float
+    epsilon: float
+    delta: float
+    source: str
+    test_rows: int
+    draws: int
+    samples: int
+    pool: int | None = None
+    alike: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """For a record."""
+        return {**asdict(self), "nodes": [node.to_json() for node in self.nodes]}
+
+
+def should_join(
+    samples: Sequence[PublicRows],
+    topology: Topology,
+    epsilon: float | Mapping[str, float],
+    delta: float,
+    *,
+    counts: Mapping[str, int] | None = None,
+    weights: Weights = "rows",
+    centring: bool = True,
+    draws: int = DRAWS,
+    seed: int = SEED,
+    spread: Spread = map_serially,
+) -> JoinAnswer:
+    """Compare each node's own model, without noise, with private models of all nodes' rows.
+
+    A model of one node's rows stays in its house, so it needs no noise. Others are private: sums in
+    the open, ADMM with primal perturbation, and one trusted place that holds all rows; and one
+    model of all rows without privacy, for reference. A difference is that of two models on the same
+    held-out rows; its interval spans draws of rows and noise, and the sampling error of the
+    held-out rows.
+
+    Parameters
+    ----------
+    samples
+        Public rows of the nodes' sizes, drawn anew for each: more of them show how much depends on
+        the rows.
+    topology
+        The network.
+    epsilon, delta
+        The total, which may differ from node to node.
+    counts
+        How many rows each node has, where samples have fewer: a lone model is then trained on that
+        many, as far as a sample has them. By default as in the samples.
+    weights, centring
+        As for :func:`~dynadp.planning.planner.plan`.
+    draws, seed
+        How many draws of the noise over all samples, and their seed.
+    spread
+        Carries out a task for each sample.
+    """
+    if len(topology) < 2:
+        raise DeclarationError(
+            "the network has one node, so there is nobody to join; give all nodes that would take "
+            "part, with their numbers of rows"
+        )
+    if not 1 <= len(samples) <= draws:
+        raise DeclarationError(
+            f"{len(samples)} samples of rows and {draws} draws of the noise; expected at least one "
+            "sample, and a draw for each"
+        )
+    first = samples[0]
+    if any(one.counts != first.counts or set(one.tables) != set(topology.nodes) for one in samples):
+        raise DeclarationError(
+            "samples differ in their nodes or numbers of rows; expected those of the network, the "
+            "same in each"
+        )
+    if counts is not None and (set(counts) != set(topology.nodes) or min(counts.values()) < 1):
+        raise DeclarationError(
+            f"counts are {dict(counts)!r}; expected the number of rows of each node, from 1"
+        )
+    totals = (
+        dict(epsilon)
+        if isinstance(epsilon, Mapping)
+        else dict.fromkeys(topology.nodes, float(epsilon))
+    )
+    plans = _plans(first, topology, totals, delta, weights, centring)
+    sizes = {p: _length(first.tables[p]) for p in topology.nodes}
+    alike, declared = first.origin is None, dict(counts or sizes)
+    if alike:
+        most = sum(first.counts)
+        sizes = {p: min(declared[p], most) for p in sizes}
+    group_of = _group_sizes(sizes) if alike else {p: p for p in sizes}
+    groups: dict[str, list[str]] = {}
+    for p, name in group_of.items():
+        if not alike or str(sizes[p]) == name:
+            groups.setdefault(name, []).append(p)
+    alone = {name: sizes[nodes[0]] for name, nodes in groups.items()}
+    shared = {"topology": topology, "plans": plans, "groups": groups, "alone": alone}
+    parts = [len(part) for part in np.array_split(np.arange(draws), len(samples))]
+    tasks = [
+        {"rows": rows, "draws": part, "seed": seed * SAMPLES + i}
+        for i, (rows, part) in enumerate(zip(samples, parts, strict=True))
+    ]
+    found = spread(compare_sample, tasks, shared)
+    n = min(len(one.held_out) for one in samples)
+    own = {name: _bands([one["groups"][name] for one in found]) for name in groups}
+    senders = {topology.nodes[p] for p in plans["sum"].senders}
+    answers = [
+        NodeAnswer(
+            node=p,
+            rows=declared[p],
+            epsilon=totals[p],
+            sends=p in senders,
+            compared=alone[group_of[p]],
+            **own[group_of[p]],
+        )
+        for p in topology.nodes
+    ]
+    wrong = {
+        way: quantile_band(np.concatenate([one["wrong"][way] for one in found]), n)
+        for way in (*JOINED, *REFERENCES)
+    }
+    return JoinAnswer(
+        nodes=tuple(answers),
+        wrong=wrong,
+        commoner=float(np.median([one.held_out.majority_error for one in samples])),
+        epsilon=min(totals.values()),
+        delta=delta,
+        source=first.source,
+        test_rows=n,
+        draws=draws,
+        samples=len(samples),
+        pool=first.pool,
+        alike=alike,
+    )
+
+
+def compare_sample(
+    rows: PublicRows,
+    topology: Topology,
+    plans: Mapping[str, Plan],
+    groups: Mapping[str, Sequence[str]],
+    alone: Mapping[str, int],
+    draws: int,
+    seed: int,
+) -> dict[str, Any]:
+    """Train every way on one sample: wrong answers of each way, and on how many rows they differ.
+
+    Parameters
+    ----------
+    rows, topology, plans
+        Public rows, the network, and the plans of ``sum``, ``admm`` and ``trusted``.
+    groups, alone
+        Which nodes are trained alone, by the name of their group, and on how many rows: their own,
+        or more of the sample's.
+    draws, seed
+        Of the noise.
+    """
+    tables = list(rows.tables.values())
+    pooled = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    everything = {"all": pooled}
+    wrong = {way: _private(rows, rows.tables, topology, plans[way], draws, seed) for way in JOINED}
+    wrong["trusted"] = _private(rows, everything, _ONE, plans["trusted"], draws, seed)
+    wrong["pooled"] = _without_privacy(rows, [pooled])
+    found, rng = {}, np.random.default_rng([seed, 0xA1])
+    for name, nodes in groups.items():
+        seen = slice(None) if rows.origin is None else rows.origin == name
+        own = [rows.tables[p] for p in nodes[:ALIKE]]
+        if alone[name] != _length(own[0]):  # the sample's nodes have fewer rows than the run's
+            picks = [rng.permutation(_length(pooled))[: alone[name]] for _ in own]
+            own = [{column: cells[pick] for column, cells in pooled.items()} for pick in picks]
+        answers = _without_privacy(rows, own)[:, seen]
+        found[name] = {
+            "rows": answers.shape[1],
+            "alone": answers.mean(axis=1),
+            "joined": {way: wrong[way][:, seen].mean(axis=1) for way in JOINED},
+            "differing": {way: _differing(wrong[way][:, seen], answers) for way in JOINED},
+        }
+    return {
+        "wrong": {way: answers.mean(axis=1) for way, answers in wrong.items()},
+        "groups": found,
+    }
+
+
+def _plans(
+    rows: PublicRows,
+    topology: Topology,
+    totals: Mapping[str, float],
+    delta: float,
+    weights: Weights,
+    centring: bool,
+) -> dict[str, Plan]:
+    """The planner's plans of both algorithms, and of one place that holds all rows."""
+    schema = rows.schema
+    counts = [_length(rows.tables[p]) for p in topology.nodes]
+    common: dict[str, Any] = {
+        "delta": delta,
+        "centring": centring and schema.centre is None,
+        "features": schema.feature_count,
+    }
+    d, least = schema.dimension, min(totals.values())
+    joined = {"epsilon": totals, "weights": weights, **common}
+    made = {
+        "sum": plan(counts, topology, d, algorithm="sum", **joined),
+        "admm": plan(counts, topology, d, mechanism="primal", **joined),
+        "trusted": plan([sum(counts)], _ONE, d, epsilon=least, algorithm="sum", **common),
+    }
+    return {way: replace(one, output="network") for way, one in made.items()}
+
+
+def _private(
+    rows: PublicRows,
+    tables: Mapping[str, RawTable],
+    topology: Topology,
+    planned: Plan,
+    draws: int,
+    seed: int,
+) -> NDArray[np.bool_]:
+    """Which answers of private models are wrong, draws x n."""
+    schema, models = train_seeded(rows.schema, tables, topology, planned, draws, seed)
+    return HeldOut.of(schema, rows.test).wrong(models)
+
+
+def _without_privacy(rows: PublicRows, tables: Sequence[RawTable]) -> NDArray[np.bool_]:
+    """Which answers of the optima of these tables are wrong, one row of answers for each: rho =
+    RIDGE/B.
+    """
+    models = []
+    for table in tables:
+        shard = load_shard(rows.schema, table, "all")
+        optimum = run_seeded([shard], _ONE, Plan.of(rounds=1, rho=RIDGE / shard.rows))
+        models.append(optimum.V[0, 0])
+    return rows.held_out.wrong(np.array(models))
+
+
+def _differing(common: NDArray[np.bool_], own: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """On how many rows the common model alone is wrong, and the own model alone, for all pairs."""
+    a, b = common.astype(float), own.astype(float)
+    both = a @ b.T
+    return a.sum(axis=1)[:, None] - both, b.sum(axis=1) - both
+
+
+def _bands(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Wrong answers of a group's nodes alone and joined, and the differences on the same rows."""
+    n = min(one["rows"] for one in found)
+    return {
+        "alone": quantile_band(np.concatenate([one["alone"] for one in found]), n),
+        "joined": {
+            way: quantile_band(np.concatenate([one["joined"][way] for one in found]), n)
+            for way in JOINED
+        },
+        "differences": {
+            way: paired_band(
+                np.concatenate([one["differing"][way][0].ravel() for one in found]),
+                np.concatenate([one["differing"][way][1].ravel() for one in found]),
+                n,
+            )
+            for way in JOINED
+        },
+    }
+
+
+def _group_sizes(sizes: Mapping[str, int]) -> dict[str, str]:
+    """For each node the nearest size that is trained alone: its own, or one of SIZES sizes from the
+    smallest to the largest.
+    """
+    known = np.unique(list(sizes.values()))
+    if len(known) > SIZES:
+        wanted = np.geomspace(known[0], known[-1], SIZES)
+        known = known[[int(np.argmin(np.abs(np.log(known / size)))) for size in wanted]]
+    return {p: str(known[np.argmin(np.abs(np.log(known / own)))]) for p, own in sizes.items()}
+
+
+def _length(table: RawTable) -> int:
+    return len(next(iter(table.values())))
