@@ -143,11 +143,11 @@ def test_the_same_seed_gives_the_same_answer_and_another_one_another():
 
 
 def test_each_nodes_total_and_the_weights_count():
-    totals = {"n0": 0.5, "n1": 4.0}
+    totals = {"n0": 0.1, "n1": 4.0}
     found = compared([200, 200], totals, samples=1, draws=2)
-    assert [node.epsilon for node in found.nodes] == [0.5, 4.0]
-    assert found.epsilon == 0.5  # what one trusted place may spend
-    assert [node.sends for node in found.nodes] == [False, True]  # its noise is 64 times as strong
+    assert [node.epsilon for node in found.nodes] == [0.1, 4.0]
+    assert found.epsilon == 0.1  # what one trusted place may spend
+    assert [node.sends for node in found.nodes] == [False, True]  # its noise is 32 times as long
     rows, equal = (
         compared([400, 300], 2.0, samples=1, draws=2, weights=weights)
         for weights in ("rows", "equal")
