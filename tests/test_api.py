@@ -73,7 +73,7 @@ def test_the_log_tells_public_numbers_and_is_silent_unless_asked(caplog):
     loud = fresh(
         "import logging, sys; logging.basicConfig(level='INFO', stream=sys.stdout)\n" + code
     )
-    assert "INFO:dynadp:plan: primal perturbation" in loud
+    assert "INFO:dynadp:plan: no mechanism was named" in loud
     assert "INFO:dynadp:trained in 20 rounds: epsilon = 0.99" in loud
 
 

@@ -144,14 +144,14 @@ def test_check_in_words(place):
     for part in (
         "500 rows",
         "its ledger would take it",
-        "primal perturbation",
+        "algorithm sum: noisy sums over rows",
         "This will cost anybody",
         "in 100 would guess right",
     ):
         assert part in words
     assert "SIMULATION" not in words
     Path("run.toml").write_text(
-        Path("run.toml").read_text().replace('mechanism = "primal"', 'mechanism = "dual"')
+        Path("run.toml").read_text().replace('# mechanism = "sum"', 'mechanism = "dual"')
     )
     assert "dual perturbation" in dynadp("check run.toml").output
 

@@ -1,5 +1,6 @@
 """Algorithm "sum": one common point, weights of unequal nodes, every path to it."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -334,5 +335,6 @@ def test_a_recorded_plan_is_the_plan(ring):
     )
     assert written["alpha"] is None
     assert written["mu"] == made.alpha
-    assert written["steps"]["node_weights"] == (1.0, 1.0, 1.0, 1.0, 0.0)
+    assert written["steps"]["node_weights"] == [1.0, 1.0, 1.0, 1.0, 0.0]
+    assert json.loads(json.dumps(written, allow_nan=False)) == written
     assert replace(made, reasons=()).total == made.total

@@ -10,7 +10,8 @@ All nodes hold the same z and v: functions of what was released.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -56,6 +57,10 @@ class Steps:
             raise DeclarationError(
                 f"node_weights are {self.node_weights!r}; expected numbers from 0, and one above"
             )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the numbers, for a record."""
+        return {**asdict(self), "node_weights": list(self.node_weights)}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ events and total follow from public numbers, in one place.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -314,7 +314,7 @@ class Plan:
             "mechanism": self.mechanism.describe(),
             "noise": self.mechanism.noise if private else None,
             "exchange": self.mechanism.exchange,
-            "steps": asdict(self.steps) if self.steps else None,
+            "steps": self.steps.to_json() if self.steps else None,
             "loss": s.loss.describe(),
             "regularizer": s.regularizer.describe(),
             "C": s.C,
