@@ -109,7 +109,7 @@ def write_rows(path, table, rows):
     path.write_text("\n".join(lines) + "\n")
 
 
-def make_job(folder, *, seed=None, public=False, cap=3.0, rows=600, extra=""):
+def make_job(folder, *, seed=None, public=False, cap=3.0, rows=600, extra="", mechanism=None):
     """A run file with three nodes of census rows, and their ledgers."""
     made = census(rows, seed=4, nodes=3)
     for node, table in made.tables(NODES).items():
@@ -122,6 +122,8 @@ def make_job(folder, *, seed=None, public=False, cap=3.0, rows=600, extra=""):
     result = dynadp(*shlex.split(line))
     assert result.exit_code == 0, result.output
     text = (folder / "run.toml").read_text() + extra
+    if mechanism is not None:
+        text = text.replace('# mechanism = "sum"', f'mechanism = "{mechanism}"')
     (folder / "run.toml").write_text(
         text + ('[evaluation]\nfile = "public.csv"\npublic = true\n' if public else "")
     )

@@ -144,6 +144,9 @@ def test_run_files_say_what_weighs_the_same_and_check_names_nodes_that_bring_noi
     for node in ("north", "south", "tiny"):
         shell(f"ledger cap {node}.sqlite --node {node} --epsilon 2 --delta 1e-5")
     text = Path("run.toml").read_text()
+    assert "'tiny' sends nothing and spends nothing" in " ".join(shell("check run.toml").split())
+    text = text.replace('# mechanism = "sum"', 'mechanism = "primal"')
+    Path("run.toml").write_text(text)
     assert "'tiny' brings more noise than signal" in " ".join(shell("check run.toml").split())
     plans = {}
     for weights in ("rows", "equal"):

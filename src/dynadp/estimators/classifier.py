@@ -175,8 +175,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Label values, sorted; scores speak for the second of two.
     privacy_
         What the fit cost (the node that loses most) and what that rests on, as JSON: epsilon,
-        delta, alpha of the costliest round, protected, statement, rounds, problems, mechanism,
-        classes, bounds.
+        delta, alpha or mu of the costliest round, protected, statement, rounds, problems,
+        mechanism, classes, bounds.
     plan_
         The planner's choices and reasons for all problems together; None without epsilon.
     n_iter_
@@ -647,7 +647,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         }
         if mechanism is None:
             words = "No privacy: without a mechanism messages are exact and reveal rows."
-            figures = {**dict.fromkeys(("epsilon", "delta", "alpha")), "protected": False}
+            figures = {**dict.fromkeys(("epsilon", "delta", "alpha", "mu")), "protected": False}
         else:
             total = worst_node(events, self.delta or 0.0)
             words = total.guarantee
@@ -657,6 +657,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 )
             written = total.to_json()
             figures = {name: written[name] for name in ("epsilon", "delta", "alpha", "protected")}
+            mus = [mu for event in events if (mu := getattr(event, "mu", None)) is not None]
+            figures["mu"] = max(mus, default=None)
         return {**figures, "statement": words, **rests}
 
 
