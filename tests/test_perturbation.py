@@ -446,6 +446,7 @@ def test_descriptions_name_their_parameters():
         "name": "primal",
         "augment": "message",
         "final_release": None,
+        "noise": "l2-laplace",
     }
     assert NoProtection().describe() == {"name": "none"}
 

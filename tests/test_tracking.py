@@ -174,6 +174,7 @@ def test_everything_that_is_read_back_is_the_record(which, request, tmp_path):
     )
     plan = record["plan"]
     told = json.loads(done.stdout)
+    each = 8 if which == "run" else 7  # Gaussian releases have no sum of alpha
     assert told == {
         "version": 1,
         "run": record["file"]["run"]["name"],
@@ -182,8 +183,8 @@ def test_everything_that_is_read_back_is_the_record(which, request, tmp_path):
         "uri": str(tmp_path / "store"),
         "status": "FINISHED",
         "rounds": plan["rounds"],
-        "values": 8 * plan["rounds"] + 1,
-        "new_values": 8 * plan["rounds"] + 1,
+        "values": each * plan["rounds"] + 1,
+        "new_values": each * plan["rounds"] + 1,
         "simulation": which == "run",
         "protected": which == "private",
     }
@@ -303,7 +304,7 @@ def test_whatever_else_lies_in_a_folder_stays_there(run, tmp_path):
     assert dynadp("track", folder, "--uri", tmp_path / "store").exit_code == 0
     assert dynadp("track", run, "--uri", tmp_path / "clean").exit_code == 0
     found, clean = only(tmp_path / "store"), only(tmp_path / "clean")
-    assert set(found["metrics"]) == set(METRICS)
+    assert set(found["metrics"]) == set(METRICS) - {"mu/largest"}
     assert set(found["files"]) == {"model.json"}
     for part in ("params", "tags", "metrics", "files"):
         assert found[part] == clean[part]
