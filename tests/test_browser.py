@@ -137,7 +137,9 @@ def ready(opened, address):
         "#why:not([hidden])')"
     )
     opened.until("!document.querySelector('#why').hidden")  # the sweep is over
-    opened.until("document.querySelector('#chart-disagreement svg')")
+    opened.until("document.querySelector('#chart-change svg')")
+    assert opened.text("#h-change") == "How far the common point moved"  # by algorithm sum
+    assert not opened.page.locator("#chart-disagreement").is_visible()
 
 
 def keep(page, name, **given):

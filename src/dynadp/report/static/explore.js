@@ -160,8 +160,13 @@ function rounds(rows) {
   document.body.dataset.round = page.rows.at(-1)?.round ?? 0;
   for (const name of ["disagreement", "change"]) {
     const values = page.rows.map((row) => ({ round: row.round, median: row[name][0], low: row[name][1], high: row[name][2] }));
-    Charts.update(name, "rounds", values.filter((value) => value.low > 0));
+    const shown = values.filter((value) => value.low > 0);
+    Charts.update(name, "rounds", shown);
+    // with algorithm sum all nodes stand at one point, and nothing is to be seen of their distance
+    at(`chart-${name}`).closest("figure").hidden = name === "disagreement" && values.length > 0 && !shown.length;
   }
+  at("h-change").textContent = at("chart-disagreement").closest("figure").hidden
+    ? "How far the common point moved" : "Change of what nodes hear";
 }
 
 function listen() {

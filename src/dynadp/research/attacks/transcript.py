@@ -38,7 +38,7 @@ class Transcript:
     setting
         The network.
     facts
-        The fields of a :class:`Result`.
+        What every result of an attack on it says: mechanism, alpha or mu, and totals.
     messages
         V(1), ..., V(T), each P x K x d.
     noises
