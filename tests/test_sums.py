@@ -245,6 +245,22 @@ def test_the_rule_of_the_planner(ring):
     assert plan([400] * 5, ring, 30, epsilon=2.0, delta=DELTA, algorithm="sum").algorithm == "sum"
 
 
+@pytest.mark.parametrize(
+    ("rows", "d", "epsilon", "delta"),
+    [
+        (10**7, 3000, 1.0, 1e-9),
+        (10**9, 5, 8.0, 1e-6),
+        (10**6, 400, 20.0, 1e-12),
+        (1, 5, 1e-6, 1e-9),
+    ],
+)
+def test_no_plan_costs_more_than_asked_however_coarse_its_noise_is(ring, rows, d, epsilon, delta):
+    """Very many rows leave few steps for noise, whose distance to a normal one is charged."""
+    made = plan([rows] * 5, ring, d, epsilon=epsilon, delta=delta, mechanism="sum")
+    assert made.total.epsilon <= epsilon
+    assert made.total.epsilon > 0.9 * epsilon
+
+
 def test_budgets_differ_from_node_to_node(ring):
     totals = dict(zip(ring.nodes, [0.5, 1.0, 1.0, 2.0, 4.0], strict=True))
     made = plan([3000] * 5, ring, 30, epsilon=totals, delta=DELTA, mechanism="sum")

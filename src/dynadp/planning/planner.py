@@ -159,6 +159,7 @@ def plan(
             constants=constants if isinstance(constants, SumConstants) else None,
             problems=problems,
         )
+        require_promise(sums)
         return sums if named else replace(sums, reasons=(WHY_DEFAULT, *sums.reasons))
     constants = constants if isinstance(constants, Constants) else Constants()
     # a problem may use mu/sqrt(K): K T for T, and k/sqrt(K) for k

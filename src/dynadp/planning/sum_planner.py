@@ -9,15 +9,15 @@ from math import sqrt
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.consensus import Steps
+from dynadp.consensus import ReleasePlan, Steps
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Sum, centring_events
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts
 from dynadp.planning.plans import Plan
 from dynadp.planning.reasons import asked, burdens, some_names, span, warnings_about
 from dynadp.planning.sums import SumConstants, gaussian_mu, signal, weigh_nodes
-from dynadp.privacy import Event, Gaussian, calibrate, per_node, upper_bound
-from dynadp.problem import Logistic, Weights
+from dynadp.privacy import Event, calibrate, per_node, upper_bound
+from dynadp.problem import Logistic, SquaredL2, Terms, Weights
 
 
 def plan_sums(
@@ -71,17 +71,22 @@ def plan_sums(
     each = [sqrt(rules.moment)] * moment + [sqrt(rest / moved)] * moved
     shares = [share / sqrt(problems) for share in each] * problems
 
+    loss = Logistic(rules.margin)
+    largest = Terms(B.max(keepdims=True), consortium.dimension, loss, SquaredL2(), 1.0, 1.0)
+    chosen = replace(mechanism, second_moment=moment)
+
     def events(mu: float) -> list[Event]:
-        d = consortium.dimension
-        made = [Gaussian("", n, "gradient", mu * share, d) for n, share in enumerate(shares, 1)]
+        """What one node spends, steps and distances among it: those of the largest node."""
+        releases = ReleasePlan.sums([""], largest, chosen, mu * np.array([[shares]]))
         centre = [mu * sqrt(centred)] if centred else []
-        return [*centring_events([""], centre, width, "gaussian", seeded=False), *made]
+        centring = centring_events([""], centre, width, "gaussian", seeded=False)
+        return [*centring, *releases.events(seeded=False)]
 
     found = {total: calibrate(events, total * (1 - 1e-9), delta) for total in set(totals)}
     mus = np.array([found[total] for total in totals])
     table = {p: [mu * share for share in shares] for p, mu in zip(nodes, mus.tolist(), strict=True)}
     made = Plan(
-        settings=Settings(loss=Logistic(rules.margin), weights=weights),
+        settings=Settings(loss=loss, weights=weights),
         steps=Steps(
             pull=(rules.moment_pull if moment else rules.pull) * moved / N,
             momentum=rules.momentum,
@@ -89,7 +94,7 @@ def plan_sums(
             node_weights=weighed,
         ),
         protection=Protection(
-            mechanism=replace(mechanism, second_moment=moment),
+            mechanism=chosen,
             schedule=per_node(table),
             centring=tuple((mus * sqrt(centred)).tolist()) if centred else (),
             delta=delta,

@@ -170,12 +170,16 @@ def _nearby(groups: Counter[LossDistribution], delta: float, distance: float) ->
     """Epsilon of releases whose noise is within ``distance`` of that of these distributions.
 
     They are (epsilon, delta' + (1 + e^epsilon) distance)-private where these are (epsilon, delta')
-    (maths.md 12); a millionth of delta is held back for it, or nothing is claimed.
+    (maths.md 12); a millionth of delta is held back for it, or more where that is too little. Where
+    a hundredth is too little, nothing is claimed.
     """
-    spare = delta * 1e-6 if distance else 0.0
-    epsilon = _composition(groups, delta - spare, exact=True)
-    enough = not distance or distance * (1 + exp(min(epsilon, 700.0))) <= spare
-    return epsilon if enough else inf
+    if not distance:
+        return _composition(groups, delta, exact=True)
+    for share in (1e-6, 1e-4, 1e-2):
+        epsilon = _composition(groups, delta * (1 - share), exact=True)
+        if distance * (1 + exp(min(epsilon, 700.0))) <= delta * share:
+            return epsilon
+    return inf
 
 
 def _composition(groups: Counter[LossDistribution], delta: float, *, exact: bool) -> float:
