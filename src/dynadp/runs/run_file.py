@@ -465,7 +465,7 @@ class RunFile(Section):
             (
                 not by_round and chosen,
                 f"training: with a total epsilon the planner chooses {', '.join(chosen)}; "
-                f"leave out, or give alpha",
+                f"leave out, or give {unit}",
             ),
             (
                 not by_round and "paper" in (privacy.own, privacy.split),
