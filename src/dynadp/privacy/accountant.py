@@ -16,9 +16,9 @@ import numpy as np
 
 from dynadp import _require
 from dynadp.errors import DeclarationError
-from dynadp.privacy.distributions import LARGEST, LossDistribution, Pure, distribution_of, dots
+from dynadp.privacy.distributions import LARGEST, LossDistribution, Pure, dots
 from dynadp.privacy.events import Event
-from dynadp.privacy.gaussian import GaussianLoss, gaussian_epsilon, one_gaussian
+from dynadp.privacy.gaussian import GaussianLoss, counted, gaussian_epsilon, one_gaussian
 from dynadp.privacy.statements import guarantee
 
 # of delta: what discretised composition may err by, in floating point; never granted to anybody
@@ -158,12 +158,6 @@ def for_person(
     return total(
         (event for event in events if getattr(event, "node", None) in (*nodes, None)), delta, rows
     )
-
-
-def counted(events: Iterable[Event], rows: int = 1) -> Counter[LossDistribution] | None:
-    """Return how often each loss distribution occurs; None if an event is unknown."""
-    laws = Counter(distribution_of(event, rows) for event in events)
-    return None if None in laws else laws  # type: ignore[return-value]
 
 
 def _nearby(groups: Counter[LossDistribution], delta: float, distance: float) -> float:

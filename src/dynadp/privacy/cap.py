@@ -16,8 +16,9 @@ from typing import Literal
 from scipy.optimize import minimize_scalar
 
 from dynadp.errors import DeclarationError
-from dynadp.privacy.accountant import check_delta, check_epsilon, counted, total
+from dynadp.privacy.accountant import check_delta, check_epsilon, total
 from dynadp.privacy.events import Event
+from dynadp.privacy.gaussian import counted
 
 Basis = Literal["sum", "renyi", "plan"]
 

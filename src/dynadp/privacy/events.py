@@ -164,6 +164,31 @@ class Gaussian:
         return inf
 
 
+@register_event
+@dataclass(frozen=True)
+class SealedGaussian(Gaussian):
+    """A node's part in a sealed sum: mu = Delta/(s sqrt(h)), s the node's own noise, as long as h
+    of the members add theirs and keep their masks (maths.md 13).
+
+    Attributes
+    ----------
+    node, round, purpose, mu, dimension, distance, seeded
+        As of :class:`Gaussian`; the purpose may be ``spare``, a further attempt.
+    honest
+        h: members whose noise no observer knows. The node is among them, an observer is not.
+    members
+        How many nodes the sum is over.
+    partners
+        With how many others each member shares masks; so many must collude to see through all of
+        one member's.
+    """
+
+    honest: int = 1
+    members: int = 1
+    partners: int = 0
+    kind: ClassVar[str] = "sealed"
+
+
 def to_json(event: Event) -> dict[str, Any]:
     """Return the event as JSON: its kind and its fields."""
     return {"kind": event.kind, **vars(event)}

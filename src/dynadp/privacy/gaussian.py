@@ -16,7 +16,7 @@ from scipy.special import log_ndtr
 from dynadp._arrays import Array
 from dynadp.privacy.distributions import LossDistribution
 from dynadp.privacy.distributions import distribution_of as distribution_of  # with Gaussian ones
-from dynadp.privacy.events import Event, Gaussian
+from dynadp.privacy.events import Event, Gaussian, SealedGaussian
 
 # beyond the first, numbers would overflow; beyond the second, the closed form loses its digits
 MOST_MU, LARGEST_MU = 1e6, 100.0
@@ -71,10 +71,47 @@ def _(event: Gaussian, rows: int = 1) -> LossDistribution | None:
     return GaussianLoss(max(float(event.mu * rows), 1e-100))
 
 
+@distribution_of.register(SealedGaussian)
+def _(event: SealedGaussian, rows: int = 1) -> LossDistribution | None:
+    numbers = event.honest, event.members, event.partners
+    if not all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in numbers):
+        return None
+    if not (1 <= event.honest <= event.members and 0 <= event.partners < event.members):
+        return None
+    plain = distribution_of.dispatch(Gaussian)
+    found: LossDistribution | None = plain(event, rows)
+    return found
+
+
+def counted(events: Iterable[Event], rows: int = 1) -> Counter[LossDistribution] | None:
+    """Return how often each loss distribution occurs, for a person with rows at all these nodes;
+    None if an event is unknown.
+
+    Releases of different nodes have noise of their own, but for sealed sums: one noise hides what
+    all nodes put into a sum. A person with rows at several nodes moves it by what she moves at each
+    of them, so that her mu is at most the sum over nodes of sqrt(sum mu^2) (Minkowski).
+    """
+    events = list(events)
+    parts: dict[str, list[Event]] = {}
+    for event in events:
+        if isinstance(event, SealedGaussian):
+            parts.setdefault(event.node, []).append(event)
+    apart = events if len(parts) < 2 else [e for e in events if not isinstance(e, SealedGaussian)]
+    laws = Counter(distribution_of(event, rows) for event in apart)
+    if apart is not events:
+        found = [[distribution_of(event, rows) for event in part] for part in parts.values()]
+        if any(law is None for part in found for law in part):
+            return None
+        mu = fsum(sqrt(fsum(law.mu**2 for law in part)) for part in found)  # type: ignore[union-attr]
+        laws[GaussianLoss(mu * (1 + 1e-15))] += 1
+    return None if None in laws else laws  # type: ignore[return-value]
+
+
 def joint_mu(events: Iterable[Event], rows: int = 1) -> float:
     """sqrt(sum mu^2) over the Gaussian events, for a person with so many rows; 0 without any."""
-    laws = (distribution_of(event, rows) for event in events)
-    return sqrt(fsum(law.mu**2 for law in laws if isinstance(law, GaussianLoss)))
+    found = (e for e in events if isinstance(distribution_of(e, rows), GaussianLoss))
+    laws = (counted(found, rows) or Counter()).items()
+    return sqrt(fsum(n * law.mu**2 for law, n in laws if isinstance(law, GaussianLoss)))
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -109,6 +146,15 @@ def one_gaussian(groups: Counter[LossDistribution]) -> Counter[LossDistribution]
         return groups
     others = {law: n for law, n in groups.items() if not isinstance(law, GaussianLoss)}
     return Counter({**others, GaussianLoss(sqrt(square) * (1 + 1e-15)): 1})
+
+
+def distance_of_sum(h: int, s: float) -> float:
+    """Bound the total variation between a sum of h discrete Gaussians with parameter s and one with
+    sqrt(h) s: 3 (h - 1) e^{-pi^2 s^2}, for s >= 1 (maths.md 13).
+    """
+    if s < 1.0:
+        return 1.0
+    return 3.0 * (h - 1) * exp(-(pi**2) * min(s, 8.0) ** 2)
 
 
 def distance_to_rounded_normal(s: float) -> float:
