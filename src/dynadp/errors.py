@@ -18,6 +18,7 @@
     ├── NodeLost          (RuntimeError) a neighbour stayed away too long; the run can go on
     ├── Rejected          (ValueError)   what a neighbour sent is not believed
     ├── SeededRefused     (ValueError)   seeded noise protects nobody: no ledger takes it
+    ├── SumSpoiled        (RuntimeError) the letters of a sealed sum do not give a sum
     └── NotCertified      (RuntimeError) a solver missed its gradient bound: nothing is released
 
 A message says what was given, what was expected and what to do. It may name a node, a column or the
@@ -98,6 +99,10 @@ class Rejected(DynadpError, ValueError):
 
 class SeededRefused(DynadpError, ValueError):
     """A release with seeded noise: it protects nobody, and no ledger takes it."""
+
+
+class SumSpoiled(DynadpError, RuntimeError):
+    """The letters of a sealed sum do not give a sum within its public bound."""
 
 
 class NotCertified(DynadpError, RuntimeError):

@@ -7,9 +7,13 @@ from .base import PublicNumbers as PublicNumbers
 from .base import RoundNoise as RoundNoise
 from .centring import Centring as Centring
 from .centring import centre_of as centre_of
+from .centring import centred as centred
 from .centring import centring_events as centring_events
 from .centring import centring_grid as centring_grid
+from .centring import possible_mean as possible_mean
 from .centring import private_centre as private_centre
+from .centring import sealed_centring as sealed_centring
+from .discrete_gaussian import Integers as Integers
 from .dual import Dual as Dual
 from .dual import DualNoise as DualNoise
 from .entropy import BatchedDraws as BatchedDraws
@@ -20,6 +24,7 @@ from .entropy import ShiftedDraws as ShiftedDraws
 from .entropy import SystemEntropy as SystemEntropy
 from .entropy import entropy_for as entropy_for
 from .gaussian import GaussianNoise as GaussianNoise
+from .gaussian import Sealing as Sealing
 from .primal import Primal as Primal
 from .primal import PrimalNoise as PrimalNoise
 from .registry import mechanism_for as mechanism_for
@@ -28,6 +33,7 @@ from .registry import mechanism_named as mechanism_named
 from .registry import mechanism_names as mechanism_names
 from .sampling import l2_laplace as l2_laplace
 from .sampling import to_grid as to_grid
+from .sealed import Sealed as Sealed
 from .sums import MomentNoise as MomentNoise
 from .sums import Sum as Sum
 from .sums import SumNoise as SumNoise

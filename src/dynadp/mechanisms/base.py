@@ -287,6 +287,10 @@ class Mechanism(ABC):
             rounds.append(noise)
         return tuple(rounds)
 
+    def spare_attempts(self, public: PublicNumbers, alpha: Array) -> tuple[RoundNoise, ...]:
+        """Return what is reserved beyond one release for each round: none."""
+        return ()
+
 
 @dataclass(frozen=True)
 class NoNoise(RoundNoise):

@@ -8,6 +8,7 @@ of the columns' squared diameters, and by what rounding each feature adds.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,9 +17,17 @@ from dynadp._arrays import Array
 from dynadp.data import FEATURE_STEP, FeatureSums, Schema
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.entropy import Draws
-from dynadp.mechanisms.gaussian import FINE, LARGEST, GaussianNoise, noise_step
+from dynadp.mechanisms.gaussian import FINE, LARGEST, GaussianNoise, Sealing, noise_step
 from dynadp.mechanisms.sampling import grid_step, l2_laplace, power_of_two, to_grid
-from dynadp.privacy import Event, Gaussian, L2Laplace, distance_to_rounded_normal
+from dynadp.mechanisms.sealed import LEAST, WIDER, sealed_numbers
+from dynadp.privacy import (
+    Event,
+    Gaussian,
+    L2Laplace,
+    SealedGaussian,
+    distance_of_sum,
+    distance_to_rounded_normal,
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,8 @@ class Centring:
     Attributes
     ----------
     messages
-        Each node's noisy means, P x (d - 1), or with Gaussian noise its sums: what was sent.
+        What was sent: each node's noisy means, P x (d - 1); with Gaussian noise its sums, or its
+        sealed letters.
     centre
         The mean over all rows, brought back to where means can lie: free post-processing.
     events
@@ -37,14 +47,19 @@ class Centring:
         Whether noise came from a seed: then it protects nobody.
     """
 
-    messages: Array = field(repr=False)
+    messages: Any = field(repr=False)
     centre: Array = field(repr=False)
     events: tuple[Event, ...] = field(repr=False)
     seeded: bool
 
     def applied(self, schema: Schema) -> Schema:
         """The schema with this centre, and rows scaled to norm 1."""
-        return schema.model_copy(update={"centre": tuple(self.centre.tolist()), "scaling": "unit"})
+        return centred(schema, self.centre)
+
+
+def centred(schema: Schema, centre: Array) -> Schema:
+    """Return the schema with this centre, and rows scaled to norm 1."""
+    return schema.model_copy(update={"centre": tuple(centre.tolist()), "scaling": "unit"})
 
 
 def private_centre(
@@ -118,14 +133,33 @@ def _laplace(schema: Schema, counts: Array, alpha: Array) -> tuple[Array, Array,
     return zeta, step, radius
 
 
-def _gaussian(schema: Schema, counts: Array, mu: Array) -> GaussianNoise:
-    """The noise of sums of features."""
-    D, features = _diameter(schema), schema.feature_count
+def sealed_centring(
+    schema: Schema, counts: Array, mu: Array, sealing: Sealing, purpose: str = "centring"
+) -> GaussianNoise:
+    """The noise of sealed sums of features."""
+    D, features = _exact_diameter(schema, counts), schema.feature_count
+    longest = D * float(np.sqrt(len(schema.columns)))
+    numbers = sealed_numbers(
+        sealing, counts, mu[:, None], D, FEATURE_STEP, features, longest=longest
+    )
+    numbers["radius"] = WIDER * numbers["radius"]  # a spare attempt may have more noise
+    return GaussianNoise(purpose=purpose, **numbers)
+
+
+def _exact_diameter(schema: Schema, counts: Array) -> float:
+    """D, where sums of features are exact."""
+    D = _diameter(schema)
     if counts.max() * D >= 2.0**53 * FEATURE_STEP:  # no feature is longer than D
         raise DeclarationError(
             f"features of {counts.max():,.0f} rows cannot be added exactly; lower the weights of "
             "columns, or split the node's rows"
         )
+    return D
+
+
+def _gaussian(schema: Schema, counts: Array, mu: Array) -> GaussianNoise:
+    """The noise of sums of features."""
+    D, features = _exact_diameter(schema, counts), schema.feature_count
     deviation = (D / mu)[:, None]
     step = noise_step(deviation, FEATURE_STEP)
     longest = counts[:, None] * D * np.sqrt(len(schema.columns)) + deviation * np.sqrt(features)
@@ -146,9 +180,18 @@ def centring_events(
     noise: str = "l2-laplace",
     *,
     seeded: bool,
+    sealing: Sealing | None = None,
 ) -> tuple[Event, ...]:
     """List what a centring round costs each node; nothing where there are no alphas."""
     given = zip(names, map(float, alphas), strict=len(alphas) > 0)
+    if sealing is not None:
+        apart = distance_of_sum(sealing.honest, LEAST)
+        distance = features * (distance_to_rounded_normal(LEAST) + apart)
+        those = sealing.honest, sealing.members, sealing.partners
+        return tuple(
+            SealedGaussian(node, 0, "centring", mu, features, distance, seeded, *those)
+            for node, mu in given
+        )
     if noise == "gaussian":
         distance = features * distance_to_rounded_normal(2.0**FINE)
         return tuple(
@@ -172,11 +215,15 @@ def centre_of(
     """
     counts = np.asarray(counts, dtype=float)
     weights = counts if noise == "l2-laplace" else np.ones(len(counts))
-    mean = weights @ messages / counts.sum()
-    parts = np.split(mean, np.cumsum([len(column.features) for column in schema.columns])[:-1])
-    centre = np.concatenate(
-        [column.project(part) for column, part in zip(schema.columns, parts, strict=True)]
-    )
+    centre = possible_mean(schema, weights @ messages / counts.sum())
     losses = np.broadcast_to(np.asarray(alpha, dtype=float), len(names)).tolist()
     events = centring_events(names, losses, messages.shape[1], noise, seeded=seeded)
     return Centring(messages, centre, events, seeded)
+
+
+def possible_mean(schema: Schema, mean: Array) -> Array:
+    """Bring a noisy mean of features back to where means can lie: free post-processing."""
+    parts = np.split(mean, np.cumsum([len(column.features) for column in schema.columns])[:-1])
+    return np.concatenate(
+        [column.project(part) for column, part in zip(schema.columns, parts, strict=True)]
+    )

@@ -1,20 +1,47 @@
 """Gaussian noise on whole numbers of steps, drawn exactly (maths.md 12)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from math import ceil, sqrt
+from typing import Any, Self
 
 import numpy as np
 
 from dynadp._arrays import Array, host, on
 from dynadp.mechanisms.base import RoundNoise
+from dynadp.mechanisms.discrete_gaussian import LARGEST as LARGEST_SIGMA
 from dynadp.mechanisms.discrete_gaussian import Integers, discrete_gaussian
 from dynadp.mechanisms.entropy import BatchedDraws, Draws, OrderedDraws
 from dynadp.mechanisms.sampling import to_grid
-from dynadp.privacy import Event, Gaussian, distance_to_rounded_normal
+from dynadp.privacy import (
+    Event,
+    Gaussian,
+    SealedGaussian,
+    distance_of_sum,
+    distance_to_rounded_normal,
+)
 
 FINE = 33  # a deviation is at least 2^33 steps, so that discreteness costs next to nothing
 LARGEST = 2.0**62  # steps: 64-bit numbers hold them with noise
+
+
+@dataclass(frozen=True)
+class Sealing:
+    """Who takes part in sealed sums (maths.md 13).
+
+    Attributes
+    ----------
+    members
+        |M|.
+    honest
+        h: members whose noise no observer knows, at least.
+    partners
+        With how many others each shares masks.
+    """
+
+    members: int
+    honest: int
+    partners: int
 
 
 @dataclass(frozen=True)
@@ -29,11 +56,20 @@ class GaussianNoise(RoundNoise):
         s, in steps.
     purpose
         Of its events.
+    sealing
+        Who hides whose noise in a sealed sum, of which s is one node's own; None in the open.
+    weights
+        w_p of a sealed sum, at most 1; None for 1.
+    unit
+        What weighed sums are rounded to.
     """
 
     mu: Array
     parameter: Array
     purpose: str
+    sealing: Sealing | None = field(default=None, kw_only=True)
+    weights: Array | None = field(default=None, kw_only=True)
+    unit: float = field(default=1.0, kw_only=True)
 
     def release(self, g: Array, draws: Draws, nodes: Sequence[str], n: int) -> Array:
         """Round g to whole steps and add e; the public ball comes last.
@@ -41,10 +77,38 @@ class GaussianNoise(RoundNoise):
         Numbers are held within 2^62 steps before noise, which moves no two apart. A whole number
         of steps stays what it is.
         """
+        whole = self.steps_of(g) + self._noise(g.shape, draws, nodes, n)
+        return on(to_grid(whole * self.step[..., None], self.step, self.radius), g)
+
+    def sealable(self, g: Array, draws: Draws, nodes: Sequence[str], n: int) -> Integers:
+        """k_p = rint(w_p g/h) + e: what masks have to hide, P x K x d whole numbers."""
+        return self.steps_of(g) + self._noise(g.shape, draws, nodes, n)
+
+    def summed(self, g: Array, draws: Draws, n: int) -> Integers:
+        """Return sum_p k_p without masks, 1 x K x d, for sweeps: its noise is drawn at once.
+
+        A sum of P discrete Gaussians is one of sqrt(P) s, up to e^(-pi^2 s^2) (maths.md 13).
+        """
+        out: Integers = self.steps_of(g).sum(axis=0, keepdims=True)
+        P, s = len(g), self.parameter[:1]
+        parts = ceil(P * float(s.max()) ** 2 / LARGEST_SIGMA**2)
+        share = s * sqrt(P / parts)
+        for part in range(parts):
+            out += self.changed(parameter=share)._noise(out.shape, draws, [f"all {part}"], n)
+        return out
+
+    def steps_of(self, g: Array) -> Integers:
+        """rint(w_p g/h), held within 2^62."""
         step = self.step[..., None]
-        whole = np.clip(np.rint(host(g) / step), -LARGEST, LARGEST).astype(np.int64)
-        whole += self._noise(whole.shape, draws, nodes, n)
-        return on(to_grid(whole * step, self.step, self.radius), g)
+        if self.weights is None:
+            whole = np.rint(host(g) / step)
+        else:  # whole units of what was summed first, so that rounding is counted once
+            whole = np.rint(self.weights[..., None] * host(g) / self.unit) * (self.unit / step)
+        return np.asarray(np.clip(whole, -LARGEST, LARGEST).astype(np.int64))
+
+    def with_mu(self, mu: Array, purpose: str) -> Self:
+        """Return the noise of the same sum at another loss."""
+        return self.changed(parameter=self.parameter * (self.mu / mu), mu=mu, purpose=purpose)
 
     def _noise(
         self, shape: tuple[int, ...], draws: Draws, nodes: Sequence[str], n: int
@@ -76,7 +140,7 @@ class GaussianNoise(RoundNoise):
 
     def log_density(self, x: Array) -> Array:
         """-||V - g||^2/(2 s^2 h^2)."""
-        deviation = self.parameter * self.step
+        deviation = self.parameter * self.step * sqrt(self.sealing.honest if self.sealing else 1)
         scale = deviation.reshape(deviation.shape + (1,) * (x.ndim - 3))
         return np.asarray(-(np.linalg.norm(x, axis=-1) ** 2) / (2 * scale**2))
 
@@ -93,13 +157,21 @@ class GaussianNoise(RoundNoise):
         out: list[Event] = []
         for p, node in enumerate(nodes):
             mu, s = float(self.mu[p, replica]), float(self.parameter[p, replica])
-            far = self.distance(s, dimension)
-            out.append(Gaussian(node, n, self.purpose, mu, dimension, far, seeded))
+            given = node, n, self.purpose, mu, dimension, self.distance(s, dimension), seeded
+            hidden = self.sealing
+            if hidden is None:
+                out.append(Gaussian(*given))
+            else:
+                out.append(SealedGaussian(*given, hidden.honest, hidden.members, hidden.partners))
         return tuple(out)
 
     def distance(self, s: float, dimension: int) -> float:
-        """Return how far the noise is from a rounded normal one, at most."""
-        return dimension * distance_to_rounded_normal(min(float(s), 2.0**FINE))
+        """Return how far the noise is from a rounded normal one, at most; of a sealed sum, that of
+        all who are honest together.
+        """
+        h = self.sealing.honest if self.sealing else 1
+        apart = distance_of_sum(h, float(s)) if h > 1 else 0.0
+        return dimension * (distance_to_rounded_normal(min(sqrt(h) * s, 2.0**FINE)) + apart)
 
 
 def noise_step(deviation: Any, coarsest: float | None = None) -> Array:

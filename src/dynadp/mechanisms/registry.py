@@ -7,6 +7,7 @@ from typing import Any
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import dual as dual
 from dynadp.mechanisms import primal as primal
+from dynadp.mechanisms import sealed as sealed
 from dynadp.mechanisms import sums as sums  # all enter the registry
 from dynadp.mechanisms.base import Mechanism, NoProtection
 
@@ -15,7 +16,7 @@ _OF_ALGORITHM = {"admm": "primal", "sum": "sum"}
 
 def mechanism_names() -> tuple[str, ...]:
     """The names of all mechanisms that protect, those of this package first."""
-    ours = ["sum", "primal", "dual"]
+    ours = ["sum", "sealed", "primal", "dual"]
     others = (name for name in Mechanism.registry if name not in (*ours, NoProtection.name))
     return (*ours, *others)
 

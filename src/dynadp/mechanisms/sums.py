@@ -117,8 +117,7 @@ class Sum(Mechanism):
         public: PublicNumbers, mu: Array, resolution: Resolution, *, moment: bool
     ) -> SumNoise:
         """Delta/mu in steps; the ball holds all sums, and noise with next to no exception."""
-        unit = resolution.step**2
-        delta = np.sqrt(2.0) * resolution.moment if moment else 2.0 * resolution.gradient
+        unit, delta = resolution.step**2, resolution.sensitivity(moment=moment)
         deviation = delta * unit / mu
         least = deviation / np.sqrt(2.0) if moment else deviation
         step = np.maximum(noise_step(least, unit), unit / resolution.finer)

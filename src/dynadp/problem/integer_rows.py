@@ -85,6 +85,10 @@ class Resolution:
         """K_x^2: no row adds more to the second moment, in steps of h_x^2."""
         return self.longest**2
 
+    def sensitivity(self, *, moment: bool) -> float:
+        """2 K_s K_x, or sqrt(2) K_x^2 of the second moment: how far a replaced row moves a sum."""
+        return sqrt(2.0) * self.moment if moment else 2.0 * self.gradient
+
     def whole(self, signed: Rows) -> Rows:
         """Write rows as whole numbers; a row that is longer than K_x becomes 0."""
         if isinstance(signed, csr_array):

@@ -1,0 +1,207 @@
+"""Sealed sums (maths.md 13): what algorithm "sum" releases where nobody sees one node's vector."""
+
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from dynadp import _require
+from dynadp._arrays import Array
+from dynadp.errors import DeclarationError
+from dynadp.mechanisms.base import PublicNumbers, RoundNoise
+from dynadp.mechanisms.gaussian import LARGEST, GaussianNoise, Sealing, noise_step
+from dynadp.mechanisms.sampling import power_of_two
+from dynadp.mechanisms.sums import MomentNoise, Sum, SumNoise
+from dynadp.problem import Resolution
+
+ALL_PAIRS = 256  # up to so many members everybody shares masks with everybody
+SOME = 64  # beyond, with so many at least
+WIDER = 4.0  # times the longest sum that a first attempt gives: room for a spare one's noise
+LEAST = 2.0**28  # steps of one node's noise, at least: discreteness then costs next to nothing
+
+
+@dataclass(frozen=True)
+class Sealed(Sum):
+    """letter_p = k_p + masks mod 2^64, k_p = sum_i sigma_i k(x_i) + e_p: masks cancel in the sum
+    over all nodes, and e_p has 1/sqrt(h) of the noise.
+
+    How many nodes are honest is declared, as ``honest`` or as ``colluding``: nobody can find out.
+
+    Attributes
+    ----------
+    second_moment
+        As of :class:`~dynadp.mechanisms.sums.Sum`.
+    honest
+        h: nodes that add their noise and keep their masks to themselves. Whoever looks is not
+        among them, so that at most P - 1 are.
+    colluding
+        c = P - h: nodes that may put together all they know, or leave out their noise.
+    spares
+        Attempts that are reserved beyond one for each sum: where a sum cannot be decoded, it is
+        released once more, with new noise and new masks.
+    partners
+        With how many others a node shares masks, an even number above c; by default with all, and
+        beyond 256 nodes with as many as c asks for.
+    """
+
+    honest: int | None = None
+    colluding: int | None = None
+    spares: int = 1
+    partners: int | None = None
+    name: ClassVar[str] = "sealed"
+    exchange: ClassVar[str] = "sealed"
+    why: ClassVar[str] = (
+        "sums over rows of all nodes, of which nobody sees one node's part, so that each adds a "
+        "part of the noise"
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("honest", "colluding", "partners"):
+            if getattr(self, name) is not None:
+                _require.whole(name, getattr(self, name), 1 if name == "honest" else 0)
+        _require.whole("spares", self.spares, 0)
+
+    def among(self, members: int) -> Self:
+        """Return the mechanism for so many nodes, with ``honest`` and ``colluding`` both."""
+        h, c = self.honest, self.colluding
+        if h is None and c is None:
+            raise DeclarationError(
+                "mechanism 'sealed' rests on honest nodes: declare how many of the "
+                f"{members} add their noise and keep their masks (honest = {max(1, members // 2)}, "
+                "for example), or how many may collude (colluding), whoever looks among them"
+            )
+        h = members - c if h is None and c is not None else h
+        assert h is not None
+        most = max(members - 1, 1)  # a node that is alone needs nobody
+        if not 1 <= h <= most:
+            raise DeclarationError(
+                f"honest is {h} of {members} nodes; expected a number from 1 to {most}: whoever "
+                "looks knows its own noise, and is not among the honest"
+            )
+        if c is not None and c != members - h:
+            raise DeclarationError(
+                f"honest is {h} and colluding is {c} of {members} nodes; they must add up to "
+                f"{members}: give one of them"
+            )
+        made = replace(self, honest=h, colluding=members - h)
+        made.sealing  # noqa: B018 (refused here, where partners are too few)
+        return made
+
+    @property
+    def sealing(self) -> Sealing:
+        """Who takes part, of a mechanism that knows its nodes (:meth:`among`)."""
+        assert self.honest is not None
+        assert self.colluding is not None
+        members, c = self.honest + self.colluding, self.colluding
+        if self.partners is None:
+            least = max(c + 1, SOME)
+            partners = members - 1 if members <= ALL_PAIRS else least + least % 2
+        else:
+            partners = self.partners
+        if partners < members - 1 and (partners <= c or partners % 2):
+            raise DeclarationError(
+                f"partners is {partners} where {c} of {members} nodes may collude; expected an "
+                f"even number above {c}, so that no {c} of them part the others, or "
+                f"{members - 1} for all"
+            )
+        return Sealing(members, self.honest, min(partners, members - 1))
+
+    def plan(self, public: PublicNumbers, alpha: Array) -> tuple[RoundNoise, ...]:
+        """As of sums in the open, with balls that hold spare attempts too."""
+        rounds, last = super().plan(public, alpha), alpha[..., -1]
+        if self.spares and (alpha > WIDER * last[..., None]).any():
+            raise DeclarationError(
+                f"mu of a round is more than {WIDER:g} times that of the last round, which spare "
+                "attempts have; give spares = 0, or losses that differ less"
+            )
+        wider = {id(c): c for c in rounds}
+        for key, noise in wider.items():
+            assert isinstance(noise, GaussianNoise)
+            wider[key] = noise.changed(radius=noise.radius * np.maximum(noise.mu / last, 1.0))
+        return tuple(wider[id(c)] for c in rounds)
+
+    def spare_attempts(self, public: PublicNumbers, alpha: Array) -> tuple[RoundNoise, ...]:
+        """As many as declared, each with the loss of the last round, whatever it is used for."""
+        resolution, moment = self._resolution(public, alpha), bool(self.second_moment)
+        noise = self._noise(public, alpha[..., -1], resolution, moment=moment)
+        return (noise.changed(purpose="spare"),) * self.spares
+
+    @staticmethod
+    def _resolution(public: PublicNumbers, mu: Array) -> Resolution:
+        """As in the open, and so that the sum over all nodes fits into 64 bits."""
+        most = max(float(public.counts.max()), float(public.counts.sum()) / 2**7)
+        return Resolution.of(most, public.dimension, float(mu.min()))
+
+    def _noise(  # type: ignore[override]
+        self, public: PublicNumbers, mu: Array, resolution: Resolution, *, moment: bool
+    ) -> SumNoise:
+        """Delta/(mu sqrt(h)) for each node, of one step; the ball holds the sum over all."""
+        d = public.dimension
+        width = d * (d + 1) // 2 if moment else d
+        unit, delta = resolution.step**2, resolution.sensitivity(moment=moment)
+        kind = MomentNoise if moment else SumNoise
+        return kind(
+            resolution=resolution,
+            purpose="moment" if moment else "gradient",
+            **sealed_numbers(self.sealing, public.counts, mu, delta * unit, unit, width),
+        )
+
+
+def sealed_numbers(
+    sealing: Sealing,
+    counts: Array,
+    mu: Array,
+    delta: float,
+    unit: float,
+    width: int,
+    longest: float | None = None,
+) -> dict[str, Any]:
+    """The numbers of the noise of a sealed sum.
+
+    The rows of node p weigh w_p = mu_p over the largest mu, so that each node loses its own mu in
+    one noise. Whole units of w_p S_p differ by at most w_p Delta + 2 sqrt(width) units.
+
+    Parameters
+    ----------
+    sealing
+        Who takes part.
+    counts, mu
+        B_p, and mu_p, P x K.
+    delta
+        How far a replaced row moves a node's sum.
+    unit
+        What exact sums are multiples of.
+    width
+        How many numbers they have.
+    longest
+        What a row adds to a sum, at most; by default delta.
+    """
+    largest = mu.max(axis=0, keepdims=True)
+    weights = None if (mu == largest).all() else mu / largest
+    P = sealing.members
+    longer = 0.0 if weights is None else 2 * sqrt(width) * unit / float(weights.min())
+    together = (delta + longer) / np.broadcast_to(largest, mu.shape)  # of all who are honest
+    own = together / sqrt(sealing.honest)
+    w = np.ones(mu.shape) if weights is None else weights
+    rows = (w * counts[:, None]).sum(axis=0) * (delta if longest is None else longest)
+    reach = rows + own * sqrt(P) * (sqrt(width) + 12.0)
+    # as fine as noise in the open, unless the sum over all nodes would not fit
+    least = power_of_two(WIDER * reach / LARGEST)
+    step = np.maximum(noise_step(own / sqrt(2.0), unit), least)
+    if (step > unit).any() or (own < LEAST * sqrt(2.0) * step).any():
+        raise DeclarationError(
+            f"sums over {counts.sum():,.0f} rows of {P} nodes with mu = {float(mu.max()):.3g} do "
+            "not fit into 64 bits with their noise; take a smaller epsilon, fewer rows, or split "
+            "the run"
+        )
+    return {
+        "phi": np.zeros(mu.shape),
+        "step": step,
+        "radius": np.broadcast_to(reach, mu.shape),
+        "mu": mu,
+        "parameter": own / step * (1 + 1e-12),
+        "sealing": sealing,
+        "weights": weights,
+        "unit": unit,
+    }
