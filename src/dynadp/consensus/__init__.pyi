@@ -5,6 +5,10 @@ from .acceleration import Accelerator as Accelerator
 from .journal import Journal as Journal
 from .journal import Messages as Messages
 from .local_solver import LocalSolver as LocalSolver
+from .masks import MaskGraph as MaskGraph
+from .masks import Masks as Masks
+from .masks import SealedSum as SealedSum
+from .masks import decoded as decoded
 from .outputs import Output as Output
 from .progress import RoundLine as RoundLine
 from .progress import RoundProgress as RoundProgress
@@ -18,6 +22,8 @@ from .round import Releaser as Releaser
 from .round import Rounds as Rounds
 from .round import no_checkpoint as no_checkpoint
 from .round import public_states as public_states
+from .run_keys import PairKeys as PairKeys
+from .run_keys import RunKey as RunKey
 from .sums import Point as Point
 from .sums import Steps as Steps
 from .sums import SumRounds as SumRounds

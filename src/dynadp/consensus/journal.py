@@ -1,7 +1,7 @@
 """Where messages are entered before they are sent; engines implement it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dynadp._arrays import Array
 from dynadp.data import Seal
@@ -12,12 +12,25 @@ Messages = dict[str, Array]
 
 
 class Journal(ABC):
-    """Messages of one run, kept before they leave."""
+    """Messages of one run, kept before they leave.
+
+    Attributes
+    ----------
+    run
+        The name of the run.
+    """
+
+    run: str = "simulation"
 
     @property
     @abstractmethod
     def begun(self) -> bool:
         """True once the whole plan is reserved."""
+
+    @property
+    def over(self) -> bool:
+        """True once the run is closed: then all its messages are here."""
+        return False
 
     @abstractmethod
     def reserve(self, plan: Sequence[Event]) -> None:
@@ -55,6 +68,12 @@ class Journal(ABC):
     def kept(self, n: int) -> Messages | None:
         """Return what :meth:`keep` kept of round n; None where there is nothing."""
         return None
+
+    def secret(self, node: str, make: Callable[[], bytes]) -> bytes:
+        """Return a node's key for the run: the one that is kept, or a new one, kept until the run
+        ends; here it is not kept.
+        """
+        return make()
 
     def seal(self, node: str) -> Seal | None:
         """Where a node keeps the seal of the rows that the run began with; None where rows are not

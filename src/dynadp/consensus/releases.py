@@ -9,8 +9,15 @@ from numpy.typing import NDArray
 from dynadp._arrays import Array
 from dynadp.consensus.admm import penalty
 from dynadp.consensus.topology import Topology
-from dynadp.errors import DeclarationError
-from dynadp.mechanisms import Mechanism, NoProtection, PublicNumbers, RoundNoise, SumNoise
+from dynadp.errors import DeclarationError, SumSpoiled
+from dynadp.mechanisms import (
+    GaussianNoise,
+    Mechanism,
+    NoProtection,
+    PublicNumbers,
+    RoundNoise,
+    SumNoise,
+)
 from dynadp.privacy import Event
 from dynadp.problem import Resolution, Terms, default_gamma, longest, reachable_gamma, reliable
 
@@ -31,6 +38,8 @@ class ReleasePlan:
         The noise of each round, and of a final release where there is one.
     rounds
         T.
+    spares
+        Of attempts beyond one for each round.
     aim
         What solvers go on to, where they can: gamma for vectors as long as they are likely to get.
     """
@@ -41,6 +50,7 @@ class ReleasePlan:
     noises: tuple[RoundNoise, ...] = field(repr=False)
     rounds: int
     aim: Array = field(repr=False)
+    spares: tuple[RoundNoise, ...] = field(default=(), repr=False)
 
     @classmethod
     def plan(
@@ -110,14 +120,17 @@ class ReleasePlan:
         public = PublicNumbers(
             terms.counts, none[:, 0], terms.dimension, terms.C, 1.0, np.ones(K), none, terms.loss
         )
-        noises = mechanism.plan(public, mu)
-        return cls(tuple(nodes), mechanism, public, noises, rounds, none)
+        noises, spares = mechanism.plan(public, mu), mechanism.spare_attempts(public, mu)
+        return cls(tuple(nodes), mechanism, public, noises, rounds, none, spares)
 
     def widened(self, replicas: int) -> "ReleasePlan":
         """Return the same public numbers for so many replicas."""
         shape = (len(self.nodes), replicas)
-        noises = tuple(c.each(lambda v: np.broadcast_to(v, shape)) for c in self.noises)
-        return replace(self, noises=noises)
+        noises, spares = (
+            tuple(c.each(lambda v: np.broadcast_to(v, shape)) for c in those)
+            for those in (self.noises, self.spares)
+        )
+        return replace(self, noises=noises, spares=spares)
 
     def some(self, nodes: slice) -> "ReleasePlan":
         """Return the public numbers of some nodes alone."""
@@ -128,6 +141,7 @@ class ReleasePlan:
             nodes=self.nodes[nodes],
             public=self.public.some(nodes),
             noises=noises,
+            spares=tuple(c.some(nodes) for c in self.spares),
             aim=self.aim[nodes],
         )
 
@@ -137,8 +151,46 @@ class ReleasePlan:
         return len(self.noises) > self.rounds
 
     def width(self, n: int) -> int:
-        """How many numbers a message of round n holds."""
-        return self.noises[n - 1].width(self.public.dimension)
+        """How many numbers a message of round n holds; of a spare attempt, at most."""
+        if n <= len(self.noises):
+            return self.noises[n - 1].width(self.public.dimension)
+        return max(noise.width(self.public.dimension) for noise in self.noises)
+
+    def attempt(self, n: int, spare: int = 0) -> tuple[int, RoundNoise]:
+        """Return under which number an attempt at round n is entered, and its noise.
+
+        Parameters
+        ----------
+        n
+            The round.
+        spare
+            0 for the first attempt; otherwise which spare one it takes, from 1.
+
+        Raises
+        ------
+        SumSpoiled
+            Where no attempt is left.
+        """
+        noise = self.noises[n - 1]
+        return self.spare(n, noise, spare) if spare else (n, noise)
+
+    def spare(self, n: int, noise: RoundNoise, spare: int) -> tuple[int, GaussianNoise]:
+        """Return the same for a spare attempt at what this noise is for."""
+        if spare > len(self.spares):
+            raise SumSpoiled(
+                f"round {n}: a letter was spoiled, and no spare attempt is left: the run is over, "
+                "and what was released stays charged. Find out which node sends spoiled letters "
+                "and begin a new run without it, or with more spares"
+            )
+        made = self.spares[spare - 1]
+        assert isinstance(made, GaussianNoise)
+        assert isinstance(noise, GaussianNoise)
+        return len(self.noises) + spare, noise.with_mu(made.mu, made.purpose)
+
+    def events_of(self, entry: int, *, seeded: bool, replica: int = 0) -> tuple[Event, ...]:
+        """What an attempt costs that is entered under this number."""
+        noise = (*self.noises, *self.spares)[entry - 1]
+        return noise.events(self.nodes, entry, self.width(entry), replica, seeded=seeded)
 
     @property
     def resolution(self) -> Resolution:
@@ -158,13 +210,9 @@ class ReleasePlan:
         return not isinstance(self.mechanism, NoProtection)
 
     def events(self, replica: int = 0, *, seeded: bool) -> tuple[Event, ...]:
-        """Everything that will be spent, in order."""
-        made = enumerate(self.noises, 1)
-        return tuple(
-            e
-            for n, c in made
-            for e in c.events(self.nodes, n, self.width(n), replica, seeded=seeded)
-        )
+        """Everything that will be spent, in order, with all spare attempts."""
+        entries = range(1, len(self.noises) + len(self.spares) + 1)
+        return tuple(e for n in entries for e in self.events_of(n, replica=replica, seeded=seeded))
 
 
 def _one_ball(rounds: Sequence[RoundNoise]) -> tuple[RoundNoise, ...]:

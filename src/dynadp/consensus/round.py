@@ -22,12 +22,13 @@ from dynadp._arrays import Array, host, namespace, on
 from dynadp.consensus import admm
 from dynadp.consensus.journal import Journal
 from dynadp.consensus.local_solver import LocalSolver
+from dynadp.consensus.masks import Masks, is_sealed
 from dynadp.consensus.progress import RoundProgress
 from dynadp.consensus.releases import ReleasePlan
 from dynadp.consensus.residuals import Certificate, Residuals
 from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError, NotCertified
-from dynadp.mechanisms import Draws
+from dynadp.mechanisms import Draws, RoundNoise
 
 
 class Exchange(Protocol):
@@ -83,6 +84,13 @@ class Releaser:
     checkpoint
         Called with ``computed`` before a message is entered, and ``spent`` after: where a test may
         pull the plug.
+    masks
+        Of sealed sums; None in sweeps, where the sum itself is made.
+
+    Attributes
+    ----------
+    entry
+        Under which number the last message was entered: its round, or past all rounds.
     """
 
     def __init__(
@@ -93,9 +101,11 @@ class Releaser:
         journal: Journal | None = None,
         linear: Callable[[int], Array] | None = None,
         checkpoint: Callable[[str], None] = no_checkpoint,
+        masks: Masks | None = None,
     ) -> None:
-        self.releases, self.solver, self.draws = releases, solver, draws
+        self.releases, self.solver, self.draws, self.masks = releases, solver, draws, masks
         self.journal, self.linear, self.checkpoint = journal, linear, checkpoint
+        self.entry = 0
         self.seeded = releases.private and draws.seeded
         if journal:
             if not releases.private or releases.public.eta.size > 1:
@@ -104,16 +114,18 @@ class Releaser:
                 )
             journal.reserve(releases.events(seeded=self.seeded))
 
-    def send(self, n: int, state: Any) -> tuple[Array, Array]:
+    def send(self, n: int, state: Any, attempt: int = 0) -> tuple[Array, Array]:
         """Return the certified minimiser g of round n and the message V made of it, P x K x d.
 
-        Of a round that was entered before, both are the message.
+        Of a round that was entered before, both are the message. Of a sealed sum the message is
+        each node's letter, and a further attempt takes a spare release.
         """
         nodes, public = self.releases.nodes, self.releases.public
-        if self.journal and (stored := self.journal.sent(n)) is not None:
-            V = self._stacked(stored, self.solver.f)
+        entry, noise = self.releases.attempt(n, self._spare(attempt))
+        self.entry = entry
+        if self.journal and (stored := self.journal.sent(entry)) is not None:
+            V = self._stacked(stored, noise)
             return V, V
-        noise, width = self.releases.noises[n - 1], self.releases.width(n)
         linear = noise.linear(public, self.draws, nodes, n)
         if self.linear is not None:
             linear = self.linear(n) if linear is None else linear + self.linear(n)
@@ -125,19 +137,36 @@ class Releaser:
             if not self.journal:
                 raise
             # drawing again would let the certificate choose the noise
-            self.journal.fail(n, noise.events(nodes, n, width, seeded=self.seeded))
+            self.journal.fail(n, self.releases.events_of(n, seeded=self.seeded))
             raise NotCertified(
                 f"round {n}: {error}. The round is charged and the run is over; begin a new one"
             ) from None
-        V = noise.release(g, self.draws, nodes, n)
+        V = self._protected(noise, g, n, entry, attempt)
         if self.journal:
             self.checkpoint("computed")
             if self.releases.mechanism.private_iterate:
                 self.journal.keep(n, self._by_node(g))
-            events = noise.events(nodes, n, width, seeded=self.seeded)
-            V = self._stacked(self.journal.spend(n, events, self._by_node(V)), self.solver.f)
+            events = self.releases.events_of(entry, seeded=self.seeded)
+            V = self._stacked(self.journal.spend(entry, events, self._by_node(V)), noise)
             self.checkpoint("spent")
         return g, V
+
+    def _spare(self, attempt: int) -> int:
+        """Which spare release a further attempt takes; 0 for the first."""
+        if not attempt or self.masks is None:
+            return 0
+        self.masks.spares += 1
+        return self.masks.spares
+
+    def _protected(self, noise: RoundNoise, g: Array, n: int, entry: int, attempt: int) -> Any:
+        """V of g; of a sealed sum every node's letter, or in sweeps the sum itself."""
+        nodes, draws = self.releases.nodes, self.draws
+        if not is_sealed(noise):
+            return noise.release(g, draws, nodes, entry)
+        if self.masks is None:
+            return noise.summed(g, draws, entry).view(np.uint64)
+        k = noise.sealable(g, draws, nodes, entry)[:, 0]
+        return self.masks.sealed(k, nodes, n, attempt)[:, None]
 
     def own(self, n: int, g: Array, V: Array) -> Array | None:
         """Return what stands for V_p in W_p after round n; None for V_p itself.
@@ -154,14 +183,16 @@ class Releaser:
                     f"the private vector of round {n} is gone, which augment = 'iterate' needs to "
                     "go on; begin a new run"
                 )
-            g = V if kept is None else self._stacked(kept, V)
+            g = V if kept is None else self._stacked(kept)
         return 2 * g - V
 
     def _by_node(self, V: Array) -> dict[str, Array]:
-        return dict(zip(self.releases.nodes, host(V)[:, 0], strict=True))
+        V = V.view(np.float64) if V.dtype == np.uint64 else host(V)  # the same 64 bits
+        return dict(zip(self.releases.nodes, V[:, 0], strict=True))
 
-    def _stacked(self, messages: dict[str, Array], like: Array) -> Array:
-        return on(np.array([messages[node] for node in self.releases.nodes])[:, None], like)
+    def _stacked(self, messages: dict[str, Array], noise: RoundNoise | None = None) -> Any:
+        V = np.array([messages[node] for node in self.releases.nodes])[:, None]
+        return V.view(np.uint64) if noise and is_sealed(noise) else on(V, self.solver.f)
 
 
 class Rounds:

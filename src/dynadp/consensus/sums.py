@@ -159,6 +159,7 @@ class SumRounds:
         assert steps.pull is not None
         self.releaser, self.noises, self.steps, self.q = releaser, noises, steps, steps.pull
         self.rows, self.nodes, self.total, self.n = rows, nodes, len(noises), 0
+        self._attempt = 0
         self.state = Point(start, np.zeros_like(start))
         moments = sum(isinstance(noise, MomentNoise) for noise in noises)
         self._half = moments + (self.total - moments) // 2  # the model is the mean after this round
@@ -184,12 +185,23 @@ class SumRounds:
 
     def release(self) -> Array | None:
         """Begin the next round: return its message, entered where there is a journal."""
-        self.n += 1
+        self.n, self._attempt = self.n + 1, 0
         return self.releaser.send(self.n, self.state)[1] if self.releaser else None
+
+    def release_again(self) -> Array | None:
+        """Begin the round anew, where a sealed sum could not be decoded: new noise, new masks, one
+        of the spare attempts.
+        """
+        self._attempt += 1
+        if self.releaser is None:
+            return None
+        return self.releaser.send(self.n, self.state, self._attempt)[1]
 
     def receive(self, total: Array) -> RoundProgress:
         """End the round with the weighed sum of all messages, K x d."""
         before = self.state
+        if self.releaser and self.releaser.masks:
+            self.releaser.masks.follow(self.n, total)
         if isinstance(self.noises[self.n - 1], MomentNoise):
             self.state = replace(before, inverse=self._inverse(total / self.rows))
         else:

@@ -16,10 +16,24 @@ from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.consensus import Output, ReleasePlan, Steps
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import Mechanism, NoProtection, Sum, centring_events
+from dynadp.mechanisms import Mechanism, NoProtection, Sealed, Sealing, Sum, centring_events
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts, default_eta
-from dynadp.planning.sums import SumConstants, signal, weigh_nodes
-from dynadp.privacy import Event, Total, per_node, worst_node
+from dynadp.planning.sums import (
+    SumConstants,
+    sealed_signal,
+    signal,
+    weigh_nodes,
+    weigh_sealed,
+)
+from dynadp.privacy import (
+    Collusion,
+    Event,
+    Total,
+    collusion_curve,
+    group_by_node,
+    per_node,
+    worst_node,
+)
 from dynadp.problem import Terms, check_loss, check_regularizer, shares
 
 
@@ -127,7 +141,7 @@ class Plan:
                     "nodes in another order; plan again"
                 )
         if self.steps:
-            return self._with_steps(self.steps, consortium)
+            return self._sealed_among(consortium)._with_steps(self.steps, consortium)
         if self.settings.eta is not None:
             return replace(self, consortium=consortium)
         s = self.settings
@@ -139,17 +153,36 @@ class Plan:
             eta = default_eta(consortium.topology, s.loss, s.C, s.rho)
         return replace(self, settings=replace(s, eta=eta), consortium=consortium)
 
+    def _sealed_among(self, consortium: Consortium) -> Self:
+        """Let sealed sums know how many nodes there are."""
+        if not isinstance(self.mechanism, Sealed):
+            return self
+        assert self.protection is not None
+        among = self.mechanism.among(len(consortium.nodes))
+        return replace(self, protection=replace(self.protection, mechanism=among))
+
     def _with_steps(self, steps: Steps, consortium: Consortium) -> Self:
         """Weigh nodes, and find q = k T/N."""
-        bound = replace(self, consortium=consortium)
-        counts = check_counts(consortium.counts, len(consortium.nodes))
-        given = steps.node_weights or weigh_nodes(counts, bound.mus, self.settings.weights)
+        bound = replace(self, steps=replace(steps, node_weights=()), consortium=consortium)
+        counts, mus = check_counts(consortium.counts, len(consortium.nodes)), bound.mus
+        weigh = weigh_nodes if self.sealing is None else weigh_sealed
+        given = steps.node_weights or weigh(counts, mus, self.settings.weights)
         pull, constants = steps.pull, SumConstants()
         if pull is None:
             k = constants.moment_pull if self._moments else constants.pull
-            moved = self.rounds - self._moments
-            pull = k * moved / signal(counts, bound.mus, np.array(given))
+            moved, w = self.rounds - self._moments, np.array(given)
+            if self.sealing is None:
+                N = signal(counts, mus, w)
+            else:
+                N = sealed_signal(counts, mus, w, self.sealing)
+            pull = k * moved / N
         return replace(bound, steps=replace(steps, node_weights=given, pull=pull))
+
+    @property
+    def sealing(self) -> Sealing | None:
+        """Who takes part in sealed sums; None in the open."""
+        sealed = isinstance(self.mechanism, Sealed)
+        return self.mechanism.sealing if sealed else None  # type: ignore[attr-defined]
 
     def part(self, problems: int) -> Self:
         """Return what each of so many problems does that share the plan, one after the other."""
@@ -206,6 +239,10 @@ class Plan:
         if self.protection is None:
             return np.full((len(nodes), replicas, self.rounds), np.nan)
         table = self.protection.alphas(nodes, self.rounds, replicas)
+        if self.sealing and self.steps and self.steps.node_weights:
+            # one noise for all, which costs a node in proportion to its weight
+            w = np.array(self.steps.node_weights)[:, None, None]
+            return np.asarray(w * (table / w).min(axis=0))
         if len(those := self.senders) < len(nodes):
             silent = np.setdiff1d(np.arange(len(nodes)), those)
             table = table.copy()
@@ -232,6 +269,9 @@ class Plan:
     def centrings(self) -> tuple[float, ...]:
         """alpha, or mu, of the centring round of each node; empty where there is none."""
         given = self.protection.centring if self.protection else ()
+        if given and self.sealing and self.steps and self.steps.node_weights:
+            w = np.array(self.steps.node_weights)
+            return tuple((w * float(np.min(given / w))).tolist())
         if not given or self.consortium is None or len(self.senders) == len(given):
             return given
         return tuple(loss if p in self.senders else 0.0 for p, loss in enumerate(given))
@@ -291,6 +331,7 @@ class Plan:
             width,
             self.mechanism.noise,
             seeded=False,
+            sealing=self.sealing,
         )
         return centring + self.release_plan.events(seeded=False)
 
@@ -303,6 +344,16 @@ class Plan:
     def total(self) -> Total:
         """What that costs a person with a row at one node, at most."""
         return worst_node(self.events, self.delta)
+
+    @cached_property
+    def collusion(self) -> tuple[Collusion, ...]:
+        """What sealed sums lose where more nodes collude than planned, at the node that loses most;
+        empty in the open.
+        """
+        if self.sealing is None:
+            return ()
+        most = int(np.argmax(self.alphas))
+        return collusion_curve(group_by_node(self.events)[self.bound.nodes[most]], self.delta)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan for a record; alpha of a node is one number where all rounds have it."""
@@ -331,6 +382,7 @@ class Plan:
             "delta": self.delta,
             "epsilon": list(self.protection.epsilon) if self.protection else [],
             "total": self.total.to_json() if private else None,
+            "collusion": [point.to_json() for point in self.collusion],
             "reasons": list(self.reasons),
         }
 

@@ -11,11 +11,18 @@ import numpy as np
 from dynadp._arrays import Array
 from dynadp.consensus import ReleasePlan, Steps
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import Sum, centring_events
+from dynadp.mechanisms import Sealed, Sum, centring_events
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts
 from dynadp.planning.plans import Plan
 from dynadp.planning.reasons import asked, burdens, some_names, span, warnings_about
-from dynadp.planning.sums import SumConstants, gaussian_mu, signal, weigh_nodes
+from dynadp.planning.sums import (
+    SumConstants,
+    gaussian_mu,
+    sealed_signal,
+    signal,
+    weigh_nodes,
+    weigh_sealed,
+)
 from dynadp.privacy import Event, calibrate, per_node, upper_bound
 from dynadp.problem import Logistic, SquaredL2, Terms, Weights
 
@@ -55,8 +62,17 @@ def plan_sums(
     width = consortium.dimension - 1 if features is None else features
     B = check_counts(consortium.counts, len(nodes))
     mus = np.array([gaussian_mu(total, delta) for total in totals])
-    weighed = weigh_nodes(B, mus, weights)
-    N = signal(B, mus, np.array(weighed)) / sqrt(problems)
+    sealed = isinstance(mechanism, Sealed)
+    if isinstance(mechanism, Sealed):
+        mechanism = mechanism.among(len(nodes))
+        # what one problem reserves and does not use, the next one could not take over
+        mechanism = replace(mechanism, spares=mechanism.spares if problems == 1 else 0)
+        weighed = weigh_sealed(B, mus, weights)
+        N = sealed_signal(B, mus, np.array(weighed), mechanism.sealing) / sqrt(problems)
+        spares = mechanism.spares
+    else:
+        weighed, spares = weigh_nodes(B, mus, weights), 0
+        N = signal(B, mus, np.array(weighed)) / sqrt(problems)
     moment = mechanism.second_moment
     if moment and problems > 1:
         raise DeclarationError(
@@ -68,18 +84,21 @@ def plan_sums(
     moved = rules.moment_rounds if moment else rules.rounds
     centred = rules.centring if centring and width else 0.0
     rest = 1 - centred - (rules.moment if moment else 0.0)
-    each = [sqrt(rules.moment)] * moment + [sqrt(rest / moved)] * moved
+    each = [sqrt(rules.moment)] * moment + [sqrt(rest / (moved + spares))] * moved
     shares = [share / sqrt(problems) for share in each] * problems
 
     loss = Logistic(rules.margin)
-    largest = Terms(B.max(keepdims=True), consortium.dimension, loss, SquaredL2(), 1.0, 1.0)
     chosen = replace(mechanism, second_moment=moment)
+    counts = B if sealed else B.max(keepdims=True)  # the largest node, or all of one sum
+    terms = Terms(counts, consortium.dimension, loss, SquaredL2(), np.ones(len(counts)), 1.0)
 
     def events(mu: float) -> list[Event]:
-        """What one node spends, steps and distances among it: those of the largest node."""
-        releases = ReleasePlan.sums([""], largest, chosen, mu * np.array([[shares]]))
+        """What one node spends, steps and distances among it."""
+        table = mu * np.array([[shares]] * len(counts))
+        releases = ReleasePlan.sums([""] * len(counts), terms, chosen, table).some(slice(0, 1))
         centre = [mu * sqrt(centred)] if centred else []
-        centring = centring_events([""], centre, width, "gaussian", seeded=False)
+        sealing = chosen.sealing if isinstance(chosen, Sealed) else None
+        centring = centring_events([""], centre, width, "gaussian", seeded=False, sealing=sealing)
         return [*centring, *releases.events(seeded=False)]
 
     found = {total: calibrate(events, total * (1 - 1e-9), delta) for total in set(totals)}
@@ -136,8 +155,11 @@ def _reasons(
     else:
         centring = "no centring round: none was asked for, or the schema has a public centre"
     senders = "1 node" if len(made.senders) == 1 else f"{len(made.senders)} nodes"
+    if made.sealing:
+        senders += f", of which each adds 1/sqrt({made.sealing.honest}) of what hides a row"
     return (
         f"algorithm sum: {made.mechanism.why}",
+        *_sealed(made),
         f"N = {N:.4g}: rows times mu = {span(mus)} over the noise of {senders}, as "
         f"{asked(totals)}, delta = {delta:g} ask for; each gradient has mu = "
         f"{span(made.table()[those, 0, -1])}",
@@ -152,6 +174,35 @@ def _reasons(
         *warnings_about(delta, counts),
         *(burdens(nodes, w * counts, (w / mus) ** 2) if made.settings.weights == "equal" else ()),
         *_silent([nodes[p] for p in np.flatnonzero(w == 0)]),
+    )
+
+
+def _sealed(made: Plan) -> tuple[str, ...]:
+    """Who must be honest, and what spares are for."""
+    if not isinstance(made.mechanism, Sealed) or made.sealing is None:
+        return ()
+    h, P, spares = made.sealing.honest, made.sealing.members, made.mechanism.spares
+    if P == 1:
+        return ("the node is alone: nobody helps to hide its rows, and none is needed to",)
+    worse = [
+        f"{upper_bound(point.epsilon)} if {point.colluding} do"
+        for point in made.collusion
+        if not point.planned
+    ]
+    return (
+        f"all of this holds as long as {h} of {P} nodes are honest, whoever looks not among them: "
+        "they add their noise and keep their keys. Where more of the others put together what "
+        f"they know, epsilon grows: {', '.join(worse)}"
+        if worse
+        else f"all of this holds as long as {h} of {P} nodes add their noise and keep their keys",
+        *(
+            [
+                f"{spares} spare attempt{'s' if spares > 1 else ''}, for sums that spoiled letters "
+                "make unreadable: reserved, and given back if unused"
+            ]
+            if spares
+            else []
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from dynadp._arrays import Array
+from dynadp.mechanisms import Sealing
 from dynadp.problem import Weights
 
 _SILENT = 0.01  # of the mean (B mu)^2: below it a node's releases would be spent for nothing
@@ -74,6 +75,22 @@ def weigh_nodes(
         return tuple((B.mean() / B).tolist())
     brought = (B * mu) ** 2
     w = np.where(brought < _SILENT * brought.mean(), 0.0, B * mu**2)
+    return tuple((w / w.max()).tolist())
+
+
+def sealed_signal(counts: Array, mus: Array, node_weights: Array, sealing: Sealing) -> float:
+    """N = sum_p w_p B_p mu sqrt(h/P), mu what a row of weight 1 loses: one noise for all nodes."""
+    mu = float(np.min(mus / node_weights))
+    return float(node_weights @ counts) * mu * sqrt(sealing.honest / sealing.members)
+
+
+def weigh_sealed(
+    counts: Sequence[float] | Array, mus: Sequence[float] | Array, weights: Weights = "rows"
+) -> tuple[float, ...]:
+    """w_p = mu_p over the largest: rows of all nodes stand in one noise, which costs each its own
+    mu. Where every node weighs the same, w_p is in proportion to 1/B_p.
+    """
+    w = np.asarray(mus, dtype=float) if weights == "rows" else 1 / np.asarray(counts, dtype=float)
     return tuple((w / w.max()).tolist())
 
 
