@@ -20,7 +20,9 @@ from .ray.pool import ActorPool as ActorPool
 from .ray.pool import cluster as cluster
 from .ray.pool import map_on_cluster as map_on_cluster
 from .ray.spec import ActorSpec as ActorSpec
+from .sealed_centring import CentringAttempts as CentringAttempts
 from .simulation import Run as Run
+from .simulation import run_masks as run_masks
 from .simulation import simulate as simulate
 from .zenoh.config import RELAY as RELAY
 from .zenoh.config import Site as Site

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.consensus import WeighedSum
+from dynadp.consensus import Releaser, SealedSum, WeighedSum
 from dynadp.engines.inbox import Inbox
 from dynadp.engines.letters import Kind
+from dynadp.errors import SumSpoiled
 
 Publish = Callable[[bytes, Kind, int], None]
 
@@ -81,6 +82,24 @@ class Letters:
             for author in authors
         }
 
+    def swap_sealed(
+        self, entry: int, letter: Any, members: Sequence[str]
+    ) -> Generator[Awaiting, None, Any]:
+        """Publish a sealed letter; return those of all members, P x 1 x d."""
+        own = np.ascontiguousarray(letter, np.uint64).view(np.float64)  # the same 64 bits
+        found = yield from self.swap("sealed", entry, own, members)
+        try:
+            return np.array([found[member] for member in members])[:, None].view(np.uint64)
+        except ValueError:
+            raise SumSpoiled("letters of one sealed sum have different lengths") from None
+
+    def swap_keys(
+        self, public: bytes, members: Sequence[str]
+    ) -> Generator[Awaiting, None, dict[str, bytes]]:
+        """Publish the public half of this node's key for the run; return all members'."""
+        found = yield from self.swap("key", 0, np.frombuffer(public, "<f8"), members)
+        return {member: key.tobytes() for member, key in found.items()}
+
 
 @dataclass(frozen=True)
 class NeighbourLetters:
@@ -110,3 +129,21 @@ class SumLetters:
         found = yield from self.letters.swap("sum", n, own, self.senders)
         vectors = np.array([found[sender] for sender in self.senders])
         return WeighedSum(self.weights)(n, vectors[:, None])
+
+
+@dataclass(frozen=True)
+class SealedLetters:
+    """sum_p w_p V_p from the sealed letters of all nodes; neighbours hand them on."""
+
+    letters: Letters
+    members: Sequence[str]
+    releaser: Releaser
+
+    def __call__(self, n: int, V: Any) -> Generator[Awaiting, None, Array]:
+        """Send this node's letter, wait for all others', decode their sum.
+
+        Raises SumSpoiled where they do not give one.
+        """
+        entry = self.releaser.entry
+        words = yield from self.letters.swap_sealed(entry, V[0, 0], self.members)
+        return SealedSum(self.releaser.releases.noises)(n, words)

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from threading import Condition
 from typing import NamedTuple
@@ -27,13 +28,14 @@ _TABLE = """CREATE TABLE IF NOT EXISTS letter (
 
 
 class Grid(NamedTuple):
-    """Where a vector may lie: its dimension, the public grid's step (0 for none) and the public
-    ball's radius.
+    """Where a vector may lie: its dimension, or one of several; the public grid's step (0 for none)
+    and the public ball's radius (infinite for any 64 bits).
     """
 
     dimension: int
     step: float
     radius: float
+    others: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,10 @@ class AcceptanceRules:
         grid = self.grids.get((letter.author, letter.kind, letter.round))
         if grid is None:
             raise Rejected("of a round that the run does not have")
-        if len(letter.body) != 8 * grid.dimension:
+        if len(letter.body) not in {8 * width for width in (grid.dimension, *grid.others)}:
             raise Rejected(f"of the wrong dimension: expected {grid.dimension} values")
+        if grid.radius == inf:  # a sealed letter, or a key: any bits will do
+            return
         values = letter.values
         if not np.isfinite(values).all():
             raise Rejected("not finite")
@@ -102,10 +106,10 @@ class AcceptanceRules:
 
 
 def is_broadcast(kind: Kind, n: int) -> bool:
-    """Whether all nodes need this letter, so that neighbours hand it on: centring (round 0), means
-    and sums.
+    """Whether all nodes need this letter, so that neighbours hand it on: centring (round 0), means,
+    sums and keys.
     """
-    return kind in ("mean", "sum") or (kind == "message" and n == 0)
+    return kind in ("mean", "sum", "sealed", "key") or (kind == "message" and n == 0)
 
 
 class Inbox:
@@ -190,7 +194,7 @@ class Inbox:
 
     def last(self, author: str) -> bytes | None:
         """Return the author's message of the latest round, of either algorithm."""
-        where = "author = ? AND kind IN ('message', 'sum') ORDER BY round DESC LIMIT 1"
+        where = "author = ? AND kind IN ('message', 'sum', 'sealed') ORDER BY round DESC LIMIT 1"
         return self._content(where, author)
 
     def values(self, author: str, kind: Kind, n: int) -> Array:

@@ -3,7 +3,9 @@ sends the same.
 """
 
 import io
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from glob import escape
 from hashlib import sha256
@@ -63,6 +65,11 @@ class LedgerJournal(Journal):
     def begun(self) -> bool:
         """Whether the plan is reserved."""
         return self._reserved is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether the run is closed in all ledgers."""
+        return all(ledger.is_closed(self.run) for ledger in self._active.values())
 
     def reserve(self, plan: Sequence[Event]) -> None:
         """Reserve the whole plan at every node, or at none."""
@@ -170,6 +177,13 @@ class LedgerJournal(Journal):
         """Read the vectors from the files beside the ledgers."""
         files = {node: ledger.path for node, ledger in self.ledgers.items()}
         return _complete({node: _read_vector(path, self.run, n) for node, path in files.items()})
+
+    def secret(self, node: str, make: Callable[[], bytes]) -> bytes:
+        """Keep the key in a file beside the node's ledger that only its owner can read."""
+        path = _vector_file(self.ledgers[node].path, self.run, "key")
+        if not path.exists():
+            write_bytes(path, make(), mode=0o600)
+        return path.read_bytes()
 
     def _stamp(self) -> dict[str, str]:
         return {"who": self.who, "at": self.clock()}
@@ -289,8 +303,14 @@ def _read_vector(place: Path, run: str, n: int) -> Array | None:
 
 
 def forget_vectors(place: Path, run: str) -> None:
-    """Remove the private vectors of a run, and what a killed process had not finished writing."""
+    """Remove the private vectors and the key of a run, overwritten where the file system writes in
+    place, and what a killed process had not finished writing.
+    """
     name = escape(_vector_file(place, run, "").name)
     for pattern in (f"{name}*", f".{name}*"):
         for path in place.parent.glob(pattern):
+            with suppress(OSError), path.open("r+b") as file:
+                file.write(bytes(path.stat().st_size))
+                file.flush()
+                os.fsync(file.fileno())
             path.unlink(missing_ok=True)

@@ -5,8 +5,8 @@
     DYDP | version | kind | SHA-256 of the run's name | hash of the configuration | round | lengths
     | author | body | signature
 
-Numbers are little-endian. The body of a message is d float64 values on the public grid; that of a
-greeting is JSON.
+Numbers are little-endian. The body of a message is d float64 values on the public grid, of a sealed
+one d whole numbers modulo 2^64; that of a greeting is JSON.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ import numpy as np
 from dynadp._arrays import Array
 from dynadp.errors import Rejected
 
-Kind = Literal["hello", "message", "mean", "done", "sum"]
+Kind = Literal["hello", "message", "mean", "done", "sum", "key", "sealed"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 VERSION = 1
 _HEAD = struct.Struct("<4sBB32s32sIIB")
@@ -49,7 +49,8 @@ class Letter:
     ----------
     kind
         ``hello`` before the run, ``message`` of a round, ``mean`` of the last messages, ``done``
-        after the run, ``sum`` of a round of algorithm "sum".
+        after the run, ``sum`` of a round of algorithm "sum", ``sealed`` of a sealed sum; ``key``,
+        the public half of a node's key for the run.
     run, config
         SHA-256 of the run's name, and the hash of its configuration: 32 bytes each.
     author, round

@@ -14,6 +14,7 @@ spends less than it sent.
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,13 @@ from dynadp._arrays import Array
 from dynadp.consensus import (
     Journal,
     LocalSolver,
+    MaskGraph,
+    Masks,
+    PairKeys,
     Releaser,
     RoundProgress,
     Rounds,
+    RunKey,
     SumRounds,
     SumSolver,
     Topology,
@@ -37,11 +42,14 @@ from dynadp.engines.exchange import (
     NeighbourLetters,
     NodeExchange,
     Publish,
+    SealedLetters,
     SumLetters,
 )
 from dynadp.engines.inbox import AcceptanceRules, Grid, Inbox
 from dynadp.engines.letters import Kind, Verifier
-from dynadp.mechanisms import Draws, centre_of, centring_grid, private_centre
+from dynadp.engines.sealed_centring import CentringAttempts
+from dynadp.errors import RecordError, SumSpoiled
+from dynadp.mechanisms import Draws, centre_of, centred, centring_grid, private_centre
 from dynadp.planning import Plan
 from dynadp.problem import integer_rows_of, local_problem
 
@@ -103,7 +111,7 @@ class NodeRun:
     def grids(self) -> dict[tuple[str, Kind, int], Grid]:
         """Return where every vector that may be sent to this node lies."""
         found = self._sum_grids() if self.plan.algorithm == "sum" else self._message_grids()
-        if self.plan.centrings:
+        if self.plan.centrings and not self.plan.sealing:
             those = list(self.plan.senders)
             counts, losses = np.array(self.plan.bound.counts, float), np.array(self.plan.centrings)
             noise = self.plan.mechanism.noise
@@ -132,8 +140,10 @@ class NodeRun:
         return found
 
     def _sum_grids(self) -> dict[tuple[str, Kind, int], Grid]:
-        """Sums of all nodes that send."""
+        """Sums of all nodes that send; of sealed ones any 64 bits, and all nodes' keys."""
         releases = self.plan.release_plan
+        if self.plan.sealing:
+            return self._sealed_grids()
         return {
             (node, "sum", n): Grid(
                 releases.width(n), float(noise.step[p, 0]), float(noise.radius[p, 0])
@@ -141,6 +151,21 @@ class NodeRun:
             for n, noise in enumerate(releases.noises, 1)
             for p, node in enumerate(releases.nodes)
         }
+
+    def _sealed_grids(self) -> dict[tuple[str, Kind, int], Grid]:
+        releases, found = self.plan.release_plan, dict[tuple[str, Kind, int], Grid]()
+        rounds, features = len(releases.noises), self.schema.feature_count
+        widths = {n: releases.width(n) for n in range(1, rounds + 1)}
+        if self.plan.centrings:
+            widths[0] = features
+        every = tuple({*widths.values()})
+        for node in releases.nodes:
+            found[node, "key", 0] = Grid(4, 0.0, inf)
+            for n, width in widths.items():
+                found[node, "sealed", n] = Grid(width, 0.0, inf)
+            for spare in range(1, len(releases.spares) + 1):
+                found[node, "sealed", rounds + spare] = Grid(every[0], 0.0, inf, every)
+        return found
 
 
 @dataclass(frozen=True)
@@ -204,15 +229,29 @@ def node_rounds(
     letters = Letters(inbox, publish, checkpoint)
     prepared = NodeRows.of(run.schema, rows, me)
     prepared.require_same(journal.seal(me))
-    schema = yield from _centred(run, prepared, letters, journal, draws)
-    make = _sum_rounds if plan.algorithm == "sum" else _admm_rounds
+    masks = None
+    if plan.sealing:
+        masks = yield from _masks(run, letters, journal, draws)
+        schema = yield from _sealed_centre(run, prepared, letters, journal, draws, masks)
+    else:
+        schema = yield from _centred(run, prepared, letters, journal, draws)
     # noise is for B_p rows: another number would break it
     held = prepared.shard(schema, rows=int(plan.bound.counts[p]))
-    rounds = make(run, held, journal, draws, checkpoint, storage)
-    learn = exchange or _exchange(run, letters)
+    rounds: Rounds | SumRounds
+    if plan.algorithm == "sum":
+        rounds = _sum_rounds(run, held, journal, draws, checkpoint, storage, masks)
+    else:
+        rounds = _admm_rounds(run, held, journal, draws, checkpoint, storage)
+    learn = exchange or _exchange(run, letters, rounds)
     while not rounds.over:
         V = rounds.release()
-        learnt = yield from learn(rounds.n, V)
+        while True:
+            try:
+                learnt = yield from learn(rounds.n, V)
+                break
+            except SumSpoiled:
+                assert isinstance(rounds, SumRounds)
+                V = rounds.release_again()
         progress = rounds.receive(learnt)
         sent = np.empty((0, 1, 0)) if V is None else V
         on_round(progress.with_messages(sent, rounds.points))
@@ -230,6 +269,8 @@ def node_rounds(
     else:
         means = yield from letters.swap("mean", plan.rounds, own, run.topology.nodes)
         vector = np.array(list(means.values())).mean(axis=0)
+    if masks:
+        masks.forget()
     journal.close("finished")
     checkpoint("closed")
     return NodeResult(schema, np.asarray(vector))
@@ -259,11 +300,61 @@ def _centred(
     return centring.applied(schema)
 
 
-def _exchange(run: NodeRun, letters: Letters) -> NodeExchange:
+def _masks(
+    run: NodeRun, letters: Letters, journal: Journal, draws: Draws
+) -> Generator[Awaiting, None, Masks]:
+    """Make this node's key for the run, or take it up again, and learn the others'."""
+    me, nodes, rules = run.me, run.topology.nodes, letters.inbox.rules
+    assert run.plan.sealing is not None
+    graph, seeded = MaskGraph(nodes, run.plan.sealing), draws.seeded
+    if journal.over:  # all letters are made, and keys are forgotten
+        return Masks(graph, PairKeys({}, {}, "", ""), seeded=seeded)
+    key = RunKey(me, journal.secret(me, lambda: RunKey.draw(me, draws).secret))
+    sent = letters.inbox.get(me, "key", 0)
+    if sent is not None and letters.inbox.values(me, "key", 0).tobytes() != key.public_bytes:
+        raise RecordError(
+            f"node {me!r} announced another key for this run than the one beside its ledger: its "
+            "letters could not be added. Restore that file, or begin a new run"
+        )
+    publics = yield from letters.swap_keys(key.public_bytes, nodes)
+    pairs = PairKeys({me: key}, publics, rules.config.hex(), rules.run.hex())
+    return Masks(graph, pairs, seeded=seeded)
+
+
+def _sealed_centre(
+    run: NodeRun,
+    rows: NodeRows,
+    letters: Letters,
+    journal: Journal,
+    draws: Draws,
+    masks: Masks,
+) -> Generator[Awaiting, None, Schema]:
+    """The sealed centring round: returns the schema with its centre, or as it is without one."""
+    me, plan, schema, nodes = run.me, run.plan, run.schema, run.topology.nodes
+    if not plan.centrings:
+        return schema
+    attempts = CentringAttempts(plan, schema, masks, [run.index], seeded=draws.seeded)
+    while True:
+        sent = journal.sent(attempts.entry)
+        if sent is None:
+            made = attempts.letters(np.array([rows.sums.total]), draws)
+            letters.checkpoint("computed")
+            sent = journal.spend(attempts.entry, attempts.events, made)
+            letters.checkpoint("spent")
+        words = yield from letters.swap_sealed(attempts.entry, sent[me].view(np.uint64), nodes)
+        centre = attempts.centre(words)
+        if centre is not None:
+            return centred(schema, centre)
+
+
+def _exchange(run: NodeRun, letters: Letters, rounds: Rounds | SumRounds) -> NodeExchange:
     """The sum of neighbours' plain letters, or of all nodes'."""
     steps, plan = run.plan.steps, run.plan
     if steps is None:
         return NeighbourLetters(letters, run.neighbours)
+    if plan.sealing:
+        assert rounds.releaser is not None
+        return SealedLetters(letters, run.topology.nodes, rounds.releaser)
     names = [run.topology.nodes[p] for p in plan.senders]
     return SumLetters(letters, names, [steps.node_weights[p] for p in plan.senders])
 
@@ -284,7 +375,13 @@ def _admm_rounds(
 
 
 def _sum_rounds(
-    run: NodeRun, held: Any, journal: Journal, draws: Draws, checkpoint: Checkpoint, storage: Any
+    run: NodeRun,
+    held: Any,
+    journal: Journal,
+    draws: Draws,
+    checkpoint: Checkpoint,
+    storage: Any,
+    masks: Masks | None,
 ) -> SumRounds:
     plan, start = run.plan, np.zeros((1, run.schema.dimension))
     assert plan.steps is not None
@@ -294,5 +391,5 @@ def _sum_rounds(
         releases = whole.some(slice(p, p + 1))
         rows = integer_rows_of([held], releases.resolution, plan.settings.loss, storage=storage)
         solver = SumSolver(rows, releases.noises, start[None])
-        releaser = Releaser(releases, solver, draws, journal, checkpoint=checkpoint)
+        releaser = Releaser(releases, solver, draws, journal, checkpoint=checkpoint, masks=masks)
     return SumRounds(releaser, whole.noises, plan.steps, start, plan.rows, 1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from dynadp import _require
 from dynadp._arrays import Array, host, to_device
+from dynadp._files import digest
 from dynadp.consensus import (
     MORE,
     Acceleration,
@@ -17,6 +19,7 @@ from dynadp.consensus import (
     Exchange,
     Journal,
     LocalSolver,
+    Masks,
     NeighbourSums,
     Output,
     Point,
@@ -24,6 +27,8 @@ from dynadp.consensus import (
     Releaser,
     RoundProgress,
     Rounds,
+    RunKey,
+    SealedSum,
     SumRounds,
     SumSolver,
     Topology,
@@ -31,8 +36,8 @@ from dynadp.consensus import (
     admm,
 )
 from dynadp.data import Shard, StreamedShard, check_shards
-from dynadp.errors import DeclarationError
-from dynadp.mechanisms import Draws, RoundNoise, SystemEntropy
+from dynadp.errors import DeclarationError, SumSpoiled
+from dynadp.mechanisms import Draws, RoundNoise, Sealed, SystemEntropy
 from dynadp.planning import Consortium, Plan, start_of
 from dynadp.privacy import Event
 from dynadp.problem import (
@@ -164,6 +169,7 @@ def simulate(
     device: str = "cpu",
     journal: Journal | None = None,
     exchange: Exchange | None = None,
+    masks: Masks | None = None,
     on_round: Callable[[RoundProgress], None] | None = None,
 ) -> Run:
     """Run Algorithm 1, 2 or 3, or algorithm "sum", over the network.
@@ -205,6 +211,9 @@ def simulate(
     exchange
         From all messages of a round to what each node learns of them; by default the sum of its
         neighbours' (:class:`~dynadp.consensus.round.NeighbourSums`).
+    masks
+        Of sealed sums, where a centring round began with them. By default they are made here for
+        one run. Replicas have none: the summed noise is drawn at once, from the same law.
     on_round
         Called after every round with what it left, its messages among it.
     """
@@ -222,8 +231,10 @@ def simulate(
     noise = draws or SystemEntropy()
     rounds: Rounds | SumRounds
     if bound.steps:
-        rounds = setup.sum_rounds(V, noise, journal)
-        exchange = exchange or WeighedSum([bound.steps.node_weights[p] for p in bound.senders])
+        if bound.mechanism.exchange == "sealed" and replicas == 1:
+            masks = masks or run_masks(bound, noise, journal)
+        rounds = setup.sum_rounds(V, noise, journal, masks)
+        exchange = exchange or setup.sums(rounds)
     else:
         exchange = exchange or NeighbourSums(topology)
         default = plan.settings.eta is None
@@ -233,12 +244,13 @@ def simulate(
     releaser, log = rounds.releaser, list[RoundProgress]()
     assert releaser is not None
     while not rounds.over:
-        sent = rounds.release()
-        assert sent is not None
-        log.append(rounds.receive(exchange(rounds.n, sent)))
+        sent, learnt = _exchanged(rounds, exchange)
+        log.append(rounds.receive(learnt))
         if on_round:
             on_round(log[-1].with_messages(sent, rounds.points))
     after = rounds.finish()
+    if masks:
+        masks.forget()
     if journal:
         journal.close("finished")
     return Run(
@@ -253,6 +265,34 @@ def simulate(
         certificate=rounds.certificate,
         stopped=rounds.stopped,
     )
+
+
+def _exchanged(rounds: Rounds | SumRounds, exchange: Exchange) -> tuple[Array, Array]:
+    """Release a round's messages and learn from them, in as many attempts as a sealed sum takes."""
+    sent = rounds.release()
+    while True:
+        assert sent is not None
+        try:
+            return sent, exchange(rounds.n, sent)
+        except SumSpoiled:
+            assert isinstance(rounds, SumRounds)
+            sent = rounds.release_again()
+
+
+def run_masks(plan: Plan, draws: Draws, journal: Journal | None = None) -> Masks:
+    """Make the masks of a run in one process, with keys that are kept beside the ledgers until the
+    run ends.
+    """
+    assert isinstance(plan.mechanism, Sealed)
+    nodes, sealing = plan.bound.nodes, plan.mechanism.sealing
+    consortium = digest([list(nodes), list(plan.bound.counts), plan.mechanism.describe()])
+    kept = {p: journal.secret(p, partial(_new_key, p, draws)) for p in nodes} if journal else None
+    run = journal.run if journal else "simulation"
+    return Masks.in_process(nodes, sealing, draws, consortium, run, kept)
+
+
+def _new_key(node: str, draws: Draws) -> bytes:
+    return RunKey.draw(node, draws).secret
 
 
 def _check_options(
@@ -284,7 +324,18 @@ class _Setup:
     storage: Storage
     device: str
 
-    def sum_rounds(self, V: Array, draws: Draws, journal: Journal | None) -> SumRounds:
+    def sums(self, rounds: "Rounds | SumRounds") -> Exchange:
+        """From all messages of a round to what everybody learns."""
+        plan = self.plan
+        assert plan.steps is not None
+        if plan.mechanism.exchange == "sealed":
+            assert isinstance(rounds, SumRounds)
+            return SealedSum(rounds.noises)
+        return WeighedSum([plan.steps.node_weights[p] for p in plan.senders])
+
+    def sum_rounds(
+        self, V: Array, draws: Draws, journal: Journal | None, masks: Masks | None
+    ) -> SumRounds:
         """The rounds of algorithm "sum"."""
         plan = self.plan
         assert plan.steps is not None
@@ -303,7 +354,7 @@ class _Setup:
             blocks = [to_device(_dense(shard), self.device) for shard in held]
             rows = IntegerRows(blocks, *made, replicas=self.replicas, storage="dense")
         solver = SumSolver(rows, releases.noises, start[None])
-        releaser = Releaser(releases, solver, draws, journal)
+        releaser = Releaser(releases, solver, draws, journal, masks=masks)
         return SumRounds(releaser, releases.noises, plan.steps, start, plan.rows, len(self.shards))
 
     def admm_rounds(

@@ -1,16 +1,17 @@
 """A private run from raw rows to a model, in one process that holds all nodes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from logging import getLogger
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dynadp.consensus import Journal, RoundProgress, Topology
+from dynadp.consensus import Journal, Masks, RoundProgress, Topology
 from dynadp.data import FeatureSums, NodeRows, Schema
-from dynadp.engines import Run, simulate
+from dynadp.engines import CentringAttempts, Run, run_masks, simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import (
     Centring,
@@ -158,8 +159,13 @@ def train(
         for p, own in rows.items():
             own.require_same(journal.seal(p))
     centring = None
+    masks = run_masks(plan, draws, journal) if plan.sealing else None
     if protection.centring:
-        centring = centring_round(plan, schema, lambda p: rows[nodes[p]].sums, draws, journal)
+        sums = partial(_sums_of, rows, nodes)
+        if masks:
+            centring = sealed_centring_round(plan, schema, sums, draws, journal, masks)
+        else:
+            centring = centring_round(plan, schema, sums, draws, journal)
         schema = centring.applied(schema)
     run = simulate(
         [own.shard(schema) for own in rows.values()],
@@ -169,6 +175,7 @@ def train(
         draws=draws,
         device=device,
         journal=journal,
+        masks=masks,
         on_round=on_round,
     )
     trained = Trained(plan, schema, centring, run)
@@ -179,6 +186,10 @@ def train(
         plan.delta,
     )
     return trained
+
+
+def _sums_of(rows: Mapping[str, NodeRows], nodes: Sequence[str], p: int) -> FeatureSums:
+    return rows[nodes[p]].sums
 
 
 def centring_round(
@@ -214,3 +225,36 @@ def centring_round(
         sent = journal.spend(0, made.events, dict(zip(names, made.messages, strict=True)))
     counts, released = [plan.bound.counts[p] for p in those], np.array([sent[p] for p in names])
     return centre_of(schema, counts, released, names, losses, noise, seeded=draws.seeded)
+
+
+def sealed_centring_round(
+    plan: Plan,
+    schema: Schema,
+    sums: Callable[[int], FeatureSums],
+    draws: Draws,
+    journal: Journal | None,
+    masks: Masks,
+) -> Centring:
+    """Release the sum of all nodes' features, sealed: sum 0, in as many attempts as it takes.
+
+    Parameters
+    ----------
+    plan, schema, sums, draws, journal
+        As for :func:`centring_round`.
+    masks
+        Of the run.
+    """
+    nodes = plan.bound.nodes
+    attempts = CentringAttempts(plan, schema, masks, range(len(nodes)), seeded=draws.seeded)
+    while True:
+        sent = journal.sent(attempts.entry) if journal else None
+        if sent is None:
+            totals = np.array([sums(p).total for p in range(len(nodes))])
+            sent = attempts.letters(totals, draws)
+            if journal:
+                sent = journal.spend(attempts.entry, attempts.events, sent)
+        words = np.array([sent[p] for p in nodes])[:, None]
+        centre = attempts.centre(words)
+        if centre is not None:
+            letters, spent = words[:, 0].view(np.uint64), tuple(attempts.spent)
+            return Centring(letters, centre, spent, draws.seeded)

@@ -88,7 +88,7 @@ class Greetings:
         rules = self.post.rules
         letter = verify(data, {rules.me: rules.keys[rules.me]})
         here = letter.run, letter.config
-        if letter.kind not in ("message", "sum") or here != (rules.run, rules.config):
+        if letter.kind not in ("message", "sum", "sealed") or here != (rules.run, rules.config):
             raise Rejected("a greeting that shows no message of this run")
         return letter
 

@@ -187,7 +187,7 @@ class _Recorder(Releaser):
         super().__init__(releases, solver, draws)
         self.sent: list[Array] = []
 
-    def send(self, n: int, state: Any) -> tuple[Array, Array]:
+    def send(self, n: int, state: Any, attempt: int = 0) -> tuple[Array, Array]:
         """Make the release of round n."""
         g, V = super().send(n, state)
         self.sent.append(np.stack([g if self.releases.noises[n - 1].inside else V, V]))
@@ -204,7 +204,7 @@ class _Ratios(Releaser):
         self.node, self.points, self.messages = node, points, messages
         self.ratios, self.squares = np.zeros((2, len(messages)))
 
-    def send(self, n: int, state: Any) -> tuple[Array, Array]:
+    def send(self, n: int, state: Any, attempt: int = 0) -> tuple[Array, Array]:
         """Compare the densities of message n, given those before it."""
         noise, g = self.releases.noises[n - 1], self.solver.f
         width = self.releases.width(n)

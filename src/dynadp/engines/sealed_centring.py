@@ -1,0 +1,79 @@
+"""The centring round where sums are sealed: sum 0, in as many attempts as it takes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dynadp._arrays import Array
+from dynadp.consensus import Masks, Messages, decoded
+from dynadp.data import Schema
+from dynadp.errors import SumSpoiled
+from dynadp.mechanisms import Draws, possible_mean, sealed_centring
+from dynadp.planning import Plan
+from dynadp.privacy import Event
+
+
+class CentringAttempts:
+    """One attempt after the other at the sum of all nodes' features.
+
+    Parameters
+    ----------
+    plan, schema
+        Bound to its consortium, with a centring round; without a centre yet.
+    masks
+        Of the run.
+    here
+        The positions of the nodes that send from here.
+    seeded
+        Whether noise comes from a seed.
+
+    Attributes
+    ----------
+    entry
+        Under which number the present attempt is entered.
+    spent
+        The events of all attempts so far.
+    """
+
+    def __init__(
+        self, plan: Plan, schema: Schema, masks: Masks, here: Sequence[int], *, seeded: bool
+    ) -> None:
+        assert plan.sealing is not None
+        self.plan, self.schema, self.masks, self.seeded = plan, schema, masks, seeded
+        self.here, self.nodes = list(here), [plan.bound.nodes[p] for p in here]
+        counts = np.array(plan.bound.counts, dtype=float)
+        self._first = sealed_centring(schema, counts, np.array(plan.centrings), plan.sealing)
+        self._noise, self.entry, self._attempt = self._first, 0, 0
+        self.spent: list[Event] = list(self.events)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What the present attempt costs the nodes here."""
+        if self.entry:
+            planned = self.plan.release_plan.events_of(self.entry, seeded=self.seeded)
+        else:
+            planned = tuple(event for event in self.plan.events if event.round == 0)
+        return tuple(replace(e, seeded=self.seeded) for e in planned if e.node in self.nodes)
+
+    def letters(self, totals: Array, draws: Draws) -> Messages:
+        """Make the letters of the nodes here from their sums of features, P x f."""
+        noise = self._noise.each(lambda numbers: numbers[self.here])
+        k = noise.sealable(totals[:, None], draws, self.nodes, self.entry)[:, 0]
+        words = self.masks.sealed(k, self.nodes, 0, self._attempt)
+        return dict(zip(self.nodes, words.view(np.float64), strict=True))  # the same 64 bits
+
+    def centre(self, words: Array) -> Array | None:
+        """Return the centre from the letters of all nodes, P x 1 x f; None where they give no sum,
+        and the next attempt begins.
+        """
+        try:
+            total = decoded(words.view(np.uint64), self._first)[0]
+        except SumSpoiled:
+            self.masks.spares, self._attempt = self.masks.spares + 1, self._attempt + 1
+            releases = self.plan.release_plan
+            self.entry, self._noise = releases.spare(0, self._first, self.masks.spares)
+            self.spent += self.events
+            return None
+        self.masks.follow(0, total)
+        return possible_mean(self.schema, total / self.plan.rows)
