@@ -26,7 +26,18 @@ if TYPE_CHECKING:
 _MECHANISM = option(
     "--mechanism",
     type=MechanismName(after=("gaussian",)),
-    help="primal (Algorithm 3), dual (Algorithm 2), or gaussian (sums over rows).",
+    help="primal (Algorithm 3), dual (Algorithm 2), or gaussian (sums over rows; sum and sealed).",
+)
+_NODES = option("--nodes", type=COUNT, help="Nodes of a sealed sum; for gaussian alone.")
+_HONEST = option(
+    "--honest",
+    type=COUNT,
+    help="How many of these nodes the noise was made for: honest ones, whoever looks not counted.",
+)
+_COLLUDING = option(
+    "--colluding",
+    type=click.IntRange(min=0),
+    help="How many of these nodes really collude; nodes minus honest by default.",
 )
 _MU_HELP = "Sensitivity over noise of one Gaussian round"
 
@@ -38,6 +49,9 @@ _MU_HELP = "Sensitivity over noise of one Gaussian round"
 @option("--mu", type=Positive(), help=f"{_MU_HELP}; for gaussian alone.")
 @option("--rounds", type=ROUNDS, help="How many.")
 @SHARE
+@_NODES
+@_HONEST
+@_COLLUDING
 @option("--events", type=FILE, help="Instead of all these: a file with one event a line, as JSON.")
 @option(
     "--rows",
@@ -47,13 +61,18 @@ _MU_HELP = "Sensitivity over noise of one Gaussian round"
 )
 @DELTA
 @prints_answer
-def account(events: str | None, rows: int, delta: float, **run: Any) -> Answer:
-    """Print what many rounds lose in total: the smallest valid epsilon at a delta."""
+def account(
+    events: str | None, rows: int, delta: float, colluding: int | None, **run: Any
+) -> Answer:
+    """Print what many rounds lose in total: the smallest valid epsilon at a delta.
+
+    Of sealed sums, with --nodes and --honest, also what is lost where more nodes collude.
+    """
     if events is not None:
-        if any(value is not None for value in run.values()):
+        if any(value is not None for value in (*run.values(), colluding)):
             raise click.UsageError(
-                "--events replaces --mechanism, --dimension, --alpha, --mu, --rounds and "
-                "--jacobian-share; leave out those, or --events"
+                "--events replaces --mechanism, --dimension, --alpha, --mu, --rounds, "
+                "--jacobian-share, --nodes, --honest and --colluding; leave out those, or --events"
             )
         return _account_file(events, delta, rows)
     _refuse_strangers(run)
@@ -61,26 +80,68 @@ def account(events: str | None, rows: int, delta: float, **run: Any) -> Answer:
     needed = ("mechanism", *_shape(run["mechanism"]), scale, "rounds")
     if missing := [f"--{name}" for name in needed if run[name] is None]:
         raise click.UsageError(f"missing {', '.join(missing)} (or give --events FILE)")
-    released = privacy.equal_rounds(**run)
+    planned = privacy.equal_rounds(**run)
+    released = _opened(planned, run, colluding)
     found = privacy.total(released, delta, rows)
-    title = f"{_title(run)} with {scale} = {run[scale]:g}{_where(run)}:"
+    title = f"{_title(run)} with {scale} = {run[scale]:g}{_where(run)}{_among(run, colluding)}:"
     joint = privacy.joint_mu(released, rows)
-    return Answer(_figures(found, joint), [title, *_lines(found, rows, joint)])
+    curve = privacy.collusion_curve(planned, delta, rows)
+    more: dict[str, Any] = {"collusion": [point.to_json() for point in curve]} if curve else {}
+    if colluding is not None:
+        more["planned"] = privacy.total(planned, delta, rows).to_json()
+    lines = [title, *_lines(found, rows, joint), *_collusion_lines(curve)]
+    return Answer(_figures(found, joint) | more, lines)
+
+
+def _opened(
+    events: list[privacy.Event], run: dict[str, Any], colluding: int | None
+) -> list[privacy.Event]:
+    """Return the events as they cost where so many collude."""
+    if colluding is None:
+        return events
+    if run["nodes"] is None:
+        raise click.UsageError(
+            "--colluding says how many nodes of a sealed sum collude: give --nodes and --honest too"
+        )
+    if colluding >= run["nodes"]:
+        raise click.UsageError(
+            f"--colluding is {colluding} of {run['nodes']} nodes; at most {run['nodes'] - 1} can "
+            "collude against a row of another"
+        )
+    return privacy.if_colluding(events, colluding)
+
+
+def _among(run: dict[str, Any], colluding: int | None) -> str:
+    if run["nodes"] is None:
+        return ""
+    words = f", sealed, made for {run['honest']} honest ones of {run['nodes']} nodes"
+    return words if colluding is None else f"{words}, where {colluding} collude"
+
+
+def _collusion_lines(curve: "tuple[privacy.Collusion, ...]") -> list[str]:
+    planned = [point for point in curve if point.planned]
+    worse = privacy.collusion_words(curve)
+    if not worse:
+        return []
+    return [
+        f"Epsilon is {privacy.upper_bound(planned[0].epsilon)} with {planned[0].colluding} of the "
+        f"nodes colluding, as planned; {worse}."
+    ]
 
 
 def _scale(mechanism: str | None) -> str:
     """Return the number that says how much a round loses."""
-    return "mu" if mechanism == "gaussian" else "alpha"
+    return "mu" if mechanism in privacy.GAUSSIAN else "alpha"
 
 
 def _shape(mechanism: str | None) -> tuple[str, ...]:
     """Return what else prices a round: a Gaussian one costs the same in every dimension."""
-    return () if mechanism == "gaussian" else ("dimension",)
+    return () if mechanism in privacy.GAUSSIAN else ("dimension",)
 
 
 def _refuse_strangers(run: dict[str, Any]) -> None:
     """Refuse alpha for Gaussian rounds, and mu for others."""
-    gaussian = run["mechanism"] == "gaussian"
+    gaussian = run["mechanism"] in privacy.GAUSSIAN
     if gaussian and run["alpha"] is not None:
         raise click.UsageError(
             "--alpha goes with primal and dual perturbation; a Gaussian round has no alpha: give "
@@ -94,7 +155,7 @@ def _refuse_strangers(run: dict[str, Any]) -> None:
 
 
 def _title(run: dict[str, Any]) -> str:
-    if run["mechanism"] == "gaussian":
+    if run["mechanism"] in privacy.GAUSSIAN:
         return f"{run['rounds']} Gaussian rounds"
     return f"{run['rounds']} rounds of {run['mechanism']} perturbation"
 
@@ -136,8 +197,11 @@ def _account_file(path: str, delta: float, rows: int) -> Answer:
 @option("--epsilon", type=Positive(), required=True, help="The total.")
 @DELTA
 @SHARE
+@_NODES
+@_HONEST
+@_COLLUDING
 @prints_answer
-def calibrate(epsilon: float, delta: float, **run: Any) -> Answer:
+def calibrate(epsilon: float, delta: float, colluding: int | None, **run: Any) -> Answer:
     """Go from a total (epsilon, delta) to the alpha of each round (mu, for gaussian), or to how
     many rounds fit; never to less privacy than asked.
     """
@@ -153,7 +217,8 @@ def calibrate(epsilon: float, delta: float, **run: Any) -> Answer:
         )
 
     def events(size: float, rounds: int) -> list[privacy.Event]:
-        return privacy.equal_rounds(**{**run, scale: size, "rounds": rounds})
+        planned = privacy.equal_rounds(**{**run, scale: size, "rounds": rounds})
+        return _opened(planned, run, colluding)
 
     if rounds is not None:
         run[scale] = privacy.calibrate(partial(events, rounds=rounds), epsilon, delta)
@@ -161,7 +226,8 @@ def calibrate(epsilon: float, delta: float, **run: Any) -> Answer:
         run["rounds"] = privacy.affordable_rounds(partial(events, run[scale]), epsilon, delta)
     released = events(run[scale], run["rounds"])
     found, joint = privacy.total(released, delta), privacy.joint_mu(released)
-    title = f"{_title(run)}{_where(run)}: {scale} = {run[scale]:.6g} a round."
+    about = f"{_where(run)}{_among(run, colluding)}"
+    title = f"{_title(run)}{about}: {scale} = {run[scale]:.6g} a round."
     lines = [title, *_lines(found, 1, joint)]
     if not run["rounds"]:
         lines = [
@@ -194,5 +260,5 @@ def _lines(found: "Total", rows: int, joint: float) -> list[str]:
         *parts,
         f"In total {words(found.epsilon, found.delta)}.",
         f"This holds for a plan that is fixed before its first round, for persons with {who} at "
-        "one node.",
+        f"one node{privacy.honest_words(found.honest)}.",
     ]

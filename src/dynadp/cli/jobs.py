@@ -106,7 +106,10 @@ def _check_lines(path: str, result: "RunCheck") -> Iterator[str]:
     for reason in result.plan.reasons:
         yield f"  - {reason}"
     total = result.plan.total
-    yield privacy.guarantee(total.epsilon, total.delta, seeded=result.simulation, planned=True)
+    simulated, honest = result.simulation, total.honest
+    yield privacy.guarantee(
+        total.epsilon, total.delta, seeded=simulated, planned=True, honest=honest
+    )
 
 
 @click.command()

@@ -96,6 +96,10 @@ def _room_lines(cap: dict[str, Any], summary: "LedgerSummary", room: "Room") -> 
         f"Lost so far, by all runs: at most epsilon = {privacy.upper_bound(cap['lost'])} at delta "
         f"= {cap['delta']:g}."
     )
+    if summary.honest:
+        yield f"All of this holds{privacy.honest_words(summary.honest).removeprefix(',')}."
+    if worse := privacy.collusion_words(summary.collusion):
+        yield f"If more put together what they know, so far at most epsilon = {worse}."
     if cap["lost"] == cap["epsilon"] and room.left:
         yield (
             f"This is the whole cap although {room.left:.1%} is left: the cap is the smallest "

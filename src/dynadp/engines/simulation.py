@@ -37,7 +37,7 @@ from dynadp.consensus import (
 )
 from dynadp.data import Shard, StreamedShard, check_shards
 from dynadp.errors import DeclarationError, SumSpoiled
-from dynadp.mechanisms import Draws, RoundNoise, Sealed, SystemEntropy
+from dynadp.mechanisms import Draws, RoundNoise, SystemEntropy
 from dynadp.planning import Consortium, Plan, start_of
 from dynadp.privacy import Event
 from dynadp.problem import (
@@ -283,8 +283,8 @@ def run_masks(plan: Plan, draws: Draws, journal: Journal | None = None) -> Masks
     """Make the masks of a run in one process, with keys that are kept beside the ledgers until the
     run ends.
     """
-    assert isinstance(plan.mechanism, Sealed)
-    nodes, sealing = plan.bound.nodes, plan.mechanism.sealing
+    nodes, sealing = plan.bound.nodes, plan.sealing
+    assert sealing is not None
     consortium = digest([list(nodes), list(plan.bound.counts), plan.mechanism.describe()])
     kept = {p: journal.secret(p, partial(_new_key, p, draws)) for p in nodes} if journal else None
     run = journal.run if journal else "simulation"

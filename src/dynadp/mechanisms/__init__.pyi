@@ -5,6 +5,7 @@ from .base import Mechanism as Mechanism
 from .base import NoProtection as NoProtection
 from .base import PublicNumbers as PublicNumbers
 from .base import RoundNoise as RoundNoise
+from .base import Sealing as Sealing
 from .centring import Centring as Centring
 from .centring import centre_of as centre_of
 from .centring import centred as centred
@@ -24,7 +25,6 @@ from .entropy import ShiftedDraws as ShiftedDraws
 from .entropy import SystemEntropy as SystemEntropy
 from .entropy import entropy_for as entropy_for
 from .gaussian import GaussianNoise as GaussianNoise
-from .gaussian import Sealing as Sealing
 from .primal import Primal as Primal
 from .primal import PrimalNoise as PrimalNoise
 from .registry import mechanism_for as mechanism_for

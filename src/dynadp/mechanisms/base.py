@@ -194,6 +194,25 @@ class RoundNoise(ABC):
         return out
 
 
+@dataclass(frozen=True)
+class Sealing:
+    """Who takes part in sealed sums (maths.md 13).
+
+    Attributes
+    ----------
+    members
+        |M|.
+    honest
+        h: members whose noise no observer knows, at least.
+    partners
+        With how many others each shares masks.
+    """
+
+    members: int
+    honest: int
+    partners: int
+
+
 class Mechanism(ABC):
     """How messages are protected.
 
@@ -286,6 +305,15 @@ class Mechanism(ABC):
                 )
             rounds.append(noise)
         return tuple(rounds)
+
+    @property
+    def sealing(self) -> Sealing | None:
+        """Who takes part in sealed sums; None in the open, and as long as that is unknown."""
+        return None
+
+    def among(self, members: int) -> Self:
+        """Return the mechanism for so many nodes."""
+        return self
 
     def spare_attempts(self, public: PublicNumbers, alpha: Array) -> tuple[RoundNoise, ...]:
         """Return what is reserved beyond one release for each round: none."""

@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike
 from dynadp._arrays import Array
 from dynadp.data import FEATURE_STEP, FeatureSums, Schema
 from dynadp.errors import DeclarationError
+from dynadp.mechanisms.base import Sealing
 from dynadp.mechanisms.entropy import Draws
-from dynadp.mechanisms.gaussian import FINE, LARGEST, GaussianNoise, Sealing, noise_step
+from dynadp.mechanisms.gaussian import FINE, LARGEST, GaussianNoise, noise_step
 from dynadp.mechanisms.sampling import grid_step, l2_laplace, power_of_two, to_grid
 from dynadp.mechanisms.sealed import LEAST, WIDER, sealed_numbers
 from dynadp.privacy import (

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from dynadp._arrays import Array, host, on
-from dynadp.mechanisms.base import RoundNoise
+from dynadp.mechanisms.base import RoundNoise, Sealing
 from dynadp.mechanisms.discrete_gaussian import LARGEST as LARGEST_SIGMA
 from dynadp.mechanisms.discrete_gaussian import Integers, discrete_gaussian
 from dynadp.mechanisms.entropy import BatchedDraws, Draws, OrderedDraws
@@ -23,25 +23,6 @@ from dynadp.privacy import (
 
 FINE = 33  # a deviation is at least 2^33 steps, so that discreteness costs next to nothing
 LARGEST = 2.0**62  # steps: 64-bit numbers hold them with noise
-
-
-@dataclass(frozen=True)
-class Sealing:
-    """Who takes part in sealed sums (maths.md 13).
-
-    Attributes
-    ----------
-    members
-        |M|.
-    honest
-        h: members whose noise no observer knows, at least.
-    partners
-        With how many others each shares masks.
-    """
-
-    members: int
-    honest: int
-    partners: int
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ import numpy as np
 from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import PublicNumbers, RoundNoise
-from dynadp.mechanisms.gaussian import LARGEST, GaussianNoise, Sealing, noise_step
+from dynadp.mechanisms.base import PublicNumbers, RoundNoise, Sealing
+from dynadp.mechanisms.gaussian import LARGEST, GaussianNoise, noise_step
 from dynadp.mechanisms.sampling import power_of_two
 from dynadp.mechanisms.sums import MomentNoise, Sum, SumNoise
+from dynadp.privacy import check_honest
 from dynadp.problem import Resolution
 
 ALL_PAIRS = 256  # up to so many members everybody shares masks with everybody
@@ -73,12 +74,7 @@ class Sealed(Sum):
             )
         h = members - c if h is None and c is not None else h
         assert h is not None
-        most = max(members - 1, 1)  # a node that is alone needs nobody
-        if not 1 <= h <= most:
-            raise DeclarationError(
-                f"honest is {h} of {members} nodes; expected a number from 1 to {most}: whoever "
-                "looks knows its own noise, and is not among the honest"
-            )
+        check_honest(h, members)
         if c is not None and c != members - h:
             raise DeclarationError(
                 f"honest is {h} and colluding is {c} of {members} nodes; they must add up to "
@@ -89,10 +85,10 @@ class Sealed(Sum):
         return made
 
     @property
-    def sealing(self) -> Sealing:
+    def sealing(self) -> Sealing | None:
         """Who takes part, of a mechanism that knows its nodes (:meth:`among`)."""
-        assert self.honest is not None
-        assert self.colluding is not None
+        if self.honest is None or self.colluding is None:
+            return None
         members, c = self.honest + self.colluding, self.colluding
         if self.partners is None:
             least = max(c + 1, SOME)
@@ -137,14 +133,15 @@ class Sealed(Sum):
         self, public: PublicNumbers, mu: Array, resolution: Resolution, *, moment: bool
     ) -> SumNoise:
         """Delta/(mu sqrt(h)) for each node, of one step; the ball holds the sum over all."""
-        d = public.dimension
+        d, sealing = public.dimension, self.sealing
+        assert sealing is not None
         width = d * (d + 1) // 2 if moment else d
         unit, delta = resolution.step**2, resolution.sensitivity(moment=moment)
         kind = MomentNoise if moment else SumNoise
         return kind(
             resolution=resolution,
             purpose="moment" if moment else "gradient",
-            **sealed_numbers(self.sealing, public.counts, mu, delta * unit, unit, width),
+            **sealed_numbers(sealing, public.counts, mu, delta * unit, unit, width),
         )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dynadp._arrays import Array
-from dynadp.consensus import Topology
+from dynadp.consensus import ReleasePlan, Topology
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import (
     Mechanism,
@@ -277,15 +277,13 @@ def planned_events(
     """
     given = np.asarray(alphas, dtype=float).reshape(len(names), 1, -1)  # by node, or by round too
     table = np.broadcast_to(given, (len(names), 1, rounds))
-    releases = enumerate(mechanism.plan(public, table), 1)
-    return [
-        *centring_events(names, centrings, features, mechanism.noise, seeded=False),
-        *(
-            event
-            for n, release in releases
-            for event in release.events(names, n, release.width(public.dimension))
-        ),
-    ]
+    noises, spares = mechanism.plan(public, table), mechanism.spare_attempts(public, table)
+    releases = ReleasePlan(
+        tuple(names), mechanism, public, noises, rounds, np.zeros(table.shape[:2]), spares
+    )
+    noise, sealing = mechanism.noise, mechanism.sealing
+    centring = centring_events(names, centrings, features, noise, seeded=False, sealing=sealing)
+    return [*centring, *releases.events(seeded=False)]
 
 
 def recorded(chosen: Plan, record: Mapping[str, Any]) -> Plan:

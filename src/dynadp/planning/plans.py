@@ -16,7 +16,7 @@ from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.consensus import Output, ReleasePlan, Steps
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import Mechanism, NoProtection, Sealed, Sealing, Sum, centring_events
+from dynadp.mechanisms import Mechanism, NoProtection, Sealing, Sum, centring_events
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts, default_eta
 from dynadp.planning.sums import (
     SumConstants,
@@ -155,9 +155,8 @@ class Plan:
 
     def _sealed_among(self, consortium: Consortium) -> Self:
         """Let sealed sums know how many nodes there are."""
-        if not isinstance(self.mechanism, Sealed):
+        if self.protection is None:
             return self
-        assert self.protection is not None
         among = self.mechanism.among(len(consortium.nodes))
         return replace(self, protection=replace(self.protection, mechanism=among))
 
@@ -181,8 +180,7 @@ class Plan:
     @property
     def sealing(self) -> Sealing | None:
         """Who takes part in sealed sums; None in the open."""
-        sealed = isinstance(self.mechanism, Sealed)
-        return self.mechanism.sealing if sealed else None  # type: ignore[attr-defined]
+        return self.mechanism.sealing
 
     def part(self, problems: int) -> Self:
         """Return what each of so many problems does that share the plan, one after the other."""

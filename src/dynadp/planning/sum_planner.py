@@ -23,7 +23,7 @@ from dynadp.planning.sums import (
     weigh_nodes,
     weigh_sealed,
 )
-from dynadp.privacy import Event, calibrate, per_node, upper_bound
+from dynadp.privacy import Event, calibrate, collusion_words, per_node, upper_bound
 from dynadp.problem import Logistic, SquaredL2, Terms, Weights
 
 
@@ -62,16 +62,16 @@ def plan_sums(
     width = consortium.dimension - 1 if features is None else features
     B = check_counts(consortium.counts, len(nodes))
     mus = np.array([gaussian_mu(total, delta) for total in totals])
-    sealed = isinstance(mechanism, Sealed)
+    mechanism, spares = mechanism.among(len(nodes)), 0
     if isinstance(mechanism, Sealed):
-        mechanism = mechanism.among(len(nodes))
         # what one problem reserves and does not use, the next one could not take over
-        mechanism = replace(mechanism, spares=mechanism.spares if problems == 1 else 0)
+        spares = mechanism.spares if problems == 1 else 0
+        mechanism = replace(mechanism, spares=spares)
+    if mechanism.sealing:
         weighed = weigh_sealed(B, mus, weights)
         N = sealed_signal(B, mus, np.array(weighed), mechanism.sealing) / sqrt(problems)
-        spares = mechanism.spares
     else:
-        weighed, spares = weigh_nodes(B, mus, weights), 0
+        weighed = weigh_nodes(B, mus, weights)
         N = signal(B, mus, np.array(weighed)) / sqrt(problems)
     moment = mechanism.second_moment
     if moment and problems > 1:
@@ -89,7 +89,7 @@ def plan_sums(
 
     loss = Logistic(rules.margin)
     chosen = replace(mechanism, second_moment=moment)
-    counts = B if sealed else B.max(keepdims=True)  # the largest node, or all of one sum
+    counts = B if chosen.sealing else B.max(keepdims=True)  # the largest node, or all of one sum
     terms = Terms(counts, consortium.dimension, loss, SquaredL2(), np.ones(len(counts)), 1.0)
 
     def events(mu: float) -> list[Event]:
@@ -97,8 +97,9 @@ def plan_sums(
         table = mu * np.array([[shares]] * len(counts))
         releases = ReleasePlan.sums([""] * len(counts), terms, chosen, table).some(slice(0, 1))
         centre = [mu * sqrt(centred)] if centred else []
-        sealing = chosen.sealing if isinstance(chosen, Sealed) else None
-        centring = centring_events([""], centre, width, "gaussian", seeded=False, sealing=sealing)
+        centring = centring_events(
+            [""], centre, width, "gaussian", seeded=False, sealing=chosen.sealing
+        )
         return [*centring, *releases.events(seeded=False)]
 
     found = {total: calibrate(events, total * (1 - 1e-9), delta) for total in set(totals)}
@@ -184,26 +185,16 @@ def _sealed(made: Plan) -> tuple[str, ...]:
     h, P, spares = made.sealing.honest, made.sealing.members, made.mechanism.spares
     if P == 1:
         return ("the node is alone: nobody helps to hide its rows, and none is needed to",)
-    worse = [
-        f"{upper_bound(point.epsilon)} if {point.colluding} do"
-        for point in made.collusion
-        if not point.planned
-    ]
-    return (
-        f"all of this holds as long as {h} of {P} nodes are honest, whoever looks not among them: "
-        "they add their noise and keep their keys. Where more of the others put together what "
-        f"they know, epsilon grows: {', '.join(worse)}"
-        if worse
-        else f"all of this holds as long as {h} of {P} nodes add their noise and keep their keys",
-        *(
-            [
-                f"{spares} spare attempt{'s' if spares > 1 else ''}, for sums that spoiled letters "
-                "make unreadable: reserved, and given back if unused"
-            ]
-            if spares
-            else []
-        ),
+    rests = (
+        f"{h} of {P} nodes must be honest: they add their noise and keep their keys. Whoever looks "
+        "is not among them"
     )
+    if worse := collusion_words(made.collusion):
+        rests += f". If more of the others collude, epsilon grows: {worse}"
+    if not spares:
+        return (rests,)
+    some = "1 spare attempt is" if spares == 1 else f"{spares} spare attempts are"
+    return (rests, f"{some} reserved, for sums that a spoiled letter makes unreadable")
 
 
 def _silent(names: Sequence[str]) -> tuple[str, ...]:

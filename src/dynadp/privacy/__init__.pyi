@@ -4,12 +4,14 @@ from .accountant import check_delta as check_delta
 from .accountant import check_epsilon as check_epsilon
 from .accountant import for_person as for_person
 from .accountant import group_by_node as group_by_node
+from .accountant import rests_on as rests_on
 from .accountant import total as total
 from .accountant import worst_node as worst_node
 from .cap import Basis as Basis
 from .cap import Cap as Cap
 from .collusion import Collusion as Collusion
 from .collusion import collusion_curve as collusion_curve
+from .collusion import collusion_words as collusion_words
 from .collusion import if_colluding as if_colluding
 from .collusion import left_honest as left_honest
 from .distributions import LossDistribution as LossDistribution
@@ -18,6 +20,7 @@ from .events import Event as Event
 from .events import Gaussian as Gaussian
 from .events import L2Laplace as L2Laplace
 from .events import SealedGaussian as SealedGaussian
+from .events import check_honest as check_honest
 from .events import from_json as from_json
 from .events import read_events as read_events
 from .events import register_event as register_event
@@ -28,6 +31,7 @@ from .gaussian import distribution_of as distribution_of
 from .gaussian import gaussian_delta as gaussian_delta
 from .gaussian import gaussian_epsilon as gaussian_epsilon
 from .gaussian import joint_mu as joint_mu
+from .inverse import GAUSSIAN as GAUSSIAN
 from .inverse import affordable_rounds as affordable_rounds
 from .inverse import calibrate as calibrate
 from .inverse import dual as dual
@@ -48,5 +52,6 @@ from .statements import guarantee as guarantee
 from .statements import guess_probability as guess_probability
 from .statements import guess_words as guess_words
 from .statements import guesses_in_100 as guesses_in_100
+from .statements import honest_words as honest_words
 from .statements import round_up as round_up
 from .statements import upper_bound as upper_bound

@@ -17,7 +17,7 @@ import numpy as np
 from dynadp import _require
 from dynadp.errors import DeclarationError
 from dynadp.privacy.distributions import LARGEST, LossDistribution, Pure, dots
-from dynadp.privacy.events import Event
+from dynadp.privacy.events import Event, SealedGaussian
 from dynadp.privacy.gaussian import GaussianLoss, counted, gaussian_epsilon, one_gaussian
 from dynadp.privacy.statements import guarantee
 
@@ -52,6 +52,9 @@ class Total:
     protected
         Whether all noise came from the system. Where not, this is what the plan would cost with
         system entropy.
+    honest
+        (h, members) of sealed sums among them, once for each kind: the figures hold as long as h
+        of so many members are honest. Empty where nobody else has to be.
     """
 
     epsilon: float
@@ -62,15 +65,17 @@ class Total:
     alpha: float
     releases: int
     protected: bool
+    honest: tuple[tuple[int, int], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures; an infinite one is null."""
-        return finite(asdict(self))
+        return finite(asdict(self)) | {"honest": [list(those) for those in self.honest]}
 
     @property
     def guarantee(self) -> str:
         """The guarantee in one sentence, for anybody with a row at the node of this total."""
-        return guarantee(self.epsilon, self.delta, seeded=not self.protected)
+        seeded = not self.protected
+        return guarantee(self.epsilon, self.delta, seeded=seeded, honest=self.honest)
 
 
 def finite(figures: dict[str, Any]) -> dict[str, Any]:
@@ -117,8 +122,24 @@ def total(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
     method = min(figures, key=lambda name: figures[name])
     largest = float(max(per_round.values(), default=0.0))
     return Total(
-        figures[method], delta, method, plain, figures["pure"], largest, len(events), protected
+        figures[method],
+        delta,
+        method,
+        plain,
+        figures["pure"],
+        largest,
+        len(events),
+        protected,
+        rests_on(events),
     )
+
+
+def rests_on(events: Iterable[Event]) -> tuple[tuple[int, int], ...]:
+    """(h, members) of all sealed sums among these, each pair once; not where h = 1, the row's own
+    node.
+    """
+    found = {(e.honest, e.members) for e in events if isinstance(e, SealedGaussian)}
+    return tuple(sorted(those for those in found if those[0] > 1))
 
 
 def group_by_node(events: Iterable[Event]) -> dict[str, list[Event]]:

@@ -1,6 +1,6 @@
 """What sealed sums lose where more members collude than was planned for (maths.md 13)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import sqrt
 from typing import Any
@@ -10,6 +10,7 @@ from dynadp.errors import DeclarationError
 from dynadp.privacy.accountant import finite, total
 from dynadp.privacy.events import Event, SealedGaussian
 from dynadp.privacy.gaussian import joint_mu
+from dynadp.privacy.statements import upper_bound
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,16 @@ class Collusion:
     def to_json(self) -> dict[str, Any]:
         """For a record; an infinite epsilon is null."""
         return finite(asdict(self))
+
+
+def collusion_words(curve: Iterable[Collusion]) -> str:
+    """Return what is lost beyond the plan, in words; nothing where it can be no more.
+
+    >>> collusion_words([Collusion(2, 3, 0.3, 1.0, True), Collusion(4, 1, 0.52, 2.04, False)])
+    '2.04 with 4 colluding'
+    """
+    worse = [point for point in curve if not point.planned]
+    return ", ".join(f"{upper_bound(one.epsilon)} with {one.colluding} colluding" for one in worse)
 
 
 def left_honest(members: int, partners: int, colluding: int) -> int:
@@ -72,7 +83,11 @@ def sealed(events: Iterable[Event]) -> list[SealedGaussian]:
 
 
 def collusion_curve(
-    events: Sequence[Event], delta: float, rows: int = 1, colluding: Sequence[int] | None = None
+    events: Sequence[Event],
+    delta: float,
+    rows: int = 1,
+    colluding: Sequence[int] | None = None,
+    cost: Callable[[list[Event]], float] | None = None,
 ) -> tuple[Collusion, ...]:
     """The loss of one node's events for the planned number of colluding members, and for more.
 
@@ -87,6 +102,8 @@ def collusion_curve(
     colluding
         c' of each point; by default the plan's, about half and four fifths of the members, and
         all others.
+    cost
+        epsilon of events; by default that of a plan that was fixed before its first release.
     """
     found = sealed(events)
     if not found:
@@ -104,7 +121,7 @@ def collusion_curve(
                 c,
                 left_honest(members, least.partners, c),
                 joint_mu(opened, rows),
-                total(opened, delta, rows).epsilon,
+                cost(opened) if cost else total(opened, delta, rows).epsilon,
                 c == planned,
             )
         )

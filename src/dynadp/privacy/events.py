@@ -14,6 +14,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from dynadp import _require
 from dynadp.errors import DeclarationError
 
 
@@ -187,6 +188,18 @@ class SealedGaussian(Gaussian):
     members: int = 1
     partners: int = 0
     kind: ClassVar[str] = "sealed"
+
+
+def check_honest(honest: int, members: int) -> None:
+    """Refuse a number of honest members that cannot be; one that is alone needs no other."""
+    _require.whole("nodes", members)
+    most = max(members - 1, 1)
+    _require.whole("honest", honest, 0)
+    if not 1 <= honest <= most:
+        raise DeclarationError(
+            f"honest is {honest} of {members} nodes; expected a number from 1 to {most}: whoever "
+            "looks knows its own noise, and is not among the honest"
+        )
 
 
 def to_json(event: Event) -> dict[str, Any]:

@@ -8,9 +8,17 @@ from math import exp, inf, log
 
 from dynadp.errors import DeclarationError
 from dynadp.privacy.accountant import check_delta, check_epsilon, worst_node
-from dynadp.privacy.events import DualPerturbation, Event, Gaussian, L2Laplace
+from dynadp.privacy.events import (
+    DualPerturbation,
+    Event,
+    Gaussian,
+    L2Laplace,
+    SealedGaussian,
+    check_honest,
+)
 
 Plan = Callable[[float], Iterable[Event]]  # scale -> all events of the plan
+GAUSSIAN = ("gaussian", "sum", "sealed")  # names whose rounds are declared by mu
 PRECISION = 1e-3  # how far below the asked epsilon a calibrated total may stay, relative
 
 
@@ -111,6 +119,18 @@ def gaussian(mu: float, rounds: int, dimension: int = 1, node: str = "node") -> 
     return [Gaussian(node, n, "gradient", mu, dimension) for n in range(1, rounds + 1)]
 
 
+def sealed(
+    mu: float, rounds: int, nodes: int, honest: int, dimension: int = 1, node: str = "node"
+) -> list[Event]:
+    """The events of sealed sums with constant mu, which rest on so many honest nodes."""
+    check_honest(honest, nodes)
+    those = honest, nodes, nodes - 1
+    return [
+        SealedGaussian(node, n, "gradient", mu, dimension, 0.0, False, *those)
+        for n in range(1, rounds + 1)
+    ]
+
+
 def equal_rounds(
     mechanism: str,
     alpha: float | None = None,
@@ -119,25 +139,44 @@ def equal_rounds(
     jacobian_share: float | None = None,
     node: str = "node",
     mu: float | None = None,
+    nodes: int | None = None,
+    honest: int | None = None,
 ) -> list[Event]:
     """The events of :func:`primal`, :func:`dual` or Gaussian releases, by the mechanism's name.
 
-    Primal and dual perturbation need alpha and a dimension, Gaussian releases need mu alone.
+    Primal and dual perturbation need alpha and a dimension, Gaussian releases need mu alone; sealed
+    ones also how many of how many nodes are honest.
     """
-    if mechanism not in ("primal", "dual", "gaussian"):
-        raise DeclarationError(f"mechanism is {mechanism!r}; expected primal, dual or gaussian")
+    if mechanism not in ("primal", "dual", *GAUSSIAN):
+        raise DeclarationError(
+            f"mechanism is {mechanism!r}; expected primal, dual, {', '.join(GAUSSIAN)}"
+        )
+    hidden = nodes is not None or honest is not None
+    if hidden and mechanism not in ("gaussian", "sealed"):
+        raise DeclarationError(
+            f"nodes and honest (--nodes, --honest) are of sealed sums; {mechanism} has noise of "
+            "its own at every node: leave them out"
+        )
+    if (hidden or mechanism == "sealed") and (nodes is None or honest is None):
+        raise DeclarationError(
+            "sealed sums rest on honest nodes: give how many there are and how many of them are "
+            "honest (--nodes, --honest), whoever looks not among them"
+        )
     if jacobian_share is not None and mechanism != "dual":
         raise DeclarationError(
             f"a Jacobian share (--jacobian-share) is for dual perturbation; {mechanism} has none: "
             "leave it out"
         )
-    if mechanism == "gaussian":
+    if mechanism in GAUSSIAN:
         if mu is None or alpha is not None:
             raise DeclarationError(
                 "a Gaussian release is declared by mu (--mu), sensitivity over noise, such as "
                 "0.1; it has no alpha (--alpha): give mu, and no alpha"
             )
-        return gaussian(mu, rounds, 1 if dimension is None else dimension, node)
+        d = 1 if dimension is None else dimension
+        if nodes is not None and honest is not None:
+            return sealed(mu, rounds, nodes, honest, d, node)
+        return gaussian(mu, rounds, d, node)
     if alpha is None or dimension is None or mu is not None:
         raise DeclarationError(
             f"{mechanism} perturbation is declared by alpha and a dimension (--alpha, "

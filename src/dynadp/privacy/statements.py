@@ -1,5 +1,6 @@
 """A guarantee in numbers and words that people understand; no number is ever rounded down."""
 
+from collections.abc import Iterable, Sequence
 from math import ceil, exp, floor, inf, isfinite, log10
 
 
@@ -62,8 +63,23 @@ def guess_words(epsilon: float, delta: float) -> str:
     )
 
 
+def honest_words(honest: Iterable[Sequence[int]]) -> str:
+    """Return on whom sealed sums rest, as the end of a sentence; nothing where on nobody.
+
+    >>> honest_words([(3, 5)])
+    ', as long as 3 of the 5 nodes are honest and nobody breaks the masks'
+    """
+    those = " and ".join(f"{h} of the {members} nodes" for h, members in honest)
+    return f", as long as {those} are honest and nobody breaks the masks" if those else ""
+
+
 def guarantee(
-    epsilon: float | None, delta: float, *, seeded: bool = False, planned: bool = False
+    epsilon: float | None,
+    delta: float,
+    *,
+    seeded: bool = False,
+    planned: bool = False,
+    honest: Iterable[Sequence[int]] = (),
 ) -> str:
     """Return the guarantee in one sentence, for a person who has to sign it.
 
@@ -75,6 +91,8 @@ def guarantee(
         Whether the noise came from a seed, so that nobody is protected.
     planned
         Whether the releases are still to come.
+    honest
+        Of sealed sums, how many of how many members must be honest.
     """
     subject = "This will cost" if planned else "This costs"
     if seeded:
@@ -83,6 +101,7 @@ def guarantee(
         )
     return (
         f"{subject} anybody with a row at one node at most epsilon = {upper_bound(epsilon)} at "
-        f"delta = {delta:g}, over all releases together, whoever sees them: "
+        f"delta = {delta:g}, over all releases together, whoever sees them"
+        f"{honest_words(honest)}: "
         f"{guess_words(inf if epsilon is None else epsilon, delta)}."
     )

@@ -41,7 +41,7 @@ class RecordedPlan:
         Its name, and its parameters by name.
     algorithm, noise, exchange
         ``admm`` or ``sum``; ``l2-laplace`` or ``gaussian``; who gets messages: ``neighbours``, or
-        all (``open``).
+        all (``open``; ``sealed`` where nobody sees one node's).
     settings
         ``SETTINGS``, as recorded.
     rounds
@@ -53,6 +53,9 @@ class RecordedPlan:
         Likewise of the centring round; empty where there is none.
     total
         The cost of the whole plan at the node that loses most.
+    collusion
+        Of sealed sums, what is lost where more nodes collude than planned
+        (:class:`~dynadp.privacy.collusion.Collusion` as JSON).
     reasons
         The planner's, in words.
     lone_pull
@@ -71,6 +74,7 @@ class RecordedPlan:
     noise: str = "l2-laplace"
     exchange: str = "neighbours"
     lone_pull: bool = True
+    collusion: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def from_json(cls, plan: Mapping[str, Any], nodes: Sequence[str]) -> "RecordedPlan":
@@ -95,6 +99,7 @@ class RecordedPlan:
             noise=plan.get("noise", "l2-laplace"),
             exchange=plan.get("exchange", "neighbours"),
             lone_pull=plan.get("lone_pull", True),
+            collusion=tuple(plan.get("collusion", ())),
         )
 
     @property

@@ -5,8 +5,9 @@ from functools import lru_cache
 from math import floor, isfinite
 from typing import Any
 
-from dynadp.privacy.accountant import finite, total
+from dynadp.privacy.accountant import finite, rests_on, total
 from dynadp.privacy.cap import Basis
+from dynadp.privacy.collusion import Collusion, collusion_curve, if_colluding
 from dynadp.privacy.events import Event
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.ledger.rules import LedgerState, Reservation
@@ -126,6 +127,38 @@ class LedgerSummary(LedgerState):
         return min(bounds)
 
     @property
+    def honest(self) -> tuple[tuple[int, int], ...]:
+        """(h, members) of sealed sums that count against the cap: all figures of this ledger hold
+        as long as h of so many members are honest.
+        """
+        return rests_on(self.counted)
+
+    @property
+    def collusion(self) -> tuple[Collusion, ...]:
+        """What was released so far loses where more members of sealed sums collude than planned, at
+        most; empty without a cap, and where no sealed sum was released.
+        """
+        cap, only = self.cap, self._only_plan
+        if cap is None:
+            return ()
+
+        def cost(opened: list[Event]) -> float:
+            found = cap.odometer(opened)
+            if cap.filter(opened):
+                found = min(found, cap.epsilon)
+            return found
+
+        curve = collusion_curve(self.spent, cap.delta, cost=cost)
+        if only is None:
+            return curve
+        plan = [if_colluding(only.plan, point.colluding) for point in curve]
+        costs = [_cost(tuple(opened), cap.delta) for opened in plan]
+        return tuple(
+            replace(point, epsilon=min(point.epsilon, other))
+            for point, other in zip(curve, costs, strict=True)
+        )
+
+    @property
     def promised(self) -> float | None:
         """The epsilon that holds for all that is released, reserved or still admitted under this
         cap, at its delta.
@@ -200,6 +233,8 @@ class LedgerSummary(LedgerState):
             "node": self.node,
             "cap": figures,
             "runs": [run.to_json() for run in self.runs.values()],
+            "honest": [list(those) for those in self.honest],
+            "collusion": [point.to_json() for point in self.collusion],
             "entries": self.length,
             "head": self.head,
         }
