@@ -12,6 +12,7 @@ from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import BatchedDraws, SeededEntropy
 from dynadp.mechanisms.primal import Primal
 from dynadp.mechanisms.sampling import l2_laplace
+from dynadp.mechanisms.sealed import Sealed
 from dynadp.mechanisms.sums import Sum
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.problem.regularizers import SmoothElasticNet
@@ -88,6 +89,56 @@ def test_sums_are_those_of_the_cpu_to_the_last_bit(shards, second_moment):
     np.testing.assert_array_equal(sent["cpu"][0], sent["cuda"][0])  # slopes at 0 are alike
     for one, other in zip(sent["cpu"], sent["cuda"], strict=True):
         np.testing.assert_allclose(one, other, atol=1e-3)
+
+
+def sealed_run(shards, device, second_moment=False, replicas=3, draws=None):
+    """The run and its messages: in a sweep the sums, of one run the letters of all nodes."""
+    mechanism, sent = Sealed(second_moment=second_moment, honest=3), []
+    run = simulate(
+        shards,
+        RING,
+        Plan.of(mechanism=mechanism, schedule=0.5, rounds=5, pull=0.05),
+        replicas=replicas,
+        draws=draws or SeededEntropy(1),
+        device=device,
+        on_round=lambda progress: sent.append(progress.messages.copy()),
+    )
+    return run, sent
+
+
+@gpu
+@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize("second_moment", [False, True])
+def test_sealed_sums_are_those_of_the_cpu_to_the_last_bit(shards, second_moment, replicas):
+    """Letters with masks, or the sums of a sweep; what is decoded moves the same point."""
+    (cpu, one), (cuda, other) = (
+        sealed_run(shards, device, second_moment, replicas) for device in ("cpu", "cuda")
+    )
+    assert one[0].shape[0] == (5 if replicas == 1 else 1)
+    np.testing.assert_array_equal(one[0], other[0])  # slopes at 0 are alike
+    assert isinstance(cuda.V, np.ndarray)
+    np.testing.assert_allclose(cpu.V, cuda.V, atol=1e-5)
+    np.testing.assert_allclose(cpu.models(), cuda.models(), atol=1e-5)
+
+
+@gpu
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_large_sweep_of_sealed_sums_runs_on_a_gpu(shards, device):
+    """Draws of all replicas at once have the spread of single ones."""
+    batched = sealed_run(shards, "cuda", False, 200, BatchedDraws(1, device))[0]
+    single = sealed_run(shards, "cpu", False, 200)[0]
+    spreads = [run.models()[0].std(axis=0).mean() for run in (batched, single)]
+    assert spreads[0] == pytest.approx(spreads[1], rel=0.1)
+
+
+@pytest.mark.parametrize("draws", [SeededEntropy(1), BatchedDraws(1)], ids=["single", "batched"])
+def test_a_sweep_of_sealed_sums_draws_the_noise_of_all_nodes_at_once(shards, draws):
+    run, sent = sealed_run(shards, "cpu", replicas=200, draws=draws)
+    assert [message.shape for message in sent] == [(1, 200, run.V.shape[-1])] * 5
+    noise = run.noises[0]
+    sums = sent[0].view(np.int64)[0] * noise.step[0, 0]
+    expected = 5**0.5 * noise.parameter[0, 0] * noise.step[0, 0]
+    assert np.sqrt(sums.var(axis=0).mean()) == pytest.approx(expected, rel=0.03)
 
 
 @gpu

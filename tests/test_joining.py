@@ -9,14 +9,22 @@ import pytest
 from dynadp._intervals import paired_band
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.synthetic import census
+from dynadp.data.node_rows import NodeRows
+from dynadp.engines.simulation import run_masks
 from dynadp.errors import DeclarationError
+from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.mechanisms.sealed import Sealed
+from dynadp.planning.planner import plan
 from dynadp.report.explore.setting import PublicSetting
 from dynadp.research import joining
+from dynadp.research.experiments import centre_seeded
 from dynadp.research.joining import ALONE, JOIN, UNCLEAR, NodeAnswer, should_join
 from dynadp.research.public_rows import draw_public_rows
+from dynadp.runs.training import sealed_centring_round
 from test_jobs import ALPHA, INIT, NODES, dynadp, write_csv
 
 PUBLIC = '\n[evaluation]\nfile = "public.csv"\npublic = true\n'
+NAMES = tuple("abcde")
 BAND = {"median": 0.2, "low": 0.1, "high": 0.3}
 
 
@@ -156,6 +164,63 @@ def test_each_nodes_total_and_the_weights_count():
     assert rows.wrong["trusted"] == equal.wrong["trusted"]
 
 
+def test_sealed_sums_stand_beside_sums_in_the_open():
+    """Half of the nodes are taken to be honest, unless somebody declares it."""
+    found = compared([80] * 20, 2.0, draws=6)
+    assert (found.honesty.honest, found.honesty.nodes, found.honesty.assumed) == (10, 20, True)
+    assert list(found.ways) == ["sum", "sealed", "admm"]
+    for node in found.nodes:
+        assert list(node.joined) == list(node.differences) == list(found.ways)
+    for better, worse in (("trusted", "sealed"), ("sealed", "sum")):
+        assert found.wrong[better]["median"] <= found.wrong[worse]["median"] + 0.005
+    assert found.wrong["sealed"]["median"] < found.wrong["sum"]["median"] - 0.005
+    told = found.to_json()
+    assert told["honesty"]["honest"] == 10
+    assert [point["colluding"] for point in told["honesty"]["if_more"]] == [16, 19]
+    assert all(point["epsilon"] > 2.0 for point in told["honesty"]["if_more"])
+    assert set(told["nodes"][0]["verdicts"]) == {"sum", "sealed", "admm"}
+
+
+def test_what_is_declared_about_honesty_is_taken():
+    few, most = (compared([100] * 6, 2.0, 1, 4, sealed=Sealed(honest=honest)) for honest in (1, 5))
+    assert (few.honesty.honest, most.honesty.honest) == (1, 5)
+    assert not few.honesty.assumed
+    assert few.wrong["sealed"]["median"] > most.wrong["sealed"]["median"]
+    assert few.wrong["sum"] == most.wrong["sum"]  # nothing else depends on it
+    assert compared([20] * 3, 1.0, samples=1, draws=2).honesty is None  # half of 3: nothing gained
+    declared = compared([20] * 3, 1.0, samples=1, draws=2, sealed=Sealed(colluding=1))
+    assert (declared.honesty.honest, "sealed" in declared.wrong) == (2, True)
+    with pytest.raises(DeclarationError, match="honest is 3 of 3 nodes"):
+        compared([20] * 3, 1.0, samples=1, draws=2, sealed=Sealed(honest=3))
+
+
+def test_a_sweeps_centre_has_the_noise_of_a_sealed_sum():
+    """As much as with masks, and half as much as in the open where 4 of 5 are honest."""
+    names, ring = NAMES, Topology.family("ring", 5).named(NAMES)
+    rows = draw_public_rows(names, [200] * 5, 8, True)
+    given = {"epsilon": 1.0, "delta": 1e-5, "features": rows.schema.feature_count}
+    sizes, d = list(rows.counts), rows.schema.dimension
+    sums = {p: NodeRows(rows.schema, rows.tables[p], p, seal=False).sums for p in names}
+    spread = {}
+    for way, mechanism in (("sealed", Sealed(honest=4)), ("sum", "sum")):
+        planned = plan(sizes, ring, d, mechanism=mechanism, **given)
+        for masked in (False, True) if way == "sealed" else (False,):
+            centres = []
+            for seed in range(40):
+                draws = SeededEntropy(seed)
+                if masked:
+                    masks = run_masks(planned, draws)
+                    found = sealed_centring_round(
+                        planned, rows.schema, lambda p: sums[names[p]], draws, None, masks
+                    ).applied(rows.schema)
+                else:
+                    found = centre_seeded(planned, rows.schema, lambda p: sums[names[p]], draws)
+                centres.append(found.centre)
+            spread[way, masked] = float(np.std(centres, axis=0).mean())
+    assert spread["sealed", False] == pytest.approx(spread["sealed", True], rel=0.2)
+    assert spread["sum", False] > 1.4 * spread["sealed", False]  # means are brought back to a range
+
+
 def test_what_cannot_be_compared_is_refused():
     with pytest.raises(DeclarationError, match="nobody to join"):
         compared([100], 1.0)
@@ -279,6 +344,45 @@ def test_public_rows_that_name_their_nodes_show_who_differs(place):
     refused = dynadp("tradeoff sites.toml --join --out again")
     assert refused.exit_code == 2
     assert "0 rows of node 'south'" in refused.output
+
+
+def test_honest_nodes_are_declared_in_the_run_file_or_typed(place):
+    text = Path("run.toml").read_text()
+    sealed = 'mechanism = { name = "sealed", honest = 2 }\n# mechanism = "sum"'
+    Path("sealed.toml").write_text(text.replace('# mechanism = "sum"', sealed))
+    found = answered("tradeoff sealed.toml --join --json --draws 2 --out declared")
+    assert found["honesty"]["honest"] == 2
+    assert not found["honesty"]["assumed"]
+    assert "joining with sealed sums" in Path("declared/join.svg").read_text()
+    assert any(w.startswith("sealed sums: 2 of 3 nodes are honest") for w in found["words"])
+    text = dynadp("tradeoff sealed.toml --join --draws 8 --out typed --colluding 2").stdout
+    assert "1 of 3 nodes are honest, as declared" in text
+    assert "tried without masks" in text
+    assert "joining with sealed sums" in text
+    for line in ("--honest 2", "--join --honest 3", "--join --honest 1 --colluding 1"):
+        refused = dynadp(f"tradeoff run.toml {line} --draws 2 --out no")
+        assert (refused.exit_code, "honest" in refused.output) == (2, True)
+    assert not Path("no").exists()
+
+
+def test_an_assumption_is_called_one(place):
+    """Four nodes, of which one is too small to send anything in the open."""
+    key = "ed25519:" + "A" * 42
+    nodes = "".join(
+        f'[[nodes]]\nname = "{name}"\nrows = {rows}\nendpoint = "{name}.example.org:7447"\n'
+        f'key = "{key}{mark}="\n'
+        for name, rows, mark in (("a", 400, "A"), ("b", 400, "E"), ("c", 400, "I"), ("d", 3, "M"))
+    )
+    Path("net.toml").write_text(
+        f'[run]\nname = "net"\n[data]\nschema = "schema.toml"\n{nodes}'
+        "[privacy]\nepsilon = 1\ndelta = 1e-5\n"
+    )
+    text = dynadp("tradeoff net.toml --join --draws 2").stdout
+    assert "an ASSUMPTION that 2 of 4 nodes are honest, which nobody declared" in text
+    assert "if 3 nodes collude" in text
+    silent = [line for line in text.splitlines() if "send and spend nothing" in line]
+    assert len(silent) == 1
+    assert "With sealed sums every node sends and spends" in silent[0]
 
 
 def test_what_does_not_go_with_join_is_refused(place):

@@ -122,13 +122,16 @@ def place(tmp_path, monkeypatch):
 PUBLIC = '\n[evaluation]\nfile = "public.csv"\npublic = true\n'
 
 
-@pytest.mark.parametrize("kind", ["made rows", "public rows", "given alpha", "primal"])
+@pytest.mark.parametrize("kind", ["made rows", "public rows", "given alpha", "primal", "sealed"])
 def test_tradeoff_explore_and_design_agree_on_one_run_file(place, kind):
     file = Path("run.toml")
     if kind == "public rows":
         file.write_text(file.read_text() + PUBLIC)
     if kind == "primal":
         file.write_text(file.read_text().replace('# mechanism = "sum"', 'mechanism = "primal"'))
+    if kind == "sealed":
+        sealed = 'mechanism = { name = "sealed", honest = 2 }\n# mechanism = "sum"'
+        file.write_text(file.read_text().replace('# mechanism = "sum"', sealed))
     unit = "alpha" if kind in ("given alpha", "primal") else "mu"
     if kind == "given alpha":
         file.write_text(ALPHA.replace("rounds = 60", "rounds = 4"))

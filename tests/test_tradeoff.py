@@ -419,6 +419,23 @@ def test_a_given_mu_keeps_its_rounds_and_finds_the_pull_of_each_total(place):
     assert answered("tradeoff mu.toml --out m --json --draws 2")["rounds"] == 5
 
 
+def test_a_sweep_of_sealed_sums_says_whose_honesty_it_rests_on(place):
+    """Of a total, and of mu with its own rounds."""
+    text = (place / "run.toml").read_text()
+    sealed = 'mechanism = { name = "sealed", honest = 2 }\n# mechanism = "sum"'
+    (place / "sealed.toml").write_text(text.replace('# mechanism = "sum"', sealed))
+    found = answered("tradeoff sealed.toml --draws 2 --out sweep --json")
+    assert found["honest"] == 2
+    words = " ".join(found["words"])
+    assert "as long as 2 of 3 nodes are honest, whoever looks not among them" in words
+    assert "no masks: the noise of the sum over all nodes is drawn at once" in words
+    assert "sealed sums, pull = " in words
+    given = text.replace('# mechanism = "sum"', sealed).replace("epsilon = 2.0 ", "mu = 0.05 ")
+    (place / "mu.toml").write_text(given + "[training]\nrounds = 5\n")
+    found = answered("tradeoff mu.toml --draws 2 --out mu --json")
+    assert (found["rounds"], found["honest"]) == (5, 2)
+
+
 def test_tradeoff_pads_narrow_census_rows_to_the_runs_width(place):
     wide = (
         place / "schema.toml"

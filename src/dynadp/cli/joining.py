@@ -1,6 +1,8 @@
 """``dynadp tradeoff --join``: should a node join, or stay alone?"""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from dynadp import privacy, report, research
@@ -9,6 +11,7 @@ from dynadp.cli.output import Answer, new_folder, write_json
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from dynadp.mechanisms import Sealed
     from dynadp.report import PublicSetting
     from dynadp.research import JoinAnswer, NodeAnswer, Spread
 
@@ -17,7 +20,13 @@ FEW = 8  # draws that quantiles need to mean something
 
 
 def answer_join(
-    setting: "PublicSetting", draws: int, seed: int, out: str | None, spread: "Spread"
+    setting: "PublicSetting",
+    draws: int,
+    seed: int,
+    out: str | None,
+    spread: "Spread",
+    honest: int | None = None,
+    colluding: int | None = None,
 ) -> Answer:
     """Compare on public rows, write join.json and a picture, and return the answer.
 
@@ -31,7 +40,11 @@ def answer_join(
         Folder to make; NAME-join by default.
     spread
         Carries out a task for each sample of the rows.
+    honest, colluding
+        How many nodes are honest, or may collude, for sealed sums; by default as the run file
+        declares it, and without a declaration half of the nodes.
     """
+    sealed = _declared(setting, honest, colluding)
     folder = new_folder(out or f"{setting.name}-join")
     samples = min(research.SAMPLES, draws)
     found = research.should_join(
@@ -42,6 +55,7 @@ def answer_join(
         counts=dict(zip(setting.topology.nodes, setting.counts, strict=True)),
         weights=setting.weights,
         centring=setting.centring,
+        sealed=sealed,
         draws=draws,
         seed=seed,
         spread=spread,
@@ -66,6 +80,19 @@ def answer_join(
     return Answer(result, _lines(found, result, kinds))
 
 
+def _declared(
+    setting: "PublicSetting", honest: int | None, colluding: int | None
+) -> "Sealed | None":
+    """As typed, or as the run file declares it; None where neither does."""
+    from dynadp.mechanisms import Sealed
+
+    named = setting.mechanism if isinstance(setting.mechanism, Sealed) else None
+    if honest is None and colluding is None:
+        known = named is not None and (named.honest, named.colluding) != (None, None)
+        return named if known else None
+    return replace(named or Sealed(), honest=honest, colluding=colluding)
+
+
 def _lines(
     found: "JoinAnswer", result: dict[str, Any], kinds: Sequence[Sequence["NodeAnswer"]]
 ) -> "Iterator[str | Table]":
@@ -74,7 +101,7 @@ def _lines(
 
     yield f"Should you join? Wrong answers in 100, {_totals(found)}:"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("nodes", "rows", "alone", *research.JOINED.values()):
+    for title in ("nodes", "rows", "alone", *found.ways.values()):
         table.add_column(title, overflow="fold")
     for kind in kinds:
         one = kind[0]
@@ -82,7 +109,7 @@ def _lines(
             _named(kind),
             _rows(kind),
             _band(one.alone),
-            *(f"{_band(one.joined[way])}: {one.verdict(way)}" for way in research.JOINED),
+            *(f"{_band(one.joined[way])}: {one.verdict(way)}" for way in found.ways),
         )
     yield table
     yield from result["sentences"]
@@ -94,8 +121,8 @@ def _sentence(kind: Sequence["NodeAnswer"]) -> str:
     """What nodes of this kind should do, and by how much."""
     one = kind[0]
     parts = [f"alone {_band(one.alone, '%')} wrong"]
-    for way, words in research.JOINED.items():
-        band = one.differences[way]
+    for way in one.differences:
+        band, words = one.differences[way], research.JOINED[way]
         more = f"{100 * band['low']:+.1f} to {100 * band['high']:+.1f}"
         parts.append(
             f"{words} {_band(one.joined[way], '%')}, difference {100 * band['median']:+.1f} "
@@ -106,6 +133,7 @@ def _sentence(kind: Sequence["NodeAnswer"]) -> str:
         if one.sends
         else ". With sums it would send and spend nothing, as its noise is worth more than its "
         "rows, and still get the model"
+        + (". With sealed sums every node sends and spends" if "sealed" in one.joined else "")
     )
     nearest = "" if _rows(kind) == f"{one.compared:,}" else f" (alone with {one.compared:,})"
     return f"{_named(kind)}, {_rows(kind)} rows{nearest}: {'; '.join(parts)}{silent}."
@@ -142,6 +170,7 @@ def _words(found: "JoinAnswer", setting: "PublicSetting") -> list[str]:
         )
     return [
         *limits,
+        *_honesty(found),
         f"for comparison: {places}; always the commoner answer {100 * found.commoner:.1f}%",
         f"a SIMULATION on {found.source}; {kind}",
         "nodes are taken to be alike: rows are split among them at random. A node whose rows "
@@ -157,6 +186,35 @@ def _words(found: "JoinAnswer", setting: "PublicSetting") -> list[str]:
         f"{_totals(found)}: one trusted place would hold all rows at {_total(found.epsilon)}, with "
         "algorithm sum",
     ]
+
+
+def _honesty(found: "JoinAnswer") -> list[str]:
+    """What sealed sums rest on."""
+    honesty = found.honesty
+    if honesty is None:
+        return []
+    h, P = honesty.honest, honesty.nodes
+    if honesty.assumed:
+        first = (
+            f"sealed sums: an ASSUMPTION that {h} of {P} nodes are honest, which nobody declared; "
+            "give --honest or --colluding"
+        )
+    else:
+        first = f"sealed sums: {h} of {P} nodes are honest, as declared"
+    more = "; ".join(
+        f"{_total(inf if point['epsilon'] is None else point['epsilon'])} if "
+        f"{point['colluding']} nodes collude"
+        for point in honesty.if_more
+    )
+    words = [f"{first}. Whoever looks is not among them"]
+    if more:
+        words[0] += f". Where more collude, a row loses more: {more}"
+    if found.draws >= 2 * found.samples:
+        words.append(
+            "sealed sums are tried without masks: the noise of the sum is drawn at once, which has "
+            "the same law"
+        )
+    return words
 
 
 def _kinds(found: "JoinAnswer") -> "list[list[NodeAnswer]]":
@@ -175,7 +233,7 @@ def _marks(found: "JoinAnswer", kinds: Sequence[Sequence["NodeAnswer"]]) -> list
     else:
         own = {f"alone, {one.node}": one.alone for one in found.nodes}
     alone = [{"way": words, **band} for words, band in own.items()]
-    ways = {**research.JOINED, **research.REFERENCES}
+    ways = {**found.ways, **research.REFERENCES}
     return alone + [{"way": words, **found.wrong[way]} for way, words in ways.items()]
 
 

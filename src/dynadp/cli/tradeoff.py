@@ -13,6 +13,7 @@ from dynadp import planning, privacy, report, research
 from dynadp.cli.options import (
     ADDRESS,
     BELOW_1,
+    COUNT,
     DELTA_HELP,
     DIMENSION,
     FILE,
@@ -182,6 +183,16 @@ def _measured(path: str) -> list[dict[str, float]]:
     is_flag=True,
     help="Instead: should each node join, or stay alone with a model of its own rows?",
 )
+@option(
+    "--honest",
+    type=COUNT,
+    help="With --join: so many nodes are honest, whoever looks not among them, for sealed sums.",
+)
+@option(
+    "--colluding",
+    type=click.IntRange(min=0),
+    help="With --join, instead of --honest: so many may collude.",
+)
 @seed_option("Of the sweep, which is a SIMULATION.")
 @out_option("Folder to make; NAME-tradeoff by default, with --join NAME-join.")
 @RUNTIME
@@ -193,6 +204,8 @@ def tradeoff(
     limits: tuple[float, float] | None,
     draws: int,
     join: bool,
+    honest: int | None,
+    colluding: int | None,
     seed: int,
     out: str | None,
     runtime: str,
@@ -203,20 +216,27 @@ def tradeoff(
     alpha with its total. Where noise is Gaussian, as with algorithm sum, it is mu instead of alpha.
 
     With --join, compare what each node gets alone, without noise, with private models of all nodes'
-    rows at the run file's totals.
+    rows at the run file's totals: sums in the open, sealed sums and ADMM. Sealed sums rest on
+    honest nodes; where neither the run file nor an option declares how many there are, half are
+    taken to be, and the answer says so.
     """
     from dynadp._intervals import SEVERAL
 
     address = address_of(runtime, address)
     if join:
         _refuse_for_join(limits, constraints)
+    elif honest is not None or colluding is not None:
+        raise click.UsageError(
+            "--honest and --colluding go with --join; a sweep tries the run file's own mechanism: "
+            'declare mechanism = "sealed" and honest there'
+        )
     report.charts.require()
     setting = report.PublicSetting.of_file(Path(run_file))
     if join:
         from dynadp.cli.joining import answer_join
 
         with spreading(runtime, address) as spread:
-            return answer_join(setting, draws, seed, out, spread)
+            return answer_join(setting, draws, seed, out, spread, honest, colluding)
     folder = new_folder(out or f"{setting.name}-tradeoff")
     rows = setting.rows(seed)
     asked = research.totals_to_try(setting.plan, limits)
@@ -245,6 +265,7 @@ def tradeoff(
         "rounds": best.rounds,
         "dimension": setting.dimension,
         "test_rows": test_rows,
+        "honest": best.sealing.honest if best.sealing else None,
         "words": _words(best, rows.source, fit, chosen, draws, test_rows),
         "points": points,
         "fit": None if fit is None else fit.to_json(),
@@ -310,6 +331,19 @@ def _words(
         f"{privacy.upper_bound(total.epsilon)} at delta = {total.delta:g}: "
         f"{privacy.guess_words(total.epsilon, total.delta)}",
         f"{_constants(best)} are those that `dynadp train` takes for this {chosen.unit}",
+        *_honesty(best),
+    ]
+
+
+def _honesty(best: "Plan") -> list[str]:
+    """What sealed sums rest on, and how they were tried."""
+    if best.sealing is None:
+        return []
+    return [
+        f"sums are sealed: all of this holds as long as {best.sealing.honest} of "
+        f"{best.sealing.members} nodes are honest, whoever looks not among them",
+        "the sweep uses no masks: the noise of the sum over all nodes is drawn at once, which has "
+        "the same law",
     ]
 
 
@@ -317,4 +351,5 @@ def _constants(best: "Plan") -> str:
     s, steps = best.settings, best.steps
     if steps is None:
         return f"eta = {s.eta:.3g}, rho = {s.rho:.3g} and C = {s.C:g}"
-    return f"algorithm sum, pull = {steps.pull:.3g} and momentum = {steps.momentum:g}"
+    name = "sealed sums" if best.sealing else "algorithm sum"
+    return f"{name}, pull = {steps.pull:.3g} and momentum = {steps.momentum:g}"

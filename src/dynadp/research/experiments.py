@@ -13,11 +13,17 @@ from scipy.optimize import brentq
 
 from dynadp._arrays import Array
 from dynadp._intervals import quantile_band, standard_error
-from dynadp.consensus import Output, RoundProgress, Topology
+from dynadp.consensus import Output, RoundProgress, Topology, decoded
 from dynadp.data import Dataset, FeatureSums, NodeRows, RawTable, Schema, Shard, load_shard
 from dynadp.engines import Run, simulate
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import SeededEntropy
+from dynadp.mechanisms import (
+    Draws,
+    SeededEntropy,
+    centred,
+    possible_mean,
+    sealed_centring,
+)
 from dynadp.planning import Consortium, Plan, plan
 from dynadp.privacy import Schedule, calibrate, per_node
 from dynadp.research.public_rows import HeldOut, PublicRows
@@ -68,6 +74,9 @@ def train_seeded(
 ) -> tuple[Schema, Array]:
     """Run a private plan with seeded noise: one centring round, then all draws in one stack.
 
+    Sealed sums of several draws have no masks: the noise of the sum is drawn at once, which has the
+    same law.
+
     Parameters
     ----------
     schema, tables, topology
@@ -88,11 +97,34 @@ def train_seeded(
         def sums(p: int) -> FeatureSums:
             return NodeRows(schema, tables[nodes[p]], nodes[p], seal=False).sums
 
-        centred = centring_round(planned, schema, sums, SeededEntropy(seed)).applied(schema)
-    else:
-        centred = schema
-    shards = [load_shard(centred, tables[p], p) for p in nodes]
-    return centred, run_seeded(shards, topology, planned, draws, seed).models(planned.output)[0]
+        schema = centre_seeded(planned, schema, sums, SeededEntropy(seed))
+    shards = [load_shard(schema, tables[p], p) for p in nodes]
+    return schema, run_seeded(shards, topology, planned, draws, seed).models(planned.output)[0]
+
+
+def centre_seeded(
+    planned: Plan, schema: Schema, sums: Callable[[int], FeatureSums], draws: Draws
+) -> Schema:
+    """Return the schema with the centre of one centring round, for sweeps.
+
+    Parameters
+    ----------
+    planned
+        With a centring round.
+    schema
+        Without a centre yet.
+    sums
+        The feature sums of the node at a position.
+    draws
+        Where noise comes from. Of sealed sums that of the sum is drawn at once, without masks.
+    """
+    if planned.sealing is None:
+        return centring_round(planned, schema, sums, draws).applied(schema)
+    counts = np.array(planned.bound.counts, dtype=float)
+    noise = sealed_centring(schema, counts, np.array(planned.centrings), planned.sealing)
+    totals = np.array([sums(p).total for p in range(len(counts))])
+    total = decoded(noise.summed(totals[:, None], draws, 0).view(np.uint64), noise)[0]
+    return centred(schema, possible_mean(schema, total / planned.rows))
 
 
 def try_plan(

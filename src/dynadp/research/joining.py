@@ -16,6 +16,7 @@ from dynadp._intervals import paired_band, quantile_band
 from dynadp.consensus import Topology
 from dynadp.data import RawTable, load_shard
 from dynadp.errors import DeclarationError
+from dynadp.mechanisms import Sealed
 from dynadp.planning import Plan, plan
 from dynadp.problem import Weights
 from dynadp.research.experiments import (
@@ -28,7 +29,11 @@ from dynadp.research.experiments import (
 )
 from dynadp.research.public_rows import HeldOut, PublicRows
 
-JOINED = {"sum": "joining with sums", "admm": "joining with ADMM"}
+JOINED = {
+    "sum": "joining with sums",
+    "sealed": "joining with sealed sums",
+    "admm": "joining with ADMM",
+}
 REFERENCES = {"trusted": "one trusted place", "pooled": "one place, no privacy"}
 JOIN, ALONE, UNCLEAR = "join", "stay alone", "no clear difference"
 SAMPLES = 4  # of the rows, at most; each is trained on with its share of the draws
@@ -56,10 +61,11 @@ class NodeAnswer:
     alone
         Share of wrong answers of its own model: ``median``, ``low`` and ``high``.
     joined
-        For ``sum`` and ``admm``: share of wrong answers of the common model, on the same rows.
+        For ``sum``, ``admm``, and ``sealed`` where it was tried: share of wrong answers of the
+        common model, on the same rows.
     differences
-        For ``sum`` and ``admm``: share of wrong answers of the common model minus its own, on the
-        same rows.
+        For the same ways: share of wrong answers of the common model minus its own, on the same
+        rows.
     """
 
     node: str
@@ -82,6 +88,27 @@ class NodeAnswer:
 
 
 @dataclass(frozen=True)
+class Honesty:
+    """Who must be honest for sealed sums to lose no more than was asked for.
+
+    Attributes
+    ----------
+    honest, nodes
+        h of all nodes, whoever looks not among them.
+    assumed
+        Whether nobody declared it: half of the nodes were taken to be honest.
+    if_more
+        The epsilon of a row if so many nodes collude, more than planned for: ``colluding`` and
+        ``epsilon``, None where there is no bound.
+    """
+
+    honest: int
+    nodes: int
+    assumed: bool
+    if_more: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
 class JoinAnswer:
     """Whether nodes should join.
 
@@ -91,7 +118,8 @@ class JoinAnswer:
         An answer for each node.
     wrong
         Share of wrong answers of models that are the same for all nodes: ``sum``, ``admm``,
-        ``trusted`` and ``pooled``, each with ``median``, ``low`` and ``high``.
+        ``trusted`` and ``pooled``, and ``sealed`` where it was tried, each with ``median``, ``low``
+        and ``high``.
     commoner
         Share of wrong answers of always giving the commoner answer.
     epsilon, delta
@@ -105,6 +133,8 @@ class JoinAnswer:
     alike
         Whether rows were split among nodes at random; otherwise each node has public rows of its
         own, to train and to be checked on.
+    honesty
+        What sealed sums rest on; None where they were not tried.
     """
 
     nodes: tuple[NodeAnswer, ...]
@@ -118,6 +148,12 @@ class JoinAnswer:
     samples: int
     pool: int | None = None
     alike: bool = True
+    honesty: Honesty | None = None
+
+    @property
+    def ways(self) -> dict[str, str]:
+        """The ways to join that were tried, with their words."""
+        return {way: words for way, words in JOINED.items() if way in self.wrong}
 
     def to_json(self) -> dict[str, Any]:
         """For a record."""
@@ -133,6 +169,7 @@ def should_join(
     counts: Mapping[str, int] | None = None,
     weights: Weights = "rows",
     centring: bool = True,
+    sealed: Sealed | None = None,
     draws: int = DRAWS,
     seed: int = SEED,
     spread: Spread = map_serially,
@@ -140,10 +177,10 @@ def should_join(
     """Compare each node's own model, without noise, with private models of all nodes' rows.
 
     A model of one node's rows stays in its house, so it needs no noise. Others are private: sums in
-    the open, ADMM with primal perturbation, and one trusted place that holds all rows; and one
-    model of all rows without privacy, for reference. A difference is that of two models on the same
-    held-out rows; its interval spans draws of rows and noise, and the sampling error of the
-    held-out rows.
+    the open, sealed sums, ADMM with primal perturbation, and one trusted place that holds all rows;
+    and one model of all rows without privacy, for reference. A difference is that of two models on
+    the same held-out rows; its interval spans draws of rows and noise, and the sampling error of
+    the held-out rows.
 
     Parameters
     ----------
@@ -159,6 +196,10 @@ def should_join(
         many, as far as a sample has them. By default as in the samples.
     weights, centring
         As for :func:`~dynadp.planning.planner.plan`.
+    sealed
+        How many nodes are honest, for sealed sums. By default half of them, as an assumption that
+        the answer states; with fewer than four nodes, where that gains nothing, sealed sums are
+        left out.
     draws, seed
         How many draws of the noise over all samples, and their seed.
     spread
@@ -189,7 +230,8 @@ def should_join(
         if isinstance(epsilon, Mapping)
         else dict.fromkeys(topology.nodes, float(epsilon))
     )
-    plans = _plans(first, topology, totals, delta, weights, centring)
+    honest = sealed or _assumed(len(topology))
+    plans = _plans(first, topology, totals, delta, weights, centring, honest)
     sizes = {p: _length(first.tables[p]) for p in topology.nodes}
     alike, declared = first.origin is None, dict(counts or sizes)
     if alike:
@@ -224,7 +266,7 @@ def should_join(
     ]
     wrong = {
         way: quantile_band(np.concatenate([one["wrong"][way] for one in found]), n)
-        for way in (*JOINED, *REFERENCES)
+        for way in (*_ways(plans), *REFERENCES)
     }
     return JoinAnswer(
         nodes=tuple(answers),
@@ -238,6 +280,29 @@ def should_join(
         samples=len(samples),
         pool=first.pool,
         alike=alike,
+        honesty=_honesty(plans, assumed=sealed is None),
+    )
+
+
+def _assumed(nodes: int) -> Sealed | None:
+    """Half of the nodes are honest; None where that leaves one, which gains nothing."""
+    return Sealed(honest=nodes // 2) if nodes // 2 > 1 else None
+
+
+def _ways(plans: Mapping[str, Plan]) -> tuple[str, ...]:
+    return tuple(way for way in JOINED if way in plans)
+
+
+def _honesty(plans: Mapping[str, Plan], *, assumed: bool) -> Honesty | None:
+    planned = plans.get("sealed")
+    if planned is None or planned.sealing is None:
+        return None
+    worse = [point.to_json() for point in planned.collusion if not point.planned]
+    return Honesty(
+        planned.sealing.honest,
+        planned.sealing.members,
+        assumed,
+        tuple({name: point[name] for name in ("colluding", "epsilon")} for point in worse),
     )
 
 
@@ -255,7 +320,8 @@ def compare_sample(
     Parameters
     ----------
     rows, topology, plans
-        Public rows, the network, and the plans of ``sum``, ``admm`` and ``trusted``.
+        Public rows, the network, and the plans of ``sum``, ``admm`` and ``trusted``, and of
+        ``sealed`` where it is tried.
     groups, alone
         Which nodes are trained alone, by the name of their group, and on how many rows: their own,
         or more of the sample's.
@@ -265,7 +331,8 @@ def compare_sample(
     tables = list(rows.tables.values())
     pooled = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
     everything = {"all": pooled}
-    wrong = {way: _private(rows, rows.tables, topology, plans[way], draws, seed) for way in JOINED}
+    ways = _ways(plans)
+    wrong = {way: _private(rows, rows.tables, topology, plans[way], draws, seed) for way in ways}
     wrong["trusted"] = _private(rows, everything, _ONE, plans["trusted"], draws, seed)
     wrong["pooled"] = _without_privacy(rows, [pooled])
     found, rng = {}, np.random.default_rng([seed, 0xA1])
@@ -279,8 +346,8 @@ def compare_sample(
         found[name] = {
             "rows": answers.shape[1],
             "alone": answers.mean(axis=1),
-            "joined": {way: wrong[way][:, seen].mean(axis=1) for way in JOINED},
-            "differing": {way: _differing(wrong[way][:, seen], answers) for way in JOINED},
+            "joined": {way: wrong[way][:, seen].mean(axis=1) for way in ways},
+            "differing": {way: _differing(wrong[way][:, seen], answers) for way in ways},
         }
     return {
         "wrong": {way: answers.mean(axis=1) for way, answers in wrong.items()},
@@ -295,8 +362,9 @@ def _plans(
     delta: float,
     weights: Weights,
     centring: bool,
+    sealed: Sealed | None,
 ) -> dict[str, Plan]:
-    """The planner's plans of both algorithms, and of one place that holds all rows."""
+    """The planner's plans of all ways to join, and of one place that holds all rows."""
     schema = rows.schema
     counts = [_length(rows.tables[p]) for p in topology.nodes]
     common: dict[str, Any] = {
@@ -311,6 +379,8 @@ def _plans(
         "admm": plan(counts, topology, d, mechanism="primal", **joined),
         "trusted": plan([sum(counts)], _ONE, d, epsilon=least, algorithm="sum", **common),
     }
+    if sealed is not None:
+        made["sealed"] = plan(counts, topology, d, mechanism=sealed, **joined)
     return {way: replace(one, output="network") for way, one in made.items()}
 
 
@@ -353,7 +423,7 @@ def _bands(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "alone": quantile_band(np.concatenate([one["alone"] for one in found]), n),
         "joined": {
             way: quantile_band(np.concatenate([one["joined"][way] for one in found]), n)
-            for way in JOINED
+            for way in found[0]["joined"]
         },
         "differences": {
             way: paired_band(
@@ -361,7 +431,7 @@ def _bands(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 np.concatenate([one["differing"][way][1].ravel() for one in found]),
                 n,
             )
-            for way in JOINED
+            for way in found[0]["differing"]
         },
     }
 
