@@ -11,6 +11,7 @@ from dynadp.errors import DynadpError, RecordError
 from dynadp.mechanisms import released_accuracies
 from dynadp.privacy import (
     Cap,
+    Collusion,
     Event,
     Ledger,
     LedgerSummary,
@@ -20,10 +21,14 @@ from dynadp.privacy import (
     total,
     worst_node,
 )
+from dynadp.report.honesty import spare_events
 from dynadp.report.record_view import RunView
 from dynadp.runs import read_status
 
 IN_USE = "in use: the smallest"
+ONLY = "in use: the law of the loss"  # of Gaussian releases, which have no alpha
+WITH_SPARES = "in use: with all spare attempts"
+WITHOUT_SPARES = "rounds without spare attempts"
 STEPS = 24  # points of a curve over rounds, at most
 WORDS = {
     "sum": ("plain sum", "adds up alpha; holds without any delta"),
@@ -63,7 +68,13 @@ class BudgetView:
         epsilon of everything that was released, at most:
         :attr:`~dynadp.privacy.ledger.summary.LedgerSummary.lost`.
     releases, planned
-        Of this run.
+        Of this run, without spare attempts.
+    used, spares
+        Spare attempts of this run, and how many were reserved.
+    honest
+        (h, members) of sealed sums that count against the cap; empty without any.
+    collusion
+        What is lost so far if more members of sealed sums collude than planned, at most.
     head
         Hash of the last entry.
     evaluations
@@ -77,6 +88,15 @@ class BudgetView:
     planned: int
     head: str
     evaluations: tuple[Mapping[str, Any], ...]
+    used: int = 0
+    spares: int = 0
+    honest: tuple[tuple[int, int], ...] = ()
+    collusion: tuple[Collusion, ...] = ()
+
+    @property
+    def worst(self) -> float | None:
+        """epsilon lost so far if all others in sealed sums collude; None where no sum is sealed."""
+        return max((point.epsilon for point in self.collusion), default=None)
 
 
 def accountings(own: Sequence[Event], delta: float) -> list[Figure]:
@@ -104,18 +124,23 @@ def worst(events: Sequence[Event], delta: float) -> tuple[str, list[Event]]:
 
 def over_rounds(own: Sequence[Event], delta: float, steps: int = STEPS) -> list[dict[str, Any]]:
     """Totals of one node after 1, ..., T rounds under each accounting: ``round``, ``epsilon``,
-    ``accounting``.
+    ``accounting``; and with all spare attempts, where any are reserved.
     """
-    rounds = sorted({event.round for event in own})
+    spares = spare_events(own)
+    beyond = {event.round for event in spares}
+    done = [event for event in own if event.round not in beyond]
+    rounds = sorted({event.round for event in done})
     picks = sorted({rounds[round(i * (len(rounds) - 1) / (steps - 1))] for i in range(steps)})
     rows = []
     for n in picks:
-        found = total([event for event in own if event.round <= n], delta)
-        values = {
-            WORDS["sum"][0]: found.epsilon_sum,
-            WORDS["pure"][0]: found.epsilon_pure,
-            IN_USE: found.epsilon,
-        }
+        so_far = [event for event in done if event.round <= n]
+        found = total(so_far, delta)
+        values = {WORDS["sum"][0]: found.epsilon_sum, WORDS["pure"][0]: found.epsilon_pure}
+        if spares:
+            values[WITHOUT_SPARES] = found.epsilon
+            values[WITH_SPARES] = total([*so_far, *spares], delta).epsilon
+        else:
+            values[IN_USE if isfinite(found.epsilon_sum) else ONLY] = found.epsilon
         rows += [
             {"round": n, "epsilon": e, "accounting": name}
             for name, e in values.items()
@@ -192,14 +217,20 @@ def read_budget(path: Path, run: str) -> BudgetView:
     with Ledger.open(path, read_only=True) as ledger:
         summary, evaluations = LedgerSummary.of(ledger), released_accuracies(ledger)
     own = summary.runs.get(run)
+    spares = {event.round for event in spare_events(own.plan)} if own else set()
+    spent = set(own.spent) if own else set()
     return BudgetView(
         cap=summary.cap,
         room=summary.room,
         lost=summary.lost or 0.0,
-        releases=own.rounds_spent if own else 0,
-        planned=own.rounds_planned if own else 0,
+        releases=len(spent - spares),
+        planned=own.rounds_planned - len(spares) if own else 0,
         head=summary.head,
         evaluations=evaluations,
+        used=len(spent & spares),
+        spares=len(spares),
+        honest=summary.honest,
+        collusion=summary.collusion,
     )
 
 

@@ -5,10 +5,10 @@ there, light or dark.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from dynadp.report.budgets import IN_USE, WORDS
+from dynadp.report.budgets import IN_USE, ONLY, WITH_SPARES, WITHOUT_SPARES, WORDS
 from dynadp.report.charts import BLUE, GREEN, GREY, ORANGE, alt, decades
 from dynadp.report.progress import Row
 
@@ -26,7 +26,18 @@ QUANTITIES = {
     "disagreement": "distance from neighbours",
     "change": "change of what was heard",
 }
-ACCOUNTINGS = {WORDS["sum"][0]: ORANGE, WORDS["pure"][0]: GREEN, IN_USE: BLUE}
+ACCOUNTINGS: dict[str, tuple[str, list[int]]] = {  # colour and dashes of each
+    WORDS["sum"][0]: (ORANGE, [2, 3]),
+    WORDS["pure"][0]: (GREEN, [7, 4]),
+    WITHOUT_SPARES: (GREEN, [7, 4]),
+    IN_USE: (BLUE, [1, 0]),
+    ONLY: (BLUE, [1, 0]),
+    WITH_SPARES: (BLUE, [1, 0]),
+}
+COLLUSION = {  # title of the axis, its domain and its format
+    "epsilon": ("total epsilon", None, ".4~g"),
+    "right": ("right guesses in 100", [50, 100], "d"),
+}
 
 
 def convergence(rows: Iterable[Row], quantity: str) -> Any:
@@ -55,9 +66,18 @@ def flat(rows: Iterable[Row], quantity: str) -> list[dict[str, float]]:
     return [record for record in records if record["low"] > 0]
 
 
-def totals(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Total epsilon after each round under each accounting."""
-    names = list(ACCOUNTINGS)
+def totals(rows: Sequence[Mapping[str, Any]], names: Collection[str] | None = None) -> Any:
+    """Total epsilon after each round under each accounting.
+
+    Parameters
+    ----------
+    rows
+        ``round``, ``epsilon`` and ``accounting``.
+    names
+        The accountings that there are; by default those of the rows.
+    """
+    there = {row["accounting"] for row in rows} if names is None else names
+    looks = {name: look for name, look in ACCOUNTINGS.items() if name in there}
     legend = {
         "orient": "bottom",
         "title": None,
@@ -68,19 +88,69 @@ def totals(rows: Sequence[Mapping[str, Any]]) -> Any:
         "symbolStrokeWidth": 2.5,
         "columns": 1,
     }
-    colour = alt.Color("accounting:N").scale(domain=names, range=list(ACCOUNTINGS.values()))
-    dashes = alt.StrokeDash("accounting:N").scale(domain=names, range=[[2, 3], [7, 4], [1, 0]])
+    domain = list(looks)
+    shades, lines = ([look[i] for look in looks.values()] for i in (0, 1))
+    colour = alt.Color("accounting:N").scale(domain=domain, range=shades)
+    dashes = alt.StrokeDash("accounting:N").scale(domain=domain, range=lines)
+    if len(looks) > 1:
+        colour, dashes = colour.legend(**legend), dashes.legend(**legend)
+    else:  # nothing to tell apart
+        colour, dashes = colour.legend(None), dashes.legend(None)
     base = _named("totals").encode(
         x=_round_axis("rounds done"),
         y=alt.Y("epsilon:Q").title("total epsilon").scale(zero=True),
-        color=colour.legend(**legend),
-        strokeDash=dashes.legend(**legend),
+        color=colour,
+        strokeDash=dashes,
     )
     tips = ["accounting:N", "round:Q", alt.Tooltip("epsilon:Q", format=".4~g")]
     points = base.mark_point(filled=True, size=40, opacity=0.001).encode(tooltip=tips)
     return (base.mark_line(strokeWidth=2.5) + points).properties(
         width=WIDTH, height=HEIGHT, datasets={"totals": list(rows)}
     )
+
+
+def collusion(rows: Sequence[Mapping[str, Any]], quantity: str, members: int) -> Any:
+    """The loss against the number of nodes that collude, with the planned number marked.
+
+    Parameters
+    ----------
+    rows
+        ``colluding``, ``planned``, and the quantity.
+    quantity
+        ``epsilon``, or ``right``: guesses in 100.
+    members
+        How many nodes there are.
+    """
+    title, domain, form = COLLUSION[quantity]
+    every = -(-members // 12)
+    ticks = list(range(0, members, every))
+    x = alt.X("colluding:Q").title("nodes that collude").axis(values=ticks, format="d")
+    x = x.scale(nice=False, domain=[0, members - 1])
+    y = alt.Y(f"{quantity}:Q").title(title).axis(tickCount=5)
+    y = y.scale(zero=True) if domain is None else y.scale(domain=domain)
+    base = _named("collusion").encode(x=x, y=y)
+    tips = [
+        alt.Tooltip("colluding:Q", title="nodes that collude"),
+        alt.Tooltip(f"{quantity}:Q", title=title, format=form),
+    ]
+    planned = base.transform_filter("datum.planned")
+    rule = planned.mark_rule(color=ORANGE, strokeDash=[5, 4])
+    diamond = planned.mark_point(color=ORANGE, shape="diamond", filled=True, size=160, opacity=1)
+    left = f"datum.planned && datum.colluding <= {(members - 1) / 2}"
+    right = f"datum.planned && datum.colluding > {(members - 1) / 2}"
+    names = [
+        base.transform_filter(side)
+        .mark_text(color=ORANGE, align=align, baseline="bottom", dx=dx)
+        .encode(text=alt.value("planned"), y=alt.value(HEIGHT - 6))
+        for side, align, dx in ((left, "left", 6), (right, "right", -6))
+    ]
+    return alt.layer(
+        rule.encode(y=alt.value(0), y2=alt.value(HEIGHT)),
+        base.mark_line(color=BLUE, strokeWidth=2),
+        base.mark_point(color=BLUE, filled=True, size=35, opacity=1).encode(tooltip=tips),
+        diamond.encode(tooltip=tips),
+        *names,
+    ).properties(width=WIDTH, height=HEIGHT, datasets={"collusion": list(rows)})
 
 
 def accuracy(

@@ -3,7 +3,7 @@ well.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -18,6 +18,7 @@ from dynadp.privacy import guarantee as privacy_guarantee
 from dynadp.report import figures
 from dynadp.report.accuracy import charged_accuracies, public_accuracy
 from dynadp.report.budgets import (
+    BudgetView,
     Figure,
     accountings,
     ledger_files,
@@ -28,17 +29,30 @@ from dynadp.report.budgets import (
 )
 from dynadp.report.charts import require
 from dynadp.report.drawing import NAMED, drawing, in_words
+from dynadp.report.honesty import (
+    ASSUMED,
+    DECLARED,
+    WHO_SEES,
+    Honesty,
+    spare_attempts,
+    spare_events,
+)
 from dynadp.report.progress import QUANTITIES, Rounds, Row, thinned
 from dynadp.report.record_view import RunView
 from dynadp.report.states import LOOKS, states
 
+HOW = {  # what a mechanism does, by the record's exchange
+    "neighbours": " variable perturbation",
+    "open": ": noisy sums over rows, sent to all",
+    "sealed": ": noisy sums over the rows of all nodes, of which nobody sees one node's part",
+}
 TEMPLATES, STATIC = Path(__file__).parent / "templates", Path(__file__).parent / "static"
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeGroup:
     """Nodes that lose the same: their names, rows, figures and alpha, the largest of all rounds
-    where it is not steady.
+    where it is not steady; releases without spare attempts.
     """
 
     nodes: list[str]
@@ -47,6 +61,7 @@ class NodeGroup:
     steady: bool
     centring: float | None
     releases: int
+    spares: int
     figures: list[Figure]
 
 
@@ -80,6 +95,7 @@ def environment() -> Any:
         "thousands": lambda n: f"{n:,}",
         "percent": lambda share: f"{share:.1%}",
         "short": shortened,
+        "spare": spare_attempts,
     }
     return found
 
@@ -88,15 +104,26 @@ def guarantee(view: RunView, total: Total | None) -> tuple[str, str]:
     """The guarantee in one sentence, and what it means; for a person who has to sign it."""
     if view.plan is None:
         return "Nothing is protected: this run sent exact vectors, which reveal rows.", ""
-    epsilon, releases = view.plan.total["epsilon"], view.plan.total["releases"]
+    plan = view.plan
+    epsilon, releases, honest = (plan.total.get(one) for one in ("epsilon", "releases", "honest"))
     if total is not None:
-        epsilon, releases = total.epsilon, total.releases
+        epsilon, releases, honest = total.epsilon, total.releases, total.honest
     if epsilon is None:
         return "This run has no finite cost: a release is unknown to the accountant.", ""
-    delta = view.plan.delta
-    pair = f"({upper_bound(epsilon)}, {delta:g})-differential privacy"
-    statement = privacy_guarantee(epsilon, delta, seeded=view.simulation, planned=not view.finished)
-    return statement, f"In other words: {pair} over all {releases} releases of a node."
+    statement = privacy_guarantee(
+        epsilon,
+        plan.delta,
+        seeded=view.simulation,
+        planned=not view.finished,
+        honest=honest or (),
+    )
+    pair = f"({upper_bound(epsilon)}, {plan.delta:g})-differential privacy"
+    spares = plan.parameters.get("spares", 0)
+    more = f", and {spare_attempts(spares)}" if spares else ""
+    return (
+        statement,
+        f"In other words: {pair} over all {releases - spares} releases of a node{more}.",
+    )
 
 
 def node_groups(view: RunView, events: Sequence[Event]) -> list[NodeGroup]:
@@ -115,8 +142,9 @@ def node_groups(view: RunView, events: Sequence[Event]) -> list[NodeGroup]:
             alpha=max(alphas),
             steady=len(set(alphas)) == 1,
             centring=plan.centrings.get(nodes[0]),
-            releases=len(losses),
-            figures=accountings(own.get(nodes[0], []), plan.delta),
+            releases=len(losses) - (spares := len(spare_events(own.get(nodes[0], [])))),
+            spares=spares,
+            figures=accountings(own[nodes[0]], plan.delta) if losses else [],
         )
         for (alphas, losses), nodes in groups.items()
     ]
@@ -137,10 +165,15 @@ def report(path: str | Path) -> str:
     for name in QUANTITIES:
         if figures.flat(shown, name):
             pictures[name] = figures.svg(figures.convergence(shown, name))
-    loser = None
+    loser, honesty = None, None
     if events and view.plan:
         loser, own = worst(events, view.plan.delta)
+        honesty = Honesty.of(own, view.plan.delta)
         pictures["totals"] = figures.svg(figures.totals(over_rounds(own, view.plan.delta)))
+    if honesty and honesty.members > 1:
+        for name in figures.COLLUSION:
+            chart = figures.collusion(honesty.points, name, honesty.members)
+            pictures[f"collusion {name}"] = figures.svg(chart)
     page: str = (
         environment()
         .get_template("report.html")
@@ -151,6 +184,12 @@ def report(path: str | Path) -> str:
             groups=node_groups(view, events) if events else [],
             unit="mu" if view.plan and view.plan.noise == "gaussian" else "alpha",
             loser=loser,
+            honesty=honesty,
+            spares=spare_words(view, honesty, budgets),
+            how=HOW.get(view.plan.exchange, "") if view.plan else "",
+            assumed=ASSUMED,
+            declared=DECLARED,
+            sees=WHO_SEES.get(view.plan.exchange, "") if view.plan else "",
             pictures=pictures,
             states=where,
             looks=LOOKS,
@@ -169,6 +208,28 @@ def report(path: str | Path) -> str:
         )
     )
     return page
+
+
+def spare_words(
+    view: RunView, honesty: Honesty | None, budgets: Mapping[str, BudgetView | str]
+) -> str:
+    """How many spare attempts are reserved, and how many were used as far as ledgers say."""
+    if honesty is None or not honesty.spares:
+        return ""
+    if view.simulation:
+        return f"{honesty.spare_words} A simulation enters no ledger: none is spent."
+    used = {
+        node: budget.used
+        for node, budget in budgets.items()
+        if isinstance(budget, BudgetView) and budget.spares
+    }
+    if not used:
+        return f"{honesty.spare_words} How many were used is in the nodes' ledgers."
+    if len(set(used.values())) == 1:
+        counts = str(next(iter(used.values())))
+    else:
+        counts = ", ".join(f"{count} at {node}" for node, count in used.items())
+    return f"{honesty.spare_words} Used so far: {counts} of {honesty.spares}."
 
 
 def residual(rounds: Sequence[Row], nodes: int, *, sums: bool = False) -> str:
