@@ -1,5 +1,6 @@
 """``dynadp audit``: does a mechanism lose more than it claims, as far as draws can tell?"""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,9 +28,21 @@ if TYPE_CHECKING:
 @option(
     "--noise",
     type=click.Choice(["l2-laplace", "gaussian"]),
-    help="Of primal perturbation; l2-laplace by default. That of sum is Gaussian.",
+    help="Of primal perturbation; l2-laplace by default. That of sums is Gaussian.",
 )
-@option("--second-moment", is_flag=True, help="Round 1 of sum releases the second moment.")
+@option("--second-moment", is_flag=True, help="Round 1 of sums releases the second moment.")
+@option("--nodes", type=COUNT, help="Of sealed sums: how many nodes there are; 5 by default.")
+@option("--honest", type=COUNT, help="Of sealed sums: how many nodes were declared honest.")
+@option(
+    "--colluding",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="Of sealed sums: how many nodes really collude; may be given several times. By default as "
+    "many as planned.",
+)
+@option(
+    "--spares", type=click.IntRange(min=0), help="Of sealed sums: spare attempts; 0 by default."
+)
 @option(
     "--alpha",
     type=Positive(),
@@ -73,7 +86,15 @@ if TYPE_CHECKING:
 )
 @prints_answer
 def audit(
-    mechanism: str, noise: str | None, second_moment: bool, seed: int | None, **numbers: Any
+    mechanism: str,
+    noise: str | None,
+    second_moment: bool,
+    nodes: int | None,
+    honest: int | None,
+    colluding: tuple[int, ...],
+    spares: int | None,
+    seed: int | None,
+    **numbers: Any,
 ) -> Answer:
     """Print how much a mechanism loses at least, beside what it claims to lose at most.
 
@@ -85,21 +106,35 @@ def audit(
     from dynadp.research.audit import Stream, audit_mechanism
 
     given: dict[str, Any] = {"noise": noise} if noise else {}
-    if mechanism == "sum" and noise == "gaussian":
-        given = {}  # it has no other
+    sums = mechanism in ("sum", "sealed")
+    if sums and noise == "gaussian":
+        given = {}  # they have no other
     if second_moment:
         given["second_moment"] = True
+    if honest is not None:
+        given["honest"] = honest
+    if spares is not None or mechanism == "sealed":
+        given["spares"] = spares or 0
     audited = mechanism_named(mechanism, **given)
-    found = audit_mechanism(audited, **numbers, source=Stream(seed))
-    return Answer(found.to_json(), _lines(found), FAILED if found.refuted else 0)
+    found = [
+        audit_mechanism(audited, **numbers, source=Stream(seed), nodes=nodes, colluding=c)
+        for c in colluding or (None,)
+    ]
+    code = FAILED if any(each.refuted for each in found) else 0
+    lines = [line for each in found for line in ("", *_lines(each))][1:]
+    if len(found) == 1:
+        return Answer(found[0].to_json(), lines, code)
+    return Answer({"version": 1, "audits": [each.to_json() for each in found]}, lines, code)
 
 
 def _lines(found: "Audit") -> list[str]:
     at = f" at delta = {found.delta:g}" if found.delta else ""
     setting = found.setting
     rounds = "one round" if setting["rounds"] == 1 else f"{setting['rounds']} rounds together"
-    sums, gaussian = setting["mechanism"] == "sum", found.mu_claimed is not None
+    sums, gaussian = setting["mechanism"] in ("sum", "sealed"), found.mu_claimed is not None
     what = "Sums over rows" if sums else f"{setting['mechanism'].capitalize()} perturbation"
+    if "honest" in setting:
+        what = _sealed(setting)
     if gaussian and not sums:
         what += " with Gaussian noise"
     claims, finds = (
@@ -115,6 +150,8 @@ def _lines(found: "Audit") -> list[str]:
         claims = [f"mu = {found.mu_claimed:.4g} at most", *(claims if found.delta else [])]
         finds = [f"mu = {found.mu_lower:.4g} at least", *(finds if found.delta else [])]
         sections = "section 12" if sums else "sections 4, 6 and 12"
+        if "honest" in setting:
+            sections = "sections 12 and 13"
         exact = (
             f"before noise their vectors differ by {found.largest_shift:.4g} deviations at most, "
             f"where {found.mu_claimed:.4g} is allowed"
@@ -128,3 +165,10 @@ def _lines(found: "Audit") -> list[str]:
         f"A lower bound can refute a claim and not prove it; the proofs are in docs/maths.md, "
         f"{sections}.",
     ]
+
+
+def _sealed(setting: Mapping[str, Any]) -> str:
+    """Who takes part in sealed sums, and who looks."""
+    nodes, honest, colluding = (setting[name] for name in ("nodes", "honest", "colluding"))
+    spares = f", spare attempts: {setting['spares']}" if setting["spares"] else ""
+    return f"Sealed sums of {nodes} nodes ({honest} declared honest, {colluding} colluding{spares})"

@@ -165,8 +165,9 @@ class Releaser:
             return noise.release(g, draws, nodes, entry)
         if self.masks is None:
             return noise.summed(g, draws, entry).view(np.uint64)
-        k = noise.sealable(g, draws, nodes, entry)[:, 0]
-        return self.masks.sealed(k, nodes, n, attempt)[:, None]
+        k = noise.sealable(g, draws, nodes, entry)
+        # replicas, where there are several, take one part of each stream after the other
+        return self.masks.sealed(k.reshape(len(k), -1), nodes, n, attempt).reshape(k.shape)
 
     def own(self, n: int, g: Array, V: Array) -> Array | None:
         """Return what stands for V_p in W_p after round n; None for V_p itself.

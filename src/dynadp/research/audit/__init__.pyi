@@ -5,11 +5,15 @@ from .bounds import lower_mu as lower_mu
 from .cases import Case as Case
 from .cases import random_cases as random_cases
 from .cases import worst_cases as worst_cases
+from .coalition import Coalition as Coalition
+from .coalition import Keyring as Keyring
+from .coalition import Opened as Opened
 from .entropy import Stream as Stream
 from .entropy import repeats_itself as repeats_itself
 from .node import AuditedNode as AuditedNode
+from .sealed import AuditedSealed as AuditedSealed
+from .sealed import audited_node as audited_node
 from .sums import AuditedSums as AuditedSums
-from .sums import audited_node as audited_node
 from .sums import worst_sum_cases as worst_sum_cases
 from .verdict import Audit as Audit
 from .verdict import audit as audit

@@ -79,11 +79,3 @@ def worst_sum_cases(dimension: int) -> tuple[Case, ...]:
         u, v = -0.14 * first + 0.99 * second, -0.14 * first - 0.99 * second
         add("mirrored rows, logistic loss, point far out", u, v, Logistic(), 40 * first)
     return tuple(cases)
-
-
-def audited_node(
-    case: Case, mechanism: Mechanism, alpha: float, rounds: int = 1
-) -> AuditedNode | AuditedSums:
-    """The node of a case, under the algorithm whose messages the mechanism protects."""
-    kind = AuditedSums if mechanism.algorithm == "sum" else AuditedNode
-    return kind(case, mechanism, alpha, rounds)

@@ -25,7 +25,8 @@ from dynadp.research.audit.bounds import (
 from dynadp.research.audit.cases import Case, random_cases, worst_cases
 from dynadp.research.audit.entropy import Stream
 from dynadp.research.audit.node import Comparison
-from dynadp.research.audit.sums import audited_node, worst_sum_cases
+from dynadp.research.audit.sealed import AuditedSealed, audited_node
+from dynadp.research.audit.sums import worst_sum_cases
 
 Data = TypeVar("Data")
 Lower = TypeVar("Lower")
@@ -168,6 +169,8 @@ def audit_mechanism(
     confidence: float = 0.999,
     source: Draws | None = None,
     cases: tuple[Case, ...] | None = None,
+    nodes: int | None = None,
+    colluding: int | None = None,
 ) -> Audit:
     """Try to refute that one node's releases lose at most what the accountant claims: alpha in one
     round, its total in several.
@@ -193,6 +196,9 @@ def audit_mechanism(
     cases
         Data sets to try, instead of :func:`worst_cases` or
         :func:`~dynadp.research.audit.sums.worst_sum_cases` and a few at random.
+    nodes, colluding
+        Of sealed sums: P, and how many of them really collude. The claim is then that for so many;
+        by default they are as many as planned, and the claim is the plan's.
     """
     if isinstance(mechanism, NoProtection):
         raise DeclarationError(
@@ -204,9 +210,11 @@ def audit_mechanism(
         sums = mechanism.algorithm == "sum"
         cases = worst_sum_cases(dimension) if sums else worst_cases(dimension, alpha)
         cases += random_cases(chosen.generator("audit", "search", 0), dimension, alpha, SEARCHED)
-    nodes = {case.name: audited_node(case, mechanism, alpha, rounds) for case in cases}
-    exact = {name: _Exact() for name in nodes}
-    numbers = max((node.width for node in nodes.values()), default=0) * rounds
+    audited = {
+        case.name: audited_node(case, mechanism, alpha, rounds, nodes, colluding) for case in cases
+    }
+    exact = {name: _Exact() for name in audited}
+    numbers = max((node.width for node in audited.values()), default=0) * rounds
     if numbers * draws > MOST_NUMBERS:
         raise DeclarationError(
             f"{draws:,} releases of {numbers:,} numbers do not fit into memory; take at most "
@@ -214,7 +222,7 @@ def audit_mechanism(
         )
 
     def bound(name: str, count: int, confidence: float) -> _Found:
-        node, sent = nodes[name], []
+        node, sent = audited[name], []
         for rows in (node.case.rows, node.case.other):
             points, messages = node.transcript(rows, count, chosen)
             exact[name].add(node.compare(points, messages))
@@ -232,8 +240,8 @@ def audit_mechanism(
         lower = lower_bound(*sent, delta=delta, confidence=half, scores=scores)
         return _Found(lower, lower_mu(*sent, confidence=half, scores=scores))
 
-    worst, found = _search(nodes, bound, lambda found: found.worth, delta, draws, confidence)
-    node, most = nodes[worst], nodes[worst].log_ratio_bound
+    worst, found = _search(audited, bound, lambda found: found.worth, delta, draws, confidence)
+    node, most = audited[worst], audited[worst].log_ratio_bound
     return _audit_of(
         worst,
         found.mu or found.epsilon,
@@ -253,8 +261,16 @@ def audit_mechanism(
             "dimension": node.releases.public.dimension,
             "rounds": rounds,
             "seeded": chosen.seeded,
+            **(_agreed(node) if isinstance(node, AuditedSealed) else {}),
         },
     )
+
+
+def _agreed(node: AuditedSealed) -> dict[str, int]:
+    """Who takes part, who was declared honest, and who really colludes."""
+    sealing, spares = node.sealing, len(node.releases.spares)
+    agreed = {"nodes": sealing.members, "honest": sealing.honest, "partners": sealing.partners}
+    return {**agreed, "spares": spares, "colluding": node.colluding}
 
 
 class _Found(NamedTuple):
