@@ -21,6 +21,7 @@ from dynadp.errors import (
     NodeLost,
     NotCertified,
     Rejected,
+    SumSpoiled,
 )
 
 FAILED, USAGE, REFUSED, LOST, DAMAGED, INTERRUPTED = 1, 2, 3, 4, 5, 130
@@ -28,7 +29,7 @@ _OWN = (
     (BudgetRefused, REFUSED),
     (NodeLost, LOST),
     (LedgerDamaged, DAMAGED),
-    ((NotCertified, Rejected, ConnectionError), FAILED),
+    ((NotCertified, Rejected, SumSpoiled, ConnectionError), FAILED),
 )
 _PATHS = {  # a path that is missing, or not of the kind or with the rights that are needed
     errno.ENOENT,

@@ -137,6 +137,10 @@ def _lines(result: dict[str, Any]) -> "Iterator[str | Table]":
     costs = [(run["epsilon"], run["delta"]) for run in result["runs"] if run["epsilon"] is not None]
     if costs:
         yield privacy.guarantee(*max(costs), seeded=True)
+    for run in result["runs"]:
+        if honest := run["privacy"].get("honest"):
+            words = privacy.honest_words(honest).removeprefix(", ")
+            yield f"With mechanism {run['mechanism']} this holds {words}."
     yield "All rows are synthetic, so nobody needs to be protected."
     yield f"Folder:  {result['folder']}"
     for picture in result["pictures"]:

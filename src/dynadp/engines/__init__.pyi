@@ -20,7 +20,8 @@ from .ray.pool import ActorPool as ActorPool
 from .ray.pool import cluster as cluster
 from .ray.pool import map_on_cluster as map_on_cluster
 from .ray.spec import ActorSpec as ActorSpec
-from .sealed_centring import CentringAttempts as CentringAttempts
+from .sealing import CentringAttempts as CentringAttempts
+from .sealing import forgetting as forgetting
 from .simulation import Run as Run
 from .simulation import run_masks as run_masks
 from .simulation import simulate as simulate

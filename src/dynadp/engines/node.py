@@ -47,7 +47,7 @@ from dynadp.engines.exchange import (
 )
 from dynadp.engines.inbox import AcceptanceRules, Grid, Inbox
 from dynadp.engines.letters import Kind, Verifier
-from dynadp.engines.sealed_centring import CentringAttempts
+from dynadp.engines.sealing import CentringAttempts, forgetting, purpose_of
 from dynadp.errors import RecordError, SumSpoiled
 from dynadp.mechanisms import Draws, centre_of, centred, centring_grid, private_centre
 from dynadp.planning import Plan
@@ -225,13 +225,34 @@ def node_rounds(
     storage
         ``auto``, ``dense`` or ``csr``.
     """
-    me, plan, p = run.me, run.plan, run.index
+    me, plan = run.me, run.plan
     letters = Letters(inbox, publish, checkpoint)
     prepared = NodeRows.of(run.schema, rows, me)
     prepared.require_same(journal.seal(me))
-    masks = None
-    if plan.sealing:
-        masks = yield from _masks(run, letters, journal, draws)
+    masks = (yield from _masks(run, letters, journal, draws)) if plan.sealing else None
+    with forgetting(masks, journal):
+        schema, vector = yield from _learnt(
+            run, prepared, letters, journal, draws, on_round, storage, exchange, masks
+        )
+    journal.close("finished")
+    checkpoint("closed")
+    return NodeResult(schema, np.asarray(vector))
+
+
+def _learnt(
+    run: NodeRun,
+    prepared: NodeRows,
+    letters: Letters,
+    journal: Journal,
+    draws: Draws,
+    on_round: Callable[[RoundProgress], None],
+    storage: Any,
+    exchange: NodeExchange | None,
+    masks: Masks | None,
+) -> Generator[Awaiting, None, tuple[Schema, Array]]:
+    """All rounds: returns the schema with its centre, and the model."""
+    plan, p, checkpoint = run.plan, run.index, letters.checkpoint
+    if masks:
         schema = yield from _sealed_centre(run, prepared, letters, journal, draws, masks)
     else:
         schema = yield from _centred(run, prepared, letters, journal, draws)
@@ -269,11 +290,7 @@ def node_rounds(
     else:
         means = yield from letters.swap("mean", plan.rounds, own, run.topology.nodes)
         vector = np.array(list(means.values())).mean(axis=0)
-    if masks:
-        masks.forget()
-    journal.close("finished")
-    checkpoint("closed")
-    return NodeResult(schema, np.asarray(vector))
+    return schema, vector
 
 
 def _centred(
@@ -304,7 +321,7 @@ def _masks(
     run: NodeRun, letters: Letters, journal: Journal, draws: Draws
 ) -> Generator[Awaiting, None, Masks]:
     """Make this node's key for the run, or take it up again, and learn the others'."""
-    me, nodes, rules = run.me, run.topology.nodes, letters.inbox.rules
+    me, nodes = run.me, run.topology.nodes
     assert run.plan.sealing is not None
     graph, seeded = MaskGraph(nodes, run.plan.sealing), draws.seeded
     if journal.over:  # all letters are made, and keys are forgotten
@@ -317,7 +334,7 @@ def _masks(
             "letters could not be added. Restore that file, or begin a new run"
         )
     publics = yield from letters.swap_keys(key.public_bytes, nodes)
-    pairs = PairKeys({me: key}, publics, rules.config.hex(), rules.run.hex())
+    pairs = PairKeys({me: key}, publics, *purpose_of(run.plan, journal))
     return Masks(graph, pairs, seeded=seeded)
 
 

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 
 from dynadp import _require
 from dynadp._arrays import Array, host, to_device
-from dynadp._files import digest
 from dynadp.consensus import (
     MORE,
     Acceleration,
@@ -19,9 +18,11 @@ from dynadp.consensus import (
     Exchange,
     Journal,
     LocalSolver,
+    MaskGraph,
     Masks,
     NeighbourSums,
     Output,
+    PairKeys,
     Point,
     ReleasePlan,
     Releaser,
@@ -36,6 +37,7 @@ from dynadp.consensus import (
     admm,
 )
 from dynadp.data import Shard, StreamedShard, check_shards
+from dynadp.engines.sealing import forgetting, purpose_of
 from dynadp.errors import DeclarationError, SumSpoiled
 from dynadp.mechanisms import Draws, RoundNoise, SystemEntropy
 from dynadp.planning import Consortium, Plan, start_of
@@ -243,14 +245,13 @@ def simulate(
         )
     releaser, log = rounds.releaser, list[RoundProgress]()
     assert releaser is not None
-    while not rounds.over:
-        sent, learnt = _exchanged(rounds, exchange)
-        log.append(rounds.receive(learnt))
-        if on_round:
-            on_round(log[-1].with_messages(sent, rounds.points))
-    after = rounds.finish()
-    if masks:
-        masks.forget()
+    with forgetting(masks, journal):
+        while not rounds.over:
+            sent, learnt = _exchanged(rounds, exchange)
+            log.append(rounds.receive(learnt))
+            if on_round:
+                on_round(log[-1].with_messages(sent, rounds.points))
+        after = rounds.finish()
     if journal:
         journal.close("finished")
     return Run(
@@ -285,10 +286,10 @@ def run_masks(plan: Plan, draws: Draws, journal: Journal | None = None) -> Masks
     """
     nodes, sealing = plan.bound.nodes, plan.sealing
     assert sealing is not None
-    consortium = digest([list(nodes), list(plan.bound.counts), plan.mechanism.describe()])
+    if journal and journal.over:  # all letters are made, and keys are forgotten
+        return Masks(MaskGraph(nodes, sealing), PairKeys({}, {}, "", ""), seeded=draws.seeded)
     kept = {p: journal.secret(p, partial(_new_key, p, draws)) for p in nodes} if journal else None
-    run = journal.run if journal else "simulation"
-    return Masks.in_process(nodes, sealing, draws, consortium, run, kept)
+    return Masks.in_process(nodes, sealing, draws, *purpose_of(plan, journal), kept)
 
 
 def _new_key(node: str, draws: Draws) -> bytes:

@@ -23,9 +23,9 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from dynadp import _require
 from dynadp._arrays import Array
-from dynadp.consensus import Acceleration
+from dynadp.consensus import Acceleration, Masks
 from dynadp.data import Schema, Shard, no_query, norms, sum_features
-from dynadp.engines import LedgerJournal
+from dynadp.engines import LedgerJournal, run_masks
 from dynadp.errors import DataError, DeclarationError
 from dynadp.estimators import saved
 from dynadp.estimators.inputs import (
@@ -40,6 +40,7 @@ from dynadp.mechanisms import (
     Draws,
     Mechanism,
     NoProtection,
+    Sealed,
     entropy_for,
     mechanism_for,
     mechanism_names,
@@ -118,10 +119,13 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     mu
         Instead of alpha, where noise is Gaussian: mu of each release.
     mechanism
-        ``sum``, ``primal``, ``dual``, another one's name, a
+        ``sum``, ``sealed``, ``primal``, ``dual``, another one's name, a
         :class:`~dynadp.mechanisms.base.Mechanism`, or None for Algorithm 1 to a certified optimum:
         no noise, and messages reveal rows. ``auto`` is the planner's choice; with ``alpha`` or a
         regularizer, which the other algorithm lacks, ``primal``; with ``mu``, ``sum``.
+    honest
+        Of sealed sums: how many of the nodes add their noise and keep their keys, whoever looks not
+        among them. In one process this declares how the nodes would stand to each other.
     algorithm
         ``admm`` or ``sum``, where the mechanism is ``auto``; None leaves it open.
     topology
@@ -175,8 +179,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Label values, sorted; scores speak for the second of two.
     privacy_
         What the fit cost (the node that loses most) and what that rests on, as JSON: epsilon,
-        delta, alpha or mu of the costliest round, protected, statement, rounds, problems,
-        mechanism, classes, bounds.
+        delta, alpha or mu of the costliest round, protected, honest (of sealed sums, how many of
+        how many nodes must be), statement, rounds, problems, mechanism, classes, bounds.
     plan_
         The planner's choices and reasons for all problems together; None without epsilon.
     n_iter_
@@ -208,6 +212,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         mu: Any = None,
         rounds: int | None = None,
         mechanism: str | Mechanism | None = "auto",
+        honest: int | None = None,
         algorithm: str | None = None,
         topology: Any = "ring",
         nodes: int = 5,
@@ -233,6 +238,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.mu = mu
         self.rounds = rounds
         self.mechanism = mechanism
+        self.honest = honest
         self.algorithm = algorithm
         self.topology = topology
         self.nodes = nodes
@@ -326,18 +332,22 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         one, draws, units = self._plan_of_one(problems), self._draws(), np.ones(width)
         start = start_of(self.start, (1, problems, width))[0]
         events: tuple[Event, ...] = ()
+        masks: Masks | None = None
         with self._ledgers() as journal:
             if journal and self.plan_:
                 journal.reserve([replace(e, seeded=draws.seeded) for e in self.plan_.events])
             if schema is not None:
                 self.schema_ = schema
                 if self.plan_ and self.plan_.centrings:
+                    if self.plan_.sealing:
+                        masks = run_masks(self.plan_, draws)
                     centring = centring_round(
                         self.plan_,
                         schema,
                         lambda p: sum_features(features[owner == p]),
                         draws,
                         journal,
+                        masks,
                     )
                     self.schema_, events = centring.applied(schema), centring.events
                 X = self.schema_.rows(X)
@@ -356,6 +366,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 start=start / units,
                 draws=draws,
                 journal=journal,
+                masks=masks if problems == 1 else None,  # each of several has keys of its own
                 acceleration=Acceleration(distance=self.tol) if self.mechanism is None else None,
             )
         if self.mechanism is None and not all(run.stopped for run in runs):
@@ -445,12 +456,16 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_parameters(self, parts: bool, shards: bool) -> None:
         """Refuse what contradicts itself, before rows are looked at."""
+        if self.honest is not None and self.mechanism != Sealed.name:
+            raise DeclarationError(
+                "honest is of sealed sums; give mechanism='sealed' too, or leave it out"
+            )
         if self.mechanism is None:
             for name in ("epsilon", "alpha", "mu", "algorithm", "ledger"):
                 if getattr(self, name) is not None:
                     raise DeclarationError(
                         f"{name} is given, but mechanism is None, which protects nobody; give "
-                        f"mechanism='auto', 'sum', 'primal' or 'dual', or leave {name} out"
+                        f"mechanism='auto' or the name of one, or leave {name} out"
                     )
         elif isinstance(self.mechanism, NoProtection) or not (
             isinstance(self.mechanism, Mechanism) or self.mechanism in ("auto", *mechanism_names())
@@ -583,6 +598,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _mechanism(self) -> Mechanism | None:
         """Return the mechanism; None for none, and where it is left to the planner."""
         given, algorithm = self.mechanism, self.algorithm
+        if given == Sealed.name:
+            given = Sealed(honest=self.honest)
         if given != "auto":
             return None if given is None else mechanism_for(given, algorithm)
         if algorithm is None and self.mu is not None:
@@ -656,7 +673,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     f" All {problems} problems, one class against the rest each, are in this total."
                 )
             written = total.to_json()
-            figures = {name: written[name] for name in ("epsilon", "delta", "alpha", "protected")}
+            names = ("epsilon", "delta", "alpha", "protected", "honest")
+            figures = {name: written[name] for name in names}
             mus = [mu for event in events if (mu := getattr(event, "mu", None)) is not None]
             figures["mu"] = max(mus, default=None)
         return {**figures, "statement": words, **rests}

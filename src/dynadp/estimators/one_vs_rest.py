@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynadp._arrays import Array, Rows
-from dynadp.consensus import Journal, Messages, Topology
+from dynadp.consensus import Journal, Messages, ReleasePlan, Topology
 from dynadp.data import Shard
 from dynadp.engines import Run, simulate
 from dynadp.mechanisms import Draws, ShiftedDraws
@@ -68,14 +68,20 @@ def solve(
 
 
 def releases_in(plan: Plan, consortium: Consortium) -> int:
-    """How many releases a problem makes: one a round, and the final one where there is one."""
-    return len(plan.on(consortium).release_plan.noises) if plan.protection else plan.rounds
+    """How many releases a problem may make: one a round, the final one where there is one, and
+    spare attempts at sealed sums.
+    """
+    return _releases(plan.on(consortium).release_plan) if plan.protection else plan.rounds
+
+
+def _releases(planned: ReleasePlan) -> int:
+    return len(planned.noises) + len(planned.spares)
 
 
 def spent(runs: Sequence[Run]) -> tuple[Event, ...]:
     """What all problems spent, in order."""
     return tuple(
-        replace(e, round=e.round + k * len(run.releases.noises))
+        replace(e, round=e.round + k * _releases(run.releases))
         for k, run in enumerate(runs)
         for e in run.events()
     )
@@ -86,6 +92,7 @@ class _Part(Journal):
 
     def __init__(self, whole: Journal, k: int, problems: int, rounds: int) -> None:
         self.whole, self.k, self.problems, self.rounds = whole, k, problems, rounds
+        self.run = f"{whole.run}, problem {k}"
 
     def _moved(self, events: Sequence[Event], k: int) -> list[Event]:
         return [replace(event, round=event.round + k * self.rounds) for event in events]

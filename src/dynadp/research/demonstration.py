@@ -12,7 +12,7 @@ from dynadp._arrays import Array
 from dynadp.consensus import RoundProgress, Topology
 from dynadp.data import Dataset, Shard, census
 from dynadp.engines import now, simulate
-from dynadp.mechanisms import SeededEntropy
+from dynadp.mechanisms import Sealed, SeededEntropy
 from dynadp.planning import Consortium, Plan, plan
 from dynadp.research.experiments import pooled_error
 from dynadp.research.public_rows import HeldOut
@@ -22,6 +22,7 @@ SILOS = ("north", "east", "south", "west", "centre")
 RING = Topology.from_edges(list(zip(SILOS, SILOS[1:] + SILOS[:1], strict=True)), SILOS, name="ring")
 ROWS, HETEROGENEITY = 20_000, 0.5
 PLAIN_ROUNDS = 60  # of Algorithm 1
+HONEST = 3  # of the silos, where sums are sealed
 
 
 @dataclass
@@ -131,8 +132,9 @@ class Demonstration:
         if mechanism == "none":
             plain = Plan(rounds=PLAIN_ROUNDS, output="last")
             return plain.on(Consortium(RING, tuple(counts), dimension))
+        chosen = Sealed(honest=HONEST) if mechanism == Sealed.name else mechanism
         epsilon, delta = self.epsilon, self.delta
-        return plan(counts, RING, dimension, epsilon=epsilon, delta=delta, mechanism=mechanism)
+        return plan(counts, RING, dimension, epsilon=epsilon, delta=delta, mechanism=chosen)
 
     def _record(self, mechanism: str, chosen: Plan) -> RunRecord:
         """Everything that is decided before the run."""

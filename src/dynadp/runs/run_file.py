@@ -44,6 +44,8 @@ from dynadp.runs.fields import (
     read_tables,
 )
 
+Number = Annotated[int, Field(ge=0)]
+
 
 class RunSection(Section):
     """What the run is called, and whether it is a simulation."""
@@ -166,6 +168,10 @@ class PrivacySection(Section):
     mu: Annotated[Any, AfterValidator(_known_schedule)] = None
     own: Literal["public", "paper"] = "public"
     split: Literal["optimal", "paper"] = "optimal"
+    honest: Annotated[int, Field(ge=1)] | None = None
+    colluding: Number | None = None
+    spares: Number | None = None
+    partners: Number | None = None
     centring: bool = True
 
     @property
@@ -187,7 +193,8 @@ class PrivacySection(Section):
         return self.mu if self.alpha is None else self.alpha
 
     def made(self, algorithm: str | None = None) -> Mechanism | None:
-        """Make the mechanism; ``own`` belongs to the primal one, ``split`` to the dual one.
+        """Make the mechanism; ``own`` belongs to the primal one, ``split`` to the dual one, and who
+        is honest to sealed sums.
 
         Without a name it is that of the algorithm, or of alpha and mu; None leaves it to the
         planner.
@@ -203,7 +210,13 @@ class PrivacySection(Section):
             description.setdefault("own", self.own)
         if description["name"] == "dual" and self.split != "optimal":
             description.setdefault("split", self.split)
-        return mechanism_from(description)
+        return mechanism_from(description | self.sealing)
+
+    @property
+    def sealing(self) -> dict[str, int]:
+        """What is declared of sealed sums."""
+        names = ("honest", "colluding", "spares", "partners")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     @model_validator(mode="after")
     def _one_way_to_say_it(self) -> "PrivacySection":
@@ -214,6 +227,11 @@ class PrivacySection(Section):
                     "or choose a mechanism"
                 )
             return self
+        if self.sealing and (self.described or {}).get("name") != "sealed":
+            raise ValueError(
+                f'{", ".join(self.sealing)} of sealed sums: give mechanism = "sealed" too, or '
+                "leave out"
+            )
         if self.delta is None:
             raise ValueError(
                 "delta is missing: the chance left to worse luck, well below one "
@@ -423,6 +441,15 @@ class RunFile(Section):
         """The mechanism; None leaves it to the planner."""
         return self.privacy.made(self.training.algorithm)
 
+    def _dishonest(self) -> str:
+        """Return what is wrong with who must be honest among these nodes; empty if nothing is."""
+        try:
+            if (mechanism := self.mechanism) is not None:
+                mechanism.among(len(self.nodes))
+        except DeclarationError as error:
+            return str(error)
+        return ""
+
     def _privacy_mistakes(self) -> list[Mistake]:
         privacy, training, no_total = self.privacy, self.training, self._lacking("epsilon")
         mechanism, by_round = self.mechanism, privacy.by_round is not None
@@ -435,6 +462,7 @@ class RunFile(Section):
         others = [name for name in (constants if sums else training.steps()) if name in chosen]
         unit = "mu" if mechanism is not None and mechanism.noise == "gaussian" else "alpha"
         return [
+            (wrong := self._dishonest(), f"privacy: {wrong}"),
             (
                 mechanism is not None and training.algorithm not in (None, mechanism.algorithm),
                 f"training: algorithm is {training.algorithm}, but the mechanism of privacy is for "

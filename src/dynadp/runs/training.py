@@ -1,8 +1,7 @@
 """A private run from raw rows to a model, in one process that holds all nodes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from logging import getLogger
 from typing import Any
 
@@ -11,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from dynadp.consensus import Journal, Masks, RoundProgress, Topology
 from dynadp.data import FeatureSums, NodeRows, Schema
-from dynadp.engines import CentringAttempts, Run, run_masks, simulate
+from dynadp.engines import CentringAttempts, Run, forgetting, run_masks, simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import (
     Centring,
@@ -160,24 +159,23 @@ def train(
             own.require_same(journal.seal(p))
     centring = None
     masks = run_masks(plan, draws, journal) if plan.sealing else None
-    if protection.centring:
-        sums = partial(_sums_of, rows, nodes)
-        if masks:
-            centring = sealed_centring_round(plan, schema, sums, draws, journal, masks)
-        else:
-            centring = centring_round(plan, schema, sums, draws, journal)
-        schema = centring.applied(schema)
-    run = simulate(
-        [own.shard(schema) for own in rows.values()],
-        topology,
-        plan,
-        start=start,
-        draws=draws,
-        device=device,
-        journal=journal,
-        masks=masks,
-        on_round=on_round,
-    )
+    with forgetting(masks, journal):
+        if protection.centring:
+            centring = centring_round(
+                plan, schema, lambda p: rows[nodes[p]].sums, draws, journal, masks
+            )
+            schema = centring.applied(schema)
+        run = simulate(
+            [own.shard(schema) for own in rows.values()],
+            topology,
+            plan,
+            start=start,
+            draws=draws,
+            device=device,
+            journal=journal,
+            masks=masks,
+            on_round=on_round,
+        )
     trained = Trained(plan, schema, centring, run)
     _LOG.info(
         "trained in %d rounds: epsilon = %.4g at delta = %g",
@@ -188,18 +186,16 @@ def train(
     return trained
 
 
-def _sums_of(rows: Mapping[str, NodeRows], nodes: Sequence[str], p: int) -> FeatureSums:
-    return rows[nodes[p]].sums
-
-
 def centring_round(
     plan: Plan,
     schema: Schema,
     sums: Callable[[int], FeatureSums],
     draws: Draws,
     journal: Journal | None = None,
+    masks: Masks | None = None,
 ) -> Centring:
-    """Release the means of the features of all nodes that send, entered before they are used.
+    """Release the means of the features of all nodes that send, entered before they are used; of
+    sealed sums, one sum over all nodes.
 
     Where they were entered before, those are taken again.
 
@@ -213,7 +209,11 @@ def centring_round(
         The feature sums of the node at a position.
     journal
         Where the whole plan is reserved; None where nothing is entered.
+    masks
+        Of sealed sums; None in the open.
     """
+    if masks is not None:
+        return _sealed_centring(plan, schema, sums, draws, journal, masks)
     those, noise = plan.senders, plan.mechanism.noise
     names = [plan.bound.nodes[p] for p in those]
     losses = [plan.centrings[p] for p in those]
@@ -227,7 +227,7 @@ def centring_round(
     return centre_of(schema, counts, released, names, losses, noise, seeded=draws.seeded)
 
 
-def sealed_centring_round(
+def _sealed_centring(
     plan: Plan,
     schema: Schema,
     sums: Callable[[int], FeatureSums],
@@ -235,15 +235,7 @@ def sealed_centring_round(
     journal: Journal | None,
     masks: Masks,
 ) -> Centring:
-    """Release the sum of all nodes' features, sealed: sum 0, in as many attempts as it takes.
-
-    Parameters
-    ----------
-    plan, schema, sums, draws, journal
-        As for :func:`centring_round`.
-    masks
-        Of the run.
-    """
+    """Release the sum of all nodes' features: sum 0 of the run, in as many attempts as it takes."""
     nodes = plan.bound.nodes
     attempts = CentringAttempts(plan, schema, masks, range(len(nodes)), seeded=draws.seeded)
     while True:

@@ -1,17 +1,45 @@
-"""The centring round where sums are sealed: sum 0, in as many attempts as it takes."""
+"""What a process and a node share of sealed sums: whom keys are for, and the centring round."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.consensus import Masks, Messages, decoded
+from dynadp._files import digest
+from dynadp.consensus import Journal, Masks, Messages, decoded
 from dynadp.data import Schema
+from dynadp.engines.letters import run_id
 from dynadp.errors import SumSpoiled
 from dynadp.mechanisms import Draws, possible_mean, sealed_centring
 from dynadp.planning import Plan
 from dynadp.privacy import Event
+
+
+def purpose_of(plan: Plan, journal: Journal | None) -> tuple[str, str]:
+    """Return what the keys of a run are for: hashes of its nodes, in order, with their rows and how
+    many of them are honest; and of its name.
+    """
+    nodes, counts = list(plan.bound.nodes), list(plan.bound.counts)
+    run = journal.run if journal else Journal.run
+    return digest([nodes, counts, plan.mechanism.describe()]), run_id(run).hex()
+
+
+@contextmanager
+def forgetting(masks: Masks | None, journal: Journal | None) -> Iterator[None]:
+    """Forget a process's keys of a run, however it ends, and close a run that spoiled letters
+    ended: what it did not spend is free again.
+    """
+    try:
+        yield
+    except SumSpoiled:
+        if journal:
+            journal.close("spoiled")
+        raise
+    finally:
+        if masks:
+            masks.forget()
 
 
 class CentringAttempts:
