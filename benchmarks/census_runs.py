@@ -10,8 +10,8 @@ from dynadp import Plan
 from dynadp.data.datasets.base import Dataset
 from dynadp.data.survey import feature_sums
 from dynadp.engines.simulation import simulate
-from dynadp.mechanisms.centring import private_centre
 from dynadp.mechanisms.entropy import BatchedDraws, Draws
+from dynadp.research.experiments import centre_seeded
 
 
 def errors(
@@ -38,25 +38,12 @@ def errors(
     topology, protection = plan.bound.topology, plan.protection
     assert protection is not None
     tables = [{name: cells[part] for name, cells in data.train.items()} for part in parts]
-    heard = [topology.nodes[p] for p in plan.senders] if plan.steps else list(topology.nodes)
-    sums = {
-        name: feature_sums(data.schema, rows)
-        for name, rows in zip(topology.nodes, tables, strict=True)
-        if protection.centring and name in heard
-    }
-    losses = dict(zip(topology.nodes, protection.centring, strict=bool(protection.centring)))
+    sums = [feature_sums(data.schema, rows) for rows in tables if protection.centring]
     found = []
     for seed in seeds:
         schema = data.schema.model_copy(update={"scaling": "unit"})
         if sums:
-            schema = private_centre(
-                data.schema,
-                [sums[name] for name in heard],
-                heard,
-                [losses[name] for name in heard],
-                draws(seed),
-                plan.mechanism.noise,
-            ).applied(data.schema)
+            schema = centre_seeded(plan, data.schema, lambda p: sums[p], draws(seed))
         shards = [
             schema.shard(rows, name) for rows, name in zip(tables, topology.nodes, strict=True)
         ]

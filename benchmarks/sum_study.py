@@ -1,8 +1,8 @@
 """The constants of algorithm "sum", found again on census rows.
 
 Only N = n mu/kappa counts for equal nodes, so one node with the total that gives this N stands for
-any network. Every candidate sees the same rows, centres and seeds as the rule; differences are
-means over these pairs.
+any network; for sealed sums this is checked. Every candidate sees the same rows, centres and seeds
+as the rule; differences are means over these pairs.
 """
 
 from collections.abc import Mapping
@@ -19,12 +19,13 @@ from dynadp.consensus.topology import Topology
 from dynadp.data.columns import Categorical
 from dynadp.data.datasets.base import Dataset
 from dynadp.data.datasets.synthetic import census
+from dynadp.mechanisms.sealed import Sealed
 from dynadp.mechanisms.sums import Sum
 from dynadp.planning.planner import plan
 from dynadp.planning.sums import SumConstants, gaussian_mu
 
 DELTA, ROWS, SAMPLES, REPLICAS = 1e-5, 20_000, 3, 8
-ONE = Topology.family("ring", 1)
+HONEST = {20: 13, 200: 132}  # of so many nodes, where sums are sealed
 SIGNALS = (60.0, 150.0, 400.0, 1000.0, 3000.0, 10_000.0, 40_000.0)
 PLAIN = {
     "rounds": (10, 40, 80),
@@ -46,15 +47,18 @@ SWITCH = (1000.0, 2000.0, 3000.0, 4000.0, 6000.0, 10_000.0)  # N around which a 
 
 @dataclass(frozen=True)
 class Cell:
-    """Rows in one place, of 51 columns or of 101, and the total that gives them this N."""
+    """Rows in one place, or sealed at several nodes, of 51 columns or of 101, and the total that
+    gives them this N.
+    """
 
     N: float
     wide: bool
+    nodes: int = 1
 
     @property
     def epsilon(self) -> float:
-        """gaussian_mu(epsilon) = N/rows."""
-        mu = self.N / ROWS
+        """gaussian_mu(epsilon) = N/rows, times sqrt(P/h) where sums are sealed."""
+        mu = self.N / ROWS * sqrt(self.nodes / HONEST.get(self.nodes, 1))
         return exp(brentq(lambda e: gaussian_mu(exp(e), DELTA) - mu, log(1e-5), log(100)))
 
 
@@ -89,6 +93,13 @@ def run() -> Report:
             details += _details("second moment", 1.0, {cell: found})
     text += "Where a second moment pays: its error less that without.\n\n"
     text += table(("N", "without: median error, %", "with, difference"), rows)
+    alike, of_sealed = sealed(chosen)
+    text += "\n\nSealed sums, 51 columns: error less that of one node of the same N, unpaired; and "
+    text += "that with a second moment less that without, paired.\n\n"
+    networks = [f"{nodes} nodes, {honest} honest" for nodes, honest in HONEST.items()]
+    header = [name + more for name in networks for more in ("", ", second moment")]
+    text += table(("N", *header), alike)
+    details += of_sealed
     figures = [
         Figure(
             "median regret against the best candidate",
@@ -98,6 +109,26 @@ def run() -> Report:
         Figure("largest regret", max(regrets.values()), "points"),
     ]
     return Report("sum_study", figures, text, {"differences": details})
+
+
+def sealed(chosen: SumConstants) -> tuple[list[tuple[str, ...]], list[dict]]:
+    """Whether N alone counts for sealed sums too, and from which N a second moment pays."""
+    rows, details = [], []
+    for N in (150.0, 400.0, *SWITCH):
+        shown = []
+        for nodes in HONEST:
+            one, cell = Cell(N, wide=False), Cell(N, wide=False, nodes=nodes)
+            moment = chosen.moment_from <= N
+            here, there = (errors_of(each, chosen, moment) for each in (cell, one))
+            error = sqrt((here.var(ddof=1) + there.var(ddof=1)) / len(here))
+            apart = float(here.mean() - there.mean()), error
+            paid = _difference(cell, chosen, chosen, True, against=False)
+            shown += [_shown(*apart), _shown(*paid) if SWITCH[0] <= N else ""]
+            details += _details(f"sealed, {nodes} nodes", 0.0, {cell: apart})
+            details += _details(f"sealed, {nodes} nodes, second moment", 1.0, {cell: paid})
+        rows.append((f"{N:g}", *shown))
+        print(rows[-1], flush=True)
+    return rows, details
 
 
 def _name(cell: Cell) -> str:
@@ -160,19 +191,22 @@ def errors_of(cell: Cell, constants: SumConstants, moment: bool) -> np.ndarray:
     """Test error in % of each draw: fresh rows, centre and noise."""
     found = []
     for seed in range(SAMPLES):
-        data = rows_of(cell.wide, seed)
+        data, parts = rows_of(cell.wide, seed), np.array_split(np.arange(ROWS), cell.nodes)
+        mechanism = Sum(second_moment=moment)
+        if cell.nodes > 1:
+            mechanism = Sealed(second_moment=moment, honest=HONEST[cell.nodes], spares=0)
         chosen = plan(
-            [ROWS],
-            ONE,
+            [len(part) for part in parts],
+            Topology.family("ring", cell.nodes),
             data.schema.dimension,
             epsilon=cell.epsilon,
             delta=DELTA,
-            mechanism=Sum(second_moment=moment),
+            mechanism=mechanism,
             centring=constants.centring > 0,
             features=data.schema.feature_count,
             constants=constants,
         )
-        found.append(errors(data, [np.arange(ROWS)], chosen, [seed], REPLICAS))
+        found.append(errors(data, parts, chosen, [seed], REPLICAS))
     return 100 * np.concatenate(found)
 
 
