@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import isfinite
 from typing import Any
 
 from dynadp.privacy import (
@@ -11,6 +11,7 @@ from dynadp.privacy import (
     SealedGaussian,
     collusion_curve,
     guesses_in_100,
+    honest_words,
     upper_bound,
 )
 
@@ -92,6 +93,11 @@ class Honesty:
         )
 
     @property
+    def as_long_as(self) -> str:
+        """The condition, as the end of a sentence; nothing where nobody else must be honest."""
+        return honest_words([(self.honest, self.members)] if self.honest > 1 else [])
+
+    @property
     def against(self) -> str:
         """Against whom the guarantee holds, in words."""
         if self.members == 1:
@@ -143,19 +149,12 @@ class Honesty:
             if isfinite(point.epsilon)
         ]
 
-    @property
-    def worst(self) -> float:
-        """epsilon where all others collude, or masks break."""
-        return max((point.epsilon for point in self.table), default=inf)
-
     def to_json(self) -> dict[str, Any]:
         """For the page."""
         return {
-            "who": self.who,
-            "spares": self.spare_words,
+            "spares": spare_attempts(self.spares) if self.spares else "",
             "rows": self.rows,
             "points": self.points,
-            "more": len(self.table) > 1,
         }
 
 

@@ -17,9 +17,18 @@ import numpy as np
 from dynadp._intervals import SEVERAL
 from dynadp.errors import DeclarationError, DynadpError
 from dynadp.planning import Plan
-from dynadp.privacy import guess_words, guesses_in_100, upper_bound
-from dynadp.report.budgets import over_rounds, worst
+from dynadp.privacy import guess_words, guesses_in_100, honest_words, upper_bound
+from dynadp.report.budgets import (
+    IN_USE,
+    ONLY,
+    WITH_SPARES,
+    WITHOUT_SPARES,
+    WORDS,
+    over_rounds,
+    worst,
+)
 from dynadp.report.explore.setting import PublicSetting
+from dynadp.report.honesty import Honesty
 from dynadp.research import (
     COMMONER,
     DRAWS,
@@ -70,6 +79,7 @@ class Advisor:
         self._lock = Lock()
         self._plan = lru_cache(512)(self.setting.plan)
         self._curve = lru_cache(512)(self._over_rounds)
+        self._honesty = lru_cache(512)(self._rests_on)
 
     def sweep(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Try totals, both ends first; ``stopped`` is called before each."""
@@ -94,6 +104,14 @@ class Advisor:
         """What a round's loss is called: alpha, or mu where noise is Gaussian."""
         noise = self.planned(self.setting.epsilon).mechanism.noise
         return "mu" if noise == "gaussian" else "alpha"
+
+    @property
+    def accountings(self) -> tuple[str, ...]:
+        """The names of the curves over rounds; Gaussian releases have no alpha to add up."""
+        if self.unit == "alpha":
+            return WORDS["sum"][0], WORDS["pure"][0], IN_USE
+        found = self.honesty(self.setting.epsilon)
+        return (WITHOUT_SPARES, WITH_SPARES) if found and found.spares else (ONLY,)
 
     @property
     def progress(self) -> tuple[int, int, bool]:
@@ -128,6 +146,7 @@ class Advisor:
             "odds": guess_words(total, delta),
             "right": guesses_in_100(total, delta),
             "asks": asks,
+            "honesty": found.to_json() if (found := self.honesty(epsilon)) else None,
             "accuracy": self.expected(epsilon),
             "words": self._sentence(epsilon, total),
         }
@@ -139,6 +158,14 @@ class Advisor:
     def _over_rounds(self, epsilon: float) -> list[dict[str, Any]]:
         _, own = worst(self.planned(epsilon).events, self.setting.delta)
         return over_rounds(own, self.setting.delta, STEPS)
+
+    def honesty(self, epsilon: float) -> Honesty | None:
+        """Who must be honest for this choice, and what is lost otherwise; None in the open."""
+        return self._honesty(epsilon)
+
+    def _rests_on(self, epsilon: float) -> Honesty | None:
+        _, own = worst(self.planned(epsilon).events, self.setting.delta)
+        return Honesty.of(own, self.setting.delta)
 
     def for_accuracy(self, target: float) -> dict[str, Any]:
         """From right answers in 100 to the smallest total whose median reaches them on the swept
@@ -198,6 +225,7 @@ class Advisor:
         delta, found = self.setting.delta, self.expected(epsilon)
         privacy = (
             f"With a total of epsilon = {upper_bound(total)} at delta = {delta:g} over all rounds"
+            f"{honest_words(self.planned(epsilon).total.honest)}"
         )
         if not self.baselines or found is None:
             return f"{privacy}: how often answers would be right is being tried on public rows."

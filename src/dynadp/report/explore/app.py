@@ -37,6 +37,7 @@ from dynadp.errors import DynadpError
 from dynadp.report import figures
 from dynadp.report.explore.advice import Advisor
 from dynadp.report.explore.watch import Watch
+from dynadp.report.honesty import ASSUMED, DECLARED
 from dynadp.report.page import STATIC, environment
 from dynadp.report.progress import thinned
 from dynadp.research import LEAST, MOST, POINTS
@@ -137,14 +138,24 @@ class Explorer:
 
     def page(self, request: Request) -> Response:
         """The page."""
-        shown = {"setting": self.advice.setting, "watch": self.watch, "holds": SEVERAL}
+        advice = self.advice
+        shown = {"setting": advice.setting, "watch": self.watch, "holds": SEVERAL}
+        words = {
+            "honesty": advice.honesty(advice.setting.epsilon),
+            "unit": advice.unit,
+            "assumed": ASSUMED,
+            "declared": DECLARED,
+        }
         template = environment().get_template("explore.html")
-        return HTMLResponse(template.render(least=LEAST, most=MOST, **shown))
+        return HTMLResponse(template.render(least=LEAST, most=MOST, **shown, **words))
 
     def start(self, request: Request) -> Response:
         """The charts, empty, and where the sliders stand."""
         charts = {name: figures.spec(figures.convergence((), name)) for name in figures.QUANTITIES}
-        charts["totals"] = figures.spec(figures.totals(()))
+        charts["totals"] = figures.spec(figures.totals((), self.advice.accountings))
+        if self.advice.honesty(self.advice.setting.epsilon):
+            members = len(self.advice.setting.topology)
+            charts["collusion"] = figures.spec(figures.collusion((), "epsilon", members))
         return JSONResponse({"charts": charts, "epsilon": self.advice.setting.epsilon})
 
     def recommend(self, request: Request) -> Response:

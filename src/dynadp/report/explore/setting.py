@@ -10,7 +10,7 @@ from typing import Any
 from dynadp.consensus import Output, Topology
 from dynadp.data import Schema, census
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import Mechanism
+from dynadp.mechanisms import Mechanism, mechanism_named
 from dynadp.planning import Plan, plan
 from dynadp.privacy import by_node, round_up
 from dynadp.problem import Weights
@@ -18,6 +18,7 @@ from dynadp.report.record_view import RunView
 from dynadp.research import PublicRows, draw_public_rows, plan_for_total
 from dynadp.runs import LocalRun, load_run_file, load_schema, plan_from_file
 
+DECLARED = ("honest", "colluding", "spares", "partners")  # of sealed sums, by people
 ROWS, NODES, DELTA, EPSILON = 20_000, ("north", "east", "south", "west", "centre"), 1e-5, 1.0
 
 
@@ -138,7 +139,7 @@ class PublicSetting:
             setting,
             epsilon=round_up(epsilon, 2) if epsilon else EPSILON,
             delta=plan.delta,
-            mechanism=plan.mechanism,
+            mechanism=mechanism_named(plan.mechanism, **_declared(plan.parameters)),
             centring=bool(plan.centrings),
             weights=plan.settings["weights"],
         )
@@ -147,6 +148,8 @@ class PublicSetting:
     def method(self) -> str:
         """How runs are protected, in words."""
         chosen = self.plan(self.epsilon).mechanism
+        if (sealing := chosen.sealing) is not None:
+            return f"sealed sums, {sealing.honest} of {sealing.members} nodes honest"
         return "algorithm sum" if chosen.algorithm == "sum" else f"{chosen.name} perturbation"
 
     def plan(self, epsilon: float, counts: Sequence[int] | None = None) -> Plan:
@@ -195,3 +198,8 @@ class PublicSetting:
         return draw_public_rows(
             nodes, self.counts, self.features, intercept, self.public, seed, column
         )
+
+
+def _declared(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a recorded mechanism that people declare; the planner finds the others."""
+    return {name: parameters[name] for name in DECLARED if name in parameters}

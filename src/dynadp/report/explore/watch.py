@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 from dynadp.errors import DynadpError, RecordError
 from dynadp.privacy import Total
 from dynadp.report.accuracy import Accuracy, public_accuracy
-from dynadp.report.budgets import BudgetView, ledger_files, planned_cost, read_budgets
+from dynadp.report.budgets import BudgetView, ledger_files, planned_cost, read_budgets, worst
 from dynadp.report.drawing import drawing
-from dynadp.report.page import environment, guarantee
+from dynadp.report.honesty import WHO_SEES, Honesty
+from dynadp.report.page import environment, guarantee, spare_words
 from dynadp.report.progress import Rounds, Row
 from dynadp.report.record_view import RunView, run_folders
 from dynadp.report.states import LOOKS, State, states
@@ -45,6 +46,7 @@ class Watch:
         self._rounds = Rounds((), 1, ())
         self._states: dict[str, State] = {}
         self._total: Total | None = None
+        self._honesty: Honesty | None = None
         self._accuracy = NOT_FINISHED
         self._ledgers: dict[str, Path] = {}
         self._budgets: dict[str, BudgetView | str] = {}
@@ -86,7 +88,10 @@ class Watch:
     def _opened(self, path: Path) -> RunView:
         """Read the record and what follows from it."""
         view = RunView.read(path)
-        _, self._total = planned_cost(view)
+        events, self._total = planned_cost(view)
+        self._honesty = None
+        if events and view.plan:
+            self._honesty = Honesty.of(worst(events, view.plan.delta)[1], view.plan.delta)
         self._ledgers, self._entered, self._budgets = ledger_files(view), {}, {}
         self._accuracy = public_accuracy(view) if view.finished else NOT_FINISHED
         self._rounds = Rounds.of(view)
@@ -105,6 +110,9 @@ class Watch:
             "looks": LOOKS,
             "shown": SHOWN,
             "total": self._total,
+            "honesty": self._honesty,
+            "spares": spare_words(view, self._honesty, self._budgets),
+            "sees": WHO_SEES.get(view.plan.exchange, "") if view.plan else "",
         }
         return {
             "problem": problem,
@@ -120,6 +128,7 @@ class Watch:
             "accuracy_range": accuracy.range,
             "accuracy_note": accuracy.note,
             "network": drawing(view.topology, self._states),
+            "honest": pieces.render(part="honest", **shown) if self._honesty else "",
             "nodes": pieces.render(part="nodes", **shown),
             "budgets": pieces.render(part="budgets", **shown),
         }

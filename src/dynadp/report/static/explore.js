@@ -39,14 +39,32 @@ async function ask(query) {
   else if (answer.accuracy) setAccuracy(answer.accuracy);
   at("sentence").textContent = answer.words;
   const first = answer.centring ? `, and ${digits(answer.centring)} for the centring round` : "";
+  const spare = answer.honesty?.spares ? ` and ${answer.honesty.spares}` : "";
+  if (answer.honesty) colluding(answer.honesty);
   at("numbers").textContent =
-    `That is ${answer.unit} = ${digits(answer.alpha)} for each of ${answer.rounds} rounds${first}; ` +
+    `That is ${answer.unit} = ${digits(answer.alpha)} for each of ${answer.rounds} rounds${spare}${first}; ` +
     `a run file asks for it with ${answer.asks}.`;
   at("odds").textContent = `${answer.odds[0].toUpperCase()}${answer.odds.slice(1)}.`;
   dots(answer.right);
   mark();
   const totals = await fetch(`api/totals?epsilon=${answer.epsilon}`).then((reply) => reply.json()).catch(() => null);
   if (totals !== null && number === page.asked) await Charts.update("totals", "totals", totals);
+}
+
+function colluding({ rows, points }) {
+  const body = at("collusion")?.querySelector("tbody");
+  if (!body) return; // a node that is alone
+  const line = ({ colluding: c, honest, mu, epsilon, right, planned }) => {
+    const row = document.createElement("tr");
+    const cells = [`${c}${planned ? " ✓ planned" : ""}`, honest, mu, epsilon, right];
+    row.append(...cells.map((text, i) =>
+      Object.assign(document.createElement(i ? "td" : "th"), { textContent: text, className: "number" })));
+    row.firstChild.scope = "row";
+    row.className = planned ? "used" : "";
+    return row;
+  };
+  body.replaceChildren(...rows.map(line));
+  Charts.update("collusion", "collusion", points);
 }
 
 function mark() {
@@ -138,7 +156,7 @@ function state(now) {
     : `${(100 * now.accuracy).toFixed(1)} of 100 answers of this run's model are right (${now.accuracy_range}), on ` +
       `${now.accuracy_note}.`;
   at("network").innerHTML = now.network;
-  for (const name of ["nodes", "budgets"]) {
+  for (const name of ["honest", "nodes", "budgets"]) {
     const open = at(name).querySelector("details")?.open;
     at(name).innerHTML = now[name];
     const details = at(name).querySelector("details");
