@@ -94,8 +94,10 @@ def run() -> Report:
     text += "Where a second moment pays: its error less that without.\n\n"
     text += table(("N", "without: median error, %", "with, difference"), rows)
     alike, of_sealed = sealed(chosen)
-    text += "\n\nSealed sums, 51 columns: error less that of one node of the same N, unpaired; and "
-    text += "that with a second moment less that without, paired.\n\n"
+    text += (
+        "\n\nSealed sums, 51 columns: error less that of one node of the same N; and that with a "
+    )
+    text += "second moment less that without.\n\n"
     networks = [f"{nodes} nodes, {honest} honest" for nodes, honest in HONEST.items()]
     header = [name + more for name in networks for more in ("", ", second moment")]
     text += table(("N", *header), alike)
@@ -119,9 +121,8 @@ def sealed(chosen: SumConstants) -> tuple[list[tuple[str, ...]], list[dict]]:
         for nodes in HONEST:
             one, cell = Cell(N, wide=False), Cell(N, wide=False, nodes=nodes)
             moment = chosen.moment_from <= N
-            here, there = (errors_of(each, chosen, moment) for each in (cell, one))
-            error = sqrt((here.var(ddof=1) + there.var(ddof=1)) / len(here))
-            apart = float(here.mean() - there.mean()), error
+            pairs = errors_of(cell, chosen, moment) - errors_of(one, chosen, moment)
+            apart = float(pairs.mean()), float(pairs.std(ddof=1)) / sqrt(len(pairs))
             paid = _difference(cell, chosen, chosen, True, against=False)
             shown += [_shown(*apart), _shown(*paid) if SWITCH[0] <= N else ""]
             details += _details(f"sealed, {nodes} nodes", 0.0, {cell: apart})

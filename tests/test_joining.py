@@ -20,7 +20,7 @@ from dynadp.research import joining
 from dynadp.research.experiments import centre_seeded
 from dynadp.research.joining import ALONE, JOIN, UNCLEAR, NodeAnswer, should_join
 from dynadp.research.public_rows import draw_public_rows
-from dynadp.runs.training import sealed_centring_round
+from dynadp.runs.training import centring_round
 from test_jobs import ALPHA, INIT, NODES, dynadp, write_csv
 
 PUBLIC = '\n[evaluation]\nfile = "public.csv"\npublic = true\n'
@@ -210,7 +210,7 @@ def test_a_sweeps_centre_has_the_noise_of_a_sealed_sum():
                 draws = SeededEntropy(seed)
                 if masked:
                     masks = run_masks(planned, draws)
-                    found = sealed_centring_round(
+                    found = centring_round(
                         planned, rows.schema, lambda p: sums[names[p]], draws, None, masks
                     ).applied(rows.schema)
                 else:
