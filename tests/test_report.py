@@ -16,10 +16,14 @@ from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.synthetic import census
 from dynadp.engines.journal import now
 from dynadp.errors import RecordError
+from dynadp.mechanisms.sealed import Sealed
 from dynadp.planning.planner import plan
-from dynadp.privacy.accountant import by_node, worst_node
+from dynadp.privacy.accountant import by_node, group_by_node, worst_node
+from dynadp.privacy.cap import Cap
+from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.privacy.statements import upper_bound
+from dynadp.privacy.statements import guesses_in_100, upper_bound
+from dynadp.report import figures
 from dynadp.report.budgets import (
     BudgetView,
     accountings,
@@ -30,6 +34,7 @@ from dynadp.report.budgets import (
 )
 from dynadp.report.drawing import drawing, places
 from dynadp.report.explore.setting import PublicSetting
+from dynadp.report.honesty import Honesty
 from dynadp.report.page import guarantee, report
 from dynadp.report.progress import Rounds, thinned
 from dynadp.report.record_view import RunView
@@ -39,6 +44,7 @@ from dynadp.runs.model import load_model
 from dynadp.runs.record import RunRecord
 
 NODES = ("north", "south", "west")
+SEALED = '{ name = "sealed", honest = 2 }'
 COLUMNS = (
     "--label income --negative low --positive high --numeric age:17:90 --numeric schooling:0:20 "
     "--numeric hours:0:99 "
@@ -123,7 +129,8 @@ def make_job(folder, *, seed=None, public=False, cap=3.0, rows=600, extra="", me
     assert result.exit_code == 0, result.output
     text = (folder / "run.toml").read_text() + extra
     if mechanism is not None:
-        text = text.replace('# mechanism = "sum"', f'mechanism = "{mechanism}"')
+        value = mechanism if mechanism.startswith("{") else f'"{mechanism}"'
+        text = text.replace('# mechanism = "sum"', f"mechanism = {value}")
     (folder / "run.toml").write_text(
         text + ('[evaluation]\nfile = "public.csv"\npublic = true\n' if public else "")
     )
@@ -152,13 +159,11 @@ def make_run(folder, **given):
     return out
 
 
-def make_network(folder, finished=True, rounds=5):
+def make_network(folder, finished=True, rounds=5, counts=(100, 100, 100), mechanism="primal"):
     """A launch folder as silos leave it: three nodes with a record, lines and a state each."""
     made = census(300, seed=1, nodes=3)
     ring = Topology.family("ring", 3).named(NODES)
-    chosen = plan(
-        [100] * 3, ring, made.schema.dimension, epsilon=1.0, delta=1e-5, mechanism="primal"
-    )
+    chosen = plan(counts, ring, made.schema.dimension, epsilon=1.0, delta=1e-5, mechanism=mechanism)
     record = RunRecord.of(
         kind="network",
         name="trial",
@@ -167,7 +172,7 @@ def make_network(folder, finished=True, rounds=5):
         simulation=False,
         source="rows: 300 rows at 3 nodes",
         topology=ring,
-        rows=dict.fromkeys(NODES, 100),
+        rows=dict(zip(NODES, counts, strict=True)),
         schema=made.schema,
         plan=chosen.to_json(),
     )
@@ -211,7 +216,12 @@ def seeded(tmp_path_factory):
     return make_run(tmp_path_factory.mktemp("seeded"), seed=3, public=True)
 
 
-@pytest.mark.parametrize("which", ["private", "seeded"])
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("sealed"), mechanism=SEALED)
+
+
+@pytest.mark.parametrize("which", ["private", "seeded", "sealed"])
 def test_one_file_that_needs_nothing_else(which, request, tmp_path):
     folder = request.getfixturevalue(which)
     result = dynadp("report", folder, "-o", tmp_path / "report.html")
@@ -345,6 +355,172 @@ def test_a_charged_evaluation_is_told_as_released(tmp_path):
     words = Parsed(report(run)).words
     assert f"Charged evaluation at north: about {shown:.1%}" in words
     assert "answers are right" not in words
+
+
+# ---- sealed sums
+# --------------------------------------------------------------------------------------------------
+
+
+def test_a_sealed_run_says_who_must_be_honest(sealed):
+    words = Parsed(report(sealed)).words
+    recorded = json.loads((sealed / "run.json").read_text())["plan"]
+    _, total = planned_cost(RunView.read(sealed))
+    assert total.guarantee in words
+    assert "as long as 2 of the 3 nodes are honest and nobody breaks the masks" in total.guarantee
+    assert "2 of the 3 nodes must be honest." in words
+    assert "It holds against eavesdroppers and any 1 node" in words
+    assert "all of them together" not in words  # that is true in the open alone
+    assert "ChaCha20" in words
+    assert "declared by people" in words
+    assert "Nobody sees one node's sum" in words
+    assert "of which nobody sees one node's part" in words
+    assert len(recorded["collusion"]) == 2
+    for point in recorded["collusion"]:
+        mark = " ✓ planned" if point["planned"] else ""
+        mu, epsilon = upper_bound(point["mu"]), upper_bound(point["epsilon"])
+        right = guesses_in_100(point["epsilon"], 1e-5)
+        line = f"{point['colluding']}{mark} {point['honest']} {mu} {epsilon} {right}"
+        assert line in words
+    assert recorded["collusion"][1]["epsilon"] > 1.3 * recorded["collusion"][0]["epsilon"]
+
+
+def test_the_picture_has_every_number_that_may_collude(sealed):
+    page = report(sealed)
+    assert 'aria-label="Loss if so many collude' in page
+    assert 'aria-label="Right guesses if so many collude' in page
+    events, total = planned_cost(RunView.read(sealed))
+    found = Honesty.of(group_by_node(events)["north"], 1e-5)
+    assert [point["colluding"] for point in found.points] == [0, 1, 2]
+    assert [point["planned"] for point in found.points] == [False, True, False]
+    assert found.points[1]["epsilon"] == total.epsilon
+    assert found.points[0]["epsilon"] < total.epsilon < found.points[2]["epsilon"]
+    for quantity in figures.COLLUSION:
+        drawn = figures.svg(figures.collusion(found.points, quantity, 3))
+        assert "planned" in drawn
+        assert "nodes that collude" in drawn
+        assert drawn in page
+
+
+def test_a_spare_attempt_that_was_not_used_is_not_spent(sealed):
+    story, words = RunView.read(sealed), Parsed(report(sealed)).words
+    found = read_budgets(story, ledger_files(story))
+    rounds = story.plan.rounds + 1  # and the centring round
+    for budget in found.values():
+        assert (budget.releases, budget.planned, budget.used, budget.spares) == (
+            rounds,
+            rounds,
+            0,
+            1,
+        )
+        assert budget.honest == ((2, 3),)
+        assert budget.worst > budget.lost
+        assert f"at most {upper_bound(budget.lost)} at most {upper_bound(budget.worst)}" in words
+    assert f"over all {rounds} releases of a node, and 1 spare attempt." in words
+    assert f"{rounds} releases, and 1 spare attempt" in words
+    assert f"{rounds} of {rounds} 0 of 1" in words
+    assert "1 spare attempt is reserved" in words
+    assert "Used so far: 0 of 1." in words
+    assert f"of {rounds + 1}" not in words
+
+
+def test_spare_attempts_that_were_used_are_counted_by_node(tmp_path):
+    folder, chosen = make_network(tmp_path, mechanism=Sealed(honest=2, spares=2))
+    assert "How many were used is in the nodes' ledgers." in Parsed(report(folder)).words
+    run = load_run(folder / "north").run_id
+    for node in ("north", "south"):
+        own = group_by_node(chosen.events)[node]
+        with Ledger.create(tmp_path / f"{node}.sqlite", node, who="me", at=now()) as ledger:
+            ledger.set_cap(Cap.of(3.0, 1e-5), who="me", at=now())
+            ledger.reserve(run, own, dataset="rows", who="me", at=now())
+            used = [1, 2, chosen.rounds + 1] if node == "north" else [1, 2]
+            for n in used:
+                those = [event for event in own if event.round == n]
+                ledger.spend(run, n, those, b"-", who="me", at=now())
+        status = folder / node / "status.json"
+        told = json.loads(status.read_text()) | {"ledger": str(tmp_path / f"{node}.sqlite")}
+        status.write_text(json.dumps(told))
+    found = read_budgets(RunView.read(folder), ledger_files(RunView.read(folder)))
+    assert [(b.releases, b.used, b.spares) for b in found.values()] == [(2, 1, 2), (2, 0, 2)]
+    words = Parsed(report(folder)).words
+    assert "2 spare attempts are reserved" in words
+    assert "Used so far: 1 at north, 0 at south of 2." in words
+
+
+def test_the_curve_over_rounds_ends_with_the_rounds(sealed):
+    events, total = planned_cost(RunView.read(sealed))
+    rows = over_rounds(group_by_node(events)["north"], 1e-5)
+    assert max(row["round"] for row in rows) == RunView.read(sealed).plan.rounds
+    last = {row["accounting"]: row["epsilon"] for row in rows[-2:]}
+    assert last["in use: with all spare attempts"] == total.epsilon
+    assert last["rounds without spare attempts"] < total.epsilon
+
+
+def test_a_legend_has_the_accountings_that_there_are(private, sealed):
+    names = ("plain sum", "best from alpha alone", "in use: the smallest")
+    laplace = [L2Laplace("north", n, "primal", 0.1, 6) for n in range(1, 6)]
+    drawn = figures.svg(figures.totals(over_rounds(laplace, 1e-5)))
+    assert all(f">{name}</text>" in drawn for name in names)
+    assert not any(name in report(private) for name in names)  # there is one: no legend
+    page = report(sealed)
+    assert not any(name in page for name in names)
+    assert ">rounds without spare attempts</text>" in page
+    assert ">in use: with all spare attempts</text>" in page
+
+
+def test_a_seeded_run_of_sealed_sums_spends_nothing(tmp_path):
+    words = Parsed(report(make_run(tmp_path, seed=3, mechanism=SEALED))).words
+    assert "SIMULATION: seeded noise protects nobody." in words
+    assert "2 of the 3 nodes must be honest" in words
+    assert "A simulation enters no ledger: none is spent." in words
+
+
+def test_records_without_the_keys_of_sealed_sums_are_read(private, sealed, tmp_path):
+    def older(told):
+        del told["plan"]["collusion"], told["plan"]["total"]["honest"]
+
+    for run in (private, sealed):
+        copy = Path(shutil.copytree(run, tmp_path / run.parent.parent.name / "runs" / "first"))
+        before = Parsed(report(copy)).words
+        _rewrite(copy, older)
+        after = Parsed(report(copy)).words
+        for words in (before, after):
+            assert planned_cost(RunView.read(copy))[1].guarantee in words
+        assert ("Who must be honest" in after) == (run == sealed)
+
+
+def test_nobody_else_has_to_be_honest():
+    path = Topology.family("path", 2)
+    chosen = plan([500, 500], path, 6, epsilon=1.0, delta=1e-5, mechanism=Sealed(honest=1))
+    found = Honesty.of(group_by_node(chosen.events)[path.nodes[0]], 1e-5)
+    assert found.who.startswith("Only the node with the row must be honest")
+    assert found.as_long_as == ""
+    assert [row["planned"] for row in found.rows] == [True]
+    alone = Topology.family("path", 1)
+    chosen = plan([500], alone, 6, epsilon=1.0, delta=1e-5, mechanism=Sealed(honest=1, spares=0))
+    found = Honesty.of(chosen.events, 1e-5)
+    assert found.who.startswith("The node is alone")
+    assert found.spare_words == ""
+    assert Honesty.of(plan([500], alone, 6, epsilon=1.0, delta=1e-5).events, 1e-5) is None
+
+
+def test_a_node_with_few_partners_is_alone_when_they_collude():
+    ring = Topology.family("ring", 40)
+    mechanism = Sealed(honest=36, partners=6)
+    chosen = plan([500] * 40, ring, 6, epsilon=1.0, delta=1e-5, mechanism=mechanism)
+    found = Honesty.of(group_by_node(chosen.events)[ring.nodes[0]], 1e-5)
+    at = {point["colluding"]: point["epsilon"] for point in found.points}
+    assert at[6] > 3 * at[5]
+    assert at[6] == pytest.approx(at[39])
+    assert len(at) < 33
+
+
+def test_a_node_that_sends_nothing_has_no_table(tmp_path):
+    folder, chosen = make_network(tmp_path, counts=(4000, 4000, 3), mechanism="sum")
+    assert chosen.senders == (0, 1)
+    page = report(folder)
+    assert "west: 3 rows; sends nothing and loses nothing." in Parsed(page).words
+    assert Parsed(page).words.count("✓ in use") == 1
+    assert page.count("<caption>") == 1
 
 
 def test_a_simulation_cannot_be_missed(seeded):
