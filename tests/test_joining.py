@@ -348,7 +348,7 @@ def test_public_rows_that_name_their_nodes_show_who_differs(place):
 
 def test_honest_nodes_are_declared_in_the_run_file_or_typed(place):
     text = Path("run.toml").read_text()
-    sealed = 'mechanism = { name = "sealed", honest = 2 }\n# mechanism = "sum"'
+    sealed = 'mechanism = "sealed"\nhonest = 2\n# mechanism = "sum"'
     Path("sealed.toml").write_text(text.replace('# mechanism = "sum"', sealed))
     found = answered("tradeoff sealed.toml --join --json --draws 2 --out declared")
     assert found["honesty"]["honest"] == 2

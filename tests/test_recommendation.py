@@ -130,7 +130,7 @@ def test_tradeoff_explore_and_design_agree_on_one_run_file(place, kind):
     if kind == "primal":
         file.write_text(file.read_text().replace('# mechanism = "sum"', 'mechanism = "primal"'))
     if kind == "sealed":
-        sealed = 'mechanism = { name = "sealed", honest = 2 }\n# mechanism = "sum"'
+        sealed = 'mechanism = "sealed"\nhonest = 2\n# mechanism = "sum"'
         file.write_text(file.read_text().replace('# mechanism = "sum"', sealed))
     unit = "alpha" if kind in ("given alpha", "primal") else "mu"
     if kind == "given alpha":

@@ -422,7 +422,7 @@ def test_a_given_mu_keeps_its_rounds_and_finds_the_pull_of_each_total(place):
 def test_a_sweep_of_sealed_sums_says_whose_honesty_it_rests_on(place):
     """Of a total, and of mu with its own rounds."""
     text = (place / "run.toml").read_text()
-    sealed = 'mechanism = { name = "sealed", honest = 2 }\n# mechanism = "sum"'
+    sealed = 'mechanism = "sealed"\nhonest = 2\n# mechanism = "sum"'
     (place / "sealed.toml").write_text(text.replace('# mechanism = "sum"', sealed))
     found = answered("tradeoff sealed.toml --draws 2 --out sweep --json")
     assert found["honest"] == 2

@@ -88,7 +88,7 @@ class NodeAnswer:
 
 
 @dataclass(frozen=True)
-class Honesty:
+class HonestNodes:
     """Who must be honest for sealed sums to lose no more than was asked for.
 
     Attributes
@@ -148,7 +148,7 @@ class JoinAnswer:
     samples: int
     pool: int | None = None
     alike: bool = True
-    honesty: Honesty | None = None
+    honesty: HonestNodes | None = None
 
     @property
     def ways(self) -> dict[str, str]:
@@ -293,12 +293,12 @@ def _ways(plans: Mapping[str, Plan]) -> tuple[str, ...]:
     return tuple(way for way in JOINED if way in plans)
 
 
-def _honesty(plans: Mapping[str, Plan], *, assumed: bool) -> Honesty | None:
+def _honesty(plans: Mapping[str, Plan], *, assumed: bool) -> HonestNodes | None:
     planned = plans.get("sealed")
     if planned is None or planned.sealing is None:
         return None
     worse = [point.to_json() for point in planned.collusion if not point.planned]
-    return Honesty(
+    return HonestNodes(
         planned.sealing.honest,
         planned.sealing.members,
         assumed,
