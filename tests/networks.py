@@ -361,6 +361,7 @@ class Network:
         """What was spent is what was sent, byte for byte and one to one, and no cap was passed."""
         silo = self.silo(self.names[0])
         planned = list(range(0 if silo.plan.centrings else 1, silo.plan.rounds + 1))
+        kind = "sealed" if silo.plan.sealing else "message"
         heard = {name: self.letters(name) for name in self.names}
         for name in names or self.names:
             done = dynadp("ledger", "verify", self.ledger(name))
@@ -371,16 +372,17 @@ class Network:
             for other in self.names:
                 sent = {
                     n: body
-                    for (author, kind, n), body in heard[other].items()
-                    if (author, kind) == (name, "message")
+                    for (author, sort, n), body in heard[other].items()
+                    if (author, sort) == (name, kind)
                 }
-                if other == name or other in near:
+                if other == name or other in near or kind == "sealed":
                     assert sent == spent, (name, other)
                 else:
                     assert sent == {n: body for n, body in spent.items() if n == 0}, (name, other)
             with Ledger.open(self.ledger(name), read_only=True) as ledger:
                 assert accounted(ledger.spent(), 1e-5).epsilon <= ledger.cap.epsilon
-                assert ledger.spent() == [event for event in silo.plan.events if event.node == name]
+                own = [event for event in silo.plan.events if event.node == name]
+                assert ledger.spent() == [event for event in own if event.round in planned]
 
 
 def dynadp(*words):

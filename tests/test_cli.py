@@ -40,6 +40,7 @@ FILES = [
     "network.png",
     "none",
     "primal",
+    "sealed",
     "sum",
 ]
 
@@ -107,7 +108,13 @@ def test_json_is_all_of_stdout(answered):
     assert (result["nodes"], result["rows"], result["folder"]) == (5, ROWS, str(folder))
     assert all(Path(p).stat().st_size > 1000 for p in result["pictures"])
     assert result["centralised_error"] < result["majority_error"] - 0.05
-    assert [run["mechanism"] for run in result["runs"]] == ["none", "dual", "primal", "sum"]
+    assert [run["mechanism"] for run in result["runs"]] == [
+        "none",
+        "dual",
+        "primal",
+        "sealed",
+        "sum",
+    ]
     for run in result["runs"]:
         assert max(abs(error - result["centralised_error"]) for error in run["node_errors"]) < 0.02
         assert run["privacy"]["protected"] is False
@@ -118,13 +125,17 @@ def test_json_is_all_of_stdout(answered):
         assert 0.995 <= run["epsilon"] == run["privacy"]["epsilon"] <= 1
         assert run["delta"] == 1e-5
         described = run["algorithm"], run["exchange"], run["noise"]
-        if run["mechanism"] == "sum":
-            assert described == ("sum", "open", "gaussian")
+        if run["mechanism"] in ("sum", "sealed"):
+            exchange, honest = ("open", []) if run["mechanism"] == "sum" else ("sealed", [[3, 5]])
+            assert described == ("sum", exchange, "gaussian")
+            assert run["privacy"]["honest"] == honest
             assert run["alpha"] is run["privacy"]["epsilon_sum"] is None
             assert 0.05 < run["mu"] < gaussian_mu(1.0, 1e-5)
             continue
         assert described == ("admm", "neighbours", "l2-laplace")
         assert run["privacy"]["epsilon_sum"] > 20 * run["alpha"]  # and the centring round
+    wrong = {run["mechanism"]: np.mean(run["node_errors"]) for run in private}
+    assert wrong["sealed"] < wrong["primal"]
 
 
 @pytest.mark.parametrize(("mechanism", "rounds"), [("none", 60), ("dual", 20), ("primal", 20)])
@@ -198,7 +209,7 @@ def test_folder_that_cannot_be_made_is_one_line(tmp_path):
     [
         (
             ["demo", "--mechanism", "magic"],
-            "'magic' is not one of 'none', 'sum', 'primal', 'dual', 'all'",
+            "'magic' is not one of 'none', 'sum', 'sealed', 'primal', 'dual', 'all'",
         ),
         (["demo", "--seed", "-1"], "-1 is not in the range"),
         (["demo", "--seed", "x"], "'x' is not a valid integer"),
@@ -281,7 +292,7 @@ def test_mechanisms_are_those_that_the_planner_knows(monkeypatch):
     assert MechanismName(before=("none",)).choices == ("none", *mechanism_names())
     result = CliRunner().invoke(main, ["audit", "--mechanism", "tragic"])
     assert result.exit_code == 2
-    assert "'tragic' is not one of 'sum', 'primal', 'dual', 'magic'" in result.output
+    assert "'tragic' is not one of 'sum', 'sealed', 'primal', 'dual', 'magic'" in result.output
     assert CliRunner().invoke(main, ["audit", "--mechanism", "magic", "--draws", "200"]).output
 
 
@@ -363,6 +374,7 @@ def group(error):
         (errors.LedgerError, 2),
         (errors.IdentityError, 2),
         (errors.NotCertified, 1),
+        (errors.SumSpoiled, 1),
         (errors.BudgetRefused, 3),
         (errors.NodeLost, 4),
         (errors.LedgerDamaged, 5),

@@ -280,7 +280,7 @@ def test_private_fits_do_not_guess_a_bound():
         ({"mechanism": None}, "epsilon is given, but mechanism is None"),
         (
             {"mechanism": "tertiary"},
-            "expected one of sum, primal, dual,.* a Mechanism, 'auto', or None",
+            "expected one of sum, sealed, primal, dual,.* a Mechanism, 'auto', or None",
         ),
         ({"delta": None}, "delta is None"),
         ({"rho": 0.1}, "rho is given beside epsilon"),

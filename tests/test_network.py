@@ -130,7 +130,10 @@ def test_a_launch_whose_node_is_killed_says_so(tmp_path, nursery):
     assert "the certificate ends" not in (told.parent / "node.log").read_text()
 
 
-@pytest.mark.parametrize("mechanism", ["primal", None, {"name": "sum", "second_moment": True}])
+@pytest.mark.parametrize(
+    "mechanism",
+    ["primal", None, {"name": "sum", "second_moment": True}, {"name": "sealed", "honest": 2}],
+)
 def test_a_network_equals_the_simulation(tmp_path, nursery, mechanism):
     chosen = {} if mechanism is None else {"mechanism": mechanism}
     network = Network.make(
@@ -200,6 +203,32 @@ def test_a_node_that_sends_nothing_takes_the_model_home(tmp_path, nursery):
     assert {(line.get("mu"), line["alpha"]) for line in lines} == {(None, None)}
     again = network.start(south)  # to serve others: it has its model
     assert again.wait() == 0
+
+
+def test_sealed_sums_go_on_after_kills_and_leave_no_key(tmp_path, nursery):
+    """kill -9 at every point of a round: one letter a sum, one model, and keys are gone."""
+    sealed = {"mechanism": "sealed", "honest": 2, "epsilon": 4.0, "delta": 1e-5}
+    network = Network.make(tmp_path / "home", nursery, privacy=sealed, nodes=4)
+    children = network.start_all("--delay", "noted:0.1")
+    keys, seen = {}, set()
+    for name, n in (("west", 2), ("south", 4), ("west", 6)):
+        network.in_round(name, n)
+        keys |= {path: path.read_bytes() for path in network.home.glob("*-own-*-key")}
+        children[name].kill()
+        children[name].wait()
+        children[name] = network.start(name, "--delay", "noted:0.05")
+    network.finish(children)
+    network.sound()
+    assert len({json.dumps(json.loads(model)["coef"]) for model in network.models().values()}) == 1
+    assert len(keys) == 4
+    assert len(set(keys.values())) == 4
+    assert not list(network.home.glob("*-own-*"))
+    for path in network.home.rglob("*"):
+        if path.is_file():
+            seen.add(path)
+            content = path.read_bytes()
+            assert not any(key in content or key.hex().encode() in content for key in keys.values())
+    assert len(seen) > 20
 
 
 def test_stopped_and_started_again(network):

@@ -35,7 +35,7 @@ def forgetting(masks: Masks | None, journal: Journal | None) -> Iterator[None]:
         yield
     except SumSpoiled:
         if journal:
-            journal.close("spoiled")
+            journal.close("stopped")
         raise
     finally:
         if masks:

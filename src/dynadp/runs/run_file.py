@@ -229,7 +229,7 @@ class PrivacySection(Section):
             return self
         if self.sealing and (self.described or {}).get("name") != "sealed":
             raise ValueError(
-                f'{", ".join(self.sealing)} of sealed sums: give mechanism = "sealed" too, or '
+                f"{', '.join(self.sealing)}: for sealed sums alone; name mechanism sealed, or "
                 "leave out"
             )
         if self.delta is None:
