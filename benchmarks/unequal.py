@@ -1,8 +1,9 @@
 """What nodes of unequal sizes cost in accuracy: python -m benchmarks.unequal (on Adult where its
 files are, else census rows).
 
-Planned runs of algorithm "sum" and of ADMM (primal), without a centring round, epsilon = 1 and 0.3
-at delta = 1e-5, 40 draws of the noise; mean test error in percent, and its standard error.
+Planned runs of algorithm "sum", in the open and sealed (two thirds of the nodes honest), and of
+ADMM (primal), without a centring round, epsilon = 1 and 0.3 at delta = 1e-5, 40 draws of the noise;
+mean test error in percent, and its standard error.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,9 @@ from dynadp.data.datasets.synthetic import census
 from dynadp.data.datasets.uci import adult
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DatasetError
+from dynadp.mechanisms.base import Mechanism
 from dynadp.mechanisms.entropy import BatchedDraws
+from dynadp.mechanisms.sealed import Sealed
 from dynadp.planning.planner import plan
 from dynadp.problem.terms import Weights
 
@@ -24,7 +27,11 @@ DRAWS = 40
 
 
 def error(
-    data: Dataset, sizes: Sequence[int], epsilon: float, weights: Weights, mechanism: str
+    data: Dataset,
+    sizes: Sequence[int],
+    epsilon: float,
+    weights: Weights,
+    mechanism: str | Mechanism,
 ) -> tuple[float, float]:
     """Mean test error in percent, and its standard error over draws of the noise."""
     ring = Topology.family("ring", len(sizes))
@@ -75,9 +82,11 @@ def main() -> None:
             ("the same, nodes weighed equally", uneven, "equal"),
         ):
             print(f"  {name:40s}", end="", flush=True)
-            for mechanism in ("sum", "primal"):
+            sealed = Sealed(honest=max(2 * len(sizes) // 3, 1))
+            for mechanism in ("sum", sealed, "primal"):
                 mean, spread = error(data, sizes, epsilon, weights, mechanism)
-                print(f" {mechanism} {mean:.2f} ({spread:.2f})", end="", flush=True)
+                how = mechanism if isinstance(mechanism, str) else mechanism.name
+                print(f" {how} {mean:.2f} ({spread:.2f})", end="", flush=True)
             print()
 
 

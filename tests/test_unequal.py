@@ -17,6 +17,7 @@ from dynadp.data.datasets.synthetic import census
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.entropy import BatchedDraws
+from dynadp.mechanisms.sealed import Sealed
 from dynadp.planning.planner import plan
 from dynadp.problem.terms import shares
 
@@ -29,7 +30,7 @@ def rows():
     return data, data.schema.rows(data.test).toarray(), data.schema.labels(data.test)
 
 
-def error(rows, sizes, weights="rows", epsilon=1.0, draws=DRAWS):
+def error(rows, sizes, weights="rows", epsilon=1.0, draws=DRAWS, mechanism="primal"):
     """Mean test error of the planned run with rows dealt out by these sizes, in points."""
     data, X, y = rows
     ring = Topology.family("ring", len(sizes))
@@ -41,7 +42,7 @@ def error(rows, sizes, weights="rows", epsilon=1.0, draws=DRAWS):
         data.schema.dimension,
         epsilon=epsilon,
         delta=1e-5,
-        mechanism="primal",
+        mechanism=mechanism,
         centring=False,
         weights=weights,
     )
@@ -61,6 +62,16 @@ def test_a_tiny_node_and_very_unequal_ones_lose_little(rows):
     assert (
         error(rows, zipf, "equal") > equal + 3
     )  # the paper's weights: a row of the smallest weighs 212 times as much
+
+
+def test_sealed_a_row_counts_the_same_at_every_node(rows):
+    """One noise for all: how rows are spread over nodes changes nothing but rounding."""
+    sealed = {"mechanism": Sealed(honest=7), "epsilon": 0.3}
+    equal = error(rows, [1_200] * 10, **sealed)
+    zipf = [4_236, 2_118, 1_412, 1_059, 847, 706, 605, 529, 468, 20]
+    assert error(rows, zipf, **sealed) == pytest.approx(equal, abs=0.05)
+    assert equal < error(rows, [1_200] * 10, mechanism="sum", epsilon=0.3) - 0.5
+    assert error(rows, zipf, "equal", **sealed) > equal + 3  # the smallest node's rows decide
 
 
 @pytest.mark.slow
