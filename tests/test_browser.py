@@ -16,7 +16,7 @@ import pytest
 
 from dynadp.report.page import write_report
 from dynadp.runs.folder import RunFolder, load_run
-from test_report import NODES, dynadp, make_job, make_run
+from test_report import NODES, SEALED, dynadp, make_job, make_run
 
 pytestmark = pytest.mark.slow
 DYNADP = Path(sys.executable).with_name("dynadp")
@@ -129,6 +129,17 @@ def address(run, tmp_path_factory):
         yield found
 
 
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("sealed"), public=True, rows=6000, mechanism=SEALED)
+
+
+@pytest.fixture(scope="module")
+def sealed_address(sealed, tmp_path_factory):
+    with served(sealed, token=tmp_path_factory.mktemp("token") / "token") as (found, _):
+        yield found
+
+
 def ready(opened, address):
     opened.page.goto(address)
     opened.until("document.querySelector('#chart-totals svg')")
@@ -235,6 +246,39 @@ def test_the_page_is_accessible_and_fits(browser, address, view):
             )  # down to the charts
 
 
+@pytest.mark.parametrize("view", list(VIEWS))
+def test_the_page_of_sealed_sums_is_accessible_and_fits(browser, sealed_address, view):
+    with Opened(browser, view, bypass_csp=True) as opened:
+        ready(opened, sealed_address)
+        opened.until("document.querySelector('#chart-collusion svg')")
+        assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert faults(opened.page) == []
+        assert opened.text("#collusion tbody tr:first-child th") == "1 ✓ planned"
+        assert opened.page.locator("#honest table").is_visible()  # of the run
+        keep(opened.page, f"sealed-{view}")
+
+
+def test_the_loss_if_more_collude_follows_the_choice(browser, sealed_address):
+    with Opened(browser) as opened:
+        ready(opened, sealed_address)
+        opened.until("document.querySelector('#chart-collusion svg')")
+        before, run = opened.text("#collusion tbody"), opened.text("#honest tbody")
+        opened.page.locator("#epsilon").focus()
+        for _ in range(6):
+            opened.page.keyboard.press("ArrowLeft")
+        opened.until("old => document.querySelector('#collusion tbody').innerText !== old", before)
+        rows = opened.page.locator("#collusion tbody tr").evaluate_all(
+            "all => all.map((row) => [...row.children].map((cell) => cell.innerText))"
+        )
+        assert [row[:2] for row in rows] == [["1 ✓ planned", "2"], ["2", "1"]]
+        assert float(rows[0][3]) < float(rows[1][3]) < 2.9  # of the run it is 2.95
+        assert opened.text("#honest tbody") == run  # what is done is done
+        assert "and 1 spare attempt" in opened.text("#numbers")
+        assert "as long as 2 of the 3 nodes are honest" in opened.text("#sentence")
+        assert opened.errors == []
+        assert opened.page.evaluate("window.broken") == []
+
+
 def test_colours_follow_the_system_while_the_page_is_open(browser, address):
     with Opened(browser) as opened:
         ready(opened, address)
@@ -316,9 +360,10 @@ def test_a_server_that_is_started_again_goes_on_without_gaps(browser, run, tmp_p
             )
 
 
+@pytest.mark.parametrize("which", ["run", "sealed"])
 @pytest.mark.parametrize("view", list(VIEWS))
-def test_the_report_is_accessible_and_asks_for_nothing(browser, run, tmp_path, view):
-    file = write_report(run, tmp_path / "report.html")
+def test_the_report_is_accessible_and_asks_for_nothing(browser, which, request, tmp_path, view):
+    file = write_report(request.getfixturevalue(which), tmp_path / "report.html")
     with Opened(browser, view, bypass_csp=True) as opened:
         opened.page.goto(file.as_uri())
         assert opened.asked == [file.as_uri()]
@@ -326,7 +371,7 @@ def test_the_report_is_accessible_and_asks_for_nothing(browser, run, tmp_path, v
         assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert faults(opened.page) == []
         if view == "desktop":
-            keep(opened.page, "report")
+            keep(opened.page, "report" if which == "run" else "report-sealed")
 
 
 def test_the_report_prints_whole_charts(browser, tmp_path):

@@ -1,5 +1,6 @@
 """The live page: who may ask, what the sliders answer, and a stream of rounds without gaps."""
 
+import html
 import json
 import os
 import signal
@@ -18,10 +19,11 @@ import pytest
 from dynadp._intervals import wilson
 from dynadp.consensus.topology import Topology
 from dynadp.errors import ConfigError, DeclarationError
+from dynadp.mechanisms.sealed import Sealed
 from dynadp.planning.designs import PrivacyUtility
 from dynadp.planning.planner import plan
 from dynadp.privacy.accountant import worst_node
-from dynadp.privacy.statements import guess_words
+from dynadp.privacy.statements import guess_words, upper_bound
 from dynadp.report import figures
 from dynadp.report.budgets import read_budget
 from dynadp.report.explore import advice as advice_module
@@ -56,6 +58,11 @@ def small(**given):
     return PublicSetting(
         "small", Topology.family("ring", 3), (200,) * 3, made.dimension, made.features, **given
     )
+
+
+@pytest.fixture
+def sealed():
+    return Advisor(small(mechanism=Sealed(honest=2)))
 
 
 @pytest.fixture
@@ -352,6 +359,100 @@ def test_what_is_said_of_a_recommendation_or_of_none(swept):
     )
     swept.problem = "no rows"
     assert swept.recommended()["reasons"] == ["no rows"]
+
+
+# ---- sealed sums
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0])
+def test_a_choice_says_who_must_be_honest(sealed, epsilon):
+    answer = (
+        Client(Explorer(sealed, Watch(None)))
+        .get(f"/{TOKEN}/api/recommend?epsilon={epsilon}")
+        .json()
+    )
+    chosen = sealed.setting.plan(epsilon)
+    rests = ", as long as 2 of the 3 nodes are honest and nobody breaks the masks"
+    assert f"at delta = 1e-05 over all rounds{rests}: " in answer["words"]
+    rows = answer["honesty"]["rows"]
+    assert [(row["colluding"], row["honest"], row["planned"]) for row in rows] == [
+        (1, 2, True),
+        (2, 1, False),
+    ]
+    assert [row["epsilon"] for row in rows] == [upper_bound(p.epsilon) for p in chosen.collusion]
+    assert rows[0]["epsilon"] == upper_bound(chosen.total.epsilon)
+    assert rows[0]["right"] == answer["right"] < rows[1]["right"]
+    assert [point["colluding"] for point in answer["honesty"]["points"]] == [1, 2]
+    assert answer["honesty"]["spares"] == "1 spare attempt"
+
+
+def test_the_page_of_sealed_sums_and_of_open_ones(sealed, page):
+    shown = Client(Explorer(sealed, Watch(None)))
+    text = shown.get(f"/{TOKEN}/").text
+    assert "sealed sums, 2 of 3 nodes honest" in text
+    assert "2 of the 3 nodes must be honest." in text
+    assert "the noise of the sum is drawn directly" in text
+    assert "nobody is known who can tell them from random numbers" in text
+    assert "1 spare attempt is reserved" in text
+    assert "The upper line counts 1 spare attempt too" in text
+    assert "All three are valid" not in text
+    assert text.count("✓ planned") == 1
+    charts = shown.get(f"/{TOKEN}/api/start").json()["charts"]
+    assert {*charts} == {"disagreement", "change", "totals", "collusion"}
+    drawn = json.dumps(charts["totals"])
+    rows = shown.get(f"/{TOKEN}/api/totals?epsilon=1").json()
+    assert {row["accounting"] for row in rows} == {*sealed.accountings}
+    assert all(name in drawn for name in sealed.accountings)
+    assert "plain sum" not in drawn
+    text = page.get(f"/{TOKEN}/").text
+    assert "must be honest" not in text
+    assert "chart-collusion" not in text
+    assert "collusion" not in page.get(f"/{TOKEN}/api/start").json()["charts"]
+    assert "there is one account: the law of the loss" in text
+
+
+def test_a_chart_of_totals_names_what_its_mechanism_has(page):
+    shown = Advisor(small(mechanism="primal"))
+    assert {row["accounting"] for row in shown.totals(1.0)} == {*shown.accountings}
+    assert len(shown.accountings) == 3
+    only = page.get(f"/{TOKEN}/api/totals?epsilon=1").json()
+    assert {row["accounting"] for row in only} == {"in use: the law of the loss"}
+
+
+def test_a_sweep_of_sealed_sums_needs_less_noise(sealed, monkeypatch):
+    monkeypatch.setattr(experiments_module, "POINTS", 2)
+    monkeypatch.setattr(advice_module, "DRAWS", 3)
+    sealed.sweep()
+    assert sealed.problem == ""
+    assert [point["epsilon"] for point in sealed.points] == pytest.approx([0.05, 10.0])
+    assert sealed.points[0]["median"] < sealed.points[1]["median"]
+
+
+def test_a_sealed_run_is_watched_with_who_must_be_honest(tmp_path):
+    run = make_run(tmp_path, mechanism='{ name = "sealed", honest = 2, spares = 2 }')
+    setting = PublicSetting.of_run(RunView.read(run))
+    planned = setting.plan(setting.epsilon)
+    assert (planned.sealing.honest, planned.mechanism.spares) == (2, 2)
+    watch = Watch(run)
+    watch.look()
+    state = watch.latest.state
+    assert "as long as 2 of the 3 nodes are honest" in state["guarantee"]
+    assert "and 2 spare attempts." in state["meaning"]
+    for point in RunView.read(run).plan.collusion:
+        assert f'<td class="number">{upper_bound(point["epsilon"])}</td>' in state["honest"]
+    assert "Used so far: 0 of 2." in state["honest"]
+    assert "Nobody sees one node's sum" in html.unescape(state["nodes"])
+    worst = read_budget(tmp_path / "north.sqlite", "").worst
+    assert "if all others collude" in state["budgets"]
+    assert f'<td class="number">{upper_bound(worst)}</td>' in state["budgets"]
+
+
+def test_an_open_run_rests_on_nobody(run):
+    watch = Watch(run)
+    watch.look()
+    assert watch.latest.state["honest"] == ""
+    assert "collude" not in watch.latest.state["budgets"]
 
 
 # ---- the sweep

@@ -247,6 +247,28 @@ TEXTS = {
 }
 
 
+def test_who_must_be_honest_is_logged_as_declared(tmp_path):
+    made = '{ name = "sealed", honest = 2, spares = 2 }'
+    folder = make_run(tmp_path, seed=3, mechanism=made)
+    assert dynadp("track", folder, "--uri", tmp_path / "store").exit_code == 0
+    plan, found = json.loads((folder / "run.json").read_text())["plan"], only(tmp_path / "store")
+    params = {name: found["params"].get(name) for name in ("honest", "members", "colluding")}
+    assert params == {"honest": "2", "members": "3", "colluding": "1"}
+    assert found["params"]["spares"] == "2"
+    assert "partners" not in found["params"]  # all: none was declared
+    for name in ("epsilon", "mu"):
+        planned = [(point["colluding"], point[name]) for point in plan["collusion"]]
+        assert found["metrics"][f"collusion/{name}"] == planned
+        assert [step for step, _ in planned] == [1, 2]
+    assert found["metrics"]["epsilon/total"][0][1] == plan["collusion"][0]["epsilon"]
+    assert found["files"] == {"model.json": (folder / "model.json").read_bytes()}
+    assert json.loads(found["files"]["model.json"])["privacy"]["honest"] == [[2, 3]]
+    assert "as long as 2 of the 3 nodes are honest" in found["tags"]["dynadp.statement"]
+    (folder / "model.json").unlink()
+    begun = TrackedRun.read(folder)  # known before the first round
+    assert begun.points["collusion/epsilon", 2] == plan["collusion"][1]["epsilon"]
+
+
 def test_algorithm_1_is_called_unprotected(tmp_path):
     job = make_job(tmp_path, seed=3)
     text = job.read_text()
@@ -259,7 +281,11 @@ def test_algorithm_1_is_called_unprotected(tmp_path):
     done = dynadp("track", tmp_path / "run", "--uri", tmp_path / "store")
     found = only(tmp_path / "store")
     assert "protects nobody" in done.stdout
-    assert set(found["metrics"]) == {name for name in METRICS if "/m" in name}
+    assert set(found["metrics"]) == {
+        f"{name}/{which}"
+        for name in ("change", "disagreement")
+        for which in ("median", "min", "max")
+    }
     assert found["tags"]["dynadp.protected"] == "false"
     assert {name: found["params"][name] for name in ("mechanism", "rounds", "rho")} == {
         "mechanism": "none",
@@ -304,7 +330,8 @@ def test_whatever_else_lies_in_a_folder_stays_there(run, tmp_path):
     assert dynadp("track", folder, "--uri", tmp_path / "store").exit_code == 0
     assert dynadp("track", run, "--uri", tmp_path / "clean").exit_code == 0
     found, clean = only(tmp_path / "store"), only(tmp_path / "clean")
-    assert set(found["metrics"]) == set(METRICS) - {"mu/largest"}
+    others = {"mu/largest", "collusion/epsilon", "collusion/mu"}  # of Gaussian noise, sealed sums
+    assert set(found["metrics"]) == set(METRICS) - others
     assert set(found["files"]) == {"model.json"}
     for part in ("params", "tags", "metrics", "files"):
         assert found[part] == clean[part]

@@ -119,13 +119,13 @@ def collusion(rows: Sequence[Mapping[str, Any]], quantity: str, members: int) ->
     quantity
         ``epsilon``, or ``right``: guesses in 100.
     members
-        How many nodes there are.
+        How many nodes there are, more than two.
     """
     title, domain, form = COLLUSION[quantity]
     every = -(-members // 12)
-    ticks = list(range(0, members, every))
+    ticks = list(range(1, members, every))
     x = alt.X("colluding:Q").title("nodes that collude").axis(values=ticks, format="d")
-    x = x.scale(nice=False, domain=[0, members - 1])
+    x = x.scale(nice=False, domain=[1, members - 1])
     y = alt.Y(f"{quantity}:Q").title(title).axis(tickCount=5)
     y = y.scale(zero=True) if domain is None else y.scale(domain=domain)
     base = _named("collusion").encode(x=x, y=y)
@@ -136,8 +136,8 @@ def collusion(rows: Sequence[Mapping[str, Any]], quantity: str, members: int) ->
     planned = base.transform_filter("datum.planned")
     rule = planned.mark_rule(color=ORANGE, strokeDash=[5, 4])
     diamond = planned.mark_point(color=ORANGE, shape="diamond", filled=True, size=160, opacity=1)
-    left = f"datum.planned && datum.colluding <= {(members - 1) / 2}"
-    right = f"datum.planned && datum.colluding > {(members - 1) / 2}"
+    left = f"datum.planned && datum.colluding <= {members / 2}"
+    right = f"datum.planned && datum.colluding > {members / 2}"
     names = [
         base.transform_filter(side)
         .mark_text(color=ORANGE, align=align, baseline="bottom", dx=dx)

@@ -48,7 +48,7 @@ class Honesty:
     table
         The loss for the planned number that collude, and for more.
     curve
-        The same for any number that colludes.
+        The same for any number that colludes, from 1: whoever looks.
     """
 
     honest: int
@@ -66,13 +66,19 @@ class Honesty:
             return None
         first, table = found[0], collusion_curve(own, delta)
         last = first.members - 1
-        steps = max(1, min(last, POINTS))
+        steps = max(1, min(last - 1, POINTS))
         # a node whose partners all collude is alone: the loss jumps there
-        jump = {first.partners - 1, first.partners} & set(range(last + 1))
-        picks = {round(i * last / steps) for i in range(steps + 1)} | jump
+        jump = {first.partners - 1, first.partners}
+        evenly = {1 + round(i * (last - 1) / steps) for i in range(steps + 1)}
+        picks = (evenly | jump) & set(range(1, last + 1))  # whoever looks is one of them
         picks |= {point.colluding for point in table}
         curve = collusion_curve(own, delta, colluding=sorted(picks))
         return cls(first.honest, first.members, len(spare_events(found)), delta, table, curve)
+
+    @property
+    def drawn(self) -> bool:
+        """Whether there is a curve to draw: with two nodes there is one point."""
+        return self.members > 2
 
     @property
     def colluding(self) -> int:

@@ -170,7 +170,7 @@ def report(path: str | Path) -> str:
         loser, own = worst(events, view.plan.delta)
         honesty = Honesty.of(own, view.plan.delta)
         pictures["totals"] = figures.svg(figures.totals(over_rounds(own, view.plan.delta)))
-    if honesty and honesty.members > 1:
+    if honesty and honesty.drawn:
         for name in figures.COLLUSION:
             chart = figures.collusion(honesty.points, name, honesty.members)
             pictures[f"collusion {name}"] = figures.svg(chart)

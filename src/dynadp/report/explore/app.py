@@ -153,9 +153,9 @@ class Explorer:
         """The charts, empty, and where the sliders stand."""
         charts = {name: figures.spec(figures.convergence((), name)) for name in figures.QUANTITIES}
         charts["totals"] = figures.spec(figures.totals((), self.advice.accountings))
-        if self.advice.honesty(self.advice.setting.epsilon):
-            members = len(self.advice.setting.topology)
-            charts["collusion"] = figures.spec(figures.collusion((), "epsilon", members))
+        found = self.advice.honesty(self.advice.setting.epsilon)
+        if found and found.drawn:
+            charts["collusion"] = figures.spec(figures.collusion((), "epsilon", found.members))
         return JSONResponse({"charts": charts, "epsilon": self.advice.setting.epsilon})
 
     def recommend(self, request: Request) -> Response:

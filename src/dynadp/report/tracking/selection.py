@@ -27,8 +27,13 @@ METRICS = (
     # plain sum of one node's alphas up to this round, centring included: holds at delta = 0
     "epsilon/sum_so_far",
     "epsilon/total",  # of the whole run, at the parameter delta; sent when the run is finished
+    # the plan's, at the node that loses most, if so many nodes collude in sealed sums; the step is
+    # their number, no round
+    "collusion/epsilon",
+    "collusion/mu",
 )
 SETTINGS = ("loss", "regularizer", "C", "weights", "rho", "eta", "steps", "rounds", "output")
+DECLARED = ("honest", "colluding", "spares", "partners")  # of sealed sums
 LIBRARIES = ("dynadp", "numpy", "scipy", "networkx", "pydantic")
 PRIVACY = (
     "epsilon",
@@ -39,6 +44,7 @@ PRIVACY = (
     "alpha",
     "releases",
     "protected",
+    "honest",
     "statement",
 )
 KEY = "dynadp.key"  # the tag by which a run is found again
@@ -98,6 +104,7 @@ class TrackedRun:
         models = _models(view) if finished else {}
         privacy = next(iter(models.values())).privacy if models else {}
         rounds, points = _points(view)
+        points |= _collusion(view)
         if privacy.get("epsilon") is not None:
             points["epsilon/total", rounds] = float(privacy["epsilon"])
         protected = (
@@ -152,6 +159,8 @@ def _params(view: RunView, privacy: Mapping[str, Any]) -> dict[str, str]:
         "noise": plan.noise if plan else None,
         "alpha": plan.alpha if plan and not gaussian else None,
         "mu": plan.alpha if plan and gaussian else None,
+        **{name: plan.parameters.get(name) if plan else None for name in DECLARED},
+        "members": len(record.topology) if plan and plan.exchange == "sealed" else None,
         "centring": max(plan.centrings.values()) if plan and plan.centrings else None,
         **{name: record.plan.get(name) for name in SETTINGS},
         "seed": record.seed if record.simulation else None,
@@ -204,6 +213,16 @@ def _points(view: RunView) -> tuple[int, dict[tuple[str, int], float]]:
             points["alpha/largest", n] = max(alphas.values())
             points["epsilon/sum_so_far", n] = max(lost[node] for node in alphas)
     return len(rounds.rows), points
+
+
+def _collusion(view: RunView) -> dict[tuple[str, int], float]:
+    """What the plan loses if so many nodes collude, as far as that is bounded."""
+    return {
+        (f"collusion/{name}", int(point["colluding"])): float(point[name])
+        for point in (view.plan.collusion if view.plan else ())
+        for name in ("epsilon", "mu")
+        if point[name] is not None
+    }
 
 
 def _models(view: RunView) -> dict[str, Model]:
