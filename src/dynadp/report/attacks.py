@@ -16,6 +16,8 @@ STYLE = {
     "dual": ("DVP", BLUE),
     "primal": ("PVP", ORANGE),
     "sum": ("sums", "#cc79a7"),
+    "sealed": ("sealed sums", "#56b4e9"),
+    "sealed node": ("sealed, all others collude", "#e69f00"),
 }
 WIDTH = 250
 ATTACK, ALLOWED = "attack", "allowed by the accountant, at most"
@@ -118,17 +120,27 @@ def called(case: Numbers) -> str:
     """A case by a short name."""
     if case["alpha"] is None:
         return "Algorithm 1"
-    return f"{STYLE[case['mechanism']][0]}, {_loss(case)} = {case['alpha']:g}"
+    return f"{_series_of(case)}, {_loss(case)} = {case['alpha']:g}"
 
 
 def _loss(case: Numbers) -> str:
     """What the loss of a round is measured by."""
-    return "μ" if case["mechanism"] == "sum" else "α"
+    return "μ" if case["mechanism"] in ("sum", "sealed") else "α"
+
+
+def _kind(case: Numbers) -> str:
+    """The key of its style: the mechanism, and that all others collude."""
+    return f"{case['mechanism']} node" if case["seen"] == "node" else str(case["mechanism"])
+
+
+def _series_of(case: Numbers) -> str:
+    """The name of its line."""
+    return STYLE[_kind(case)][0]
 
 
 def _level(case: Numbers, cases: Sequence[Numbers]) -> int:
     """How many smaller losses of the same mechanism there are."""
-    own = {each["alpha"] for each in cases if each["mechanism"] == case["mechanism"]}
+    own = {each["alpha"] for each in cases if _kind(each) == _kind(case)}
     return sorted(own).index(case["alpha"])
 
 
@@ -140,7 +152,7 @@ def _source(result: Numbers, cases: Sequence[Numbers]) -> str:
 def _cases(cases: Sequence[Numbers], **fields: str) -> Any:
     """A chart with a line for each case, and these fields of it."""
     rows = [
-        {"case": called(case), "series": STYLE[case["mechanism"]][0]}
+        {"case": called(case), "series": _series_of(case)}
         | {name: case[field] for name, field in fields.items()}
         for case in cases
     ]
@@ -169,7 +181,7 @@ def _curves(cases: Sequence[Numbers], title: str) -> Any:
     lines, bands = [], []
     notes = [{"f": 0.6, "t": 0.52, "name": "coin toss"}]
     for case in cases:
-        name = STYLE[case["mechanism"]][0]
+        name = _series_of(case)
         if not case["alpha"]:
             notes.append({"f": 0.03, "t": 0.95, "name": f"Algorithm 1: {case['right']:.1%} right"})
         for f, seen, most in zip(

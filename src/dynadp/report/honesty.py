@@ -116,10 +116,11 @@ class Honesty:
         """What is reserved beyond one attempt for each sum, in words; nothing for nothing."""
         if not self.spares:
             return ""
+        those, it = ("is", "it is") if self.spares == 1 else ("are", "they are")
         return (
-            f"{spare_attempts(self.spares)} {'is' if self.spares == 1 else 'are'} reserved, for "
-            "sums that a spoiled letter makes unreadable. Totals count them; they are spent only "
-            "where they are used."
+            f"{spare_attempts(self.spares)} {those} reserved, for sums that a spoiled letter makes "
+            f"unreadable. Totals count {'it' if self.spares == 1 else 'them'}; {it} spent only "
+            "where a sum has to be released once more."
         )
 
     @property

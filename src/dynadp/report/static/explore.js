@@ -183,8 +183,9 @@ function rounds(rows) {
     // with algorithm sum all nodes stand at one point, and nothing is to be seen of their distance
     at(`chart-${name}`).closest("figure").hidden = name === "disagreement" && values.length > 0 && !shown.length;
   }
-  at("h-change").textContent = at("chart-disagreement").closest("figure").hidden
-    ? "How far the common point moved" : "Change of what nodes hear";
+  const common = at("chart-disagreement").closest("figure").hidden;
+  at("h-change").textContent = common ? "How far the common point moved" : "Change of what nodes hear";
+  at("band").textContent = common ? "All nodes move alike." : "Line: median over nodes; band: all nodes.";
 }
 
 function listen() {
