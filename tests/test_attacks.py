@@ -20,6 +20,7 @@ from dynadp.errors import DeclarationError
 from dynadp.mechanisms import dual, gaussian, sampling, sums
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.primal import Primal
+from dynadp.mechanisms.sealed import Sealed
 from dynadp.mechanisms.sums import MomentNoise, Sum, packed
 from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SquaredL2
@@ -28,12 +29,15 @@ from dynadp.report.attacks import membership as membership_picture
 from dynadp.research.attacks import Setting, membership, reconstruct, small_node
 from dynadp.research.attacks.inference import FALSE_POSITIVES, _curve, allowed
 from dynadp.research.attacks.reconstruction import _texts, decode
+from dynadp.research.attacks.sums import SumTranscript
 from dynadp.research.attacks.transcript import dense, listen, log_density
 
 PRIVATE = [(mechanism, alpha) for mechanism in (Dual(), Primal()) for alpha in (0.1, 1.0)]
 SUMS = [Sum(), Sum(second_moment=True)]
 PRIVATE += [(mechanism, mu) for mechanism in SUMS for mu in (0.014, 0.14)]
 PRIVATE += [(Primal(noise="gaussian"), 0.14)]
+SEALED = Sealed(honest=2, spares=0)
+PRIVATE += [(SEALED, 0.14)]
 SHORT = Setting(rounds=4)
 
 
@@ -286,6 +290,80 @@ def test_the_transcript_of_sums_is_as_telling_as_it_may_be(made):
     assert best - 0.07 < found["transcript"].auc < best + 0.02
 
 
+# --------------------------------------------------------------------------------------------------
+# sealed sums
+
+
+def seen(view, **more):
+    return Setting(**{"rounds": 4, "sealed_view": view, **more})
+
+
+def test_one_sealed_letter_gives_what_guessing_gives(made):
+    """The likeliest value of an attribute is the population's, and the algebra reads noise."""
+    found = reconstruct(*made, SEALED, 15.0, setting=seen("letter"), rows=20)
+    assert found.recovered == found.guessing
+    assert found.algebra < found.guessing - 1
+    assert (found.epsilon, found.seen) == (0.0, "letter")
+    both = membership(made[0].shards(), SEALED, 15.0, setting=seen("letter"), runs=50)
+    for one in both.values():
+        assert (one.right, one.auc, one.odds) == (0.5, 0.5, 1.0)
+
+
+def test_a_letter_read_as_if_it_had_no_masks_is_a_coin_toss(made):
+    """With mu = 15 the sum in it would be plain to see."""
+    shards, runs = made[0].shards(), 1000
+    signed = dense(shards[1])
+    row = int(np.argmax(np.linalg.norm(signed, axis=1)))
+    pair, rest = np.stack([signed[row], -signed[row]]), np.delete(signed, row, axis=0)
+    told = {v: listen(shards, SEALED, 15.0, seen(v), runs, seed=2) for v in ("letter", "node")}
+    right = {}
+    for view, one in told.items():
+        density = SumTranscript.log_density(one, rest, pair).sum(axis=-1)
+        right[view] = np.mean(density[:, 0] > density[:, 1])
+    assert abs(right["letter"] - 0.5) < 5 * 0.5 / np.sqrt(runs)
+    assert right["node"] == 1
+
+
+def test_more_colluders_learn_more_and_no_more_than_is_stated(made):
+    """mu sqrt(h): with nobody left to hide behind, a node has its own noise. The area under the
+    curve is that of a Gaussian with this mu, but for draws and slopes.
+    """
+    shards, mu, rounds = made[0].shards(), 0.2, 10
+    areas = {}
+    for view, h in (("sum", 1), ("node", 2)):
+        found = membership(shards, SEALED, mu, setting=seen(view, rounds=rounds), runs=2000)
+        one = found["transcript"]
+        best = norm.cdf(mu * np.sqrt(h) * np.sqrt(rounds / 2))
+        assert best - 0.09 < one.auc < best + 0.02
+        assert one.right <= one.right_bound + 4 * 0.5 / np.sqrt(4000)
+        areas[view], events = one.auc, listen(shards, SEALED, mu, seen(view), 2, 0).events
+        assert [e.mu for e in events] == pytest.approx([mu * np.sqrt(h)] * 4)
+    assert areas["node"] > areas["sum"] + 0.02
+
+
+def test_the_same_adversaries_win_when_mu_is_absurd(made):
+    for view in ("sum", "node"):
+        found = reconstruct(*made, SEALED, 15.0, setting=seen(view), rows=20)
+        assert found.recovered > found.guessing + 1.5
+
+
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("view", ["sum", "node"])
+def test_sealed_sums_without_noise_give_rows_away_and_letters_do_not(made, view):
+    """Masks hide one node's part, and no row in the sum."""
+    assert reconstruct(*made, SEALED, 1.0, setting=seen(view), rows=10).algebra == 11
+    assert reconstruct(*made, SEALED, 1.0, setting=seen("letter"), rows=10).algebra < 5
+
+
+def test_a_view_that_is_none(made):
+    with pytest.raises(DeclarationError, match="expected 'letter', 'sum', 'node'"):
+        reconstruct(*made, SEALED, 1.0, setting=seen("all"), rows=2)
+
+
+# --------------------------------------------------------------------------------------------------
+# curves
+
+
 def test_what_epsilon_and_delta_allow():
     f = np.array([0.0, 0.01, 0.5, 1.0])
     np.testing.assert_allclose(allowed([(0.0, 0.0)], f), f)
@@ -333,7 +411,11 @@ def test_the_command_leaves_numbers_pictures_and_words(tmp_path):
     }
     assert kept["simulation"] is True
     assert "synthetic" in kept["source"]
-    assert [len(kept[key]) for key in ("reconstruction", "small_node", "membership")] == [7, 7, 14]
+    assert [len(kept[key]) for key in ("reconstruction", "small_node", "membership")] == [
+        11,
+        11,
+        22,
+    ]
     assert kept["reconstruction"][0]["recovered"] == 11
     names = {Path(path).name for path in told["pictures"]}
     assert names == {

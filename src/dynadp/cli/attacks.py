@@ -49,8 +49,9 @@ def attacks(out: str | None, seed: int, runs: int, rows: int) -> Answer:
     charts.require()
     folder = new_folder(out or "attacks")
 
-    def on_case(mechanism: str, alpha: float | None) -> None:
-        click.echo(f"  {_called({'mechanism': mechanism, 'alpha': alpha})}", err=True)
+    def on_case(mechanism: str, alpha: float | None, seen: str | None) -> None:
+        case = {"mechanism": mechanism, "alpha": alpha, "seen": seen}
+        click.echo(f"  {_called(case)}", err=True)
 
     result = run_gallery(seed, runs, rows, on_case)
     write_json(folder / "attacks.json", result)
@@ -106,6 +107,9 @@ def _called(case: Mapping[str, Any]) -> str:
         return "Algorithm 1"
     if case["mechanism"] == "sum":
         return f"Sums, mu = {case['alpha']:g} a round"
+    if case["mechanism"] == "sealed":
+        who = ", all others collude" if case["seen"] == "node" else ""
+        return f"Sealed sums{who}, mu = {case['alpha']:g} a round"
     return f"{'DVP' if case['mechanism'] == 'dual' else 'PVP'}, alpha = {case['alpha']:g} a round"
 
 

@@ -26,6 +26,11 @@ class Setting:
         close to alpha: attacks are as strong as the noise allows.
     gamma
         How exact Algorithm 1 is, and the attacker.
+    sealed_view
+        What is seen of sealed sums. ``sum``: as many collude as was planned for, the watcher first,
+        and are left with the sum over all others. ``node``: all others collude, or masks are
+        broken, and the target's own sum is seen. ``letter``: the target's letter, by someone
+        without a key.
     """
 
     topology: Topology = field(default_factory=lambda: Topology.family("path", 3))
@@ -37,6 +42,7 @@ class Setting:
     eta: float = 0.25
     gamma: float = 1e-9
     rounds: int = 20
+    sealed_view: str = "sum"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +54,10 @@ class Result:
     mechanism, alpha, rounds
         Of the run; ``none`` and None for Algorithm 1.
     epsilon, delta
-        What the rounds cost the target in total; infinite for Algorithm 1.
+        What the rounds cost the target in total; infinite for Algorithm 1, and 0 for one letter of
+        a sealed sum.
+    seen
+        Of sealed sums: ``sum``, ``node`` or ``letter``, as of :class:`Setting`; else None.
     """
 
     mechanism: str
@@ -56,6 +65,7 @@ class Result:
     rounds: int
     epsilon: float
     delta: float = DELTA
+    seen: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """All numbers; an infinite one is null."""

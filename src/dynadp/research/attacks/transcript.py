@@ -25,8 +25,10 @@ from dynadp.mechanisms import Mechanism, OrderedDraws, RoundNoise
 from dynadp.planning import Consortium, Plan
 from dynadp.privacy import Event, total
 from dynadp.problem import Problem, SquaredL2, StackedProblem, solve
+from dynadp.research.attacks.sealed import Listener
 from dynadp.research.attacks.setting import DELTA, Setting
 from dynadp.research.attacks.sums import SumTranscript
+from dynadp.research.audit import Keyring
 
 
 @dataclass(frozen=True)
@@ -104,20 +106,27 @@ def listen(
     sums = mechanism is not None and mechanism.algorithm == "sum"
     plan = Plan.of(**common) if sums else Plan.of(**common, C=s.C, rho=s.rho, eta=s.eta)
     plan = plan.on(Consortium(s.topology, tuple(held.rows for held in shards), shards[0].dimension))
+    draws = OrderedDraws(np.random.default_rng([seed, 0xA77AC]), seeded=True)
+    listener = None
+    if plan.sealing:
+        listener = Listener(s, plan, Keyring.draw(plan.bound.nodes, plan.sealing, draws))
     run = simulate(
         shards,
         s.topology,
         plan,
         gamma=None if mechanism else s.gamma,
         replicas=replicas if mechanism else 1,
-        draws=OrderedDraws(np.random.default_rng([seed, 0xA77AC]), seeded=True),
+        draws=draws,
         storage="dense",
+        masks=listener.keys.masks(draws) if listener else None,
         on_round=lambda progress: sent.append(progress.messages.copy()),
     )
     own = slice(s.target, s.target + 1)
     # all replicas have one alpha, and so one law
     noises = [noise.some(own).each(lambda v: v[:, :1]) for noise in run.noises[: s.rounds]]
     events = [event for event in run.events() if event.node == s.topology.nodes[s.target]]
+    if listener:
+        events = [*listener.events(events)]
     facts = {
         "mechanism": mechanism.name if mechanism else "none",
         "alpha": alpha,
@@ -125,7 +134,10 @@ def listen(
         "epsilon": total(events, DELTA).epsilon if mechanism else inf,
     }
     if plan.steps:
-        return SumTranscript(s, facts, sent, run.releases.noises, noises, events, plan)
+        heard = SumTranscript(s, facts, sent, run.releases.noises, noises, events, plan)
+        if listener is None:
+            return heard
+        return listener.transcript(heard, sent, [dense(held) for held in shards])
     return Transcript(s, facts, sent, noises or [None] * s.rounds, events)
 
 

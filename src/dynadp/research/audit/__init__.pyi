@@ -8,6 +8,7 @@ from .cases import worst_cases as worst_cases
 from .coalition import Coalition as Coalition
 from .coalition import Keyring as Keyring
 from .coalition import Opened as Opened
+from .coalition import check_opened as check_opened
 from .entropy import Stream as Stream
 from .entropy import repeats_itself as repeats_itself
 from .node import AuditedNode as AuditedNode

@@ -12,7 +12,8 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp.consensus import MaskGraph, Masks, PairKeys, RunKey
-from dynadp.mechanisms import Draws, Integers, Sealing
+from dynadp.errors import SumSpoiled
+from dynadp.mechanisms import Draws, Integers, RoundNoise, Sealing
 
 
 class Opened(NamedTuple):
@@ -87,7 +88,15 @@ class Coalition:
         ]
 
     def open(self, letters: Any, n: int, attempt: int = 0) -> Opened:
-        """Return what it makes of all members' letters of a sum, P x K x d."""
+        """Return what it makes of all members' letters of a sum, P x K x d.
+
+        Parameters
+        ----------
+        letters
+            Of all members, in order.
+        n, attempt
+            As of :meth:`~dynadp.consensus.masks.Masks.sealed`.
+        """
         _, replicas, width = letters.shape
         at = {node: p for p, node in enumerate(self._graph.members)}
         found = []
@@ -144,3 +153,14 @@ class Keyring:
         own = {node: RunKey(node, self.secrets[node]) for node in members}
         pairs = PairKeys(own, publics, self.consortium, self.run)
         return Coalition(MaskGraph(self.members, self.sealing), pairs, target)
+
+
+def check_opened(sums: Integers, noise: RoundNoise) -> None:
+    """Refuse to look at what was not opened: a coalition that takes off other masks than nodes put
+    on is left with nothing, and would find nothing.
+    """
+    if (np.linalg.norm(sums * float(noise.step[0, 0]), axis=-1) > noise.radius[0]).any():
+        raise SumSpoiled(
+            "the masks that a coalition knows are not those that nodes put on: there is nothing to "
+            "look at"
+        )

@@ -20,8 +20,8 @@ from dynadp.mechanisms import Draws, GaussianNoise, Mechanism, Sealed
 from dynadp.privacy import Event, if_colluding
 from dynadp.problem import IntegerRows, Terms
 from dynadp.research.audit.cases import Case
-from dynadp.research.audit.coalition import Coalition, Keyring, connected
-from dynadp.research.audit.node import AuditedNode, Comparison
+from dynadp.research.audit.coalition import Coalition, Keyring, check_opened, connected
+from dynadp.research.audit.node import BATCH, NUMBERS, AuditedNode, Comparison
 from dynadp.research.audit.sums import AuditedSums
 
 NODES = 5  # where nobody says how many
@@ -80,7 +80,7 @@ class AuditedSealed(AuditedSums):
         self.left = len(connected(graph, self.names[0], self.coalition))
         super().__init__(case, self.mechanism, alpha, rounds)
         self.part, self.width = self.width, 3 * self.width
-        self.batch = max(1, self.batch // (3 * P))
+        self.batch = max(1, min(BATCH, NUMBERS // (P * max(case.rows.size, self.part))))
         # each round once, the last one again for every spare attempt
         again = range(1, len(self.releases.spares) + 1)
         self.sums = [*((n, 0) for n in range(1, rounds + 1)), *((rounds, spare) for spare in again)]
@@ -132,7 +132,8 @@ class AuditedSealed(AuditedSums):
         for n, spare in self.sums:
             letters = rounds.release_again() if spare else rounds.release()
             assert letters is not None
-            opened, total = coalition.open(letters, n, spare), add(n, letters)
+            opened, total = coalition.open(letters, n, releaser.entry), add(n, letters)
+            check_opened(opened.together, noises[n - 1])
             step, alone = float(noises[n - 1].step[0, 0]), opened.alone.copy()
             common = min(alone.shape[-1], before.shape[-1])
             alone[:, :common] -= before[:, :common]
