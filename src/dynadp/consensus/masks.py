@@ -139,7 +139,8 @@ class Masks:
         nodes
             All nodes of this process.
         n, attempt
-            Which sum, and which attempt at it.
+            Which sum, and under which number this attempt at it is entered: no two of a run have
+            the same.
         """
         here = {node: i for i, node in enumerate(nodes)}
         out: Words = k.astype(np.int64).view(np.uint64)

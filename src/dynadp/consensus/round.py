@@ -141,7 +141,7 @@ class Releaser:
             raise NotCertified(
                 f"round {n}: {error}. The round is charged and the run is over; begin a new one"
             ) from None
-        V = self._protected(noise, g, n, entry, attempt)
+        V = self._protected(noise, g, n, entry)
         if self.journal:
             self.checkpoint("computed")
             if self.releases.mechanism.private_iterate:
@@ -158,7 +158,7 @@ class Releaser:
         self.masks.spares += 1
         return self.masks.spares
 
-    def _protected(self, noise: RoundNoise, g: Array, n: int, entry: int, attempt: int) -> Any:
+    def _protected(self, noise: RoundNoise, g: Array, n: int, entry: int) -> Any:
         """V of g; of a sealed sum every node's letter, or in sweeps the sum itself."""
         nodes, draws = self.releases.nodes, self.draws
         if not is_sealed(noise):
@@ -167,7 +167,7 @@ class Releaser:
             return noise.summed(g, draws, entry).view(np.uint64)
         k = noise.sealable(g, draws, nodes, entry)
         # replicas, where there are several, take one part of each stream after the other
-        return self.masks.sealed(k.reshape(len(k), -1), nodes, n, attempt).reshape(k.shape)
+        return self.masks.sealed(k.reshape(len(k), -1), nodes, n, entry).reshape(k.shape)
 
     def own(self, n: int, g: Array, V: Array) -> Array | None:
         """Return what stands for V_p in W_p after round n; None for V_p itself.

@@ -25,6 +25,17 @@ Words = npt.NDArray[np.uint64]
 _PURPOSE = b"dynadp sealed sums 1"
 
 
+def is_public_key(data: bytes) -> bool:
+    """Whether a node could have announced these bytes: 32, and not a point that makes every shared
+    secret 0.
+    """
+    try:
+        RunKey("", bytes(range(32))).shared_with("", data, "", "")
+    except Rejected:
+        return False
+    return True
+
+
 class RunKey:
     """A node's key for one run.
 
@@ -88,7 +99,7 @@ class Label:
     members
         Hash of the members' names, in order.
     sum, attempt
-        Which sum of the run, from 0, and which attempt at it, from 0.
+        Which sum of the run, from 0, and under which number the attempt at it is entered.
     transcript
         Hash of all sums that were decoded before: nodes that stand elsewhere get other streams.
     """

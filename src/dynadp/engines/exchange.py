@@ -85,13 +85,15 @@ class Letters:
     def swap_sealed(
         self, entry: int, letter: Any, members: Sequence[str]
     ) -> Generator[Awaiting, None, Any]:
-        """Publish a sealed letter; return those of all members, P x 1 x d."""
+        """Publish a sealed letter; return those of all members, P x 1 x d; None where their lengths
+        differ.
+        """
         own = np.ascontiguousarray(letter, np.uint64).view(np.float64)  # the same 64 bits
         found = yield from self.swap("sealed", entry, own, members)
         try:
             return np.array([found[member] for member in members])[:, None].view(np.uint64)
         except ValueError:
-            raise SumSpoiled("letters of one sealed sum have different lengths") from None
+            return None
 
     def swap_keys(
         self, public: bytes, members: Sequence[str]
@@ -146,4 +148,6 @@ class SealedLetters:
         """
         entry = self.releaser.entry
         words = yield from self.letters.swap_sealed(entry, V[0, 0], self.members)
+        if words is None:
+            raise SumSpoiled("letters of one sealed sum have different lengths")
         return SealedSum(self.releaser.releases.noises)(n, words)

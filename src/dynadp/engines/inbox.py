@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynadp._arrays import Array
+from dynadp.consensus import is_public_key
 from dynadp.engines.letters import Kind, Letter, Signer, Verifier, verify
 from dynadp.errors import RecordError, Rejected
 
@@ -91,7 +92,9 @@ class AcceptanceRules:
             raise Rejected("of a round that the run does not have")
         if len(letter.body) not in {8 * width for width in (grid.dimension, *grid.others)}:
             raise Rejected(f"of the wrong dimension: expected {grid.dimension} values")
-        if grid.radius == inf:  # a sealed letter, or a key: any bits will do
+        if letter.kind == "key" and not is_public_key(letter.body):
+            raise Rejected("no key that anybody could share a secret with")
+        if grid.radius == inf:  # a sealed letter: any bits will do
             return
         values = letter.values
         if not np.isfinite(values).all():
@@ -192,10 +195,20 @@ class Inbox:
         """Return a letter as it came."""
         return self._content("author = ? AND kind = ? AND round = ?", author, kind, n)
 
-    def last(self, author: str) -> bytes | None:
-        """Return the author's message of the latest round, of either algorithm."""
-        where = "author = ? AND kind IN ('message', 'sum', 'sealed') ORDER BY round DESC LIMIT 1"
-        return self._content(where, author)
+    def last(self, author: str, *, spare: bool = False) -> bytes | None:
+        """Return the author's message of the latest round, of either algorithm; or of its latest
+        spare attempt, which is entered past all rounds whenever it is made.
+        """
+        where = (
+            f"author = ? AND round {'>' if spare else '<='} ? "
+            "AND kind IN ('message', 'sum', 'sealed') ORDER BY round DESC LIMIT 1"
+        )
+        return self._content(where, author, self.rules.rounds)
+
+    def latest(self, author: str) -> list[bytes]:
+        """Return both: a ledger that knows them is no older than they are."""
+        found = (self.last(author), self.last(author, spare=True))
+        return [data for data in found if data is not None]
 
     def values(self, author: str, kind: Kind, n: int) -> Array:
         """Return the vector of a letter that is here; one from the file is checked again."""

@@ -72,7 +72,9 @@ class CentringAttempts:
         self.here, self.nodes = list(here), [plan.bound.nodes[p] for p in here]
         counts = np.array(plan.bound.counts, dtype=float)
         self._first = sealed_centring(schema, counts, np.array(plan.centrings), plan.sealing)
-        self._noise, self.entry, self._attempt = self._first, 0, 0
+        self._noise, self.entry = self._first, 0
+        for spare in range(1, len(plan.release_plan.spares) + 1):  # refused before any is drawn
+            plan.release_plan.spare(0, self._first, spare)
         self.spent: list[Event] = list(self.events)
 
     @property
@@ -88,17 +90,19 @@ class CentringAttempts:
         """Make the letters of the nodes here from their sums of features, P x f."""
         noise = self._noise.each(lambda numbers: numbers[self.here])
         k = noise.sealable(totals[:, None], draws, self.nodes, self.entry)[:, 0]
-        words = self.masks.sealed(k, self.nodes, 0, self._attempt)
+        words = self.masks.sealed(k, self.nodes, 0, self.entry)
         return dict(zip(self.nodes, words.view(np.float64), strict=True))  # the same 64 bits
 
-    def centre(self, words: Array) -> Array | None:
+    def centre(self, words: Array | None) -> Array | None:
         """Return the centre from the letters of all nodes, P x 1 x f; None where they give no sum,
         and the next attempt begins.
         """
         try:
+            if words is None:
+                raise SumSpoiled("letters of one sealed sum have different lengths")
             total = decoded(words.view(np.uint64), self._first)[0]
         except SumSpoiled:
-            self.masks.spares, self._attempt = self.masks.spares + 1, self._attempt + 1
+            self.masks.spares += 1
             releases = self.plan.release_plan
             self.entry, self._noise = releases.spare(0, self._first, self.masks.spares)
             self.spent += self.events

@@ -23,9 +23,9 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from dynadp import _require
 from dynadp._arrays import Array
-from dynadp.consensus import Acceleration, Masks
+from dynadp.consensus import Acceleration
 from dynadp.data import Schema, Shard, no_query, norms, sum_features
-from dynadp.engines import LedgerJournal, run_masks
+from dynadp.engines import LedgerJournal, forgetting, run_masks
 from dynadp.errors import DataError, DeclarationError
 from dynadp.estimators import saved
 from dynadp.estimators.inputs import (
@@ -332,15 +332,14 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         one, draws, units = self._plan_of_one(problems), self._draws(), np.ones(width)
         start = start_of(self.start, (1, problems, width))[0]
         events: tuple[Event, ...] = ()
-        masks: Masks | None = None
-        with self._ledgers() as journal:
+        sealed = schema is not None and self.plan_ is not None and self.plan_.sealing
+        masks = run_masks(self.plan_, draws) if sealed and self.plan_ else None
+        with self._ledgers() as journal, forgetting(masks, None):
             if journal and self.plan_:
                 journal.reserve([replace(e, seeded=draws.seeded) for e in self.plan_.events])
             if schema is not None:
                 self.schema_ = schema
                 if self.plan_ and self.plan_.centrings:
-                    if self.plan_.sealing:
-                        masks = run_masks(self.plan_, draws)
                     centring = centring_round(
                         self.plan_,
                         schema,

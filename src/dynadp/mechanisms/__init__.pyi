@@ -34,6 +34,7 @@ from .registry import mechanism_names as mechanism_names
 from .sampling import l2_laplace as l2_laplace
 from .sampling import to_grid as to_grid
 from .sealed import Sealed as Sealed
+from .sealed import check_spares as check_spares
 from .sums import MomentNoise as MomentNoise
 from .sums import Sum as Sum
 from .sums import SumNoise as SumNoise

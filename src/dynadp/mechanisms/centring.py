@@ -8,6 +8,7 @@ of the columns' squared diameters, and by what rounding each feature adds.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,20 @@ from dynadp.data import FEATURE_STEP, FeatureSums, Schema
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import Sealing
 from dynadp.mechanisms.entropy import Draws
-from dynadp.mechanisms.gaussian import FINE, LARGEST, GaussianNoise, noise_step
+from dynadp.mechanisms.gaussian import (
+    FINE,
+    LARGEST,
+    GaussianNoise,
+    noise_step,
+    sealed_distance,
+)
 from dynadp.mechanisms.sampling import grid_step, l2_laplace, power_of_two, to_grid
-from dynadp.mechanisms.sealed import LEAST, WIDER, sealed_numbers
+from dynadp.mechanisms.sealed import WIDER, sealed_numbers
 from dynadp.privacy import (
     Event,
     Gaussian,
     L2Laplace,
     SealedGaussian,
-    distance_of_sum,
     distance_to_rounded_normal,
 )
 
@@ -141,7 +147,7 @@ def sealed_centring(
     D, features = _exact_diameter(schema, counts), schema.feature_count
     longest = D * float(np.sqrt(len(schema.columns)))
     numbers = sealed_numbers(
-        sealing, counts, mu[:, None], D, FEATURE_STEP, features, longest=longest
+        sealing, counts, mu[:, None], D, FEATURE_STEP, features, sqrt(features), longest=longest
     )
     numbers["radius"] = WIDER * numbers["radius"]  # a spare attempt may have more noise
     return GaussianNoise(purpose=purpose, **numbers)
@@ -186,8 +192,7 @@ def centring_events(
     """List what a centring round costs each node; nothing where there are no alphas."""
     given = zip(names, map(float, alphas), strict=len(alphas) > 0)
     if sealing is not None:
-        apart = distance_of_sum(sealing.honest, LEAST)
-        distance = features * (distance_to_rounded_normal(LEAST) + apart)
+        distance = sealed_distance(sealing, features)
         those = sealing.honest, sealing.members, sealing.partners
         return tuple(
             SealedGaussian(node, 0, "centring", mu, features, distance, seeded, *those)

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from dynadp._arrays import Array, host, on
+from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import RoundNoise, Sealing
 from dynadp.mechanisms.discrete_gaussian import LARGEST as LARGEST_SIGMA
 from dynadp.mechanisms.discrete_gaussian import Integers, discrete_gaussian
@@ -23,6 +24,7 @@ from dynadp.privacy import (
 
 FINE = 33  # a deviation is at least 2^33 steps, so that discreteness costs next to nothing
 LARGEST = 2.0**62  # steps: 64-bit numbers hold them with noise
+LEAST = 2.0**28  # steps of one node's noise in a sealed sum, at least, spare attempts among it
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,13 @@ class GaussianNoise(RoundNoise):
 
     def with_mu(self, mu: Array, purpose: str) -> Self:
         """Return the noise of the same sum at another loss."""
-        return self.changed(parameter=self.parameter * (self.mu / mu), mu=mu, purpose=purpose)
+        made = self.changed(parameter=self.parameter * (self.mu / mu), mu=mu, purpose=purpose)
+        if (made.parameter < LEAST).any():
+            raise DeclarationError(
+                "a spare attempt would have noise of too few steps: mu of a round or of the "
+                "centring round is far below that of the last round; give spares = 0"
+            )
+        return made
 
     def _noise(
         self, shape: tuple[int, ...], draws: Draws, nodes: Sequence[str], n: int
@@ -147,12 +155,20 @@ class GaussianNoise(RoundNoise):
         return tuple(out)
 
     def distance(self, s: float, dimension: int) -> float:
-        """Return how far the noise is from a rounded normal one, at most; of a sealed sum, that of
-        all who are honest together.
+        """Return how far the noise is from a rounded normal one, at most; of a sealed sum, however
+        many are honest.
         """
-        h = self.sealing.honest if self.sealing else 1
-        apart = distance_of_sum(h, float(s)) if h > 1 else 0.0
-        return dimension * (distance_to_rounded_normal(min(sqrt(h) * s, 2.0**FINE)) + apart)
+        if self.sealing:
+            return sealed_distance(self.sealing, dimension)
+        return dimension * distance_to_rounded_normal(min(float(s), 2.0**FINE))
+
+
+def sealed_distance(sealing: Sealing, dimension: int) -> float:
+    """Bound the distance of the honest members' noise to a rounded normal law, from what each adds
+    at least.
+    """
+    apart = distance_of_sum(sealing.honest, LEAST)
+    return dimension * (distance_to_rounded_normal(LEAST) + apart)
 
 
 def noise_step(deviation: Any, coarsest: float | None = None) -> Array:

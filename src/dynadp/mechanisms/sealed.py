@@ -9,8 +9,8 @@ import numpy as np
 from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import PublicNumbers, RoundNoise, Sealing
-from dynadp.mechanisms.gaussian import LARGEST, GaussianNoise, noise_step
+from dynadp.mechanisms.base import Mechanism, PublicNumbers, RoundNoise, Sealing
+from dynadp.mechanisms.gaussian import LARGEST, LEAST, GaussianNoise, noise_step
 from dynadp.mechanisms.sampling import power_of_two
 from dynadp.mechanisms.sums import MomentNoise, Sum, SumNoise
 from dynadp.privacy import check_honest
@@ -19,7 +19,10 @@ from dynadp.problem import Resolution
 ALL_PAIRS = 256  # up to so many members everybody shares masks with everybody
 SOME = 64  # beyond, with so many at least
 WIDER = 4.0  # times the longest sum that a first attempt gives: room for a spare one's noise
-LEAST = 2.0**28  # steps of one node's noise, at least: discreteness then costs next to nothing
+_APART = (
+    f"mu of the centring round or of a round is more than {WIDER:g} times that of the last round, "
+    "which spare attempts have, or far below it; give spares = 0, or losses that differ less"
+)
 
 
 @dataclass(frozen=True)
@@ -106,15 +109,14 @@ class Sealed(Sum):
     def plan(self, public: PublicNumbers, alpha: Array) -> tuple[RoundNoise, ...]:
         """As of sums in the open, with balls that hold spare attempts too."""
         rounds, last = super().plan(public, alpha), alpha[..., -1]
-        if self.spares and (alpha > WIDER * last[..., None]).any():
-            raise DeclarationError(
-                f"mu of a round is more than {WIDER:g} times that of the last round, which spare "
-                "attempts have; give spares = 0, or losses that differ less"
-            )
+        check_spares(self, alpha, last[..., None])
         wider = {id(c): c for c in rounds}
         for key, noise in wider.items():
             assert isinstance(noise, GaussianNoise)
-            wider[key] = noise.changed(radius=noise.radius * np.maximum(noise.mu / last, 1.0))
+            if self.spares and (noise.parameter * noise.mu < LEAST * sqrt(2.0) * last).any():
+                raise DeclarationError(_APART)
+            more = np.maximum(noise.mu / last, 1.0).max(axis=0)  # the same for all nodes
+            wider[key] = noise.changed(radius=noise.radius * more)
         return tuple(wider[id(c)] for c in rounds)
 
     def spare_attempts(self, public: PublicNumbers, alpha: Array) -> tuple[RoundNoise, ...]:
@@ -135,14 +137,29 @@ class Sealed(Sum):
         """Delta/(mu sqrt(h)) for each node, of one step; the ball holds the sum over all."""
         d, sealing = public.dimension, self.sealing
         assert sealing is not None
+        if len(public.counts) != sealing.members:
+            raise DeclarationError(
+                f"a sealed sum is over {len(public.counts)} nodes, and noise was shared among "
+                f"{sealing.members}; plan again"
+            )
         width = d * (d + 1) // 2 if moment else d
+        rounding = float(d) if moment else sqrt(d)  # an entry above the diagonal counts twice
         unit, delta = resolution.step**2, resolution.sensitivity(moment=moment)
         kind = MomentNoise if moment else SumNoise
         return kind(
             resolution=resolution,
             purpose="moment" if moment else "gradient",
-            **sealed_numbers(sealing, public.counts, mu, delta * unit, unit, width),
+            **sealed_numbers(sealing, public.counts, mu, delta * unit, unit, width, rounding),
         )
+
+
+def check_spares(mechanism: Mechanism, mu: Array, last: Array) -> None:
+    """Refuse losses that a spare attempt, which has that of the last round, cannot stand in for:
+    its noise would be too long for the public ball.
+    """
+    spares = mechanism.spares if isinstance(mechanism, Sealed) else 0
+    if spares and (mu > WIDER * last).any():
+        raise DeclarationError(_APART)
 
 
 def sealed_numbers(
@@ -152,12 +169,13 @@ def sealed_numbers(
     delta: float,
     unit: float,
     width: int,
+    rounding: float,
     longest: float | None = None,
 ) -> dict[str, Any]:
     """The numbers of the noise of a sealed sum.
 
     The rows of node p weigh w_p = mu_p over the largest mu, so that each node loses its own mu in
-    one noise. Whole units of w_p S_p differ by at most w_p Delta + 2 sqrt(width) units.
+    one noise. Whole units of w_p S_p differ by at most w_p Delta + 2 ``rounding`` units.
 
     Parameters
     ----------
@@ -171,13 +189,15 @@ def sealed_numbers(
         What exact sums are multiples of.
     width
         How many numbers they have.
+    rounding
+        The length of a vector that is 1 in each of them.
     longest
         What a row adds to a sum, at most; by default delta.
     """
     largest = mu.max(axis=0, keepdims=True)
     weights = None if (mu == largest).all() else mu / largest
     P = sealing.members
-    longer = 0.0 if weights is None else 2 * sqrt(width) * unit / float(weights.min())
+    longer = 0.0 if weights is None else 2 * rounding * unit / float(weights.min())
     together = (delta + longer) / np.broadcast_to(largest, mu.shape)  # of all who are honest
     own = together / sqrt(sealing.honest)
     w = np.ones(mu.shape) if weights is None else weights

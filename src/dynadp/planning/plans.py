@@ -16,7 +16,14 @@ from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.consensus import Output, ReleasePlan, Steps
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import Mechanism, NoProtection, Sealing, Sum, centring_events
+from dynadp.mechanisms import (
+    Mechanism,
+    NoProtection,
+    Sealing,
+    Sum,
+    centring_events,
+    check_spares,
+)
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts, default_eta
 from dynadp.planning.sums import (
     SumConstants,
@@ -166,6 +173,11 @@ class Plan:
         counts, mus = check_counts(consortium.counts, len(consortium.nodes)), bound.mus
         weigh = weigh_nodes if self.sealing is None else weigh_sealed
         given = steps.node_weights or weigh(counts, mus, self.settings.weights)
+        if self.sealing and not all(w > 0 for w in given):
+            raise DeclarationError(
+                "a node weighs nothing in a sealed sum, and would add no noise; the noise of all "
+                "nodes hides a row: give every node a weight above 0, or leave it out of the run"
+            )
         pull, constants = steps.pull, SumConstants()
         if pull is None:
             k = constants.moment_pull if self._moments else constants.pull
@@ -175,7 +187,10 @@ class Plan:
             else:
                 N = sealed_signal(counts, mus, w, self.sealing)
             pull = k * moved / N
-        return replace(bound, steps=replace(steps, node_weights=given, pull=pull))
+        made = replace(bound, steps=replace(steps, node_weights=given, pull=pull))
+        if self.sealing and made.centrings:
+            check_spares(made.mechanism, np.array(made.centrings), made.table()[:, 0, -1])
+        return made
 
     @property
     def sealing(self) -> Sealing | None:
@@ -238,9 +253,7 @@ class Plan:
             return np.full((len(nodes), replicas, self.rounds), np.nan)
         table = self.protection.alphas(nodes, self.rounds, replicas)
         if self.sealing and self.steps and self.steps.node_weights:
-            # one noise for all, which costs a node in proportion to its weight
-            w = np.array(self.steps.node_weights)[:, None, None]
-            return np.asarray(w * (table / w).min(axis=0))
+            return _weighed(table, np.array(self.steps.node_weights)[:, None, None])
         if len(those := self.senders) < len(nodes):
             silent = np.setdiff1d(np.arange(len(nodes)), those)
             table = table.copy()
@@ -268,8 +281,7 @@ class Plan:
         """alpha, or mu, of the centring round of each node; empty where there is none."""
         given = self.protection.centring if self.protection else ()
         if given and self.sealing and self.steps and self.steps.node_weights:
-            w = np.array(self.steps.node_weights)
-            return tuple((w * float(np.min(given / w))).tolist())
+            return tuple(_weighed(np.array(given), np.array(self.steps.node_weights)).tolist())
         if not given or self.consortium is None or len(self.senders) == len(given):
             return given
         return tuple(loss if p in self.senders else 0.0 for p, loss in enumerate(given))
@@ -405,3 +417,13 @@ def start_of(start: ArrayLike | None, shape: tuple[int, int, int]) -> Array:
 def _shortest(row: Array) -> float | list[float]:
     values: list[float] = row.tolist()
     return values[0] if len(set(values)) == 1 else values
+
+
+def _weighed(losses: Array, w: Array) -> Array:
+    """w_p min_q mu_q/w_q: one noise hides all nodes, and costs each in proportion to its weight.
+
+    Losses that are in that proportion already stay as they are, to the last bit.
+    """
+    least = (losses / w).min(axis=0)
+    same = np.allclose(losses, w * least, rtol=1e-12, atol=0)
+    return losses if same else np.asarray(w * least)

@@ -7,6 +7,7 @@ message) two rules stay valid: the plain sum, and a Rényi filter whose order an
 beforehand.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from scipy.optimize import minimize_scalar
 
 from dynadp.errors import DeclarationError
 from dynadp.privacy.accountant import check_delta, check_epsilon, total
-from dynadp.privacy.events import Event
+from dynadp.privacy.events import Event, SealedGaussian
 from dynadp.privacy.gaussian import counted
 
 Basis = Literal["sum", "renyi", "plan"]
@@ -108,10 +109,17 @@ class Cap:
 
     def affordable(self, before: Iterable[Event], release: Iterable[Event]) -> int:
         """Return how often ``release`` fits after ``before``, by the sum or the Rényi loss."""
+        before, release = list(before), list(release)
         (plain, moment), (alpha, cost) = self.spent(before), self.spent(release)
         by_sum = (self.epsilon - plain) / alpha if alpha > 0 else 0.0
         by_moment = (self.budget - moment) / cost if cost > 0 else 0.0
-        return max(floor(rounds) for rounds in (by_sum, by_moment, 0.0) if isfinite(rounds))
+        most = max(floor(rounds) for rounds in (by_sum, by_moment, 0.0) if isfinite(rounds))
+        nodes = {e.node for e in before + release if isinstance(e, SealedGaussian)}
+        if len(nodes) > 1:  # sealed sums of several nodes cost more together
+            return bisect_left(
+                range(1, most + 1), True, key=lambda n: not self.filter(before + release * n)
+            )
+        return most
 
     def odometer(self, events: Iterable[Event]) -> float:
         """min( sum alpha, sum Rényi + ln(1/delta)/(A - 1) ): valid at all moments at once, however

@@ -50,7 +50,7 @@ def collusion_words(curve: Iterable[Collusion]) -> str:
 
 def left_honest(members: int, partners: int, colluding: int) -> int:
     """|M| - c': whose noise hides a row where c' of the members collude; 1, its own node's, where
-    they may be all partners of that node.
+    they may be all partners of that node. A member that looks counts as one, also by itself.
     """
     _require.whole("members", members)
     if not 0 <= colluding < members:
@@ -58,7 +58,7 @@ def left_honest(members: int, partners: int, colluding: int) -> int:
             f"colluding is {colluding}; expected a number from 0 to {members - 1}, all members but "
             "the row's own"
         )
-    return members - colluding if colluding < partners else 1
+    return members - max(colluding, 1) if 1 < members and colluding < partners else 1
 
 
 def if_colluding(events: Iterable[Event], colluding: int) -> list[Event]:
@@ -71,10 +71,8 @@ def if_colluding(events: Iterable[Event], colluding: int) -> list[Event]:
 
 def _opened(event: SealedGaussian, colluding: int) -> SealedGaussian:
     left = left_honest(event.members, event.partners, min(colluding, event.members - 1))
-    ratio = event.honest / left
-    # the distance falls with the square of the noise
-    distance = event.distance * max(ratio, 1.0)
-    return replace(event, mu=event.mu * sqrt(ratio), honest=left, distance=distance)
+    # the distance is one that holds for any number of honest members
+    return replace(event, mu=event.mu * sqrt(event.honest / left), honest=left)
 
 
 def sealed(events: Iterable[Event]) -> list[SealedGaussian]:

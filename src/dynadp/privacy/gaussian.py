@@ -76,7 +76,7 @@ def _(event: SealedGaussian, rows: int = 1) -> LossDistribution | None:
     numbers = event.honest, event.members, event.partners
     if not all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in numbers):
         return None
-    if not (1 <= event.honest <= event.members and 0 <= event.partners < event.members):
+    if not (1 <= event.honest <= max(event.members - 1, 1) and 0 <= event.partners < event.members):
         return None
     plain = distribution_of.dispatch(Gaussian)
     found: LossDistribution | None = plain(event, rows)

@@ -53,8 +53,9 @@ class Trained:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """Everything that was spent."""
-        return (self.centring.events if self.centring else ()) + self.run.events()
+        """Everything that was spent; all spare attempts at sealed sums, taken or not."""
+        centring = self.centring.events if self.centring else ()
+        return tuple(event for event in centring if event.round == 0) + self.run.events()
 
     @property
     def total(self) -> Total:

@@ -41,17 +41,21 @@ class Greetings:
     question: str = field(default_factory=lambda: token_hex(16))
 
     def write(self, to: str | None, answers: str | None = None) -> bytes:
-        """Return a greeting; for a neighbour that asked, with its last message that is held here.
+        """Return a greeting; for a neighbour that asked, with its last messages that are held here.
 
         Parameters
         ----------
         to, answers
             Who asked, and its question.
         """
-        last = None if to is None else self.post.last(to)
+        held = dict[str, str | None](last=None, spare=None)
+        if to is not None:
+            for name in held:
+                data = self.post.last(to, spare=name == "spare")
+                held[name] = None if data is None else base64.b64encode(data).decode()
         body = {
             "config": self.config,
-            "last": None if last is None else base64.b64encode(last).decode(),
+            **held,
             "asks": self.question,
             "answers": answers,
         }
@@ -72,8 +76,10 @@ class Greetings:
             f"{lines}"
         )
 
-    def read(self, author: str, data: bytes) -> Letter | None:
-        """Check a neighbour's answer; return the last message of this node that it holds."""
+    def read(self, author: str, data: bytes) -> list[Letter]:
+        """Check a neighbour's answer; return the last messages of this node that it holds: of a
+        round, and of a spare attempt.
+        """
         letter = verify(data, self.post.rules.keys)
         if letter.kind != "hello" or letter.author != author:
             raise Rejected(f"a greeting under the name of {author} that is not its own")
@@ -81,7 +87,8 @@ class Greetings:
         self.compare(letter, body["config"])
         if body["answers"] != self.question:
             raise Rejected("a greeting that answers another question: an old one, sent again")
-        return None if body["last"] is None else self.own(base64.b64decode(body["last"]))
+        held = (body["last"], body.get("spare"))
+        return [self.own(base64.b64decode(one)) for one in held if one is not None]
 
     def own(self, data: bytes) -> Letter:
         """Check a message that this node is said to have sent in this run."""

@@ -138,7 +138,7 @@ class Links:
         """Wait until all neighbours are up and run the same configuration; raise if one of them
         knows of a message of mine that my ledger does not know.
         """
-        held: dict[str, Letter | None] = {}  # of this node's messages, the last
+        held: dict[str, list[Letter]] = {}  # of this node's messages, the last
 
         def greeted(j: str, data: bytes) -> None:
             last = self.greetings.read(j, data)
@@ -151,11 +151,11 @@ class Links:
             "a greeting of",
             pause=0.0,
         )
-        if (kept := self.post.last(self.site.me)) is not None:
-            held[str(self.post.path)] = self.greetings.own(kept)
-        for where, last in held.items():  # here, because a ledger serves one thread
-            if last is not None:
-                self.greetings.require_known(where, last)
+        kept = self.post.latest(self.site.me)
+        held[str(self.post.path)] = [self.greetings.own(data) for data in kept]
+        for where, letters in held.items():  # here, because a ledger serves one thread
+            for letter in letters:
+                self.greetings.require_known(where, letter)
 
     def part_ways(self) -> list[str]:
         """Stay until every neighbour is done too, or was and left; returns those that did not say
