@@ -4,6 +4,7 @@ import json
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +14,7 @@ from dynadp.errors import DeclarationError, LedgerError
 from dynadp.privacy.accountant import total
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace, read_events, to_json
+from dynadp.privacy.gaussian import gaussian_epsilon
 from dynadp.privacy.inverse import dual, equal_rounds, primal
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.ledger.summary import LedgerSummary
@@ -363,7 +365,7 @@ def test_caps_and_closed_runs_from_python(tmp_path):
 def test_equal_rounds_and_files_of_events_from_python(tmp_path):
     assert equal_rounds("primal", 0.5, 9, 2) == primal(0.5, 9, 2)
     assert equal_rounds("dual", 0.5, 9, 2, 0.01) == dual(0.5, 9, 2, 0.01)
-    with pytest.raises(DeclarationError, match="expected primal, dual or gaussian"):
+    with pytest.raises(DeclarationError, match="expected primal, dual, gaussian, sum, sealed"):
         equal_rounds("magic", 0.5, 9, 2)
     path = tmp_path / "events"
     path.write_text("\n".join(json.dumps(to_json(event)) for event in primal(0.5, 9, 2)))
@@ -379,3 +381,111 @@ def test_a_ledger_that_is_not_there(tmp_path):
 def test_a_ledger_without_a_cap_says_how_to_set_one(tmp_path):
     Ledger.create(tmp_path / "new", "north", who="ada", at=AT).close()
     assert "dynadp ledger cap" in dynadp(f"ledger show {tmp_path / 'new'}").output
+
+
+# --------------------------------------------------------------------------------------------------
+# sealed sums
+
+
+SEALED = "--mechanism gaussian --mu 0.1 --rounds 100 --delta 1e-5 --nodes 50 --honest 49"
+
+
+def test_account_of_sealed_sums_where_more_collude():
+    """mu grows by sqrt(49/10) if 40 of 50 collude."""
+    found = answer(f"account {SEALED} --colluding 40 --json")
+    assert found["joint_mu"] == pytest.approx((49 / 10) ** 0.5)
+    assert found["epsilon"] == pytest.approx(gaussian_epsilon((49 / 10) ** 0.5, 1e-5), rel=1e-9)
+    assert found["honest"] == [[10, 50]]
+    assert found["planned"]["epsilon"] == pytest.approx(gaussian_epsilon(1.0, 1e-5), rel=1e-9)
+    curve = {point["colluding"]: point for point in found["collusion"]}
+    assert curve[40]["epsilon"] == found["epsilon"]
+    assert [c for c, point in curve.items() if point["planned"]] == [1]
+    assert list(curve) == [1, 25, 40, 49]
+    plain = answer(f"account {SEALED} --json")
+    assert plain["epsilon"] == found["planned"]["epsilon"]
+    assert "planned" not in plain
+    alone = answer("account --mechanism gaussian --mu 0.1 --rounds 100 --delta 1e-5 --json")
+    assert alone["epsilon"] == plain["epsilon"]
+    assert (alone["honest"], "collusion" in alone) == ([], False)
+
+
+def test_account_of_sealed_sums_in_words():
+    words = " ".join(dynadp(f"account {SEALED} --colluding 40").output.split())
+    assert "sealed, made for 49 honest ones of 50 nodes, where 40 collude" in words
+    assert "as long as 10 of the 50 nodes are honest and nobody breaks the masks" in words
+    assert "4.378 with 1 of the nodes colluding, as planned; 6.495 with 25 colluding" in words
+
+
+def test_calibrate_for_more_colluders_than_planned():
+    line = (
+        "calibrate --mechanism sealed --rounds 10 --epsilon 1 --delta 1e-5 --nodes 50 --honest 40"
+    )
+    planned, worse = answer(f"{line} --json"), answer(f"{line} --colluding 40 --json")
+    assert worse["mu"] == pytest.approx(planned["mu"] / 2, rel=2e-3)
+    for found in (planned, worse):
+        assert 0.99 < found["epsilon"] <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            f"{SEALED.replace('49', '50')}",
+            "honest is 50 of 50 nodes; expected a number from 1 to 49",
+        ),
+        (f"{SEALED} --colluding 50", "at most 49 can collude against a row of another"),
+        ("--mechanism sealed --mu 0.1 --rounds 1 --delta 1e-5", "rest on honest nodes: give how"),
+        (
+            "--mechanism sum --mu 0.1 --rounds 1 --delta 1e-5 --nodes 5 --honest 3",
+            "sum has noise of its own at every node: leave them out",
+        ),
+        (
+            "--mechanism gaussian --mu 0.1 --rounds 1 --delta 1e-5 --colluding 3",
+            "give --nodes and --honest too",
+        ),
+        ("--events absent --delta 1e-5 --nodes 3", "leave out those, or --events"),
+    ],
+)
+def test_sealed_sums_that_cannot_be(line, words):
+    result = dynadp(f"account {line}")
+    assert result.exit_code == 2
+    assert words in " ".join(result.output.split())
+
+
+def test_a_ledger_says_who_must_be_honest_and_what_more_colluders_cost(tmp_path):
+    path = str(tmp_path / "a.sqlite")
+    plan = equal_rounds("sealed", mu=0.1, rounds=4, nodes=5, honest=3, node="a")
+    spare = replace(plan[-1], round=5, purpose="spare")
+    with Ledger.create(path, "a", who="me", at=AT) as ledger:
+        ledger.set_cap(Cap.of(4.0, 1e-5), who="me", at=AT)
+        ledger.reserve("run", [*plan, spare], dataset="rows", who="me", at=AT)
+        for event in (*plan[:2], spare):
+            ledger.spend("run", event.round, [event], b"x" * 8, who="me", at=AT)
+    shown = answer(f"ledger show {path} --json")
+    (run,) = shown["runs"]
+    assert (run["rounds_spent"], run["rounds_planned"]) == (2, 4)
+    assert (run["spares_spent"], run["spares_planned"]) == (1, 1)
+    assert shown["honest"] == [[3, 5]]
+    cap = Cap.of(4.0, 1e-5)
+    for point, left in zip(shown["collusion"], (3, 1), strict=True):
+        assert point["honest"] == left
+        assert point["mu"] == pytest.approx(0.1 * (3 * 3 / left) ** 0.5)
+        opened = [replace(plan[0], mu=0.1 * (3 / left) ** 0.5, round=n) for n in (1, 2, 3)]
+        assert point["epsilon"] <= cap.odometer(opened)
+    assert shown["collusion"][0]["epsilon"] == shown["cap"]["lost"]
+    words = " ".join(dynadp(f"ledger show {path}").output.split())
+    assert "All of this holds as long as 3 of the 5 nodes are honest" in words
+    assert "If more put together what they know, so far at most epsilon" in words
+    assert "2 of 4, spare attempts 1 of 1" in words
+
+
+def test_how_often_sealed_sums_of_several_nodes_fit():
+    """A person at two nodes loses more than both together: not in proportion to the releases."""
+    cap = Cap.of(1.0, 1e-5)
+    both = [
+        *equal_rounds("sealed", mu=0.05, nodes=5, honest=3, node="a"),
+        *equal_rounds("sealed", mu=0.05, nodes=5, honest=3, node="b"),
+    ]
+    times = cap.affordable([], both)
+    assert cap.filter(both * times)
+    assert not cap.filter(both * (times + 1))

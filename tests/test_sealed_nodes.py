@@ -226,6 +226,17 @@ def test_a_disk_restored_after_a_spare_attempt_is_noticed(build, data):
             mine.require_known(other, newest)
 
 
+def test_a_finished_node_can_be_started_again(build):
+    """With spare attempts that it did not take, and without its key: from what is entered."""
+    network = build(spares=2)
+    first = network.finish()
+    node = network.nodes["a"]
+    node.stop()
+    node.result = None
+    assert network.finish()["a"].vector.tobytes() == first["a"].vector.tobytes()
+    assert not private_files(network)
+
+
 def test_an_undisturbed_ledger_knows_all_that_neighbours_show(build, data):
     network = build({"c": {1: garbage(data.schema.dimension)}})
     network.finish()

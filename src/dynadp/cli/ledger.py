@@ -70,6 +70,8 @@ def _runs_table(result: dict[str, Any], summary: "LedgerSummary") -> "Table":
         table.add_column(name, overflow="fold", no_wrap=name in ("basis", "state"))
     for run in result["runs"]:
         spent = f"{run['rounds_spent']} of {run['rounds_planned']}"
+        if run["spares_planned"]:
+            spent += f", spare attempts {run['spares_spent']} of {run['spares_planned']}"
         cells = [run[name] for name in ("run", "dataset", "at", "who", "basis")]
         cells += [spent, summary.runs[run["run"]].spent_words, run["state"]]
         table.add_row(*map(escape, cells))

@@ -122,7 +122,10 @@ def _state_lines(one: dict[str, Any]) -> Iterator[str]:
     yield f"{one['node']}: {one['state']}, round {one['round']} of {one['rounds']}"
     if (spent := one["spent"]) is not None:
         which = f" with configuration {spent['config'][:8]}" if spent["others"] else ""
-        yield f"  spent{which}: {spent['rounds_spent']} of {spent['rounds_planned']} releases"
+        line = f"  spent{which}: {spent['rounds_spent']} of {spent['rounds_planned']} releases"
+        if spent["spares_planned"]:
+            line += f", {spent['spares_spent']} of {spent['spares_planned']} spare attempts"
+        yield line
         yield (
             "  lost so far, by all runs in its ledger: at most epsilon = "
             f"{privacy.upper_bound(spent['lost'])} of its cap {spent['cap']:g} at delta "

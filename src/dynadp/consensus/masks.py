@@ -15,7 +15,7 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp._files import canonical_json
-from dynadp.consensus.run_keys import Label, PairKeys, RunKey, Words, stream, transcript_of
+from dynadp.consensus.run_keys import Label, PairKeys, RunKey, Words, streams, transcript_of
 from dynadp.errors import DeclarationError, SumSpoiled
 from dynadp.mechanisms import Draws, GaussianNoise, Integers, RoundNoise, Sealing
 
@@ -146,11 +146,11 @@ class Masks:
         out: Words = k.astype(np.int64).view(np.uint64)
         k[...] = 0
         label = Label(self.graph.hash, n, attempt, self.transcript)
-        for p, j in self.graph.pairs:
-            a, b = self.graph.members[p], self.graph.members[j]
-            if a not in here and b not in here:
-                continue
-            r = stream(self._pairs.of(a, b), label, out.shape[-1])
+        members = self.graph.members
+        pairs = [(members[p], members[j]) for p, j in self.graph.pairs]
+        pairs = [(a, b) for a, b in pairs if a in here or b in here]
+        masks = streams((self._pairs.of(a, b) for a, b in pairs), label, out.shape[-1])
+        for (a, b), r in zip(pairs, masks, strict=True):
             if a in here:
                 out[here[a]] += r
             if b in here:

@@ -11,14 +11,14 @@ letter of a run that is over.
 import hashlib
 import hmac
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from dynadp._files import canonical_json
-from dynadp.errors import Rejected
+from dynadp.errors import RecordError, Rejected
 from dynadp.mechanisms import Draws
 
 Words = npt.NDArray[np.uint64]
@@ -51,8 +51,8 @@ class RunKey:
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
         self.node, self._secret = node, bytearray(secret)
-        self.public = X25519PrivateKey.from_private_bytes(bytes(secret)).public_key()
-        self.public_bytes = self.public.public_bytes_raw()
+        self._key: X25519PrivateKey | None = X25519PrivateKey.from_private_bytes(bytes(secret))
+        self.public_bytes = self._key.public_key().public_bytes_raw()
 
     @classmethod
     def draw(cls, node: str, draws: Draws) -> "RunKey":
@@ -70,14 +70,12 @@ class RunKey:
     def shared_with(self, other: str, public: bytes, consortium: str, run: str) -> bytearray:
         """Return the key of this node and another, the same at both, for one run alone."""
         from cryptography.exceptions import InternalError
-        from cryptography.hazmat.primitives.asymmetric.x25519 import (
-            X25519PrivateKey,
-            X25519PublicKey,
-        )
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
+        if self._key is None:
+            raise RecordError(f"the run key of {self.node!r} is forgotten: its run is over")
         try:
-            theirs = X25519PublicKey.from_public_bytes(public)
-            secret = X25519PrivateKey.from_private_bytes(bytes(self._secret)).exchange(theirs)
+            secret = self._key.exchange(X25519PublicKey.from_public_bytes(public))
         except (ValueError, InternalError):
             raise Rejected(f"the run key of {other!r} is no key; expected 32 bytes") from None
         both = sorted([(self.node, self.public_bytes), (other, public)])
@@ -86,8 +84,9 @@ class RunKey:
         return bytearray(_expand(_extract(secret), info))
 
     def forget(self) -> None:
-        """Overwrite the key here."""
+        """Overwrite the key here, and leave the library's copy to be overwritten."""
         _wipe(self._secret)
+        self._key = None
 
 
 @dataclass(frozen=True)
@@ -116,12 +115,18 @@ class Label:
 
 def stream(key: bytes | bytearray, label: Label, width: int) -> Words:
     """r uniform in (Z/2^64)^width: ChaCha20 under a key for this label alone."""
+    return next(streams([key], label, width))
+
+
+def streams(keys: Iterable[bytes | bytearray], label: Label, width: int) -> Iterator[Words]:
+    """Yield the stream of each of these keys, for one label."""
     from cryptography.hazmat.primitives.ciphers import Cipher
     from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
-    once = _expand(key, label.packed())
-    encryptor = Cipher(ChaCha20(once, bytes(16)), mode=None).encryptor()
-    return np.frombuffer(encryptor.update(bytes(8 * width)), "<u8").astype(np.uint64, copy=False)
+    packed, nonce, zeros = label.packed(), bytes(16), bytes(8 * width)
+    for key in keys:
+        once = Cipher(ChaCha20(_expand(key, packed), nonce), mode=None).encryptor()
+        yield np.frombuffer(once.update(zeros), "<u8").astype(np.uint64, copy=False)
 
 
 class PairKeys:

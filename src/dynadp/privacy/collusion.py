@@ -58,7 +58,7 @@ def left_honest(members: int, partners: int, colluding: int) -> int:
             f"colluding is {colluding}; expected a number from 0 to {members - 1}, all members but "
             "the row's own"
         )
-    return members - max(colluding, 1) if 1 < members and colluding < partners else 1
+    return members - max(colluding, 1) if members > 1 and colluding < partners else 1
 
 
 def if_colluding(events: Iterable[Event], colluding: int) -> list[Event]:

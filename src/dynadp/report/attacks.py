@@ -17,7 +17,7 @@ STYLE = {
     "primal": ("PVP", ORANGE),
     "sum": ("sums", "#cc79a7"),
     "sealed": ("sealed sums", "#56b4e9"),
-    "sealed node": ("sealed, all others collude", "#e69f00"),
+    "sealed node": ("opened sums", "#e69f00"),
 }
 WIDTH = 250
 ATTACK, ALLOWED = "attack", "allowed by the accountant, at most"
@@ -53,7 +53,8 @@ def reconstruction(result: Numbers) -> Any:
         for column, text in texts.items():
             kind = "right" if text == truth else "wrong"
             cells.append({"attribute": name, "column": column, "text": text, "kind": kind})
-    top = {"orient": "top", "labelAngle": 0, "labelLimit": 150}
+    top = {"orient": "top", "labelAngle": 0, "labelPadding": 20, "ticks": False}
+    top["labelExpr"] = "split(datum.label, ', ')"  # a line each
     base = marks(cells).encode(
         x=alt.X("column:N").sort(None).title(None).axis(**top),
         y=alt.Y("attribute:N").sort(None).title(None),
@@ -72,6 +73,7 @@ def reconstruction(result: Numbers) -> Any:
         "White and grey: wrong.",
         "Without noise: algebra. With noise: the likeliest value of each attribute. Guess: the "
         "population's commonest value.",
+        *_sealed(cases),
     ]
     panels = alt.vconcat(table, _bars(result["reconstruction"], rows), spacing=24)
     panels = panels.resolve_scale(color="independent")
@@ -88,6 +90,7 @@ def small_node(result: Numbers) -> Any:
         f"{cases[0]['rows']}.",
         "It fits rows to the gradients that messages without noise would be; with noise the fit "
         "is no row at all.",
+        *_sealed(cases),
     ]
     return page(alt.vconcat(bars), "Reconstruction of a whole small node", caption)
 
@@ -110,6 +113,7 @@ def membership(result: Numbers, view: str) -> Any:
         f"{who} It knows every other row.",
         f"{private[0]['runs']:,} runs hold the row, as many its opposite (the same attributes, "
         "the other label); bands: two standard errors.",
+        *_sealed(cases),
     ]
     rows = alt.vconcat(alt.hconcat(*panels, spacing=30), _odds(private, plain), spacing=24)
     shared = rows.resolve_scale(color="shared")
@@ -147,6 +151,15 @@ def _level(case: Numbers, cases: Sequence[Numbers]) -> int:
 def _source(result: Numbers, cases: Sequence[Numbers]) -> str:
     rounds = cases[0]["rounds"]
     return f"data: {result['source']}; SIMULATION, seed {result['seed']}; {rounds} rounds"
+
+
+def _sealed(cases: Sequence[Numbers]) -> list[str]:
+    """What is seen of sealed sums, where there are any."""
+    words = (
+        "Sealed sums: two of three nodes are honest, the third sees their sum. Opened sums: both "
+        "others collude, and see the node's own sum."
+    )
+    return [words] if any(case["seen"] for case in cases) else []
 
 
 def _cases(cases: Sequence[Numbers], **fields: str) -> Any:

@@ -217,18 +217,16 @@ def read_budget(path: Path, run: str) -> BudgetView:
     with Ledger.open(path, read_only=True) as ledger:
         summary, evaluations = LedgerSummary.of(ledger), released_accuracies(ledger)
     own = summary.runs.get(run)
-    spares = {event.round for event in spare_events(own.plan)} if own else set()
-    spent = set(own.spent) if own else set()
     return BudgetView(
         cap=summary.cap,
         room=summary.room,
         lost=summary.lost or 0.0,
-        releases=len(spent - spares),
-        planned=own.rounds_planned - len(spares) if own else 0,
+        releases=own.rounds_spent if own else 0,
+        planned=own.rounds_planned if own else 0,
         head=summary.head,
         evaluations=evaluations,
-        used=len(spent & spares),
-        spares=len(spares),
+        used=own.spares_spent if own else 0,
+        spares=len(own.spares) if own else 0,
         honest=summary.honest,
         collusion=summary.collusion,
     )

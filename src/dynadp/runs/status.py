@@ -81,6 +81,8 @@ def _spent(summary: LedgerSummary, name: str, config: str | None) -> dict[str, A
         "others": len(found) - 1,
         "rounds_spent": run.rounds_spent,
         "rounds_planned": run.rounds_planned,
+        "spares_spent": run.spares_spent,
+        "spares_planned": len(run.spares),
         "alpha_spent": run.to_json()["alpha_spent"],
         "mu_spent": run.mu_spent,
         "lost": summary.to_json()["cap"]["lost"],  # null where it is infinite

@@ -127,7 +127,7 @@ class Ledger:
         if run not in state.runs:
             return None
         known = state.runs[run]
-        if known.rounds_spent < known.rounds_planned:
+        if not known.complete:
             state.open_run(run)
         return list(known.plan)
 

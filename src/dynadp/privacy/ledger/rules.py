@@ -56,15 +56,30 @@ class Reservation:
         """The events of the spent rounds."""
         return [event for event in self.plan if event.round in self.spent]
 
+    @cached_property
+    def spares(self) -> set[int]:
+        """Under which numbers spare attempts at sealed sums are entered."""
+        return {event.round for event in self.plan if getattr(event, "purpose", "") == "spare"}
+
     @property
     def rounds_planned(self) -> int:
-        """The number of rounds that it reserved."""
-        return len(self.by_round)
+        """The number of rounds that it reserved, beside spare attempts."""
+        return len(self.by_round.keys() - self.spares)
 
     @property
     def rounds_spent(self) -> int:
-        """The number of rounds that it released."""
-        return len(self.spent)
+        """The number of rounds that it released, beside spare attempts."""
+        return len(self.spent.keys() - self.spares)
+
+    @property
+    def spares_spent(self) -> int:
+        """The number of spare attempts that it took."""
+        return len(self.spent.keys() & self.spares)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing of it is left to release."""
+        return len(self.spent) == len(self.by_round) or self.closed == "finished"
 
     @property
     def alpha_spent(self) -> float:
@@ -94,7 +109,7 @@ class Reservation:
     @property
     def returns(self) -> bool:
         """Whether closing it gives something back."""
-        left = self.rounds_spent < self.rounds_planned
+        left = len(self.spent) < len(self.by_round)
         return self.closed is None and left and not (self.basis == "plan" and self.spent)
 
     @property
@@ -106,7 +121,8 @@ class Reservation:
         """Return the reservation without its plan; an infinite sum is null."""
         names = ("run", "dataset", "at", "who", "basis", "rounds_planned", "rounds_spent")
         figures = {name: getattr(self, name) for name in (*names, "alpha_spent", "mu_spent")}
-        return {**finite(figures), "state": self.closed or "open"}
+        spares = {"spares_planned": len(self.spares), "spares_spent": self.spares_spent}
+        return {**finite(figures), **spares, "state": self.closed or "open"}
 
 
 @dataclass
