@@ -18,7 +18,7 @@ import pytest
 from dynadp.consensus import masks as masks_module
 from dynadp.consensus.masks import MaskGraph, Masks, decoded
 from dynadp.consensus.releases import ReleasePlan
-from dynadp.consensus.run_keys import Label, PairKeys, RunKey
+from dynadp.consensus.run_keys import Label, PairKeys, RunKey, stream
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.synthetic import census
 from dynadp.engines import journal as journal_module
@@ -174,7 +174,7 @@ def labels_collide():
     base = {"members": bytes(32), "sum": 1, "attempt": 0, "transcript": bytes(32)}
     other = {"members": b"\1" * 32, "sum": 2, "attempt": 1, "transcript": b"\1" * 32}
     key, all_ = bytes(range(32)), [base, *({**base, name: other[name]} for name in base)]
-    streams = {masks_module.stream(key, Label(**one), 4).tobytes() for one in all_}
+    streams = {stream(key, Label(**one), 4).tobytes() for one in all_}
     return len(streams) < len(all_)
 
 
@@ -228,12 +228,12 @@ def no_members():
 
 
 def short_masks():
-    honest = masks_module.stream
+    honest = masks_module.streams
 
     def short(*args):
-        return honest(*args) >> np.uint64(32)
+        return (r >> np.uint64(32) for r in honest(*args))
 
-    return patch.object(masks_module, "stream", short)
+    return patch.object(masks_module, "streams", short)
 
 
 def few_partners():
