@@ -6,6 +6,7 @@ from dynadp.errors import ConfigError, DeclarationError, TopologyError
 from dynadp.mechanisms.base import NoProtection
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.primal import Primal
+from dynadp.mechanisms.sealed import Sealed
 from dynadp.mechanisms.sums import Sum
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
@@ -159,6 +160,20 @@ def test_mistakes_between_parts_are_all_reported(load):
             "training.loss: huber_hinge: margin is -0.5 and width 0.5, so L(0) = 0",
         ),
         (('schema = "schema.toml"', 'schema = "s"\nfile = "all.csv"'), "name its node_column"),
+        (
+            ("[privacy]", "[privacy]\nmechanism = 'sealed'"),
+            "privacy: mechanism 'sealed' rests on honest nodes: declare how many of the 2",
+        ),
+        (
+            ("[privacy]", "[privacy]\nmechanism = 'sealed'\nhonest = 2"),
+            "privacy: honest is 2 of 2 nodes; expected a number from 1 to 1",
+        ),
+        (
+            ("[privacy]", "[privacy]\nmechanism = 'sum'\nspares = 2"),
+            "privacy: spares: for sealed sums alone; name mechanism sealed, or leave out",
+        ),
+        (("[privacy]", "[privacy]\nhonest = 1"), "privacy: honest: for sealed sums alone"),
+        (("[privacy]", "[privacy]\nmechanism = 'sealed'\nhonest = 0"), "privacy.honest"),
         (("[privacy]", "[evaluation]\nfile = 'x'\npublic = false\n[privacy]"), "evaluation.public"),
         (('name = "north"', 'name = "no\\u0007rth"'), "nodes.0.name"),
     ],
@@ -187,6 +202,13 @@ def test_not_toml_and_not_there(load, tmp_path):
         ("alpha = 1.0", "rounds = 3\nrho = 0.1\neta = 1.0", Primal()),
         ("mu = 0.1", "rounds = 3\npull = 0.1\nmomentum = 0.2", Sum()),
         ("mu = 0.1\nmechanism = {name = 'sum', second_moment = true}", "rounds = 3", Sum(True)),
+        ("epsilon = 1.0\nmechanism = 'sealed'\nhonest = 1", "", Sealed(honest=1)),
+        (
+            "mu = 0.1\nmechanism = 'sealed'\ncolluding = 1\nspares = 2\npartners = 1",
+            "rounds = 3",
+            Sealed(colluding=1, spares=2, partners=1),
+        ),
+        ("mu = 0.1\nmechanism = {name = 'sealed', honest = 1}", "rounds = 3", Sealed(honest=1)),
         (
             "mu = 0.1\nmechanism = {name = 'primal', noise = 'gaussian'}",
             "rounds = 3\nrho = 0.1\neta = 1.0",

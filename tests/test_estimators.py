@@ -46,6 +46,7 @@ from dynadp.estimators.inputs import bound_features
 from dynadp.estimators.one_vs_rest import solve
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.primal import Primal
+from dynadp.mechanisms.sealed import Sealed
 from dynadp.mechanisms.sums import Sum
 from dynadp.planning.planner import plan
 from dynadp.privacy.accountant import worst_node
@@ -930,6 +931,8 @@ def test_a_wrong_length_is_told_of_what_is_wrong(name, what):
         ({"mechanism": "dual"}, "admm", "dual"),
         ({"regularizer": SmoothElasticNet(0.5, 0.1)}, "admm", "primal"),
         ({"mechanism": Sum(second_moment=True)}, "sum", "sum"),
+        ({"mechanism": "sealed", "honest": 3}, "sum", "sealed"),
+        ({"mechanism": Sealed(colluding=1)}, "sum", "sealed"),
         ({"mechanism": Primal(noise="gaussian")}, "admm", "primal"),
     ],
 )
@@ -963,6 +966,72 @@ def test_sums_by_mu(tmp_path):
     ]:
         with pytest.raises(DeclarationError, match=words):
             NetworkClassifier(rounds=5, **how, **given).fit(X2, Y2)
+
+
+def test_sealed_sums_are_charged_and_leave_no_key(tmp_path):
+    """With a schema, whose centring sum is sealed too, several nodes' ledgers, and two classes."""
+    found = census(600, seed=2, nodes=4, test_rows=0)
+    names = [f"n{p}" for p in range(4)]
+    for name in names:
+        with Ledger.create(tmp_path / f"{name}.sqlite", name, who="me", at=AT) as ledger:
+            ledger.set_cap(Cap.of(4.0, 1e-5), who="me", at=AT)
+    model = NetworkClassifier(
+        epsilon=1.0,
+        delta=1e-5,
+        schema=found.schema,
+        mechanism="sealed",
+        honest=2,
+        topology=Topology.family("ring", 4).named(names),
+        ledger=tmp_path,
+    )
+    where = np.array(names)[np.asarray(found.node)] if found.node.dtype.kind == "i" else found.node
+    model.fit(dict(found.train), found.train["income"], nodes=where)
+    assert model.privacy_["honest"] == [[2, 4]]
+    assert "as long as 2 of the 4 nodes are honest" in model.privacy_["statement"]
+    for name in names:
+        with Ledger.open(tmp_path / f"{name}.sqlite", read_only=True) as ledger:
+            spent = ledger.spent()
+            assert {event.kind for event in spent} == {"sealed"}
+            assert len(spent) == model.plan_.rounds + 1  # with the centring sum
+            assert worst_node(spent, 1e-5).epsilon <= 1.0
+    assert not list(tmp_path.glob("*-own-*"))
+
+
+@pytest.mark.parametrize("given", [{"epsilon": 4.0}, {"mu": 0.1, "rounds": 4}])
+def test_several_classes_by_sealed_sums(given, tmp_path):
+    """Each problem has keys of its own; entries do not collide, spare attempts among them."""
+    for p in range(5):
+        with Ledger.create(tmp_path / f"{p}.sqlite", str(p), who="me", at=AT) as ledger:
+            ledger.set_cap(Cap.of(50.0, 1e-5), who="me", at=AT)
+    model = NetworkClassifier(
+        **given,
+        delta=1e-5,
+        data_norm=5.0,
+        classes=["north", "south", "west"],
+        mechanism="sealed",
+        honest=4,
+        ledger=tmp_path,
+        topology=Topology.family("ring", 5).named([str(p) for p in range(5)]),
+    ).fit(X3, Y3)
+    assert model.privacy_["problems"] == 3
+    with Ledger.open(tmp_path / "0.sqlite", read_only=True) as ledger:
+        spent = ledger.spent()
+        assert len(spent) == 3 * model.n_iter_ == len({event.round for event in spent})
+        assert worst_node(spent, 1e-5).epsilon <= model.privacy_["epsilon"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"mechanism": "sealed"}, "declare how many of the 5 add their noise"),
+        ({"mechanism": "sealed", "honest": 5}, "honest is 5 of 5 nodes; expected a number from 1"),
+        ({"honest": 3}, "honest is of sealed sums; give mechanism='sealed' too"),
+        ({"mechanism": "sealed", "honest": 2.5}, "honest is 2.5; expected a whole number"),
+    ],
+)
+def test_who_is_honest_must_be_declared(given, words):
+    with pytest.raises(DeclarationError, match=words):
+        private(**{"epsilon": 1.0, **given}).fit(X2, Y2)
 
 
 def test_several_classes_by_sums_share_the_total():

@@ -24,6 +24,7 @@ from .round import no_checkpoint as no_checkpoint
 from .round import public_states as public_states
 from .run_keys import PairKeys as PairKeys
 from .run_keys import RunKey as RunKey
+from .run_keys import draw_secret as draw_secret
 from .run_keys import is_public_key as is_public_key
 from .sums import Point as Point
 from .sums import Steps as Steps

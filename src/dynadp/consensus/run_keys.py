@@ -25,6 +25,11 @@ Words = npt.NDArray[np.uint64]
 _PURPOSE = b"dynadp sealed sums 1"
 
 
+def draw_secret(node: str, draws: Draws) -> bytes:
+    """Draw the 32 bytes of a node's key for a run."""
+    return draws.generator("run key", node, 0).bytes(32)
+
+
 def is_public_key(data: bytes) -> bool:
     """Whether a node could have announced these bytes: 32, and not a point that makes every shared
     secret 0.
@@ -57,7 +62,7 @@ class RunKey:
     @classmethod
     def draw(cls, node: str, draws: Draws) -> "RunKey":
         """Draw a key; from a seed it hides nothing, and the run's record says so."""
-        return cls(node, draws.generator("run key", node, 0).bytes(32))
+        return cls(node, draw_secret(node, draws))
 
     def __repr__(self) -> str:
         return f"RunKey({self.node!r})"

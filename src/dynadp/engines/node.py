@@ -33,6 +33,7 @@ from dynadp.consensus import (
     SumRounds,
     SumSolver,
     Topology,
+    draw_secret,
     no_checkpoint,
 )
 from dynadp.data import NodeRows, Schema
@@ -326,7 +327,7 @@ def _masks(
     graph, seeded = MaskGraph(nodes, run.plan.sealing), draws.seeded
     if journal.over:  # all letters are made, and keys are forgotten
         return Masks(graph, PairKeys({}, {}, "", ""), seeded=seeded)
-    key = RunKey(me, journal.secret(me, lambda: RunKey.draw(me, draws).secret))
+    key = RunKey(me, journal.secret(me, lambda: draw_secret(me, draws)))
     sent = letters.inbox.get(me, "key", 0)
     if sent is not None and letters.inbox.values(me, "key", 0).tobytes() != key.public_bytes:
         raise RecordError(

@@ -28,13 +28,13 @@ from dynadp.consensus import (
     Releaser,
     RoundProgress,
     Rounds,
-    RunKey,
     SealedSum,
     SumRounds,
     SumSolver,
     Topology,
     WeighedSum,
     admm,
+    draw_secret,
 )
 from dynadp.data import Shard, StreamedShard, check_shards
 from dynadp.engines.sealing import forgetting, purpose_of
@@ -288,12 +288,10 @@ def run_masks(plan: Plan, draws: Draws, journal: Journal | None = None) -> Masks
     assert sealing is not None
     if journal and journal.over:  # all letters are made, and keys are forgotten
         return Masks(MaskGraph(nodes, sealing), PairKeys({}, {}, "", ""), seeded=draws.seeded)
-    kept = {p: journal.secret(p, partial(_new_key, p, draws)) for p in nodes} if journal else None
+    kept = (
+        {p: journal.secret(p, partial(draw_secret, p, draws)) for p in nodes} if journal else None
+    )
     return Masks.in_process(nodes, sealing, draws, *purpose_of(plan, journal), kept)
-
-
-def _new_key(node: str, draws: Draws) -> bytes:
-    return RunKey.draw(node, draws).secret
 
 
 def _check_options(

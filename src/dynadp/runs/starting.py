@@ -152,7 +152,8 @@ family = "ring"   # path, star, complete, grid, random_regular, erdos_renyi, sma
 # edges = [["a", "b"]]   # instead of a family
 
 [privacy]
-# mechanism = "sum"   # or "primal", "dual"; by default the planner chooses. "none" protects nobody
+# mechanism = "sum"   # the planner's; or "primal", "dual", "sealed". "none" protects nobody
+# honest = 3   # with "sealed": nodes that add their noise and keep their keys; see algorithms.md
 epsilon = {epsilon!r}   # the most that anyone with a row at one node can lose; smaller is safer
 delta = {delta!r}   # probability that more than epsilon leaks; keep it well below 1/rows
 
