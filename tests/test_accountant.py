@@ -397,7 +397,7 @@ def test_a_bad_delta_is_refused(delta):
 
 @pytest.mark.parametrize("rows", [0, 1.5, float("nan"), "3"])
 def test_bad_rows_are_refused(rows):
-    with pytest.raises(DeclarationError, match="rows is"):
+    with pytest.raises(DeclarationError, match="rows_per_person is"):
         total(primal(0.1, 3, 2), DELTA, rows=rows)
 
 

@@ -18,7 +18,7 @@ from dynadp.mechanisms import (
     RoundNoise,
     SumNoise,
 )
-from dynadp.privacy import Event
+from dynadp.privacy import Event, Unit
 from dynadp.problem import Resolution, Terms, default_gamma, longest, reachable_gamma, reliable
 
 
@@ -40,6 +40,8 @@ class ReleasePlan:
         T.
     spares
         Of attempts beyond one for each round.
+    unit
+        Whose loss events are about.
     aim
         What solvers go on to, where they can: gamma for vectors as long as they are likely to get.
     """
@@ -51,6 +53,7 @@ class ReleasePlan:
     rounds: int
     aim: Array = field(repr=False)
     spares: tuple[RoundNoise, ...] = field(default=(), repr=False)
+    unit: Unit = field(default_factory=Unit)
 
     @classmethod
     def plan(
@@ -190,7 +193,8 @@ class ReleasePlan:
     def events_of(self, entry: int, *, seeded: bool, replica: int = 0) -> tuple[Event, ...]:
         """What an attempt costs that is entered under this number."""
         noise = (*self.noises, *self.spares)[entry - 1]
-        return noise.events(self.nodes, entry, self.width(entry), replica, seeded=seeded)
+        made = noise.events(self.nodes, entry, self.width(entry), replica, seeded=seeded)
+        return self.unit.declared(made)
 
     @property
     def resolution(self) -> Resolution:

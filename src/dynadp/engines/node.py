@@ -307,7 +307,7 @@ def _centred(
     sent = journal.sent(0) if me in names else {}
     if sent is None:
         own = [plan.centrings[run.index]]
-        made = private_centre(schema, [rows.sums], [me], own, draws, noise)
+        made = private_centre(schema, [rows.sums], [me], own, draws, noise, plan.unit)
         letters.checkpoint("computed")
         sent = journal.spend(0, made.events, {me: made.messages[0]})
         letters.checkpoint("spent")

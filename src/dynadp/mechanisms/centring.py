@@ -6,7 +6,7 @@ share, so more of it tells them apart. Replacing a row moves a node's sums by at
 of the columns' squared diameters, and by what rounding each feature adds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
@@ -33,6 +33,7 @@ from dynadp.privacy import (
     Gaussian,
     L2Laplace,
     SealedGaussian,
+    Unit,
     distance_to_rounded_normal,
 )
 
@@ -76,6 +77,7 @@ def private_centre(
     alpha: ArrayLike,
     draws: Draws,
     noise: str = "l2-laplace",
+    unit: Unit | None = None,
 ) -> Centring:
     """V_p = Round(mean of phi + e), e l2-Laplace with zeta = alpha B_p/D: alpha-DP for each node.
 
@@ -94,6 +96,8 @@ def private_centre(
         Where noise comes from.
     noise
         ``l2-laplace`` or ``gaussian``.
+    unit
+        Whose loss its events are about; by default that of a row.
     """
     if schema.centre is not None:
         raise DeclarationError(
@@ -112,7 +116,7 @@ def private_centre(
         zeta, step, radius = _laplace(schema, counts, losses)
         e = l2_laplace(draws, "centring", names, 0, 1, totals.shape[1])[:, 0] / zeta[:, None]
         made = to_grid(totals / counts[:, None] + e, step, radius)
-    return centre_of(schema, counts, made, names, losses, noise, seeded=draws.seeded)
+    return centre_of(schema, counts, made, names, losses, noise, seeded=draws.seeded, unit=unit)
 
 
 def centring_grid(
@@ -188,22 +192,24 @@ def centring_events(
     *,
     seeded: bool,
     sealing: Sealing | None = None,
+    unit: Unit | None = None,
 ) -> tuple[Event, ...]:
     """List what a centring round costs each node; nothing where there are no alphas."""
+    made: Iterable[Event]
     given = zip(names, map(float, alphas), strict=len(alphas) > 0)
     if sealing is not None:
         distance = sealed_distance(sealing, features)
         those = sealing.honest, sealing.members, sealing.partners
-        return tuple(
+        made = (
             SealedGaussian(node, 0, "centring", mu, features, distance, seeded, *those)
             for node, mu in given
         )
-    if noise == "gaussian":
+    elif noise == "gaussian":
         distance = features * distance_to_rounded_normal(2.0**FINE)
-        return tuple(
-            Gaussian(node, 0, "centring", mu, features, distance, seeded) for node, mu in given
-        )
-    return tuple(L2Laplace(node, 0, "centring", alpha, features, seeded) for node, alpha in given)
+        made = (Gaussian(node, 0, "centring", mu, features, distance, seeded) for node, mu in given)
+    else:
+        made = (L2Laplace(node, 0, "centring", alpha, features, seeded) for node, alpha in given)
+    return (unit or Unit()).declared(made)
 
 
 def centre_of(
@@ -215,6 +221,7 @@ def centre_of(
     noise: str = "l2-laplace",
     *,
     seeded: bool,
+    unit: Unit | None = None,
 ) -> Centring:
     """Make the centre of what was released: the mean over all rows, brought back to where means can
     lie.
@@ -223,7 +230,7 @@ def centre_of(
     weights = counts if noise == "l2-laplace" else np.ones(len(counts))
     centre = possible_mean(schema, weights @ messages / counts.sum())
     losses = np.broadcast_to(np.asarray(alpha, dtype=float), len(names)).tolist()
-    events = centring_events(names, losses, messages.shape[1], noise, seeded=seeded)
+    events = centring_events(names, losses, messages.shape[1], noise, seeded=seeded, unit=unit)
     return Centring(messages, centre, events, seeded)
 
 

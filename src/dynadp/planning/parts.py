@@ -10,7 +10,7 @@ from dynadp._arrays import Array
 from dynadp.consensus import Topology
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism, NoProtection
-from dynadp.privacy import Schedule, constant
+from dynadp.privacy import Schedule, Unit, constant
 from dynadp.problem import Logistic, Loss, Regularizer, SquaredL2, Weights
 
 Alpha = Schedule | float | Sequence[Schedule | float]
@@ -97,6 +97,9 @@ class Protection:
         At which totals are stated.
     epsilon
         The total that each node was promised; empty where alpha was chosen instead.
+    unit
+        Whose loss totals are about: anybody with a row at one node, or with more. alpha and mu are
+        those of one row.
     """
 
     mechanism: Mechanism
@@ -104,8 +107,15 @@ class Protection:
     centring: tuple[float, ...] = ()
     delta: float = 0.0
     epsilon: tuple[float, ...] = ()
+    unit: Unit = field(default_factory=Unit)
 
     def __post_init__(self) -> None:
+        if self.unit.silos > 1 and len(set(self.epsilon)) > 1:
+            raise DeclarationError(
+                "nodes have totals of their own, and a person may have rows at "
+                f"{self.unit.silos} of them: whose total would hold for her? Give one epsilon for "
+                "all, or silos_per_person = 1"
+            )
         if not isinstance(self.mechanism, Mechanism) or isinstance(self.mechanism, NoProtection):
             raise DeclarationError(
                 f"mechanism is {self.mechanism!r}, which protects nothing; expected one that does, "

@@ -34,6 +34,7 @@ from dynadp.planning.sum_planner import plan_sums
 from dynadp.planning.sums import SumConstants, gaussian_mu
 from dynadp.privacy import (
     Event,
+    Unit,
     by_node,
     calibrate,
     check_delta,
@@ -92,6 +93,7 @@ def plan(
     weights: Weights = "rows",
     constants: Constants | SumConstants | None = None,
     problems: int = 1,
+    unit: Unit | None = None,
 ) -> Plan:
     """Algorithm "sum": :func:`~dynadp.planning.sum_planner.plan_sums`. ADMM: q = rho + 2 eta N =
     k T/(B mu sqrt(P)), constant alpha by :func:`~dynadp.privacy.inverse.calibrate`.
@@ -110,8 +112,8 @@ def plan(
     dimension
         d, with the intercept.
     epsilon, delta
-        The total that nobody with a row at one node may lose more of; epsilon may differ from node
-        to node.
+        The total that nobody of the unit, by default nobody with a row at one node, may lose more
+        of; epsilon may differ from node to node.
     mechanism
         ``sum``, ``primal`` or ``dual``, another one's name, or the mechanism itself.
     algorithm
@@ -129,7 +131,10 @@ def plan(
         Of the rules of the algorithm; by default as found on census rows.
     problems
         K problems on the same rows, one after the other, that share the total.
+    unit
+        Whose total it is: a person with up to so many rows at a node, at up to so many nodes.
     """
+    whom = check_unit(unit, topology)
     nodes, P = topology.nodes, len(topology.nodes)
     totals = _totals(epsilon, delta, nodes)
     named = mechanism is not None or algorithm is not None
@@ -158,6 +163,7 @@ def plan(
             weights=weights,
             constants=constants if isinstance(constants, SumConstants) else None,
             problems=problems,
+            unit=whom,
         )
         require_promise(sums)
         return sums if named else replace(sums, reasons=(WHY_DEFAULT, *sums.reasons))
@@ -166,6 +172,7 @@ def plan(
     T, pull = problems * constants.rounds, constants.pull / sqrt(problems)
     B = check_counts(counts, P)
     mus = np.array([gaussian_mu(total, delta) for total in totals])
+    mus /= whom.rows * sqrt(whom.silos)  # of one row
     shared = shares(C, B, weights)
     q = pull * T / (float(np.mean((C * B / shared * mus) ** -2.0) ** -0.5) * sqrt(P))
     rho = constants.ridge * q
@@ -183,7 +190,8 @@ def plan(
             B[[p]], topology.degrees[[p]], dimension, shared[[p]], rho, eta, loss
         )
         centre = [weight * alpha] if share else []
-        return planned_events(chosen, public, T, [nodes[p]], alpha, centre, features)
+        made = planned_events(chosen, public, T, [nodes[p]], alpha, centre, features)
+        return list(whom.declared(made))
 
     # nodes that are alike spend alike
     kinds: dict[tuple[float, ...], list[int]] = {}
@@ -200,34 +208,46 @@ def plan(
             centring=tuple((weight * alphas).tolist()) if share else (),
             delta=delta,
             epsilon=tuple(totals),
+            unit=whom,
         ),
         rounds=T,
         consortium=Consortium(topology, tuple(int(b) for b in counts), dimension, features),
     )
-    total, unit = made.total, "alpha" if chosen.noise == "l2-laplace" else "mu"
+    total, scale = made.total, "alpha" if chosen.noise == "l2-laplace" else "mu"
     reasons = (
         f"{chosen.name} perturbation: {chosen.why}",
-        f"{T} rounds with the same {unit} = {span(alphas, upper_bound)}; only rounds over penalty "
+        f"{T} rounds with the same {scale} = {span(alphas, upper_bound)}; only rounds over penalty "
         "counts, and uneven alphas gain nothing",
         f"penalty q = {q:.3g} (eta = {eta:.3g}, rho = {rho:.2g}): in proportion to the noise that "
         f"{asked(totals)}, delta = {delta:g} ask for, which a Gaussian mechanism with mu = "
         f"{span(mus)} has; C = {C:g}, since only C/q counts",
         f"loss {loss!r}: a margin raises the signal for the same sensitivity; scores are then no "
         f"log-odds",
-        f"a centring round with {unit} = {span(weight * alphas, upper_bound)}, {share:.0%} of the "
+        f"a centring round with {scale} = {span(weight * alphas, upper_bound)}, {share:.0%} of the "
         "budget: centred rows differ more"
         if share
         else "no centring round: none was asked for, or the schema has a public centre",
         "the model is the mean of all nodes' messages of the last half of the rounds: averaging "
         "released vectors is free",
-        f"in total epsilon = {upper_bound(total.epsilon)} at delta = {delta:g} for anybody with a "
-        "row at one node",
+        f"in total epsilon = {upper_bound(total.epsilon)} at delta = {delta:g} for anybody with "
+        f"{whom.words}",
         *warnings_about(delta, counts),
         *burdens(nodes, shared, (shared / (B * mus)) ** 2),
     )
     if not made.release_plan.final:  # whose output the caller still has to choose
         require_promise(made)
     return with_reasons(made, reasons)
+
+
+def check_unit(unit: Unit | None, topology: Topology) -> Unit:
+    """Return the unit; refuse one of more nodes than there are."""
+    whom = unit or Unit()
+    if whom.silos > len(topology):
+        raise DeclarationError(
+            f"silos_per_person is {whom.silos} and the network has {len(topology)} nodes; expected "
+            "at most as many"
+        )
+    return whom
 
 
 def require_promise(plan: Plan) -> None:

@@ -36,6 +36,7 @@ from dynadp.privacy import (
     Collusion,
     Event,
     Total,
+    Unit,
     collusion_curve,
     group_by_node,
     per_node,
@@ -193,6 +194,11 @@ class Plan:
         return made
 
     @property
+    def unit(self) -> Unit:
+        """Whose loss totals are about."""
+        return self.protection.unit if self.protection else Unit()
+
+    @property
     def sealing(self) -> Sealing | None:
         """Who takes part in sealed sums; None in the open."""
         return self.mechanism.sealing
@@ -321,11 +327,12 @@ class Plan:
         if self.steps:
             those = list(self.senders)
             names = [c.nodes[p] for p in those]
-            return ReleasePlan.sums(
-                names, self.terms(those), self.mechanism, self.table(replicas)[those]
-            )
+            table = self.table(replicas)[those]
+            made = ReleasePlan.sums(names, self.terms(those), self.mechanism, table)
+            return replace(made, unit=self.unit)
         eta, alpha = self.settings.eta_of(replicas), self.table(replicas)
-        return ReleasePlan.plan(self.terms(), c.topology, eta, self.mechanism, alpha, V, gamma)
+        made = ReleasePlan.plan(self.terms(), c.topology, eta, self.mechanism, alpha, V, gamma)
+        return replace(made, unit=self.unit)
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
@@ -342,6 +349,7 @@ class Plan:
             self.mechanism.noise,
             seeded=False,
             sealing=self.sealing,
+            unit=self.unit,
         )
         return centring + self.release_plan.events(seeded=False)
 
@@ -352,7 +360,7 @@ class Plan:
 
     @cached_property
     def total(self) -> Total:
-        """What that costs a person with a row at one node, at most."""
+        """What that costs anybody of the plan's unit, at most."""
         return worst_node(self.events, self.delta)
 
     @cached_property
@@ -390,6 +398,7 @@ class Plan:
             "centring": max(self.centrings, default=None),
             "centrings": list(self.centrings),
             "delta": self.delta,
+            "unit": {"rows": self.unit.rows, "silos": self.unit.silos},
             "epsilon": list(self.protection.epsilon) if self.protection else [],
             "total": self.total.to_json() if private else None,
             "collusion": [point.to_json() for point in self.collusion],

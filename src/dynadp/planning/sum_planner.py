@@ -23,7 +23,7 @@ from dynadp.planning.sums import (
     weigh_nodes,
     weigh_sealed,
 )
-from dynadp.privacy import Event, calibrate, collusion_words, per_node, upper_bound
+from dynadp.privacy import Event, Unit, calibrate, collusion_words, per_node, upper_bound
 from dynadp.problem import Logistic, SquaredL2, Terms, Weights
 
 
@@ -37,6 +37,7 @@ def plan_sums(
     weights: Weights = "rows",
     constants: SumConstants | None = None,
     problems: int = 1,
+    unit: Unit | None = None,
 ) -> Plan:
     """q = k T/N, N = sum w B/sqrt(sum (w/mu)^2); equal mu for all gradients.
 
@@ -56,13 +57,18 @@ def plan_sums(
         Of the rules; by default as found on census rows.
     problems
         K problems that share the total; the rounds of one follow those of the other.
+    unit
+        Whose total it is; by default that of a row at one node.
     """
+    whom = unit or Unit()
     rules = constants or SumConstants()
     nodes, features = consortium.nodes, consortium.features
     width = consortium.dimension - 1 if features is None else features
     B = check_counts(consortium.counts, len(nodes))
     mus = np.array([gaussian_mu(total, delta) for total in totals])
     mechanism, spares = mechanism.among(len(nodes)), 0
+    # of one row: a person at several nodes moves one sealed sum at each, and else several sums
+    mus /= whom.rows * (whom.silos if mechanism.sealing else sqrt(whom.silos))
     if isinstance(mechanism, Sealed):
         # what one problem reserves and does not use, the next one could not take over
         spares = mechanism.spares if problems == 1 else 0
@@ -100,7 +106,7 @@ def plan_sums(
         centring = centring_events(
             [""], centre, width, "gaussian", seeded=False, sealing=chosen.sealing
         )
-        return [*centring, *releases.events(seeded=False)]
+        return list(whom.declared([*centring, *releases.events(seeded=False)]))
 
     found = {total: calibrate(events, total * (1 - 1e-9), delta) for total in set(totals)}
     mus = np.array([found[total] for total in totals])
@@ -119,6 +125,7 @@ def plan_sums(
             centring=tuple((mus * sqrt(centred)).tolist()) if centred else (),
             delta=delta,
             epsilon=tuple(totals),
+            unit=whom,
         ),
         rounds=len(shares),
         consortium=consortium,
@@ -171,7 +178,7 @@ def _reasons(
         "the model is the mean of the common point over the last half of the steps: averaging is "
         "free",
         f"in total epsilon = {upper_bound(made.total.epsilon)} at delta = {delta:g} for anybody "
-        "with a row at one node",
+        f"with {made.unit.words}",
         *warnings_about(delta, counts),
         *(burdens(nodes, w * counts, (w / mus) ** 2) if made.settings.weights == "equal" else ()),
         *_silent([nodes[p] for p in np.flatnonzero(w == 0)]),

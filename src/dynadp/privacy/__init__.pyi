@@ -55,3 +55,4 @@ from .statements import guesses_in_100 as guesses_in_100
 from .statements import honest_words as honest_words
 from .statements import round_up as round_up
 from .statements import upper_bound as upper_bound
+from .units import Unit as Unit

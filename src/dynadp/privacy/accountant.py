@@ -20,6 +20,7 @@ from dynadp.privacy.distributions import LARGEST, LossDistribution, Pure, dots
 from dynadp.privacy.events import Event, SealedGaussian
 from dynadp.privacy.gaussian import GaussianLoss, counted, gaussian_epsilon, one_gaussian
 from dynadp.privacy.statements import guarantee
+from dynadp.privacy.units import Unit
 
 # of delta: what discretised composition may err by, in floating point; never granted to anybody
 SLACK = 1e-11
@@ -52,6 +53,9 @@ class Total:
     protected
         Whether all noise came from the system. Where not, this is what the plan would cost with
         system entropy.
+    rows, silos
+        Whom the figures are about: a person with up to so many rows at a node, at up to so many
+        nodes.
     honest
         (h, members) of sealed sums among them, once for each kind: the figures hold as long as h
         of so many members are honest. Empty where nobody else has to be.
@@ -66,6 +70,8 @@ class Total:
     releases: int
     protected: bool
     honest: tuple[tuple[int, int], ...] = ()
+    rows: int = 1
+    silos: int = 1
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures; an infinite one is null."""
@@ -73,9 +79,9 @@ class Total:
 
     @property
     def guarantee(self) -> str:
-        """The guarantee in one sentence, for anybody with a row at the node of this total."""
-        seeded = not self.protected
-        return guarantee(self.epsilon, self.delta, seeded=seeded, honest=self.honest)
+        """The guarantee in one sentence, for anybody with such rows at the node of this total."""
+        seeded, unit = not self.protected, Unit(self.rows, self.silos)
+        return guarantee(self.epsilon, self.delta, seeded=seeded, honest=self.honest, unit=unit)
 
 
 def finite(figures: dict[str, Any]) -> dict[str, Any]:
@@ -86,7 +92,9 @@ def finite(figures: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def total(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
+def total(
+    events: Iterable[Event], delta: float, rows: int | None = None, silos: int | None = None
+) -> Total:
     """The smallest of all valid totals of these events together, at this delta.
 
     Parameters
@@ -96,23 +104,27 @@ def total(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
     delta
         In [0, 1); 0 asks for the plain sum.
     rows
-        How many rows a person may have at each of these nodes.
+        How many rows a person may have at each of these nodes; by default as many as the events
+        were planned for.
+    silos
+        At how many nodes that lose as much as this one she may have them; by default as events of
+        one node were planned, and 1 where events of several nodes are given.
     """
     check_delta(delta)
-    _require.whole("rows", rows)
     events = list(events)
+    unit = unit_of(events, rows, silos)
     protected = not any(getattr(event, "seeded", True) for event in events)
-    groups = counted(events, rows)
+    groups, whose = counted(events, unit.rows, unit.silos), (unit.rows, unit.silos)
     if groups is None:
-        return Total(inf, delta, "none", inf, inf, inf, len(events), False)
-    losses = [event.alpha * (rows if event.per_row else 1) for event in events]
+        return Total(inf, delta, "none", inf, inf, inf, len(events), False, (), *whose)
+    losses = plain_losses(events, unit)
     per_round: dict[tuple[str, int], float] = defaultdict(float)
     for event, loss in zip(events, losses, strict=True):
         per_round[event.node, event.round] += loss
     plain = fsum(losses)  # to half a unit; calibrations leave 1e-12 of alpha
     figures = {"sum": plain, "pure": plain}
     if delta > 0 and groups:
-        distance = fsum(getattr(event, "distance", 0.0) for event in events)
+        distance = unit.silos * fsum(getattr(event, "distance", 0.0) for event in events)
         figures["pure"] = min(plain, _composition(groups, delta, exact=False))
         exact = sum(law.exact for law in groups)
         if exact:  # without one this is the figure of ``pure``
@@ -131,7 +143,26 @@ def total(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
         len(events),
         protected,
         rests_on(events),
+        *whose,
     )
+
+
+def unit_of(events: list[Event], rows: int | None = None, silos: int | None = None) -> Unit:
+    """Whom an account of these events is about: as given, else as they were planned; several nodes'
+    events are those of her nodes.
+    """
+    planned = Unit.of(events)
+    alone = len({getattr(event, "node", None) for event in events}) < 2
+    return Unit(
+        planned.rows if rows is None else rows,
+        (planned.silos if alone else 1) if silos is None else silos,
+    )
+
+
+def plain_losses(events: Iterable[Event], unit: Unit) -> list[float]:
+    """The largest loss of each event, for such a person."""
+    m, s = unit.rows, unit.silos
+    return [event.alpha * (m * s if event.per_row else s) for event in events]
 
 
 def rests_on(events: Iterable[Event]) -> tuple[tuple[int, int], ...]:
@@ -150,22 +181,26 @@ def group_by_node(events: Iterable[Event]) -> dict[str, list[Event]]:
     return out
 
 
-def by_node(events: Iterable[Event], delta: float, rows: int = 1) -> dict[str, Total]:
-    """The total of each node, for persons whose rows are at one node."""
-    return {node: total(own, delta, rows) for node, own in group_by_node(events).items()}
+def by_node(
+    events: Iterable[Event], delta: float, rows: int | None = None, silos: int | None = None
+) -> dict[str, Total]:
+    """The total of each node, for persons with rows there, and at as many others as planned."""
+    return {node: total(own, delta, rows, silos) for node, own in group_by_node(events).items()}
 
 
-def worst_node(events: Iterable[Event], delta: float, rows: int = 1) -> Total:
-    """The largest node's total: what anybody with rows at one node may lose."""
+def worst_node(
+    events: Iterable[Event], delta: float, rows: int | None = None, silos: int | None = None
+) -> Total:
+    """The largest node's total: what anybody may lose for whom the events were planned."""
     return max(
-        by_node(events, delta, rows).values(),
+        by_node(events, delta, rows, silos).values(),
         key=lambda figure: figure.epsilon,
         default=total((), delta),
     )
 
 
 def for_person(
-    events: Iterable[Event], nodes: Collection[str], delta: float, rows: int = 1
+    events: Iterable[Event], nodes: Collection[str], delta: float, rows: int | None = None
 ) -> Total:
     """The total for a person with rows at several nodes: all their events in one account (epsilons
     at one delta do not add).
@@ -176,9 +211,8 @@ def for_person(
         raise DeclarationError(
             f"nodes is {nodes!r}; expected a collection of names of nodes that have events"
         )
-    return total(
-        (event for event in events if getattr(event, "node", None) in (*nodes, None)), delta, rows
-    )
+    hers = [event for event in events if getattr(event, "node", None) in (*nodes, None)]
+    return total(hers, delta, rows, silos=1)
 
 
 def _nearby(groups: Counter[LossDistribution], delta: float, distance: float) -> float:

@@ -17,7 +17,7 @@ from typing import Literal
 from scipy.optimize import minimize_scalar
 
 from dynadp.errors import DeclarationError
-from dynadp.privacy.accountant import check_delta, check_epsilon, total
+from dynadp.privacy.accountant import check_delta, check_epsilon, plain_losses, total, unit_of
 from dynadp.privacy.events import Event, SealedGaussian
 from dynadp.privacy.gaussian import counted
 
@@ -79,10 +79,11 @@ class Cap:
         matters for exact totals alone.
         """
         events = list(events)
-        groups = counted(events)
+        unit = unit_of(events)
+        groups = counted(events, unit.rows, unit.silos)
         if groups is None:
             return inf, inf
-        plain = fsum(event.alpha for event in events)
+        plain = fsum(plain_losses(events, unit))
         return plain, fsum(n * float(law.renyi((self.order,))[0]) for law, n in groups.items())
 
     def admits(self, before: Iterable[Event], plan: Iterable[Event]) -> Basis | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from dynadp import _require
 from dynadp.errors import DeclarationError
-from dynadp.privacy.accountant import finite, total
+from dynadp.privacy.accountant import finite, total, unit_of
 from dynadp.privacy.events import Event, SealedGaussian
 from dynadp.privacy.gaussian import joint_mu
 from dynadp.privacy.statements import upper_bound
@@ -83,7 +83,7 @@ def sealed(events: Iterable[Event]) -> list[SealedGaussian]:
 def collusion_curve(
     events: Sequence[Event],
     delta: float,
-    rows: int = 1,
+    rows: int | None = None,
     colluding: Sequence[int] | None = None,
     cost: Callable[[list[Event]], float] | None = None,
 ) -> tuple[Collusion, ...]:
@@ -96,14 +96,14 @@ def collusion_curve(
     delta
         At which epsilon is stated.
     rows
-        That a person has at the node.
+        That a person has at the node; by default as many as planned.
     colluding
         c' of each point; by default the plan's, about half and four fifths of the members, and
         all others.
     cost
         epsilon of events; by default that of a plan that was fixed before its first release.
     """
-    found = sealed(events)
+    found, unit = sealed(events), unit_of(list(events), rows)
     if not found:
         return ()
     least = min(found, key=lambda event: event.members)
@@ -118,7 +118,7 @@ def collusion_curve(
             Collusion(
                 c,
                 left_honest(members, least.partners, c),
-                joint_mu(opened, rows),
+                joint_mu(opened, unit.rows, unit.silos),
                 cost(opened) if cost else total(opened, delta, rows).epsilon,
                 c == planned,
             )

@@ -8,7 +8,7 @@ own file: :func:`register_event` gives it a name in ledgers and records, and
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from math import inf
 from pathlib import Path
@@ -81,6 +81,9 @@ class L2Laplace:
         ``evaluation`` (a noisy accuracy).
     dimension
         d.
+    rows, silos
+        Rows that a person may have at a node, and nodes at which she may have some: for such a
+        person the release was planned. The numbers above are for one row of one node.
     """
 
     node: str
@@ -89,6 +92,8 @@ class L2Laplace:
     alpha: float
     dimension: int
     seeded: bool = False
+    rows: int = field(default=1, kw_only=True)
+    silos: int = field(default=1, kw_only=True)
     kind: ClassVar[str] = "l2-laplace"
 
     @property
@@ -113,6 +118,8 @@ class DualPerturbation:
         The noise's share of the loss, above 0.
     dimension
         d.
+    rows, silos
+        As of :class:`L2Laplace`.
     """
 
     node: str
@@ -121,6 +128,8 @@ class DualPerturbation:
     ah: float
     dimension: int
     seeded: bool = False
+    rows: int = field(default=1, kw_only=True)
+    silos: int = field(default=1, kw_only=True)
     kind: ClassVar[str] = "dual"
     per_row: ClassVar[bool] = True
 
@@ -147,6 +156,8 @@ class Gaussian:
         d.
     distance
         Total variation between the noise and a rounded normal, at most; 0 for a normal one.
+    rows, silos
+        As of :class:`L2Laplace`.
     """
 
     node: str
@@ -156,6 +167,8 @@ class Gaussian:
     dimension: int
     distance: float = 0.0
     seeded: bool = False
+    rows: int = field(default=1, kw_only=True)
+    silos: int = field(default=1, kw_only=True)
     kind: ClassVar[str] = "gaussian"
     per_row: ClassVar[bool] = True
 
@@ -204,7 +217,11 @@ def check_honest(honest: int, members: int) -> None:
 
 def to_json(event: Event) -> dict[str, Any]:
     """Return the event as JSON: its kind and its fields."""
-    return {"kind": event.kind, **vars(event)}
+    content = {"kind": event.kind, **vars(event)}
+    for name in ("rows", "silos"):  # as before there were any, where they say nothing
+        if content.get(name) == 1:
+            del content[name]
+    return content
 
 
 def from_json(content: dict[str, Any]) -> Event:

@@ -83,9 +83,11 @@ def _(event: SealedGaussian, rows: int = 1) -> LossDistribution | None:
     return found
 
 
-def counted(events: Iterable[Event], rows: int = 1) -> Counter[LossDistribution] | None:
-    """Return how often each loss distribution occurs, for a person with rows at all these nodes;
-    None if an event is unknown.
+def counted(
+    events: Iterable[Event], rows: int = 1, silos: int = 1
+) -> Counter[LossDistribution] | None:
+    """Return how often each loss distribution occurs, for a person with rows at all these nodes, or
+    at so many nodes that lose as much as this one; None if an event is unknown.
 
     Releases of different nodes have noise of their own, but for sealed sums: one noise hides what
     all nodes put into a sum. A person with rows at several nodes moves it by what she moves at each
@@ -97,9 +99,15 @@ def counted(events: Iterable[Event], rows: int = 1) -> Counter[LossDistribution]
         if isinstance(event, SealedGaussian):
             parts.setdefault(event.node, []).append(event)
     apart = events if len(parts) < 2 else [e for e in events if not isinstance(e, SealedGaussian)]
-    laws = Counter(distribution_of(event, rows) for event in apart)
+    laws = Counter[LossDistribution | None]()
+    for event in apart:
+        if isinstance(event, SealedGaussian):
+            laws[distribution_of(event, rows * silos)] += 1
+        else:
+            laws[distribution_of(event, rows)] += silos
     if apart is not events:
-        found = [[distribution_of(event, rows) for event in part] for part in parts.values()]
+        each = rows * silos
+        found = [[distribution_of(event, each) for event in part] for part in parts.values()]
         if any(law is None for part in found for law in part):
             return None
         mu = fsum(sqrt(fsum(law.mu**2 for law in part)) for part in found)  # type: ignore[union-attr]
@@ -107,10 +115,12 @@ def counted(events: Iterable[Event], rows: int = 1) -> Counter[LossDistribution]
     return None if None in laws else laws  # type: ignore[return-value]
 
 
-def joint_mu(events: Iterable[Event], rows: int = 1) -> float:
-    """sqrt(sum mu^2) over the Gaussian events, for a person with so many rows; 0 without any."""
+def joint_mu(events: Iterable[Event], rows: int = 1, silos: int = 1) -> float:
+    """sqrt(sum mu^2) over the Gaussian events, for a person with so many rows at a node, at so many
+    nodes; 0 without any.
+    """
     found = (e for e in events if isinstance(distribution_of(e, rows), GaussianLoss))
-    laws = (counted(found, rows) or Counter()).items()
+    laws = (counted(found, rows, silos) or Counter()).items()
     return sqrt(fsum(n * law.mu**2 for law, n in laws if isinstance(law, GaussianLoss)))
 
 

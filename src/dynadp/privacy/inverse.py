@@ -22,7 +22,9 @@ GAUSSIAN = ("gaussian", "sum", "sealed")  # names whose rounds are declared by m
 PRECISION = 1e-3  # how far below the asked epsilon a calibrated total may stay, relative
 
 
-def calibrate(plan: Plan, epsilon: float, delta: float, rows: int = 1) -> float:
+def calibrate(
+    plan: Plan, epsilon: float, delta: float, rows: int | None = None, silos: int | None = None
+) -> float:
     """The largest scale, within a thousandth of epsilon, whose plan stays within (epsilon, delta)
     in total, at every node.
 
@@ -34,13 +36,15 @@ def calibrate(plan: Plan, epsilon: float, delta: float, rows: int = 1) -> float:
     epsilon, delta
         The total.
     rows
-        How many rows a person may have at the node.
+        How many rows a person may have at the node; by default as the events were planned.
+    silos
+        At how many nodes she may have them; likewise.
     """
     check_epsilon(epsilon)
     check_delta(delta)
 
     def cost(scale: float) -> float:
-        return worst_node(plan(scale), delta, rows).epsilon
+        return worst_node(plan(scale), delta, rows, silos).epsilon
 
     low, at_low = epsilon, cost(epsilon)
     stuck = 0

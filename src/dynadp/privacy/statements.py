@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from math import ceil, exp, floor, inf, isfinite, log10
 
+from dynadp.privacy.units import Unit
+
 
 def round_up(value: float, digits: int = 4) -> float:
     """Return a loss in so many significant digits, never less than it is.
@@ -45,22 +47,17 @@ def guesses_in_100(epsilon: float, delta: float) -> int:
     return ceil(100 * guess_probability(epsilon, delta) - 1e-9)
 
 
-def guess_words(epsilon: float, delta: float) -> str:
+def guess_words(epsilon: float, delta: float, unit: Unit | None = None) -> str:
     """Return :func:`guesses_in_100` in words.
 
     >>> guess_words(1.0, 0.0).partition(" whether")[0]
     'at most 74 in 100 would guess right'
     """
-    right = guesses_in_100(epsilon, delta)
+    right, whose = guesses_in_100(epsilon, delta), (unit or Unit()).whose
+    which = f"{whose} or {'another was' if whose == 'your row' else 'others were'} in the data"
     if right < 100:
-        return (
-            f"at most {right} in 100 would guess right whether your row or another was in the "
-            f"data (50 is a coin toss)"
-        )
-    return (
-        "practically everybody may guess right whether your row or another was in the data (50 in "
-        "100 is a coin toss)"
-    )
+        return f"at most {right} in 100 would guess right whether {which} (50 is a coin toss)"
+    return f"practically everybody may guess right whether {which} (50 in 100 is a coin toss)"
 
 
 def honest_words(honest: Iterable[Sequence[int]]) -> str:
@@ -80,6 +77,7 @@ def guarantee(
     seeded: bool = False,
     planned: bool = False,
     honest: Iterable[Sequence[int]] = (),
+    unit: Unit | None = None,
 ) -> str:
     """Return the guarantee in one sentence, for a person who has to sign it.
 
@@ -93,15 +91,18 @@ def guarantee(
         Whether the releases are still to come.
     honest
         Of sealed sums, how many of how many members must be honest.
+    unit
+        Whom it is about; by default anybody with a row at one node.
     """
+    whom = unit or Unit()
     subject = "This will cost" if planned else "This costs"
     if seeded:
         subject = (
             "SIMULATION: seeded noise protects nobody. With noise from the system, this would cost"
         )
     return (
-        f"{subject} anybody with a row at one node at most epsilon = {upper_bound(epsilon)} at "
+        f"{subject} anybody with {whom.words} at most epsilon = {upper_bound(epsilon)} at "
         f"delta = {delta:g}, over all releases together, whoever sees them"
         f"{honest_words(honest)}: "
-        f"{guess_words(inf if epsilon is None else epsilon, delta)}."
+        f"{guess_words(inf if epsilon is None else epsilon, delta, whom)}."
     )

@@ -21,7 +21,7 @@ from dynadp.consensus import Topology
 from dynadp.data import Schema
 from dynadp.mechanisms import mechanism_named
 from dynadp.planning import planned_events, public_numbers
-from dynadp.privacy import Event
+from dynadp.privacy import Event, Unit
 from dynadp.problem import Loss, shares
 
 FORMAT, VERSION = "dynadp-run", 2
@@ -56,6 +56,8 @@ class RecordedPlan:
     collusion
         Of sealed sums, what is lost where more nodes collude than planned
         (:class:`~dynadp.privacy.collusion.Collusion` as JSON).
+    unit
+        Whose loss it is about.
     reasons
         The planner's, in words.
     lone_pull
@@ -75,6 +77,7 @@ class RecordedPlan:
     exchange: str = "neighbours"
     lone_pull: bool = True
     collusion: tuple[Mapping[str, Any], ...] = ()
+    unit: Unit = field(default_factory=Unit)
 
     @classmethod
     def from_json(cls, plan: Mapping[str, Any], nodes: Sequence[str]) -> "RecordedPlan":
@@ -100,6 +103,7 @@ class RecordedPlan:
             exchange=plan.get("exchange", "neighbours"),
             lone_pull=plan.get("lone_pull", True),
             collusion=tuple(plan.get("collusion", ())),
+            unit=Unit(**plan.get("unit", {})),
         )
 
     @property
@@ -134,7 +138,7 @@ class RecordedPlan:
         names = [nodes[p] for p in those]
         alphas = [self.alphas[node] for node in names]
         centrings = [self.centrings[node] for node in names] if self.centrings else []
-        return tuple(
+        return self.unit.declared(
             planned_events(mechanism, public, self.rounds, names, alphas, centrings, features)
         )
 

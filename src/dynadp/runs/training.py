@@ -215,17 +215,18 @@ def centring_round(
     """
     if masks is not None:
         return _sealed_centring(plan, schema, sums, draws, journal, masks)
-    those, noise = plan.senders, plan.mechanism.noise
+    those, noise, unit = plan.senders, plan.mechanism.noise, plan.unit
     names = [plan.bound.nodes[p] for p in those]
     losses = [plan.centrings[p] for p in those]
     sent = journal.sent(0) if journal else None
     if sent is None:
-        made = private_centre(schema, [sums(p) for p in those], names, losses, draws, noise)
+        made = private_centre(schema, [sums(p) for p in those], names, losses, draws, noise, unit)
         if journal is None:
             return made
         sent = journal.spend(0, made.events, dict(zip(names, made.messages, strict=True)))
     counts, released = [plan.bound.counts[p] for p in those], np.array([sent[p] for p in names])
-    return centre_of(schema, counts, released, names, losses, noise, seeded=draws.seeded)
+    seeded = draws.seeded
+    return centre_of(schema, counts, released, names, losses, noise, seeded=seeded, unit=unit)
 
 
 def _sealed_centring(

@@ -8,13 +8,14 @@ from typing import Any
 
 from dynadp._files import canonical_json
 from dynadp.errors import BudgetRefused, DeclarationError, DynadpError, SeededRefused
-from dynadp.privacy.accountant import finite
+from dynadp.privacy.accountant import finite, plain_losses
 from dynadp.privacy.cap import Basis, Cap
 from dynadp.privacy.distributions import distribution_of
 from dynadp.privacy.events import Event, Gaussian, from_json, to_json
 from dynadp.privacy.gaussian import joint_mu
 from dynadp.privacy.ledger.entries import START, Entry, parse_time
 from dynadp.privacy.statements import upper_bound
+from dynadp.privacy.units import Unit
 
 
 @dataclass
@@ -84,18 +85,20 @@ class Reservation:
     @property
     def alpha_spent(self) -> float:
         """Sum of alpha over the spent rounds; infinite with a Gaussian event."""
-        return sum(event.alpha for event in self.released)
+        return sum(plain_losses(self.released, Unit.of(self.plan)))
 
     @property
     def mu_spent(self) -> float:
         """sqrt(sum mu^2) over the Gaussian events of the spent rounds; 0 without any."""
-        return joint_mu(self.released)
+        unit = Unit.of(self.plan)
+        return joint_mu(self.released, unit.rows, unit.silos)
 
     @property
     def spent_words(self) -> str:
         """Sum of alpha over the spent rounds, and mu of their Gaussian events."""
         mu = self.mu_spent
-        others = [event.alpha for event in self.released if not isinstance(event, Gaussian)]
+        plain = [event for event in self.released if not isinstance(event, Gaussian)]
+        others = plain_losses(plain, Unit.of(self.plan))
         parts = [f"alpha {upper_bound(sum(others))}"] if others or not mu else []
         return ", ".join([*parts, f"mu {upper_bound(mu)}"] if mu else parts)
 
