@@ -82,7 +82,8 @@ CHANGES = {
         "norm": 2.0,
         "intercept": 0.5,
     }
-    | {"scaling": "unit", "centre": (0.0, 0.0, 0.0), "missing_values": ("", "?")},
+    | {"scaling": "unit", "centre": (0.0, 0.0, 0.0), "missing_values": ("", "?")}
+    | {"person": "id", "rows_per_person": 2, "silos_per_person": 2},
     AGE: {
         "name": "years",
         "low": -1,

@@ -12,6 +12,7 @@ from .loading import split_tables as split_tables
 from .node_rows import NodeRows as NodeRows
 from .node_rows import StreamedShard as StreamedShard
 from .node_rows import local_shard as local_shard
+from .people import first_rows as first_rows
 from .readers import LEAST_MEMORY as LEAST_MEMORY
 from .readers import no_query as no_query
 from .readers import source as source

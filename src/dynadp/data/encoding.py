@@ -6,7 +6,7 @@ them or raises the same error as an in-memory load.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from scipy.sparse import csr_array
 from dynadp._arrays import Array, Rows
 from dynadp.data.cell_tables import CellTable, Kept, refused
 from dynadp.data.columns import Categorical, Column, Numeric
+from dynadp.data.contributions import row_bits
 from dynadp.data.readers import LEAST_MEMORY
 from dynadp.data.row_blocks import Block, CodedBlock, Features, Group, StoredBlock
 from dynadp.data.schema import Schema, counted_among
@@ -28,6 +29,30 @@ _JOINT = 8192  # joint codes of columns that are looked up together
 # numbers in R_c where a centre makes it dense; past it rows are written down after all
 _LARGEST_TABLE = 1 << 22
 _SMALL_TABLE = 1 << 16  # numbers in R_c below which dense is faster than sparse
+
+
+class Part(NamedTuple):
+    """Some thousand rows of a file.
+
+    Attributes
+    ----------
+    start
+        The number of the first.
+    cells
+        All their cells.
+    keep
+        Which of them stay; None where all do.
+    kept
+        The cells of those that stay.
+    block
+        Those that stay, signed and bounded; None where the slow path has to look at the cells.
+    """
+
+    start: int
+    cells: CodedTable
+    keep: NDArray[np.bool_] | None
+    kept: CodedTable
+    block: CodedBlock | None
 
 
 class Blocks:
@@ -59,6 +84,7 @@ class Blocks:
 
     def __init__(self, schema: Schema, given: Source, name: str) -> None:
         self.schema, self.given, self.name = schema, given, name
+        self._limited = schema.limited()
         memory, columns = given.memory or LEAST_MEMORY, len(schema.columns) + 1
         widths = [len(column.features) for column in schema.columns]
         numbers = sum(
@@ -83,22 +109,20 @@ class Blocks:
         self._kept = Kept(memory // 16)
 
     def __iter__(self) -> Iterator[Block]:
-        for start, part, block in self.parts():
-            if block is not None:
-                if block.rows:
-                    yield block
+        for part in self.parts():
+            if part.block is not None:
+                if part.block.rows:
+                    yield part.block
                 continue
-            for low, table in self.tables(part):
-                if self.schema.kept(table).any():
-                    with counted_among(np.arange(start + low, start + low + self.chunk)):
-                        self.schema.shard(table, self.name)  # accepts these cells, or says why not
-                    coded = {n for n, v in part.items() if isinstance(v, DictionaryColumn)}
-                    yield StoredBlock(self._written(table, coded))
+            for places, table in self.tables(part):
+                with counted_among(places):
+                    self._limited.shard(table, self.name)  # accepts these cells, or says why not
+                coded = {n for n, v in part.kept.items() if isinstance(v, DictionaryColumn)}
+                yield StoredBlock(self._written(table, coded))
 
-    def parts(self) -> Iterator[tuple[int, CodedTable, CodedBlock | None]]:
-        """Yield parts of some thousand rows: the number of the first row, the cells, and the
-        signed, bounded rows that stay; None instead where the slow path has to look at the cells.
-        """
+    def parts(self) -> Iterator[Part]:
+        """Yield parts of some thousand rows."""
+        bits = None if self.schema.person is None else row_bits(self.schema, self.given)
         self.passes += 1
         columns, start = self.schema.columns, 0
         numbers = [column.name for column in columns if isinstance(column, Numeric)]
@@ -107,29 +131,30 @@ class Blocks:
         for batch in coded_batches(self.given, numbers, texts, self.size):
             count = _length(batch)
             for low in range(0, count, self._worked):
-                part = _some(batch, slice(low, low + self._worked))
-                yield start + low, part, self._signed(self._kept_rows(part))
+                cells, first = _some(batch, slice(low, low + self._worked)), start + low
+                keep = self._staying(cells) if bits is None else bits.part(first, _length(cells))
+                kept = cells if keep is None or keep.all() else _some(cells, keep)
+                yield Part(first, cells, keep, kept, self._signed(kept))
             start += count
 
-    def tables(self, part: CodedTable) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
-        """Yield a part as plain cells, in chunks, for the slow path."""
-        for low in range(0, _length(part), self.chunk):
-            some = _some(part, slice(low, low + self.chunk))
-            yield (
-                low,
-                {
-                    name: cells.cells[cells.codes] if isinstance(cells, DictionaryColumn) else cells
-                    for name, cells in some.items()
-                },
-            )
+    def tables(self, part: Part) -> Iterator[tuple[NDArray[np.int64], dict[str, NDArray[Any]]]]:
+        """Yield the rows of a part that stay, as plain cells, in chunks, for the slow path; with
+        them their numbers in the file.
+        """
+        stays = np.arange(_length(part.kept)) if part.keep is None else np.flatnonzero(part.keep)
+        for low in range(0, len(stays), self.chunk):
+            rows = slice(low, low + self.chunk)
+            table = {
+                name: cells.cells[cells.codes] if isinstance(cells, DictionaryColumn) else cells
+                for name, cells in _some(part.kept, rows).items()
+            }
+            yield part.start + stays[rows], table
 
-    def _written(self, table: dict[str, NDArray[Any]], coded: set[str]) -> Array:
+    def _written(self, kept: dict[str, NDArray[Any]], coded: set[str]) -> Array:
         """Return signed, bounded rows, written down: to the last bit those of :meth:`_signed`, as
         it depends on other rows' cells which of the two makes them.
         """
-        keep = self.schema.kept(table)
-        kept = {name: cells[keep] for name, cells in table.items()}
-        rows = np.zeros((int(keep.sum()), self.schema.dimension))
+        rows = np.zeros((len(next(iter(kept.values()))), self.schema.dimension))
         features = self.schema.only_features().rows(kept)
         rows[:, : features.shape[1]] = features.toarray()
         if self._centre is not None:
@@ -150,8 +175,8 @@ class Blocks:
         assert scale is not None  # the rows were accepted
         return np.asarray(rows * (scale * self.schema.labels(kept))[:, None])
 
-    def _kept_rows(self, part: CodedTable) -> CodedTable:
-        """Return the rows that stay."""
+    def _staying(self, part: CodedTable) -> NDArray[np.bool_] | None:
+        """Return which rows stay; None where all do."""
         keep: NDArray[np.bool_] | None = None
         for column in self.schema.columns:
             if column.missing == "drop":
@@ -162,7 +187,7 @@ class Blocks:
                     gone = np.isnan(cells)
                 if gone is not None and gone.any():
                     keep = ~gone if keep is None else keep & ~gone
-        return part if keep is None else _some(part, keep)
+        return keep
 
     def _signed(self, part: CodedTable) -> CodedBlock | None:
         """Return signed, bounded rows; None where the slow path has to look at them."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dynadp._arrays import Rows
+from dynadp.data.contributions import selected, staying_rows
 from dynadp.data.readers import source
 from dynadp.data.schema import Schema, counted_among
 from dynadp.data.shard import Shard, require_rows
@@ -39,14 +40,15 @@ def load_shard(
     size
         Rows bounded at once; the result does not depend on it.
     """
-    sparse, start = schema.centre is None, 0
+    sparse, start, given, limited = schema.centre is None, 0, source(data), schema.limited()
+    staying = staying_rows(schema, given)
     values = _Growing(float) if sparse else _Growing(float, schema.dimension)
     index, lengths, y = _Growing(np.int32), _Growing(np.int32), _Growing(float)
-    for batch in source(data).batches(schema.raw_columns, size):
-        keep = schema.kept(batch)
+    for batch in given.batches(schema.read_columns, size):
+        keep = staying(batch, start)
         if keep.any():
-            with counted_among(start + np.arange(len(keep))):
-                piece = schema.shard(batch, name)
+            with counted_among(start + np.flatnonzero(keep)):
+                piece = limited.shard(selected(batch, keep), name)
             y.add(piece.y)
             values.add(piece.signed.data if sparse else piece.signed)
             if sparse:
@@ -62,8 +64,8 @@ def load_shard(
 
 
 def table(schema: Schema, data: Any, *, also: Sequence[str] = ()) -> RawTable:
-    """Return the whole raw columns of the schema, the label, and ``also``."""
-    batches = list(source(data).batches((*schema.raw_columns, *also)))
+    """Return the whole raw columns of the schema, the label, the person's, and ``also``."""
+    batches = list(source(data).batches((*schema.read_columns, *also)))
     if not batches:
         raise DataError(f"{source(data).name} has no rows; every node needs at least one")
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
@@ -73,6 +75,8 @@ def split_tables(
     data: Any, schema: Schema, node_column: str, nodes: Sequence[str] | None = None
 ) -> dict[str, RawTable]:
     """Return each node's raw columns, from data in which a column names the node of each row.
+
+    Where the schema names a person's column, only the rows that are used are in them, and the ids.
 
     Parameters
     ----------
@@ -101,10 +105,13 @@ def split_tables(
                 f"node {node!r} is empty: no row has it in column {node_column!r}; every node "
                 f"needs at least one row"
             )
-    return {
-        node: {name: whole[name][owners == node] for name in schema.raw_columns}
-        for node in nodes or sorted(set(owners.tolist()))
+    columns = {name: whole[name] for name in schema.read_columns}
+    tables = {
+        node: selected(columns, owners == node) for node in nodes or sorted(set(owners.tolist()))
     }
+    if schema.person is not None:
+        tables = {node: selected(own, schema.used(own)) for node, own in tables.items()}
+    return tables
 
 
 def _owner(cell: Any) -> str:

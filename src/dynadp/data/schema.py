@@ -10,14 +10,21 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 from scipy.sparse import csr_array
 
 from dynadp._arrays import Array, Rows
 from dynadp._files import digest
 from dynadp.data.columns import Column, Declared
+from dynadp.data.people import first_rows
 from dynadp.data.shard import Shard
-from dynadp.data.values import Value, ambiguous, signs, to_array
+from dynadp.data.values import Value, absent, ambiguous, signs, to_array
 from dynadp.errors import CellError, DataError
 
 Table = Mapping[str, ArrayLike]
@@ -76,6 +83,17 @@ class Schema(Declared):
         A public vector subtracted from the features; rows are dense then.
     missing_values
         Texts that mean "missing" besides None and NaN.
+    person
+        The column that says whose row it is; never a feature. At most ``rows_per_person`` rows of
+        each person stay at a node: the first ones in the order of the file, once rows are dropped
+        that have missing cells. Which of her rows stay depends on her own rows alone. Ids are
+        compared as :func:`~dynadp.data.people.first_rows` does. All rows without an id count as
+        one person.
+    rows_per_person
+        m, public. Without ``person`` it is a declared bound, which nothing can enforce.
+    silos_per_person
+        At how many nodes a person may have rows, public. Nothing can enforce it, because no node
+        sees another's rows.
     """
 
     columns: tuple[Column, ...]
@@ -85,6 +103,9 @@ class Schema(Declared):
     scaling: Literal["clip", "unit", "none"] = "clip"
     centre: tuple[float, ...] | None = None
     missing_values: tuple[str, ...] = ("",)
+    person: str | None = None
+    rows_per_person: Annotated[int, Field(ge=1)] = 1
+    silos_per_person: Annotated[int, Field(ge=1)] = 1
 
     @field_validator("columns")
     @classmethod
@@ -103,12 +124,26 @@ class Schema(Declared):
                 f"the label {self.label.name!r} is declared as a column too; the model would read "
                 f"its answer"
             )
+        if self.person is not None and self.person in self.raw_columns:
+            raise ValueError(
+                f"the person {self.person!r} is declared as a column or as the label too; the "
+                f"model would read who somebody is: give the ids a column of their own"
+            )
         if self.centre is not None and len(self.centre) != self.feature_count:
             raise ValueError(
                 f"centre has {len(self.centre)} numbers; expected one for each of the "
                 f"{self.feature_count} features (the intercept is not centred)"
             )
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what says nothing, so that schemas from before keep their digests."""
+        told: dict[str, Any] = dump(self)
+        for name in ("person", "rows_per_person", "silos_per_person"):
+            if getattr(self, name) == type(self).model_fields[name].default:
+                told.pop(name, None)
+        return told
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -128,18 +163,27 @@ class Schema(Declared):
 
     @property
     def raw_columns(self) -> tuple[str, ...]:
-        """Names of the raw columns that are read; the label is last."""
+        """Names of the raw columns that a row is made of; the label is last."""
         return (*(column.name for column in self.columns), self.label.name)
+
+    @property
+    def read_columns(self) -> tuple[str, ...]:
+        """Names of all raw columns that are read: with the person's, where there is one."""
+        return (*self.raw_columns, *(() if self.person is None else (self.person,)))
 
     @property
     def drops_rows(self) -> bool:
         """Whether the number of rows that stay depends on cells."""
-        return any(column.missing == "drop" for column in self.columns)
+        return self.person is not None or any(c.missing == "drop" for c in self.columns)
 
     def only_features(self) -> "Schema":
         """Return the schema whose rows are phi(raw): no intercept, norm, scaling or centre."""
         plain = {"norm": 1.0, "scaling": "none", "intercept": 0.0, "centre": None}
         return self.model_copy(update=plain)
+
+    def limited(self) -> "Schema":
+        """Return the schema for rows of which at most m of each person are left."""
+        return self if self.person is None else self.model_copy(update={"person": None})
 
     def digest(self) -> str:
         """SHA-256 of the canonical form, by which nodes agree on a schema."""
@@ -195,15 +239,31 @@ class Schema(Declared):
                 keep &= ~self.absent(columns[column.name])
         return keep
 
+    def used(self, table: Table) -> NDArray[np.bool_]:
+        """Return which rows of a node's whole table are used: of those that stay (:meth:`kept`) the
+        first m of each person, where the schema names a person's column.
+        """
+        keep = self.kept(table)
+        if self.person is None:
+            return keep
+        ids = _cells(table, self.person)
+        if len(ids) != len(keep):
+            raise DataError(
+                f"column {self.person!r} has {len(ids)} rows, {self.columns[0].name!r} has "
+                f"{len(keep)}"
+            )
+        keep[keep] = first_rows(ids[keep], self.rows_per_person, self.missing_values)
+        return keep
+
     def labels(self, table: Table) -> Array:
         """Return y: -1 or +1 for each row."""
         label = self.label
         return signs(_cells(table, label.name), label.negative, label.positive, label.name)
 
     def shard(self, table: Table, name: str = "node", rows: int | None = None) -> Shard:
-        """Drop, bound and validate one node's rows."""
+        """Drop, limit, bound and validate one node's rows."""
         columns = {**self._read(table), self.label.name: _cells(table, self.label.name)}
-        keep = self.kept(columns)
+        keep = self.kept(columns) if self.person is None else self.used(table)
         labels = columns[self.label.name]
         if len(labels) != len(keep):
             raise DataError(
@@ -236,14 +296,7 @@ class Schema(Declared):
 
     def absent(self, cells: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which cells are missing: None, NaN, or a text that is declared to mean it."""
-        if cells.dtype.kind == "f":
-            return np.asarray(np.isnan(cells))
-        if cells.dtype.kind == "U":
-            return np.isin(np.char.strip(cells), self.missing_values)
-        if cells.dtype.kind == "O":
-            blank = set(self.missing_values)
-            return np.array([_is_absent(v, blank) for v in cells], dtype=bool)
-        return np.zeros(len(cells), dtype=bool)
+        return absent(cells, self.missing_values)
 
 
 @contextmanager
@@ -277,12 +330,3 @@ def _cells(table: Table, name: str) -> NDArray[Any]:
     if cells.ndim != 1:
         raise DataError(f"column {name!r} has {cells.ndim} dimensions; expected one value a row")
     return cells.astype(int) if cells.dtype.kind == "b" else cells
-
-
-def _is_absent(value: Any, blank: set[str]) -> bool:
-    if isinstance(value, str):
-        return value.strip() in blank
-    try:
-        return value is None or bool(value != value)
-    except (TypeError, ValueError, ArithmeticError):
-        return True  # such as pandas' NA, which is neither equal nor unequal to itself

@@ -62,6 +62,8 @@ class Source:
     stamp: Stamp | None = field(default=None, repr=False)
     parquet: bool = False
     memory: int | None = None
+    # what was found out about the rows and later passes need again
+    notes: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def streamed(self) -> bool:

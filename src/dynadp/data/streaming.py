@@ -55,7 +55,12 @@ def length(given: Source) -> int:
 
 
 def coded_batches(
-    given: Source, numbers: Sequence[str], texts: Sequence[str], size: int
+    given: Source,
+    numbers: Sequence[str],
+    texts: Sequence[str],
+    size: int,
+    *,
+    many: Sequence[str] = (),
 ) -> Iterator[CodedTable]:
     """Yield the named columns in order, ``size`` rows at a time; the next batch is decoded
     meanwhile.
@@ -71,6 +76,9 @@ def coded_batches(
         Columns that come coded, whatever their type.
     size
         Rows in a batch, at most.
+    many
+        Those of ``texts`` that may have a cell of its own in every row: distinct cells are those of
+        a batch then, never those of a row group.
 
     Raises
     ------
@@ -78,7 +86,7 @@ def coded_batches(
         Where the file cannot be read, or is not the one that it was when the source was made.
     """
     given.require((*numbers, *texts))
-    file = _opened(given, (*numbers, *texts))
+    file = _opened(given, (*numbers, *texts), *([many] if many else []))
     names = tuple(dict.fromkeys((*numbers, *texts)))
     kinds = _unquoted(given, lambda: {name: file.schema_arrow.field(name).type for name in names})
     makers = {name: _maker(given, name, kind, name in texts) for name, kind in kinds.items()}
@@ -96,8 +104,8 @@ def coded_batches(
     given.require_unchanged()
 
 
-def _opened(given: Source, names: Sequence[str]) -> Any:
-    """Open the file for these columns."""
+def _opened(given: Source, names: Sequence[str], many: Sequence[str] = ()) -> Any:
+    """Open the file for these columns; ``many`` of them are not read as codes."""
     parquet, arrow = (
         need(module, "streamed Parquet files", "'dynadp[stream]'")
         for module in ("pyarrow.parquet", "pyarrow")
@@ -111,7 +119,9 @@ def _opened(given: Source, names: Sequence[str]) -> Any:
         texts = [
             name
             for name in names
-            if kinds.names.count(name) == 1 and _is_text(arrow, kinds.field(name).type)
+            if name not in many
+            and kinds.names.count(name) == 1
+            and _is_text(arrow, kinds.field(name).type)
         ]
         return parquet.ParquetFile(
             arrow.OSFile(path), read_dictionary=texts, pre_buffer=False, buffer_size=_BUFFER

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from dynadp._arrays import Array
+from dynadp.data.contributions import row_bits, selected, staying_rows
 from dynadp.data.encoding import Blocks
 from dynadp.data.readers import source
 from dynadp.data.row_blocks import whole_features
@@ -42,7 +43,8 @@ class Survey:
     Attributes
     ----------
     rows
-        B_p: rows that stay once those are dropped that the schema drops.
+        B_p: rows that stay once those are dropped that the schema drops, and those beyond a
+        person's m.
     sums
         For centring; None where the schema has a centre.
     digest
@@ -84,21 +86,24 @@ def survey(
     fingerprint = Fingerprint(schema) if seal else None
     if given.streamed:
         blocks = Blocks(schema, given, name)
-        for start, part, block in blocks.parts():
+        for part in blocks.parts():
             if fingerprint is not None:
-                fingerprint.add(part)
-            if block is not None:
-                tally.add_features(block.rows, block.feature_sums())
+                fingerprint.add(part.kept if schema.person else part.cells)
+            if part.block is not None:
+                tally.add_features(part.block.rows, part.block.feature_sums())
                 continue
-            for low, table in blocks.tables(part):
-                tally.add(table, start + low)
+            for places, table in blocks.tables(part):
+                tally.add(table, places)
                 tally.flush()
     else:
-        start = 0
-        for batch in given.batches(schema.raw_columns, size):
+        start, staying = 0, staying_rows(schema, given)
+        for batch in given.batches(schema.read_columns, size):
+            keep = staying(batch, start)
+            kept = selected(batch, keep)
             if fingerprint is not None:
-                fingerprint.add(batch)
-            start += tally.add(batch, start)
+                fingerprint.add(batch if schema.person is None else kept)
+            tally.add(kept, start + np.flatnonzero(keep))
+            start += len(keep)
             if start % _SUMMED == 0:
                 tally.flush()
     return tally.survey(None if fingerprint is None else fingerprint.digest())
@@ -120,47 +125,47 @@ def sum_features(features: csr_array) -> FeatureSums:
 
 
 def count(schema: Schema, data: Any, size: int = 65536) -> int:
-    """Return B_p: how many rows stay once those are dropped that the schema drops.
+    """Return B_p: how many rows stay once those are dropped that the schema drops, and those beyond
+    a person's m.
 
     Only the columns that decide it are read, so that no cell is checked.
     """
     given = source(data)
     given.require([column.name for column in schema.columns])
+    if given.streamed and schema.person is not None:
+        return row_bits(schema, given).count()
     if given.streamed and not schema.drops_rows:
         return length(given)
     deciding = tuple(c for c in schema.columns if c.missing == "drop") or schema.columns[:1]
     part = schema.model_copy(update={"columns": deciding})
-    batches = given.batches([column.name for column in deciding], size)
-    return sum(int(np.sum(part.kept(batch))) for batch in batches)
+    names = (*(column.name for column in deciding), *schema.read_columns[len(schema.raw_columns) :])
+    staying = staying_rows(part, given)
+    return sum(int(np.sum(staying(batch, 0))) for batch in given.batches(names, size))
 
 
 class _Tally:
     """Counts, sums and mistakes of the rows so far."""
 
     def __init__(self, schema: Schema, name: str) -> None:
-        self.schema, self.name = schema, name
+        self.schema, self.name = schema.limited(), name
         self.rows, self.total = 0, np.zeros(schema.feature_count)
         self.mistakes: dict[str, CellError] = {}
         self._features = schema.only_features()
         self._waiting: list[csr_array] = []  # features that are summed together
 
-    def add(self, table: RawTable, start: int) -> int:
-        """Check and count the next rows, from row ``start`` on; return how many were read."""
-        keep = self.schema.kept(table)
-        places = np.flatnonzero(keep)
+    def add(self, kept: RawTable, places: NDArray[np.int64]) -> None:
+        """Check and count the next rows that stay, row i of which is row ``places[i]`` of all."""
         if places.size:
-            kept = table if keep.all() else {n: cells[keep] for n, cells in table.items()}
             try:
                 made = self._features.rows(kept)
                 self.schema.labels(kept)
                 if self.schema.scaling == "none":  # else no row can be too long
                     self.schema.shard(kept, self.name)
             except CellError as error:
-                self._blame(kept, start + places, error)
+                self._blame(kept, places, error)
             else:
                 self._waiting.append(made)
             self.rows += places.size
-        return len(keep)
 
     def add_features(self, rows: int, sums: Array) -> None:
         """Count rows that were checked already."""

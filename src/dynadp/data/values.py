@@ -108,6 +108,28 @@ def spelled(cells: NDArray[Any]) -> NDArray[np.str_]:
     return np.asarray(np.array([normalise(value) for value in values], dtype=str)[inverse])
 
 
+def absent(cells: NDArray[Any], missing_values: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which cells are missing: None, NaN, or a text that is declared to mean it."""
+    if cells.dtype.kind == "f":
+        return np.asarray(np.isnan(cells))
+    if cells.dtype.kind == "U":
+        return np.isin(np.char.strip(cells), missing_values)
+    if cells.dtype.kind == "O":
+        blank = frozenset(missing_values)
+        return np.array([is_absent(v, blank) for v in cells], dtype=bool)
+    return np.zeros(len(cells), dtype=bool)
+
+
+def is_absent(value: Any, blank: frozenset[str]) -> bool:
+    """Return whether one cell is missing."""
+    if isinstance(value, str):
+        return value.strip() in blank
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError, ArithmeticError):
+        return True  # such as pandas' NA, which is neither equal nor unequal to itself
+
+
 def signs(labels: NDArray[Any], negative: Value, positive: Value, name: str) -> Array:
     """Return -1 for each negative label and +1 for each positive one; refuse others."""
     places = match(labels, (negative, positive))

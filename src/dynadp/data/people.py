@@ -1,0 +1,113 @@
+"""Whose row is it, and which rows of a person stay: the first m of her own.
+
+Which of a person's rows stay depends on her own rows and their order alone, never on the rows of
+others. So two tables that differ in one person's rows differ, once limited, in at most m rows on
+each side, and all other rows are the same.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dynadp.data.values import is_absent, normalise, to_array
+from dynadp.errors import DataError, DeclarationError
+
+MOST = 1 << 62  # rows of a person; a larger m limits nothing either, and would not fit
+_WHOLE = re.compile(r"([+-]?\d+)\.0*", re.ASCII)
+
+
+def first_rows(ids: ArrayLike, m: int, missing_values: Sequence[str] = ("",)) -> NDArray[np.bool_]:
+    """Return which rows are among the first m of their person.
+
+    Parameters
+    ----------
+    ids
+        Whose row each is. Ids are compared as texts without surrounding blanks; 1, 1.0, "1" and
+        "1.0" are equal, "01" is another. All rows without an id (None, NaN, a missing value) count
+        as one person, so that nobody can hide rows behind missing ids.
+    m
+        Rows that a person may have, at least 1.
+    missing_values
+        Texts that mean "missing".
+
+    >>> first_rows(["ann", "bob", " ann", "ann", None, "", "bob"], 2).tolist()
+    [True, True, True, False, True, True, True]
+    """
+    if m < 1:
+        raise DeclarationError(f"rows of a person: m is {m}; expected at least 1")
+    ids = _cells(ids)
+    if ids.dtype.kind in "iuf":  # NaN is one value among them
+        codes = np.unique(ids, return_inverse=True)[1]
+    else:
+        codes = _distinct(ids, missing_values)[1]
+    return _ranks(codes) < min(m, MOST)
+
+
+class Contributions:
+    """Counts the rows of each person, batch after batch: holds a number for each person.
+
+    Parameters
+    ----------
+    m
+        Rows that a person may have.
+    missing_values
+        Texts that mean "missing".
+    """
+
+    def __init__(self, m: int, missing_values: Sequence[str]) -> None:
+        self._m, self._missing = min(m, MOST), tuple(missing_values)
+        self._seen: dict[str | None, int] = {}
+
+    def first(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return which of the next rows are among the first m of their person."""
+        people, codes = _distinct(_cells(ids), self._missing)
+        before = np.fromiter((self._seen.get(one, 0) for one in people), np.int64, len(people))
+        after = np.minimum(before + np.bincount(codes, minlength=len(people)), self._m)
+        self._seen.update(zip(people, after.tolist(), strict=True))
+        return np.asarray(before[codes] + _ranks(codes) < self._m)
+
+
+def spelled_id(cell: Any, blank: frozenset[str]) -> str | None:
+    """Return the one spelling of an id; None where it is missing."""
+    if is_absent(cell, blank):
+        return None
+    text = normalise(cell)
+    if "." in text and (whole := _WHOLE.fullmatch(text)):
+        return whole[1]  # programs write whole numbers so in a column with gaps
+    return text
+
+
+def _cells(ids: ArrayLike) -> NDArray[Any]:
+    """Return ids as an array; lists keep each id as it is."""
+    cells = to_array(ids, dtype=object if isinstance(ids, list | tuple) else None)
+    if cells is None or cells.ndim != 1 or cells.dtype.kind not in "OUSiufb":
+        raise DataError("ids of people: expected one text or number a row")
+    return cells.astype(int) if cells.dtype.kind == "b" else cells
+
+
+def _distinct(
+    ids: NDArray[Any], missing_values: Sequence[str]
+) -> tuple[list[str | None], NDArray[np.int64]]:
+    """Return the people and, for each row, the place of its own among them."""
+    blank, inverse = frozenset(missing_values), None
+    if ids.dtype.kind in "iuf":
+        ids, inverse = np.unique(ids, return_inverse=True)
+    found: dict[str | None, int] = {}
+    each = (found.setdefault(spelled_id(cell, blank), len(found)) for cell in ids.tolist())
+    codes = np.fromiter(each, np.int64, len(ids))
+    return list(found), codes if inverse is None else codes[inverse]
+
+
+def _ranks(codes: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Return how many rows before each row have its code."""
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    new = np.ones(len(codes), dtype=bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    first = np.flatnonzero(new)
+    ranks = np.empty(len(codes), dtype=np.int64)
+    ranks[order] = np.arange(len(codes)) - first[np.cumsum(new) - 1]
+    return ranks
