@@ -28,6 +28,12 @@ _MECHANISM = option(
     type=MechanismName(after=("gaussian",)),
     help="primal (Algorithm 3), dual (Algorithm 2), or gaussian (sums over rows; sum and sealed).",
 )
+_ROWS = option(
+    "--rows-per-person", type=COUNT, help="Rows that one person may have at a node; 1 by default."
+)
+_SILOS = option(
+    "--silos-per-person", type=COUNT, help="Nodes at which one person may have rows; 1 by default."
+)
 _NODES = option("--nodes", type=COUNT, help="Nodes of a sealed sum; for gaussian alone.")
 _HONEST = option(
     "--honest",
@@ -53,16 +59,17 @@ _MU_HELP = "Sensitivity over noise of one Gaussian round"
 @_HONEST
 @_COLLUDING
 @option("--events", type=FILE, help="Instead of all these: a file with one event a line, as JSON.")
-@option(
-    "--rows",
-    type=COUNT,
-    default=1,
-    help="Rows that one person may have at a node.",
-)
+@_ROWS
+@_SILOS
 @DELTA
 @prints_answer
 def account(
-    events: str | None, rows: int, delta: float, colluding: int | None, **run: Any
+    events: str | None,
+    rows_per_person: int | None,
+    silos_per_person: int | None,
+    delta: float,
+    colluding: int | None,
+    **run: Any,
 ) -> Answer:
     """Print what many rounds lose in total: the smallest valid epsilon at a delta.
 
@@ -74,22 +81,23 @@ def account(
                 "--events replaces --mechanism, --dimension, --alpha, --mu, --rounds, "
                 "--jacobian-share, --nodes, --honest and --colluding; leave out those, or --events"
             )
-        return _account_file(events, delta, rows)
+        return _account_file(events, delta, rows_per_person, silos_per_person)
     _refuse_strangers(run)
     scale = _scale(run["mechanism"])
     needed = ("mechanism", *_shape(run["mechanism"]), scale, "rounds")
     if missing := [f"--{name}" for name in needed if run[name] is None]:
         raise click.UsageError(f"missing {', '.join(missing)} (or give --events FILE)")
-    planned = privacy.equal_rounds(**run)
+    unit = privacy.Unit(rows_per_person or 1, silos_per_person or 1)
+    planned = list(unit.declared(privacy.equal_rounds(**run)))
     released = _opened(planned, run, colluding)
-    found = privacy.total(released, delta, rows)
+    found = privacy.total(released, delta)
     title = f"{_title(run)} with {scale} = {run[scale]:g}{_where(run)}{_among(run, colluding)}:"
-    joint = privacy.joint_mu(released, rows)
-    curve = privacy.collusion_curve(planned, delta, rows)
+    joint = privacy.joint_mu(released, unit.rows, unit.silos)
+    curve = privacy.collusion_curve(planned, delta)
     more: dict[str, Any] = {"collusion": [point.to_json() for point in curve]} if curve else {}
     if colluding is not None:
-        more["planned"] = privacy.total(planned, delta, rows).to_json()
-    lines = [title, *_lines(found, rows, joint), *_collusion_lines(curve)]
+        more["planned"] = privacy.total(planned, delta).to_json()
+    lines = [title, *_lines(found, joint), *_collusion_lines(curve)]
     return Answer(_figures(found, joint) | more, lines)
 
 
@@ -164,12 +172,15 @@ def _where(run: dict[str, Any]) -> str:
     return "" if run["dimension"] is None else f" in {run['dimension']} dimensions"
 
 
-def _account_file(path: str, delta: float, rows: int) -> Answer:
+def _account_file(path: str, delta: float, rows: int | None, silos: int | None) -> Answer:
     """Return the total of every node in a file of events, and of the network."""
     events = privacy.read_events(path)
-    each, up = privacy.by_node(events, delta, rows), privacy.upper_bound
+    each, up = privacy.by_node(events, delta, rows, silos), privacy.upper_bound
     worst = max(each, key=lambda node: each[node].epsilon)
-    mus = {node: privacy.joint_mu(own, rows) for node, own in privacy.group_by_node(events).items()}
+    mus = {
+        node: privacy.joint_mu(own, each[node].rows, each[node].silos)
+        for node, own in privacy.group_by_node(events).items()
+    }
     nodes = {
         node: _figures(one, mus[node]) | {"protected": one.protected} for node, one in each.items()
     }
@@ -184,7 +195,7 @@ def _account_file(path: str, delta: float, rows: int) -> Answer:
             "SIMULATION: some noise was seeded and protects nobody; these are the costs with "
             "system entropy."
         )
-    lines += [f"The most is lost at node {worst}:", *_lines(each[worst], rows, mus[worst])]
+    lines += [f"The most is lost at node {worst}:", *_lines(each[worst], mus[worst])]
     return Answer({**nodes[worst], "node": worst, "nodes": nodes}, lines)
 
 
@@ -200,8 +211,17 @@ def _account_file(path: str, delta: float, rows: int) -> Answer:
 @_NODES
 @_HONEST
 @_COLLUDING
+@_ROWS
+@_SILOS
 @prints_answer
-def calibrate(epsilon: float, delta: float, colluding: int | None, **run: Any) -> Answer:
+def calibrate(
+    epsilon: float,
+    delta: float,
+    colluding: int | None,
+    rows_per_person: int | None,
+    silos_per_person: int | None,
+    **run: Any,
+) -> Answer:
     """Go from a total (epsilon, delta) to the alpha of each round (mu, for gaussian), or to how
     many rounds fit; never to less privacy than asked.
     """
@@ -216,19 +236,22 @@ def calibrate(epsilon: float, delta: float, colluding: int | None, **run: Any) -
             "them, not both"
         )
 
+    unit = privacy.Unit(rows_per_person or 1, silos_per_person or 1)
+
     def events(size: float, rounds: int) -> list[privacy.Event]:
         planned = privacy.equal_rounds(**{**run, scale: size, "rounds": rounds})
-        return _opened(planned, run, colluding)
+        return _opened(list(unit.declared(planned)), run, colluding)
 
     if rounds is not None:
         run[scale] = privacy.calibrate(partial(events, rounds=rounds), epsilon, delta)
     else:
         run["rounds"] = privacy.affordable_rounds(partial(events, run[scale]), epsilon, delta)
     released = events(run[scale], run["rounds"])
-    found, joint = privacy.total(released, delta), privacy.joint_mu(released)
+    found = privacy.total(released, delta)
+    joint = privacy.joint_mu(released, unit.rows, unit.silos)
     about = f"{_where(run)}{_among(run, colluding)}"
     title = f"{_title(run)}{about}: {scale} = {run[scale]:.6g} a round."
-    lines = [title, *_lines(found, 1, joint)]
+    lines = [title, *_lines(found, joint)]
     if not run["rounds"]:
         lines = [
             f"Not even one round with {scale} = {run[scale]:g} fits within epsilon = "
@@ -245,20 +268,20 @@ def _figures(found: "Total", joint: float) -> dict[str, Any]:
     return {**figures, "joint_mu": joint, "words": privacy.guess_words(found.epsilon, found.delta)}
 
 
-def _lines(found: "Total", rows: int, joint: float) -> list[str]:
+def _lines(found: "Total", joint: float) -> list[str]:
     up, words = privacy.upper_bound, privacy.guess_words
-    who = "one row" if rows == 1 else f"up to {rows} rows"
+    unit = privacy.Unit(found.rows, found.silos)
     parts = [
         f"  coarser  {up(found.epsilon_pure)} if only alpha were known of each release, "
         f"{up(found.epsilon_sum)} as a plain sum",
-        f"  a round  alpha = {up(found.alpha)} at most: {words(found.alpha, 0.0)}",
+        f"  a round  alpha = {up(found.alpha)} at most: {words(found.alpha, 0.0, unit)}",
     ]
     if joint:
         parts = [f"  Gaussian mu = {up(joint)}, that of all Gaussian releases together"]
     return [
         f"  total    epsilon = {up(found.epsilon)} at delta = {found.delta:g} (by {found.method})",
         *parts,
-        f"In total {words(found.epsilon, found.delta)}.",
-        f"This holds for a plan that is fixed before its first round, for persons with {who} at "
-        f"one node{privacy.honest_words(found.honest)}.",
+        f"In total {words(found.epsilon, found.delta, unit)}.",
+        f"This holds for a plan that is fixed before its first round, for persons with "
+        f"{unit.words}{privacy.honest_words(found.honest)}.",
     ]

@@ -56,6 +56,7 @@ def answer_join(
         weights=setting.weights,
         centring=setting.centring,
         sealed=sealed,
+        unit=setting.unit,
         draws=draws,
         seed=seed,
         spread=spread,

@@ -329,7 +329,7 @@ def _words(
         *words,
         f"{best.rounds} rounds with this {chosen.unit}{centred} cost epsilon = "
         f"{privacy.upper_bound(total.epsilon)} at delta = {total.delta:g}: "
-        f"{privacy.guess_words(total.epsilon, total.delta)}",
+        f"{privacy.guess_words(total.epsilon, total.delta, best.unit)}",
         f"{_constants(best)} are those that `dynadp train` takes for this {chosen.unit}",
         *_honesty(best),
     ]

@@ -13,6 +13,7 @@ from .node_rows import NodeRows as NodeRows
 from .node_rows import StreamedShard as StreamedShard
 from .node_rows import local_shard as local_shard
 from .people import first_rows as first_rows
+from .people import person_codes as person_codes
 from .readers import LEAST_MEMORY as LEAST_MEMORY
 from .readers import no_query as no_query
 from .readers import source as source

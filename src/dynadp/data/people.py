@@ -46,6 +46,19 @@ def first_rows(ids: ArrayLike, m: int, missing_values: Sequence[str] = ("",)) ->
     return _ranks(codes) < min(m, MOST)
 
 
+def person_codes(ids: ArrayLike, missing_values: Sequence[str] = ("",)) -> NDArray[np.int64]:
+    """Return the number of each row's person, in the order in which people occur.
+
+    >>> person_codes(["ann", "bob", " ann", None, ""]).tolist()
+    [0, 1, 0, 2, 2]
+    """
+    codes = _distinct(_cells(ids), missing_values)[1]
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    place = np.empty(len(first), dtype=np.int64)
+    place[np.argsort(first)] = np.arange(len(first))
+    return np.asarray(place[inverse])
+
+
 class Contributions:
     """Counts the rows of each person, batch after batch: holds a number for each person.
 

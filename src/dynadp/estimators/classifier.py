@@ -33,7 +33,11 @@ from dynadp.estimators.inputs import (
     bound_features,
     concatenate,
     encode_classes,
+    limited,
+    require_rows_at,
+    take,
     take_rows,
+    together,
 )
 from dynadp.estimators.one_vs_rest import solve, spent
 from dynadp.mechanisms import (
@@ -45,8 +49,16 @@ from dynadp.mechanisms import (
     mechanism_for,
     mechanism_names,
 )
-from dynadp.planning import Constants, Plan, SumConstants, plan, schedule_from, start_of
-from dynadp.privacy import Event, check_delta, worst_node
+from dynadp.planning import (
+    Constants,
+    Plan,
+    SumConstants,
+    plan,
+    schedule_from,
+    start_of,
+    unit_of,
+)
+from dynadp.privacy import Event, Unit, check_delta, worst_node
 from dynadp.problem import (
     Logistic,
     Loss,
@@ -107,9 +119,9 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     epsilon, delta
-        The total that nobody with a row at one node may lose more of in a fit (epsilon: a number,
-        or node -> number); the planner decides C, rho, eta and alpha. With ``alpha``, delta is
-        where the total is stated; None there means 0.
+        The total that nobody with a row at one node, or with as many rows as declared, may lose
+        more of in a fit (epsilon: a number, or node -> number); the planner decides C, rho, eta and
+        alpha. With ``alpha``, delta is where the total is stated; None there means 0.
     alpha
         Instead of epsilon: how much each release may lose. A number, one for each round, a number
         or such a list by node, or a :class:`~dynadp.privacy.schedules.Schedule`.
@@ -161,6 +173,10 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Where every fit is charged, as a run of its own: a folder with NODE.sqlite for each node, or
         node -> file. Clones keep it, so a search is charged fit by fit; give the search
         ``error_score="raise"`` to hear of a refusal.
+    rows_per_person, silos_per_person
+        The total is that of a person with up to so many rows at a node, at up to so many nodes; a
+        schema says so itself. With ``people`` in :meth:`fit`, or a schema's person, further rows
+        are left out; otherwise both are declared bounds, which nothing can enforce.
     start
         Public V(0) in the units of ``coef_``, the intercept last; one for all problems or one for
         each.
@@ -180,7 +196,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     privacy_
         What the fit cost (the node that loses most) and what that rests on, as JSON: epsilon,
         delta, alpha or mu of the costliest round, protected, honest (of sealed sums, how many of
-        how many nodes must be), statement, rounds, problems, mechanism, classes, bounds.
+        how many nodes must be), rows and silos (whose loss it is), statement, rounds, problems,
+        mechanism, classes, bounds.
     plan_
         The planner's choices and reasons for all problems together; None without epsilon.
     n_iter_
@@ -229,6 +246,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         fit_intercept: bool = True,
         classes: ArrayLike | None = None,
         ledger: str | Path | Mapping[str, str | Path] | None = None,
+        rows_per_person: int = 1,
+        silos_per_person: int = 1,
         start: ArrayLike | None = None,
         random_state: Any = None,
     ) -> None:
@@ -255,6 +274,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.fit_intercept = fit_intercept
         self.classes = classes
         self.ledger = ledger
+        self.rows_per_person = rows_per_person
+        self.silos_per_person = silos_per_person
         self.start = start
         self.random_state = random_state
 
@@ -265,7 +286,14 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.non_deterministic = self.mechanism is not None and self.random_state is None
         return tags
 
-    def fit(self, X: Any, y: Any = None, nodes: ArrayLike | None = None, **other: Any) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        nodes: ArrayLike | None = None,
+        people: ArrayLike | None = None,
+        **other: Any,
+    ) -> Self:
         """Train over the network; with a ledger the whole plan is reserved before anything is
         computed from rows.
 
@@ -280,7 +308,10 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y
             Labels.
         nodes
-            The node of each row; by default rows are split evenly.
+            The node of each row; by default rows are split evenly, or people are.
+        people
+            Whose row each is; a schema names a column of X instead. Of each person the first rows
+            stay, as many as declared.
         **other
             Nothing: sample_weight is refused.
         """
@@ -288,17 +319,17 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(_NO_WEIGHTS)
         if other:
             raise TypeError(
-                f"fit() got unexpected arguments {', '.join(sorted(other))}; expected X, y and "
-                f"nodes"
+                f"fit() got unexpected arguments {', '.join(sorted(other))}; expected X, y, nodes "
+                f"and people"
             )
         before = vars(self).copy()
         try:
-            return self._fit(X, y, nodes)
+            return self._fit(X, y, nodes, people)
         except BaseException:
             self.__dict__ = before
             raise
 
-    def _fit(self, X: Any, y: Any, nodes: ArrayLike | None) -> Self:
+    def _fit(self, X: Any, y: Any, nodes: ArrayLike | None, people: ArrayLike | None) -> Self:
         parts = (
             y is None
             and isinstance(X, list)
@@ -309,12 +340,19 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_parameters(parts, shards)
         if parts:
             X, y, nodes = concatenate(X, self.topology)
-        X, y, nodes = self._validated(X, y, nodes)
+        X, y, nodes, people = self._validated(X, y, nodes, people)
         declared = self.classes
         if schema is not None and declared is None:
             declared = [schema.label.negative, schema.label.positive]
         self.classes_, codes = encode_classes(y, declared)
         self.topology_, owner = assign_nodes(self.topology, self.nodes, len(codes), nodes)
+        if people is not None:
+            blank = ("",) if schema is None else schema.missing_values
+            if nodes is None:
+                owner = together(people, len(self.topology_), blank)
+            keep = limited(people, owner, self._unit(), blank)
+            X, codes, owner = take(X, keep), codes[keep], owner[keep]
+            require_rows_at(self.topology_, owner)
         problems = 1 if len(self.classes_) == 2 else len(self.classes_)
         if schema is None:
             intercept = self.fit_intercept and not shards
@@ -482,9 +520,9 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise DeclarationError(
                 "rounds is None; with alpha or mu, say how many rounds: each one costs so much"
             )
-        elif self.epsilon is None and self._unit() != ("mu" if self.alpha is None else "alpha"):
+        elif self.epsilon is None and self._scale() != ("mu" if self.alpha is None else "alpha"):
             raise DeclarationError(
-                f"a release of this mechanism loses {self._unit()}; give {self._unit()}"
+                f"a release of this mechanism loses {self._scale()}; give {self._scale()}"
             )
         elif self.regularizer is not None and self._algorithm() == "sum":
             raise DeclarationError(
@@ -497,6 +535,11 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                         f"{name} is given beside epsilon, whose planner decides it; leave it out "
                         f"or give alpha"
                     )
+        declared = self.rows_per_person, self.silos_per_person
+        if self.schema is not None and declared != (1, 1):
+            raise DeclarationError(
+                "rows_per_person and silos_per_person are those of the schema; declare them there"
+            )
         if self.schema is not None and (self.data_norm is not None or parts):
             raise DeclarationError(
                 "a schema bounds the rows of one frame: give it without data_norm, and nodes= for "
@@ -516,9 +559,20 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.data_norm is not None:
             _require.positive("data_norm", self.data_norm, ", a public bound on ||x||")
 
-    def _validated(self, X: Any, y: Any, nodes: Any) -> tuple[Any, NDArray[Any], Any]:
-        """X, y and nodes of one length, without the rows that a schema drops."""
+    def _validated(
+        self, X: Any, y: Any, nodes: Any, people: Any
+    ) -> tuple[Any, NDArray[Any], Any, Any]:
+        """X, y, nodes and people of one length, without the rows that a schema drops."""
         no_query(X, "X")
+        if self.schema is not None and self.schema.person is not None:
+            if people is not None:
+                raise DeclarationError(
+                    "people is given, and the schema names a column of X for them; leave out one "
+                    "of them"
+                )
+            people = X[self.schema.person]
+        if people is not None:
+            people = np.asarray(list(people), dtype=object)
         if self.schema is None:
             X, y = _unquoted(validate_data, self, X, y, accept_sparse="csr", dtype=float)
             X = csr_array(X) if issparse(X) else X
@@ -526,7 +580,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError("fit requires y to be passed, but the target y is None")
         else:
             y, kept = column_or_1d(y, warn=True), self.schema.kept(X)
-            for name, given, what in (("y", y, "label"), ("nodes", nodes, "node")):
+            given_with = (("y", y, "label"), ("nodes", nodes, "node"), ("people", people, "person"))
+            for name, given, what in given_with:
                 if given is not None and len(given) != len(kept):
                     raise DataError(
                         f"{name} has length {len(given)}, X has {len(kept)} rows; expected the "
@@ -535,9 +590,15 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             names = self.schema.raw_columns[:-1]
             self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
             nodes = None if nodes is None else np.asarray(nodes)[kept]
+            people = None if people is None else people[kept]
             X, y = take_rows({name: X[name] for name in names}, kept), y[kept]
         check_classification_targets(y)
-        return X, y, nodes
+        if people is not None and people.shape != (len(y),):
+            raise DataError(
+                f"people has length {len(people)}, X has {len(y)} rows; expected the person of "
+                "each row"
+            )
+        return X, y, nodes, people
 
     def _plan(self, counts: NDArray[np.intp], width: int, problems: int) -> Plan | None:
         if self.epsilon is None:
@@ -560,7 +621,14 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             weights=self.weights,
             constants=constants,
             problems=problems,
+            unit=self._unit(),
         )
+
+    def _unit(self) -> Unit:
+        """Whose total it is."""
+        if self.schema is None:
+            return Unit(self.rows_per_person, self.silos_per_person)
+        return unit_of(self.schema)
 
     def _chosen_loss(self) -> Loss:
         if isinstance(self.loss, Loss):
@@ -592,6 +660,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             rounds=self.rounds or 1000,
             mechanism=self._mechanism(),
             schedule=None if by_round is None else schedule_from(by_round),
+            unit=None if by_round is None else self._unit(),
         )
 
     def _mechanism(self) -> Mechanism | None:
@@ -611,7 +680,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         made = self._mechanism()
         return "sum" if made is None else made.algorithm
 
-    def _unit(self) -> str:
+    def _scale(self) -> str:
         made = self._mechanism()
         return "alpha" if made is None or made.noise == "l2-laplace" else "mu"
 
@@ -672,7 +741,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     f" All {problems} problems, one class against the rest each, are in this total."
                 )
             written = total.to_json()
-            names = ("epsilon", "delta", "alpha", "protected", "honest")
+            names = ("epsilon", "delta", "alpha", "protected", "honest", "rows", "silos")
             figures = {name: written[name] for name in names}
             mus = [mu for event in events if (mu := getattr(event, "mu", None)) is not None]
             figures["mu"] = max(mus, default=None)

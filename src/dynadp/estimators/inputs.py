@@ -12,8 +12,9 @@ from scipy.sparse import csr_array, diags_array, hstack, issparse, vstack
 from dynadp import _require
 from dynadp._arrays import Array, Rows
 from dynadp.consensus import Topology
-from dynadp.data import Shard, ambiguous, match, norms
+from dynadp.data import Shard, ambiguous, first_rows, match, norms, person_codes
 from dynadp.errors import CellError, DataError, DeclarationError
+from dynadp.privacy import Unit
 
 
 def bound_features(X: Rows, norm: float, intercept: bool) -> tuple[Rows, Array]:
@@ -123,14 +124,61 @@ def assign_nodes(
                 f"{', '.join(sorted(network.nodes))}"
             )
         owner = np.array([network.nodes.index(name) for name in names])[owner]
+    require_rows_at(network, owner)
+    return network, owner
+
+
+def require_rows_at(network: Topology, owner: NDArray[np.intp]) -> None:
+    """Refuse a node without rows."""
     counts = np.bincount(owner, minlength=len(network))
     if not counts.all():
         empty = network.nodes[int(np.argmin(counts))]
         raise DataError(
-            f"node {empty!r} has no row: n_samples={rows} for {len(network)} nodes; every node "
-            f"needs one"
+            f"node {empty!r} has no row: n_samples={len(owner)} for {len(network)} nodes; every "
+            f"node needs one"
         )
-    return network, owner
+
+
+def take(X: Any, which: NDArray[np.bool_]) -> Any:
+    """Return these rows of a matrix or of a table."""
+    return take_rows(X, which) if isinstance(X, Mapping) else X[which]
+
+
+def together(people: ArrayLike, nodes: int, missing_values: Sequence[str]) -> NDArray[np.intp]:
+    """Return a node for each row, the same for all rows of a person: the i-th person that occurs
+    goes to node i mod P.
+    """
+    codes = person_codes(people, missing_values)
+    return np.asarray(codes % nodes)
+
+
+def limited(
+    people: ArrayLike,
+    owner: NDArray[np.intp],
+    unit: Unit,
+    missing_values: Sequence[str],
+) -> NDArray[np.bool_]:
+    """Return which rows stay: of each person the first m at a node, at the first s of her nodes.
+
+    Which of her rows stay depends on her own rows alone.
+
+    Parameters
+    ----------
+    people
+        Whose row each is, as for :func:`~dynadp.data.people.first_rows`.
+    owner
+        The node of each row.
+    unit
+        m and s.
+    missing_values
+        Texts that mean that nobody is named.
+    """
+    codes, keep = person_codes(people, missing_values), np.zeros(len(owner), dtype=bool)
+    pairs = codes.astype(np.int64) * (int(owner.max(initial=0)) + 1) + owner
+    first = np.sort(np.unique(pairs, return_index=True)[1])  # each person's first row at each node
+    there = np.isin(pairs, pairs[first[first_rows(codes[first], unit.silos)]])
+    keep[there] = first_rows(pairs[there], unit.rows)
+    return keep
 
 
 def graph(topology: Any) -> Topology:

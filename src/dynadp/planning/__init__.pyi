@@ -14,6 +14,8 @@ from .planner import planned_events as planned_events
 from .planner import public_numbers as public_numbers
 from .planner import recorded as recorded
 from .planner import require_promise as require_promise
+from .planner import require_unit as require_unit
+from .planner import unit_of as unit_of
 from .planner import with_reasons as with_reasons
 from .plans import Plan as Plan
 from .plans import start_of as start_of

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from dynadp._arrays import Array
 from dynadp.consensus import ReleasePlan, Topology
+from dynadp.data import Schema
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import (
     Mechanism,
@@ -237,6 +238,23 @@ def plan(
     if not made.release_plan.final:  # whose output the caller still has to choose
         require_promise(made)
     return with_reasons(made, reasons)
+
+
+def unit_of(schema: Schema) -> Unit:
+    """Whose privacy a schema declares."""
+    return Unit(schema.rows_per_person, schema.silos_per_person)
+
+
+def require_unit(plan: Plan, schema: Schema) -> None:
+    """Refuse a plan that was made for people with fewer rows, or at fewer nodes, than the schema
+    declares.
+    """
+    declared, planned = unit_of(schema), plan.unit
+    if planned.rows < declared.rows or planned.silos < declared.silos:
+        raise DeclarationError(
+            f"the plan is for anybody with {planned.words}, and the schema declares "
+            f"{declared.words}: plan again, with unit = Unit({declared.rows}, {declared.silos})"
+        )
 
 
 def check_unit(unit: Unit | None, topology: Topology) -> Unit:

@@ -116,6 +116,7 @@ def guarantee(view: RunView, total: Total | None) -> tuple[str, str]:
         seeded=view.simulation,
         planned=not view.finished,
         honest=honest or (),
+        unit=plan.unit,
     )
     pair = f"({upper_bound(epsilon)}, {plan.delta:g})-differential privacy"
     spares = plan.parameters.get("spares", 0)

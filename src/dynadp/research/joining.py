@@ -18,6 +18,7 @@ from dynadp.data import RawTable, load_shard
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Sealed
 from dynadp.planning import Plan, plan
+from dynadp.privacy import Unit
 from dynadp.problem import Weights
 from dynadp.research.experiments import (
     DRAWS,
@@ -170,6 +171,7 @@ def should_join(
     weights: Weights = "rows",
     centring: bool = True,
     sealed: Sealed | None = None,
+    unit: Unit | None = None,
     draws: int = DRAWS,
     seed: int = SEED,
     spread: Spread = map_serially,
@@ -200,6 +202,8 @@ def should_join(
         How many nodes are honest, for sealed sums. By default half of them, as an assumption that
         the answer states; with fewer than four nodes, where that gains nothing, sealed sums are
         left out.
+    unit
+        Whose total it is; by default that of a row at one node.
     draws, seed
         How many draws of the noise over all samples, and their seed.
     spread
@@ -231,7 +235,7 @@ def should_join(
         else dict.fromkeys(topology.nodes, float(epsilon))
     )
     honest = sealed or _assumed(len(topology))
-    plans = _plans(first, topology, totals, delta, weights, centring, honest)
+    plans = _plans(first, topology, totals, delta, weights, centring, honest, unit or Unit())
     sizes = {p: _length(first.tables[p]) for p in topology.nodes}
     alike, declared = first.origin is None, dict(counts or sizes)
     if alike:
@@ -363,6 +367,7 @@ def _plans(
     weights: Weights,
     centring: bool,
     sealed: Sealed | None,
+    unit: Unit,
 ) -> dict[str, Plan]:
     """The planner's plans of all ways to join, and of one place that holds all rows."""
     schema = rows.schema
@@ -373,11 +378,14 @@ def _plans(
         "features": schema.feature_count,
     }
     d, least = schema.dimension, min(totals.values())
-    joined = {"epsilon": totals, "weights": weights, **common}
+    joined = {"epsilon": totals, "weights": weights, "unit": unit, **common}
+    pooled = Unit(unit.rows * unit.silos)  # one place has the rows that she has at several
     made = {
         "sum": plan(counts, topology, d, algorithm="sum", **joined),
         "admm": plan(counts, topology, d, mechanism="primal", **joined),
-        "trusted": plan([sum(counts)], _ONE, d, epsilon=least, algorithm="sum", **common),
+        "trusted": plan(
+            [sum(counts)], _ONE, d, epsilon=least, algorithm="sum", unit=pooled, **common
+        ),
     }
     if sealed is not None:
         made["sealed"] = plan(counts, topology, d, mechanism=sealed, **joined)

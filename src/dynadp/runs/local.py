@@ -95,7 +95,7 @@ class LocalRun:
         cls.require_runnable(path, file)
         mistakes = MistakeList()
         attempt = mistakes.attempt
-        schema = attempt(lambda: load_schema(home / file.data.schema_file))
+        schema = attempt(lambda: file.declared(load_schema(home / file.data.schema_file)))
         topology = attempt(lambda: file.graph(home))
         counts = {node.name: node.rows for node in file.nodes if node.rows is not None}
         rows = dict[str, NodeRows]()

@@ -20,6 +20,7 @@ from dynadp.planning import (
     plan,
     require_promise,
     schedule_from,
+    unit_of,
     warnings_about,
     with_reasons,
 )
@@ -119,6 +120,7 @@ def plan_from_file(
             centring=privacy.centring and schema.centre is None,
             features=schema.feature_count,
             weights=training.weights,
+            unit=unit_of(schema),
         )
         made = replace(chosen, output=file.run.output)
         require_promise(made)
@@ -134,6 +136,7 @@ def plan_from_file(
         mechanism=file.mechanism,
         schedule=None if privacy.by_round is None else schedule_from(privacy.by_round),
         delta=privacy.delta if privacy.protected else None,
+        unit=unit_of(schema) if privacy.protected else None,
         rounds=training.rounds or PLAIN_ROUNDS,
         output=file.run.output,
     ).on(Consortium(topology, tuple(counts), schema.dimension, schema.feature_count))

@@ -172,6 +172,9 @@ class PrivacySection(Section):
     colluding: Number | None = None
     spares: Number | None = None
     partners: Number | None = None
+    person: Line | None = None
+    rows_per_person: Annotated[int, Field(ge=1)] | None = None
+    silos_per_person: Annotated[int, Field(ge=1)] | None = None
     centring: bool = True
 
     @property
@@ -500,6 +503,18 @@ class RunFile(Section):
                 "privacy: own and split of the paper go with alpha, not with a total epsilon",
             ),
         ]
+
+    def declared(self, schema: Schema) -> Schema:
+        """Return the schema with the person that the run file declares, if it does."""
+        names = ("person", "rows_per_person", "silos_per_person")
+        given = {n: value for n in names if (value := getattr(self.privacy, n)) is not None}
+        for name, value in given.items():
+            said = getattr(schema, name)
+            if said not in (value, type(schema).model_fields[name].default):
+                raise ConfigError(
+                    f"privacy: {name} differs from that of the schema; leave out one of them"
+                )
+        return Schema.model_validate(schema.model_dump() | given) if given else schema
 
     @property
     def totals(self) -> dict[str, float] | None:

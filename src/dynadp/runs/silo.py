@@ -105,7 +105,7 @@ class SiloRun:
                 f"node: {node.run} has no node {node.node!r}; it has "
                 f"{', '.join(p.name for p in file.nodes)}"
             )
-        schema = attempt(lambda: load_schema(home / file.data.schema_file))
+        schema = attempt(lambda: file.declared(load_schema(home / file.data.schema_file)))
         topology = attempt(lambda: file.graph(home))
         identity = attempt(lambda: Identity.load(here / node.identity, datetime.now(UTC)))
         if identity and identity.name != node.node:

@@ -20,7 +20,7 @@ from dynadp.mechanisms import (
     centre_of,
     private_centre,
 )
-from dynadp.planning import Consortium, Plan, require_promise
+from dynadp.planning import Consortium, Plan, require_promise, require_unit, unit_of
 from dynadp.planning import plan as make_plan
 from dynadp.privacy import Event, Total, worst_node
 from dynadp.problem import Weights
@@ -143,7 +143,9 @@ def train(
             centring=schema.centre is None,
             features=features,
             weights=weights,
+            unit=unit_of(schema),
         )
+    require_unit(plan, schema)
     plan = plan.on(Consortium(topology, tuple(counts), schema.dimension, features))
     protection = plan.protection
     if protection is None:

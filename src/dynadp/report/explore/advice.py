@@ -143,7 +143,7 @@ class Advisor:
             "alpha": planned.alpha,
             "centring": max(planned.centrings, default=None),
             "rounds": planned.rounds,
-            "odds": guess_words(total, delta),
+            "odds": guess_words(total, delta, planned.unit),
             "right": guesses_in_100(total, delta),
             "asks": asks,
             "honesty": found.to_json() if (found := self.honesty(epsilon)) else None,

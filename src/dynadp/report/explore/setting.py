@@ -11,8 +11,8 @@ from dynadp.consensus import Output, Topology
 from dynadp.data import Schema, census
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism, mechanism_named
-from dynadp.planning import Plan, plan
-from dynadp.privacy import by_node, round_up
+from dynadp.planning import Plan, plan, unit_of
+from dynadp.privacy import Unit, by_node, round_up
 from dynadp.problem import Weights
 from dynadp.report.record_view import RunView
 from dynadp.research import PublicRows, draw_public_rows, plan_for_total
@@ -52,6 +52,8 @@ class PublicSetting:
         The total of each node, where a run file has them.
     node_column
         The column that names each row's node, where a run file has one.
+    unit
+        Whose total it is.
     """
 
     name: str
@@ -69,6 +71,7 @@ class PublicSetting:
     given: Plan | None = field(default=None, repr=False)
     totals: Mapping[str, float] | None = field(default=None, repr=False)
     node_column: str | None = None
+    unit: Unit = field(default_factory=Unit)
 
     @classmethod
     def made(cls) -> "PublicSetting":
@@ -84,7 +87,7 @@ class PublicSetting:
         file = load_run_file(path)
         privacy = file.privacy
         if file.networked:
-            schema = load_schema(path.parent / file.data.schema_file)
+            schema = file.declared(load_schema(path.parent / file.data.schema_file))
             topology = file.graph(path.parent)
             counts = tuple(int(node.rows or 0) for node in file.nodes)
         else:
@@ -123,6 +126,7 @@ class PublicSetting:
             given=given,
             totals=totals,
             node_column=file.data.node_column,
+            unit=unit_of(schema),
         )
 
     @classmethod
@@ -142,6 +146,7 @@ class PublicSetting:
             mechanism=mechanism_named(plan.mechanism, **_declared(plan.parameters)),
             centring=bool(plan.centrings),
             weights=plan.settings["weights"],
+            unit=plan.unit,
         )
 
     @property
@@ -178,6 +183,7 @@ class PublicSetting:
             centring=self.centring,
             features=self.features,
             weights=self.weights,
+            unit=self.unit,
         )
         return replace(planned, output=self.output)
 
