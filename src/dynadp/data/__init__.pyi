@@ -1,6 +1,7 @@
 from .columns import Categorical as Categorical
 from .columns import Column as Column
 from .columns import Numeric as Numeric
+from .contributions import staying_rows as staying_rows
 from .datasets.base import Dataset as Dataset
 from .datasets.splitting import partition as partition
 from .datasets.synthetic import census as census
@@ -14,6 +15,7 @@ from .node_rows import StreamedShard as StreamedShard
 from .node_rows import local_shard as local_shard
 from .people import first_rows as first_rows
 from .people import person_codes as person_codes
+from .people import person_parts as person_parts
 from .readers import LEAST_MEMORY as LEAST_MEMORY
 from .readers import no_query as no_query
 from .readers import source as source

@@ -7,6 +7,7 @@ each side, and all other rows are the same.
 
 import re
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -38,25 +39,35 @@ def first_rows(ids: ArrayLike, m: int, missing_values: Sequence[str] = ("",)) ->
     """
     if m < 1:
         raise DeclarationError(f"rows of a person: m is {m}; expected at least 1")
-    ids = _cells(ids)
-    if ids.dtype.kind in "iuf":  # NaN is one value among them
-        codes = np.unique(ids, return_inverse=True)[1]
-    else:
-        codes = _distinct(ids, missing_values)[1]
-    return _ranks(codes) < min(m, MOST)
+    return np.asarray(_ranks(person_codes(ids, missing_values)) < min(m, MOST))
 
 
 def person_codes(ids: ArrayLike, missing_values: Sequence[str] = ("",)) -> NDArray[np.int64]:
-    """Return the number of each row's person, in the order in which people occur.
+    """Return a number for each row, the same for all rows of a person: people are numbered as they
+    occur.
 
-    >>> person_codes(["ann", "bob", " ann", None, ""]).tolist()
-    [0, 1, 0, 2, 2]
+    Numbers depend on who else is there. They say which rows belong together, and must decide
+    nothing else about a row; :func:`person_parts` depends on the id alone.
+
+    >>> person_codes(["ann", "bob", 1.0, " ann", "1"]).tolist()
+    [0, 1, 2, 0, 2]
     """
-    codes = _distinct(_cells(ids), missing_values)[1]
-    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
-    place = np.empty(len(first), dtype=np.int64)
-    place[np.argsort(first)] = np.arange(len(first))
-    return np.asarray(place[inverse])
+    cells = _cells(ids)
+    return (_numbered(cells) if cells.dtype.kind in "iuf" else _distinct(cells, missing_values))[1]
+
+
+def person_parts(
+    ids: ArrayLike, parts: int, missing_values: Sequence[str] = ("",)
+) -> NDArray[np.int64]:
+    """Return one of 0 ... parts - 1 for each row, the same for all rows of a person, whoever else
+    is there: BLAKE2b(id) mod parts.
+
+    >>> person_parts(["ann", "bob", "ann"], 3).tolist()
+    [0, 1, 0]
+    """
+    people, codes = _distinct(_cells(ids), missing_values)
+    each = (_part(one, parts) for one in people)
+    return np.fromiter(each, np.int64, len(people))[codes]
 
 
 class Contributions:
@@ -101,17 +112,34 @@ def _cells(ids: ArrayLike) -> NDArray[Any]:
     return cells.astype(int) if cells.dtype.kind == "b" else cells
 
 
+def _numbered(ids: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the distinct numbers as they occur, NaN among them once, and the place of each row's
+    among them.
+    """
+    values, first, places = np.unique(ids, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    codes = np.empty(len(values), dtype=np.int64)
+    codes[order] = np.arange(len(values))
+    return values[order], codes[places]
+
+
 def _distinct(
     ids: NDArray[Any], missing_values: Sequence[str]
 ) -> tuple[list[str | None], NDArray[np.int64]]:
-    """Return the people and, for each row, the place of its own among them."""
-    blank, inverse = frozenset(missing_values), None
-    if ids.dtype.kind in "iuf":
-        ids, inverse = np.unique(ids, return_inverse=True)
+    """Return the people as they occur and, for each row, the place of its own among them."""
+    blank = frozenset(missing_values)
+    if ids.dtype.kind in "iuf":  # different numbers have different spellings
+        values, codes = _numbered(ids)
+        return [spelled_id(value, blank) for value in values.tolist()], codes
     found: dict[str | None, int] = {}
     each = (found.setdefault(spelled_id(cell, blank), len(found)) for cell in ids.tolist())
     codes = np.fromiter(each, np.int64, len(ids))
-    return list(found), codes if inverse is None else codes[inverse]
+    return list(found), codes
+
+
+def _part(person: str | None, parts: int) -> int:
+    content = b"" if person is None else b"=" + person.encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(content, digest_size=16).digest(), "big") % parts
 
 
 def _ranks(codes: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
