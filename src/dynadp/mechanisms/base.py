@@ -201,7 +201,7 @@ class Sealing:
     Attributes
     ----------
     members
-        |M|.
+        How many nodes a sum is over.
     honest
         h: members whose noise no observer knows, at least.
     partners

@@ -49,7 +49,7 @@ def collusion_words(curve: Iterable[Collusion]) -> str:
 
 
 def left_honest(members: int, partners: int, colluding: int) -> int:
-    """|M| - c': whose noise hides a row where c' of the members collude; 1, its own node's, where
+    """Members minus c': whose noise hides a row where c' of them collude; 1, its own node's, where
     they may be all partners of that node. A member that looks counts as one, also by itself.
     """
     _require.whole("members", members)
@@ -62,7 +62,7 @@ def left_honest(members: int, partners: int, colluding: int) -> int:
 
 
 def if_colluding(events: Iterable[Event], colluding: int) -> list[Event]:
-    """mu sqrt(h/(|M| - c')) in place of mu in every sealed sum; other events stay.
+    """mu sqrt(h/(members - c')) in place of mu in every sealed sum; other events stay.
 
     A coalition that holds all partners of a node knows all its masks, and sees its noise alone.
     """
