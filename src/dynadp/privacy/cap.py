@@ -20,6 +20,7 @@ from dynadp.errors import DeclarationError
 from dynadp.privacy.accountant import check_delta, check_epsilon, plain_losses, total, unit_of
 from dynadp.privacy.events import Event, SealedGaussian
 from dynadp.privacy.gaussian import counted
+from dynadp.privacy.units import Unit
 
 Basis = Literal["sum", "renyi", "plan"]
 
@@ -116,7 +117,7 @@ class Cap:
         by_moment = (self.budget - moment) / cost if cost > 0 else 0.0
         most = max(floor(rounds) for rounds in (by_sum, by_moment, 0.0) if isfinite(rounds))
         nodes = {e.node for e in before + release if isinstance(e, SealedGaussian)}
-        if len(nodes) > 1:  # sealed sums of several nodes cost more together
+        if len(nodes) > 1 or (before and Unit.of(before) != Unit.of(release)):  # cost more together
             return bisect_left(
                 range(1, most + 1), True, key=lambda n: not self.filter(before + release * n)
             )

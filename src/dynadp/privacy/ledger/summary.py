@@ -1,5 +1,6 @@
 """The summary of a ledger: its runs, its cap, and how much of that is spent or reserved."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import floor, isfinite
@@ -12,6 +13,7 @@ from dynadp.privacy.events import Event
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.ledger.rules import LedgerState, Reservation
 from dynadp.privacy.statements import guess_words, upper_bound
+from dynadp.privacy.units import Unit
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,15 @@ class LedgerSummary(LedgerState):
         runs = {name: replace(run, spent=dict(run.spent)) for name, run in now.runs.items()}
         return cls(now.node, now.cap, runs, now.head, now.length)
 
+    def admits(self, plan: Iterable[Event]) -> Basis | None:
+        """Return the rule by which a new run with this plan would be admitted now; None: refused.
+
+        The same rule by which :meth:`~dynadp.privacy.ledger.file.Ledger.reserve` decides.
+        """
+        if self.cap is None or self.taker is not None:
+            return None
+        return self.cap.admits(self.counted, plan)
+
     @property
     def room(self) -> Room | None:
         """What is left of the cap, by the measure that leaves more; None without a cap."""
@@ -125,6 +136,13 @@ class LedgerSummary(LedgerState):
         if (only := self._only_plan) is not None:
             bounds.append(_cost(tuple(only.plan), cap.delta))
         return min(bounds)
+
+    @property
+    def unit(self) -> Unit:
+        """Whom the figures of this ledger are about: the person with most rows, at most nodes, for
+        whom a run that counts was planned.
+        """
+        return Unit.of(self.counted)
 
     @property
     def honest(self) -> tuple[tuple[int, int], ...]:
@@ -182,12 +200,14 @@ class LedgerSummary(LedgerState):
         """The cap and what it means, in words; or that more was lost before it was set."""
         if (cap := self.cap) is None or (most := self.promised) is None:
             return "no cap, so nothing is promised"
-        over = f"epsilon = {cap.epsilon:g} at delta = {cap.delta:g} over all runs"
+        unit = self.unit
+        whom = "" if unit == Unit() else f" for anybody with {unit.words}"
+        over = f"epsilon = {cap.epsilon:g} at delta = {cap.delta:g} over all runs{whom}"
         if most <= cap.epsilon:
-            return f"{over}: {guess_words(cap.epsilon, cap.delta)}"
+            return f"{over}: {guess_words(cap.epsilon, cap.delta, unit)}"
         figure = (
             f"at most epsilon = {upper_bound(most)} at delta = {cap.delta:g}: "
-            f"{guess_words(most, cap.delta)}"
+            f"{guess_words(most, cap.delta, unit)}"
         )
         if cap.filter(self.spent):
             return (
