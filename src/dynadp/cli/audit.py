@@ -47,7 +47,19 @@ if TYPE_CHECKING:
     "--alpha",
     type=Positive(),
     default=1.0,
-    help="Claimed loss of one round; mu with Gaussian noise.",
+    help="Claimed loss of one round, for one row; mu with Gaussian noise.",
+)
+@option(
+    "--rows-per-person",
+    type=COUNT,
+    default=1,
+    help="Rows of one person that are replaced at once; the claim is that of all of them.",
+)
+@option(
+    "--silos-per-person",
+    type=COUNT,
+    default=1,
+    help="Nodes at which she has so many rows; the claim is that of all of them.",
 )
 @option(
     "--dimension",
@@ -98,9 +110,9 @@ def audit(
 ) -> Answer:
     """Print how much a mechanism loses at least, beside what it claims to lose at most.
 
-    Draws releases from two made data sets that differ in one row, chosen to be as telling as
-    possible, and tells them apart. No data of yours are read. Exit code 1 if the claim is refuted,
-    0 if the draws are consistent with it; which is no proof.
+    Draws releases from two made data sets that differ in one row, or in all rows of one person,
+    chosen to be as telling as possible, and tells them apart. No data of yours are read. Exit code
+    1 if the claim is refuted, 0 if the draws are consistent with it; which is no proof.
     """
     from dynadp.mechanisms import mechanism_named
     from dynadp.research.audit import Stream, audit_mechanism
@@ -160,11 +172,24 @@ def _lines(found: "Audit") -> list[str]:
         f"{what} in dimension {setting['dimension']}, {rounds}: {found.verdict}.",
         f"Claimed: {', '.join(claims)}.",
         f"Found:   {', '.join(finds)}, with {100 * found.confidence:g}% confidence.",
-        f"From {found.draws:,} releases of each of two data sets that differ in one row "
-        f"({found.pair}); {exact}.",
+        f"From {found.draws:,} releases of each of two data sets that differ in "
+        f"{_replaced(setting)} ({found.pair}); {exact}.",
         f"A lower bound can refute a claim and not prove it; the proofs are in docs/maths.md, "
-        f"{sections}.",
+        f"{sections}{_persons(setting)}.",
     ]
+
+
+def _replaced(setting: Mapping[str, Any]) -> str:
+    """In what the data sets differ."""
+    m, s = setting["rows_per_person"], setting["silos_per_person"]
+    rows = "one row" if m == 1 else f"{m} rows of one person"
+    return rows if s == 1 else f"{rows} at each of {s} nodes"
+
+
+def _persons(setting: Mapping[str, Any]) -> str:
+    """Where persons with several rows are treated; nothing for one row."""
+    alone = setting["rows_per_person"] == setting["silos_per_person"] == 1
+    return "" if alone else "; section 14 for persons"
 
 
 def _sealed(setting: Mapping[str, Any]) -> str:

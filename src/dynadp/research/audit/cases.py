@@ -21,7 +21,7 @@ class Case:
     name
         In words.
     rows, other
-        The signed rows y_i x_i of D and of D', B x d each; they differ in one row.
+        The signed rows y_i x_i of D and of D', B x d each; they differ in the rows of one person.
     loss, regularizer
         L and R.
     heard
@@ -29,6 +29,8 @@ class Case:
         choice.
     C, rho, eta, degree
         The node's public numbers.
+    rows_per_person
+        m: in how many rows the data sets may differ, and for how many the claim is.
     """
 
     name: str
@@ -41,8 +43,10 @@ class Case:
     eta: float = 1.0
     degree: int = 2
     regularizer: Regularizer = field(default_factory=SquaredL2)
+    rows_per_person: int = 1
 
     def __post_init__(self) -> None:
+        _require.whole("rows_per_person", self.rows_per_person)
         shape, other, heard = self.rows.shape, self.other.shape, self.heard.shape
         if len(shape) != 2 or shape != other or heard != shape[1:]:
             raise DeclarationError(
@@ -50,25 +54,48 @@ class Case:
                 f"and d"
             )
         changed = int(np.count_nonzero((self.rows != self.other).any(axis=1)))
-        if changed > 1:
+        if changed > self.rows_per_person:
+            most = "one" if self.rows_per_person == 1 else f"{self.rows_per_person} at most"
             raise DeclarationError(
-                f"the data sets differ in {changed} rows; neighbouring ones differ in one"
+                f"the data sets differ in {changed} rows; neighbouring ones differ in {most}"
             )
         longest = float(np.linalg.norm([self.rows, self.other], axis=-1).max())
         if longest > 1 + 1e-12:
             raise DeclarationError(f"the longest row has norm {longest:g}; expected at most 1")
 
 
-def worst_cases(dimension: int, alpha: float = 1.0) -> tuple[Case, ...]:
+def replaced(row: Array, other: Array, B: int, m: int) -> tuple[Array, Array]:
+    """Return D and D' of B rows: m rows of one person, all alike, and other rows in their place.
+
+    The remaining rows are zero. Rows that are alike move a sum in one direction, m times as far as
+    one of them.
+    """
+    D, E = np.zeros((2, B, len(row)))
+    D[:m], E[:m] = row, other
+    return D, E
+
+
+def worst_cases(dimension: int, alpha: float = 1.0, rows_per_person: int = 1) -> tuple[Case, ...]:
     """Pairs of data sets that come near to the bounds of maths.md 3 and 4, each in its own way.
 
     A replaced row moves the data gradient by (C/B) || L'(z) a - L'(z') a' ||, at most 2C/B:
     attained by opposite rows where the loss is saturated on both sides, L' = -1. The plain logistic
     loss gets there in two dimensions only, when messages push f far along a direction in which both
     rows lean backwards. Where the loss curves, replacing a row also changes the volume that noise
-    is squeezed into.
+    is squeezed into. All rows of a person are alike.
+
+    Parameters
+    ----------
+    dimension
+        d.
+    alpha
+        The loss of a round, for one row.
+    rows_per_person
+        m: so many rows are replaced at once.
     """
     _require.whole("dimension", dimension)
+    _require.whole("rows_per_person", rows_per_person)
+    m = rows_per_person
     first, zero = np.eye(dimension)[0], np.zeros(dimension)
     even = np.full(dimension, dimension**-0.5) * (1 - 1e-15)
     # L' = -1 below 20: wherever noise carries f here
@@ -79,9 +106,9 @@ def worst_cases(dimension: int, alpha: float = 1.0) -> tuple[Case, ...]:
 
     def add(name: str, row: Array, other: Array, loss: Loss, f: Array, B: int = 4) -> None:
         """With messages that bring f to about here in round 1."""
-        D, E = np.zeros((2, B, dimension))
-        D[0], E[0] = row, other
-        cases.append(Case(name, D, E, loss, Lam * f, B / a))
+        B += m - 1
+        pair = replaced(row, other, B, m)
+        cases.append(Case(name, *pair, loss, Lam * f, B / a, rows_per_person=m))
 
     add("opposite rows, saturated loss", first, -first, saturated, zero)
     if dimension > 1:
@@ -94,29 +121,38 @@ def worst_cases(dimension: int, alpha: float = 1.0) -> tuple[Case, ...]:
     # the row begins to curve at 39 h; its opposite is saturated there
     bent = HuberHinge(width=h, margin=40 * h)
     for push in (-1, 0):
-        f = (39 * h + push / (a * Lam)) * first
+        f = (39 * h + m * push / (a * Lam)) * first
         name = f"opposite rows, one where the loss begins to curve, push {push}"
         add(name, first, -first, bent, f, 16)
     return tuple(cases)
 
 
 def random_cases(
-    rng: np.random.Generator, dimension: int, alpha: float, count: int
+    rng: np.random.Generator,
+    dimension: int,
+    alpha: float,
+    count: int,
+    rows_per_person: int = 1,
 ) -> tuple[Case, ...]:
     """Pairs that nobody thought of: rows, losses and messages at random, over a few orders of
-    magnitude.
+    magnitude. A person's rows are all alike in some, and each of its own in others.
     """
+    m = rows_per_person
     losses = (Logistic(), Logistic(6.0), HuberHinge(0.5), HuberHinge(10.0, 30.0))
     cases = []
     for i in range(count):
-        rows = rng.normal(size=(4, dimension))
+        rows = rng.normal(size=(3 + m, dimension))
         rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9) * (1 + 1e-12)
+        if m > 1 and rng.random() < 0.5:
+            rows[:m] = rows[0]
         other = rows.copy()
         opposite = rng.random() < 0.5
-        other[0] = -rows[0] if opposite else rows[3]
+        other[:m] = -rows[:m] if opposite else rows[-1]
         heard = rng.normal(size=dimension) * 10 ** rng.uniform(-1, 2.5)
         loss = losses[int(rng.integers(len(losses)))]
-        C, eta = 4 * 10 ** rng.uniform(-2, 1) * min(alpha, 1.0), 10 ** rng.uniform(-2, 1)
+        weight, eta = 10 ** rng.uniform(-2, 1) * min(alpha, 1.0), 10 ** rng.uniform(-2, 1)
+        C = float(len(rows) * weight)
         name = f"random pair {i + 1}, {'opposite' if opposite else 'unrelated'} rows, {loss!r}"
-        cases.append(Case(name, rows, other, loss, heard, float(C), 1.0, float(eta)))
+        made = Case(name, rows, other, loss, heard, C, 1.0, float(eta), rows_per_person=m)
+        cases.append(made)
     return tuple(cases)

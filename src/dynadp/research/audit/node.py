@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.consensus import LocalSolver, LocalWork, ReleasePlan, Releaser, Rounds, Topology, admm
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Draws, GaussianNoise, Mechanism, RoundNoise, SystemEntropy
-from dynadp.privacy import Event
+from dynadp.privacy import Event, Unit
 from dynadp.problem import StackedProblem, Terms
 from dynadp.research.audit.cases import Case
 
@@ -52,15 +53,27 @@ class AuditedNode:
         The claimed loss of each round.
     rounds
         T.
+    silos
+        s: at how many nodes a person has the case's rows. Each node is alike, has noise of its own
+        and runs by itself; what all of them send is one output.
+
+    Attributes
+    ----------
+    unit
+        Whom the claim is about: a person with the case's m rows at each of s nodes.
     """
 
-    def __init__(self, case: Case, mechanism: Mechanism, alpha: float, rounds: int = 1) -> None:
-        self.case = case
+    def __init__(
+        self, case: Case, mechanism: Mechanism, alpha: float, rounds: int = 1, silos: int = 1
+    ) -> None:
+        _require.whole("silos_per_person", silos)
+        self.case, self.unit = case, Unit(case.rows_per_person, silos)
         self.degrees, self.eta = np.array([float(case.degree)]), np.array([float(case.eta)])
         self.releases = self._releases(mechanism, alpha, rounds)
         widths = [self.releases.width(n + 1) for n in range(len(self.releases.noises))]
         self.width = max(widths)  # of a message; shorter ones end with zeros
-        self.batch = max(1, min(BATCH, NUMBERS // max(case.rows.size, self.width)))
+        largest = max(case.rows.size, self.width, case.rows_per_person**2)
+        self.batch = max(1, min(BATCH, NUMBERS // largest))
         for n, noise in enumerate(self.releases.noises, 1):
             if noise.log_density(np.zeros((1, 1, 1))) is None:
                 raise DeclarationError(
@@ -83,36 +96,43 @@ class AuditedNode:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """What the run costs, as claimed."""
-        return self.releases.events(seeded=False)
+        """What the run costs, as claimed for :attr:`unit`."""
+        return self.unit.declared(self.releases.events(seeded=False))
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers an output holds."""
+        return self.unit.silos * len(self.releases.noises) * self.width
 
     @property
     def log_ratio_bound(self) -> float:
         """What :meth:`log_ratio` may not pass at the points of :meth:`transcript`."""
-        return sum(
+        one = sum(
             float(np.broadcast_to(c.log_ratio_bound, (1, 1))[0, 0]) for c in self.releases.noises
         )
+        return self.unit.rows * self.unit.silos * one
 
     def transcript(self, rows: Array, count: int, draws: Draws) -> tuple[Array, Array]:
-        """(points, messages) of so many independent runs on these rows, each count x T x width.
+        """(points, messages) of so many independent runs on these rows, each count x s T x width.
 
         Messages are what is sent. Points are where the density is known: the minimiser of a noisy
-        objective (Algorithm 2), the message otherwise.
+        objective (Algorithm 2), the message otherwise. Of a person's s nodes, those of one follow
+        those of the other.
         """
-        parts = []
-        for at in range(0, count, self.batch):
-            size = min(self.batch, count - at)
+        parts, runs = [], count * self.unit.silos
+        for at in range(0, runs, self.batch):
+            size = min(self.batch, runs - at)
             recorder = _Recorder(self.releases.widened(size), self._solver(size, rows), draws)
             self._run(recorder)
             sent = [
                 np.pad(V, [(0, 0)] * 3 + [(0, self.width - V.shape[-1])]) for V in recorder.sent
             ]
             parts.append(np.concatenate(sent, axis=1).transpose(0, 2, 1, 3))
-        points, messages = np.concatenate(parts, axis=1)
+        points, messages = np.concatenate(parts, axis=1).reshape(2, count, -1, self.width)
         return points, messages
 
     def release(self, rows: Array, count: int, draws: Draws) -> Array:
-        """The messages of so many runs, count x T width."""
+        """The messages of so many runs, count x s T width."""
         return self.transcript(rows, count, draws)[1].reshape(count, -1)
 
     def log_ratio(self, points: Array, messages: Array) -> Array:
@@ -128,14 +148,17 @@ class AuditedNode:
 
     def compare(self, points: Array, messages: Array) -> Comparison:
         """Compare what D and D' make of each run."""
+        count, each = len(messages), (-1, len(self.releases.noises), self.width)
+        points, messages = points.reshape(each), messages.reshape(each)
         parts = []
         for at in range(0, len(messages), self.batch):
             batch = slice(at, at + self.batch)
             both = _Ratios(self, points[batch], messages[batch])
             self._run(both)
-            parts.append((both.ratios, np.sqrt(both.squares)))
-        ratios, shifts = zip(*parts, strict=True)
-        return Comparison(np.concatenate(ratios), np.concatenate(shifts))
+            parts.append(np.stack([both.ratios, both.squares]))
+        # noise of different nodes is independent
+        ratios, squares = np.concatenate(parts, axis=1).reshape(2, count, -1).sum(axis=-1)
+        return Comparison(ratios, np.sqrt(squares))
 
     def _run(self, releaser: Releaser) -> None:
         """All rounds, in which the node hears the same again and again."""

@@ -49,6 +49,14 @@ class AuditedSealed(AuditedSums):
     colluding
         c', how many really collude; by default as many as the mechanism was told, but whoever looks
         at least.
+    silos
+        s: at how many nodes a person has the case's rows. All of them put her rows into the same
+        sums, under one noise.
+
+    Attributes
+    ----------
+    hers
+        Her nodes, the audited one first. None of them colludes.
     """
 
     mechanism: Sealed
@@ -62,6 +70,7 @@ class AuditedSealed(AuditedSums):
         rounds: int = 1,
         nodes: int | None = None,
         colluding: int | None = None,
+        silos: int = 1,
     ) -> None:
         members = mechanism.sealing.members if mechanism.sealing else NODES
         self.mechanism = mechanism.among(nodes or members)
@@ -70,15 +79,23 @@ class AuditedSealed(AuditedSums):
         P, planned = sealing.members, sealing.members - sealing.honest
         self.sealing, self.as_planned = sealing, colluding is None
         self.colluding = max(planned, min(1, P - 1)) if colluding is None else colluding
-        if not 0 <= self.colluding < P:
+        if silos > P:
             raise DeclarationError(
-                f"colluding is {self.colluding} of {P} nodes; expected a number from 0 to {P - 1}, "
-                "all but the node whose row is replaced"
+                f"silos_per_person is {silos} and there are {P} nodes; expected at most {P}"
+            )
+        if not 0 <= self.colluding <= P - silos:
+            whose = "node whose row is replaced" if silos == 1 else f"{silos} nodes of a person"
+            raise DeclarationError(
+                f"colluding is {self.colluding} of {P} nodes; expected a number from 0 to "
+                f"{P - silos}, all but the {whose}"
             )
         self.names = ("node", *(f"other {p}" for p in range(1, P)))
         graph = MaskGraph(self.names, sealing)
-        self.left = len(connected(graph, self.names[0], self.coalition))
-        super().__init__(case, self.mechanism, alpha, rounds)
+        together = connected(graph, self.names[0], self.coalition)
+        others = [name for name in self.names if name not in (*together, *self.coalition)]
+        self.hers = (*together, *others)[:silos]
+        self.left, self.parts = len(together), len({*self.hers} & {*together})
+        super().__init__(case, self.mechanism, alpha, rounds, silos)
         self.part, self.width = self.width, 3 * self.width
         self.batch = max(1, min(BATCH, NUMBERS // (P * max(case.rows.size, self.part))))
         # each round once, the last one again for every spare attempt
@@ -98,7 +115,12 @@ class AuditedSealed(AuditedSums):
     def events(self) -> tuple[Event, ...]:
         """What the run costs the node, as claimed where so many collude."""
         own = [e for e in self.releases.events(seeded=False) if e.node == self.names[0]]
-        return tuple(own if self.as_planned else if_colluding(own, self.colluding))
+        return self.unit.declared(own if self.as_planned else if_colluding(own, self.colluding))
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers an output holds."""
+        return len(self.sums) * self.width
 
     @property
     def coalition(self) -> tuple[str, ...]:
@@ -112,11 +134,12 @@ class AuditedSealed(AuditedSums):
 
         The density is known where the messages are.
         """
-        parts = []
+        parts, zero = [], np.zeros(rows.shape)
+        blocks = [rows if name in self.hers else zero for name in self.names]
         for at in range(0, count, self.batch):
             size = min(self.batch, count - at)
             keys = Keyring.draw(self.names, self.sealing, draws)
-            solver = self._solver(size, rows, *np.zeros((len(self.names) - 1, *rows.shape)))
+            solver = self._solver(size, *blocks)
             given = self.releases.widened(size), solver, draws
             releaser = Releaser(*given, masks=keys.masks(draws))
             coalition = keys.coalition(self.coalition, self.names[0])
@@ -173,7 +196,8 @@ class AuditedSealed(AuditedSums):
             assert isinstance(noise, GaussianNoise)
             noise = noise.changed(sealing=replace(self.sealing, honest=self.left))
             width = self.releases.width(n)
-            g = solver.local_step(n, rounds.state, None, noise.phi)
+            # all her nodes that the coalition cannot tell apart add the same
+            g = self.parts * solver.local_step(n, rounds.state, None, noise.phi)
             density = noise.log_density(messages[:, i, :width] - g)
             ratios += density[0] - density[1]
             squares += -2 * noise.log_density(g[:1] - g[1:])[0]
@@ -196,6 +220,7 @@ def audited_node(
     rounds: int = 1,
     nodes: int | None = None,
     colluding: int | None = None,
+    silos: int = 1,
 ) -> AuditedNode:
     """The node of a case, under the algorithm whose messages the mechanism protects.
 
@@ -205,13 +230,15 @@ def audited_node(
         As of :class:`~dynadp.research.audit.node.AuditedNode`.
     nodes, colluding
         Of sealed sums, as of :class:`AuditedSealed`.
+    silos
+        At how many nodes a person has the case's rows.
     """
     if isinstance(mechanism, Sealed):
-        return AuditedSealed(case, mechanism, alpha, rounds, nodes, colluding)
+        return AuditedSealed(case, mechanism, alpha, rounds, nodes, colluding, silos)
     if nodes is not None or colluding is not None:
         raise DeclarationError(
             f"mechanism {mechanism.name!r} hides each node's rows by itself, so nobody has to be "
             "honest: leave out nodes and colluding, which are for mechanism 'sealed'"
         )
     kind = AuditedSums if mechanism.algorithm == "sum" else AuditedNode
-    return kind(case, mechanism, alpha, rounds)
+    return kind(case, mechanism, alpha, rounds, silos)

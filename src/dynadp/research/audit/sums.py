@@ -9,7 +9,7 @@ from dynadp._arrays import Array
 from dynadp.consensus import ReleasePlan, Releaser, Steps, SumRounds, SumSolver, WeighedSum
 from dynadp.mechanisms import Mechanism
 from dynadp.problem import HuberHinge, IntegerRows, Logistic, Loss, Terms
-from dynadp.research.audit.cases import Case
+from dynadp.research.audit.cases import Case, replaced
 from dynadp.research.audit.node import AuditedNode
 
 
@@ -46,24 +46,33 @@ class AuditedSums(AuditedNode):
         return SumSolver(rows, self.releases.noises, start)
 
 
-def worst_sum_cases(dimension: int) -> tuple[Case, ...]:
+def worst_sum_cases(dimension: int, rows_per_person: int = 1) -> tuple[Case, ...]:
     """Pairs of data sets that come near to the bounds of maths.md 12, each in its own way.
 
     Opposite rows where the loss is saturated, L' = -1, move a gradient by 2. Rounding makes rows
     with many equal entries longer than 1/h. The plain logistic loss is saturated for both rows far
     out, along a direction in which both lean backwards. Rows at right angles move the second
     moment by sqrt(2); opposite ones do not move it at all, and 120 degrees are between the two.
+    Of a person with m rows, all are alike: sums move m times as far.
+
+    Parameters
+    ----------
+    dimension
+        d.
+    rows_per_person
+        m: so many rows are replaced at once.
     """
     _require.whole("dimension", dimension)
+    _require.whole("rows_per_person", rows_per_person)
+    m = rows_per_person
     first, zero = np.eye(dimension)[0], np.zeros(dimension)
     # L' = -1 below 20: wherever noise carries z here
     saturated = HuberHinge(width=10.0, margin=30.0)
     cases: list[Case] = []
 
     def add(name: str, row: Array, other: Array, loss: Loss, z: Array) -> None:
-        D, E = np.zeros((2, 4, dimension))
-        D[0], E[0] = row, other
-        cases.append(Case(name, D, E, loss, z))
+        pair = replaced(row, other, 3 + m, m)
+        cases.append(Case(name, *pair, loss, z, rows_per_person=m))
 
     add("opposite rows, saturated loss", first, -first, saturated, zero)
     add("a row or none, saturated loss", first, zero, saturated, zero)

@@ -1,8 +1,8 @@
 """An audit: a claimed loss, the lower bound from draws, and the verdict."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from math import fsum, isfinite, sqrt
+from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -11,7 +11,7 @@ from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Draws, Mechanism, NoProtection
-from dynadp.privacy import Event, Gaussian, total
+from dynadp.privacy import Event, Gaussian, Unit, joint_mu, total
 from dynadp.research.audit.bounds import (
     FEWEST,
     Bound,
@@ -45,7 +45,8 @@ class Audit:
     ----------
     alpha_claimed, delta
         The claim: at most this loss, but for a chance of delta. For one release its alpha; for
-        several, in spite of the name, the epsilon of all of them together.
+        several, in spite of the name, the epsilon of all of them together. For a person with
+        several rows, what all her rows lose.
     epsilon_lower, confidence
         The lower bound at that delta, and its confidence.
     draws
@@ -171,6 +172,8 @@ def audit_mechanism(
     cases: tuple[Case, ...] | None = None,
     nodes: int | None = None,
     colluding: int | None = None,
+    rows_per_person: int | None = None,
+    silos_per_person: int = 1,
 ) -> Audit:
     """Try to refute that one node's releases lose at most what the accountant claims: alpha in one
     round, its total in several.
@@ -184,7 +187,8 @@ def audit_mechanism(
     Parameters
     ----------
     mechanism, alpha
-        What is audited, and the loss of each round that it is given; mu with Gaussian noise.
+        What is audited, and the loss of each round that it is given, for one row; mu with Gaussian
+        noise.
     dimension, rounds
         d and T.
     delta
@@ -199,7 +203,14 @@ def audit_mechanism(
     nodes, colluding
         Of sealed sums: P, and how many of them really collude. The claim is then that for so many;
         by default they are as many as planned, and the claim is the plan's.
+    rows_per_person
+        m: all rows of a person are replaced at once, and the claim is that of m rows. By default 1,
+        or as many as the given cases say.
+    silos_per_person
+        s: at how many nodes she has them. The claim is that of all these nodes together. Sums that
+        are not sealed, and vectors of ADMM, are released by each of them under noise of its own.
     """
+    m = rows_per_person or 1
     if isinstance(mechanism, NoProtection):
         raise DeclarationError(
             "mechanism 'none' claims nothing, so there is nothing to refute; give Sum(), Primal() "
@@ -208,13 +219,15 @@ def audit_mechanism(
     chosen = source or Stream()
     if cases is None:
         sums = mechanism.algorithm == "sum"
-        cases = worst_sum_cases(dimension) if sums else worst_cases(dimension, alpha)
-        cases += random_cases(chosen.generator("audit", "search", 0), dimension, alpha, SEARCHED)
-    audited = {
-        case.name: audited_node(case, mechanism, alpha, rounds, nodes, colluding) for case in cases
-    }
+        cases = worst_sum_cases(dimension, m) if sums else worst_cases(dimension, alpha, m)
+        rng = chosen.generator("audit", "search", 0)
+        cases += random_cases(rng, dimension, alpha, SEARCHED, m)
+    elif rows_per_person is not None:
+        cases = tuple(replace(case, rows_per_person=m) for case in cases)
+    who = nodes, colluding, silos_per_person
+    audited = {case.name: audited_node(case, mechanism, alpha, rounds, *who) for case in cases}
     exact = {name: _Exact() for name in audited}
-    numbers = max((node.width for node in audited.values()), default=0) * rounds
+    numbers = max((node.numbers for node in audited.values()), default=0)
     if numbers * draws > MOST_NUMBERS:
         raise DeclarationError(
             f"{draws:,} releases of {numbers:,} numbers do not fit into memory; take at most "
@@ -261,6 +274,8 @@ def audit_mechanism(
             "dimension": node.releases.public.dimension,
             "rounds": rounds,
             "seeded": chosen.seeded,
+            "rows_per_person": node.unit.rows,
+            "silos_per_person": node.unit.silos,
             **(_agreed(node) if isinstance(node, AuditedSealed) else {}),
         },
     )
@@ -299,9 +314,13 @@ class _Exact:
 
 
 def _mu_of(events: Collection[Event]) -> float | None:
-    """Return sqrt(sum mu^2), as charged; None where noise is not Gaussian in some release."""
-    mus = [event.mu for event in events if isinstance(event, Gaussian)]
-    return sqrt(fsum(mu**2 for mu in mus)) if mus and len(mus) == len(events) else None
+    """Return sqrt(sum mu^2) for whom the events were declared; None where noise is not Gaussian in
+    some release.
+    """
+    if not events or not all(isinstance(event, Gaussian) for event in events):
+        return None
+    unit = Unit.of(events)
+    return joint_mu(events, unit.rows, unit.silos)
 
 
 def _search(
