@@ -30,7 +30,7 @@ from dynadp.cli.output import Answer, prints_answer, round_bar
 from dynadp.errors import DataError, DeclarationError
 
 if TYPE_CHECKING:
-    from dynadp.runs import RunCheck
+    from dynadp.runs import LargestTotal, RunCheck
 
 _OVERRIDES = {  # an option, the field of the run file that it replaces, its type and its help
     "epsilon": ("privacy.epsilon", Positive(), "Instead of the run file's total."),
@@ -64,18 +64,24 @@ def _overrides(given: dict[str, Any]) -> dict[str, Any]:
 @click.command()
 @RUN_FILE
 @_overridable
+@option(
+    "--max-epsilon",
+    "largest",
+    is_flag=True,
+    help="Also find the largest total epsilon with which all ledgers would admit this run.",
+)
 @prints_answer
-def check(run_file: str, **given: Any) -> Answer:
+def check(run_file: str, largest: bool, **given: Any) -> Answer:
     """Check a run file, its schema, all rows and the ledgers, and print what the run would spend;
     train nothing.
 
-    Exit code 3 if a ledger would refuse it.
+    Exit code 3 if a ledger would refuse it as it is.
     """
-    return _check(run_file, _overrides(given))
+    return _check(run_file, _overrides(given), largest=largest)
 
 
-def _check(path: str, overrides: dict[str, Any]) -> Answer:
-    result = runs.LocalRun.load(path, overrides).check()
+def _check(path: str, overrides: dict[str, Any], *, largest: bool = False) -> Answer:
+    result = runs.LocalRun.load(path, overrides).check(largest=largest)
     refusing = dict[str, list[str]]()  # nodes, by what would help them
     for node, own in result.nodes.items():
         if own.ledger and not own.ledger["admitted"]:
@@ -106,10 +112,33 @@ def _check_lines(path: str, result: "RunCheck") -> Iterator[str]:
     for reason in result.plan.reasons:
         yield f"  - {reason}"
     total = result.plan.total
-    simulated, honest = result.simulation, total.honest
     yield privacy.guarantee(
-        total.epsilon, total.delta, seeded=simulated, planned=True, honest=honest
+        total.epsilon,
+        total.delta,
+        seeded=result.simulation,
+        planned=True,
+        honest=total.honest,
+        unit=privacy.Unit(total.rows, total.silos),
     )
+    if result.largest is not None:
+        yield _largest_line(result.largest)
+
+
+def _largest_line(found: "LargestTotal") -> str:
+    """The largest total that is admitted, in words."""
+    limits = ", ".join(found.limited_by)
+    if found.epsilon is None:
+        return f"No total fits any more: the ledger of {limits} would refuse this run with any."
+    line = (
+        f"At most, all ledgers would admit this run with epsilon = {found.epsilon:g} (--epsilon "
+        f"{found.epsilon:g}); more is refused by that of {limits}."
+    )
+    if found.takes_whole_cap:
+        line += (
+            f" That would take the whole cap of {', '.join(found.takes_whole_cap)}: nothing could "
+            "follow."
+        )
+    return line
 
 
 @click.command()

@@ -1,13 +1,23 @@
 """``dynadp ledger``: look at what a node has spent, check it, cap it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dynadp import privacy, runs
 from dynadp.cli.codes import DAMAGED
-from dynadp.cli.options import DELTA, FILE, Positive, option, user
+from dynadp.cli.options import (
+    COUNT,
+    DELTA,
+    FILE,
+    ROUNDS,
+    MechanismName,
+    Positive,
+    option,
+    user,
+)
 from dynadp.cli.output import Answer, prints_answer
 from dynadp.errors import LedgerDamaged
 
@@ -15,8 +25,17 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dynadp.privacy import LedgerSummary, Room
+    from dynadp.runs import Headroom
 
 _LEDGER = click.argument("path", metavar="FILE", type=FILE)
+_LEDGERS = click.argument("paths", metavar="[FILE]...", nargs=-1, type=FILE)
+_RUN_FILE = option(
+    "--run",
+    "run_file",
+    metavar="RUN.toml",
+    type=FILE,
+    help="Instead of FILE: the ledgers of all nodes of this run file.",
+)
 _WHO = click.option(
     "--who",
     default=user,
@@ -131,7 +150,88 @@ def verify(path: str, head: str | None) -> Answer:
 
 
 @ledger.command()
-@_LEDGER
+@click.argument("paths", metavar="FILE...", nargs=-1, required=True, type=FILE)
+@option(
+    "--epsilon",
+    type=Positive(),
+    help="Also say how many runs with this total fit, one after the other.",
+)
+@option(
+    "--mechanism",
+    type=MechanismName(),
+    help="Of the next run; by default what the planner takes where none is named.",
+)
+@option("--rounds", type=ROUNDS, help="Of the next run; by default as the planner chooses.")
+@option("--dimension", type=COUNT, default=10, help="Columns of its rows, with the intercept.")
+@option("--nodes", type=click.IntRange(min=2), default=5, help="How many nodes it has.")
+@option(
+    "--rows-per-person",
+    type=COUNT,
+    help="Rows that one person may have at a node; by default as earlier runs were planned.",
+)
+@option(
+    "--silos-per-person",
+    type=COUNT,
+    help="Nodes at which one person may have rows; by default as earlier runs were planned.",
+)
+@prints_answer
+def left(
+    paths: tuple[str, ...],
+    epsilon: float | None,
+    rows_per_person: int | None,
+    silos_per_person: int | None,
+    **run: Any,
+) -> Answer:
+    """Say what still fits under the cap: the largest total epsilon that a next run may have.
+
+    A next run is what the planner makes of a total epsilon at the cap's delta. Such plans are made
+    and the ledger's rule is asked about them, so that a run with the epsilon that is printed is
+    admitted, as long as nothing else is reserved before. Runs of sums (the default) cost the same
+    whatever their rows, columns, nodes and rounds are. The cost of primal and dual perturbation
+    depends on them by a few percent: for a run file, dynadp check RUN.toml --max-epsilon is exact.
+    Epsilons of several runs do not add up: --epsilon counts how many fit.
+    """
+    unit = None
+    if rows_per_person or silos_per_person:
+        unit = privacy.Unit(rows_per_person or 1, silos_per_person or 1)
+    standing, found = runs.NextRun(**run, unit=unit), {}
+    for path in paths:
+        with runs.open_readable(path) as opened:
+            summary = privacy.LedgerSummary.of(opened)
+        found[path] = runs.find_headroom(summary, standing, epsilon)
+    ledgers = [{"file": path, **room.to_json()} for path, room in found.items()]
+    result = {"next_run": standing.to_json(), "ledgers": ledgers}
+    return Answer(result, [_left_line(room) for room in found.values()])
+
+
+def _left_line(room: "Headroom") -> str:
+    """What fits, in one line."""
+    freed = ""
+    if room.open_runs:
+        freed = (
+            f" Open: {', '.join(room.open_runs)}; what they do not spend is free again when they "
+            "are closed."
+        )
+    if room.epsilon is None or room.cap is None:
+        return f"{room.node}: nothing fits: {room.why}.{freed}"
+    line = f"{room.node}: a next run may have epsilon = {room.epsilon:g} at delta = {room.cap[1]:g}"
+    if room.unit != privacy.Unit():
+        line += f" for anybody with {room.unit.words}"
+    if room.basis == "plan":
+        least = (
+            "" if room.sharing is None else f"; up to {room.sharing:g} it leaves room for others"
+        )
+        line += f" if it takes the whole cap{least}"
+    if room.runs is not None:
+        some = "1 run" if room.runs == 1 else f"{room.runs or 'no'} runs"
+        verb = "fits" if room.runs == 1 else "fit"
+        line += f". Of epsilon = {room.each:g}, {some} {verb} one after the other"
+    return f"{line}.{freed}"
+
+
+@ledger.command()
+@_LEDGERS
+@_RUN_FILE
 @option(
     "--epsilon",
     type=Positive(),
@@ -139,12 +239,51 @@ def verify(path: str, head: str | None) -> Answer:
     help="At most this in total, over all runs and data sets.",
 )
 @DELTA
-@option("--node", help="Make the ledger of this node if the file is not there.")
+@option("--node", help="Make the ledger of this node if the file is not there; for one FILE.")
 @_WHO
 @prints_answer
-def cap(path: str, epsilon: float, delta: float, node: str | None, who: str) -> Answer:
-    """Set what the node may spend in total. Choose it before looking at any message."""
-    before, after = runs.set_cap(path, privacy.Cap.of(epsilon, delta), node=node, who=who)
+def cap(
+    paths: tuple[str, ...],
+    run_file: str | None,
+    epsilon: float,
+    delta: float,
+    node: str | None,
+    who: str,
+) -> Answer:
+    """Set what the node may spend in total. Choose it before looking at any message.
+
+    Several ledgers get the same cap, in all of them or in none. With --run, those that are missing
+    are made, each for the node that the run file names.
+    """
+    limit = privacy.Cap.of(epsilon, delta)
+    if node is not None and (len(paths) != 1 or run_file):
+        raise click.UsageError(
+            "--node names the node of one FILE; give --run RUN.toml to make the ledgers of all "
+            "nodes of a run"
+        )
+    if len(paths) == 1 and run_file is None:
+        before, after = runs.set_cap(paths[0], limit, node=node, who=who)
+        return Answer(_cap_json(after), _cap_lines(before, after))
+    done = runs.set_caps(_given(paths, run_file), limit, who=who)
+    result = [{"file": str(path), **_cap_json(after)} for path, (_, after) in done.items()]
+    lines = [line for before, after in done.values() for line in _cap_lines(before, after)]
+    return Answer({"ledgers": result}, lines)
+
+
+def _given(paths: Sequence[str], run_file: str | None) -> dict[Path, str | None]:
+    """Return the ledgers that were named, or those of a run file with their nodes."""
+    if bool(paths) == bool(run_file):
+        raise click.UsageError("give the ledgers' files, or --run RUN.toml; one of them, not both")
+    if run_file is None:
+        return dict.fromkeys(map(Path, paths))
+    return {path: node for node, path in runs.ledgers_of(run_file).items()}
+
+
+def _cap_json(after: "LedgerSummary") -> dict[str, Any]:
+    return dict(after.to_json()["cap"]) | {"node": after.node, "head": after.head}
+
+
+def _cap_lines(before: "privacy.Cap | None", after: "LedgerSummary") -> list[str]:
     lines = [f"Node {after.node} may spend {after.promise}."]
     if before is not None and after.spent:
         lines.append(
@@ -152,15 +291,34 @@ def cap(path: str, epsilon: float, delta: float, node: str | None, who: str) -> 
             f"{len(after.spent)} releases are entered. A cap that is changed because of what they "
             "showed is outside the guarantee."
         )
-    lines.append(f"Head {after.head}")
-    return Answer(after.to_json()["cap"] | {"node": after.node, "head": after.head}, lines)
+    return [*lines, f"Head {after.head}"]
 
 
 @ledger.command()
-@_LEDGER
+@_LEDGERS
 @click.argument("run")
+@_RUN_FILE
 @_WHO
-def close(path: str, run: str, who: str) -> None:
-    """End a run that will not go on: what it reserved and did not spend is free again."""
-    rounds, head = runs.close_run(path, run, who=who)
-    click.echo(f"Run {run} is closed after {rounds} rounds. Head {head}")
+@prints_answer
+def close(paths: tuple[str, ...], run: str, run_file: str | None, who: str) -> Answer:
+    """End a run that will not go on: what it reserved and did not spend is free again.
+
+    RUN is its whole name, as dynadp ledger show prints it. Of several ledgers, those in which it
+    is not open stay as they are.
+    """
+    if len(paths) == 1 and run_file is None:
+        rounds, head = runs.close_run(paths[0], run, who=who)
+        result = {"file": paths[0], "rounds": rounds, "head": head}
+        line = f"Run {run} is closed after {rounds} rounds. Head {head}"
+        return Answer({"run": run, "closed": [result], "others": []}, [line])
+    done, others = runs.close_runs(list(_given(paths, run_file)), run, who=who)
+    lines = [
+        f"{path}: run {run} is closed after {rounds} rounds. Head {head}"
+        for path, (rounds, head) in done.items()
+    ]
+    lines += [f"{path}: unchanged, {why}" for path, why in others.items()]
+    closed = [
+        {"file": str(path), "rounds": rounds, "head": head} for path, (rounds, head) in done.items()
+    ]
+    unchanged = [{"file": str(path), "why": why} for path, why in others.items()]
+    return Answer({"run": run, "closed": closed, "others": unchanged}, lines)

@@ -4,10 +4,17 @@ from .evaluation import evaluate_privately as evaluate_privately
 from .folder import RunFolder as RunFolder
 from .folder import load_run as load_run
 from .folder import read_rounds as read_rounds
+from .headroom import Headroom as Headroom
+from .headroom import LargestTotal as LargestTotal
+from .headroom import NextRun as NextRun
+from .headroom import find_headroom as find_headroom
 from .identities import Identity as Identity
 from .ledgers import close_run as close_run
+from .ledgers import close_runs as close_runs
+from .ledgers import ledgers_of as ledgers_of
 from .ledgers import open_readable as open_readable
 from .ledgers import set_cap as set_cap
+from .ledgers import set_caps as set_caps
 from .local import LocalRun as LocalRun
 from .model import Model as Model
 from .model import load_model as load_model

@@ -4,7 +4,7 @@ interruption.
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
@@ -17,8 +17,9 @@ from dynadp.engines import FolderJournal, LedgerJournal, simulate
 from dynadp.errors import ConfigError, DynadpError
 from dynadp.mechanisms import entropy_for
 from dynadp.planning import Plan, recorded
-from dynadp.privacy import Ledger, by_node
+from dynadp.privacy import Event, Ledger, LedgerSummary, by_node
 from dynadp.runs.folder import RunFolder, load_run
+from dynadp.runs.headroom import LEAST, LargestTotal, basis_of, find_largest
 from dynadp.runs.model import Model
 from dynadp.runs.preparation import (
     MistakeList,
@@ -146,19 +147,27 @@ class LocalRun:
         made = plan_from_file(file, self.schema, self.topology, counts)
         return recorded(made, record.plan) if record else made
 
-    def check(self) -> RunCheck:
+    def check(self, *, largest: bool = False) -> RunCheck:
         """Return what the run would spend, and whether the ledgers would admit it.
 
         Reads all rows, and refuses what :meth:`run` would.
+
+        Parameters
+        ----------
+        largest
+            Whether to look for the largest total that all ledgers would admit, too.
         """
+        if largest:
+            self._require_total()
         check_rows(self.rows.values(), str(self.path))
         plan = self.plan()
         costs = by_node(plan.events, plan.delta)
+        ledgers = self._summaries() if costs else {}
         checks = {
             node: NodeCheck(
                 rows=self.counts[node],
                 epsilon=(costs[node].epsilon if node in costs else 0.0) if costs else None,
-                ledger=self._admitted(node, plan) if costs and node in self.ledgers else None,
+                ledger=_admitted(ledgers[node], plan) if node in ledgers else None,
             )
             for node in self.topology.nodes
         }
@@ -169,16 +178,50 @@ class LocalRun:
             topology=repr(self.topology),
             columns=self.schema.dimension,
             plan=plan if plan.protection else None,
+            largest=self._largest(plan, ledgers) if largest else None,
         )
 
-    def _admitted(self, node: str, plan: Plan) -> dict[str, Any]:
-        """Return whether the node's ledger would admit its part of the plan."""
-        own = [event for event in plan.events if event.node == node]
-        with Ledger.open(self.ledgers[node], read_only=True) as ledger:
-            cap, before, advice = ledger.cap, ledger.counted(), ledger.state().advice()
-        basis = cap.admits(before, own) if cap else None
-        found = {"cap": cap.epsilon if cap else None, "admitted": basis}
-        return found if basis is not None else {**found, "advice": advice}
+    def _summaries(self) -> dict[str, LedgerSummary]:
+        """Return what stands in the nodes' ledgers."""
+        found = {}
+        for node, path in self.ledgers.items():
+            with Ledger.open(path, read_only=True) as ledger:
+                found[node] = LedgerSummary.of(ledger)
+        return found
+
+    def _require_total(self) -> None:
+        """Refuse to look for the largest total of a run that has none, or enters no ledger."""
+        privacy, unit = self.file.privacy, "mu" if self.file.privacy.alpha is None else "alpha"
+        problem = ""
+        if not privacy.protected:
+            problem = "mechanism is none, so nothing is spent; name a mechanism"
+        elif privacy.by_round is not None:
+            problem = (
+                f"it gives {unit} for each round, and there is no total to change; give epsilon "
+                f"instead of {unit}, and leave the rest to the planner"
+            )
+        elif self.file.run.seed is not None:
+            problem = "a SIMULATION enters no ledger, so none limits it; leave out the seed"
+        elif all(node.epsilon is not None for node in self.file.nodes):
+            problem = (
+                "every node has an epsilon of its own, so --epsilon changes nothing; give one in "
+                "[privacy] instead"
+            )
+        if problem:
+            raise ConfigError(f"{self.path} has no largest epsilon: {problem}")
+
+    def _largest(self, plan: Plan, ledgers: Mapping[str, LedgerSummary]) -> LargestTotal:
+        """Return the largest total that all ledgers would admit, by planning this run again."""
+        privacy = self.file.privacy
+
+        def planned(epsilon: float) -> list[Event]:
+            if epsilon == privacy.epsilon:
+                return list(plan.events)
+            update = {"privacy": privacy.model_copy(update={"epsilon": epsilon})}
+            return list(replace(self, file=self.file.model_copy(update=update)).plan().events)
+
+        own = {node.name for node in self.file.nodes if node.epsilon is not None}
+        return find_largest(ledgers, planned, privacy.epsilon or LEAST, own)
 
     def run(
         self,
@@ -325,6 +368,13 @@ class LocalRun:
             if spent
             else {},
         )
+
+
+def _admitted(ledger: LedgerSummary, plan: Plan) -> dict[str, Any]:
+    """Return whether a node's ledger would admit its part of the plan."""
+    cap, basis = ledger.cap, basis_of(ledger, plan.events)
+    found = {"cap": cap.epsilon if cap else None, "admitted": basis}
+    return found if basis is not None else {**found, "advice": ledger.advice()}
 
 
 def _count(rows: NodeRows, spending: bool) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dynadp.planning import Plan
+from dynadp.runs.headroom import LargestTotal
 
 VERSION = 1
 
@@ -47,6 +48,8 @@ class RunCheck:
         The network in words; d with the intercept.
     plan
         None where nothing is protected.
+    largest
+        What the ledgers would admit at most, where that was asked for.
     """
 
     run: str
@@ -55,6 +58,7 @@ class RunCheck:
     topology: str
     columns: int
     plan: Plan | None
+    largest: LargestTotal | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the check for a program to read."""
@@ -68,6 +72,12 @@ class RunCheck:
             "protected": self.plan is not None and not self.simulation,
             "plan": None if self.plan is None else self.plan.to_json(),
         }
+        if self.largest is not None:
+            shown |= {
+                "max_epsilon": self.largest.epsilon,
+                "limited_by": list(self.largest.limited_by),
+                "takes_whole_cap": list(self.largest.takes_whole_cap),
+            }
         return shown if self.plan is None else {**shown, "delta": self.plan.delta}
 
 
