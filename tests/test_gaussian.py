@@ -483,7 +483,7 @@ def test_account_of_gaussian_rounds():
     assert told.startswith("100 Gaussian rounds with mu = 0.1:")
     assert "mu = 1, that of all Gaussian releases together" in told
     assert "alpha" not in told
-    three = strict(dynadp(*words, "--delta", "1e-5", "--rows", "3", "--json"))
+    three = strict(dynadp(*words, "--delta", "1e-5", "--rows-per-person", "3", "--json"))
     assert three["epsilon"] == pytest.approx(gaussian_epsilon(3.0, DELTA), rel=1e-9)
 
 

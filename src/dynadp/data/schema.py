@@ -174,7 +174,12 @@ class Schema(Declared):
     @property
     def drops_rows(self) -> bool:
         """Whether the number of rows that stay depends on cells."""
-        return self.person is not None or any(c.missing == "drop" for c in self.columns)
+        return self.person is not None or self.drops_missing
+
+    @property
+    def drops_missing(self) -> bool:
+        """Whether a row with a missing cell may be dropped."""
+        return any(c.missing == "drop" for c in self.columns)
 
     def only_features(self) -> "Schema":
         """Return the schema whose rows are phi(raw): no intercept, norm, scaling or centre."""

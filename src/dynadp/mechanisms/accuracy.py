@@ -12,7 +12,7 @@ import numpy as np
 from dynadp import _require
 from dynadp.mechanisms.entropy import Draws
 from dynadp.mechanisms.sampling import grid_step, l2_laplace, power_of_two, to_grid
-from dynadp.privacy import L2Laplace, Ledger
+from dynadp.privacy import L2Laplace, Ledger, Unit
 
 EVALUATION = "evaluation"  # the purpose of its event
 
@@ -45,7 +45,7 @@ class NoisyAccuracy:
 
 
 def private_accuracy(
-    right: int, rows: int, alpha: float, *, node: str, draws: Draws
+    right: int, rows: int, alpha: float, *, node: str, draws: Draws, unit: Unit | None = None
 ) -> NoisyAccuracy:
     """Round(right + e)/N, e ~ Laplace(1/alpha): alpha-DP by the Laplace mechanism (Dwork, McSherry,
     Nissim, Smith 2006).
@@ -67,6 +67,8 @@ def private_accuracy(
         Whose rows.
     draws
         Where noise comes from.
+    unit
+        Whose loss it is about; alpha is that of one row.
     """
     _require.positive("alpha", alpha)
     _require.whole("rows", rows, meaning=", and public")
@@ -75,7 +77,8 @@ def private_accuracy(
     radius = power_of_two(1e3 * (rows + 1 / alpha))
     count = float(to_grid(right + noise, step, radius)[0])
     accuracy = round(min(max(count / rows, 0.0), 1.0), 6)
-    event = L2Laplace(node, 0, EVALUATION, alpha, 1, draws.seeded)
+    whom = unit or Unit()
+    event = L2Laplace(node, 0, EVALUATION, alpha, 1, draws.seeded, rows=whom.rows, silos=whom.silos)
     return NoisyAccuracy(accuracy, int(rows), 1 / (alpha * rows), event)
 
 

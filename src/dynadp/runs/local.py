@@ -109,7 +109,7 @@ class LocalRun:
                 attempt(partial(check_count, node, schema, file, counts.get(node.name)))
             if file.evaluation:
                 public = home / file.evaluation.file
-                attempt(partial(open_columns, public, file.data.separator, schema))
+                attempt(partial(open_columns, public, file.data.separator, schema.limited()))
         for node in file.nodes:
             if node.ledger is not None and spending:
                 attempt(partial(check_ledger, home / node.ledger, node.name))

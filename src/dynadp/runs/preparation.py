@@ -59,8 +59,8 @@ def open_columns(path: Path, separator: Any, schema: Schema, memory: int | None 
     Rows that need more than ``memory`` MiB will be streamed.
     """
     given = source(path, separator=separator, memory=None if memory is None else memory << 20)
-    missing = set(schema.raw_columns) - set(given.columns)
-    if missing and (advice := given.unsplit(schema.raw_columns)):
+    missing = set(schema.read_columns) - set(given.columns)
+    if missing and (advice := given.unsplit(schema.read_columns)):
         raise DataError(f"{given.name}: {advice}")
     if missing:
         raise DataError(
@@ -78,7 +78,7 @@ def check_count(node: NodeSection, schema: Schema, file: RunFile, count: int | N
             f"stays; correct one of them"
         )
     private = file.run.seed is None and file.privacy.protected
-    if node.rows is None and schema.drops_rows and private:
+    if node.rows is None and schema.drops_missing and private:
         raise DataError(
             f"node {node.name}: the schema drops rows with missing cells, so their number "
             f"depends on cells: declare it, "

@@ -514,7 +514,7 @@ class RunFile(Section):
                 raise ConfigError(
                     f"privacy: {name} differs from that of the schema; leave out one of them"
                 )
-        return Schema.model_validate(schema.model_dump() | given) if given else schema
+        return checked(Schema, schema.model_dump() | given, "privacy") if given else schema
 
     @property
     def totals(self) -> dict[str, float] | None:

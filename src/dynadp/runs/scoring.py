@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dynadp._arrays import Array
 from dynadp._intervals import wilson
-from dynadp.data import source
+from dynadp.data import source, staying_rows
 from dynadp.errors import DataError
 from dynadp.runs.model import Model
 
@@ -26,13 +26,21 @@ class Tally:
     positive: int
 
 
-def tally(model: Model, data: Any) -> Tally:
+def tally(model: Model, data: Any, *, limited: bool = False) -> Tally:
     """Count a model's right answers; the numbers are private where the rows are.
 
     All but ``read`` depend on cells. A replaced row, also one that is dropped then or was before,
-    moves ``right`` by at most 1.
+    moves ``right`` by at most 1; a person with at most m rows, by m.
+
+    Parameters
+    ----------
+    model, data
+        What answers, and the rows.
+    limited
+        Whether at most as many rows of a person count as the schema declares; public rows need
+        name nobody.
     """
-    schema = model.columns
+    schema = model.columns if limited else model.columns.limited()
     label = schema.label
     if set(model.classes) != {label.negative, label.positive}:
         raise DataError(
@@ -42,8 +50,9 @@ def tally(model: Model, data: Any) -> Tally:
     second = model.classes.index(label.positive)
     read = stay = right = positive = 0
     given = source(data)
-    for batch in given.batches(schema.raw_columns):
-        keep = schema.kept(batch)
+    staying = staying_rows(schema, given)
+    for batch in given.batches(schema.read_columns):
+        keep = staying(batch, read)
         kept = {name: cells[keep] for name, cells in batch.items()}
         y = schema.labels(kept) > 0
         answers = (model.decision(kept) > 0) == bool(second)

@@ -109,7 +109,7 @@ class PublicSetting:
                 steps = replace(given.steps, pull=file.training.pull, node_weights=())
                 given = replace(given, steps=steps)
         if file.evaluation is not None:  # config admits only public = true
-            public = (path.parent / file.evaluation.file, schema, file.data.separator)
+            public = path.parent / file.evaluation.file, schema.limited(), file.data.separator
         return cls(
             file.run.name,
             topology,
