@@ -47,10 +47,14 @@ Each node has a ledger with a cap over all its runs. Without one, nothing is rel
 
 ```console
 $ dynadp check study/run.toml
-$ dynadp ledger cap study/north.sqlite --node north --epsilon 1 --delta 1e-5
-$ dynadp ledger cap study/south.sqlite --node south --epsilon 1 --delta 1e-5
-$ dynadp ledger cap study/west.sqlite --node west --epsilon 1 --delta 1e-5
-$ dynadp check study/run.toml
+$ dynadp ledger cap --run study/run.toml --epsilon 1 --delta 1e-5
+$ dynadp check study/run.toml --max-epsilon
+```
+
+`--max-epsilon` finds the largest total that all ledgers would admit for this run. A run that takes the whole cap is the last one; smaller runs share it. Epsilons of several runs do not simply add up, so ask the ledger what fits:
+
+```console
+$ dynadp ledger left study/north.sqlite --epsilon 0.3
 ```
 
 ## Train, predict
