@@ -153,6 +153,33 @@ def test_a_network_equals_the_simulation(tmp_path, nursery, mechanism):
         assert not list(network.folder(name).glob("messages*"))
 
 
+def test_people_with_several_rows_on_a_network(tmp_path, nursery):
+    """At most two rows of a person at each node, as in one process; ledgers name the person."""
+
+    def table(i, own):
+        return {**own, "who": np.arange(len(own["age"])) % 50}
+
+    people = {"person": "who", "rows_per_person": 2, "silos_per_person": 3}
+    given = {"epsilon": 4.0, "delta": 1e-5, **people}
+    for seed in (3, None):
+        network = Network.make(
+            tmp_path / f"home {seed}", nursery, seed=seed, privacy=given, table=table
+        )
+        network.go()
+        record = json.loads((network.folder("west") / "run.json").read_text())
+        assert set(record["rows"].values()) == {100}
+        assert record["plan"]["unit"] == {"rows": 2, "silos": 3}
+        if seed is None:
+            with Ledger.open(network.ledger("west"), read_only=True) as ledger:
+                assert {(event.rows, event.silos) for event in ledger.spent()} == {(2, 3)}
+            continue
+        trained = dynadp("train", network.home / "train.toml", "--out", network.home / "trained")
+        assert trained.exit_code == 0, trained.output
+        expected = json.loads((network.home / "trained" / "model.json").read_text())
+        for name in network.names:
+            assert json.loads(network.model(name))["coef"] == expected["coef"]
+
+
 def test_the_papers_third_algorithm_with_its_schedule_runs_on_a_network(tmp_path, nursery):
     """As printed, with its final step, and an alpha for each node and round."""
     alpha = {"north": [0.5, 0.4, 0.3, 0.4, 0.5, 0.6], "south": 0.5, "west": 0.7}
