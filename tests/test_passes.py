@@ -41,9 +41,9 @@ def passes(monkeypatch):
         seen[path.name] += sql.startswith("SELECT")
         return query(path, name, sql, size)
 
-    def counted_opening(given, names):
+    def counted_opening(given, names, *more):
         seen[given.stamp.path.name] += bool(names)
-        return opened(given, names)
+        return opened(given, names, *more)
 
     monkeypatch.setattr(files, "_query", counted_query)
     monkeypatch.setattr(streaming, "_opened", counted_opening)

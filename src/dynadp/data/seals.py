@@ -4,7 +4,8 @@ the node.
 seal = BLAKE2b(key; BLAKE2b(declared columns and label, cell by cell)), with a random key for each
 run and node. Numbers are compared by value, texts without surrounding blanks, and all missing cells
 are equal: a file that was written anew with the same cells in the same order has the same seal,
-whatever its format.
+whatever its format. Where the schema names a person's column, the rows are those that are used:
+others may change. Ids count only in what they decide, which rows are used.
 
 Privacy is proven for rows that stay as they are while a run lasts, so a run whose rows changed is
 refused. As long as they stay, the comparison always has the same answer: it reveals nothing about
