@@ -154,7 +154,9 @@ def test_a_run_file_declares_people(home, people):
     shown = dynadp("ledger", "show", "a.sqlite").output
     assert "anybody with up to 2 rows at one node" in " ".join(shown.split())
     assert dynadp("report", "run").exit_code == 0
-    assert "anybody with up to 2 rows at one node" in Path("run/report.html").read_text()
+    report = " ".join(Path("run/report.html").read_text().split())
+    assert "anybody with up to 2 rows at one node" in report
+    assert "about replacing one person with up to 2 rows at one node by another" in report
 
 
 def test_an_accuracy_counts_no_more_rows_of_a_person_than_declared(home, people):

@@ -64,6 +64,21 @@ class Unit:
         return f"{rows} at {where}"
 
     @property
+    def limits(self) -> str:
+        """What a statement does not cover, in words."""
+        if self == Unit():
+            return (
+                "It is about replacing one row; how many rows a node has is public. Somebody with "
+                "rows at several nodes, or several rows at one, loses more."
+            )
+        where = "more nodes" if self.silos > 1 else "several nodes"
+        return (
+            f"It is about replacing one person with {self.words} by another with as many rows; how "
+            f"many rows a node has is public. Somebody with more rows, or with rows at {where}, "
+            "loses more."
+        )
+
+    @property
     def whose(self) -> str:
         """What of somebody was in the data or was not."""
         return "your row" if self == Unit() else "your rows"
