@@ -589,7 +589,7 @@ def test_command_line_in_words(quick):
     lines = result.output.splitlines()
     assert lines[1] == "Claimed: mu = 1 at most."
     assert "two data sets that differ in 5 rows of one person (" in lines[3]
-    assert lines[4].endswith("section 12; section 14 for persons.")
+    assert lines[4].endswith("section 12; section 14 for several rows of a person.")
     more = run(*flags, "--silos-per-person", "2", "--draws", "4000").output.splitlines()
     assert more[1] == "Claimed: mu = 1.414 at most."
     assert "differ in 5 rows of one person at each of 2 nodes (" in more[3]

@@ -187,9 +187,9 @@ def _replaced(setting: Mapping[str, Any]) -> str:
 
 
 def _persons(setting: Mapping[str, Any]) -> str:
-    """Where persons with several rows are treated; nothing for one row."""
+    """Where several rows of a person are treated; nothing for one row."""
     alone = setting["rows_per_person"] == setting["silos_per_person"] == 1
-    return "" if alone else "; section 14 for persons"
+    return "" if alone else "; section 14 for several rows of a person"
 
 
 def _sealed(setting: Mapping[str, Any]) -> str:
