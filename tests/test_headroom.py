@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from dynadp import Topology, plan
 from dynadp.cli import main
 from dynadp.data.datasets.synthetic import census
-from dynadp.errors import BudgetRefused
+from dynadp.errors import BudgetRefused, DeclarationError
 from dynadp.mechanisms import Sealed
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace
@@ -22,7 +22,7 @@ from dynadp.privacy.inverse import primal
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.ledger.summary import LedgerSummary
 from dynadp.privacy.units import Unit
-from dynadp.runs.headroom import LEAST, NextRun, find_headroom, largest_total
+from dynadp.runs.headroom import LEAST, NextRun, find_headroom, find_largest, largest_total
 from dynadp.runs.local import LocalRun
 from test_jobs import INIT, NODES, write_csv
 
@@ -313,6 +313,9 @@ def test_the_largest_epsilon_of_fresh_ledgers_is_the_cap(place):
     assert dynadp("ledger cap north.sqlite --epsilon 0.9 --delta 1e-5").exit_code == 0
     found = answer("check run.toml --max-epsilon --json", code=3)
     assert (found["max_epsilon"], found["limited_by"]) == (0.9, ["north"])
+    assert dynadp("ledger cap --run run.toml --epsilon 5000 --delta 1e-5").exit_code == 0
+    words = dynadp("check run.toml --max-epsilon").output
+    assert "epsilon = 1000 (--epsilon 1000), and more was not tried" in words
 
 
 def test_no_total_fits_after_the_whole_cap_was_taken(place):
@@ -381,3 +384,31 @@ def test_a_node_that_releases_nothing_refuses_nothing(place):
     found = answer("check run.toml --max-epsilon --json")
     assert (found["max_epsilon"], found["limited_by"]) == (2, ["north", "south"])
     assert dynadp("train run.toml").exit_code == 0
+
+
+def test_no_total_fits_without_a_cap_or_for_people_with_more_rows(place):
+    """What was released for one row counts eightfold for people with two rows at two nodes."""
+    assert dynadp("train run.toml --epsilon 1.2").exit_code == 0
+    rewrite("delta = 1e-05", "delta = 1e-05\nrows_per_person = 2\nsilos_per_person = 2")
+    found = answer("check run.toml --max-epsilon --json", code=3)
+    assert (found["max_epsilon"], found["limited_by"]) == (None, list(NODES))
+    assert dynadp("check run.toml --epsilon 0.001").exit_code == 3
+    Path("west.sqlite").unlink()
+    Ledger.create("west.sqlite", "west", who="ada", at=AT).close()
+    assert dynadp("ledger cap north.sqlite south.sqlite --epsilon 90 --delta 1e-5").exit_code == 0
+    found = answer("check run.toml --max-epsilon --json", code=3)
+    assert (found["max_epsilon"], found["limited_by"]) == (None, ["west"])
+
+
+def test_a_total_for_which_there_is_no_plan_does_not_fit(book):
+    """Above some total a plan cannot be made; the search goes on below it."""
+    with Ledger.open(book(50.0)) as ledger:
+        summaries = {"a": LedgerSummary.of(ledger)}
+
+    def planned(epsilon):
+        if epsilon > 7:
+            raise DeclarationError("no plan")
+        return next_plan(epsilon)
+
+    found = find_largest(summaries, planned, 1.0)
+    assert (found.epsilon, found.limited_by) == (7.0, ("a",))

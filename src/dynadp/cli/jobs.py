@@ -129,9 +129,10 @@ def _largest_line(found: "LargestTotal") -> str:
     limits = ", ".join(found.limited_by)
     if found.epsilon is None:
         return f"No total fits any more: the ledger of {limits} would refuse this run with any."
+    more = f"; more is refused by that of {limits}" if limits else ", and more was not tried"
     line = (
         f"At most, all ledgers would admit this run with epsilon = {found.epsilon:g} (--epsilon "
-        f"{found.epsilon:g}); more is refused by that of {limits}."
+        f"{found.epsilon:g}){more}."
     )
     if found.takes_whole_cap:
         line += (
