@@ -62,7 +62,10 @@ def errors_of(
     for seed in draws:
         who, node = made_up(len(data.train["age"]), seed)
         tables = {
-            name: {**{c: cells[node == p] for c, cells in data.train.items()}, "who": who[node == p]}
+            name: {
+                **{c: cells[node == p] for c, cells in data.train.items()},
+                "who": who[node == p],
+            }
             for p, name in enumerate(ring.nodes)
         }
         trained = train(

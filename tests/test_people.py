@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dynadp.data import contributions, encoding, people
+from dynadp.data import contributions, encoding
 from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.contributions import RowBits, row_bits
 from dynadp.data.loading import load_shard, split_tables
 from dynadp.data.node_rows import NodeRows, StreamedShard, local_shard
-from dynadp.data.people import Contributions, first_rows, person_codes, person_parts
+from dynadp.data.people import Contributions, first_rows, person_codes
 from dynadp.data.readers import LEAST_MEMORY, source
 from dynadp.data.schema import Label, Schema
 from dynadp.data.survey import count, feature_sums, survey
@@ -172,7 +172,6 @@ def test_ids_of_every_type(ids, m):
         assert first_rows(cells, m).tolist() == expected
         assert Contributions(m, ("",)).first(cells).tolist() == expected
         assert person_codes(cells).tolist() == person_codes(ids).tolist()
-        assert person_parts(cells, 5).tolist() == person_parts(ids, 5).tolist()
 
 
 def test_what_an_id_may_be():
@@ -590,10 +589,7 @@ def test_a_file_that_changes_after_its_people_were_found_is_refused(tmp_path):
         StreamedShard.of(limited(2), given)
 
 
-def test_people_are_parted_by_their_ids_alone():
-    ids = [f"p{i}" for i in range(200)]
-    parts = person_parts(ids, 4)
-    assert (np.bincount(parts, minlength=4) > 30).all()
-    assert person_parts(ids[::-7], 4).tolist() == parts[::-7].tolist()
-    assert person_parts([None, "", float("nan")], 4).tolist() == [person_parts([None], 4)[0]] * 3
-    assert people.person_codes(["b", "a", "b"]).tolist() == [0, 1, 0]
+def test_people_are_numbered_as_they_occur():
+    assert person_codes(["b", "a", "b", None, "c", "", float("nan")]).tolist() == [
+        *(0, 1, 0, 2, 3, 2, 2),
+    ]

@@ -227,7 +227,7 @@ def test_the_estimator_keeps_the_first_rows_of_a_person_at_one_node():
 @pytest.mark.parametrize(("m", "s"), [(1, 1), (2, 1), (2, 2), (3, 3)])
 def test_no_person_has_more_rows_or_nodes_than_declared(m, s):
     owner = RNG.integers(0, 4, 600)
-    keep = limited(WHO, owner, Unit(m, s), ("",))
+    keep = limited(WHO, owner, Unit(m, s))
     for who in np.unique(WHO):
         hers = keep & (who == WHO)
         nodes, counts = np.unique(owner[hers], return_counts=True)
@@ -237,8 +237,27 @@ def test_no_person_has_more_rows_or_nodes_than_declared(m, s):
         assert first in nodes
     # a person's rows alone decide
     others = WHO[0] == WHO
-    again = limited(np.where(others, WHO, WHO + 1000), owner, Unit(m, s), ("",))
+    again = limited(np.where(others, WHO, WHO + 1000), owner, Unit(m, s))
     assert (again[others] == keep[others]).all()
+
+
+def test_nobodys_node_depends_on_the_cells_of_others(people):
+    """A row that is dropped for a missing cell still numbers its person."""
+    schema = people[0]
+    column = schema.columns[0].model_copy(update={"missing": "drop"})
+    schema = declared(schema, columns=[column, *schema.columns[1:]], person="who")
+    table = {name: cells[100:160].astype(object) for name, cells in people[1]["a"].items()}
+    table["who"] = np.array(["x", "a", "b", *(f"p{i}" for i in range(56)), "x"], dtype=object)
+    counts = []
+    for gone in (0, 59):  # one of x's two rows
+        holed = {name: cells.copy() for name, cells in table.items()}
+        holed[column.name][gone] = None
+        model = NetworkClassifier(
+            epsilon=1.0, delta=DELTA, schema=schema, nodes=3, topology="complete", random_state=0
+        )
+        model.fit(holed, holed["income"])
+        counts.append(model.plan_.bound.counts)
+    assert counts[0] == counts[1]
 
 
 def test_the_estimator_refuses_people_that_do_not_fit(people):

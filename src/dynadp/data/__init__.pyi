@@ -15,7 +15,6 @@ from .node_rows import StreamedShard as StreamedShard
 from .node_rows import local_shard as local_shard
 from .people import first_rows as first_rows
 from .people import person_codes as person_codes
-from .people import person_parts as person_parts
 from .readers import LEAST_MEMORY as LEAST_MEMORY
 from .readers import no_query as no_query
 from .readers import source as source

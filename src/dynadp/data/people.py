@@ -7,7 +7,6 @@ each side, and all other rows are the same.
 
 import re
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -46,28 +45,13 @@ def person_codes(ids: ArrayLike, missing_values: Sequence[str] = ("",)) -> NDArr
     """Return a number for each row, the same for all rows of a person: people are numbered as they
     occur.
 
-    Numbers depend on who else is there. They say which rows belong together, and must decide
-    nothing else about a row; :func:`person_parts` depends on the id alone.
+    Numbers depend on the places of others' rows, and not on their cells.
 
     >>> person_codes(["ann", "bob", 1.0, " ann", "1"]).tolist()
     [0, 1, 2, 0, 2]
     """
     cells = _cells(ids)
     return (_numbered(cells) if cells.dtype.kind in "iuf" else _distinct(cells, missing_values))[1]
-
-
-def person_parts(
-    ids: ArrayLike, parts: int, missing_values: Sequence[str] = ("",)
-) -> NDArray[np.int64]:
-    """Return one of 0 ... parts - 1 for each row, the same for all rows of a person, whoever else
-    is there: BLAKE2b(id) mod parts.
-
-    >>> person_parts(["ann", "bob", "ann"], 3).tolist()
-    [0, 1, 0]
-    """
-    people, codes = _distinct(_cells(ids), missing_values)
-    each = (_part(one, parts) for one in people)
-    return np.fromiter(each, np.int64, len(people))[codes]
 
 
 class Contributions:
@@ -135,11 +119,6 @@ def _distinct(
     each = (found.setdefault(spelled_id(cell, blank), len(found)) for cell in ids.tolist())
     codes = np.fromiter(each, np.int64, len(ids))
     return list(found), codes
-
-
-def _part(person: str | None, parts: int) -> int:
-    content = b"" if person is None else b"=" + person.encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(content, digest_size=16).digest(), "big") % parts
 
 
 def _ranks(codes: NDArray[np.integer[Any]]) -> NDArray[np.int64]:

@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.consensus import Acceleration
-from dynadp.data import Schema, Shard, no_query, norms, sum_features
+from dynadp.data import Schema, Shard, no_query, norms, person_codes, sum_features
 from dynadp.engines import LedgerJournal, forgetting, run_masks
 from dynadp.errors import DataError, DeclarationError
 from dynadp.estimators import saved
@@ -37,7 +37,6 @@ from dynadp.estimators.inputs import (
     require_rows_at,
     take,
     take_rows,
-    together,
 )
 from dynadp.estimators.one_vs_rest import solve, spent
 from dynadp.mechanisms import (
@@ -340,17 +339,16 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_parameters(parts, shards)
         if parts:
             X, y, nodes = concatenate(X, self.topology)
-        X, y, nodes, people = self._validated(X, y, nodes, people)
+        X, y, nodes, numbers = self._validated(X, y, nodes, people)
         declared = self.classes
         if schema is not None and declared is None:
             declared = [schema.label.negative, schema.label.positive]
         self.classes_, codes = encode_classes(y, declared)
         self.topology_, owner = assign_nodes(self.topology, self.nodes, len(codes), nodes)
-        if people is not None:
-            blank = ("",) if schema is None else schema.missing_values
+        if numbers is not None:
             if nodes is None:
-                owner = together(people, len(self.topology_), blank)
-            keep = limited(people, owner, self._unit(), blank)
+                owner = numbers % len(self.topology_)
+            keep = limited(numbers, owner, self._unit())
             X, codes, owner = take(X, keep), codes[keep], owner[keep]
             require_rows_at(self.topology_, owner)
         problems = 1 if len(self.classes_) == 2 else len(self.classes_)
@@ -571,8 +569,9 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     "of them"
                 )
             people = X[self.schema.person]
-        if people is not None:
-            people = np.asarray(list(people), dtype=object)
+        if people is not None:  # numbered before rows are dropped, so that no cell decides a number
+            blank = ("",) if self.schema is None else self.schema.missing_values
+            people = person_codes(list(people), blank)
         if self.schema is None:
             X, y = _unquoted(validate_data, self, X, y, accept_sparse="csr", dtype=float)
             X = csr_array(X) if issparse(X) else X

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, diags_array, hstack, issparse, vstack
 from dynadp import _require
 from dynadp._arrays import Array, Rows
 from dynadp.consensus import Topology
-from dynadp.data import Shard, ambiguous, first_rows, match, norms, person_codes
+from dynadp.data import Shard, ambiguous, first_rows, match, norms
 from dynadp.errors import CellError, DataError, DeclarationError
 from dynadp.privacy import Unit
 
@@ -144,20 +144,7 @@ def take(X: Any, which: NDArray[np.bool_]) -> Any:
     return take_rows(X, which) if isinstance(X, Mapping) else X[which]
 
 
-def together(people: ArrayLike, nodes: int, missing_values: Sequence[str]) -> NDArray[np.intp]:
-    """Return a node for each row, the same for all rows of a person: the i-th person that occurs
-    goes to node i mod P.
-    """
-    codes = person_codes(people, missing_values)
-    return np.asarray(codes % nodes)
-
-
-def limited(
-    people: ArrayLike,
-    owner: NDArray[np.intp],
-    unit: Unit,
-    missing_values: Sequence[str],
-) -> NDArray[np.bool_]:
+def limited(people: NDArray[np.int64], owner: NDArray[np.intp], unit: Unit) -> NDArray[np.bool_]:
     """Return which rows stay: of each person the first m at a node, at the first s of her nodes.
 
     Which of her rows stay depends on her own rows alone.
@@ -165,18 +152,15 @@ def limited(
     Parameters
     ----------
     people
-        Whose row each is, as for :func:`~dynadp.data.people.first_rows`.
+        The number of each row's person (:func:`~dynadp.data.people.person_codes`).
     owner
         The node of each row.
     unit
         m and s.
-    missing_values
-        Texts that mean that nobody is named.
     """
-    codes, keep = person_codes(people, missing_values), np.zeros(len(owner), dtype=bool)
-    pairs = codes.astype(np.int64) * (int(owner.max(initial=0)) + 1) + owner
+    pairs, keep = people * (int(owner.max(initial=0)) + 1) + owner, np.zeros(len(owner), bool)
     first = np.sort(np.unique(pairs, return_index=True)[1])  # each person's first row at each node
-    there = np.isin(pairs, pairs[first[first_rows(codes[first], unit.silos)]])
+    there = np.isin(pairs, pairs[first[first_rows(people[first], unit.silos)]])
     keep[there] = first_rows(pairs[there], unit.rows)
     return keep
 
