@@ -60,7 +60,8 @@ def test_account_dual():
 
 def test_account_in_words():
     result = dynadp(
-        "account --mechanism primal --dimension 105 --alpha 0.1 --rounds 100 --delta 1e-5 --rows-per-person 2"
+        "account --mechanism primal --dimension 105 --alpha 0.1 --rounds 100 --delta 1e-5 "
+        "--rows-per-person 2"
     )
     for part in (
         "100 rounds of primal",

@@ -60,6 +60,16 @@ def kept(table, m):
     return np.array(out)
 
 
+@pytest.mark.parametrize("mechanism", ["primal", "dual"])
+def test_ledgers_take_runs_of_people_by_admm(home, mechanism):
+    text = Path("run.toml").read_text()
+    Path("run.toml").write_text(text + f'mechanism = "{mechanism}"\n')
+    done = dynadp("train", "run.toml", "--out", "run")
+    assert done.exit_code == 0, done.output
+    with Ledger.open("a.sqlite", read_only=True) as ledger:
+        assert {event.rows for event in ledger.spent()} == {2}
+
+
 @pytest.mark.parametrize("mechanism", ["sum", "primal", "dual", Sealed(honest=2)], ids=str)
 def test_training_is_that_on_the_first_rows_of_everybody(people, mechanism):
     """With the same noise, the same model as on tables without the other rows."""
@@ -239,6 +249,15 @@ def test_no_person_has_more_rows_or_nodes_than_declared(m, s):
     others = WHO[0] == WHO
     again = limited(np.where(others, WHO, WHO + 1000), owner, Unit(m, s))
     assert (again[others] == keep[others]).all()
+
+
+def test_rows_of_one_person_are_not_split_unsaid():
+    model = NetworkClassifier(epsilon=1.0, rows_per_person=2, **HOW)
+    with pytest.raises(DeclarationError, match=r"say whose they are \(people=\), or where they"):
+        model.fit(X, Y)
+    assert model.fit(X, Y, nodes=np.arange(600) // 120).privacy_["rows"] == 2
+    with pytest.raises(DataError, match="cannot tell such ids apart"):
+        model.fit(X, Y, people=np.arange(600) + 2.0**53)
 
 
 def test_nobodys_node_depends_on_the_cells_of_others(people):

@@ -7,17 +7,22 @@ import numpy as np
 import pytest
 
 from dynadp.consensus.topology import Topology
+from dynadp.data.datasets.synthetic import census
+from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.dual import Dual
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.primal import Primal
 from dynadp.mechanisms.sealed import Sealed
 from dynadp.mechanisms.sums import Sum
 from dynadp.planning.planner import plan
+from dynadp.planning.plans import Consortium, Plan
 from dynadp.privacy.accountant import by_node, for_person, total, worst_node
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import Gaussian, L2Laplace, SealedGaussian, from_json, to_json
 from dynadp.privacy.gaussian import gaussian_epsilon, joint_mu
 from dynadp.privacy.inverse import dual, equal_rounds, primal
+from dynadp.privacy.schedules import per_node
 from dynadp.privacy.units import Unit
 from dynadp.runs.record import RecordedPlan
 
@@ -142,6 +147,56 @@ def test_a_record_lists_the_events_with_their_unit(mechanism):
     read = RecordedPlan.from_json(made.to_json(), RING.nodes)
     assert read.unit == Unit(3, 2)
     assert read.events(RING, dict.fromkeys(RING.nodes, 2000), 11, 10) == made.events
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
+def test_what_a_run_spends_is_what_was_planned(mechanism):
+    """Unit and all, of every round, in one process and where ledgers are charged."""
+    shards = census(200, seed=1, nodes=5, test_rows=0).shards(names=RING.nodes)
+    made = plan(
+        [shard.rows for shard in shards],
+        RING,
+        shards[0].dimension,
+        epsilon=2.0,
+        delta=DELTA,
+        mechanism=mechanism,
+        centring=False,
+        unit=Unit(3, 2),
+    )
+    run = simulate(shards, RING, made, draws=SeededEntropy(0))
+    planned = {replace(event, seeded=True) for event in made.events}
+    assert set(run.events()) == planned
+    assert {(event.rows, event.silos) for event in planned} == {(3, 2)}
+
+
+def test_people_at_nodes_that_lose_differently_are_refused():
+    """The worst of each alone is not the worst together, unless noise is Gaussian."""
+    early = {node: [0.5] * 10 for node in RING.nodes} | {RING.nodes[0]: [4.0, *[0.1] * 9]}
+    for mechanism, refused in ((Primal(), True), (Sum(), False)):
+        made = Plan.of(
+            mechanism=mechanism,
+            schedule=per_node(early),
+            rounds=10,
+            delta=DELTA,
+            unit=Unit(1, 2),
+            **({"pull": 1.0} if mechanism == Sum() else {"rho": 0.1, "eta": 1.0}),
+        ).on(Consortium(RING, (200,) * 5, 4))
+        if refused:
+            with pytest.raises(DeclarationError, match="nodes lose differently"):
+                made.total  # noqa: B018
+        else:
+            worst = for_person(made.events, RING.nodes[:2], DELTA).epsilon
+            assert worst <= made.total.epsilon
+    with pytest.raises(DeclarationError, match="nodes lose differently"):
+        plan(
+            [20000, 300, 10],
+            Topology.family("ring", 3),
+            50,
+            epsilon=0.3,
+            delta=1e-2,
+            mechanism=Dual(),
+            unit=Unit(1, 2),
+        )
 
 
 def test_units_that_cannot_be():

@@ -265,7 +265,8 @@ def _figures(found: "Total", joint: float) -> dict[str, Any]:
     """Return the figures as JSON, with the mu of all Gaussian events; an infinite one is null."""
     figures = found.to_json()
     del figures["protected"]  # nothing was released
-    return {**figures, "joint_mu": joint, "words": privacy.guess_words(found.epsilon, found.delta)}
+    words = privacy.guess_words(found.epsilon, found.delta, privacy.Unit(found.rows, found.silos))
+    return {**figures, "joint_mu": joint, "words": words}
 
 
 def _lines(found: "Total", joint: float) -> list[str]:

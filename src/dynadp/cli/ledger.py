@@ -215,8 +215,7 @@ def _left_line(room: "Headroom") -> str:
     if room.epsilon is None or room.cap is None:
         return f"{room.node}: nothing fits: {room.why}.{freed}"
     line = f"{room.node}: a next run may have epsilon = {room.epsilon:g} at delta = {room.cap[1]:g}"
-    if room.unit != privacy.Unit():
-        line += f" for anybody with {room.unit.words}"
+    line += f" for anybody with {room.unit.words}"
     if room.basis == "plan":
         least = (
             "" if room.sharing is None else f"; up to {room.sharing:g} it leaves room for others"

@@ -167,16 +167,9 @@ class _Hashes:
 
     def __init__(self, missing_values: tuple[str, ...]) -> None:
         self._key, self._blank = token_bytes(32), frozenset(missing_values)
-        self._salt = np.frombuffer(self._key[:8], dtype="<u8")[0]
 
     def __call__(self, cells: NDArray[Any]) -> NDArray[np.uint64]:
         """Return the two halves of each cell's hash; a missing id has zeros."""
-        whole = np.array(cells[:-1].tolist())  # the last is None
-        if whole.dtype.kind in "iu":  # a column of whole numbers has nothing else
-            mixed = _mixed(whole.astype(np.uint64) ^ self._salt)
-            return np.concatenate(
-                [np.column_stack([mixed, np.ones_like(mixed)]), np.zeros((1, 2), np.uint64)]
-            )
         each = (self._hash(spelled_id(cell, self._blank)) for cell in cells.tolist())
         return np.frombuffer(b"".join(each), dtype="<u8").reshape(-1, 2)
 
@@ -185,13 +178,6 @@ class _Hashes:
             return bytes(_WIDTH)
         content = text.encode("utf-8", "surrogatepass")
         return blake2b(content, digest_size=_WIDTH, key=self._key).digest()
-
-
-def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix the bits (the finaliser of SplitMix64): different numbers stay different."""
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
-    return numbers ^ (numbers >> np.uint64(31))
 
 
 class _Partitions:

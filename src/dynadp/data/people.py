@@ -16,6 +16,7 @@ from dynadp.data.values import is_absent, normalise, to_array
 from dynadp.errors import DataError, DeclarationError
 
 MOST = 1 << 62  # rows of a person; a larger m limits nothing either, and would not fit
+_EXACT = 2.0**53  # whole numbers above are not all floats
 _WHOLE = re.compile(r"([+-]?\d+)\.0*", re.ASCII)
 
 
@@ -82,6 +83,11 @@ def spelled_id(cell: Any, blank: frozenset[str]) -> str | None:
     """Return the one spelling of an id; None where it is missing."""
     if is_absent(cell, blank):
         return None
+    if isinstance(cell, float) and abs(cell) >= _EXACT:
+        raise DataError(
+            "ids of people: a number beyond 2^53 was stored as a decimal or floating-point number, "
+            "which cannot tell such ids apart; store ids as texts or whole numbers"
+        )
     text = normalise(cell)
     if "." in text and (whole := _WHOLE.fullmatch(text)):
         return whole[1]  # programs write whole numbers so in a column with gaps
@@ -93,6 +99,8 @@ def _cells(ids: ArrayLike) -> NDArray[Any]:
     cells = to_array(ids, dtype=object if isinstance(ids, list | tuple) else None)
     if cells is None or cells.ndim != 1 or cells.dtype.kind not in "OUSiufb":
         raise DataError("ids of people: expected one text or number a row")
+    if cells.dtype.kind == "f" and (np.abs(cells) >= _EXACT).any():
+        spelled_id(_EXACT, frozenset())  # refused there
     return cells.astype(int) if cells.dtype.kind == "b" else cells
 
 

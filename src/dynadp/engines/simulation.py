@@ -1,7 +1,7 @@
 """All nodes, and any number of replicas of them, in one process (Algorithm 1; maths.md 2)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -384,7 +384,8 @@ class _Setup:
             blocks = [to_device(_dense(s), device) for s in self.shards]
             problem = StackedProblem(blocks, *constants, replicas=replicas, storage="dense")
         alpha = plan.table(replicas)
-        releases = ReleasePlan.plan(problem, topology, penalties, plan.mechanism, alpha, V, gamma)
+        planned = ReleasePlan.plan(problem, topology, penalties, plan.mechanism, alpha, V, gamma)
+        releases = replace(planned, unit=plan.unit)
         bounds = releases.public.gamma
         given = topology.degrees, penalties, bounds, V.copy()
         degrees, eta, bounds, f = (to_device(v, device) for v in given)

@@ -345,6 +345,12 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             declared = [schema.label.negative, schema.label.positive]
         self.classes_, codes = encode_classes(y, declared)
         self.topology_, owner = assign_nodes(self.topology, self.nodes, len(codes), nodes)
+        if self._unit().rows > 1 and nodes is None and numbers is None and len(self.topology_) > 1:
+            raise DeclarationError(
+                f"rows_per_person is {self._unit().rows}, and rows would be split over "
+                f"{len(self.topology_)} nodes, those of one person too: say whose they are "
+                "(people=), or where they are (nodes=)"
+            )
         if numbers is not None:
             if nodes is None:
                 owner = numbers % len(self.topology_)

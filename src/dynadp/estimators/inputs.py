@@ -124,18 +124,17 @@ def assign_nodes(
                 f"{', '.join(sorted(network.nodes))}"
             )
         owner = np.array([network.nodes.index(name) for name in names])[owner]
-    require_rows_at(network, owner)
+    require_rows_at(network, owner, f"n_samples={rows}")
     return network, owner
 
 
-def require_rows_at(network: Topology, owner: NDArray[np.intp]) -> None:
+def require_rows_at(network: Topology, owner: NDArray[np.intp], rows: str = "people") -> None:
     """Refuse a node without rows."""
     counts = np.bincount(owner, minlength=len(network))
     if not counts.all():
         empty = network.nodes[int(np.argmin(counts))]
         raise DataError(
-            f"node {empty!r} has no row: n_samples={len(owner)} for {len(network)} nodes; every "
-            f"node needs one"
+            f"node {empty!r} has no row: {rows} for {len(network)} nodes; every node needs one"
         )
 
 

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from dynadp import _require
 from dynadp._arrays import Array
+from dynadp._files import canonical_json
 from dynadp.consensus import Output, ReleasePlan, Steps
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import (
@@ -40,6 +41,7 @@ from dynadp.privacy import (
     collusion_curve,
     group_by_node,
     per_node,
+    to_json,
     worst_node,
 )
 from dynadp.problem import Terms, check_loss, check_regularizer, shares
@@ -351,7 +353,9 @@ class Plan:
             sealing=self.sealing,
             unit=self.unit,
         )
-        return centring + self.release_plan.events(seeded=False)
+        events = centring + self.release_plan.events(seeded=False)
+        _require_alike(events, self.unit, self.mechanism.noise)
+        return events
 
     @cached_property
     def release_plan(self) -> ReleasePlan:
@@ -426,6 +430,28 @@ def start_of(start: ArrayLike | None, shape: tuple[int, int, int]) -> Array:
 def _shortest(row: Array) -> float | list[float]:
     values: list[float] = row.tolist()
     return values[0] if len(set(values)) == 1 else values
+
+
+def _require_alike(events: Sequence[Event], unit: Unit, noise: str) -> None:
+    """Refuse people at several nodes whose losses cannot be compared.
+
+    Gaussian losses are ordered by mu, so that s nodes like the worst one lose most. Others are not:
+    the worst of each alone need not be the worst together.
+    """
+    if unit.silos == 1 or noise == "gaussian":
+        return
+    kinds = {tuple(sorted(_text(event) for event in own)) for own in group_by_node(events).values()}
+    if len(kinds) > 1:
+        raise DeclarationError(
+            f"silos_per_person is {unit.silos}, and nodes lose differently: with this noise "
+            "nobody can say which of them a person would lose most at together. Take mechanism "
+            "sum or sealed, whose losses compare, or nodes that are alike"
+        )
+
+
+def _text(event: Event) -> str:
+    """Return all of an event but its node."""
+    return canonical_json(to_json(event) | {"node": ""})
 
 
 def _weighed(losses: Array, w: Array) -> Array:

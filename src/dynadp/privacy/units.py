@@ -64,6 +64,13 @@ class Unit:
         return f"{rows} at {where}"
 
     @property
+    def elsewhere(self) -> str:
+        """What one node's ledger cannot know, as the end of a sentence; nothing for one node."""
+        if self.silos == 1:
+            return ""
+        return ", as long as none of her other nodes loses more than this one"
+
+    @property
     def limits(self) -> str:
         """What a statement does not cover, in words."""
         if self == Unit():

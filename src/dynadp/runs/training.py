@@ -59,7 +59,7 @@ class Trained:
 
     @property
     def total(self) -> Total:
-        """What that costs anybody with a row at one node, at the plan's delta."""
+        """What that costs anybody of the plan's unit, at the plan's delta."""
         return worst_node(self.events, self.plan.delta)
 
     def model(self) -> Model:
@@ -85,7 +85,8 @@ def train(
     journal: Journal | None = None,
     on_round: Callable[[RoundProgress], None] | None = None,
 ) -> Trained:
-    """Train one classifier that costs nobody with a row at one node more than (epsilon, delta).
+    """Train one classifier that costs nobody more than (epsilon, delta): nobody with a row at one
+    node, or with as many rows as the schema declares.
 
     Parameters
     ----------
@@ -145,13 +146,13 @@ def train(
             weights=weights,
             unit=unit_of(schema),
         )
-    require_unit(plan, schema)
     plan = plan.on(Consortium(topology, tuple(counts), schema.dimension, features))
     protection = plan.protection
     if protection is None:
         raise DeclarationError(
             "the plan has no protection, so messages would reveal rows; simulate it instead"
         )
+    require_unit(plan, schema)
     require_promise(plan)
     plan.releases(start=start)  # refused before anything is spent
     _LOG.info("plan: %s", "; ".join(plan.reasons))

@@ -201,7 +201,7 @@ class LedgerSummary(LedgerState):
         if (cap := self.cap) is None or (most := self.promised) is None:
             return "no cap, so nothing is promised"
         unit = self.unit
-        whom = "" if unit == Unit() else f" for anybody with {unit.words}"
+        whom = "" if unit == Unit() else f" for anybody with {unit.words}{unit.elsewhere}"
         over = f"epsilon = {cap.epsilon:g} at delta = {cap.delta:g} over all runs{whom}"
         if most <= cap.epsilon:
             return f"{over}: {guess_words(cap.epsilon, cap.delta, unit)}"
