@@ -96,7 +96,7 @@ class AuditedNode:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """What the run costs, as claimed for :attr:`unit`."""
+        """What the run costs, as claimed for ``unit``."""
         return self.unit.declared(self.releases.events(seeded=False))
 
     @property
