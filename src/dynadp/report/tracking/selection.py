@@ -45,6 +45,8 @@ PRIVACY = (
     "releases",
     "protected",
     "honest",
+    "rows",
+    "silos",
     "statement",
 )
 KEY = "dynadp.key"  # the tag by which a run is found again
