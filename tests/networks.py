@@ -33,6 +33,7 @@ from dynadp.engines.zenoh.config import settings
 from dynadp.privacy.accountant import worst_node as accounted
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs import identities as pki
+from dynadp.runs.ledgers import open_readable
 from dynadp.runs.model import load_model
 from dynadp.runs.silo import SiloRun
 from dynadp.runs.trial import prepare_trial
@@ -351,7 +352,7 @@ class Network:
 
     def spends(self, name):
         """{round: message} of a node's ledger, which must hold one run."""
-        with Ledger.open(self.ledger(name), read_only=True) as ledger:
+        with open_readable(self.ledger(name)) as ledger:  # a killed node may have been in mid-write
             entries = [entry for entry in ledger.entries() if entry.kind == "spend"]
             assert len({entry.run for entry in entries}) <= 1
             assert len({entry.round for entry in entries}) == len(entries)

@@ -96,7 +96,9 @@ def require_exact(path, **run):
     return left
 
 
-@pytest.mark.parametrize("mechanism", ["sum", "sealed", "primal", "dual"])
+@pytest.mark.parametrize(
+    "mechanism", ["sum", "sealed", "primal", pytest.param("dual", marks=pytest.mark.slow)]
+)
 def test_what_is_left_is_what_is_admitted(book, mechanism):
     path, named = book(), Sealed(honest=2) if mechanism == "sealed" else mechanism
     first = require_exact(path, mechanism=mechanism)
