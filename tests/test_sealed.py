@@ -51,6 +51,13 @@ def trained(data, ring, **more):
     return train(data.schema, data.tables(ring.nodes), ring, **{**given, **more})
 
 
+def without_centring(shards, ring):
+    """A plan for rows that are bounded already."""
+    counts, d = [shard.rows for shard in shards], shards[0].dimension
+    how = {"epsilon": 1.0, "delta": DELTA, "mechanism": HONEST, "centring": False}
+    return plan(counts, ring, d, **how)
+
+
 # --------------------------------------------------------------------------------------------------
 # the algorithm
 
@@ -58,15 +65,7 @@ def trained(data, ring, **more):
 def test_a_sealed_run_is_the_run_of_its_sums(data, ring):
     """With keys of another run, and without masks at all: the same model to the last bit."""
     shards = data.shards(names=ring.nodes)
-    made = plan(
-        [s.rows for s in shards],
-        ring,
-        shards[0].dimension,
-        epsilon=1.0,
-        delta=DELTA,
-        mechanism=HONEST,
-        centring=False,
-    )
+    made = without_centring(shards, ring)
     first = simulate(shards, ring, made, draws=SeededEntropy(4))
     bound = made.on(Consortium(ring, tuple(s.rows for s in shards), shards[0].dimension))
     other = run_masks(bound, SystemEntropy())
@@ -142,15 +141,7 @@ def test_every_draw_is_new_without_a_seed(data, ring):
 def test_replicas_have_the_noise_of_the_sum(data, ring):
     """Drawn at once, of the same deviation: sqrt(P) times one node's."""
     shards = data.shards(names=ring.nodes)
-    made = plan(
-        [s.rows for s in shards],
-        ring,
-        shards[0].dimension,
-        epsilon=1.0,
-        delta=DELTA,
-        mechanism=HONEST,
-        centring=False,
-    )
+    made = without_centring(shards, ring)
     sums = []
     simulate(
         shards,
@@ -169,15 +160,7 @@ def test_replicas_have_the_noise_of_the_sum(data, ring):
 
 def test_with_real_noise_replicas_are_all_counted(data, ring):
     shards = data.shards(names=ring.nodes)
-    made = plan(
-        [s.rows for s in shards],
-        ring,
-        shards[0].dimension,
-        epsilon=1.0,
-        delta=DELTA,
-        mechanism=HONEST,
-        centring=False,
-    )
+    made = without_centring(shards, ring)
     run = simulate(shards, ring, made, replicas=3)
     assert len(run.events()) == 3 * len(made.events)
 
@@ -563,15 +546,7 @@ def test_keys_and_sums_of_one_node_are_nowhere_in_the_files(data, ring, tmp_path
 
     made = journal(LedgerJournal, tmp_path, ring.nodes)
     shards = data.shards(names=ring.nodes)
-    chosen = plan(
-        [s.rows for s in shards],
-        ring,
-        shards[0].dimension,
-        epsilon=1.0,
-        delta=DELTA,
-        mechanism=HONEST,
-        centring=False,
-    )
+    chosen = without_centring(shards, ring)
     base = run_masks(chosen, SystemEntropy(), made)
     secrets = [key.secret for key in base._pairs.keys.values()]
     simulate(shards, ring, chosen, journal=made, masks=Watching(base.graph, base._pairs))
