@@ -35,7 +35,7 @@ browser:
 
 # The pictures of the page and the report in docs/pictures, taken by the browser tests.
 pictures: $(VENV)/.dev browser
-	DYNADP_PICTURES=docs/pictures $(BIN)/pytest -m slow tests/test_browser.py -k accessible
+	DYNADP_PICTURES=docs/pictures $(BIN)/pytest -m slow tests/report/test_browser.py -k accessible
 
 # The first tier with every Python from 3.11 that can be had here, and with the lowest versions that pyproject.toml admits.
 test-matrix:
@@ -73,7 +73,7 @@ soak: $(VENV)/.bench
 
 # Readers against very many bytes and tables from anywhere.
 fuzz: $(VENV)/.dev
-	$(ONE_THREAD) $(BIN)/pytest -n 2 --hypothesis-profile=fuzz tests/test_fuzz.py tests/test_letters.py
+	$(ONE_THREAD) $(BIN)/pytest -n 2 --hypothesis-profile=fuzz tests/project/test_fuzz.py tests/engines/test_letters.py
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "dynadp needs Python 3.11 or newer; install one or call: make PYTHON=/path/to/python"; exit 1; }

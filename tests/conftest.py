@@ -1,6 +1,7 @@
 """Shared data, made once; and the rule that a skip must be a known one."""
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,13 @@ from dynadp.data.datasets.synthetic import census
 from dynadp.data.datasets.uci import adult
 from dynadp.errors import DatasetError
 
-pytest.register_assert_rewrite("networks")  # its assertions explain themselves like those of tests
+# Their assertions explain themselves like those of tests.
+pytest.register_assert_rewrite(
+    "support.contracts", "support.memory", "support.mutants", "support.networks"
+)
+
+for _option in ("EPSILON", "DELTA", "SEED", "OUT"):  # of the shell that starts the tests
+    os.environ.pop(f"DYNADP_{_option}", None)
 
 # Contract classes are inherited, so that one property runs for several classes: that is meant.
 settings.register_profile(
@@ -31,6 +38,19 @@ _ALLOWED = {
     if not line.startswith("#")
 }
 _unknown_skips = []
+MEASURED = 4  # cases of a parametrised test
+
+
+def pytest_collection_modifyitems(items):
+    """Measure coverage in the first cases of a test alone, and in no property test: tracing costs
+    half of the time that the rest takes.
+    """
+    cases = Counter()
+    for item in items:
+        test = getattr(item, "obj", None)
+        cases[test] += 1
+        if cases[test] > MEASURED or getattr(test, "is_hypothesis_test", False):
+            item.add_marker("no_cover")
 
 
 def pytest_runtest_logreport(report):
@@ -68,7 +88,7 @@ def adult_data():
 
 @pytest.fixture(scope="session")
 def one_nursery():
-    from networks import Nursery  # which needs the extra [network]
+    from support.networks import Nursery  # which needs the extra [network]
 
     nursery = Nursery()
     yield nursery
@@ -86,3 +106,21 @@ def nursery(one_nursery):
 def network(base, tmp_path, nursery):
     """A copy of the module's network that has not run."""
     return base.copy(tmp_path / "home")
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    """Ray in this process."""
+    from support.clusters import pretend
+
+    with pretend(monkeypatch) as made:
+        yield made
+
+
+@pytest.fixture
+def pair():
+    """Two silos of one process on loopback: NODE.toml and all that it names."""
+    from support.pair import two_silos
+
+    with two_silos() as folder:
+        yield folder

@@ -1,0 +1,241 @@
+"""What README and the pages in docs show works as shown."""
+
+import re
+from collections import defaultdict
+
+import pytest
+
+from support.pages import PAGES, ROOT, Runner, blocks, commands, matches
+
+TEXT = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
+ELSEWHERE = {
+    "docs/first-run.md": "test_docs.py",
+    "docs/deployment.md": "test_deployment.py",
+}  # pages with a test of their own
+SLOW = {
+    f"docs/tutorial-{whose}.md" for whose in ("data-scientist", "researcher", "silo-engineer")
+}  # more than 15 seconds
+PRINTS = {"README.md": "would guess right"}  # somewhere in what Python blocks print
+NOT_RUN = {
+    "README.md": ["both make an environment of their own"],
+    "docs/scale.md": ["it needs several hosts"],
+    "docs/tutorial-data-scientist.md": ["it needs a package index"],
+    "docs/tutorial-researcher.md": ["it needs UCI Adult's files and a minute and a half"],
+    "docs/tutorial-silo-engineer.md": ["it needs a package index"],
+}
+
+
+HERE = [page for page in PAGES if page not in ELSEWHERE]
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in SLOW)) for page in HERE]
+)
+def test_page(page, tmp_path):
+    (folder := tmp_path / "page").mkdir()
+    runner = Runner(folder, page)
+    runner.run(TEXT[page])
+    assert PRINTS.get(page, "") in runner.printed
+
+
+def test_a_page_that_is_not_run_above_has_a_test_of_its_own():
+    for page, test in ELSEWHERE.items():
+        assert {block.language for block in blocks(TEXT[page])} & {"python", "console"}
+        assert page.removeprefix("docs/") in source_of(test)
+    assert set(PAGES) >= SLOW | set(PRINTS)
+
+
+def test_what_is_not_run_is_listed():
+    found = defaultdict(list)
+    for page in PAGES:
+        for block in blocks(TEXT[page]):
+            if block.said("not run") is not None:
+                found[page].append(block.said("not run"))
+    assert found == NOT_RUN
+
+
+def test_links_lead_somewhere_on_a_code_host():
+    for page, text in TEXT.items():
+        prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+        for target, place in re.findall(r"\]\((?!\w+:)([^)#\s]*)#?([^)\s]*)\)", prose):
+            path = (ROOT / page).parent / target if target else ROOT / page
+            assert path.exists(), f"{page}: {target}"
+            assert path.stem not in {"changelog", "contributing", "security"}, (
+                f"{page}: link to the file at the root"
+            )
+            assert not place or place in places(path), f"{page}: {target}#{place}"
+
+
+def places(path):
+    """Names that a code host gives to headings."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_make_target_that_is_named_exists():
+    targets = set(
+        re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    for page, text in TEXT.items():
+        named = re.findall(r"(?:`|^\$ )make ([a-z-]+)", text, re.MULTILINE)
+        assert set(named) <= targets, page
+
+
+def source_of(file):
+    """The text of a test: `tests/room/test_x.py`, or `test_x.py` in any room."""
+    found = [ROOT / file] if "/" in file else list((ROOT / "tests").rglob(file))
+    assert len(found) == 1, file
+    assert found[0].exists(), file
+    return found[0].read_text(encoding="utf-8")
+
+
+def test_every_test_that_is_named_exists():
+    """`test_x.py::test_y`; `::test_z` after it is of the same file."""
+    named = 0
+    for page, text in TEXT.items():
+        source = ""
+        for file, test in re.findall(r"`((?:tests/[\w/]*)?test_\w+\.py)?(?:::(\w+))?`", text):
+            if file:
+                source = source_of(file)
+            if test:
+                assert re.search(rf"^ *(def|class) {test}\b", source, re.MULTILINE), (
+                    f"{page}: {test}"
+                )
+                named += 1
+    assert named > 50
+
+
+@pytest.mark.slow
+def test_the_first_run_is_still_as_the_page_shows(tmp_path):
+    """first-run.md: same commands, same exit codes, and the same sentences but for times, hashes
+    and noise.
+    """
+    import make_first_run
+
+    made, shown = make_first_run.page(tmp_path), make_first_run.PAGE.read_text(encoding="utf-8")
+    for text in (made, shown):
+        assert text.count("[exit code 2]") == 2
+        assert text.count("[exit code 3]") == 1
+        assert "[exit code 1]" not in text
+
+    def essence(text):
+        text = re.sub(
+            r"[0-9a-f]{64}|\d{4}-\d\d-\d\dT[^ ]*|demo-\d{8}-\d{6}|[0-9a-f]{8}(?= )", "X", text
+        )
+        return re.sub(r"[\d.]+%|-?\d+\.\d+|[━┏┓┃┡┩╇┳│└┘┴─]|\s+", " ", text).split()
+
+    lines = [line for line in shown.splitlines() if line.startswith("$ ")]
+    assert [line for line in made.splitlines() if line.startswith("$ ")] == lines
+    assert abs(len(essence(made)) - len(essence(shown))) < 60
+
+
+# The runner itself: what it must carry out, and what it must not let pass.
+
+SOUND = """
+<!-- file: deep/x.toml -->
+```toml
+a = 1
+```
+
+```python
+from pathlib import Path
+a = Path("deep/x.toml").read_text()
+```
+
+1. In a list:
+
+   ```python
+   print(a, end="")
+   print("b\\nc")
+   ```
+
+   <!-- prints -->
+   ```text
+   a = ...
+   ...
+   c
+   ```
+
+```console
+$ cat > y.txt <<'EOF'
+one $HOME
+two
+EOF
+$ cat y.txt
+one $HOME
+two
+$ printf '%s\\n' 1 2 \\
+>   3
+1
+...
+$ cat <<END
+> x
+> END
+x
+$ echo gone; exit 3
+go...
+[exit code 3]
+$ sleep 600 &
+$ python -c 'import dynadp, sys; print(sys.prefix)' | grep -c .
+1
+$ true   # shows nothing, so nothing is asked
+```
+
+<!-- not run: there is no such program -->
+```console
+$ no-such-program
+```
+"""
+BROKEN = {
+    "exit code 1": "```console\n$ false\n```\n",
+    "exit code 127": "```console\n$ no-such-program | cat; no-such-program\n```\n",
+    "exit code 0": "```console\n$ true\n[exit code 2]\n```\n",
+    "printed\na": "```console\n$ echo a\nb\n```\n",
+    "unbound": "```console\n$ echo $NO_SUCH_NAME\n```\n",
+    "printed\n2": "```python\nprint(2)\n```\n<!-- prints -->\n```text\n3\n```\n",
+    "no Python block": "<!-- prints -->\n```text\n3\n```\n",
+    "outside of the page's folder": "<!-- file: ../x -->\n```text\n```\n",
+    "which file": "<!-- file: -->\n```text\n```\n",
+    "begins with a prompt": "```console\ndynadp --version\n```\n",
+    "outside of a console block": "    $ dynadp --version\n",
+    "but not a console block": "```text\n$ dynadp --version\n```\n",
+    "is none of": "```bash\ndynadp --version\n```\n",
+    "'' is none of": "```\ndynadp --version\n```\n",
+    "would not be run": "```{code-block} python\n1 / 0\n```\n",
+    "without an end": "```python\n",
+}
+
+
+def test_the_runner_carries_out_a_page(tmp_path):
+    (folder := tmp_path / "page").mkdir()
+    runner = Runner(folder)
+    runner.run(SOUND)
+    assert runner.printed == "a = 1\nb\nc\n"
+    assert len(runner.groups) == 1  # the sleeping one, which was ended
+
+
+@pytest.mark.parametrize("complaint", BROKEN)
+def test_the_runner_refuses(complaint, tmp_path):
+    (folder := tmp_path / "page").mkdir()
+    with pytest.raises(AssertionError, match=re.escape(complaint)):
+        Runner(folder).run(BROKEN[complaint])
+
+
+def test_a_python_block_fails_where_the_page_has_it(tmp_path):
+    with pytest.raises(ZeroDivisionError) as failed:
+        Runner(tmp_path).run("\n\n```python\na = 1\na / 0\n```\n")
+    assert failed.traceback[-1].lineno + 1 == 5
+    with pytest.raises(UserWarning, match="old"):
+        Runner(tmp_path).run("```python\nimport warnings\nwarnings.warn('old')\n```\n")
+    with pytest.raises(ValueError, match="line 1"):
+        Runner(tmp_path).run("```toml\na = \n```\n")
+
+
+def test_matching_is_by_lines():
+    assert matches("a\n...\nd\n", "a\nb\nc\nd\n")
+    assert matches("a\n...\nb\n", "a\nb\n")
+    assert matches("x ... z", "x y y z   ")
+    assert not matches("x ... z", "x y\ny z")
+    assert not matches("a", "a\nb")
+    assert not matches("a\nb", "a")
+    assert [command.code for command in commands("$ a\n[exit code 4]\n$ b\n")] == [4, 0]

@@ -1,0 +1,396 @@
+"""The page and the report in a real browser: Debian's Chromium, without a window.
+
+DYNADP_PICTURES=FOLDER keeps the pictures that are taken; docs/pictures has them.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dynadp.report.page import write_report
+from dynadp.runs.folder import RunFolder, load_run
+from support.run_folders import NODES, SEALED, make_job, make_run
+from support.typed import dynadp
+
+pytestmark = pytest.mark.slow
+DYNADP = Path(sys.executable).with_name("dynadp")
+CHROMIUM = os.environ.get("DYNADP_CHROMIUM") or shutil.which("chromium")
+WAIT = 120_000  # milliseconds, at most: other tests may need the machine too
+VIEWS = {
+    "desktop": (1280, 900, "light"),
+    "dark": (1280, 900, "dark"),
+    "narrow": (390, 844, "light"),
+}
+WATCHED = """
+window.broken = [];
+document.addEventListener(
+  "securitypolicyviolation", (event) => window.broken.push(event.violatedDirective));
+"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium here: make browser")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+class Opened:
+    """A page, what it asked for and what went wrong on it."""
+
+    def __init__(self, browser, view="desktop", **given):
+        width, height, scheme = VIEWS[view]
+        self.context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme, **given
+        )
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(WAIT)
+        self.asked, self.errors = [], []
+        self.page.add_init_script(WATCHED)
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("console", lambda said: said.type == "error" and self.errors.append(said.text))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+
+    def text(self, selector):
+        return self.page.locator(selector).inner_text()
+
+    def until(self, expression, argument=None):
+        """Wait until a JavaScript expression holds; the page's policy forbids to do that on the
+        page itself.
+        """
+        for _ in range(WAIT // 50):
+            if self.page.evaluate(expression, argument):
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(
+            f"never came: {expression}; {self.errors}; "
+            f"{self.page.evaluate('document.body.innerText')}"
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.context.close()
+
+
+@contextmanager
+def served(*arguments, token, port=0, folder=None):
+    """`dynadp explore` as a process, and the address that it printed."""
+    line = [
+        DYNADP,
+        "explore",
+        *arguments,
+        "--port",
+        str(port),
+        "--token-file",
+        str(token),
+        "--no-browser",
+    ]
+    one_thread = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [str(part) for part in line],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env={**os.environ, **one_thread},
+    )
+    try:
+        address = process.stdout.readline().strip()
+        assert address.startswith("http://127.0.0.1:"), process.communicate()
+        yield address, process
+    finally:
+        process.send_signal(signal.SIGINT)
+        out, said = process.communicate(timeout=60)
+        assert (process.returncode, out) == (0, "")
+        assert said == "Ctrl-C ends it.\nStopped.\n"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("browser"), public=True, rows=6000)
+
+
+@pytest.fixture(scope="module")
+def address(run, tmp_path_factory):
+    with served(run, token=tmp_path_factory.mktemp("token") / "token") as (found, _):
+        yield found
+
+
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("sealed"), public=True, rows=6000, mechanism=SEALED)
+
+
+@pytest.fixture(scope="module")
+def sealed_address(sealed, tmp_path_factory):
+    with served(sealed, token=tmp_path_factory.mktemp("token") / "token") as (found, _):
+        yield found
+
+
+def ready(opened, address):
+    opened.page.goto(address)
+    opened.until("document.querySelector('#chart-totals svg')")
+    opened.until(
+        "document.querySelector('#chart-accuracy svg') && document.querySelector('#take, "
+        "#why:not([hidden])')"
+    )
+    opened.until("!document.querySelector('#why').hidden")  # the sweep is over
+    opened.until("document.querySelector('#chart-change svg')")
+    assert opened.text("#h-change") == "How far the common point moved"  # by algorithm sum
+    assert not opened.page.locator("#chart-disagreement").is_visible()
+
+
+def keep(page, name, **given):
+    if folder := os.environ.get("DYNADP_PICTURES"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True, **given)
+
+
+def faults(page):
+    """What axe-core finds wrong."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [(fault["id"], [node["html"][:120] for node in fault["nodes"]][:3]) for fault in found]
+
+
+def test_sliders_are_moved_by_keys_and_follow_each_other(browser, address):
+    with Opened(browser) as opened:
+        ready(opened, address)
+        page = opened.page
+        before = (
+            opened.text("#sentence"),
+            opened.text("#numbers"),
+            opened.text("#epsilon-out"),
+            opened.text("#accuracy-out"),
+        )
+        assert "in 100 people would get the right answer" in before[0]
+        assert page.locator("#dots .gain").count() > 10
+        page.locator("#epsilon").focus()
+        for _ in range(12):
+            page.keyboard.press("ArrowLeft")
+        opened.until("old => document.querySelector('#numbers').innerText !== old", before[1])
+        opened.until("old => document.querySelector('#accuracy-out').value !== old", before[3])
+        after = opened.text("#sentence"), opened.text("#numbers"), opened.text("#epsilon-out")
+        assert all(a != b for a, b in zip(after, before, strict=False))
+        less = float(after[2].removeprefix("epsilon "))
+        assert less < float(before[2].removeprefix("epsilon "))
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.id") == "accuracy"
+        page.keyboard.press("End")
+        opened.until("old => document.querySelector('#epsilon-out').value !== old", after[2])
+        assert float(opened.text("#epsilon-out").removeprefix("epsilon ")) > less
+        assert page.locator("#epsilon").get_attribute("aria-valuetext") == opened.text(
+            "#epsilon-out"
+        )
+        assert opened.errors == []
+
+
+def test_the_recommendation_can_be_taken(browser, address):
+    with Opened(browser) as opened:
+        ready(opened, address)
+        assert "mu = " in opened.text("#recommended")
+        if opened.page.locator("#take").is_visible():
+            opened.page.locator("#take").press("Enter")
+            epsilon = re.search(r"epsilon = ([\d.]+)", opened.text("#recommended"))[1]
+            opened.until(
+                "wanted => document.querySelector('#numbers').innerText.includes(wanted)",
+                f"privacy.epsilon = {epsilon}",
+            )
+
+
+def test_no_request_leaves_and_the_policy_is_never_broken(browser, address):
+    with Opened(browser) as opened:
+        ready(opened, address)
+        opened.page.mouse.move(640, 800)
+        opened.page.mouse.wheel(0, 600)
+        chart = opened.page.locator("#chart-accuracy svg").bounding_box()
+        opened.page.mouse.move(chart["x"] + chart["width"] / 2, chart["y"] + chart["height"] / 2)
+        assert len(opened.asked) > 8
+        assert [url for url in opened.asked if not url.startswith((address, "data:,"))] == []
+        assert opened.page.evaluate("window.broken") == []
+        assert opened.errors == []
+
+
+@pytest.mark.parametrize("view", list(VIEWS))
+def test_the_page_is_accessible_and_fits(browser, address, view):
+    with Opened(browser, view, bypass_csp=True) as opened:
+        ready(opened, address)
+        assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert faults(opened.page) == []
+        ink, paper = opened.page.evaluate(
+            "[getComputedStyle(document.body).color, "
+            "getComputedStyle(document.body).backgroundColor]"
+        )
+        assert (
+            sum(map(int, re.findall(r"\d+", ink)[:3]))
+            > sum(map(int, re.findall(r"\d+", paper)[:3]))
+        ) == (view == "dark")
+        keep(opened.page, f"explore-{view}")
+        if view == "desktop":
+            keep(
+                opened.page, "explore", clip={"x": 0, "y": 0, "width": 1280, "height": 1460}
+            )  # down to the charts
+
+
+@pytest.mark.parametrize("view", list(VIEWS))
+def test_the_page_of_sealed_sums_is_accessible_and_fits(browser, sealed_address, view):
+    with Opened(browser, view, bypass_csp=True) as opened:
+        ready(opened, sealed_address)
+        opened.until("document.querySelector('#chart-collusion svg')")
+        assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert faults(opened.page) == []
+        assert opened.text("#collusion tbody tr:first-child th") == "1 ✓ planned"
+        assert opened.page.locator("#honest table").is_visible()  # of the run
+        keep(opened.page, f"sealed-{view}")
+
+
+def test_the_loss_if_more_collude_follows_the_choice(browser, sealed_address):
+    with Opened(browser) as opened:
+        ready(opened, sealed_address)
+        opened.until("document.querySelector('#chart-collusion svg')")
+        before, run = opened.text("#collusion tbody"), opened.text("#honest tbody")
+        opened.page.locator("#epsilon").focus()
+        for _ in range(6):
+            opened.page.keyboard.press("ArrowLeft")
+        opened.until("old => document.querySelector('#collusion tbody').innerText !== old", before)
+        rows = opened.page.locator("#collusion tbody tr").evaluate_all(
+            "all => all.map((row) => [...row.children].map((cell) => cell.innerText))"
+        )
+        assert [row[:2] for row in rows] == [["1 ✓ planned", "2"], ["2", "1"]]
+        assert float(rows[0][3]) < float(rows[1][3]) < 2.9  # of the run it is 2.95
+        assert opened.text("#honest tbody") == run  # what is done is done
+        assert "and 1 spare attempt" in opened.text("#numbers")
+        assert "as long as 2 of the 3 nodes are honest" in opened.text("#sentence")
+        assert opened.errors == []
+        assert opened.page.evaluate("window.broken") == []
+
+
+def test_colours_follow_the_system_while_the_page_is_open(browser, address):
+    with Opened(browser) as opened:
+        ready(opened, address)
+        line = (
+            "document.querySelector('#chart-totals svg').outerHTML"
+            ".includes(getComputedStyle(document.documentElement)"
+        )
+        line += ".getPropertyValue('--blue').trim())"
+        assert opened.page.evaluate(line)
+        opened.page.emulate_media(color_scheme="dark")
+        opened.until(line)
+
+
+def test_a_run_is_followed_while_it_goes_on(browser, tmp_path):
+    job = make_job(tmp_path, seed=2)
+    text = re.sub(r"epsilon = 2\.0.*", "alpha = 0.05", job.read_text())
+    job.write_text(text + "\n[training]\nrounds = 1500\nrho = 1e-3\neta = 0.05\n")
+    with (
+        served(job, token=tmp_path / "token", folder=tmp_path) as (address, _),
+        Opened(browser) as opened,
+    ):
+        opened.page.goto(address)
+        opened.until(
+            "document.querySelector('#run-state').innerText.includes('Nothing runs in runs/first "
+            "yet')"
+        )
+        out = tmp_path / "runs" / "first"
+        with subprocess.Popen(
+            [DYNADP, "train", job, "--out", out],
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        ) as train:
+            opened.until("Number(document.body.dataset.round) > 0")
+            assert (
+                opened.page.evaluate("Number(document.body.dataset.round)") < 1500
+            )  # it was seen under way
+            assert opened.page.locator("#simulation").is_visible()
+            assert train.wait() == 0
+        opened.until("Number(document.body.dataset.round) === 1500")
+        opened.until(
+            "document.querySelector('#run-state').innerText.includes('finished after 1500 rounds')"
+        )
+        opened.until("document.querySelector('#network').innerText.includes('finished')")
+        assert opened.page.locator("#chart-disagreement svg").is_visible()
+        assert opened.errors == []
+
+
+def test_a_server_that_is_started_again_goes_on_without_gaps(browser, run, tmp_path):
+    began = {"simulation": False, "created": "2026-01-01T00:00:00+00:00"}
+    live = RunFolder.create(tmp_path / "live", load_run(run).model_copy(update=began))
+
+    def grow(first, last):
+        for n in range(first, last + 1):
+            live.append(
+                {"round": n, "node": p, "alpha": 0.1, "disagreement": 1.0 + n, "change": 1.0}
+                for p in NODES
+            )
+
+    grow(1, 5)
+    with Opened(browser) as opened:
+        with served(live.path, token=tmp_path / "token") as (address, _):
+            opened.page.goto(address)
+            opened.until("Number(document.body.dataset.round) === 5")
+        opened.until("document.querySelector('#link').innerText.includes('does not answer')")
+        grow(6, 9)
+        port = int(address.split(":")[2].split("/")[0])
+        with served(live.path, token=tmp_path / "token", port=port) as (again, _):
+            assert again == address
+            opened.until("Number(document.body.dataset.round) === 9")
+            opened.until(
+                "document.querySelector('#chart-disagreement').dataset.shown === '9'"
+            )  # each round once
+            opened.until("document.querySelector('#link').innerText === ''")
+        other = tmp_path / "other"
+        with served(live.path, token=other, port=port):
+            opened.until(
+                "document.querySelector('#link').innerText.includes('open the address that it "
+                "printed')"
+            )
+
+
+@pytest.mark.parametrize("which", ["run", "sealed"])
+@pytest.mark.parametrize("view", list(VIEWS))
+def test_the_report_is_accessible_and_asks_for_nothing(browser, which, request, tmp_path, view):
+    file = write_report(request.getfixturevalue(which), tmp_path / "report.html")
+    with Opened(browser, view, bypass_csp=True) as opened:
+        opened.page.goto(file.as_uri())
+        assert opened.asked == [file.as_uri()]
+        assert opened.errors == []
+        assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert faults(opened.page) == []
+        if view == "desktop":
+            keep(opened.page, "report" if which == "run" else "report-sealed")
+
+
+def test_the_report_prints_whole_charts(browser, tmp_path):
+    assert dynadp("demo", "--mechanism", "primal", "--out", tmp_path / "demo").exit_code == 0
+    file = write_report(tmp_path / "demo" / "primal", tmp_path / "report.html")
+    with Opened(browser) as opened:
+        opened.page.goto(file.as_uri())
+        opened.page.emulate_media(media="print")
+        opened.page.set_viewport_size(
+            {"width": 690, "height": 1000}
+        )  # what A4 leaves between its margins
+        for box in opened.page.locator("figure svg").evaluate_all(
+            "all => all.map((one) => one.getBoundingClientRect().right)"
+        ):
+            assert box <= 690
+        uncut = "all => all.every((one) => getComputedStyle(one).breakInside === 'avoid')"
+        assert opened.page.locator("figure").evaluate_all(uncut)
+        assert opened.page.locator(".every-page").is_visible()
+        printed = opened.page.pdf(prefer_css_page_size=True)
+        assert printed.startswith(b"%PDF")
+        assert opened.page.evaluate("window.broken") == []

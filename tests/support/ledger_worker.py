@@ -1,0 +1,195 @@
+"""What tests/privacy/test_ledger.py does to a ledger in other processes: ``python
+ledger_worker.py NAME ARGUMENT...``, answer in JSON.
+
+Children are forks, so that a hundred of them cost no more than a hundred spends.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+from dynadp.errors import DynadpError
+from dynadp.privacy.cap import Cap
+from dynadp.privacy.events import L2Laplace
+from dynadp.privacy.ledger.file import Ledger
+
+STAMP = {"who": "worker", "at": "2026-03-01T12:00:00+00:00"}
+TRACEME, SYSCALL = 0, 24  # of ptrace(2)
+
+
+def plan(rounds, alpha=0.125):
+    return [L2Laplace("north", n, "primal", alpha, 3) for n in rounds]
+
+
+def message(n):
+    return b"message %d " % n * 1000
+
+
+ACTIONS = {
+    "spend": lambda ledger: ledger.spend("a", 1, plan([1]), message(1), **STAMP),
+    "reserve": lambda ledger: ledger.reserve("b", plan(range(30), 0.001), dataset="rows", **STAMP),
+    "cap": lambda ledger: ledger.set_cap(Cap(3.0, 0.0, 2.0), **STAMP),
+    "close": lambda ledger: ledger.close_run("a", "stopped", **STAMP),
+}
+
+
+def fork(action):
+    """Run an action in a child: its pid, and a pipe on which it says what came out."""
+    reading, writing = os.pipe()
+    if pid := os.fork():
+        os.close(writing)
+        return pid, os.fdopen(reading)
+    try:
+        os.write(writing, json.dumps(action()).encode())
+    except DynadpError as error:
+        os.write(writing, json.dumps(repr(error)).encode())
+    finally:
+        os._exit(0)
+
+
+def kill(template, folder, name, where, step=1):
+    """SIGKILL an action at its k-th SQL statement or system call, for every k or some: which, and
+    whether it had returned.
+    """
+    out = []
+    while not out or out[-1]["killed"]:
+        k = len(out) * int(step)
+        path = Path(folder, f"{k}.ledger")
+        if name != "create":
+            shutil.copy(template, path)
+        pid, pipe = fork(lambda path=path, k=k: doomed(path, name, where, k))
+        _, status = os.waitpid(pid, os.WUNTRACED)
+        if where == "calls":
+            libc = ctypes.CDLL(None, use_errno=True)
+            for _ in range(k):
+                if os.WIFSTOPPED(status):
+                    libc.ptrace(SYSCALL, pid, None, None)
+                    _, status = os.waitpid(pid, 0)
+            if os.WIFSTOPPED(status):
+                os.kill(pid, signal.SIGKILL)
+                _, status = os.waitpid(pid, 0)
+        out.append(
+            {"k": k, "killed": os.WIFSIGNALED(status), "returned": pipe.read() == '"returned"'}
+        )
+        pipe.close()
+    return out
+
+
+def doomed(path, name, where, k):
+    ledger = None if name == "create" else Ledger.open(path)
+    if where == "calls":
+        if ctypes.CDLL(None).ptrace(TRACEME, 0, None, None):
+            os._exit(0)  # not allowed here: nothing is killed, and nothing returned
+        os.kill(os.getpid(), signal.SIGSTOP)
+    else:
+        seen = iter(range(k + 1))
+        ledger._store.connection.set_trace_callback(
+            lambda statement: None if next(seen) < k else os.kill(os.getpid(), signal.SIGKILL)
+        )
+    if ledger is None:
+        ledger = Ledger.create(path, "north", **STAMP)
+    else:
+        ACTIONS[name](ledger)
+    return "returned"
+
+
+def loop(path):
+    """Spend round after round, and say so when each has returned."""
+    with Ledger.open(path) as ledger:
+        for n in range(ledger.rounds("a")[-1] + 1 if ledger.rounds("a") else 0, 10**6):
+            ledger.spend("a", n, plan([n], 1e-6), message(n), **STAMP)
+            print(n, flush=True)
+
+
+def race(path, processes, name):
+    """All at once: spend every round of a run, or reserve a run each; who won what."""
+
+    def one(number, start):
+        with Ledger.open(path) as ledger:
+            os.read(start, 1)
+            won = []
+            for n in range(8):
+                try:
+                    if name == "spend":
+                        ledger.spend("a", n, plan([n]), message(number), **STAMP)
+                    else:
+                        ledger.reserve(f"{number}-{n}", plan([0, 1]), dataset="rows", **STAMP)
+                    won.append(n)
+                except DynadpError as error:
+                    if type(error).__name__ != "BudgetRefused":
+                        raise
+            return won
+
+    start, go = os.pipe()
+    children = [fork(lambda number=number: one(number, start)) for number in range(int(processes))]
+    os.write(go, b"." * int(processes))
+    return [(os.waitpid(pid, 0), json.load(pipe))[1] for pid, pipe in children]
+
+
+def attempt(ledger, n, text):
+    try:
+        ledger.spend("a", n, plan([n]), text, **STAMP)
+    except DynadpError as error:
+        return [type(error).__name__, str(error)]
+    return "returned"
+
+
+def limited(path):
+    """Spend where no file may grow, and then where it may, with the same object."""
+    with Ledger.open(path) as ledger:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (os.path.getsize(path), hard))
+        full = attempt(ledger, 0, message(0)), ledger.rounds("a"), ledger.verify()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        return [*full, attempt(ledger, 0, message(0)), ledger.rounds("a"), ledger.verify()]
+
+
+def cramped(path):
+    """Make a ledger where files stay too small for one."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    try:
+        Ledger.create(path, "north", **STAMP)
+    except DynadpError as error:
+        return [type(error).__name__, str(error)]
+
+
+def fill(path):
+    """Spend on a disk that is full, and then has room."""
+    ballast = Path(path).with_name("ballast")
+    with Ledger.open(path) as ledger, open(ballast, "wb", buffering=0) as file:
+        try:
+            while file.write(b"x" * 512):
+                pass
+        except OSError:
+            full = attempt(ledger, 0, message(0)), ledger.rounds("a"), ledger.verify()
+        ballast.unlink()
+        file.truncate(0)
+        return [*full, attempt(ledger, 0, message(0)), ledger.rounds("a"), ledger.verify()]
+
+
+def unwritable(path):
+    """Read and spend where this process may only read."""
+    if os.access(path, os.W_OK):
+        os.setuid(65534)
+    out = []
+    for read_only in (True, False):
+        with Ledger.open(path, read_only=read_only) as ledger:
+            out.append(
+                [
+                    attempt(ledger, 0, message(0)),
+                    ledger.rounds("a"),
+                    ledger.message("a", 7) == message(7),
+                    ledger.verify(),
+                ]
+            )
+    return out
+
+
+if __name__ == "__main__":
+    answer = globals()[sys.argv[1]](*sys.argv[2:])
+    print(json.dumps(answer))
