@@ -1,54 +1,65 @@
 """Test error on Adult where people have one to five rows: epsilon for a person beside epsilon for a
-row, by how many rows of a person are used.
+row, by how many rows of a person are used, and where they are weighed.
 
 Rows are given to made-up people in the order of a shuffle, each person with one to five of them,
 evenly; all rows of a person lie at one node. Every draw does this anew.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measure import Report, main, table
+from benchmarks.people_chart import draw
 from dynadp._intervals import quantile_band
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.base import Dataset
 from dynadp.data.datasets.uci import adult
 from dynadp.data.schema import Schema
-from dynadp.mechanisms.base import Mechanism
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.sealed import Sealed
+from dynadp.mechanisms.sums import Sum
 from dynadp.runs.training import train
 
 DELTA, DRAWS, NODES, MOST = 1e-5, 20, 5, 5
 TOTALS = (0.3, 1.0, 3.0)
 LIMITS = (1, 2, 3, 5)
-WAYS: dict[str, str | Mechanism] = {"sum": "sum", "sealed, 3 of 5 honest": Sealed(honest=3)}
+WAYS = {"sum": Sum(), "sealed, 3 of 5 honest": Sealed(honest=3)}
+PICTURE = Path(__file__).parent.parent / "docs" / "people.png"
 
 
 def run() -> Report:
-    """Median test error by mechanism, total and m."""
-    data, rows = adult(columns="rich"), []
-    found = {}
+    """Median test error by mechanism, total and what is used of a person's rows."""
+    data, rows, found = adult(columns="rich"), [], {}
     for name, mechanism in WAYS.items():
-        for limit in (None, *LIMITS):
-            errors = {e: errors_of(data, mechanism, limit, e) for e in TOTALS}
-            found[name, limit] = errors
+        used: dict[str, tuple[Sum, int | None]] = {"epsilon for a row": (mechanism, None)}
+        for m in LIMITS:
+            rows_of_hers = "her first row" if m == 1 else f"her first {m} rows"
+            used[f"for a person, {rows_of_hers}"] = (mechanism, m)
+        used["for a person, her rows weighed"] = (replace(mechanism, weighed=True), MOST)
+        for what, how in used.items():
+            errors = {e: errors_of(data, *how, e) for e in TOTALS}
+            found[name, what] = errors
             bands = [quantile_band(errors[e], len(data.test["income"])) for e in TOTALS]
-            unit = "a row" if limit is None else f"a person, {limit} of her rows used"
-            rows.append((f"{name}, epsilon for {unit}", *(f"{b['median']:.2%}" for b in bands)))
+            shown = (f"{b['median']:.2%} ({b['low']:.1%} to {b['high']:.1%})" for b in bands)
+            rows.append((name, what, *shown))
+            print(*rows[-1], flush=True)
+    medians = {key: [100 * float(np.median(of[e])) for e in TOTALS] for key, of in found.items()}
+    draw(medians, TOTALS, PICTURE)
     text = (
         f"Adult, {NODES} nodes, people with 1 to {MOST} rows, delta = {DELTA:g}, medians of "
-        f"{DRAWS} draws.\n\n" + table(("", *(f"epsilon {e:g}" for e in TOTALS)), rows)
+        f"{DRAWS} draws.\n\n" + table(("", "", *(f"epsilon {e:g}" for e in TOTALS)), rows)
     )
-    details = {f"{name}, {limit}": errors for (name, limit), errors in found.items()}
+    details = {f"{name}, {what}": errors for (name, what), errors in found.items()}
     return Report("people", [], text, {"errors": {k: str(v) for k, v in details.items()}})
 
 
 def errors_of(
     data: Dataset,
-    mechanism: str | Mechanism,
+    mechanism: Sum,
     limit: int | None,
     epsilon: float,
     draws: Sequence[int] = range(DRAWS),

@@ -1,5 +1,5 @@
-"""Run by benchmarks/streamed.py and tests/test_streamed.py: work on one streamed Parquet file and
-print what it took, as JSON.
+"""Run by benchmarks/streamed.py and tests/problem/test_streamed.py: work on one streamed Parquet
+file and print what it took, as JSON.
 
 python streamed_worker.py train FILE BYTES ROUNDS    a private run with a centring round; peak
 memory of the whole process python streamed_worker.py pass FILE BYTES REPEATS    seconds to read the

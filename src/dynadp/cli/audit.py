@@ -7,6 +7,7 @@ import click
 
 from dynadp.cli.codes import FAILED
 from dynadp.cli.options import (
+    ADJACENCY,
     BELOW_1,
     CHANCE,
     COUNT,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     help="Of primal perturbation; l2-laplace by default. That of sums is Gaussian.",
 )
 @option("--second-moment", is_flag=True, help="Round 1 of sums releases the second moment.")
+@option("--weighed", is_flag=True, help="Weigh the rows of a person in sums, as one row may count.")
 @option("--nodes", type=COUNT, help="Of sealed sums: how many nodes there are; 5 by default.")
 @option("--honest", type=COUNT, help="Of sealed sums: how many nodes were declared honest.")
 @option(
@@ -60,6 +62,12 @@ if TYPE_CHECKING:
     type=COUNT,
     default=1,
     help="Nodes at which she has so many rows; the claim is that of all of them.",
+)
+@option(
+    "--adjacency",
+    type=ADJACENCY,
+    default="replace",
+    help="Whether rows are replaced, or added and removed.",
 )
 @option(
     "--dimension",
@@ -101,6 +109,7 @@ def audit(
     mechanism: str,
     noise: str | None,
     second_moment: bool,
+    weighed: bool,
     nodes: int | None,
     honest: int | None,
     colluding: tuple[int, ...],
@@ -123,6 +132,8 @@ def audit(
         given = {}  # they have no other
     if second_moment:
         given["second_moment"] = True
+    if weighed:
+        given["weighed"] = True
     if honest is not None:
         given["honest"] = honest
     if spares is not None or mechanism == "sealed":
@@ -183,13 +194,17 @@ def _replaced(setting: Mapping[str, Any]) -> str:
     """In what the data sets differ."""
     m, s = setting["rows_per_person"], setting["silos_per_person"]
     rows = "one row" if m == 1 else f"{m} rows of one person"
+    if setting["adjacency"] == "add-remove":
+        rows += " that is there or not" if m == 1 else " that are there or not"
     return rows if s == 1 else f"{rows} at each of {s} nodes"
 
 
 def _persons(setting: Mapping[str, Any]) -> str:
     """Where several rows of a person are treated; nothing for one row."""
     alone = setting["rows_per_person"] == setting["silos_per_person"] == 1
-    return "" if alone else "; section 14 for several rows of a person"
+    several = "" if alone else "; section 14 for several rows of a person"
+    added = setting["adjacency"] == "add-remove"
+    return f"{several}; section 15 for rows that are added and removed" if added else several
 
 
 def _sealed(setting: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ import click
 
 from dynadp import privacy
 from dynadp.cli.options import (
+    ADJACENCY,
     COUNT,
     DELTA,
     DIMENSION,
@@ -33,6 +34,12 @@ _ROWS = option(
 )
 _SILOS = option(
     "--silos-per-person", type=COUNT, help="Nodes at which one person may have rows; 1 by default."
+)
+_ADJACENCY = option(
+    "--adjacency",
+    type=ADJACENCY,
+    help="What a loss is about: a row that is replaced (the default), or one that is added or "
+    "removed.",
 )
 _NODES = option("--nodes", type=COUNT, help="Nodes of a sealed sum; for gaussian alone.")
 _HONEST = option(
@@ -61,12 +68,14 @@ _MU_HELP = "Sensitivity over noise of one Gaussian round"
 @option("--events", type=FILE, help="Instead of all these: a file with one event a line, as JSON.")
 @_ROWS
 @_SILOS
+@_ADJACENCY
 @DELTA
 @prints_answer
 def account(
     events: str | None,
     rows_per_person: int | None,
     silos_per_person: int | None,
+    adjacency: str | None,
     delta: float,
     colluding: int | None,
     **run: Any,
@@ -76,10 +85,11 @@ def account(
     Of sealed sums, with --nodes and --honest, also what is lost where more nodes collude.
     """
     if events is not None:
-        if any(value is not None for value in (*run.values(), colluding)):
+        if any(value is not None for value in (*run.values(), colluding, adjacency)):
             raise click.UsageError(
                 "--events replaces --mechanism, --dimension, --alpha, --mu, --rounds, "
-                "--jacobian-share, --nodes, --honest and --colluding; leave out those, or --events"
+                "--jacobian-share, --nodes, --honest, --colluding and --adjacency; leave out "
+                "those, or --events"
             )
         return _account_file(events, delta, rows_per_person, silos_per_person)
     _refuse_strangers(run)
@@ -87,7 +97,7 @@ def account(
     needed = ("mechanism", *_shape(run["mechanism"]), scale, "rounds")
     if missing := [f"--{name}" for name in needed if run[name] is None]:
         raise click.UsageError(f"missing {', '.join(missing)} (or give --events FILE)")
-    unit = privacy.Unit(rows_per_person or 1, silos_per_person or 1)
+    unit = privacy.Unit(rows_per_person or 1, silos_per_person or 1, adjacency or "replace")
     planned = list(unit.declared(privacy.equal_rounds(**run)))
     released = _opened(planned, run, colluding)
     found = privacy.total(released, delta)
@@ -213,6 +223,7 @@ def _account_file(path: str, delta: float, rows: int | None, silos: int | None) 
 @_COLLUDING
 @_ROWS
 @_SILOS
+@_ADJACENCY
 @prints_answer
 def calibrate(
     epsilon: float,
@@ -220,6 +231,7 @@ def calibrate(
     colluding: int | None,
     rows_per_person: int | None,
     silos_per_person: int | None,
+    adjacency: str | None,
     **run: Any,
 ) -> Answer:
     """Go from a total (epsilon, delta) to the alpha of each round (mu, for gaussian), or to how
@@ -236,7 +248,7 @@ def calibrate(
             "them, not both"
         )
 
-    unit = privacy.Unit(rows_per_person or 1, silos_per_person or 1)
+    unit = privacy.Unit(rows_per_person or 1, silos_per_person or 1, adjacency or "replace")
 
     def events(size: float, rounds: int) -> list[privacy.Event]:
         planned = privacy.equal_rounds(**{**run, scale: size, "rounds": rounds})
@@ -257,21 +269,22 @@ def calibrate(
             f"Not even one round with {scale} = {run[scale]:g} fits within epsilon = "
             f"{epsilon:g}, delta = {delta:g}."
         ]
-    figures = _figures(found, joint)
-    return Answer({scale: run[scale], "rounds": run["rounds"], **figures}, lines)
+    # a row's alpha, which a plan takes; among the figures is that of all rows of a person
+    chosen = {scale: run[scale], "rounds": run["rounds"]}
+    return Answer({**chosen, **_figures(found, joint), **chosen}, lines)
 
 
 def _figures(found: "Total", joint: float) -> dict[str, Any]:
     """Return the figures as JSON, with the mu of all Gaussian events; an infinite one is null."""
     figures = found.to_json()
     del figures["protected"]  # nothing was released
-    words = privacy.guess_words(found.epsilon, found.delta, privacy.Unit(found.rows, found.silos))
+    words = privacy.guess_words(found.epsilon, found.delta, found.unit)
     return {**figures, "joint_mu": joint, "words": words}
 
 
 def _lines(found: "Total", joint: float) -> list[str]:
     up, words = privacy.upper_bound, privacy.guess_words
-    unit = privacy.Unit(found.rows, found.silos)
+    unit = found.unit
     parts = [
         f"  coarser  {up(found.epsilon_pure)} if only alpha were known of each release, "
         f"{up(found.epsilon_sum)} as a plain sum",

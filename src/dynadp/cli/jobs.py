@@ -1,11 +1,12 @@
-"""``dynadp check``, ``train``, ``predict`` and ``evaluate``: run files and models at work."""
+"""``dynadp check``, ``train``, ``predict``, ``evaluate`` and ``count``: run files and models at
+work.
+"""
 
 import csv
 import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,8 +99,9 @@ def _check(path: str, overrides: dict[str, Any], *, largest: bool = False) -> An
 
 def _check_lines(path: str, result: "RunCheck") -> Iterator[str]:
     yield f"{path} is sound: {result.topology}, {result.columns} columns with the intercept."
+    most = "up to " if result.plan and result.plan.unit.added else ""
     for node, own in result.nodes.items():
-        line = f"  {node}: {own.rows:,} rows"
+        line = f"  {node}: {most}{own.rows:,} rows"
         if own.epsilon is not None:
             line += f", epsilon = {privacy.upper_bound(own.epsilon)} in total"
         if own.ledger:
@@ -118,7 +120,7 @@ def _check_lines(path: str, result: "RunCheck") -> Iterator[str]:
         seeded=result.simulation,
         planned=True,
         honest=total.honest,
-        unit=privacy.Unit(total.rows, total.silos),
+        unit=total.unit,
     )
     if result.largest is not None:
         yield _largest_line(result.largest)
@@ -324,8 +326,38 @@ def evaluate(
         "accuracy": released.accuracy,
         "noise": released.noise,
     }
+    about = "about " if loaded.columns.hides_counts else ""
     line = (
-        f"Accuracy about {released.accuracy:.2%} of {released.rows:,} rows (noise: at most "
-        f"{log(20) * released.noise:.2%} in 95 of 100 draws), charged alpha = {alpha:g}."
+        f"Accuracy about {released.accuracy:.2%} of {about}{released.rows:,} rows (noise: at most "
+        f"{released.margin:.2%} in 95 of 100 draws), charged alpha = {alpha:g}."
     )
+    return Answer(result, [line])
+
+
+@click.command()
+@_ROWS
+@option("--schema", type=FILE, required=True, help="The schema that says which rows stay.")
+@option("--ledger", type=FILE, required=True, help="The node's ledger, which is charged.")
+@option("--alpha", type=Positive(), required=True, help="How much this one release may lose.")
+@_SEPARATOR
+@prints_answer
+@_reading()
+def count(data: str, schema: str, ledger: str, alpha: float, separator: Any) -> Answer:
+    """Print how many rows of a private file stay, with noise, charged to a ledger.
+
+    Of use before a run that keeps the number of rows secret (adjacency = "add-remove"): each node
+    declares a number that is at least as large.
+    """
+    from dynadp.data import source
+
+    declared, given = runs.load_schema(schema), source(Path(data), separator=separator)
+    with privacy.Ledger.open(ledger) as book:
+        released = runs.count_privately(
+            declared, given, book, alpha=alpha, dataset=data, who=user()
+        )
+    line = (
+        f"About {released.rows:,} rows (noise: at most {released.margin:,.0f} in 95 of 100 draws), "
+        f"charged alpha = {alpha:g}."
+    )
+    result = {"version": 1, "alpha": alpha, "rows": released.rows, "noise": released.noise}
     return Answer(result, [line])

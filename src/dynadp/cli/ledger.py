@@ -9,6 +9,7 @@ import click
 from dynadp import privacy, runs
 from dynadp.cli.codes import DAMAGED
 from dynadp.cli.options import (
+    ADJACENCY,
     COUNT,
     DELTA,
     FILE,
@@ -174,12 +175,19 @@ def verify(path: str, head: str | None) -> Answer:
     type=COUNT,
     help="Nodes at which one person may have rows; by default as earlier runs were planned.",
 )
+@option(
+    "--adjacency",
+    type=ADJACENCY,
+    help="Whether rows are replaced, or added and removed; by default as earlier runs were "
+    "planned.",
+)
 @prints_answer
 def left(
     paths: tuple[str, ...],
     epsilon: float | None,
     rows_per_person: int | None,
     silos_per_person: int | None,
+    adjacency: str | None,
     **run: Any,
 ) -> Answer:
     """Say what still fits under the cap: the largest total epsilon that a next run may have.
@@ -192,8 +200,9 @@ def left(
     Epsilons of several runs do not add up: --epsilon counts how many fit.
     """
     unit = None
-    if rows_per_person or silos_per_person:
-        unit = privacy.Unit(rows_per_person or 1, silos_per_person or 1)
+    if rows_per_person or silos_per_person or adjacency:
+        given = rows_per_person or 1, silos_per_person or 1, adjacency or "replace"
+        unit = privacy.Unit(*given)
     standing, found = runs.NextRun(**run, unit=unit), {}
     for path in paths:
         with runs.open_readable(path) as opened:

@@ -65,6 +65,7 @@ def user() -> str:
 
 CHANCE = click.FloatRange(0, 1, min_open=True, max_open=True)
 COUNT, SEED, ROUNDS = click.IntRange(min=1), click.IntRange(min=0), click.IntRange(1, 1_000_000)
+ADJACENCY = click.Choice(["replace", "add-remove"])
 FILE, FOLDER = click.Path(dir_okay=False), click.Path(file_okay=False)
 BELOW_1 = click.FloatRange(0, 1, max_open=True)
 

@@ -65,6 +65,7 @@ class ReleasePlan:
         alpha: Array,
         start: Array,
         gamma: float | None = None,
+        unit: Unit | None = None,
     ) -> "ReleasePlan":
         """Of all nodes, from what is public alone: alpha is P x K x T, V(0) is P x K x d.
 
@@ -77,17 +78,22 @@ class ReleasePlan:
         DeclarationError
             When no gamma is both: so large, and within what the mechanism allows.
         """
-        P, rounds = len(terms), alpha.shape[-1]
+        P, rounds, whom = len(terms), alpha.shape[-1], unit or Unit()
         q, far = penalty(topology.degrees, eta), np.linalg.norm(start, axis=-1)
         constants = terms.counts, topology.degrees, terms.dimension, terms.C, terms.rho, eta
         public = PublicNumbers(
-            *constants, default_gamma(terms, q, far), terms.loss, rounds, float(far.max())
+            *constants,
+            default_gamma(terms, q, far),
+            terms.loss,
+            rounds,
+            float(far.max()),
+            whom.moves,
         )
         given = None if gamma is None else np.full((P, 1), float(gamma))
         if isinstance(mechanism, NoProtection):
             public = public if given is None else replace(public, gamma=given)
             noises = (mechanism.noise_for(public, alpha[..., 0]),) * rounds
-            return cls(topology.nodes, mechanism, public, noises, rounds, public.gamma)
+            return cls(topology.nodes, mechanism, public, noises, rounds, public.gamma, unit=whom)
         allowed = (
             mechanism.allowance(public)
             if given is None
@@ -111,20 +117,24 @@ class ReleasePlan:
         )
         likely = far + max((c.radius for c in wide), key=np.max)
         aim = bounds if given is not None else np.minimum(default_gamma(terms, q, likely), bounds)
-        return cls(topology.nodes, mechanism, public, noises, rounds, aim)
+        return cls(topology.nodes, mechanism, public, noises, rounds, aim, unit=whom)
 
     @classmethod
     def sums(
-        cls, nodes: Sequence[str], terms: Terms, mechanism: Mechanism, mu: Array
+        cls,
+        nodes: Sequence[str],
+        terms: Terms,
+        mechanism: Mechanism,
+        mu: Array,
+        unit: Unit | None = None,
     ) -> "ReleasePlan":
         """Of the nodes that send sums over rows (maths.md 12); mu is P x K x T."""
         P, K, rounds = mu.shape
-        none = np.zeros((P, 1))
-        public = PublicNumbers(
-            terms.counts, none[:, 0], terms.dimension, terms.C, 1.0, np.ones(K), none, terms.loss
-        )
+        none, whom = np.zeros((P, 1)), unit or Unit()
+        given = terms.counts, none[:, 0], terms.dimension, terms.C, 1.0, np.ones(K), none
+        public = PublicNumbers(*given, terms.loss, moves=whom.moves)
         noises, spares = mechanism.plan(public, mu), mechanism.spare_attempts(public, mu)
-        return cls(tuple(nodes), mechanism, public, noises, rounds, none, spares)
+        return cls(tuple(nodes), mechanism, public, noises, rounds, none, spares, whom)
 
     def widened(self, replicas: int) -> "ReleasePlan":
         """Return the same public numbers for so many replicas."""
@@ -188,7 +198,10 @@ class ReleasePlan:
         made = self.spares[spare - 1]
         assert isinstance(made, GaussianNoise)
         assert isinstance(noise, GaussianNoise)
-        return len(self.noises) + spare, noise.with_mu(made.mu, made.purpose)
+        mu = made.mu
+        if made.weighed and not noise.weighed:  # sums of features, which all rows of a person move
+            mu = mu / self.unit.rows
+        return len(self.noises) + spare, noise.with_mu(mu, made.purpose)
 
     def events_of(self, entry: int, *, seeded: bool, replica: int = 0) -> tuple[Event, ...]:
         """What an attempt costs that is entered under this number."""
@@ -202,6 +215,11 @@ class ReleasePlan:
         first = self.noises[0]
         assert isinstance(first, SumNoise)
         return first.resolution
+
+    @property
+    def weighed(self) -> bool:
+        """Whether the rows of each person are weighed."""
+        return all(isinstance(noise, SumNoise) and noise.weighed for noise in self.noises)
 
     @property
     def inflation(self) -> float:

@@ -14,6 +14,7 @@ from .node_rows import NodeRows as NodeRows
 from .node_rows import StreamedShard as StreamedShard
 from .node_rows import local_shard as local_shard
 from .people import first_rows as first_rows
+from .people import first_rows_at_nodes as first_rows_at_nodes
 from .people import person_codes as person_codes
 from .readers import LEAST_MEMORY as LEAST_MEMORY
 from .readers import no_query as no_query
@@ -28,6 +29,7 @@ from .seals import Seal as Seal
 from .shard import Shard as Shard
 from .shard import check_shards as check_shards
 from .shard import norms as norms
+from .shard import require_declared as require_declared
 from .sources import RawTable as RawTable
 from .sources import Source as Source
 from .survey import FeatureSums as FeatureSums

@@ -120,6 +120,23 @@ class Numeric(Declared):
         moves = {"linear": 4.0 if self.signed else 1.0, "square": 1.0, "hats": 2.0}
         return self.weight**2 * sum(moves[code] for code in self.encode)
 
+    @property
+    def middle(self) -> Array:
+        """A public point amid the features: 0 or 1/2 for u, 1/2 for u^2, equal shares for hats."""
+        share = 1 / max(len(self.knots), 1)
+        each = {"linear": [0.0 if self.signed else 0.5], "square": [0.5]}
+        parts = [each.get(code, [share] * len(self.knots)) for code in self.encode]
+        return self.weight * np.concatenate(parts)
+
+    @property
+    def radius2(self) -> float:
+        """Squared distance of a cell's features from their middle, at most: 1 or 1/4 for u, 1/4 for
+        u^2, 1 - 1/k for k hats.
+        """
+        hats = 1 - 1 / max(len(self.knots), 2)
+        far = {"linear": 1.0 if self.signed else 0.25, "square": 0.25, "hats": hats}
+        return self.weight**2 * sum(far[code] for code in self.encode)
+
     def project(self, f: Array) -> Array:
         """Project a vector onto the set of possible means of features: numbers in their bounds,
         hats on the simplex.
@@ -251,6 +268,20 @@ class Categorical(Declared):
         block to another, 2.
         """
         return 2.0 * self.weight**2
+
+    @property
+    def middle(self) -> Array:
+        """A public point amid the features: 1/k for each of k; 1/2 for a single one."""
+        k = len(self.features)
+        return np.full(k, self.weight / max(k, 2))
+
+    @property
+    def radius2(self) -> float:
+        """Squared distance of a cell's features from their middle, at most: 1 - 1/k, which a corner
+        of the block has; the all-zero one has 1/k. Of a single feature 1/4.
+        """
+        k = len(self.features)
+        return self.weight**2 * (1 - 1 / k if k > 1 else 0.25)
 
     def project(self, f: Array) -> Array:
         """Project a vector onto the set of possible means of features: shares that sum to 1, or to

@@ -20,6 +20,7 @@ from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.people import MOST, Contributions, spelled_id
 from dynadp.data.readers import LEAST_MEMORY
 from dynadp.data.schema import Schema
+from dynadp.data.shard import first_of
 from dynadp.data.sources import RawTable, Source
 from dynadp.data.streaming import (
     CodedTable,
@@ -44,10 +45,31 @@ def selected(table: RawTable, keep: NDArray[np.bool_]) -> RawTable:
     return table if keep.all() else {name: cells[keep] for name, cells in table.items()}
 
 
-def staying_rows(schema: Schema, given: Source) -> Staying:
+def staying_rows(schema: Schema, given: Source, most: int | None = None) -> Staying:
     """Return the function (next batch, number of its first row) -> which of its rows stay, for one
-    pass from the first row on.
+    pass from the first row on; of all rows the first ``most`` that would stay.
     """
+    staying = _staying_rows(schema, given)
+    if most is None:
+        return staying
+    left = RowsLeft(most)
+    return lambda batch, start: left(staying(batch, start))
+
+
+class RowsLeft:
+    """Lets rows stay until there are as many as declared, in one pass."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def __call__(self, keep: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which of the next rows stay, of those that would."""
+        keep = first_of(keep, self._left)
+        self._left -= int(keep.sum())
+        return keep
+
+
+def _staying_rows(schema: Schema, given: Source) -> Staying:
     person = schema.person
     if person is None:
         return lambda batch, start: schema.kept(batch)

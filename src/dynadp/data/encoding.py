@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from dynadp._arrays import Array, Rows
 from dynadp.data.cell_tables import CellTable, Kept, refused
 from dynadp.data.columns import Categorical, Column, Numeric
-from dynadp.data.contributions import row_bits
+from dynadp.data.contributions import RowsLeft, row_bits
 from dynadp.data.readers import LEAST_MEMORY
 from dynadp.data.row_blocks import Block, CodedBlock, Features, Group, StoredBlock
 from dynadp.data.schema import Schema, counted_among
@@ -66,6 +66,8 @@ class Blocks:
         A Parquet file with a limit on memory.
     name
         The node's, for messages.
+    most
+        Rows that stay, at most: the first ones.
 
     Attributes
     ----------
@@ -82,8 +84,8 @@ class Blocks:
         As :func:`dynadp.data.loading.load_shard` would: every pass looks at every cell again.
     """
 
-    def __init__(self, schema: Schema, given: Source, name: str) -> None:
-        self.schema, self.given, self.name = schema, given, name
+    def __init__(self, schema: Schema, given: Source, name: str, most: int | None = None) -> None:
+        self.schema, self.given, self.name, self.most = schema, given, name, most
         self._limited = schema.limited()
         memory, columns = given.memory or LEAST_MEMORY, len(schema.columns) + 1
         widths = [len(column.features) for column in schema.columns]
@@ -128,11 +130,14 @@ class Blocks:
         numbers = [column.name for column in columns if isinstance(column, Numeric)]
         texts = [column.name for column in columns if isinstance(column, Categorical)]
         texts.append(self.schema.label.name)
+        left = None if self.most is None else RowsLeft(self.most)
         for batch in coded_batches(self.given, numbers, texts, self.size):
             count = _length(batch)
             for low in range(0, count, self._worked):
                 cells, first = _some(batch, slice(low, low + self._worked)), start + low
                 keep = self._staying(cells) if bits is None else bits.part(first, _length(cells))
+                if left is not None:
+                    keep = left(np.ones(_length(cells), dtype=bool) if keep is None else keep)
                 kept = cells if keep is None or keep.all() else _some(cells, keep)
                 yield Part(first, cells, keep, kept, self._signed(kept))
             start += count

@@ -13,9 +13,10 @@ from scipy.sparse import csr_array
 
 from dynadp._arrays import Rows
 from dynadp.data.contributions import selected, staying_rows
+from dynadp.data.people import PersonNumbers, first_rows_at_nodes, person_codes
 from dynadp.data.readers import source
 from dynadp.data.schema import Schema, counted_among
-from dynadp.data.shard import Shard, require_rows
+from dynadp.data.shard import Shard, require_declared, require_rows
 from dynadp.data.sources import RawTable
 from dynadp.data.values import normalise
 from dynadp.errors import CellError, DataError
@@ -36,36 +37,46 @@ def load_shard(
     data
         A :class:`~dynadp.data.sources.Source`, or the data of one.
     name, rows
-        The node's name, and its public B_p where it was declared.
+        The node's name, and its public B_p where it was declared. Where the schema keeps the number
+        of rows secret, null rows fill up to it, and rows beyond are left out.
     size
         Rows bounded at once; the result does not depend on it.
     """
     sparse, start, given, limited = schema.centre is None, 0, source(data), schema.limited()
-    staying = staying_rows(schema, given)
+    most = require_declared(rows, name) if schema.hides_counts else None
+    staying, numbered = staying_rows(schema, given, most), PersonNumbers(schema.missing_values)
     values = _Growing(float) if sparse else _Growing(float, schema.dimension)
     index, lengths, y = _Growing(np.int32), _Growing(np.int32), _Growing(float)
+    people = _Growing(np.int64)
     for batch in given.batches(schema.read_columns, size):
         keep = staying(batch, start)
         if keep.any():
             with counted_among(start + np.flatnonzero(keep)):
                 piece = limited.shard(selected(batch, keep), name)
             y.add(piece.y)
+            if schema.person is not None:
+                people.add(numbered(batch[schema.person][keep]))
             values.add(piece.signed.data if sparse else piece.signed)
             if sparse:
                 index.add(piece.signed.indices)
                 lengths.add(np.diff(piece.signed.indptr))
         start += len(keep)
-    require_rows(y.used, rows, name)
+    if most is None:
+        require_rows(y.used, rows, name)
     matrix: Rows = values.done()
     if sparse:
         ends = np.concatenate([[0], np.cumsum(lengths.done(), dtype=np.int64)])
         matrix = csr_array((matrix, index.done(), ends), shape=(y.used, schema.dimension))
-    return Shard.frozen(matrix, y.done(), name)
+    whose = None if schema.person is None else people.done()
+    held = Shard.frozen(matrix, y.done(), name, whose)
+    return held if most is None else held.filled(most)
 
 
 def table(schema: Schema, data: Any, *, also: Sequence[str] = ()) -> RawTable:
     """Return the whole raw columns of the schema, the label, the person's, and ``also``."""
     batches = list(source(data).batches((*schema.read_columns, *also)))
+    if not batches and schema.hides_counts:
+        return {name: np.empty(0, dtype=object) for name in (*schema.read_columns, *also)}
     if not batches:
         raise DataError(f"{source(data).name} has no rows; every node needs at least one")
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
@@ -76,7 +87,8 @@ def split_tables(
 ) -> dict[str, RawTable]:
     """Return each node's raw columns, from data in which a column names the node of each row.
 
-    Where the schema names a person's column, only the rows that are used are in them, and the ids.
+    Where the schema names a person's column, only the rows that are used are in them, and the ids:
+    of each person those at the first of her nodes, as many as the schema declares.
 
     Parameters
     ----------
@@ -86,9 +98,14 @@ def split_tables(
         Its cells are the nodes' names, which are public; compared as text without surrounding
         blanks.
     nodes
-        The declared nodes: each must have rows, and no other may occur. Without it: those that
-        occur, sorted by name.
+        The declared nodes: each must have rows, unless their number stays secret, and no other
+        may occur. Without it: those that occur, sorted by name.
     """
+    if nodes is None and schema.hides_counts:
+        raise DataError(
+            f"adjacency is 'add-remove', and which nodes occur in column {node_column!r} depends "
+            "on rows: declare the nodes"
+        )
     whole = table(schema, data, also=(node_column,))
     owners = np.array([_owner(cell) for cell in whole[node_column].tolist()], dtype=object)
     for row, owner in enumerate(owners):
@@ -100,18 +117,20 @@ def split_tables(
             continue
         raise CellError(f"column {node_column!r}", row, reason)
     for node in nodes or ():
-        if not (owners == node).any():
+        if not (schema.hides_counts or (owners == node).any()):
             raise DataError(
                 f"node {node!r} is empty: no row has it in column {node_column!r}; every node "
                 f"needs at least one row"
             )
-    columns = {name: whole[name] for name in schema.read_columns}
-    tables = {
-        node: selected(columns, owners == node) for node in nodes or sorted(set(owners.tolist()))
-    }
+    columns, names = {name: whole[name] for name in schema.read_columns}, list(nodes or ())
+    names = names or sorted(set(owners.tolist()))
+    used = np.ones(len(owners), dtype=bool) if schema.person is None else schema.kept(columns)
     if schema.person is not None:
-        tables = {node: selected(own, schema.used(own)) for node, own in tables.items()}
-    return tables
+        people = person_codes(columns[schema.person][used], schema.missing_values)
+        at = np.array([names.index(owner) for owner in owners[used]], dtype=np.intp)
+        m, s = schema.rows_per_person, schema.silos_per_person
+        used[used] = first_rows_at_nodes(people, at, m, s)
+    return {node: selected(columns, used & (owners == node)) for node in names}
 
 
 def _owner(cell: Any) -> str:

@@ -5,14 +5,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from scipy.sparse import csr_array
+
 from dynadp._arrays import faster_storage
 from dynadp.data.encoding import Blocks
 from dynadp.data.loading import load_shard
 from dynadp.data.readers import source
-from dynadp.data.row_blocks import Block
+from dynadp.data.row_blocks import Block, StoredBlock
 from dynadp.data.schema import Schema
 from dynadp.data.seals import Seal
-from dynadp.data.shard import Shard, require_rows
+from dynadp.data.shard import Shard, require_declared, require_rows
 from dynadp.data.survey import FeatureSums, Survey, count, survey
 from dynadp.errors import DataError, DeclarationError
 
@@ -37,6 +39,9 @@ class NodeRows:
         The public B_p, where it was declared.
     seal
         Whether the survey computes the fingerprint for the seal.
+    own
+        The schema as it is for this node's file, where its column of people has another name, or
+        fewer rows of a person are used here.
     """
 
     def __init__(
@@ -47,15 +52,32 @@ class NodeRows:
         *,
         declared: int | None = None,
         seal: bool = True,
+        own: Schema | None = None,
     ) -> None:
         self.schema, self.source, self.name = schema, source(data), name
         self.declared, self._seal = declared, seal
+        self._people: dict[str, Any] = {}
+        if own is not None and own != schema:
+            self._people = {"person": own.person, "rows_per_person": own.rows_per_person}
 
     @classmethod
-    def of(cls, schema: Schema, data: Any, name: str, *, seal: bool = True) -> "NodeRows":
+    def of(
+        cls,
+        schema: Schema,
+        data: Any,
+        name: str,
+        *,
+        declared: int | None = None,
+        seal: bool = True,
+    ) -> "NodeRows":
         """Return the data itself where it is prepared already, for the same schema."""
         if not isinstance(data, cls):
-            return cls(schema, data, name, seal=seal)
+            return cls(schema, data, name, declared=declared, seal=seal)
+        if declared not in (None, data.declared):
+            raise DeclarationError(
+                f"node {name!r}: {declared} rows are declared, and its rows were prepared for "
+                "another number; prepare them again"
+            )
         if data.schema != schema:
             raise DeclarationError(
                 f"node {name!r}: its rows were prepared for another schema; noise is made for this "
@@ -66,11 +88,15 @@ class NodeRows:
     @cached_property
     def survey(self) -> Survey:
         """The result of reading all rows once; read when it is first needed."""
-        return survey(self.schema, self.source, self.name, seal=self._seal)
+        most = self.count if self.schema.hides_counts else None
+        own = self._own(self.schema)
+        return survey(own, self.source, self.name, seal=self._seal, most=most)
 
     @property
     def count(self) -> int:
         """B_p, public: as it was declared, or as it was counted."""
+        if self.schema.hides_counts:
+            return require_declared(self.declared, self.name)
         return self.survey.rows if self.declared is None else self.declared
 
     @property
@@ -79,7 +105,7 @@ class NodeRows:
         self.check()
         if self.survey.sums is None:
             raise DataError(f"node {self.name!r}: its schema has a centre already")
-        return self.survey.sums
+        return self.survey.sums.counted(self.schema, self.count)
 
     @property
     def digest(self) -> bytes:
@@ -91,12 +117,33 @@ class NodeRows:
     def check(self) -> None:
         """Refuse rows that do not fit the schema, or are not as many as declared."""
         self.survey.require_sound()
-        require_rows(self.survey.rows, self.declared, self.name)
+        if not self.schema.hides_counts:
+            require_rows(self.survey.rows, self.declared, self.name)
 
     def require_same(self, seal: Seal | None) -> None:
         """Seal the rows, or refuse rows that changed since the run began."""
         if seal is not None:
             seal.require(self.digest, self.name)
+
+    def require_people(self) -> None:
+        """Refuse rows of which nothing says whose they are, or that would be streamed: the rows of
+        each person are to be weighed together.
+        """
+        own = self._own(self.schema)
+        if own.person is None:
+            raise DeclarationError(
+                f"node {self.name!r}: the rows of each person are to be weighed together, and the "
+                "schema names no column that says whose they are: name it (person), or leave "
+                "weighed out"
+            )
+        most = self.source.memory
+        dense = own.model_copy(update={"centre": (0.0,) * own.feature_count})
+        if most is not None and bytes_in_memory(dense, self.count) > most:
+            raise DeclarationError(
+                f"node {self.name!r}: the rows of each person are to be weighed together, and its "
+                f"rows do not fit into the {most >> 20} MiB that they may take: raise memory, or "
+                "leave weighed out"
+            )
 
     def shard(self, schema: Schema, rows: int | None = None) -> "Shard | StreamedShard":
         """Bound the rows by the schema, which may have got a centre by now.
@@ -105,9 +152,12 @@ class NodeRows:
         refused, and so is a file that changed since it was opened.
         """
         self.source.require_unchanged()
-        held = local_shard(schema, self.source, self.name, rows=rows or self.count)
+        held = local_shard(self._own(schema), self.source, self.name, rows=rows or self.count)
         self.source.require_unchanged()
         return held
+
+    def _own(self, schema: Schema) -> Schema:
+        return schema.model_copy(update=self._people) if self._people else schema
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,11 +173,14 @@ class StreamedShard:
         B_p, public.
     name
         The node's name, for messages.
+    null
+        How many of them are null rows, which follow the others: private.
     """
 
     blocks: Blocks = field(repr=False)
     rows: int
     name: str = "node"
+    null: int = field(default=0, repr=False)
 
     @property
     def dimension(self) -> int:
@@ -139,10 +192,12 @@ class StreamedShard:
         cls, schema: Schema, data: Any, name: str = "node", *, rows: int | None = None
     ) -> "StreamedShard":
         """Read all rows once; refuse what :func:`~dynadp.data.loading.load_shard` refuses."""
-        blocks = Blocks(schema, source(data), name)
+        most = require_declared(rows, name) if schema.hides_counts else None
+        blocks = Blocks(schema, source(data), name, most)
         found = sum(block.rows for block in blocks)
-        require_rows(found, rows, name)
-        return cls(blocks, found, name)
+        if most is None:
+            require_rows(found, rows, name)
+        return cls(blocks, found if most is None else most, name, null=(most or found) - found)
 
     @property
     def passes(self) -> int:
@@ -154,6 +209,10 @@ class StreamedShard:
         for block in self.blocks:
             found += block.rows
             yield block
+        for low in range(0, self.null, self.blocks.chunk):
+            count = min(self.blocks.chunk, self.null - low)
+            found += count
+            yield StoredBlock(csr_array((count, self.dimension), dtype=float))
         if found != self.rows:
             raise DataError(
                 f"node {self.name!r}: its file has not the rows any more that it had; begin anew"
@@ -173,6 +232,8 @@ def local_shard(
         the rows are counted first.
     """
     given = source(data)
+    if schema.hides_counts:
+        require_declared(rows, name)
     if given.memory is None:
         return load_shard(schema, given, name, rows=rows)
     needed = bytes_in_memory(schema, count(schema, given) if rows is None else rows)

@@ -55,6 +55,32 @@ def person_codes(ids: ArrayLike, missing_values: Sequence[str] = ("",)) -> NDArr
     return (_numbered(cells) if cells.dtype.kind in "iuf" else _distinct(cells, missing_values))[1]
 
 
+def first_rows_at_nodes(
+    people: NDArray[np.int64], owner: NDArray[np.intp], m: int, s: int
+) -> NDArray[np.bool_]:
+    """Return which rows stay: of each person the first m at a node, at the first s of her nodes.
+
+    Which of her rows stay depends on her own rows alone.
+
+    Parameters
+    ----------
+    people
+        The number of each row's person (:func:`person_codes`).
+    owner
+        The node of each row, as a number.
+    m, s
+        Rows that a person may have at a node, and nodes at which she may have some.
+
+    >>> first_rows_at_nodes(np.array([0, 0, 0, 0, 1]), np.array([2, 1, 2, 0, 0]), 2, 2).tolist()
+    [True, True, True, False, True]
+    """
+    pairs, keep = people * (int(owner.max(initial=0)) + 1) + owner, np.zeros(len(owner), bool)
+    first = np.sort(np.unique(pairs, return_index=True)[1])  # each person's first row at each node
+    there = np.isin(pairs, pairs[first[first_rows(people[first], s)]])
+    keep[there] = first_rows(pairs[there], m)
+    return keep
+
+
 class Contributions:
     """Counts the rows of each person, batch after batch: holds a number for each person.
 
@@ -77,6 +103,25 @@ class Contributions:
         after = np.minimum(before + np.bincount(codes, minlength=len(people)), self._m)
         self._seen.update(zip(people, after.tolist(), strict=True))
         return np.asarray(before[codes] + _ranks(codes) < self._m)
+
+
+class PersonNumbers:
+    """Numbers people as they occur, batch after batch, as :func:`person_codes` does for all.
+
+    Parameters
+    ----------
+    missing_values
+        Texts that mean "missing".
+    """
+
+    def __init__(self, missing_values: Sequence[str]) -> None:
+        self._missing, self._known = tuple(missing_values), dict[str | None, int]()
+
+    def __call__(self, ids: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the number of each of the next rows."""
+        people, codes = _distinct(_cells(ids), self._missing)
+        known = self._known
+        return np.array([known.setdefault(one, len(known)) for one in people], np.int64)[codes]
 
 
 def spelled_id(cell: Any, blank: frozenset[str]) -> str | None:

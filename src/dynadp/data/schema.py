@@ -22,8 +22,9 @@ from scipy.sparse import csr_array
 from dynadp._arrays import Array, Rows
 from dynadp._files import digest
 from dynadp.data.columns import Column, Declared
-from dynadp.data.people import first_rows
-from dynadp.data.shard import Shard
+from dynadp.data.people import first_rows, person_codes
+from dynadp.data.row_blocks import whole_features
+from dynadp.data.shard import Shard, first_of, require_declared
 from dynadp.data.values import Value, absent, ambiguous, signs, to_array
 from dynadp.errors import CellError, DataError
 
@@ -92,8 +93,13 @@ class Schema(Declared):
     rows_per_person
         m, public. Without ``person`` it is a declared bound, which nothing can enforce.
     silos_per_person
-        At how many nodes a person may have rows, public. Nothing can enforce it, because no node
-        sees another's rows.
+        At how many nodes a person may have rows, public. In one file for all nodes the rows at her
+        first s nodes stay. Elsewhere nothing can enforce it, because no node sees another's rows.
+    adjacency
+        ``replace``: a guarantee is about rows that are replaced by others, and the number of rows
+        is public. ``add-remove``: about rows that are there or not. Their number stays secret, and
+        a declared one stands for it: null rows fill up what is missing, and rows beyond are left
+        out (maths.md 15).
     """
 
     columns: tuple[Column, ...]
@@ -106,6 +112,7 @@ class Schema(Declared):
     person: str | None = None
     rows_per_person: Annotated[int, Field(ge=1)] = 1
     silos_per_person: Annotated[int, Field(ge=1)] = 1
+    adjacency: Literal["replace", "add-remove"] = "replace"
 
     @field_validator("columns")
     @classmethod
@@ -140,7 +147,7 @@ class Schema(Declared):
     def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what says nothing, so that schemas from before keep their digests."""
         told: dict[str, Any] = dump(self)
-        for name in ("person", "rows_per_person", "silos_per_person"):
+        for name in ("person", "rows_per_person", "silos_per_person", "adjacency"):
             if getattr(self, name) == type(self).model_fields[name].default:
                 told.pop(name, None)
         return told
@@ -172,6 +179,20 @@ class Schema(Declared):
         return (*self.raw_columns, *(() if self.person is None else (self.person,)))
 
     @property
+    def hides_counts(self) -> bool:
+        """Whether the number of a node's rows stays secret."""
+        return self.adjacency == "add-remove"
+
+    @property
+    def offset(self) -> Array:
+        """The public point from which features are summed up: 0 where the number of rows is public,
+        otherwise amid the features, so that a row adds little.
+        """
+        if not self.hides_counts:
+            return np.zeros(self.feature_count)
+        return whole_features(np.concatenate([column.middle for column in self.columns]))
+
+    @property
     def drops_rows(self) -> bool:
         """Whether the number of rows that stay depends on cells."""
         return self.person is not None or self.drops_missing
@@ -187,8 +208,10 @@ class Schema(Declared):
         return self.model_copy(update=plain)
 
     def limited(self) -> "Schema":
-        """Return the schema for rows of which at most m of each person are left."""
-        return self if self.person is None else self.model_copy(update={"person": None})
+        """Return the schema for some of the rows that stay, chosen already."""
+        if self.person is None and not self.hides_counts:
+            return self
+        return self.model_copy(update={"person": None, "adjacency": "replace"})
 
     def digest(self) -> str:
         """SHA-256 of the canonical form, by which nodes agree on a schema."""
@@ -266,9 +289,17 @@ class Schema(Declared):
         return signs(_cells(table, label.name), label.negative, label.positive, label.name)
 
     def shard(self, table: Table, name: str = "node", rows: int | None = None) -> Shard:
-        """Drop, limit, bound and validate one node's rows."""
+        """Drop, limit, bound and validate one node's rows.
+
+        Where their number stays secret, null rows fill up to ``rows``, the declared number, and
+        rows beyond are left out.
+        """
         columns = {**self._read(table), self.label.name: _cells(table, self.label.name)}
         keep = self.kept(columns) if self.person is None else self.used(table)
+        null = None
+        if self.hides_counts:
+            null, rows = require_declared(rows, name), None
+            keep = first_of(keep, null)
         labels = columns[self.label.name]
         if len(labels) != len(keep):
             raise DataError(
@@ -276,8 +307,14 @@ class Schema(Declared):
                 f"one label a row"
             )
         kept = columns if keep.all() else {column: cells[keep] for column, cells in columns.items()}
+        if null and not keep.any():
+            return Shard.null(null, self.dimension, name)
+        people = None
+        if self.person is not None:
+            people = person_codes(_cells(table, self.person)[keep], self.missing_values)
         with counted_among(np.flatnonzero(keep)):
-            return Shard.of(self.rows(kept), self.labels(kept), name=name, rows=rows)
+            held = Shard.of(self.rows(kept), self.labels(kept), name=name, rows=rows, people=people)
+        return held.filled(null) if null else held
 
     def _read(self, table: Table) -> dict[str, NDArray[Any]]:
         """Return the schema's columns as arrays of equal length."""
@@ -329,7 +366,8 @@ def _cells(table: Table, name: str) -> NDArray[Any]:
         raise DataError(
             f"column {name!r} holds lists of different length; expected one value a row"
         )
-    if cells.dtype.kind == "f" and isinstance(column, list | tuple) and isinstance(column[0], int):
+    first = column[0] if isinstance(column, list | tuple) and len(column) else None
+    if cells.dtype.kind == "f" and isinstance(first, int):
         # whole numbers past 2^63 must not turn the others into floats
         cells = np.asarray(column, dtype=object)
     if cells.ndim != 1:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
 from dynadp._arrays import Array, Rows
@@ -30,11 +30,15 @@ class Shard:
         Labels.
     name
         The node's name, for messages.
+    people
+        Where it is known whose rows they are: a number for each, the same for all rows of a person;
+        -1 for null rows.
     """
 
     signed: Rows = field(repr=False)
     y: Array = field(repr=False)
     name: str = "node"
+    people: NDArray[np.int64] | None = field(default=None, repr=False)
 
     @property
     def rows(self) -> int:
@@ -55,6 +59,7 @@ class Shard:
         name: str = "node",
         classes: tuple[Value, Value] = (-1, 1),
         rows: int | None = None,
+        people: ArrayLike | None = None,
     ) -> "Shard":
         """Copy and validate rows that are already bounded.
 
@@ -73,6 +78,8 @@ class Shard:
             error about it would be a release.
         rows
             The public B_p, where it was declared; a different count is refused.
+        people
+            Whose row each is, as whole numbers, where that is known.
 
         Raises
         ------
@@ -113,16 +120,49 @@ class Shard:
             matrix.data *= np.repeat(scale, np.diff(matrix.indptr))
         else:
             matrix *= scale[:, None]
-        return cls.frozen(matrix, y, name)
+        return cls.frozen(matrix, y, name, _numbers(people, count, name))
 
     @classmethod
-    def frozen(cls, signed: Rows, y: Array, name: str) -> "Shard":
+    def null(cls, rows: int, dimension: int, name: str = "node") -> "Shard":
+        """Return null rows alone: what a node without rows has where their number stays secret."""
+        empty = csr_array((0, dimension), dtype=float)
+        return cls(empty, np.empty(0), name, np.empty(0, np.int64)).filled(rows)
+
+    def filled(self, rows: int) -> "Shard":
+        """Return the shard with null rows at its end, x = 0, so that it has as many as declared.
+
+        A null row adds nothing to any sum, gradient or curvature. So a row that is added takes the
+        place of a null row, and the number of rows that a node shows is the declared one (maths.md
+        15).
+        """
+        more = rows - self.rows
+        if more < 0:
+            raise DataError(
+                f"node {self.name!r} holds more rows than the {rows} that it declared; leave the "
+                "others out first"
+            )
+        signed: Rows
+        if isinstance(self.signed, csr_array):
+            s = self.signed
+            ends = np.concatenate([s.indptr, np.full(more, s.indptr[-1], s.indptr.dtype)])
+            signed = csr_array((s.data, s.indices, ends), shape=(rows, self.dimension))
+        else:
+            signed = np.concatenate([self.signed, np.zeros((more, self.dimension))])
+        people = self.people
+        if people is not None:
+            people = np.concatenate([people, np.full(more, -1)])
+        return self.frozen(signed, np.concatenate([self.y, np.ones(more)]), self.name, people)
+
+    @classmethod
+    def frozen(
+        cls, signed: Rows, y: Array, name: str, people: NDArray[np.int64] | None = None
+    ) -> "Shard":
         """Return the shard of rows that were validated before; its arrays become read-only."""
         sparse = isinstance(signed, csr_array)
         arrays = [signed.data, signed.indices, signed.indptr] if sparse else [signed]
         for array in (*arrays, y):
             array.setflags(write=False)
-        return cls(signed, y, name)
+        return cls(signed, y, name, people)
 
 
 class Held(Protocol):
@@ -165,6 +205,22 @@ def require_rows(count: int, declared: int | None, name: str) -> None:
         )
 
 
+def require_declared(declared: int | None, name: str) -> int:
+    """Return the declared number of rows, which a node needs whose own number stays secret."""
+    if declared is None:
+        raise DataError(
+            f"node {name!r}: adjacency is 'add-remove', so that its number of rows stays secret, "
+            "and a public number has to stand for it: declare one, rows = N, at least as many as "
+            "it may have"
+        )
+    return declared
+
+
+def first_of(keep: NDArray[np.bool_], most: int) -> NDArray[np.bool_]:
+    """Return the first so many of the rows that stay."""
+    return keep & (np.cumsum(keep) <= most)
+
+
 def norms(X: Rows) -> Array:
     """||x|| of every row."""
     with np.errstate(over="ignore"):  # a norm that overflows is above any bound
@@ -191,6 +247,15 @@ def _matrix(X: Any, name: str) -> Rows:
             f"node {name!r}: rows have {numbers.ndim} dimensions; expected a B x d matrix"
         )
     return np.array(numbers, order="C")
+
+
+def _numbers(people: ArrayLike | None, count: int, name: str) -> NDArray[np.int64] | None:
+    if people is None:
+        return None
+    numbers = np.asarray(people)
+    if numbers.shape != (count,) or numbers.dtype.kind not in "iu":
+        raise DataError(f"node {name!r}: people must be one whole number for each of its rows")
+    return numbers.astype(np.int64)
 
 
 def _require_finite(matrix: Rows, name: str) -> None:

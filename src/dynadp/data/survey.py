@@ -17,6 +17,7 @@ from dynadp.data.readers import source
 from dynadp.data.row_blocks import whole_features
 from dynadp.data.schema import Schema, counted_among
 from dynadp.data.seals import Fingerprint
+from dynadp.data.shard import require_declared
 from dynadp.data.sources import RawTable
 from dynadp.data.streaming import length
 from dynadp.errors import CellError
@@ -29,11 +30,16 @@ class FeatureSums(NamedTuple):
     """B_p and sum_i phi(raw_i), over the rows that stay: private.
 
     Features are rounded to multiples of ``FEATURE_STEP`` first, so that their sum is exact, in
-    whatever order they are added.
+    whatever order they are added. Where the number of rows stays secret, the declared one stands
+    for it, and features are counted from the schema's public ``offset``.
     """
 
     rows: int
     total: Array
+
+    def counted(self, schema: Schema, declared: int) -> "FeatureSums":
+        """Return sums that count from the schema's offset, over as many rows as were declared."""
+        return FeatureSums(declared, self.total - self.rows * schema.offset)
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,13 @@ class Survey:
 
 
 def survey(
-    schema: Schema, data: Any, name: str = "node", *, seal: bool = False, size: int = _BATCH
+    schema: Schema,
+    data: Any,
+    name: str = "node",
+    *,
+    seal: bool = False,
+    size: int = _BATCH,
+    most: int | None = None,
 ) -> Survey:
     """Read all rows once.
 
@@ -81,11 +93,13 @@ def survey(
         Whether to compute the fingerprint for the seal.
     size
         Rows read at once; the result does not depend on it.
+    most
+        Rows that stay, at most: the first ones.
     """
     given, tally = source(data), _Tally(schema, name)
     fingerprint = Fingerprint(schema) if seal else None
     if given.streamed:
-        blocks = Blocks(schema, given, name)
+        blocks = Blocks(schema, given, name, most)
         for part in blocks.parts():
             if fingerprint is not None:
                 fingerprint.add(part.kept if schema.person else part.cells)
@@ -96,7 +110,7 @@ def survey(
                 tally.add(table, places)
                 tally.flush()
     else:
-        start, staying = 0, staying_rows(schema, given)
+        start, staying = 0, staying_rows(schema, given, most)
         for batch in given.batches(schema.read_columns, size):
             keep = staying(batch, start)
             kept = selected(batch, keep)
@@ -109,12 +123,18 @@ def survey(
     return tally.survey(None if fingerprint is None else fingerprint.digest())
 
 
-def feature_sums(schema: Schema, data: Any, name: str = "node") -> FeatureSums:
-    """Return B_p and sum_i phi(raw_i), for a schema without a centre."""
-    surveyed = survey(schema, data, name)
+def feature_sums(
+    schema: Schema, data: Any, name: str = "node", *, declared: int | None = None
+) -> FeatureSums:
+    """Return B_p and sum_i phi(raw_i), for a schema without a centre.
+
+    Where the number of rows stays secret, B_p is ``declared``.
+    """
+    most = require_declared(declared, name) if schema.hides_counts else None
+    surveyed = survey(schema, data, name, most=most)
     surveyed.require_sound()
     assert surveyed.sums is not None
-    return surveyed.sums
+    return surveyed.sums.counted(schema, surveyed.rows if most is None else most)
 
 
 def sum_features(features: csr_array) -> FeatureSums:

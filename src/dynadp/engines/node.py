@@ -230,6 +230,8 @@ def node_rounds(
     letters = Letters(inbox, publish, checkpoint)
     prepared = NodeRows.of(run.schema, rows, me)
     prepared.require_same(journal.seal(me))
+    if plan.release_plan.weighed:
+        prepared.require_people()
     masks = (yield from _masks(run, letters, journal, draws)) if plan.sealing else None
     with forgetting(masks, journal):
         schema, vector = yield from _learnt(
@@ -407,7 +409,8 @@ def _sum_rounds(
     if run.me in whole.nodes:
         p = whole.nodes.index(run.me)
         releases = whole.some(slice(p, p + 1))
-        rows = integer_rows_of([held], releases.resolution, plan.settings.loss, storage=storage)
+        made = releases.resolution, plan.settings.loss
+        rows = integer_rows_of([held], *made, storage=storage, weighed=releases.weighed)
         solver = SumSolver(rows, releases.noises, start[None])
         releaser = Releaser(releases, solver, draws, journal, checkpoint=checkpoint, masks=masks)
     return SumRounds(releaser, whole.noises, plan.steps, start, plan.rows, 1)

@@ -49,6 +49,7 @@ from dynadp.problem import (
     StreamedIntegerRows,
     integer_rows_of,
     local_problem,
+    people_of,
 )
 
 
@@ -348,10 +349,12 @@ class _Setup:
         made = releases.resolution, plan.settings.loss
         rows: IntegerRows | StreamedIntegerRows
         if self.device == "cpu":
-            rows = integer_rows_of(held, *made, replicas=self.replicas, storage=self.storage)
+            how = {"replicas": self.replicas, "storage": self.storage}
+            rows = integer_rows_of(held, *made, weighed=releases.weighed, **how)  # type: ignore[arg-type]
         else:
             blocks = [to_device(_dense(shard), self.device) for shard in held]
-            rows = IntegerRows(blocks, *made, replicas=self.replicas, storage="dense")
+            whose = people_of(held) if releases.weighed else None
+            rows = IntegerRows(blocks, *made, replicas=self.replicas, storage="dense", people=whose)
         solver = SumSolver(rows, releases.noises, start[None])
         releaser = Releaser(releases, solver, draws, journal, masks=masks)
         return SumRounds(releaser, releases.noises, plan.steps, start, plan.rows, len(self.shards))

@@ -24,7 +24,15 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.consensus import Acceleration
-from dynadp.data import Schema, Shard, no_query, norms, person_codes, sum_features
+from dynadp.data import (
+    Schema,
+    Shard,
+    first_rows_at_nodes,
+    no_query,
+    norms,
+    person_codes,
+    sum_features,
+)
 from dynadp.engines import LedgerJournal, forgetting, run_masks
 from dynadp.errors import DataError, DeclarationError
 from dynadp.estimators import saved
@@ -33,10 +41,12 @@ from dynadp.estimators.inputs import (
     bound_features,
     concatenate,
     encode_classes,
-    limited,
+    first_at_nodes,
+    require_places,
     require_rows_at,
     take,
     take_rows,
+    with_null_rows,
 )
 from dynadp.estimators.one_vs_rest import solve, spent
 from dynadp.mechanisms import (
@@ -64,7 +74,7 @@ from dynadp.problem import (
     SquaredL2,
     Weights,
 )
-from dynadp.runs import centring_round, load_model, open_ledgers
+from dynadp.runs import centring_round, declared_rows, load_model, open_ledgers
 
 _PLANNED = {
     "C": 1.0,
@@ -176,6 +186,11 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The total is that of a person with up to so many rows at a node, at up to so many nodes; a
         schema says so itself. With ``people`` in :meth:`fit`, or a schema's person, further rows
         are left out; otherwise both are declared bounds, which nothing can enforce.
+    adjacency, rows
+        ``add-remove``: the total is about rows that are there or not, and how many a node has stays
+        secret; a schema says so itself. ``rows`` then declares a public number for each node, or
+        one for all, which is at least as large: null rows fill up what is missing, and rows beyond
+        are left out. :meth:`fit` needs ``nodes``, and a topology that names them, or one node.
     start
         Public V(0) in the units of ``coef_``, the intercept last; one for all problems or one for
         each.
@@ -247,6 +262,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ledger: str | Path | Mapping[str, str | Path] | None = None,
         rows_per_person: int = 1,
         silos_per_person: int = 1,
+        adjacency: str = "replace",
+        rows: int | Mapping[str, int] | None = None,
         start: ArrayLike | None = None,
         random_state: Any = None,
     ) -> None:
@@ -275,6 +292,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.ledger = ledger
         self.rows_per_person = rows_per_person
         self.silos_per_person = silos_per_person
+        self.adjacency = adjacency
+        self.rows = rows
         self.start = start
         self.random_state = random_state
 
@@ -344,7 +363,13 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if schema is not None and declared is None:
             declared = [schema.label.negative, schema.label.positive]
         self.classes_, codes = encode_classes(y, declared)
-        self.topology_, owner = assign_nodes(self.topology, self.nodes, len(codes), nodes)
+        self._limited = numbers is not None
+        secret = self._unit().added
+        if secret:
+            require_places(self.topology, self.nodes, nodes)
+        self.topology_, owner = assign_nodes(
+            self.topology, self.nodes, len(codes), nodes, empty=secret
+        )
         if self._unit().rows > 1 and nodes is None and numbers is None and len(self.topology_) > 1:
             raise DeclarationError(
                 f"rows_per_person is {self._unit().rows}, and rows would be split over "
@@ -354,9 +379,18 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if numbers is not None:
             if nodes is None:
                 owner = numbers % len(self.topology_)
-            keep = limited(numbers, owner, self._unit())
+            unit = self._unit()
+            keep = first_rows_at_nodes(numbers, owner, unit.rows, unit.silos)
             X, codes, owner = take(X, keep), codes[keep], owner[keep]
-            require_rows_at(self.topology_, owner)
+            numbers = numbers[keep]
+            if not secret:
+                require_rows_at(self.topology_, owner)
+        counts = np.bincount(owner, minlength=len(self.topology_))
+        if secret:
+            counts = self._declared_counts()
+            keep = first_at_nodes(owner, counts)
+            X, codes, owner = take(X, keep), codes[keep], owner[keep]
+            numbers = None if numbers is None else numbers[keep]
         problems = 1 if len(self.classes_) == 2 else len(self.classes_)
         if schema is None:
             intercept = self.fit_intercept and not shards
@@ -365,7 +399,12 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             intercept, width = bool(schema.intercept), schema.dimension
             # a bad cell must not be found when part of the budget is spent
             features = schema.only_features().rows(X)
-        self.plan_ = self._plan(np.bincount(owner), width, problems)
+        self.plan_ = self._plan(counts, width, problems)
+        if numbers is None and self.plan_ and self.plan_.release_plan.weighed:
+            raise DeclarationError(
+                "the rows of each person are to be weighed together, and nothing says whose they "
+                "are: give people=, or leave weighed out"
+            )
         if problems > 1 and self.plan_ and self.plan_.release_plan.final:
             raise DeclarationError(
                 f"a final release beside epsilon is planned once, and {problems} classes are "
@@ -385,7 +424,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     centring = centring_round(
                         self.plan_,
                         schema,
-                        lambda p: sum_features(features[owner == p]),
+                        lambda p: sum_features(features[owner == p]).counted(schema, counts[p]),
                         draws,
                         journal,
                         masks,
@@ -397,6 +436,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 if norm is None:
                     norm = float(norms(X).max()) or 1.0
                 X, units = bound_features(X, norm, intercept)
+            if secret:
+                X, codes, owner, numbers = with_null_rows(X, codes, owner, numbers, counts)
             runs = solve(
                 X,
                 codes,
@@ -408,6 +449,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 draws=draws,
                 journal=journal,
                 masks=masks if problems == 1 else None,  # each of several has keys of its own
+                people=numbers,
                 acceleration=Acceleration(distance=self.tol) if self.mechanism is None else None,
             )
         if self.mechanism is None and not all(run.stopped for run in runs):
@@ -539,10 +581,21 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                         f"{name} is given beside epsilon, whose planner decides it; leave it out "
                         f"or give alpha"
                     )
-        declared = self.rows_per_person, self.silos_per_person
-        if self.schema is not None and declared != (1, 1):
+        declared = Unit(self.rows_per_person, self.silos_per_person, self.adjacency)
+        if self.schema is not None and declared != Unit():
             raise DeclarationError(
-                "rows_per_person and silos_per_person are those of the schema; declare them there"
+                "rows_per_person, silos_per_person and adjacency are those of the schema; declare "
+                "them there"
+            )
+        if (self.rows is not None) != self._unit().added:
+            raise DeclarationError(
+                "rows declares how many rows each node may have, where adjacency is 'add-remove': "
+                "give both, or neither"
+            )
+        if self._unit().added and self.mechanism is None:
+            raise DeclarationError(
+                "adjacency is 'add-remove', and without a mechanism nothing stays secret; leave "
+                "adjacency and rows out"
             )
         if self.schema is not None and (self.data_norm is not None or parts):
             raise DeclarationError(
@@ -629,11 +682,19 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             unit=self._unit(),
         )
 
+    _limited = False  # whether rows beyond a person's m were left out
+
     def _unit(self) -> Unit:
         """Whose total it is."""
         if self.schema is None:
-            return Unit(self.rows_per_person, self.silos_per_person)
-        return unit_of(self.schema)
+            m, s = self.rows_per_person, self.silos_per_person
+            return Unit(m, s, self.adjacency, limited=self._limited)
+        return replace(unit_of(self.schema), limited=self._limited)
+
+    def _declared_counts(self) -> NDArray[np.intp]:
+        """The number of rows that each node declared."""
+        declared = declared_rows(self.rows, self.topology_.nodes)
+        return np.array([declared[p] for p in self.topology_.nodes])
 
     def _chosen_loss(self) -> Loss:
         if isinstance(self.loss, Loss):

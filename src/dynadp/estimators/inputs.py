@@ -12,9 +12,8 @@ from scipy.sparse import csr_array, diags_array, hstack, issparse, vstack
 from dynadp import _require
 from dynadp._arrays import Array, Rows
 from dynadp.consensus import Topology
-from dynadp.data import Shard, ambiguous, first_rows, match, norms
+from dynadp.data import Shard, ambiguous, match, norms
 from dynadp.errors import CellError, DataError, DeclarationError
-from dynadp.privacy import Unit
 
 
 def bound_features(X: Rows, norm: float, intercept: bool) -> tuple[Rows, Array]:
@@ -87,7 +86,7 @@ def encode_classes(
 
 
 def assign_nodes(
-    topology: Any, nodes: int, rows: int, labels: ArrayLike | None
+    topology: Any, nodes: int, rows: int, labels: ArrayLike | None, *, empty: bool = False
 ) -> tuple[Topology, NDArray[np.intp]]:
     """Return the network and the position of each row's node in it; refuse a node without rows.
 
@@ -101,6 +100,8 @@ def assign_nodes(
         How many rows there are.
     labels
         The node of each row; None for row i at node i mod P, a rule that looks at no row.
+    empty
+        Whether a node may have no rows, because their number stays secret.
     """
     family = topology if isinstance(topology, str) else None
     network = graph(topology) if family is None else None
@@ -124,7 +125,8 @@ def assign_nodes(
                 f"{', '.join(sorted(network.nodes))}"
             )
         owner = np.array([network.nodes.index(name) for name in names])[owner]
-    require_rows_at(network, owner, f"n_samples={rows}")
+    if not empty:
+        require_rows_at(network, owner, f"n_samples={rows}")
     return network, owner
 
 
@@ -138,30 +140,51 @@ def require_rows_at(network: Topology, owner: NDArray[np.intp], rows: str = "peo
         )
 
 
+def require_places(topology: Any, nodes: int, labels: ArrayLike | None) -> None:
+    """Refuse to split rows over nodes by their order where their number stays secret: one more row
+    would move all that follow it to other nodes.
+    """
+    if labels is None and (isinstance(topology, str) and nodes == 1):
+        return
+    if labels is None or isinstance(topology, str):
+        raise DeclarationError(
+            "adjacency is 'add-remove', and which node a row is at, or which nodes there are, "
+            "would depend on other rows: give a Topology with named nodes, and nodes= in fit, or "
+            "one node (nodes=1)"
+        )
+
+
+def first_at_nodes(owner: NDArray[np.intp], counts: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Return which rows stay: of each node the first ones, as many as it declared."""
+    keep = np.zeros(len(owner), dtype=bool)
+    for p, most in enumerate(counts):
+        keep[np.flatnonzero(owner == p)[:most]] = True
+    return keep
+
+
+def with_null_rows(
+    X: Any,
+    codes: NDArray[np.intp],
+    owner: NDArray[np.intp],
+    people: NDArray[np.int64] | None,
+    counts: NDArray[np.intp],
+) -> tuple[Any, NDArray[np.intp], NDArray[np.intp], NDArray[np.int64] | None]:
+    """Return bounded rows, classes, nodes and people with null rows at the end, so that each node
+    has as many rows as it declared (:meth:`~dynadp.data.shard.Shard.filled`).
+    """
+    missing = counts - np.bincount(owner, minlength=len(counts))
+    more = np.repeat(np.arange(len(counts)), missing)
+    shape = (len(more), X.shape[1])
+    rows = vstack([X, csr_array(shape)], "csr") if issparse(X) else np.vstack([X, np.zeros(shape)])
+    codes = np.concatenate([codes, np.zeros(len(more), dtype=codes.dtype)])
+    if people is not None:
+        people = np.concatenate([people, np.full(len(more), -1)])
+    return rows, codes, np.concatenate([owner, more]), people
+
+
 def take(X: Any, which: NDArray[np.bool_]) -> Any:
     """Return these rows of a matrix or of a table."""
     return take_rows(X, which) if isinstance(X, Mapping) else X[which]
-
-
-def limited(people: NDArray[np.int64], owner: NDArray[np.intp], unit: Unit) -> NDArray[np.bool_]:
-    """Return which rows stay: of each person the first m at a node, at the first s of her nodes.
-
-    Which of her rows stay depends on her own rows alone.
-
-    Parameters
-    ----------
-    people
-        The number of each row's person (:func:`~dynadp.data.people.person_codes`).
-    owner
-        The node of each row.
-    unit
-        m and s.
-    """
-    pairs, keep = people * (int(owner.max(initial=0)) + 1) + owner, np.zeros(len(owner), bool)
-    first = np.sort(np.unique(pairs, return_index=True)[1])  # each person's first row at each node
-    there = np.isin(pairs, pairs[first[first_rows(people[first], unit.silos)]])
-    keep[there] = first_rows(pairs[there], unit.rows)
-    return keep
 
 
 def graph(topology: Any) -> Topology:

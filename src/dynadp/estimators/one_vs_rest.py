@@ -27,6 +27,7 @@ def solve(
     start: Array,
     draws: Draws,
     journal: Journal | None,
+    people: NDArray[np.int64] | None = None,
     **how: Any,
 ) -> list[Run]:
     """One run for two classes (the second is +1), or one for each of several; problem k's round n
@@ -40,6 +41,8 @@ def solve(
         How many there are.
     topology
         The network.
+    people
+        Whose each row is, where it is known.
     plan
         What each problem does.
     start
@@ -56,7 +59,12 @@ def solve(
     for k in range(problems):
         signs = np.where(codes == (k if problems > 1 else 1), 1, -1)
         shards = [
-            Shard.of(rows[owner == p], signs[owner == p], name=name)
+            Shard.of(
+                rows[owner == p],
+                signs[owner == p],
+                name=name,
+                people=None if people is None else people[owner == p],
+            )
             for p, name in enumerate(topology.nodes)
         ]
         part = None if journal is None else _Part(journal, k, problems, span)

@@ -1,5 +1,8 @@
 from .accuracy import NoisyAccuracy as NoisyAccuracy
+from .accuracy import NoisyCount as NoisyCount
 from .accuracy import private_accuracy as private_accuracy
+from .accuracy import private_answers as private_answers
+from .accuracy import private_count as private_count
 from .accuracy import released_accuracies as released_accuracies
 from .base import Mechanism as Mechanism
 from .base import NoProtection as NoProtection

@@ -52,6 +52,9 @@ class PublicNumbers:
         T, which bounds how far vectors come; None for the limit of many.
     start
         How long V(0) is, at most.
+    moves
+        How far one row moves a sum of vectors of length 1: 2 where it is replaced, 1 where it is
+        added or removed (maths.md 15).
     """
 
     counts: Array
@@ -64,6 +67,7 @@ class PublicNumbers:
     loss: Loss
     rounds: int | None = None
     start: float = 0.0
+    moves: float = 2.0
 
     def some(self, nodes: slice) -> "PublicNumbers":
         """Return the numbers of some nodes alone."""
@@ -272,7 +276,7 @@ class Mechanism(ABC):
         """The largest gamma of each node, P x 1: noise for the solver's error is then as long as
         noise for rows.
         """
-        return public.weight
+        return public.weight * (public.moves / 2)
 
     def inflation(self, public: PublicNumbers) -> Array:
         """How much longer noise is on average than with gamma = 0, P x 1."""

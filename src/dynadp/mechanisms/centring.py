@@ -3,7 +3,9 @@ other release.
 
 Rows that are centred before they are scaled to norm 1 leave less of that norm to what all rows
 share, so more of it tells them apart. Replacing a row moves a node's sums by at most D, D^2 the sum
-of the columns' squared diameters, and by what rounding each feature adds.
+of the columns' squared diameters, and by what rounding each feature adds. Where rows are added and
+removed, features are summed up from a public point amid them, the schema's ``offset``, and one row
+adds at most D, D^2 the sum of the columns' squared radii about it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -129,15 +131,19 @@ def centring_grid(
     return _laplace(schema, counts, alpha)[1:]
 
 
-def _diameter(schema: Schema) -> float:
-    """D, with what rounding features adds."""
-    D = float(np.sqrt(sum(column.diameter2 for column in schema.columns))) * (1 + 1e-9)
-    return D + FEATURE_STEP * float(np.sqrt(schema.feature_count))
+def _moved(schema: Schema) -> float:
+    """D: how far one row moves a sum of features, with what rounding features adds."""
+    if schema.hides_counts:
+        squares = sum(column.radius2 for column in schema.columns)
+    else:
+        squares = sum(column.diameter2 for column in schema.columns)
+    # two features, or a feature and the offset, are rounded by half a step each
+    return float(np.sqrt(squares)) * (1 + 1e-9) + FEATURE_STEP * sqrt(schema.feature_count)
 
 
 def _laplace(schema: Schema, counts: Array, alpha: Array) -> tuple[Array, Array, Array]:
     """zeta = alpha B_p/D, and step and radius of the grid."""
-    D, features = _diameter(schema), schema.feature_count
+    D, features = _moved(schema), schema.feature_count
     zeta = alpha * counts / D
     step = grid_step(np.sqrt(features + 1) / zeta)
     radius = power_of_two(1e3 * (D * np.sqrt(len(schema.columns)) + features / zeta))
@@ -148,7 +154,7 @@ def sealed_centring(
     schema: Schema, counts: Array, mu: Array, sealing: Sealing, purpose: str = "centring"
 ) -> GaussianNoise:
     """The noise of sealed sums of features."""
-    D, features = _exact_diameter(schema, counts), schema.feature_count
+    D, features = _exactly_moved(schema, counts), schema.feature_count
     longest = D * float(np.sqrt(len(schema.columns)))
     numbers = sealed_numbers(
         sealing, counts, mu[:, None], D, FEATURE_STEP, features, sqrt(features), longest=longest
@@ -157,10 +163,11 @@ def sealed_centring(
     return GaussianNoise(purpose=purpose, **numbers)
 
 
-def _exact_diameter(schema: Schema, counts: Array) -> float:
+def _exactly_moved(schema: Schema, counts: Array) -> float:
     """D, where sums of features are exact."""
-    D = _diameter(schema)
-    if counts.max() * D >= 2.0**53 * FEATURE_STEP:  # no feature is longer than D
+    D = _moved(schema)
+    longest = 2 * D if schema.hides_counts else D  # no feature is longer
+    if counts.max() * longest >= 2.0**53 * FEATURE_STEP:
         raise DeclarationError(
             f"features of {counts.max():,.0f} rows cannot be added exactly; lower the weights of "
             "columns, or split the node's rows"
@@ -170,7 +177,7 @@ def _exact_diameter(schema: Schema, counts: Array) -> float:
 
 def _gaussian(schema: Schema, counts: Array, mu: Array) -> GaussianNoise:
     """The noise of sums of features."""
-    D, features = _exact_diameter(schema, counts), schema.feature_count
+    D, features = _exactly_moved(schema, counts), schema.feature_count
     deviation = (D / mu)[:, None]
     step = noise_step(deviation, FEATURE_STEP)
     longest = counts[:, None] * D * np.sqrt(len(schema.columns)) + deviation * np.sqrt(features)
@@ -235,7 +242,10 @@ def centre_of(
 
 
 def possible_mean(schema: Schema, mean: Array) -> Array:
-    """Bring a noisy mean of features back to where means can lie: free post-processing."""
+    """Bring a noisy mean of features, which counts from the schema's offset, back to where means
+    can lie: free post-processing.
+    """
+    mean = schema.offset + mean
     parts = np.split(mean, np.cumsum([len(column.features) for column in schema.columns])[:-1])
     return np.concatenate(
         [column.project(part) for column, part in zip(schema.columns, parts, strict=True)]

@@ -94,7 +94,8 @@ class Dual(Mechanism):
     alpha is the release's total loss; alpha' = alpha - alpha2 and alpha2 = ``slack`` alpha pays for
     the solver's inexactness: z is l2-Laplace with zeta2 = alpha2 Lam/(2 gamma). Replacing a row
     changes the Hessian by rank one, so one factor (1 + c1/..) suffices where the paper has its
-    square; and moves the noise by up to 2, so zeta is half of the paper's.
+    square; and moves the noise by up to 2, so zeta is half of the paper's. Adding or removing one
+    moves it by up to 1, and zeta = alpha' - abar (maths.md 15).
 
     Attributes
     ----------
@@ -126,7 +127,7 @@ class Dual(Mechanism):
         """``slack`` C/B_p: z is 2 gamma d/(alpha2 Lam) long on average, e moves f by (C/B_p)
         d/(zeta Lam), 2 zeta <= alpha.
         """
-        return self.slack * public.weight
+        return self.slack * super().allowance(public)
 
     def inflation(self, public: PublicNumbers) -> Array:
         """sqrt(1 + (gamma/allowance)^2), as z is independent of e."""
@@ -143,13 +144,13 @@ class Dual(Mechanism):
         else:
             F = public.reach if self.F is None else self.F
             best = np.vectorize(_best_phi, otypes=[float])
-            phi = best(rest, a, Lam, c1, public.rho, public.dimension, F)
+            phi = best(rest, a, Lam, c1, public.rho, public.dimension, F, public.moves)
         Lam = Lam + phi
         abar = np.log1p(c1 / (a * Lam)) * (1 + 1e-12)  # from the final Phi, rounded up
         if self.split == "paper":
-            zeta = np.where(left > 0, left, rest / 2) / 2
+            zeta = np.where(left > 0, left, rest / 2) / public.moves
         else:
-            zeta = (rest - abar) / 2
+            zeta = (rest - abar) / public.moves
         outer = alpha2 * Lam / (2 * public.gamma)
         spread = zeta * (Lam + public.C[:, None] * c1)
         step = grid_step(public.weight * np.sqrt(public.dimension) / spread)
@@ -161,15 +162,17 @@ class Dual(Mechanism):
             inner=zeta,
             outer=outer,
             abar=abar,
-            ah=2 * zeta,
+            ah=public.moves * zeta,
             slack=alpha2,
         )
 
 
 @lru_cache(maxsize=100_000)
-def _best_phi(alpha: float, a: float, Lam: float, c1: float, rho: float, d: int, F: float) -> float:
+def _best_phi(
+    alpha: float, a: float, Lam: float, c1: float, rho: float, d: int, F: float, moves: float
+) -> float:
     """argmin over Phi >= Phi_min of Phi F^2/2 + 2 d (d+1)/(a^2 (alpha - abar)^2 (rho + Phi)),
-    convex in Phi (maths.md 3).
+    convex in Phi (maths.md 3); 1/2 for 2 where rows are added and removed.
     """
     least = max(0.0, c1 / (a * float(np.expm1(min(alpha, 700.0)))) - Lam)
 
@@ -177,7 +180,7 @@ def _best_phi(alpha: float, a: float, Lam: float, c1: float, rho: float, d: int,
         left = alpha - float(np.log1p(c1 / (a * (Lam + phi)))) * (1 + 1e-12)
         if left <= 0:
             return inf
-        return phi * F**2 / 2 + 2 * d * (d + 1) / (a * left) ** 2 / (rho + phi)
+        return phi * F**2 / 2 + moves**2 / 2 * d * (d + 1) / (a * left) ** 2 / (rho + phi)
 
     unit = least + rho + Lam
     found = minimize_scalar(

@@ -45,6 +45,8 @@ class GaussianNoise(RoundNoise):
         w_p of a sealed sum, at most 1; None for 1.
     unit
         What weighed sums are rounded to.
+    weighed
+        Whether the rows of a person move the sum no further than one row may.
     """
 
     mu: Array
@@ -53,6 +55,7 @@ class GaussianNoise(RoundNoise):
     sealing: Sealing | None = field(default=None, kw_only=True)
     weights: Array | None = field(default=None, kw_only=True)
     unit: float = field(default=1.0, kw_only=True)
+    weighed: bool = field(default=False, kw_only=True)
 
     def release(self, g: Array, draws: Draws, nodes: Sequence[str], n: int) -> Array:
         """Round g to whole steps and add e; the public ball comes last.
@@ -149,9 +152,10 @@ class GaussianNoise(RoundNoise):
             given = node, n, self.purpose, mu, dimension, self.distance(s, dimension), seeded
             hidden = self.sealing
             if hidden is None:
-                out.append(Gaussian(*given))
+                out.append(Gaussian(*given, weighed=self.weighed))
             else:
-                out.append(SealedGaussian(*given, hidden.honest, hidden.members, hidden.partners))
+                who = hidden.honest, hidden.members, hidden.partners
+                out.append(SealedGaussian(*given, *who, weighed=self.weighed))
         return tuple(out)
 
     def distance(self, s: float, dimension: int) -> float:

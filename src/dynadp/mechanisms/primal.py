@@ -86,9 +86,10 @@ class Primal(Mechanism):
     ----------
     augment
         ``message``: the node's own message V_p in the augmented term, as in Algorithm 1, and Delta
-        = (2C/B + 2 gamma)/(rho + 2 eta N_p). ``iterate``: its own unperturbed vector minus the
-        noise, as the paper prints it: 2 g - V stands for V_p. Its vector is private, so Delta(0) =
-        0 and Delta(n) = (2C/B + 2 gamma + 2 eta N_p Delta(n-1))/(rho + 2 eta N_p).
+        = (2C/B + 2 gamma)/(rho + 2 eta N_p), or with C/B for 2C/B where rows are added and removed.
+        ``iterate``: its own unperturbed vector minus the noise, as the paper prints it: 2 g - V
+        stands for V_p. Its vector is private, so Delta(0) = 0 and Delta(n) = (2C/B + 2 gamma + 2
+        eta N_p Delta(n-1))/(rho + 2 eta N_p).
     final_release
         alpha of one more release after the last round, by Algorithm 2 from released vectors only;
         None for none.
@@ -139,7 +140,8 @@ class Primal(Mechanism):
         """C/B_p, as 2 gamma stands beside 2C/B in Delta; less where a final release has its own
         rule.
         """
-        return public.weight if self.final_release is None else Dual().allowance(public)
+        usual = super().allowance(public)
+        return usual if self.final_release is None else Dual().allowance(public)
 
     def noise_for(self, public: PublicNumbers, alpha: Array) -> PrimalNoise | GaussianPrimalNoise:
         """Delta and zeta of one round; of the first one where the node's own vector is private."""
@@ -162,7 +164,8 @@ class Primal(Mechanism):
     def _after(
         self, public: PublicNumbers, alpha: Array, more: Array | float
     ) -> "PrimalNoise | GaussianPrimalNoise":
-        delta = (2 * public.weight + 2 * public.gamma + more) / public.Lam * (1 + 1e-12)
+        moved = public.moves * public.weight + 2 * public.gamma + more
+        delta = moved / public.Lam * (1 + 1e-12)
         delta = np.broadcast_to(delta, alpha.shape)
         if self.noise == "gaussian":
             return self._gaussian(public, alpha, delta)

@@ -34,7 +34,7 @@ class Sealed(Sum):
 
     Attributes
     ----------
-    second_moment
+    second_moment, weighed
         As of :class:`~dynadp.mechanisms.sums.Sum`.
     honest
         h: nodes that add their noise and keep their masks to themselves. Whoever looks is not
@@ -131,7 +131,7 @@ class Sealed(Sum):
         most = max(float(public.counts.max()), float(public.counts.sum()) / 2**7)
         return Resolution.of(most, public.dimension, float(mu.min()))
 
-    def _noise(  # type: ignore[override]
+    def _noise(
         self, public: PublicNumbers, mu: Array, resolution: Resolution, *, moment: bool
     ) -> SumNoise:
         """Delta/(mu sqrt(h)) for each node, of one step; the ball holds the sum over all."""
@@ -144,12 +144,17 @@ class Sealed(Sum):
             )
         width = d * (d + 1) // 2 if moment else d
         rounding = float(d) if moment else sqrt(d)  # an entry above the diagonal counts twice
-        unit, delta = resolution.step**2, resolution.sensitivity(moment=moment)
+        unit = resolution.step**2
+        delta = resolution.sensitivity(moment=moment, moves=public.moves)
         kind = MomentNoise if moment else SumNoise
         return kind(
             resolution=resolution,
             purpose="moment" if moment else "gradient",
-            **sealed_numbers(sealing, public.counts, mu, delta * unit, unit, width, rounding),
+            weighed=self.weighed,
+            **sealed_numbers(
+                *(sealing, public.counts, mu, delta * unit, unit, width, rounding),
+                longest=resolution.sensitivity(moment=moment) * unit,
+            ),
         )
 
 

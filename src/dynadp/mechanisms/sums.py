@@ -1,6 +1,6 @@
 """Noisy sums over rows (maths.md 12): what algorithm "sum" releases."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from dynadp.problem import Resolution
 
 @dataclass(frozen=True)
 class SumNoise(GaussianNoise):
-    """The noise of sum_i sigma_i k(x_i), of sensitivity 2 K_s K_x.
+    """The noise of sum_i sigma_i k(x_i), of sensitivity 2 K_s K_x, or K_s K_x where rows are added.
 
     Attributes
     ----------
@@ -65,9 +65,14 @@ class Sum(Mechanism):
     second_moment
         Whether round 1 releases sum_i k(x_i) k(x_i)^T, for steps that know the rows' shape. None
         leaves it to the planner, and means no without one.
+    weighed
+        Whether the rows of each person are weighed, so that together they move a sum no further
+        than one row may (maths.md 14): noise is then that of one row, however many rows a person
+        has. The software must know whose rows they are.
     """
 
     second_moment: bool | None = None
+    weighed: bool = field(default=False, kw_only=True)
     name: ClassVar[str] = "sum"
     algorithm: ClassVar[str] = "sum"
     exchange: ClassVar[str] = "open"
@@ -112,12 +117,12 @@ class Sum(Mechanism):
     def _resolution(public: PublicNumbers, mu: Array) -> Resolution:
         return Resolution.of(float(public.counts.max()), public.dimension, float(mu.min()))
 
-    @staticmethod
     def _noise(
-        public: PublicNumbers, mu: Array, resolution: Resolution, *, moment: bool
+        self, public: PublicNumbers, mu: Array, resolution: Resolution, *, moment: bool
     ) -> SumNoise:
         """Delta/mu in steps; the ball holds all sums, and noise with next to no exception."""
-        unit, delta = resolution.step**2, resolution.sensitivity(moment=moment)
+        unit = resolution.step**2
+        delta = resolution.sensitivity(moment=moment, moves=public.moves)
         deviation = delta * unit / mu
         least = deviation / np.sqrt(2.0) if moment else deviation
         step = np.maximum(noise_step(least, unit), unit / resolution.finer)
@@ -133,6 +138,7 @@ class Sum(Mechanism):
             parameter=deviation / step * (1 + 1e-12),
             purpose="moment" if moment else "gradient",
             resolution=resolution,
+            weighed=self.weighed,
         )
 
 

@@ -173,7 +173,8 @@ def plan(
     T, pull = problems * constants.rounds, constants.pull / sqrt(problems)
     B = check_counts(counts, P)
     mus = np.array([gaussian_mu(total, delta) for total in totals])
-    mus /= whom.rows * sqrt(whom.silos)  # of one row
+    # of one row, as if it were replaced: where rows are added, the same mu needs half the noise
+    mus = mus * (2 / whom.moves) / (whom.rows * sqrt(whom.silos))
     shared = shares(C, B, weights)
     q = pull * T / (float(np.mean((C * B / shared * mus) ** -2.0) ** -0.5) * sqrt(P))
     rho = constants.ridge * q
@@ -188,7 +189,7 @@ def plan(
 
     def events(alpha: float, p: int) -> list[Event]:
         public = public_numbers(
-            B[[p]], topology.degrees[[p]], dimension, shared[[p]], rho, eta, loss
+            B[[p]], topology.degrees[[p]], dimension, shared[[p]], rho, eta, loss, whom
         )
         centre = [weight * alpha] if share else []
         made = planned_events(chosen, public, T, [nodes[p]], alpha, centre, features)
@@ -242,7 +243,8 @@ def plan(
 
 def unit_of(schema: Schema) -> Unit:
     """Whose privacy a schema declares."""
-    return Unit(schema.rows_per_person, schema.silos_per_person)
+    m, s = schema.rows_per_person, schema.silos_per_person
+    return Unit(m, s, schema.adjacency, limited=schema.person is not None)
 
 
 def require_unit(plan: Plan, schema: Schema) -> None:
@@ -253,7 +255,12 @@ def require_unit(plan: Plan, schema: Schema) -> None:
     if planned.rows < declared.rows or planned.silos < declared.silos:
         raise DeclarationError(
             f"the plan is for anybody with {planned.words}, and the schema declares "
-            f"{declared.words}: plan again, with unit = Unit({declared.rows}, {declared.silos})"
+            f"{declared.words}: plan again, with unit = {declared!r}"
+        )
+    if planned.adjacency != declared.adjacency:
+        raise DeclarationError(
+            f"the plan is for adjacency {planned.adjacency!r}, and the schema declares "
+            f"{declared.adjacency!r}: plan again, with unit = {declared!r}"
         )
 
 
@@ -383,10 +390,12 @@ def public_numbers(
     rho: float,
     eta: float,
     loss: Loss,
+    unit: Unit,
 ) -> PublicNumbers:
     """Return the public numbers of a calibration; no event depends on gamma, so any will do."""
     gamma = np.full((len(counts), 1), 1e-9)
-    return PublicNumbers(counts, degrees, dimension, C, rho, np.array([eta]), gamma, loss)
+    given = counts, degrees, dimension, C, rho, np.array([eta]), gamma, loss
+    return PublicNumbers(*given, moves=unit.moves)
 
 
 def _totals(

@@ -5,7 +5,7 @@ events and total follow from public numbers, in one place.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -173,7 +173,8 @@ class Plan:
     def _with_steps(self, steps: Steps, consortium: Consortium) -> Self:
         """Weigh nodes, and find q = k T/N."""
         bound = replace(self, steps=replace(steps, node_weights=()), consortium=consortium)
-        counts, mus = check_counts(consortium.counts, len(consortium.nodes)), bound.mus
+        counts = check_counts(consortium.counts, len(consortium.nodes))
+        mus = bound.mus * (2 / self.unit.moves)  # as if rows were replaced
         weigh = weigh_nodes if self.sealing is None else weigh_sealed
         given = steps.node_weights or weigh(counts, mus, self.settings.weights)
         if self.sealing and not all(w > 0 for w in given):
@@ -330,11 +331,10 @@ class Plan:
             those = list(self.senders)
             names = [c.nodes[p] for p in those]
             table = self.table(replicas)[those]
-            made = ReleasePlan.sums(names, self.terms(those), self.mechanism, table)
-            return replace(made, unit=self.unit)
+            return ReleasePlan.sums(names, self.terms(those), self.mechanism, table, self.unit)
         eta, alpha = self.settings.eta_of(replicas), self.table(replicas)
-        made = ReleasePlan.plan(self.terms(), c.topology, eta, self.mechanism, alpha, V, gamma)
-        return replace(made, unit=self.unit)
+        given = self.terms(), c.topology, eta, self.mechanism, alpha, V, gamma
+        return ReleasePlan.plan(*given, unit=self.unit)
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
@@ -402,7 +402,7 @@ class Plan:
             "centring": max(self.centrings, default=None),
             "centrings": list(self.centrings),
             "delta": self.delta,
-            "unit": {"rows": self.unit.rows, "silos": self.unit.silos},
+            "unit": asdict(self.unit),
             "epsilon": list(self.protection.epsilon) if self.protection else [],
             "total": self.total.to_json() if private else None,
             "collusion": [point.to_json() for point in self.collusion],

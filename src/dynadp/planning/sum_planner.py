@@ -68,7 +68,9 @@ def plan_sums(
     mus = np.array([gaussian_mu(total, delta) for total in totals])
     mechanism, spares = mechanism.among(len(nodes)), 0
     # of one row: a person at several nodes moves one sealed sum at each, and else several sums
-    mus /= whom.rows * (whom.silos if mechanism.sealing else sqrt(whom.silos))
+    most = 1 if mechanism.weighed else whom.rows
+    mus /= most * (whom.silos if mechanism.sealing else sqrt(whom.silos))
+    mus *= 2 / whom.moves  # as if it were replaced: added rows need half the noise for the same mu
     if isinstance(mechanism, Sealed):
         # what one problem reserves and does not use, the next one could not take over
         spares = mechanism.spares if problems == 1 else 0
@@ -86,9 +88,11 @@ def plan_sums(
             "second_moment out"
         )
     if moment is None:
-        moment = problems == 1 and rules.moment_from <= N
+        # rows that are weighed count less: by the root of their number where they point apart
+        moment = problems == 1 and rules.moment_from <= N / sqrt(whom.rows / most)
     moved = rules.moment_rounds if moment else rules.rounds
     centred = rules.centring if centring and width else 0.0
+    features_mu = sqrt(centred) * most / whom.rows  # of one row, over that of a gradient
     rest = 1 - centred - (rules.moment if moment else 0.0)
     each = [sqrt(rules.moment)] * moment + [sqrt(rest / (moved + spares))] * moved
     shares = [share / sqrt(problems) for share in each] * problems
@@ -101,12 +105,13 @@ def plan_sums(
     def events(mu: float) -> list[Event]:
         """What one node spends, steps and distances among it."""
         table = mu * np.array([[shares]] * len(counts))
-        releases = ReleasePlan.sums([""] * len(counts), terms, chosen, table).some(slice(0, 1))
-        centre = [mu * sqrt(centred)] if centred else []
+        every = ReleasePlan.sums([""] * len(counts), terms, chosen, table, whom)
+        releases = every.some(slice(0, 1))
+        centre = [mu * features_mu] if centred else []
         centring = centring_events(
             [""], centre, width, "gaussian", seeded=False, sealing=chosen.sealing
         )
-        return list(whom.declared([*centring, *releases.events(seeded=False)]))
+        return [*whom.declared(centring), *releases.events(seeded=False)]
 
     found = {total: calibrate(events, total * (1 - 1e-9), delta) for total in set(totals)}
     mus = np.array([found[total] for total in totals])
@@ -122,7 +127,7 @@ def plan_sums(
         protection=Protection(
             mechanism=chosen,
             schedule=per_node(table),
-            centring=tuple((mus * sqrt(centred)).tolist()) if centred else (),
+            centring=tuple((mus * features_mu).tolist()) if centred else (),
             delta=delta,
             epsilon=tuple(totals),
             unit=whom,
@@ -172,6 +177,7 @@ def _reasons(
         f"{asked(totals)}, delta = {delta:g} ask for; each gradient has mu = "
         f"{span(made.table()[those, 0, -1])}",
         f"{how}; pull q = {steps.pull:.3g}, in proportion to the noise",
+        *_people(made),
         f"loss {made.settings.loss!r}: a margin raises the signal for the same sensitivity; scores "
         "are then no log-odds",
         centring,
@@ -183,6 +189,23 @@ def _reasons(
         *(burdens(nodes, w * counts, (w / mus) ** 2) if made.settings.weights == "equal" else ()),
         *_silent([nodes[p] for p in np.flatnonzero(w == 0)]),
     )
+
+
+def _people(made: Plan) -> tuple[str, ...]:
+    """How the rows of a person count, where she may have several."""
+    if made.release_plan.weighed:
+        return (
+            "the rows of each person are weighed, so that together they count no more than one row "
+            "may: noise is that of one row, but for the centring round; N is less where people "
+            "have several rows",
+        )
+    if made.unit.limited and made.unit.rows > 1:
+        return (
+            f"noise is {made.unit.rows} times that of one row: with weighed = true in the "
+            "mechanism a person's rows would count as one row may, which was more accurate "
+            "wherever people have several",
+        )
+    return ()
 
 
 def _sealed(made: Plan) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ by an adversary as they go. For losses that are chosen on the way see :mod:`dyna
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import lru_cache
 from math import ceil, exp, floor, fsum, inf, isfinite, log, log1p, log2, sqrt
 from typing import Any
@@ -17,10 +17,10 @@ import numpy as np
 from dynadp import _require
 from dynadp.errors import DeclarationError
 from dynadp.privacy.distributions import LARGEST, LossDistribution, Pure, dots
-from dynadp.privacy.events import Event, SealedGaussian
+from dynadp.privacy.events import REPLACE, Event, SealedGaussian
 from dynadp.privacy.gaussian import GaussianLoss, counted, gaussian_epsilon, one_gaussian
 from dynadp.privacy.statements import guarantee
-from dynadp.privacy.units import Unit
+from dynadp.privacy.units import Unit, row_changes
 
 # of delta: what discretised composition may err by, in floating point; never granted to anybody
 SLACK = 1e-11
@@ -53,9 +53,9 @@ class Total:
     protected
         Whether all noise came from the system. Where not, this is what the plan would cost with
         system entropy.
-    rows, silos
+    rows, silos, adjacency, limited
         Whom the figures are about: a person with up to so many rows at a node, at up to so many
-        nodes.
+        nodes, replaced or added, limited or declared (:class:`~dynadp.privacy.units.Unit`).
     honest
         (h, members) of sealed sums among them, once for each kind: the figures hold as long as h
         of so many members are honest. Empty where nobody else has to be.
@@ -72,6 +72,13 @@ class Total:
     honest: tuple[tuple[int, int], ...] = ()
     rows: int = 1
     silos: int = 1
+    adjacency: str = REPLACE
+    limited: bool = False
+
+    @property
+    def unit(self) -> Unit:
+        """Whom the figures are about."""
+        return Unit(self.rows, self.silos, self.adjacency, self.limited)
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures; an infinite one is null."""
@@ -80,8 +87,13 @@ class Total:
     @property
     def guarantee(self) -> str:
         """The guarantee in one sentence, for anybody with such rows at the node of this total."""
-        seeded, unit = not self.protected, Unit(self.rows, self.silos)
-        return guarantee(self.epsilon, self.delta, seeded=seeded, honest=self.honest, unit=unit)
+        return guarantee(
+            self.epsilon,
+            self.delta,
+            seeded=not self.protected,
+            honest=self.honest,
+            unit=self.unit,
+        )
 
 
 def finite(figures: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +126,7 @@ def total(
     events = list(events)
     unit = unit_of(events, rows, silos)
     protected = not any(getattr(event, "seeded", True) for event in events)
-    groups, whose = counted(events, unit.rows, unit.silos), (unit.rows, unit.silos)
+    groups, whose = counted(events, unit.rows, unit.silos), astuple(unit)
     if groups is None:
         return Total(inf, delta, "none", inf, inf, inf, len(events), False, (), *whose)
     losses = plain_losses(events, unit)
@@ -156,13 +168,18 @@ def unit_of(events: list[Event], rows: int | None = None, silos: int | None = No
     return Unit(
         planned.rows if rows is None else rows,
         (planned.silos if alone else 1) if silos is None else silos,
+        planned.adjacency,
+        planned.limited and rows in (None, planned.rows),
     )
 
 
 def plain_losses(events: Iterable[Event], unit: Unit) -> list[float]:
-    """The largest loss of each event, for such a person."""
-    m, s = unit.rows, unit.silos
-    return [event.alpha * (m * s if event.per_row else s) for event in events]
+    """The largest loss of each event of one account, for such a person."""
+    m, s, events = unit.rows, unit.silos, list(events)
+    return [
+        event.alpha * (times * m * s if event.per_row else s)
+        for event, times in zip(events, row_changes(events), strict=True)
+    ]
 
 
 def rests_on(events: Iterable[Event]) -> tuple[tuple[int, int], ...]:

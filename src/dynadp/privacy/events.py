@@ -2,9 +2,9 @@
 (maths.md 5).
 
 Every event bounds the privacy loss of one release *given everything released before it*, for data
-sets that differ by the replacement of one row of the node. A mechanism adds a kind of event in its
-own file: :func:`register_event` gives it a name in ledgers and records, and
-:func:`~dynadp.privacy.distributions.distribution_of` its cost.
+sets that differ in one row of the node, which is replaced, or added or removed, as the event says.
+A mechanism adds a kind of event in its own file: :func:`register_event` gives it a name in ledgers
+and records, and :func:`~dynadp.privacy.distributions.distribution_of` its cost.
 """
 
 import json
@@ -16,6 +16,8 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from dynadp import _require
 from dynadp.errors import DeclarationError
+
+REPLACE, ADD_REMOVE = "replace", "add-remove"  # how two neighbouring data sets differ
 
 
 class Event(Protocol):
@@ -84,6 +86,11 @@ class L2Laplace:
     rows, silos
         Rows that a person may have at a node, and nodes at which she may have some: for such a
         person the release was planned. The numbers above are for one row of one node.
+    adjacency
+        ``replace`` or ``add-remove``: what the numbers above say is lost where one row is replaced
+        by another, or where one is added or removed.
+    limited
+        Whether the software left out what a person has beyond these rows.
     """
 
     node: str
@@ -94,6 +101,8 @@ class L2Laplace:
     seeded: bool = False
     rows: int = field(default=1, kw_only=True)
     silos: int = field(default=1, kw_only=True)
+    adjacency: str = field(default=REPLACE, kw_only=True)
+    limited: bool = field(default=False, kw_only=True)
     kind: ClassVar[str] = "l2-laplace"
 
     @property
@@ -118,7 +127,7 @@ class DualPerturbation:
         The noise's share of the loss, above 0.
     dimension
         d.
-    rows, silos
+    rows, silos, adjacency, limited
         As of :class:`L2Laplace`.
     """
 
@@ -130,6 +139,8 @@ class DualPerturbation:
     seeded: bool = False
     rows: int = field(default=1, kw_only=True)
     silos: int = field(default=1, kw_only=True)
+    adjacency: str = field(default=REPLACE, kw_only=True)
+    limited: bool = field(default=False, kw_only=True)
     kind: ClassVar[str] = "dual"
     per_row: ClassVar[bool] = True
 
@@ -156,7 +167,10 @@ class Gaussian:
         d.
     distance
         Total variation between the noise and a rounded normal, at most; 0 for a normal one.
-    rows, silos
+    weighed
+        Whether the rows of a person are weighed, so that together they move the vector no further
+        than one row may: her loss does not grow with them.
+    rows, silos, adjacency, limited
         As of :class:`L2Laplace`.
     """
 
@@ -169,8 +183,15 @@ class Gaussian:
     seeded: bool = False
     rows: int = field(default=1, kw_only=True)
     silos: int = field(default=1, kw_only=True)
+    adjacency: str = field(default=REPLACE, kw_only=True)
+    limited: bool = field(default=False, kw_only=True)
+    weighed: bool = field(default=False, kw_only=True)
     kind: ClassVar[str] = "gaussian"
-    per_row: ClassVar[bool] = True
+
+    @property
+    def per_row(self) -> bool:
+        """False where the rows of a person are weighed."""
+        return not self.weighed
 
     @property
     def alpha(self) -> float:
@@ -215,11 +236,14 @@ def check_honest(honest: int, members: int) -> None:
         )
 
 
+_USUAL = {"rows": 1, "silos": 1, "adjacency": REPLACE, "limited": False, "weighed": False}
+
+
 def to_json(event: Event) -> dict[str, Any]:
     """Return the event as JSON: its kind and its fields."""
     content = {"kind": event.kind, **vars(event)}
-    for name in ("rows", "silos"):  # as before there were any, where they say nothing
-        if content.get(name) == 1:
+    for name, usual in _USUAL.items():
+        if content.get(name) == usual:  # as before there were any, where they say nothing
             del content[name]
     return content
 

@@ -17,6 +17,7 @@ from dynadp._arrays import Array
 from dynadp.privacy.distributions import LossDistribution
 from dynadp.privacy.distributions import distribution_of as distribution_of  # with Gaussian ones
 from dynadp.privacy.events import Event, Gaussian, SealedGaussian
+from dynadp.privacy.units import row_changes
 
 # beyond the first, numbers would overflow; beyond the second, the closed form loses its digits
 MOST_MU, LARGEST_MU = 1e6, 100.0
@@ -91,23 +92,24 @@ def counted(
 
     Releases of different nodes have noise of their own, but for sealed sums: one noise hides what
     all nodes put into a sum. A person with rows at several nodes moves it by what she moves at each
-    of them, so that her mu is at most the sum over nodes of sqrt(sum mu^2) (Minkowski).
+    of them, so that her mu is at most the sum over nodes of sqrt(sum mu^2) (Minkowski). Of mixed
+    adjacencies see :func:`~dynadp.privacy.units.row_changes`.
     """
     events = list(events)
-    parts: dict[str, list[Event]] = {}
-    for event in events:
-        if isinstance(event, SealedGaussian):
-            parts.setdefault(event.node, []).append(event)
-    apart = events if len(parts) < 2 else [e for e in events if not isinstance(e, SealedGaussian)]
+    sealed: dict[str, list[LossDistribution | None]] = {}
     laws = Counter[LossDistribution | None]()
-    for event in apart:
+    for event, times in zip(events, row_changes(events), strict=True):
+        alone = getattr(event, "weighed", False)  # all rows of a person move it as one may
+        each = times * (1 if alone else rows)
         if isinstance(event, SealedGaussian):
-            laws[distribution_of(event, rows * silos)] += 1
+            law = distribution_of(event, each * silos)
+            sealed.setdefault(event.node, []).append(law)
         else:
-            laws[distribution_of(event, rows)] += silos
-    if apart is not events:
-        each = rows * silos
-        found = [[distribution_of(event, each) for event in part] for part in parts.values()]
+            laws[distribution_of(event, each)] += silos
+    found = list(sealed.values())
+    if len(found) < 2:
+        laws.update(law for part in found for law in part)
+    else:
         if any(law is None for part in found for law in part):
             return None
         mu = fsum(sqrt(fsum(law.mu**2 for law in part)) for part in found)  # type: ignore[union-attr]

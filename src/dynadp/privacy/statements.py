@@ -53,8 +53,7 @@ def guess_words(epsilon: float, delta: float, unit: Unit | None = None) -> str:
     >>> guess_words(1.0, 0.0).partition(" whether")[0]
     'at most 74 in 100 would guess right'
     """
-    right, whose = guesses_in_100(epsilon, delta), (unit or Unit()).whose
-    which = f"{whose} or {'another was' if whose == 'your row' else 'others were'} in the data"
+    right, which = guesses_in_100(epsilon, delta), (unit or Unit()).question
     if right < 100:
         return f"at most {right} in 100 would guess right whether {which} (50 is a coin toss)"
     return f"practically everybody may guess right whether {which} (50 in 100 is a coin toss)"

@@ -9,6 +9,7 @@ from .integer_rows import IntegerRows as IntegerRows
 from .integer_rows import Resolution as Resolution
 from .integer_rows import StreamedIntegerRows as StreamedIntegerRows
 from .integer_rows import integer_rows_of as integer_rows_of
+from .integer_rows import people_of as people_of
 from .losses import HuberHinge as HuberHinge
 from .losses import Logistic as Logistic
 from .losses import Loss as Loss

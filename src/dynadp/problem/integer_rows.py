@@ -8,8 +8,10 @@ program computes, and floating point is no caveat.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log2, sqrt
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dynadp._arrays import Array, Rows, host, namespace, norm, on
@@ -18,6 +20,7 @@ from dynadp.errors import DeclarationError
 from dynadp.problem.losses import Loss
 from dynadp.problem.storage import DenseRows, Storage, stack_rows
 from dynadp.problem.streamed import chunks
+from dynadp.problem.weighing import largest_slopes, shortened
 
 BITS, MOST_BITS = 52, 16  # of a sum over rows; of a row's entries and of a slope
 NOISE_BITS = 43  # of the deviation of noise over its step, where mu = 1; samplers end at 45
@@ -85,9 +88,12 @@ class Resolution:
         """K_x^2: no row adds more to the second moment, in steps of h_x^2."""
         return self.longest**2
 
-    def sensitivity(self, *, moment: bool) -> float:
-        """2 K_s K_x, or sqrt(2) K_x^2 of the second moment: how far a replaced row moves a sum."""
-        return sqrt(2.0) * self.moment if moment else 2.0 * self.gradient
+    def sensitivity(self, *, moment: bool, moves: float = 2.0) -> float:
+        """2 K_s K_x, or sqrt(2) K_x^2 of the second moment: how far a replaced row moves a sum.
+
+        One that is added or removed (``moves`` = 1) moves it by K_s K_x, or by K_x^2.
+        """
+        return sqrt(moves) * self.moment if moment else moves * self.gradient
 
     def whole(self, signed: Rows) -> Rows:
         """Write rows as whole numbers; a row that is longer than K_x becomes 0."""
@@ -117,6 +123,9 @@ class IntegerRows:
         L.
     replicas, storage
         As of :class:`~dynadp.problem.objective.StackedProblem`.
+    people
+        A number for each row of each node, the same for all rows of a person: they are weighed, so
+        that together they add no more than one row may. None for rows that count in full.
     """
 
     def __init__(
@@ -127,22 +136,45 @@ class IntegerRows:
         *,
         replicas: int = 1,
         storage: Storage = "auto",
+        people: Sequence[NDArray[np.int64]] | None = None,
     ) -> None:
         self.resolution, self.loss, self.nodes = resolution, loss, len(blocks)
-        self._rows = stack_rows([resolution.whole(b) for b in blocks], replicas, storage)
+        whole = [resolution.whole(b) for b in blocks]
+        self._rows, self._most = stack_rows(whole, replicas, storage), None
+        self._people = None
+        if people is not None:
+            held = [k if isinstance(k, csr_array) else host(k) for k in whole]
+            self._people = list(zip(held, people, strict=True))
+            bounds = resolution.longest, 2**resolution.bits
+            each = [largest_slopes(*whose, *bounds) for whose in self._people]
+            self._most = self._near(np.concatenate(each)[:, None])
 
     def gradient(self, z: Array) -> Array:
         """sum_i rint(L'(z.x_i)/h_s) k(x_i) of every node: whole numbers, P x K x d; z is K x d."""
         z = self._near(on_point_grid(z))
         F = namespace(z).broadcast_to(z, (self.nodes, *z.shape))
-        margins = self._rows.margins(F)
-        return host(self._rows.adjoint(whole_slopes(self.loss, margins, self.resolution.step)))
+        slopes = whole_slopes(self.loss, self._rows.margins(F), self.resolution.step)
+        return host(self._rows.adjoint(self._weighed(slopes)))
 
     def moment(self) -> Array:
         """sum_i k(x_i) k(x_i)^T of every node: whole numbers, P x d x d."""
-        counts = np.diff(self._rows.offsets)
-        ones = [self._near(np.ones(int(count))) for count in counts]
-        return np.stack([host(self._rows.gram(p, one)) for p, one in enumerate(ones)])
+        if self._people is not None:
+            short = [shortened(*whose, self.resolution.longest) for whose in self._people]
+            return IntegerRows._moments(stack_rows(short, 1, "auto"), np.asarray)
+        return self._moments(self._rows, self._near)
+
+    @staticmethod
+    def _moments(rows: Any, near: Callable[[Array], Array]) -> Array:
+        counts = np.diff(rows.offsets)
+        ones = [near(np.ones(int(count))) for count in counts]
+        return np.stack([host(rows.gram(p, one)) for p, one in enumerate(ones)])
+
+    def _weighed(self, slopes: Array) -> Array:
+        """trunc(sigma s/K_s), s the largest slope of the row; of one sign: those above 0 are 0."""
+        if self._most is None:
+            return slopes
+        xp = namespace(slopes)
+        return xp.trunc(xp.minimum(slopes, 0.0) * self._most * self.resolution.step)
 
     def _near(self, array: Array) -> Array:
         """Copy an array to where the rows are."""
@@ -210,9 +242,30 @@ def integer_rows_of(
     *,
     replicas: int = 1,
     storage: Storage = "auto",
+    weighed: bool = False,
 ) -> IntegerRows | StreamedIntegerRows:
-    """The rows of these nodes in whole numbers: stacked if all are in memory, else streamed."""
+    """The rows of these nodes in whole numbers: stacked if all are in memory, else streamed.
+
+    Where they are weighed, all are in memory and say whose they are.
+    """
     held = [s.signed for s in shards if isinstance(s, Shard)]
+    if weighed:
+        whose = people_of(shards)
+        how = {"replicas": replicas, "storage": storage}
+        return IntegerRows(held, resolution, loss, people=whose, **how)  # type: ignore[arg-type]
     if len(held) < len(shards):
         return StreamedIntegerRows(shards, resolution, loss)
     return IntegerRows(held, resolution, loss, replicas=replicas, storage=storage)
+
+
+def people_of(shards: Sequence[Shard | StreamedShard]) -> list[NDArray[np.int64]]:
+    """Whose rows they are, as rows that are weighed need it."""
+    for shard in shards:
+        if not isinstance(shard, Shard) or shard.people is None:
+            why = "does not say" if isinstance(shard, Shard) else "is streamed and cannot say"
+            raise DeclarationError(
+                f"node {shard.name!r} {why} whose its rows are, and the rows of each person are to "
+                "be weighed together: name the person's column, keep rows in memory, or leave "
+                "weighed out"
+            )
+    return [s.people for s in shards if isinstance(s, Shard) and s.people is not None]

@@ -41,7 +41,7 @@ alt = _Altair()
 
 def marks(rows: Iterable[Row]) -> Any:
     """A chart of these rows, to be drawn as marks."""
-    return alt.Chart(alt.Data(values=list(rows)))
+    return alt.Chart({"values": list(rows)})
 
 
 def decades(values: Iterable[float]) -> list[float]:

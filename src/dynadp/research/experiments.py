@@ -95,10 +95,12 @@ def train_seeded(
     if planned.centrings:
 
         def sums(p: int) -> FeatureSums:
-            return NodeRows(schema, tables[nodes[p]], nodes[p], seal=False).sums
+            declared = planned.bound.counts[p]
+            return NodeRows(schema, tables[nodes[p]], nodes[p], declared=declared, seal=False).sums
 
         schema = centre_seeded(planned, schema, sums, SeededEntropy(seed))
-    shards = [load_shard(schema, tables[p], p) for p in nodes]
+    counts = planned.bound.counts
+    shards = [load_shard(schema, tables[p], p, rows=b) for p, b in zip(nodes, counts, strict=True)]
     return schema, run_seeded(shards, topology, planned, draws, seed).models(planned.output)[0]
 
 

@@ -1,5 +1,6 @@
 from . import identities as identities
 from .cluster import ClusterRun as ClusterRun
+from .evaluation import count_privately as count_privately
 from .evaluation import evaluate_privately as evaluate_privately
 from .folder import RunFolder as RunFolder
 from .folder import load_run as load_run
@@ -42,6 +43,7 @@ from .status import node_states as node_states
 from .status import read_status as read_status
 from .training import Trained as Trained
 from .training import centring_round as centring_round
+from .training import declared_rows as declared_rows
 from .training import train as train
 from .trial import open_reservation as open_reservation
 from .trial import prepare_trial as prepare_trial

@@ -1,11 +1,21 @@
-"""Accuracy on a node's private rows: drawn, charged to its ledger, then shown."""
+"""Accuracy on a node's private rows, and their number: drawn, charged to its ledger, then shown."""
 
+from dataclasses import replace
 from secrets import token_hex
 from typing import Any
 
+from dynadp.data import Schema, count
 from dynadp.engines import now
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import Draws, NoisyAccuracy, SystemEntropy, private_accuracy
+from dynadp.mechanisms import (
+    Draws,
+    NoisyAccuracy,
+    NoisyCount,
+    SystemEntropy,
+    private_accuracy,
+    private_answers,
+    private_count,
+)
 from dynadp.planning import unit_of
 from dynadp.privacy import Ledger
 from dynadp.runs.model import Model
@@ -36,14 +46,28 @@ def evaluate_privately(
     rows
         N, public. It is required where the schema drops rows, because how many stay depends on
         cells; the accuracy is then the share of N. Otherwise it is the number of rows, at most m
-        of a person where the schema names people.
+        of a person where the schema names people. Where the number of rows stays secret there is
+        none: right and wrong answers are counted with noise.
     dataset, who
         For the ledger: rows of what, and who asks.
     draws
         Where noise comes from; the operating system.
     """
-    schema = model.columns
-    drops = schema.drops_rows
+    schema, noise = model.columns, draws or SystemEntropy()
+    drops, unit = schema.drops_rows, unit_of(schema)
+    if schema.hides_counts:
+        if rows is not None:
+            raise DeclarationError(
+                f"--rows is {rows}, and the model's schema keeps the number of rows secret: right "
+                "and wrong answers are both counted with noise; leave out --rows"
+            )
+        answers = tally(model, data, limited=True)
+        wrong = answers.stay - answers.right
+        found = private_answers(
+            answers.right, wrong, alpha, node=ledger.node, draws=noise, unit=unit
+        )
+        _charge(ledger, found, dataset, who)
+        return found
     if rows is None and schema.drops_missing:
         raise DeclarationError(
             "the model's schema drops rows with missing cells, so how many stay depends on cells "
@@ -61,11 +85,49 @@ def evaluate_privately(
         answers.stay if rows is None else rows,
         alpha,
         node=ledger.node,
-        draws=draws or SystemEntropy(),
-        unit=unit_of(schema),
+        draws=noise,
+        unit=unit,
     )
+    _charge(ledger, released, dataset, who)
+    return released
+
+
+def count_privately(
+    schema: Schema,
+    data: Any,
+    ledger: Ledger,
+    *,
+    alpha: float,
+    dataset: str,
+    who: str,
+    draws: Draws | None = None,
+) -> NoisyCount:
+    """Release how many rows of a node stay, with noise, and charge the node's ledger.
+
+    It helps to choose the number that a node declares where its own stays secret. The release is
+    accounted for rows that are added and removed.
+
+    Parameters
+    ----------
+    schema, data
+        The public declarations, and the rows.
+    ledger, alpha, dataset, who, draws
+        As for :func:`evaluate_privately`.
+    """
+    released = private_count(
+        count(schema, data),
+        alpha,
+        node=ledger.node,
+        draws=draws or SystemEntropy(),
+        unit=replace(unit_of(schema), adjacency="add-remove"),
+    )
+    _charge(ledger, released, dataset, who)
+    return released
+
+
+def _charge(ledger: Ledger, released: NoisyAccuracy | NoisyCount, dataset: str, who: str) -> None:
+    """Enter a release in its node's ledger, as a run of its own, before anybody sees it."""
     run = f"{released.event.purpose} {now()} {token_hex(4)}"
     ledger.reserve(run, [released.event], dataset=dataset, who=who, at=now())
     ledger.spend(run, 0, [released.event], released.message, who=who, at=now())
     ledger.close_run(run, "finished", who=who, at=now())
-    return released

@@ -102,7 +102,7 @@ class LocalRun:
         rows = dict[str, NodeRows]()
         if schema and (spending or len(counts) < len(file.nodes)):
             rows = attempt(lambda: _open_rows(file, home, schema, mistakes)) or {}
-        if cls.reads_rows:
+        if cls.reads_rows and schema and not schema.hides_counts:
             counts |= {name: attempt(partial(_count, own, spending)) for name, own in rows.items()}
         if schema:
             for node in file.nodes:
@@ -406,7 +406,8 @@ def _open_rows(
                 "nodes: two have the same file, so that every person in it would have rows at "
                 "both; give each its own"
             )
-    return {name: NodeRows(schema, rows, name) for name, rows in opened.items()}
+    declared = {node.name: node.rows for node in file.nodes if schema.hides_counts}
+    return {p: NodeRows(schema, rows, p, declared=declared.get(p)) for p, rows in opened.items()}
 
 
 def _decided(record: RunRecord) -> dict[str, Any]:

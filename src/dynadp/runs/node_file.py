@@ -1,7 +1,12 @@
 """NODE.toml: what one silo keeps to itself, beside the run file that all share."""
 
 from pathlib import Path
+from typing import Annotated
 
+from pydantic import Field
+
+from dynadp.data import Schema
+from dynadp.errors import ConfigError
 from dynadp.runs.fields import Above0, Address, File, Line, Memory, Section, checked, read_tables
 
 
@@ -26,6 +31,12 @@ class NodeFile(Section):
         Seconds that a neighbour may stay away before this node stops, to be started again.
     memory
         What its rows may take here, if not what the run file says.
+    person
+        What the column that says whose row it is is called in this silo's file, if not as in the
+        run file. Where the run file names none, this silo limits its people's rows all the same.
+    rows_per_person
+        How many rows of a person this silo uses, if fewer than the run file says. Its noise and its
+        ledger stay those of the run.
     """
 
     run: File
@@ -37,6 +48,30 @@ class NodeFile(Section):
     listen: Address | None = None
     patience: Above0 = 600.0
     memory: Memory | None = None
+    person: Line | None = None
+    rows_per_person: Annotated[int, Field(ge=1)] | None = None
+
+    def own(self, schema: Schema) -> Schema:
+        """Return the schema as it is for this silo's file: people are named and limited its way."""
+        given = {
+            name: value
+            for name in ("person", "rows_per_person")
+            if (value := getattr(self, name)) is not None
+        }
+        if not given:
+            return schema
+        made = checked(Schema, schema.model_dump() | given, "NODE.toml")
+        if made.rows_per_person > schema.rows_per_person:
+            raise ConfigError(
+                f"rows_per_person is {made.rows_per_person} here, and noise is made for "
+                f"{schema.rows_per_person}, as the run file says; give at most that"
+            )
+        if made.person is None:
+            raise ConfigError(
+                "rows_per_person: neither this file nor the run file names the column that says "
+                "whose row it is, so nothing can be limited; give person"
+            )
+        return made
 
 
 def load_node_file(path: str | Path) -> NodeFile:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dynadp.consensus import Journal, Topology
-from dynadp.data import NodeRows, Schema, Source, source
+from dynadp.data import NodeRows, Schema, Source, require_declared, source
 from dynadp.engines import LedgerJournal
 from dynadp.errors import ConfigError, DataError, DynadpError, LedgerDamaged, RecordError
 from dynadp.planning import (
@@ -71,7 +71,13 @@ def open_columns(path: Path, separator: Any, schema: Schema, memory: int | None 
 
 
 def check_count(node: NodeSection, schema: Schema, file: RunFile, count: int | None) -> None:
-    """Refuse a number of rows that is not the declared one, or would be read off private cells."""
+    """Refuse a number of rows that is not the declared one, or would be read off private cells.
+
+    Where it stays secret, a declared one has to stand for it, and nothing is compared.
+    """
+    if schema.hides_counts:
+        require_declared(node.rows, node.name)
+        return
     if node.rows is not None and count not in (None, node.rows):
         raise DataError(
             f"node {node.name}: rows = {node.rows} is declared, but another number of rows "
@@ -164,7 +170,7 @@ def new_record(kind: Kind, declared: RunFile, schema: Schema, plan: Plan, **more
         name=declared.run.name,
         simulation=seed is not None,
         seed=seed,
-        source=counted(declared.data.description, rows),
+        source=counted(declared.data.description, rows, schema.hides_counts),
         topology=those.topology,
         rows=rows,
         schema=schema,
@@ -195,6 +201,9 @@ def reserve(
     """Check all rows, then reserve: a bad cell must not be found when part of a budget is spent."""
     if not journal.begun:
         check_rows(rows, place)
+    if any(getattr(event, "weighed", False) for event in events):
+        for own in rows:
+            own.require_people()
     journal.reserve(events)
 
 

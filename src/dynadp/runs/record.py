@@ -133,6 +133,7 @@ class RecordedPlan:
             given["rho"],
             1.0 if self.algorithm == "sum" else given["eta"],
             Loss.from_description(given["loss"]),
+            self.unit,
         )
         mechanism = mechanism_named(self.mechanism, **self.parameters)
         names = [nodes[p] for p in those]
@@ -287,11 +288,14 @@ class RunRecord(BaseModel):
         return json.dumps(sealed, indent=1, allow_nan=False) + "\n"
 
 
-def counted(description: str, rows: Mapping[str, int]) -> str:
-    """A description of rows with their number.
+def counted(description: str, rows: Mapping[str, int], secret: bool = False) -> str:
+    """A description of rows with their number, or with the declared one that stands for it.
 
     >>> counted("visits", {"north": 700, "south": 500})
     'visits: 1,200 rows at 2 nodes'
+    >>> counted("visits", {"north": 700}, secret=True)
+    'visits: up to 700 rows at 1 node'
     """
     nodes = "1 node" if len(rows) == 1 else f"{len(rows)} nodes"
-    return f"{description}: {sum(rows.values()):,} rows at {nodes}"
+    most = "up to " if secret else ""
+    return f"{description}: {most}{sum(rows.values()):,} rows at {nodes}"

@@ -175,6 +175,7 @@ class PrivacySection(Section):
     person: Line | None = None
     rows_per_person: Annotated[int, Field(ge=1)] | None = None
     silos_per_person: Annotated[int, Field(ge=1)] | None = None
+    adjacency: Literal["replace", "add-remove"] | None = None
     centring: bool = True
 
     @property
@@ -505,8 +506,10 @@ class RunFile(Section):
         ]
 
     def declared(self, schema: Schema) -> Schema:
-        """Return the schema with the person that the run file declares, if it does."""
-        names = ("person", "rows_per_person", "silos_per_person")
+        """Return the schema with the person and the adjacency that the run file declares, if it
+        does.
+        """
+        names = ("person", "rows_per_person", "silos_per_person", "adjacency")
         given = {n: value for n in names if (value := getattr(self.privacy, n)) is not None}
         for name, value in given.items():
             said = getattr(schema, name)

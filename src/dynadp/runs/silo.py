@@ -118,13 +118,15 @@ class SiloRun:
                 f"should name {identity.public}"
             )
         rows: NodeRows | None = None
-        if schema and mine:
+        own = attempt(lambda: node.own(schema)) if schema else None
+        if own and mine:
             memory = node.memory or file.data.memory
-            where = here / node.file, file.data.separator, schema, memory
+            where = here / node.file, file.data.separator, own, memory
             opened = attempt(lambda: open_columns(*where))
             if opened:
-                rows = NodeRows(schema, opened, node.node, declared=mine.rows)
-                attempt(lambda: check_count(mine, schema, file, rows.survey.rows))
+                rows = NodeRows(schema, opened, node.node, declared=mine.rows, own=own)
+                found = None if schema.hides_counts else rows.survey.rows
+                attempt(lambda: check_count(mine, schema, file, found))
         if (file.run.seed is None) != (node.ledger is not None):
             mistakes.append(
                 "ledger: a private run needs one, where it enters what it spends: make it with "

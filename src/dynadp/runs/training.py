@@ -1,6 +1,6 @@
 """A private run from raw rows to a model, in one process that holds all nodes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from logging import getLogger
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dynadp import _require
 from dynadp.consensus import Journal, Masks, RoundProgress, Topology
 from dynadp.data import FeatureSums, NodeRows, Schema
 from dynadp.engines import CentringAttempts, Run, forgetting, run_masks, simulate
@@ -79,6 +80,7 @@ def train(
     mechanism: str | Mechanism | None = None,
     algorithm: str | None = None,
     weights: Weights = "rows",
+    rows: int | Mapping[str, int] | None = None,
     start: ArrayLike | None = None,
     draws: Draws | None = None,
     device: str = "cpu",
@@ -105,6 +107,9 @@ def train(
         The total, where no plan is given; epsilon may differ from node to node.
     mechanism, algorithm, weights
         As for :func:`~dynadp.planning.planner.plan`, where no plan is given.
+    rows
+        The declared number of rows of each node, or one for all; needed where the schema keeps the
+        number of rows secret, and compared with the rows that are there otherwise.
     start
         A public vector to begin with, d numbers.
     draws
@@ -127,8 +132,12 @@ def train(
         raise DeclarationError(
             "give a plan, or a total: epsilon and delta, from which one is made; not both"
         )
-    rows = {p: NodeRows.of(schema, tables[p], p, seal=journal is not None) for p in nodes}
-    counts = [own.count for own in rows.values()]
+    declared = declared_rows(rows, nodes)
+    held = {
+        p: NodeRows.of(schema, tables[p], p, declared=declared.get(p), seal=journal is not None)
+        for p in nodes
+    }
+    counts = [own.count for own in held.values()]
     features = schema.feature_count
     if plan is None:
         assert epsilon is not None
@@ -155,22 +164,25 @@ def train(
     require_unit(plan, schema)
     require_promise(plan)
     plan.releases(start=start)  # refused before anything is spent
+    if plan.release_plan.weighed:
+        for own in held.values():
+            own.require_people()
     _LOG.info("plan: %s", "; ".join(plan.reasons))
     if journal:
         planned = [replace(event, seeded=draws.seeded) for event in plan.events]
-        reserve(journal, rows.values(), planned)
-        for p, own in rows.items():
+        reserve(journal, held.values(), planned)
+        for p, own in held.items():
             own.require_same(journal.seal(p))
     centring = None
     masks = run_masks(plan, draws, journal) if plan.sealing else None
     with forgetting(masks, journal):
         if protection.centring:
             centring = centring_round(
-                plan, schema, lambda p: rows[nodes[p]].sums, draws, journal, masks
+                plan, schema, lambda p: held[nodes[p]].sums, draws, journal, masks
             )
             schema = centring.applied(schema)
         run = simulate(
-            [own.shard(schema) for own in rows.values()],
+            [own.shard(schema) for own in held.values()],
             topology,
             plan,
             start=start,
@@ -188,6 +200,21 @@ def train(
         plan.delta,
     )
     return trained
+
+
+def declared_rows(rows: int | Mapping[str, int] | None, nodes: Sequence[str]) -> dict[str, int]:
+    """Return the declared number of rows of each node; empty where none is declared."""
+    if rows is None:
+        return {}
+    given = dict(rows) if isinstance(rows, Mapping) else dict.fromkeys(nodes, rows)
+    if set(given) != set(nodes):
+        raise DeclarationError(
+            f"rows are declared for nodes {sorted(given)}; expected one number for each of "
+            f"{sorted(nodes)}, or one for all"
+        )
+    for node, number in given.items():
+        _require.whole(f"rows of {node}", number)
+    return given
 
 
 def centring_round(

@@ -47,6 +47,8 @@ PRIVACY = (
     "honest",
     "rows",
     "silos",
+    "adjacency",
+    "limited",
     "statement",
 )
 KEY = "dynadp.key"  # the tag by which a run is found again

@@ -2,9 +2,10 @@
 ones, and random ones.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dynadp import _require
 from dynadp._arrays import Array
@@ -31,6 +32,8 @@ class Case:
         The node's public numbers.
     rows_per_person
         m: in how many rows the data sets may differ, and for how many the claim is.
+    adjacency
+        ``replace``, or ``add-remove``: then one of the data sets has null rows in place of hers.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Case:
     degree: int = 2
     regularizer: Regularizer = field(default_factory=SquaredL2)
     rows_per_person: int = 1
+    adjacency: str = "replace"
 
     def __post_init__(self) -> None:
         _require.whole("rows_per_person", self.rows_per_person)
@@ -59,9 +63,27 @@ class Case:
             raise DeclarationError(
                 f"the data sets differ in {changed} rows; neighbouring ones differ in {most}"
             )
+        if self.adjacency == "add-remove":
+            hers = (self.rows != self.other).any(axis=1)
+            if self.rows[hers].any() and self.other[hers].any():
+                raise DeclarationError(
+                    "rows that differ are null rows in neither data set; where rows are added and "
+                    "removed, they are null in one of the two"
+                )
         longest = float(np.linalg.norm([self.rows, self.other], axis=-1).max())
         if longest > 1 + 1e-12:
             raise DeclarationError(f"the longest row has norm {longest:g}; expected at most 1")
+
+    @property
+    def people(self) -> NDArray[np.int64]:
+        """Whose each row is: hers are those that differ, and all others are of others."""
+        return np.where((self.rows != self.other).any(axis=1), 0, -1)
+
+    def added(self) -> "Case":
+        """Return the case in which her rows are there or not: null rows stand in D' for them."""
+        gone = np.where((self.rows != self.other).any(axis=1)[:, None], 0.0, self.rows)
+        name = f"{self.name}; there or not"
+        return replace(self, name=name, other=gone, adjacency="add-remove")
 
 
 def replaced(row: Array, other: Array, B: int, m: int) -> tuple[Array, Array]:

@@ -20,5 +20,9 @@ def repeats_itself(draws: Draws, generators: int = 2**18) -> bool:
     bits and 2^18 generators, once in 2^29 audits for the 64 bits that can be seen. A test of the
     key's length: a good source passes; so may a bad one.
     """
-    own = (draws.generator("audit", "", 0, k).bit_generator for k in range(generators))
-    return len({int(one.random_raw()) for one in own}) < generators
+    seen: set[int] = set()
+    for k in range(generators):
+        seen.add(int(draws.generator("audit", "", 0, k).bit_generator.random_raw()))
+        if len(seen) <= k:
+            return True
+    return False

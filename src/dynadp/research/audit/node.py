@@ -67,7 +67,7 @@ class AuditedNode:
         self, case: Case, mechanism: Mechanism, alpha: float, rounds: int = 1, silos: int = 1
     ) -> None:
         _require.whole("silos_per_person", silos)
-        self.case, self.unit = case, Unit(case.rows_per_person, silos)
+        self.case, self.unit = case, Unit(case.rows_per_person, silos, case.adjacency)
         self.degrees, self.eta = np.array([float(case.degree)]), np.array([float(case.eta)])
         self.releases = self._releases(mechanism, alpha, rounds)
         widths = [self.releases.width(n + 1) for n in range(len(self.releases.noises))]
@@ -91,13 +91,14 @@ class AuditedNode:
         start = np.zeros((len(star), 1, d))
         start[1:] = case.heard / max(case.degree, 1)  # neighbours' first messages are public
         alphas = np.full((len(star), 1, rounds), float(alpha))
-        whole = ReleasePlan.plan(terms, star, self.eta, mechanism, alphas, start)
+        given = terms, star, self.eta, mechanism, alphas, start
+        whole = ReleasePlan.plan(*given, unit=self.unit)
         return replace(whole.some(slice(0, 1)), nodes=("node",))
 
     @property
     def events(self) -> tuple[Event, ...]:
         """What the run costs, as claimed for ``unit``."""
-        return self.unit.declared(self.releases.events(seeded=False))
+        return self.releases.events(seeded=False)
 
     @property
     def numbers(self) -> int:

@@ -18,11 +18,11 @@ from dynadp.consensus import (
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Draws, GaussianNoise, Mechanism, Sealed
 from dynadp.privacy import Event, if_colluding
-from dynadp.problem import IntegerRows, Terms
+from dynadp.problem import Terms
 from dynadp.research.audit.cases import Case
 from dynadp.research.audit.coalition import Coalition, Keyring, check_opened, connected
 from dynadp.research.audit.node import BATCH, NUMBERS, AuditedNode, Comparison
-from dynadp.research.audit.sums import AuditedSums
+from dynadp.research.audit.sums import AuditedSums, integer_blocks
 
 NODES = 5  # where nobody says how many
 
@@ -109,7 +109,7 @@ class AuditedSealed(AuditedSums):
         self.rows = float(P * B)
         self.steps = Steps(pull=20.0 * case.eta / (alpha * self.rows))
         alphas = np.full((P, 1, rounds), float(alpha))
-        return ReleasePlan.sums(self.names, terms, self.mechanism, alphas)
+        return ReleasePlan.sums(self.names, terms, self.mechanism, alphas, self.unit)
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -207,8 +207,7 @@ class AuditedSealed(AuditedSums):
         return ratios, squares
 
     def _solver(self, count: int, *blocks: Array) -> SumSolver:
-        made = self.releases.resolution, self.case.loss
-        rows = IntegerRows(blocks, *made, replicas=count, storage="dense")
+        rows = integer_blocks(self, count, *blocks)
         start = np.broadcast_to(self.case.heard, (len(blocks), count, len(self.case.heard)))
         return SumSolver(rows, self.releases.noises, start)
 

@@ -25,7 +25,8 @@ class AuditedSums(AuditedNode):
         case, (B, d) = self.case, self.case.rows.shape
         terms = Terms(np.array([float(B)]), d, case.loss, case.regularizer, case.C, case.rho)
         self.steps = Steps(pull=20.0 * case.eta / (alpha * B))
-        return ReleasePlan.sums(["node"], terms, mechanism, np.full((1, 1, rounds), float(alpha)))
+        table = np.full((1, 1, rounds), float(alpha))
+        return ReleasePlan.sums(["node"], terms, mechanism, table, self.unit)
 
     def _run(self, releaser: Releaser) -> None:
         """All rounds, of this node alone."""
@@ -39,11 +40,16 @@ class AuditedSums(AuditedNode):
             rounds.receive(add(rounds.n, V[:1]))
 
     def _solver(self, count: int, *blocks: Array) -> SumSolver:
-        rows = IntegerRows(
-            blocks, self.releases.resolution, self.case.loss, replicas=count, storage="dense"
-        )
+        rows = integer_blocks(self, count, *blocks)
         start = np.broadcast_to(self.case.heard, (len(blocks), count, len(self.case.heard)))
         return SumSolver(rows, self.releases.noises, start)
+
+
+def integer_blocks(node: AuditedNode, count: int, *blocks: Array) -> IntegerRows:
+    """The rows of data sets in whole numbers; of weighed sums, those of the person as one."""
+    people = [node.case.people] * len(blocks) if node.releases.weighed else None
+    made = node.releases.resolution, node.case.loss
+    return IntegerRows(blocks, *made, replicas=count, storage="dense", people=people)
 
 
 def worst_sum_cases(dimension: int, rows_per_person: int = 1) -> tuple[Case, ...]:

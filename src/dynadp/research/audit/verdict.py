@@ -174,6 +174,7 @@ def audit_mechanism(
     colluding: int | None = None,
     rows_per_person: int | None = None,
     silos_per_person: int = 1,
+    adjacency: str | None = None,
 ) -> Audit:
     """Try to refute that one node's releases lose at most what the accountant claims: alpha in one
     round, its total in several.
@@ -209,6 +210,9 @@ def audit_mechanism(
     silos_per_person
         s: at how many nodes she has them. The claim is that of all these nodes together. Sums that
         are not sealed, and vectors of ADMM, are released by each of them under noise of its own.
+    adjacency
+        ``replace`` or ``add-remove``: whether her rows are replaced, or there or not. By default
+        the first, or as the given cases say.
     """
     m = rows_per_person or 1
     if isinstance(mechanism, NoProtection):
@@ -224,6 +228,10 @@ def audit_mechanism(
         cases += random_cases(rng, dimension, alpha, SEARCHED, m)
     elif rows_per_person is not None:
         cases = tuple(replace(case, rows_per_person=m) for case in cases)
+    if adjacency is not None:
+        Unit(adjacency=adjacency)  # refused where there is none of that name
+        if adjacency == "add-remove":
+            cases = tuple(case.added() for case in cases)
     who = nodes, colluding, silos_per_person
     audited = {case.name: audited_node(case, mechanism, alpha, rounds, *who) for case in cases}
     exact = {name: _Exact() for name in audited}
@@ -276,6 +284,7 @@ def audit_mechanism(
             "seeded": chosen.seeded,
             "rows_per_person": node.unit.rows,
             "silos_per_person": node.unit.silos,
+            "adjacency": node.unit.adjacency,
             **(_agreed(node) if isinstance(node, AuditedSealed) else {}),
         },
     )
