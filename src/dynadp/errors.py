@@ -88,7 +88,16 @@ class IdentityError(DynadpError, ValueError):
 class NodeLost(DynadpError, RuntimeError):
     """A neighbour stayed away for too long; nothing is lost, and the run goes on when both are
     started again.
+
+    Attributes
+    ----------
+    away
+        The names of those who stayed away, where they are known.
     """
+
+    def __init__(self, message: str, away: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.away = away
 
 
 class Rejected(DynadpError, ValueError):

@@ -151,12 +151,36 @@ def test_another_signature_of_the_same_bytes_is_refused():
         verify(SEALED[:-32] + S.to_bytes(32, "little"), PUBLIC)
 
 
+def test_a_letter_with_a_note_is_of_version_2():
+    """A note is signed with the rest; without one the bytes are those of version 1."""
+    plain = Letter("message", RUN, CONFIG, "south", 2, b"body")
+    noted = Letter("message", RUN, CONFIG, "south", 2, b"body", b'{"edges": {}}')
+    data = noted.sealed(KEYS["south"])
+    assert plain.sealed(KEYS["south"])[4] == 1
+    assert data[4] == 2
+    assert verify(data, PUBLIC) == noted
+    at = data.index(b"edges")
+    with pytest.raises(Rejected, match="forged"):
+        verify(data[:at] + b"edgez" + data[at + 5 :], PUBLIC)
+    moved = data[: at - 6] + b"\x00\x00\x00\x00" + data[at - 2 :]
+    with pytest.raises(Rejected, match="malformed"):
+        verify(moved, PUBLIC)
+
+
+def test_a_note_is_refused_where_a_run_has_none():
+    data = letter(note=b"{}")
+    with pytest.raises(Rejected, match="with a note that this run does not have"):
+        rules().check(data, "south")
+    assert replace(rules(), longest_note=2).check(data, "south").note == b"{}"
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
         (b"", "malformed: too short"),
         (b"X" + SEALED[1:], "malformed: not a message of dynadp"),
-        (SEALED[:4] + b"\x02" + SEALED[5:], "version 2 of messages, this program reads 1"),
+        (SEALED[:4] + b"\x03" + SEALED[5:], "version 3 of messages, this program reads 1 and 2"),
+        (SEALED[:4] + b"\x02" + SEALED[5:], "malformed: lengths"),
         (SEALED[:5] + b"\x63" + SEALED[6:], "malformed: lengths"),
         (SEALED.replace(b"south", b"s\xffuth"), "not UTF-8"),
         (SEALED.replace(b"south", b"North"), "from a node that is not in the run"),

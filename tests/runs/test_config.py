@@ -555,7 +555,7 @@ def test_a_good_node_file(load_node):
         "north",
         "north.ledger",
         None,
-        600.0,
+        None,
     )
     node = load_node(NODE + "listen = '0.0.0.0:7447'\npatience = 5\n")
     assert (node.listen, node.patience) == ("0.0.0.0:7447", 5.0)

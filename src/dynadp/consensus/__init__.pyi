@@ -1,4 +1,6 @@
 from . import admm as admm
+from .absence import Absence as Absence
+from .absence import OnAbsence as OnAbsence
 from .acceleration import MORE as MORE
 from .acceleration import Acceleration as Acceleration
 from .acceleration import Accelerator as Accelerator

@@ -55,6 +55,8 @@ class AcceptanceRules:
         T.
     grids
         Where each node's vector of (kind, round) may lie; a letter that has none is refused.
+    longest_note
+        Bytes of a letter's note, at most.
     """
 
     me: str
@@ -64,6 +66,7 @@ class AcceptanceRules:
     keys: Mapping[str, Verifier] = field(repr=False)
     rounds: int
     grids: Mapping[tuple[str, Kind, int], Grid] = field(repr=False)
+    longest_note: int = 0
 
     def check(self, data: bytes, via: str) -> Letter:
         """Return the letter that a neighbour handed over, its own or one that all nodes need; raise
@@ -80,6 +83,8 @@ class AcceptanceRules:
             raise Rejected(f"under the name of {via}, but signed by {letter.author}")
         if letter.author == via and via not in self.neighbours:
             raise Rejected("from a node that is no neighbour")
+        if len(letter.note) > self.longest_note:
+            raise Rejected("with a note that this run does not have")
         if letter.kind != "done":
             self._check_vector(letter)
         elif letter.body or letter.round != self.rounds:
@@ -157,10 +162,10 @@ class Inbox:
             yield
             self.changed.notify_all()
 
-    def letter(self, kind: Kind, n: int, body: bytes = b"") -> bytes:
+    def letter(self, kind: Kind, n: int, body: bytes = b"", note: bytes = b"") -> bytes:
         """Return a letter of this node, sealed; it is kept before."""
         rules = self.rules
-        letter = Letter(kind, rules.run, rules.config, rules.me, n, body)
+        letter = Letter(kind, rules.run, rules.config, rules.me, n, body, note)
         data = letter.sealed(self.key)
         self._keep(letter, data)
         return data
@@ -223,6 +228,11 @@ class Inbox:
                 "start again"
             )
         return verify(data, self.rules.keys).values
+
+    def note(self, author: str, kind: Kind, n: int) -> bytes:
+        """Return the note of a letter that is here; empty where it has none."""
+        data = self.get(author, kind, n)
+        return b"" if data is None else verify(data, self.rules.keys).note
 
     def missing(self, kind: Kind, n: int, authors: Iterable[str]) -> list[str]:
         """Return whose letters are not here yet."""

@@ -5,8 +5,10 @@
     DYDP | version | kind | SHA-256 of the run's name | hash of the configuration | round | lengths
     | author | body | signature
 
-Numbers are little-endian. The body of a message is d float64 values on the public grid, of a sealed
-one d whole numbers modulo 2^64; that of a greeting is JSON.
+Version 2 has a note before the body, with its length: what a node says about others beside its
+vector. A letter without a note is of version 1. Numbers are little-endian. The body of a message is
+d float64 values on the public grid, of a sealed one d whole numbers modulo 2^64; that of a greeting
+is JSON.
 """
 
 import hashlib
@@ -22,7 +24,8 @@ from dynadp.errors import Rejected
 
 Kind = Literal["hello", "message", "mean", "done", "sum", "key", "sealed"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-VERSION = 1
+VERSION, NOTED = 1, 2  # without and with a note
+_NOTE = struct.Struct("<I")
 _HEAD = struct.Struct("<4sBB32s32sIIB")
 _MAGIC, _SIGNATURE = b"DYDP", 64
 
@@ -57,6 +60,8 @@ class Letter:
         Whose, and of which round.
     body
         The rest.
+    note
+        What it says beside its vector, as JSON; empty for nothing.
     """
 
     kind: Kind
@@ -65,15 +70,18 @@ class Letter:
     author: str
     round: int
     body: bytes = field(repr=False)
+    note: bytes = field(default=b"", repr=False)
 
     def sealed(self, key: Signer) -> bytes:
         """Return the letter as bytes, with the author's signature: the same bytes every time."""
         name = self.author.encode()
         lengths = len(self.body), len(name)
+        version = NOTED if self.note else VERSION
         head = _HEAD.pack(
-            _MAGIC, VERSION, KINDS.index(self.kind), self.run, self.config, self.round, *lengths
+            _MAGIC, version, KINDS.index(self.kind), self.run, self.config, self.round, *lengths
         )
-        signed = head + name + self.body
+        note = _NOTE.pack(len(self.note)) + self.note if self.note else b""
+        signed = head + name + note + self.body
         return signed + key.sign(signed)
 
     @property
@@ -91,14 +99,18 @@ def verify(data: bytes, keys: Mapping[str, Verifier]) -> Letter:
     magic, version, kind, run, config, round_, body_length, name_length = _HEAD.unpack_from(data)
     if magic != _MAGIC:
         raise Rejected("malformed: not a message of dynadp")
-    if version != VERSION:
+    if version not in (VERSION, NOTED):
         raise Rejected(
-            f"version {version} of messages, this program reads {VERSION}: run the same version "
-            "of dynadp everywhere"
+            f"version {version} of messages, this program reads {VERSION} and {NOTED}: run the "
+            "same version of dynadp everywhere"
         )
-    if kind >= len(KINDS) or len(data) != _HEAD.size + name_length + body_length + _SIGNATURE:
+    start = after = _HEAD.size + name_length
+    if version == NOTED and len(data) >= start + _NOTE.size:
+        after += _NOTE.size + _NOTE.unpack_from(data, start)[0]
+    if kind >= len(KINDS) or len(data) != after + body_length + _SIGNATURE:
         raise Rejected("malformed: lengths do not add up")
-    start = _HEAD.size + name_length
+    if (version == NOTED) != (after > start + _NOTE.size):
+        raise Rejected("malformed: a note is missing")
     try:
         author = data[_HEAD.size : start].decode()
     except UnicodeDecodeError:
@@ -111,7 +123,8 @@ def verify(data: bytes, keys: Mapping[str, Verifier]) -> Letter:
         raise Rejected(
             f"forged: not signed with the key that the run file names for {author}"
         ) from None
-    return Letter(KINDS[kind], run, config, author, round_, data[start:-_SIGNATURE])
+    note = data[start + _NOTE.size : after]
+    return Letter(KINDS[kind], run, config, author, round_, data[after:-_SIGNATURE], note)
 
 
 def run_id(name: str) -> bytes:

@@ -130,6 +130,14 @@ class MemoryNode:
         except StopIteration as end:
             self.result, self.awaiting = end.value, None
 
+    def give_up(self, *away: str) -> None:
+        """Go on as after waiting too long for nodes: the run takes it, or ends with NodeLost."""
+        given = away or tuple(self.missing)
+        try:
+            self.awaiting = self._rounds.throw(NodeLost(f"{', '.join(given)} stayed away", given))
+        except StopIteration as end:
+            self.result, self.awaiting = end.value, None
+
     def offer(self, data: bytes, via: str) -> None:
         """Take a letter from a neighbour; hand it on if it is new and for all nodes."""
         letter = self.inbox.offer(data, via)

@@ -3,8 +3,9 @@ neighbours'.
 
 :func:`node_rounds` is a generator that knows no sockets: it publishes through a function and yields
 a :class:`Awaiting` whenever it needs letters of others. An engine resumes it when the node's post
-office holds them, or never; a node that is started again takes the same path from its entered
-messages and its letters, and sends the same bytes.
+office holds them, or throws a :class:`~dynadp.errors.NodeLost` in when it has waited long enough: a
+run that goes on without those who are away takes it, any other ends with it. A node that is started
+again takes the same path from its entered messages and its letters, and sends the same bytes.
 
 The order of a round: compute, spend (durably), keep, publish, wait, receive. A crash between any
 two of them leaves a node that sends identical bytes, never draws twice for a round, and never
@@ -21,6 +22,7 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp.consensus import (
+    Absence,
     Journal,
     LocalSolver,
     MaskGraph,
@@ -68,11 +70,14 @@ class NodeRun:
         round.
     plan
         What the run does, bound to its consortium: the network and everybody's number of rows.
+    absence
+        What happens when nodes stay away.
     """
 
     me: str
     schema: Schema = field(repr=False)
     plan: Plan
+    absence: Absence = field(default_factory=Absence)
 
     @property
     def topology(self) -> Topology:
@@ -179,10 +184,13 @@ class NodeResult:
         With the private centre, where there was a centring round.
     vector
         The model, d numbers.
+    members
+        The nodes whose messages it is made of; empty for all.
     """
 
     schema: Schema = field(repr=False)
     vector: Array = field(repr=False)
+    members: tuple[str, ...] = ()
 
 
 def node_rounds(

@@ -28,7 +28,8 @@ class NodeFile(Section):
     listen
         Where to listen, if not on its endpoint.
     patience
-        Seconds that a neighbour may stay away before this node stops, to be started again.
+        Seconds that a neighbour may stay away before this node stops, to be started again, or goes
+        on without it; by default as the run file says.
     memory
         What its rows may take here, if not what the run file says.
     person
@@ -46,7 +47,7 @@ class NodeFile(Section):
     ledger: File | None = None
     out: File
     listen: Address | None = None
-    patience: Above0 = 600.0
+    patience: Above0 | None = None
     memory: Memory | None = None
     person: Line | None = None
     rows_per_person: Annotated[int, Field(ge=1)] | None = None

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from dynadp.consensus import FAMILIES, Topology, is_one
+from dynadp.consensus import FAMILIES, Absence, OnAbsence, Topology, is_one
 from dynadp.data import Schema
 from dynadp.errors import ConfigError, DeclarationError, DynadpError
 from dynadp.mechanisms import Mechanism, mechanism_for, mechanism_from, mechanism_names
@@ -87,9 +87,17 @@ class NodeSection(Section):
 
 
 class NetworkSection(Section):
-    """How nodes reach each other, beyond their endpoints."""
+    """How nodes reach each other, beyond their endpoints, and what happens when some stay away."""
 
     relay: Address | None = None
+    on_absence: OnAbsence = "wait"
+    patience: Above0 = 600.0
+    least: Annotated[int, Field(ge=1)] | None = None
+
+    @property
+    def absence(self) -> Absence:
+        """What happens when nodes stay away."""
+        return Absence(self.on_absence, self.patience, self.least)
 
 
 class TopologySection(Section):

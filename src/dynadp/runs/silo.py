@@ -4,7 +4,7 @@ started again.
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dynadp._files import digest
-from dynadp.consensus import Journal, RoundProgress, Topology, no_checkpoint
+from dynadp.consensus import Absence, Journal, RoundProgress, Topology, no_checkpoint
 from dynadp.data import NodeRows, Schema
 from dynadp.engines import (
     LOG,
@@ -157,7 +157,13 @@ class SiloRun:
     @property
     def part(self) -> NodeRun:
         """What is public about the run, from here."""
-        return NodeRun(self.node.node, self.schema, self.plan)
+        return NodeRun(self.node.node, self.schema, self.plan, self.absence)
+
+    @property
+    def absence(self) -> Absence:
+        """What happens when nodes stay away, with this node's own patience."""
+        agreed = self.file.network.absence
+        return replace(agreed, patience=self.node.patience or agreed.patience)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -176,12 +182,19 @@ class SiloRun:
             "privacy": content["privacy"],
             "training": content["training"],
             "schema": self.schema.model_dump(mode="json"),
+            **self._agreed_absence,
             "plan": {
                 name: _rounded(value)
                 for name, value in self.plan.to_json().items()
                 if name not in ("reasons", "total", "alpha", "centring", "output", "epsilon")
             },
         }
+
+    @property
+    def _agreed_absence(self) -> dict[str, Any]:
+        """Nothing where a run waits, so that runs from before keep their configuration."""
+        agreed = self.file.network.absence
+        return {"absence": asdict(agreed)} if agreed.goes_on else {}
 
     def record(self, created: str) -> RunRecord:
         """Return the record of the run: what all nodes agreed on."""
@@ -275,7 +288,7 @@ class SiloRun:
                     self.site(),
                     post,
                     Greetings(post, self.config, private),
-                    self.node.patience,
+                    part.absence.patience,
                     stop,
                 )
             )

@@ -109,12 +109,17 @@ class Links:
 
     def run(self, part: Generator[Awaiting, None, NodeResult]) -> NodeResult:
         """Drive a node's part to its end."""
-        while True:
-            try:
-                want = next(part)
-            except StopIteration as end:
-                return cast(NodeResult, end.value)
-            self.wait(want)
+        try:
+            want = next(part)
+            while True:
+                try:
+                    self.wait(want)
+                except NodeLost as lost:
+                    want = part.throw(lost)  # which goes on without them, or ends
+                else:
+                    want = next(part)
+        except StopIteration as end:
+            return cast(NodeResult, end.value)
 
     def wait(self, want: Awaiting) -> None:
         """Wait until letters are here; ask again for those that are missing, and give up on
@@ -212,7 +217,8 @@ class Links:
                     f"{self.site.me} waited {self.patience:g} seconds for {self.waiting}; away: "
                     f"{', '.join(away)}. It stops and loses nothing: see to them (one whose "
                     "certificate is refused looks like one that is away), then start this node "
-                    "again"
+                    "again",
+                    tuple(names),
                 )
             if now - logged > _LOG_PAUSE:
                 logged = now
