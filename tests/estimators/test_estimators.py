@@ -42,6 +42,7 @@ from dynadp.errors import (
     TopologyError,
 )
 from dynadp.estimators.classifier import NetworkClassifier
+from dynadp.estimators.fit_rows import FitRows
 from dynadp.estimators.inputs import bound_features
 from dynadp.estimators.one_vs_rest import solve
 from dynadp.mechanisms.entropy import SeededEntropy
@@ -231,7 +232,7 @@ def test_no_two_problems_share_noise():
         "draws": SeededEntropy(0),
         "journal": None,
     }
-    first, second, _ = solve(rows, same, 3, where, Topology.family("ring", 3), **how)
+    first, second, _ = solve(FitRows(rows, same, where), 3, Topology.family("ring", 3), **how)
     assert not np.any(first.V == second.V)
 
 

@@ -21,73 +21,30 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from dynadp import _require
 from dynadp._arrays import Array
-from dynadp.consensus import Acceleration
-from dynadp.data import (
-    Schema,
-    Shard,
-    first_rows_at_nodes,
-    no_query,
-    norms,
-    person_codes,
-    sum_features,
-)
+from dynadp.consensus import Acceleration, Topology
+from dynadp.data import Schema, Shard, no_query, norms, person_codes, sum_features
 from dynadp.engines import LedgerJournal, forgetting, run_masks
 from dynadp.errors import DataError, DeclarationError
 from dynadp.estimators import saved
+from dynadp.estimators.choices import Choices
+from dynadp.estimators.fit_rows import FitRows, take_rows
 from dynadp.estimators.inputs import (
     assign_nodes,
     bound_features,
     concatenate,
     encode_classes,
-    first_at_nodes,
+    entropy_of,
     require_places,
     require_rows_at,
-    take,
-    take_rows,
-    with_null_rows,
 )
 from dynadp.estimators.one_vs_rest import solve, spent
-from dynadp.mechanisms import (
-    Draws,
-    Mechanism,
-    NoProtection,
-    Sealed,
-    entropy_for,
-    mechanism_for,
-    mechanism_names,
-)
-from dynadp.planning import (
-    Constants,
-    Plan,
-    SumConstants,
-    plan,
-    schedule_from,
-    start_of,
-    unit_of,
-)
-from dynadp.privacy import Event, Unit, check_delta, worst_node
-from dynadp.problem import (
-    Logistic,
-    Loss,
-    SquaredL2,
-    Weights,
-)
-from dynadp.runs import centring_round, declared_rows, load_model, open_ledgers
+from dynadp.mechanisms import Mechanism
+from dynadp.planning import Constants, start_of
+from dynadp.privacy import Event, Unit, worst_node
+from dynadp.problem import Logistic, Loss, Weights
+from dynadp.runs import centring_round, load_model, open_ledgers
 
-_PLANNED = {
-    "C": 1.0,
-    "rho": 1e-4,
-    "eta": None,
-    "loss": "logistic",
-}  # what the planner decides, and how it is left alone
-_NO_BOUND = (
-    "data_norm is not given: declare a bound on the length ||x|| of every row that is known "
-    "without looking at the rows, or a "
-    "schema= with bounds for each column; a bound read off the rows would leak them. Longer rows "
-    "are clipped to it"
-)
 _NO_WEIGHTS = (
     "sample_weight is refused: a row weighs C_p/B_p by design, which bounds what replacing it can "
     "change; leave it out, or "
@@ -355,7 +312,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             and all(isinstance(part, Shard | tuple) for part in X)
         )
         shards, schema = parts and isinstance(X[0], Shard), self.schema
-        self._check_parameters(parts, shards)
+        Choices(self).check(parts, shards)
         if parts:
             X, y, nodes = concatenate(X, self.topology)
         X, y, nodes, numbers = self._validated(X, y, nodes, people)
@@ -363,34 +320,12 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if schema is not None and declared is None:
             declared = [schema.label.negative, schema.label.positive]
         self.classes_, codes = encode_classes(y, declared)
-        self._limited = numbers is not None
-        secret = self._unit().added
+        chosen = Choices(self, limited=numbers is not None)
+        self.topology_, rows = self._placed(X, codes, nodes, numbers, chosen.unit)
+        counts, secret = np.bincount(rows.owner, minlength=len(self.topology_)), chosen.unit.added
         if secret:
-            require_places(self.topology, self.nodes, nodes)
-        self.topology_, owner = assign_nodes(
-            self.topology, self.nodes, len(codes), nodes, empty=secret
-        )
-        if self._unit().rows > 1 and nodes is None and numbers is None and len(self.topology_) > 1:
-            raise DeclarationError(
-                f"rows_per_person is {self._unit().rows}, and rows would be split over "
-                f"{len(self.topology_)} nodes, those of one person too: say whose they are "
-                "(people=), or where they are (nodes=)"
-            )
-        if numbers is not None:
-            if nodes is None:
-                owner = numbers % len(self.topology_)
-            unit = self._unit()
-            keep = first_rows_at_nodes(numbers, owner, unit.rows, unit.silos)
-            X, codes, owner = take(X, keep), codes[keep], owner[keep]
-            numbers = numbers[keep]
-            if not secret:
-                require_rows_at(self.topology_, owner)
-        counts = np.bincount(owner, minlength=len(self.topology_))
-        if secret:
-            counts = self._declared_counts()
-            keep = first_at_nodes(owner, counts)
-            X, codes, owner = take(X, keep), codes[keep], owner[keep]
-            numbers = None if numbers is None else numbers[keep]
+            counts = chosen.declared_counts(self.topology_.nodes)
+            rows = rows.first_at_nodes(counts)
         problems = 1 if len(self.classes_) == 2 else len(self.classes_)
         if schema is None:
             intercept = self.fit_intercept and not shards
@@ -398,9 +333,9 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         else:
             intercept, width = bool(schema.intercept), schema.dimension
             # a bad cell must not be found when part of the budget is spent
-            features = schema.only_features().rows(X)
-        self.plan_ = self._plan(counts, width, problems)
-        if numbers is None and self.plan_ and self.plan_.release_plan.weighed:
+            features = schema.only_features().rows(rows.X)
+        self.plan_ = chosen.plan(counts, self.topology_, width, problems)
+        if rows.people is None and self.plan_ and self.plan_.release_plan.weighed:
             raise DeclarationError(
                 "the rows of each person are to be weighed together, and nothing says whose they "
                 "are: give people=, or leave weighed out"
@@ -410,7 +345,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"a final release beside epsilon is planned once, and {problems} classes are "
                 f"{problems} problems, each with its own; give alpha, or leave final_release out"
             )
-        one, draws, units = self._plan_of_one(problems), self._draws(), np.ones(width)
+        one, draws = chosen.part(self.plan_, problems), entropy_of(self.random_state)
+        units = np.ones(width)
         start = start_of(self.start, (1, problems, width))[0]
         events: tuple[Event, ...] = ()
         sealed = schema is not None and self.plan_ is not None and self.plan_.sealing
@@ -424,32 +360,30 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     centring = centring_round(
                         self.plan_,
                         schema,
-                        lambda p: sum_features(features[owner == p]).counted(schema, counts[p]),
+                        lambda p: sum_features(features[rows.owner == p]).counted(
+                            schema, counts[p]
+                        ),
                         draws,
                         journal,
                         masks,
                     )
                     self.schema_, events = centring.applied(schema), centring.events
-                X = self.schema_.rows(X)
+                rows = rows.bounded(self.schema_.rows(rows.X))
             elif not shards:
                 norm = self.data_norm
                 if norm is None:
-                    norm = float(norms(X).max()) or 1.0
-                X, units = bound_features(X, norm, intercept)
-            if secret:
-                X, codes, owner, numbers = with_null_rows(X, codes, owner, numbers, counts)
+                    norm = float(norms(rows.X).max()) or 1.0
+                X, units = bound_features(rows.X, norm, intercept)
+                rows = rows.bounded(X)
             runs = solve(
-                X,
-                codes,
+                rows.filled(counts) if secret else rows,
                 len(self.classes_),
-                owner,
                 self.topology_,
                 plan=one,
                 start=start / units,
                 draws=draws,
                 journal=journal,
                 masks=masks if problems == 1 else None,  # each of several has keys of its own
-                people=numbers,
                 acceleration=Acceleration(distance=self.tol) if self.mechanism is None else None,
             )
         if self.mechanism is None and not all(run.stopped for run in runs):
@@ -469,7 +403,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_iter_ = max(len(run.rounds) for run in runs)
         known = shards or schema is not None or self.data_norm is not None
         self.privacy_ = self._privacy(
-            [*events, *spent(runs)], problems, declared is not None, known
+            [*events, *spent(runs)], chosen.mechanism, problems, declared is not None, known
         )
         return self
 
@@ -537,84 +471,34 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model: Self = saved.from_model(load_model(path), cls, Path(path))
         return model
 
-    def _check_parameters(self, parts: bool, shards: bool) -> None:
-        """Refuse what contradicts itself, before rows are looked at."""
-        if self.honest is not None and self.mechanism != Sealed.name:
-            raise DeclarationError(
-                "honest is of sealed sums; give mechanism='sealed' too, or leave it out"
-            )
-        if self.mechanism is None:
-            for name in ("epsilon", "alpha", "mu", "algorithm", "ledger"):
-                if getattr(self, name) is not None:
-                    raise DeclarationError(
-                        f"{name} is given, but mechanism is None, which protects nobody; give "
-                        f"mechanism='auto' or the name of one, or leave {name} out"
-                    )
-        elif isinstance(self.mechanism, NoProtection) or not (
-            isinstance(self.mechanism, Mechanism) or self.mechanism in ("auto", *mechanism_names())
-        ):
-            raise DeclarationError(
-                f"mechanism is {self.mechanism!r}; expected one of {', '.join(mechanism_names())}, "
-                "a Mechanism, 'auto', or None"
-            )
-        elif sum(given is not None for given in (self.epsilon, self.alpha, self.mu)) != 1:
-            raise DeclarationError(
-                "give either epsilon and delta, the total of a fit, or alpha (with Gaussian noise "
-                "mu) and rounds, the loss of each release; mechanism=None trains without privacy"
-            )
-        elif self.epsilon is None and self.rounds is None:
-            raise DeclarationError(
-                "rounds is None; with alpha or mu, say how many rounds: each one costs so much"
-            )
-        elif self.epsilon is None and self._scale() != ("mu" if self.alpha is None else "alpha"):
-            raise DeclarationError(
-                f"a release of this mechanism loses {self._scale()}; give {self._scale()}"
-            )
-        elif self.regularizer is not None and self._algorithm() == "sum":
-            raise DeclarationError(
-                "algorithm 'sum' has no regularizer; leave it out, or give mechanism='primal'"
-            )
-        elif self.epsilon is not None:
-            for name, left in _PLANNED.items():
-                if getattr(self, name) != left:
-                    raise DeclarationError(
-                        f"{name} is given beside epsilon, whose planner decides it; leave it out "
-                        f"or give alpha"
-                    )
-        declared = Unit(self.rows_per_person, self.silos_per_person, self.adjacency)
-        if self.schema is not None and declared != Unit():
-            raise DeclarationError(
-                "rows_per_person, silos_per_person and adjacency are those of the schema; declare "
-                "them there"
-            )
-        if (self.rows is not None) != self._unit().added:
-            raise DeclarationError(
-                "rows declares how many rows each node may have, where adjacency is 'add-remove': "
-                "give both, or neither"
-            )
-        if self._unit().added and self.mechanism is None:
-            raise DeclarationError(
-                "adjacency is 'add-remove', and without a mechanism nothing stays secret; leave "
-                "adjacency and rows out"
-            )
-        if self.schema is not None and (self.data_norm is not None or parts):
-            raise DeclarationError(
-                "a schema bounds the rows of one frame: give it without data_norm, and nodes= for "
-                "its rows"
-            )
-        if (
-            self.mechanism is not None
-            and self.schema is None
-            and self.data_norm is None
-            and not shards
-        ):
-            raise DeclarationError(_NO_BOUND)
-        if self.delta is not None:
-            check_delta(self.delta)
-        if self.rounds is not None:
-            _require.whole("rounds", self.rounds)
-        if self.data_norm is not None:
-            _require.positive("data_norm", self.data_norm, ", a public bound on ||x||")
+    def _placed(
+        self,
+        X: Any,
+        codes: NDArray[np.intp],
+        nodes: ArrayLike | None,
+        people: NDArray[np.int64] | None,
+        unit: Unit,
+    ) -> tuple[Topology, FitRows]:
+        """The network, and the rows at its nodes: of each person as many as declared."""
+        if unit.added:
+            require_places(self.topology, self.nodes, nodes)
+        network, owner = assign_nodes(
+            self.topology, self.nodes, len(codes), nodes, empty=unit.added
+        )
+        if people is None:
+            if unit.rows > 1 and nodes is None and len(network) > 1:
+                raise DeclarationError(
+                    f"rows_per_person is {unit.rows}, and rows would be split over {len(network)} "
+                    "nodes, those of one person too: say whose they are (people=), or where they "
+                    "are (nodes=)"
+                )
+            return network, FitRows(X, codes, owner)
+        if nodes is None:
+            owner = people % len(network)
+        rows = FitRows(X, codes, owner, people).limited(unit.rows, unit.silos)
+        if not unit.added:
+            require_rows_at(network, rows.owner)
+        return network, rows
 
     def _validated(
         self, X: Any, y: Any, nodes: Any, people: Any
@@ -658,104 +542,6 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return X, y, nodes, people
 
-    def _plan(self, counts: NDArray[np.intp], width: int, problems: int) -> Plan | None:
-        if self.epsilon is None:
-            return None
-        chosen = {"rounds": self.rounds, "moment_rounds": self.rounds, "margin": self.margin}
-        given: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
-        sums = self._algorithm() == "sum"
-        if not sums:
-            given.pop("moment_rounds", None)
-        constants = SumConstants(**given) if sums else Constants(**given)
-        return plan(
-            counts.tolist(),
-            self.topology_,
-            width,
-            epsilon=self.epsilon,
-            delta=self.delta,  # type: ignore[arg-type]
-            mechanism=self._mechanism(),
-            centring=self.schema is not None and self.schema.centre is None,
-            features=None if self.schema is None else self.schema.feature_count,
-            weights=self.weights,
-            constants=constants,
-            problems=problems,
-            unit=self._unit(),
-        )
-
-    _limited = False  # whether rows beyond a person's m were left out
-
-    def _unit(self) -> Unit:
-        """Whose total it is."""
-        if self.schema is None:
-            m, s = self.rows_per_person, self.silos_per_person
-            return Unit(m, s, self.adjacency, limited=self._limited)
-        return replace(unit_of(self.schema), limited=self._limited)
-
-    def _declared_counts(self) -> NDArray[np.intp]:
-        """The number of rows that each node declared."""
-        declared = declared_rows(self.rows, self.topology_.nodes)
-        return np.array([declared[p] for p in self.topology_.nodes])
-
-    def _chosen_loss(self) -> Loss:
-        if isinstance(self.loss, Loss):
-            if self.margin is not None:
-                raise DeclarationError(
-                    "margin is given beside a Loss, which has its own; leave it out"
-                )
-            return self.loss
-        described: dict[str, Any] = {"name": self.loss}
-        if self.margin is not None:
-            if "margin" not in Loss.named(self.loss).parameters():
-                raise DeclarationError(f"loss {self.loss!r} has no margin; leave margin out")
-            described["margin"] = self.margin
-        return Loss.from_description(described)
-
-    def _plan_of_one(self, problems: int) -> Plan:
-        """Return what each problem does."""
-        if self.plan_ is not None:
-            settings = replace(self.plan_.settings, regularizer=self.regularizer or SquaredL2())
-            return replace(self.plan_.part(problems), settings=settings)
-        by_round = self.mu if self.alpha is None else self.alpha
-        return Plan.of(
-            loss=self._chosen_loss(),
-            regularizer=self.regularizer,
-            C=self.C,
-            weights=self.weights,
-            rho=self.rho,
-            eta=self.eta,
-            rounds=self.rounds or 1000,
-            mechanism=self._mechanism(),
-            schedule=None if by_round is None else schedule_from(by_round),
-            unit=None if by_round is None else self._unit(),
-        )
-
-    def _mechanism(self) -> Mechanism | None:
-        """Return the mechanism; None for none, and where it is left to the planner."""
-        given, algorithm = self.mechanism, self.algorithm
-        if given == Sealed.name:
-            given = Sealed(honest=self.honest)
-        if given != "auto":
-            return None if given is None else mechanism_for(given, algorithm)
-        if algorithm is None and self.mu is not None:
-            algorithm = "sum"
-        elif algorithm is None and (self.alpha is not None or self.regularizer is not None):
-            algorithm = "admm"
-        return mechanism_for(None, algorithm)
-
-    def _algorithm(self) -> str:
-        made = self._mechanism()
-        return "sum" if made is None else made.algorithm
-
-    def _scale(self) -> str:
-        made = self._mechanism()
-        return "alpha" if made is None or made.noise == "l2-laplace" else "mu"
-
-    def _draws(self) -> Draws:
-        seed = self.random_state
-        if isinstance(seed, np.random.RandomState):
-            seed = int(seed.randint(2**31 - 1))
-        return entropy_for(seed)
-
     @contextmanager
     def _ledgers(self) -> Iterator[LedgerJournal | None]:
         """Open the nodes' ledgers for a fit; None without.
@@ -783,10 +569,15 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise
 
     def _privacy(
-        self, events: Sequence[Event], problems: int, declared: bool, known: bool
+        self,
+        events: Sequence[Event],
+        mechanism: Mechanism | None,
+        problems: int,
+        declared: bool,
+        known: bool,
     ) -> dict[str, Any]:
         """What was spent, in numbers and words."""
-        mechanism = self.plan_.mechanism if self.plan_ else self._mechanism()
+        mechanism = self.plan_.mechanism if self.plan_ else mechanism
         rests = {
             "rounds": self.n_iter_,
             "problems": problems,
@@ -807,7 +598,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     f" All {problems} problems, one class against the rest each, are in this total."
                 )
             written = total.to_json()
-            names = ("epsilon", "delta", "alpha", "protected", "honest", "rows", "silos")
+            whose = ("rows", "silos", "adjacency", "limited")
+            names = ("epsilon", "delta", "alpha", "protected", "honest", *whose)
             figures = {name: written[name] for name in names}
             mus = [mu for event in events if (mu := getattr(event, "mu", None)) is not None]
             figures["mu"] = max(mus, default=None)

@@ -1,6 +1,6 @@
 """The estimator's inputs: the node and the class of each row, and the bound on ready features."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import sqrt
 from typing import Any
 
@@ -14,6 +14,7 @@ from dynadp._arrays import Array, Rows
 from dynadp.consensus import Topology
 from dynadp.data import Shard, ambiguous, match, norms
 from dynadp.errors import CellError, DataError, DeclarationError
+from dynadp.mechanisms import Draws, entropy_for
 
 
 def bound_features(X: Rows, norm: float, intercept: bool) -> tuple[Rows, Array]:
@@ -154,39 +155,6 @@ def require_places(topology: Any, nodes: int, labels: ArrayLike | None) -> None:
         )
 
 
-def first_at_nodes(owner: NDArray[np.intp], counts: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Return which rows stay: of each node the first ones, as many as it declared."""
-    keep = np.zeros(len(owner), dtype=bool)
-    for p, most in enumerate(counts):
-        keep[np.flatnonzero(owner == p)[:most]] = True
-    return keep
-
-
-def with_null_rows(
-    X: Any,
-    codes: NDArray[np.intp],
-    owner: NDArray[np.intp],
-    people: NDArray[np.int64] | None,
-    counts: NDArray[np.intp],
-) -> tuple[Any, NDArray[np.intp], NDArray[np.intp], NDArray[np.int64] | None]:
-    """Return bounded rows, classes, nodes and people with null rows at the end, so that each node
-    has as many rows as it declared (:meth:`~dynadp.data.shard.Shard.filled`).
-    """
-    missing = counts - np.bincount(owner, minlength=len(counts))
-    more = np.repeat(np.arange(len(counts)), missing)
-    shape = (len(more), X.shape[1])
-    rows = vstack([X, csr_array(shape)], "csr") if issparse(X) else np.vstack([X, np.zeros(shape)])
-    codes = np.concatenate([codes, np.zeros(len(more), dtype=codes.dtype)])
-    if people is not None:
-        people = np.concatenate([people, np.full(len(more), -1)])
-    return rows, codes, np.concatenate([owner, more]), people
-
-
-def take(X: Any, which: NDArray[np.bool_]) -> Any:
-    """Return these rows of a matrix or of a table."""
-    return take_rows(X, which) if isinstance(X, Mapping) else X[which]
-
-
 def graph(topology: Any) -> Topology:
     """Return the topology, or that of a networkx graph."""
     if isinstance(topology, Topology | nx.Graph):
@@ -235,12 +203,8 @@ def concatenate(parts: Sequence[Any], topology: Any) -> tuple[Rows, NDArray[Any]
     return rows, np.concatenate([np.asarray(y) for _, y in pairs]), owner
 
 
-def take_rows(table: Mapping[str, Any], which: NDArray[np.bool_]) -> dict[str, Any]:
-    """Return these rows of every column; lists stay lists, so that a missing cell among texts
-    stays missing.
-    """
-    where = np.flatnonzero(which)
-    return {
-        name: [c[i] for i in where] if isinstance(c, list | tuple) else np.asarray(c)[where]
-        for name, c in table.items()
-    }
+def entropy_of(random_state: Any) -> Draws:
+    """Where noise comes from: the operating system, or a seed."""
+    if isinstance(random_state, np.random.RandomState):
+        random_state = int(random_state.randint(2**31 - 1))
+    return entropy_for(random_state)

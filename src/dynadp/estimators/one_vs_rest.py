@@ -5,29 +5,26 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dynadp._arrays import Array, Rows
+from dynadp._arrays import Array
 from dynadp.consensus import Journal, Messages, ReleasePlan, Topology
 from dynadp.data import Shard
 from dynadp.engines import Run, simulate
+from dynadp.estimators.fit_rows import FitRows
 from dynadp.mechanisms import Draws, ShiftedDraws
 from dynadp.planning import Consortium, Plan
 from dynadp.privacy import Event
 
 
 def solve(
-    rows: Rows,
-    codes: NDArray[np.intp],
+    rows: FitRows,
     classes: int,
-    owner: NDArray[np.intp],
     topology: Topology,
     *,
     plan: Plan,
     start: Array,
     draws: Draws,
     journal: Journal | None,
-    people: NDArray[np.int64] | None = None,
     **how: Any,
 ) -> list[Run]:
     """One run for two classes (the second is +1), or one for each of several; problem k's round n
@@ -35,14 +32,12 @@ def solve(
 
     Parameters
     ----------
-    rows, codes, owner
-        Bounded rows, the class of each and the node of each, as positions.
+    rows
+        Bounded.
     classes
         How many there are.
     topology
         The network.
-    people
-        Whose each row is, where it is known.
     plan
         What each problem does.
     start
@@ -53,19 +48,19 @@ def solve(
         The rest of it, the same for all problems.
     """
     problems = 1 if classes == 2 else classes
-    counts = np.bincount(owner, minlength=len(topology))
-    span = releases_in(plan, Consortium(topology, tuple(counts.tolist()), rows.shape[1]))
+    parts = [rows.some(rows.owner == p) for p in range(len(topology))]
+    counts = tuple(len(part.codes) for part in parts)
+    span = releases_in(plan, Consortium(topology, counts, rows.X.shape[1]))
     runs = []
     for k in range(problems):
-        signs = np.where(codes == (k if problems > 1 else 1), 1, -1)
         shards = [
             Shard.of(
-                rows[owner == p],
-                signs[owner == p],
+                own.X,
+                np.where(own.codes == (k if problems > 1 else 1), 1, -1),
                 name=name,
-                people=None if people is None else people[owner == p],
+                people=own.people,
             )
-            for p, name in enumerate(topology.nodes)
+            for own, name in zip(parts, topology.nodes, strict=True)
         ]
         part = None if journal is None else _Part(journal, k, problems, span)
         later = ShiftedDraws(draws, rounds=k * span)
