@@ -37,7 +37,8 @@ from dynadp.runs.identities import Identity, public_key
 from dynadp.runs.local import LocalRun
 from dynadp.runs.model import load_model
 from dynadp.runs.node_file import load_node_file
-from dynadp.runs.run_file import TrainingSection, load_run_file, load_schema
+from dynadp.runs.run_file import load_run_file, load_schema
+from dynadp.runs.sections import TrainingSection
 from dynadp.runs.silo import SiloRun
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

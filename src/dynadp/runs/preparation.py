@@ -27,7 +27,8 @@ from dynadp.planning import (
 from dynadp.privacy import Event, Ledger
 from dynadp.runs.fields import listed
 from dynadp.runs.record import Kind, RunRecord, counted
-from dynadp.runs.run_file import NodeSection, RunFile
+from dynadp.runs.run_file import RunFile
+from dynadp.runs.sections import NodeSection
 
 PLAIN_ROUNDS = 2000  # of Algorithm 1, at most
 

@@ -1,0 +1,311 @@
+"""The tables of a run file, each checked by itself."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    create_model,
+    field_validator,
+    model_validator,
+)
+
+from dynadp.consensus import FAMILIES, Absence, OnAbsence, is_one
+from dynadp.errors import DeclarationError, DynadpError
+from dynadp.mechanisms import Mechanism, mechanism_for, mechanism_from, mechanism_names
+from dynadp.planning import schedule_from
+from dynadp.problem import (
+    Loss,
+    Named,
+    Regularizer,
+    Weights,
+)
+from dynadp.runs.fields import (
+    Above0,
+    Address,
+    File,
+    Line,
+    Memory,
+    Name,
+    Section,
+    Share,
+)
+
+Number = Annotated[int, Field(ge=0)]
+
+
+class RunSection(Section):
+    """What the run is called, and whether it is a simulation."""
+
+    name: Name = "run"
+    seed: Annotated[int, Field(ge=0)] | None = None
+    output: Literal["last", "tail", "neighbours", "network"] = "network"
+    device: Literal["cpu", "cuda"] = "cpu"
+
+
+class DataSection(Section):
+    """Where rows and their public declarations are, and how much memory a node's rows may take:
+    more than that is streamed.
+    """
+
+    schema_file: Annotated[File, Field(alias="schema")]
+    file: File | None = None
+    node_column: str | None = None
+    separator: Literal[",", ";", "\t"] | None = None
+    description: Line = "rows"
+    memory: Memory | None = None
+
+
+SigningKey = Annotated[str, Field(pattern=r"^ed25519:[A-Za-z0-9+/]{43}=$")]
+
+
+class NodeSection(Section):
+    """One node: its rows, its ledger, and a total of its own; on a network, where it is reached and
+    its public signing key.
+    """
+
+    name: Line
+    file: File | None = None
+    ledger: File | None = None
+    rows: Annotated[int, Field(ge=1)] | None = None
+    epsilon: Above0 | None = None
+    endpoint: Address | None = None
+    key: SigningKey | None = None
+
+
+class NetworkSection(Section):
+    """How nodes reach each other, beyond their endpoints, and what happens when some stay away."""
+
+    relay: Address | None = None
+    on_absence: OnAbsence = "wait"
+    patience: Above0 = 600.0
+    least: Annotated[int, Field(ge=1)] | None = None
+
+    @property
+    def absence(self) -> Absence:
+        """What happens when nodes stay away."""
+        return Absence(self.on_absence, self.patience, self.least)
+
+
+class TopologySection(Section):
+    """Who exchanges messages with whom."""
+
+    family: str = "ring"
+    degree: Annotated[int, Field(ge=2)] = 4
+    probability: Share | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+    edges: tuple[tuple[str, str], ...] | None = None
+    graphml: File | None = None
+
+    @field_validator("edges", mode="before")
+    @classmethod
+    def _without_weights(cls, edges: Any) -> Any:
+        """Pairs; a weight of 1 says nothing and is left out."""
+        if not isinstance(edges, list | tuple):
+            return edges
+        heavy = [edge for edge in edges if isinstance(edge, list | tuple) and len(edge) == 3]
+        if not all(is_one(edge[2]) for edge in heavy):
+            raise ValueError(
+                "an edge has a third entry other than 1; edges have no weights here, since the "
+                "algorithm has one penalty eta "
+                'for all of them: write pairs, ["a", "b"]'
+            )
+        return [edge[:2] if edge in heavy else edge for edge in edges]
+
+    @model_validator(mode="after")
+    def _known(self) -> "TopologySection":
+        if self.family not in FAMILIES:
+            raise ValueError(f"family must be one of {', '.join(FAMILIES)}")
+        if self.edges is not None and self.graphml is not None:
+            raise ValueError("give edges or graphml, not both")
+        return self
+
+
+def _known_mechanism(given: Any) -> Any:
+    """None, a name, or a table with a name and parameters."""
+    if given is None:
+        return None
+    description = {"name": given} if isinstance(given, str) else given
+    if not isinstance(description, dict) or not isinstance(description.get("name"), str):
+        raise ValueError(
+            'must be a name, or a table such as { name = "primal", final_release = 0.1 }'
+        )
+    if description["name"] not in ("none", *mechanism_names()):
+        raise ValueError(f"must be one of {', '.join(mechanism_names())}, or none")
+    try:
+        mechanism_from(description)
+    except DeclarationError as error:  # "NAME is VALUE; expected ...": without the value
+        place, _, rest = str(error).partition(" is ")
+        wanted = rest.partition("; ")[2]
+        raise ValueError(f"{place}: {wanted}" if wanted else str(error)) from None
+    return given
+
+
+def _known_schedule(given: Any) -> Any:
+    """None, a number, a list of one number a round, a table by node, or a named schedule."""
+    if given is not None:
+        try:
+            schedule_from(given)
+        except DeclarationError as error:
+            raise ValueError(str(error)) from None
+    return given
+
+
+class PrivacySection(Section):
+    """How messages are protected, and what that may cost in total (epsilon, delta) or in each round
+    (alpha, or mu where noise is Gaussian).
+    """
+
+    mechanism: Annotated[Any, AfterValidator(_known_mechanism)] = None
+    epsilon: Above0 | None = None
+    delta: Share | None = None
+    alpha: Annotated[Any, AfterValidator(_known_schedule)] = None
+    mu: Annotated[Any, AfterValidator(_known_schedule)] = None
+    own: Literal["public", "paper"] = "public"
+    split: Literal["optimal", "paper"] = "optimal"
+    honest: Annotated[int, Field(ge=1)] | None = None
+    colluding: Number | None = None
+    spares: Number | None = None
+    partners: Number | None = None
+    person: Line | None = None
+    rows_per_person: Annotated[int, Field(ge=1)] | None = None
+    silos_per_person: Annotated[int, Field(ge=1)] | None = None
+    adjacency: Literal["replace", "add-remove"] | None = None
+    centring: bool = True
+
+    @property
+    def described(self) -> dict[str, Any] | None:
+        """The mechanism's name and parameters; None where none is named."""
+        given = self.mechanism
+        if given is None:
+            return None
+        return {"name": given} if isinstance(given, str) else dict(given)
+
+    @property
+    def protected(self) -> bool:
+        """Whether messages are protected: by the mechanism that is named, or by the planner's."""
+        return self.described is None or self.described["name"] != "none"
+
+    @property
+    def by_round(self) -> Any:
+        """What each round may lose, alpha or mu; None where a total is given."""
+        return self.mu if self.alpha is None else self.alpha
+
+    def made(self, algorithm: str | None = None) -> Mechanism | None:
+        """Make the mechanism; ``own`` belongs to the primal one, ``split`` to the dual one, and who
+        is honest to sealed sums.
+
+        Without a name it is that of the algorithm, or of alpha and mu; None leaves it to the
+        planner.
+        """
+        description = self.described
+        if description is None:
+            if algorithm is None and self.by_round is not None:
+                algorithm = "sum" if self.alpha is None else "admm"
+            if algorithm is None:
+                return None
+            return mechanism_for(None, algorithm)
+        if description["name"] == "primal" and self.own != "public":
+            description.setdefault("own", self.own)
+        if description["name"] == "dual" and self.split != "optimal":
+            description.setdefault("split", self.split)
+        return mechanism_from(description | self.sealing)
+
+    @property
+    def sealing(self) -> dict[str, int]:
+        """What is declared of sealed sums."""
+        names = ("honest", "colluding", "spares", "partners")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @model_validator(mode="after")
+    def _one_way_to_say_it(self) -> "PrivacySection":
+        if not self.protected:
+            if self.epsilon is not None or self.by_round is not None:
+                raise ValueError(
+                    "mechanism is none, so nothing is protected: leave out epsilon, alpha and mu, "
+                    "or choose a mechanism"
+                )
+            return self
+        if self.sealing and (self.described or {}).get("name") != "sealed":
+            raise ValueError(
+                f"{', '.join(self.sealing)}: for sealed sums alone; name mechanism sealed, or "
+                "leave out"
+            )
+        if self.delta is None:
+            raise ValueError(
+                "delta is missing: the chance left to worse luck, well below one "
+                "over the number of rows"
+            )
+        given = [name for name in ("epsilon", "alpha", "mu") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(
+                "give epsilon (a total; the planner chooses the rest), alpha (each round) or mu "
+                f"(each round, Gaussian noise): one of them, not {' and '.join(given)}"
+            )
+        return self
+
+
+def _by_name(base: type[Named], default: str, given: Any) -> Any:
+    """The object that a table describes by ``name`` and constructor parameters."""
+    if isinstance(given, base):
+        return given
+    name = given.get("name", default) if isinstance(given, Mapping) else default
+    kind = base.registry.get(name) if isinstance(name, str) else None
+    fields: dict[str, Any] = {"name": (Literal[tuple(base.registry)], default)}
+    if kind is None:
+        given = {"name": name}  # its parameters are unknown
+    else:
+        for key, one in kind.parameters().items():
+            untyped, required = one.annotation is one.empty, one.default is one.empty
+            fields[key] = (Any if untyped else one.annotation, ... if required else one.default)
+        if isinstance(given, Mapping):  # records of 0.1.0 have None for a default
+            given = {k: v for k, v in given.items() if v is not None and k not in kind.ignored}
+    table: type[Section] = create_model(base.__name__, __base__=Section, **fields)
+    parameters = dict(table.model_validate(given))
+    try:
+        return base.named(parameters.pop("name"))(**parameters)
+    except DynadpError as error:
+        raise ValueError(str(error)) from None
+
+
+DeclaredLoss = Annotated[
+    Loss, PlainValidator(partial(_by_name, Loss, "logistic")), PlainSerializer(Loss.declaration)
+]
+DeclaredRegularizer = Annotated[
+    Regularizer,
+    PlainValidator(partial(_by_name, Regularizer, "squared_l2")),
+    PlainSerializer(Regularizer.declaration),
+]
+
+
+class TrainingSection(Section):
+    """The algorithm and its constants; with a total epsilon the planner chooses what is not
+    given.
+    """
+
+    algorithm: Literal["admm", "sum"] | None = None
+    rounds: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    C: Above0 | None = None
+    weights: Weights = "rows"
+    rho: Above0 | None = None
+    eta: Above0 | None = None
+    loss: DeclaredLoss | None = None
+    regularizer: DeclaredRegularizer | None = None
+    pull: Above0 | None = None
+    momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
+    curvature: Above0 | None = None
+
+    def steps(self) -> dict[str, float | None]:
+        """The constants of algorithm "sum"."""
+        return {name: getattr(self, name) for name in ("pull", "momentum", "curvature")}
+
+
+class EvaluationSection(Section):
+    """Rows on which accuracy may be shown, because they are declared public."""
+
+    file: File
+    public: Literal[True]
