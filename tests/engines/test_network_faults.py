@@ -214,8 +214,8 @@ def test_files_that_a_killed_process_was_writing_are_no_hindrance(network):
 
 
 def test_a_hundred_restarts(tmp_path, nursery):
-    """At random times; each life enters one new round at most, so that the run outlives all."""
-    network = Network.make(tmp_path / "home", nursery, rounds=120, cap=1000)
+    """At random times; each life enters two new rounds at most, so that the run outlives all."""
+    network = Network.make(tmp_path / "home", nursery, rounds=220, cap=2000)
     network.calm = network.copy(tmp_path / "calm").go()
     rng = random.Random(5)
     children = {name: network.start(name) for name in ("north", "south")}
@@ -229,7 +229,7 @@ def test_a_hundred_restarts(tmp_path, nursery):
         time.sleep(rng.uniform(0.0, 1.0))
         child.kill()
         assert child.wait() == -signal.SIGKILL, network.said("west")
-    assert 10 <= network.status("north")["round"] < 120
+    assert 10 <= network.status("north")["round"] < 220
     children["west"] = network.start("west")
     network.finish(children)
     network.as_undisturbed()

@@ -749,7 +749,7 @@ def test_a_saved_estimator_is_a_model_of_raw_columns(tmp_path):
     model = load_model(tmp_path / "model.json")
     assert_array_equal(model.predict(data.test), fitted.predict(data.test))
     labels = data.test["income"]
-    assert evaluate(model, data.test)["accuracy"] == pytest.approx(
+    assert evaluate(model, data.test).found["accuracy"].value == pytest.approx(
         np.mean(fitted.predict(data.test) == labels)
     )
 

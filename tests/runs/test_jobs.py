@@ -429,7 +429,7 @@ def test_rows_that_the_schema_drops_have_no_prediction(place, data):
     answer("train run.toml --json")
     table = {name: cells[:3].astype(object) for name, cells in data.test.items()}
     table["age"][1] = "?"
-    labels, scores = next(iter(predictions(load_model("runs/long"), table)))
+    labels, scores, _ = next(iter(predictions(load_model("runs/long"), table)))
     assert labels[1] is None
     assert np.isnan(scores[1])
     assert set(labels[[0, 2]]) <= {"low", "high"}

@@ -123,7 +123,7 @@ def test_the_largest_of_three_scores_decides(tmp_path):
     again = load_model(tmp_path)
     assert again.decision(TABLE).shape == (4, 3)
     assert again.predict(TABLE).tolist() == ["perhaps", "yes", "no", "yes"]
-    labels, scores = next(predictions(again, TABLE))
+    labels, scores, _ = next(predictions(again, TABLE))
     assert labels.tolist() == ["perhaps", "yes", "no", "yes"]
     np.testing.assert_array_equal(scores, again.decision(TABLE).max(axis=1))
     with pytest.raises(DataError, match="the model has 3 classes, its schema's label has two"):

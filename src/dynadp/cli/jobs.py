@@ -1,12 +1,8 @@
-"""``dynadp check``, ``train``, ``predict``, ``evaluate`` and ``count``: run files and models at
-work.
-"""
+"""``dynadp check`` and ``train``: run files at work."""
 
-import csv
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +13,6 @@ from dynadp.cli.codes import INTERRUPTED, REFUSED
 from dynadp.cli.options import (
     ADDRESS,
     CHANCE,
-    COUNT,
-    FILE,
     RUN_FILE,
     RUNTIME,
     SEED,
@@ -28,7 +22,6 @@ from dynadp.cli.options import (
     user,
 )
 from dynadp.cli.output import Answer, prints_answer, round_bar
-from dynadp.errors import DataError, DeclarationError
 
 if TYPE_CHECKING:
     from dynadp.runs import LargestTotal, RunCheck
@@ -217,147 +210,3 @@ def train(
 def _print_round(done: int, rounds: int) -> None:
     if done % 10 == 0 or done == rounds:
         click.echo(f"round {done} of at most {rounds}", err=True)
-
-
-_MODEL = click.argument("model", metavar="MODEL", type=click.Path())
-_ROWS = click.argument("data", metavar="FILE", type=FILE)
-_SEPARATOR = option(
-    "--separator",
-    type=click.Choice([",", ";", "\t"]),
-    help="Of a CSV file; by default as its header has it.",
-)
-
-
-@contextmanager
-def _reading() -> Iterator[None]:
-    """Name the option, and not the run file's field, in advice about the separator."""
-    try:
-        yield
-    except DataError as error:
-        before, advice, mark = str(error).partition("set separator = ")
-        if not advice:
-            raise
-        tab = "$" if mark == r'"\t"' else ""
-        quoted = tab + mark.replace('"', "'")
-        raise DataError(f"{before}give --separator {quoted}") from error
-
-
-@click.command()
-@_MODEL
-@_ROWS
-@_SEPARATOR
-@_reading()
-def predict(model: str, data: str, separator: Any) -> None:
-    """Label every row of a file with a model; CSV on stdout."""
-    from dynadp.data import source
-
-    found = runs.predictions(runs.load_model(model), source(Path(data), separator=separator))
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    for i, (labels, scores) in enumerate(found):
-        if i == 0:  # not before the first rows were read: a failure leaves nothing on stdout
-            writer.writerow(["prediction", "score"])
-        writer.writerows(
-            ["", ""] if label is None else [label, f"{score:.6g}"]
-            for label, score in zip(labels, scores, strict=True)
-        )
-
-
-@click.command()
-@_MODEL
-@_ROWS
-@_SEPARATOR
-@option("--public", is_flag=True, help="These rows are published or synthetic.")
-@option("--ledger", type=FILE, help="They are not: charge this ledger, and add noise.")
-@option("--alpha", type=Positive(), help="How much that one release may lose.")
-@option(
-    "--rows",
-    type=COUNT,
-    metavar="N",
-    help="A public number of private rows; needed where the schema drops rows.",
-)
-@prints_answer
-@_reading()
-def evaluate(
-    model: str,
-    data: str,
-    separator: Any,
-    public: bool,
-    ledger: str | None,
-    alpha: float | None,
-    rows: int | None,
-) -> Answer:
-    """Print the accuracy of a model on public rows; on private rows only with noise, charged to a
-    ledger.
-    """
-    from dynadp._intervals import ONE
-    from dynadp.data import source
-
-    if public and (alpha is not None or rows is not None):
-        raise DeclarationError(
-            "--alpha and --rows are for private rows and their --ledger; --public rows are "
-            "counted, and evaluated without noise"
-        )
-    if public == (ledger is not None):
-        raise DeclarationError(
-            "accuracy on private rows is private: say --public if these rows are published or "
-            "synthetic, or --ledger FILE --alpha A to release it once, with noise, charged to the "
-            "node's ledger"
-        )
-    loaded, given = runs.load_model(model), source(Path(data), separator=separator)
-    if ledger is None:
-        found = runs.evaluate(loaded, given)
-        line = (
-            f"Accuracy {found['accuracy']:.2%} ({found['low']:.2%} to {found['high']:.2%}) on "
-            f"{found['rows']:,} public rows (commoner label: {found['majority']:.2%}); in "
-            f"brackets a {ONE}."
-        )
-        return Answer({"version": 1, "public": True, **found}, [line])
-    if alpha is None:
-        raise DeclarationError("--ledger needs --alpha: how much this one release may lose")
-    with privacy.Ledger.open(ledger) as book:
-        released = runs.evaluate_privately(
-            loaded, given, book, alpha=alpha, rows=rows, dataset=data, who=user()
-        )
-    result = {
-        "version": 1,
-        "public": False,
-        "alpha": alpha,
-        "rows": released.rows,
-        "accuracy": released.accuracy,
-        "noise": released.noise,
-    }
-    about = "about " if loaded.columns.hides_counts else ""
-    line = (
-        f"Accuracy about {released.accuracy:.2%} of {about}{released.rows:,} rows (noise: at most "
-        f"{released.margin:.2%} in 95 of 100 draws), charged alpha = {alpha:g}."
-    )
-    return Answer(result, [line])
-
-
-@click.command()
-@_ROWS
-@option("--schema", type=FILE, required=True, help="The schema that says which rows stay.")
-@option("--ledger", type=FILE, required=True, help="The node's ledger, which is charged.")
-@option("--alpha", type=Positive(), required=True, help="How much this one release may lose.")
-@_SEPARATOR
-@prints_answer
-@_reading()
-def count(data: str, schema: str, ledger: str, alpha: float, separator: Any) -> Answer:
-    """Print how many rows of a private file stay, with noise, charged to a ledger.
-
-    Of use before a run that keeps the number of rows secret (adjacency = "add-remove"): each node
-    declares a number that is at least as large.
-    """
-    from dynadp.data import source
-
-    declared, given = runs.load_schema(schema), source(Path(data), separator=separator)
-    with privacy.Ledger.open(ledger) as book:
-        released = runs.count_privately(
-            declared, given, book, alpha=alpha, dataset=data, who=user()
-        )
-    line = (
-        f"About {released.rows:,} rows (noise: at most {released.margin:,.0f} in 95 of 100 draws), "
-        f"charged alpha = {alpha:g}."
-    )
-    result = {"version": 1, "alpha": alpha, "rows": released.rows, "noise": released.noise}
-    return Answer(result, [line])

@@ -28,6 +28,8 @@ from .entropy import ShiftedDraws as ShiftedDraws
 from .entropy import SystemEntropy as SystemEntropy
 from .entropy import entropy_for as entropy_for
 from .gaussian import GaussianNoise as GaussianNoise
+from .histogram import NoisyHistogram as NoisyHistogram
+from .histogram import private_histogram as private_histogram
 from .primal import Primal as Primal
 from .primal import PrimalNoise as PrimalNoise
 from .registry import mechanism_for as mechanism_for

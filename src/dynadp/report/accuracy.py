@@ -3,14 +3,14 @@ or charged to a ledger.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dynadp._intervals import ONE
 from dynadp.data import census, source
 from dynadp.errors import DynadpError
 from dynadp.report.budgets import BudgetView
 from dynadp.report.record_view import RunView
-from dynadp.runs import evaluate, load_model
+from dynadp.runs import NAMES, Measures, evaluate, load_model
 
 PRIVATE = (
     "accuracy on private rows is private: declare public rows in [evaluation] of the run file to "
@@ -31,6 +31,10 @@ class Accuracy:
         not shown.
     low, high
         95% interval of the accuracy, given so many rows.
+    others
+        Other measures: name in words, value, and interval; None where accuracy is not shown.
+    confusion
+        Rows by label and answer.
     """
 
     note: str
@@ -39,6 +43,27 @@ class Accuracy:
     rows: int = 0
     low: float = 0.0
     high: float = 1.0
+    others: tuple[tuple[str, float, float, float], ...] = ()
+    confusion: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, found: Measures, note: str) -> "Accuracy":
+        """What measures say, on such rows."""
+        accuracy = found.found["accuracy"]
+        return cls(
+            note=note,
+            accuracy=accuracy.value,
+            majority=found.majority,
+            rows=found.rows,
+            low=accuracy.low,
+            high=accuracy.high,
+            others=tuple(
+                (NAMES[name], one.value, one.low, one.high)
+                for name, one in found.found.items()
+                if name != "accuracy"
+            ),
+            confusion=found.confusion,
+        )
 
     @property
     def range(self) -> str:
@@ -66,7 +91,7 @@ def public_accuracy(view: RunView) -> Accuracy:
         shape = {"nodes": len(view.topology), "heterogeneity": made["heterogeneity"]}
         again = census(made["rows"], seed=made["seed"], **shape)
         note = "held-out census rows made here (synthetic)"
-        return Accuracy(note=note, **evaluate(model, again.test))
+        return Accuracy.of(evaluate(model, again.test), note)
     declared = file.get("evaluation")
     if not (declared and declared.get("public") is True):
         return Accuracy(note=PRIVATE)
@@ -77,6 +102,6 @@ def public_accuracy(view: RunView) -> Accuracy:
     try:
         rows = source(path, separator=file["data"].get("separator"))
         note = f"{name}, which the run file declares public"
-        return Accuracy(note=note, **evaluate(model, rows))
+        return Accuracy.of(evaluate(model, rows), note)
     except DynadpError as error:
         return Accuracy(note=f"{name} cannot be evaluated: {error}")

@@ -1,7 +1,11 @@
 from . import identities as identities
+from .binned import histogram_measures as histogram_measures
+from .calibration import Calibration as Calibration
+from .calibration import calibrated as calibrated
 from .cluster import ClusterRun as ClusterRun
 from .evaluation import count_privately as count_privately
 from .evaluation import evaluate_privately as evaluate_privately
+from .evaluation import measure_privately as measure_privately
 from .folder import RunFolder as RunFolder
 from .folder import load_run as load_run
 from .folder import read_rounds as read_rounds
@@ -17,6 +21,9 @@ from .ledgers import open_readable as open_readable
 from .ledgers import set_cap as set_cap
 from .ledgers import set_caps as set_caps
 from .local import LocalRun as LocalRun
+from .measures import NAMES as NAMES
+from .measures import Measure as Measure
+from .measures import Measures as Measures
 from .model import Model as Model
 from .model import load_model as load_model
 from .preparation import open_ledgers as open_ledgers
@@ -32,6 +39,8 @@ from .results import RunResult as RunResult
 from .run_file import RunFile as RunFile
 from .run_file import load_run_file as load_run_file
 from .run_file import load_schema as load_schema
+from .scoring import calibrated_by as calibrated_by
+from .scoring import calibrated_on as calibrated_on
 from .scoring import evaluate as evaluate
 from .scoring import predictions as predictions
 from .scoring import tally as tally

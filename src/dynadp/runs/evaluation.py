@@ -4,6 +4,9 @@ from dataclasses import replace
 from secrets import token_hex
 from typing import Any
 
+import numpy as np
+
+from dynadp import _require
 from dynadp.data import Schema, count
 from dynadp.engines import now
 from dynadp.errors import DeclarationError
@@ -11,15 +14,17 @@ from dynadp.mechanisms import (
     Draws,
     NoisyAccuracy,
     NoisyCount,
+    NoisyHistogram,
     SystemEntropy,
     private_accuracy,
     private_answers,
     private_count,
+    private_histogram,
 )
 from dynadp.planning import unit_of
 from dynadp.privacy import Ledger
 from dynadp.runs.model import Model
-from dynadp.runs.scoring import tally
+from dynadp.runs.scoring import scored, tally
 
 
 def evaluate_privately(
@@ -92,6 +97,53 @@ def evaluate_privately(
     return released
 
 
+def measure_privately(
+    model: Model,
+    data: Any,
+    ledger: Ledger,
+    *,
+    mu: float,
+    bins: int = 64,
+    dataset: str,
+    who: str,
+    draws: Draws | None = None,
+) -> NoisyHistogram:
+    """Release a histogram of scores by label on a node's private rows, and charge its ledger.
+
+    All measures are post-processing of it (:func:`~dynadp.runs.histogram_measures`), and so are
+    probabilities. Bins are public: equally wide between -||f|| and ||f||, where the scores of
+    bounded rows lie, with an edge at 0.
+
+    Parameters
+    ----------
+    model, data, ledger, dataset, who, draws
+        As for :func:`evaluate_privately`.
+    mu
+        Of this release, for one row.
+    bins
+        How many, even.
+    """
+    _require.whole("bins", bins, least=2)
+    if bins % 2:
+        raise DeclarationError(f"bins is {bins}; expected an even number, with an edge at 0")
+    reach = float(np.linalg.norm([*model.coef[0], *model.intercept])) or 1.0
+    edges = reach * np.linspace(-1, 1, bins + 1)[1:-1]
+    edges[bins // 2 - 1] = 0.0
+    counts = np.zeros((2, bins), dtype=np.int64)
+    for _, scores, y in scored(model, data, limited=True):
+        np.add.at(counts, (y.astype(int), np.searchsorted(edges, scores)), 1)
+    released = private_histogram(
+        counts,
+        edges,
+        mu,
+        node=ledger.node,
+        draws=draws or SystemEntropy(),
+        unit=unit_of(model.columns),
+    )
+    _charge(ledger, released, dataset, who)
+    return released
+
+
 def count_privately(
     schema: Schema,
     data: Any,
@@ -125,7 +177,9 @@ def count_privately(
     return released
 
 
-def _charge(ledger: Ledger, released: NoisyAccuracy | NoisyCount, dataset: str, who: str) -> None:
+def _charge(
+    ledger: Ledger, released: NoisyAccuracy | NoisyCount | NoisyHistogram, dataset: str, who: str
+) -> None:
     """Enter a release in its node's ledger, as a run of its own, before anybody sees it."""
     run = f"{released.event.purpose} {now()} {token_hex(4)}"
     ledger.reserve(run, [released.event], dataset=dataset, who=who, at=now())

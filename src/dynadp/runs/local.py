@@ -351,7 +351,7 @@ class LocalRun:
         note = "accuracy on private rows is private: declare public rows in [evaluation] to see one"
         if public is not None:
             given = source(self.path.parent / public.file, separator=self.file.data.separator)
-            evaluation = evaluate(model, given)
+            evaluation = evaluate(model, given).to_json()
             note = f"on {public.file}, which the run file declares public"
         return RunResult(
             run=self.file.run.name,

@@ -6,18 +6,20 @@ more. Models of version 1 (``dynadp-model``, ``dynadp-estimator``) are read too.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from dynadp._arrays import Array
 from dynadp._files import read_file, write_whole
 from dynadp.data import Schema, Table, Value
 from dynadp.errors import DataError, RecordError
 from dynadp.planning import Plan
+from dynadp.runs.calibration import Calibration
 
 FORMAT, VERSION = "dynadp-model", 2
 OLD_ESTIMATOR = "dynadp-estimator"
@@ -46,6 +48,8 @@ class Model:
         How raw rows become bounded ones; None for a model of ready features.
     loss, mechanism, privacy
         How it was trained and what that cost, as in the run's record.
+    calibration
+        How scores become probabilities; None where nobody found out.
     estimator
         What only :class:`~dynadp.estimators.classifier.NetworkClassifier` needs; None in a run.
     """
@@ -57,6 +61,7 @@ class Model:
     loss: Mapping[str, Any]
     mechanism: str
     privacy: Mapping[str, Any] = field(repr=False)
+    calibration: Calibration | None = None
     estimator: Mapping[str, Any] | None = field(default=None, repr=False)
 
     @classmethod
@@ -120,6 +125,23 @@ class Model:
             values[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
         )
 
+    @property
+    def gives_probabilities(self) -> bool:
+        """Whether scores of two classes can be turned into probabilities."""
+        return len(self.classes) == 2 and self.probabilities(np.zeros(1)) is not None
+
+    def probabilities(self, scores: Array) -> Array | None:
+        """P(second class) for each score of two classes: by the calibration, or 1/(1 + e^-score)
+        where the loss is logistic without a margin; None where scores are no log-odds.
+        """
+        if scores.ndim > 1:
+            return None
+        if self.calibration is not None:
+            scores = self.calibration.slope * scores + self.calibration.offset
+            return np.asarray(expit(scores))
+        plain = self.loss.get("name") == "logistic" and not self.loss.get("margin")
+        return np.asarray(expit(scores)) if plain else None
+
     def predict(self, table: Table) -> NDArray[Any]:
         """The label value of every raw row."""
         return self.answers(self.decision(table))
@@ -139,6 +161,7 @@ class Model:
             "loss": dict(self.loss),
             "mechanism": self.mechanism,
             "privacy": dict(self.privacy),
+            **({} if self.calibration is None else {"calibration": asdict(self.calibration)}),
             **({} if self.estimator is None else {"estimator": self.estimator}),
         }
 
@@ -166,6 +189,7 @@ def load_model(path: str | Path) -> Model:
             loss=content["loss"],
             mechanism=content["mechanism"],
             privacy=content["privacy"],
+            calibration=_calibration(content.get("calibration")),
             estimator=content.get("estimator"),
         )
         _check(model, content["schema_hash"], path)
@@ -176,6 +200,10 @@ def load_model(path: str | Path) -> Model:
             f"{path} is damaged: {type(error).__name__}; restore it from a copy"
         ) from error
     return model
+
+
+def _calibration(content: Mapping[str, Any] | None) -> Calibration | None:
+    return None if content is None else Calibration(**content)
 
 
 def _check(model: Model, schema_hash: str | None, path: Path) -> None:

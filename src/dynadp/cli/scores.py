@@ -1,0 +1,248 @@
+"""``dynadp predict``, ``evaluate`` and ``count``: models and rows."""
+
+import csv
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dynadp import privacy, runs
+from dynadp.cli.options import COUNT, FILE, Positive, option, user
+from dynadp.cli.output import Answer, prints_answer
+from dynadp.errors import DataError, DeclarationError
+
+if TYPE_CHECKING:
+    from dynadp.data import Source
+    from dynadp.runs import Measure, Model
+
+_MODEL = click.argument("model", metavar="MODEL", type=click.Path())
+_ROWS = click.argument("data", metavar="FILE", type=FILE)
+_SEPARATOR = option(
+    "--separator",
+    type=click.Choice([",", ";", "\t"]),
+    help="Of a CSV file; by default as its header has it.",
+)
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Name the option, and not the run file's field, in advice about the separator."""
+    try:
+        yield
+    except DataError as error:
+        before, advice, mark = str(error).partition("set separator = ")
+        if not advice:
+            raise
+        tab = "$" if mark == r'"\t"' else ""
+        quoted = tab + mark.replace('"', "'")
+        raise DataError(f"{before}give --separator {quoted}") from error
+
+
+@click.command()
+@_MODEL
+@_ROWS
+@_SEPARATOR
+@option("--threshold", type=float, default=0.0, help="Scores above it get the positive label.")
+@_reading()
+def predict(model: str, data: str, separator: Any, threshold: float) -> None:
+    """Label every row of a file with a model; CSV on stdout.
+
+    Where the model knows how scores become probabilities (evaluate --calibrate, or a logistic loss
+    without margin), there is a third column: the probability of the positive label.
+    """
+    from dynadp.data import source
+
+    loaded = runs.load_model(model)
+    found = runs.predictions(loaded, source(Path(data), separator=separator), threshold)
+    writer, shown = csv.writer(sys.stdout, lineterminator="\n"), loaded.gives_probabilities
+    for i, (labels, scores, probabilities) in enumerate(found):
+        if i == 0:  # not before the first rows were read: a failure leaves nothing on stdout
+            writer.writerow(["prediction", "score", *(["probability"] if shown else [])])
+        for label, score, p in zip(labels, scores, probabilities, strict=True):
+            cells = [label, f"{score:.6g}", *([f"{p:.6g}"] if shown else [])]
+            writer.writerow([""] * len(cells) if label is None else cells)
+
+
+@click.command()
+@_MODEL
+@_ROWS
+@_SEPARATOR
+@option("--public", is_flag=True, help="These rows are published or synthetic.")
+@option("--ledger", type=FILE, help="They are not: charge this ledger, and add noise.")
+@option("--alpha", type=Positive(), help="How much that one release may lose: accuracy alone.")
+@option(
+    "--mu",
+    type=Positive(),
+    help="Instead of alpha: release a histogram of scores with Gaussian noise, for all measures.",
+)
+@option("--threshold", type=float, default=0.0, help="Scores above it get the positive label.")
+@option("--calibrate", is_flag=True, help="Keep in the model how scores become probabilities.")
+@option(
+    "--rows",
+    type=COUNT,
+    metavar="N",
+    help="A public number of private rows; needed where the schema drops rows.",
+)
+@prints_answer
+@_reading()
+def evaluate(
+    model: str,
+    data: str,
+    separator: Any,
+    public: bool,
+    ledger: str | None,
+    alpha: float | None,
+    mu: float | None,
+    threshold: float,
+    calibrate: bool,
+    rows: int | None,
+) -> Answer:
+    """Print how good a model is on public rows; on private rows only with noise, charged to a
+    ledger.
+    """
+    from dynadp._intervals import ONE
+    from dynadp.data import source
+
+    if public and (alpha, mu, rows) != (None, None, None):
+        raise DeclarationError(
+            "--alpha, --mu and --rows are for private rows and their --ledger; --public rows are "
+            "counted, and evaluated without noise"
+        )
+    if public == (ledger is not None):
+        raise DeclarationError(
+            "accuracy on private rows is private: say --public if these rows are published or "
+            "synthetic, or --ledger FILE --alpha A (or --mu M, for all measures) to release it "
+            "once, with noise, charged to the node's ledger"
+        )
+    loaded, given = runs.load_model(model), source(Path(data), separator=separator)
+    if ledger is None:
+        if calibrate:
+            loaded = runs.calibrated_on(loaded, given, data)
+            loaded.save(_model_file(model))
+        found = runs.evaluate(loaded, given, threshold)
+        accuracy = found.found["accuracy"]
+        line = (
+            f"Accuracy {accuracy.value:.2%} ({accuracy.low:.2%} to {accuracy.high:.2%}) on "
+            f"{found.rows:,} public rows (commoner label: {found.majority:.2%}); in "
+            f"brackets a {ONE}."
+        )
+        others = {name: one for name, one in found.found.items() if name != "accuracy"}
+        answer = {"version": 1, "public": True, "threshold": threshold, **found.to_json()}
+        return Answer(answer, [line, *_measure_lines(others), *_kept(loaded, calibrate)])
+    if mu is not None and alpha is None and rows is None:
+        return _histogram(model, loaded, given, ledger, mu, threshold, calibrate, data)
+    if alpha is None or mu is not None:
+        raise DeclarationError(
+            "--ledger needs --alpha (and --rows where they are needed), or --mu for all measures: "
+            "how much this one release may lose"
+        )
+    if calibrate or threshold:
+        raise DeclarationError(
+            "--calibrate and --threshold need all scores: give --mu instead of --alpha"
+        )
+    with privacy.Ledger.open(ledger) as book:
+        released = runs.evaluate_privately(
+            loaded, given, book, alpha=alpha, rows=rows, dataset=data, who=user()
+        )
+    result = {
+        "version": 1,
+        "public": False,
+        "alpha": alpha,
+        "rows": released.rows,
+        "accuracy": released.accuracy,
+        "noise": released.noise,
+    }
+    about = "about " if loaded.columns.hides_counts else ""
+    line = (
+        f"Accuracy about {released.accuracy:.2%} of {about}{released.rows:,} rows (noise: at most "
+        f"{released.margin:.2%} in 95 of 100 draws), charged alpha = {alpha:g}."
+    )
+    return Answer(result, [line])
+
+
+def _histogram(
+    path: str,
+    model: "Model",
+    given: "Source",
+    ledger: str,
+    mu: float,
+    threshold: float,
+    calibrate: bool,
+    data: str,
+) -> Answer:
+    """Release a histogram of scores; print the measures that follow from it."""
+    with privacy.Ledger.open(ledger) as book:
+        released = runs.measure_privately(model, given, book, mu=mu, dataset=data, who=user())
+    if calibrate:
+        model = runs.calibrated_by(model, released)
+        model.save(_model_file(path))
+    found = runs.histogram_measures(released, threshold)
+    line = (
+        "Measures of scores that were released with noise, with 95% intervals for noise and "
+        f"sampling; charged mu = {mu:g}."
+    )
+    result = {
+        "version": 1,
+        "public": False,
+        "mu": mu,
+        "threshold": threshold,
+        "noise": released.noise,
+        "edges": released.edges.tolist(),
+        "counts": released.counts.tolist(),
+        "measures": {name: one.to_json() for name, one in found.items()},
+    }
+    if not found:
+        lines = ["The noise is too large for these rows: no measure can be told from it."]
+    else:
+        lines = _measure_lines(found)
+    return Answer(result, [line, *lines, *_kept(model, calibrate)])
+
+
+def _measure_lines(found: "Mapping[str, Measure]") -> list[str]:
+    """One line a measure: its name, value and interval."""
+    return [
+        f"  {runs.NAMES[name]}: {one.value:.4f} ({one.low:.4f} to {one.high:.4f})"
+        for name, one in found.items()
+    ]
+
+
+def _kept(model: "Model", calibrate: bool) -> list[str]:
+    if not calibrate or model.calibration is None:
+        return []
+    return [f"The model gives probabilities now, found on {model.calibration.source}."]
+
+
+def _model_file(path: str) -> Path:
+    return Path(path) / "model.json" if Path(path).is_dir() else Path(path)
+
+
+@click.command()
+@_ROWS
+@option("--schema", type=FILE, required=True, help="The schema that says which rows stay.")
+@option("--ledger", type=FILE, required=True, help="The node's ledger, which is charged.")
+@option("--alpha", type=Positive(), required=True, help="How much this one release may lose.")
+@_SEPARATOR
+@prints_answer
+@_reading()
+def count(data: str, schema: str, ledger: str, alpha: float, separator: Any) -> Answer:
+    """Print how many rows of a private file stay, with noise, charged to a ledger.
+
+    Of use before a run that keeps the number of rows secret (adjacency = "add-remove"): each node
+    declares a number that is at least as large.
+    """
+    from dynadp.data import source
+
+    declared, given = runs.load_schema(schema), source(Path(data), separator=separator)
+    with privacy.Ledger.open(ledger) as book:
+        released = runs.count_privately(
+            declared, given, book, alpha=alpha, dataset=data, who=user()
+        )
+    line = (
+        f"About {released.rows:,} rows (noise: at most {released.margin:,.0f} in 95 of 100 draws), "
+        f"charged alpha = {alpha:g}."
+    )
+    result = {"version": 1, "alpha": alpha, "rows": released.rows, "noise": released.noise}
+    return Answer(result, [line])
