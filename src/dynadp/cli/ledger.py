@@ -1,6 +1,7 @@
 """``dynadp ledger``: look at what a node has spent, check it, cap it."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -199,14 +200,18 @@ def left(
     depends on them by a few percent: for a run file, dynadp check RUN.toml --max-epsilon is exact.
     Epsilons of several runs do not add up: --epsilon counts how many fit.
     """
-    unit = None
-    if rows_per_person or silos_per_person or adjacency:
-        given = rows_per_person or 1, silos_per_person or 1, adjacency or "replace"
-        unit = privacy.Unit(*given)
-    standing, found = runs.NextRun(**run, unit=unit), {}
+    standing, found = runs.NextRun(**run), {}
     for path in paths:
         with runs.open_readable(path) as opened:
             summary = privacy.LedgerSummary.of(opened)
+        if rows_per_person or silos_per_person or adjacency:
+            before = summary.unit
+            unit = privacy.Unit(
+                rows_per_person or before.rows,
+                silos_per_person or before.silos,
+                adjacency or before.adjacency,
+            )
+            standing = replace(standing, unit=unit)
         found[path] = runs.find_headroom(summary, standing, epsilon)
     ledgers = [{"file": path, **room.to_json()} for path, room in found.items()]
     result = {"next_run": standing.to_json(), "ledgers": ledgers}

@@ -224,10 +224,20 @@ def _model_file(path: str) -> Path:
 @option("--schema", type=FILE, required=True, help="The schema that says which rows stay.")
 @option("--ledger", type=FILE, required=True, help="The node's ledger, which is charged.")
 @option("--alpha", type=Positive(), required=True, help="How much this one release may lose.")
+@option("--person", metavar="COLUMN", help="Whose row it is, if not as the schema says.")
+@option("--rows-per-person", type=COUNT, help="Rows of a person that count, at most.")
 @_SEPARATOR
 @prints_answer
 @_reading()
-def count(data: str, schema: str, ledger: str, alpha: float, separator: Any) -> Answer:
+def count(
+    data: str,
+    schema: str,
+    ledger: str,
+    alpha: float,
+    person: str | None,
+    rows_per_person: int | None,
+    separator: Any,
+) -> Answer:
     """Print how many rows of a private file stay, with noise, charged to a ledger.
 
     Of use before a run that keeps the number of rows secret (adjacency = "add-remove"): each node
@@ -236,6 +246,9 @@ def count(data: str, schema: str, ledger: str, alpha: float, separator: Any) -> 
     from dynadp.data import source
 
     declared, given = runs.load_schema(schema), source(Path(data), separator=separator)
+    named = {"person": person, "rows_per_person": rows_per_person}
+    more = {name: value for name, value in named.items() if value is not None}
+    declared = type(declared).model_validate(declared.model_dump() | more)
     with privacy.Ledger.open(ledger) as book:
         released = runs.count_privately(
             declared, given, book, alpha=alpha, dataset=data, who=user()

@@ -15,6 +15,7 @@ from dynadp.data.row_blocks import Block, StoredBlock
 from dynadp.data.schema import Schema
 from dynadp.data.seals import Seal
 from dynadp.data.shard import Shard, require_declared, require_rows
+from dynadp.data.sources import Source
 from dynadp.data.survey import FeatureSums, Survey, count, survey
 from dynadp.errors import DataError, DeclarationError
 
@@ -103,6 +104,8 @@ class NodeRows:
     def sums(self) -> FeatureSums:
         """B_p and the sums of features, for a centring round."""
         self.check()
+        if not self.source.streamed:  # which would be found when the centre is released
+            require_room(self._centred, self.source, self.name, self.count)
         if self.survey.sums is None:
             raise DataError(f"node {self.name!r}: its schema has a centre already")
         return self.survey.sums.counted(self.schema, self.count)
@@ -119,6 +122,14 @@ class NodeRows:
         self.survey.require_sound()
         if not self.schema.hides_counts:
             require_rows(self.survey.rows, self.declared, self.name)
+        if not self.source.streamed:
+            require_room(self._own(self.schema), self.source, self.name, self.count)
+
+    @property
+    def _centred(self) -> Schema:
+        """The schema as it may be in round 1: rows with a centre are dense."""
+        own = self._own(self.schema)
+        return own.model_copy(update={"centre": own.centre or (0.0,) * own.feature_count})
 
     def require_same(self, seal: Seal | None) -> None:
         """Seal the rows, or refuse rows that changed since the run began."""
@@ -129,16 +140,14 @@ class NodeRows:
         """Refuse rows of which nothing says whose they are, or that would be streamed: the rows of
         each person are to be weighed together.
         """
-        own = self._own(self.schema)
-        if own.person is None:
+        if self._own(self.schema).person is None:
             raise DeclarationError(
                 f"node {self.name!r}: the rows of each person are to be weighed together, and the "
                 "schema names no column that says whose they are: name it (person), or leave "
                 "weighed out"
             )
         most = self.source.memory
-        dense = own.model_copy(update={"centre": (0.0,) * own.feature_count})
-        if most is not None and bytes_in_memory(dense, self.count) > most:
+        if most is not None and bytes_in_memory(self._centred, self.count) > most:
             raise DeclarationError(
                 f"node {self.name!r}: the rows of each person are to be weighed together, and its "
                 f"rows do not fit into the {most >> 20} MiB that they may take: raise memory, or "
@@ -236,16 +245,22 @@ def local_shard(
         require_declared(rows, name)
     if given.memory is None:
         return load_shard(schema, given, name, rows=rows)
-    needed = bytes_in_memory(schema, count(schema, given) if rows is None else rows)
-    if needed <= given.memory:
-        return load_shard(schema, given, name, rows=rows)
-    if given.streamed:
+    held = count(schema, given) if rows is None else rows
+    if given.streamed and bytes_in_memory(schema, held) > given.memory:
         return StreamedShard.of(schema, given, name, rows=rows)
-    raise DataError(
-        f"node {name!r}: its rows need about {needed / 2**20:.0f} MiB in memory and the limit is "
-        f"{given.memory / 2**20:.0f} MiB: convert the file to Parquet, which is streamed, or raise "
-        "the limit"
-    )
+    require_room(schema, given, name, held)
+    return load_shard(schema, given, name, rows=rows)
+
+
+def require_room(schema: Schema, given: Source, name: str, rows: int) -> None:
+    """Refuse rows that cannot be streamed and do not fit into the memory that they may take."""
+    needed = bytes_in_memory(schema, rows)
+    if given.memory is not None and needed > given.memory:
+        raise DataError(
+            f"node {name!r}: its rows need about {needed / 2**20:.0f} MiB in memory and the limit "
+            f"is {given.memory / 2**20:.0f} MiB: convert the file to Parquet, which is streamed, "
+            "or raise the limit"
+        )
 
 
 def bytes_in_memory(schema: Schema, rows: int) -> int:

@@ -54,7 +54,7 @@ from dynadp.engines.sealing import CentringAttempts, forgetting, purpose_of
 from dynadp.errors import RecordError, SumSpoiled
 from dynadp.mechanisms import Draws, centre_of, centred, centring_grid, private_centre
 from dynadp.planning import Plan
-from dynadp.problem import integer_rows_of, local_problem
+from dynadp.problem import integer_rows_of, local_problem, public_storage
 
 Checkpoint = Callable[[str], None]
 
@@ -269,6 +269,8 @@ def _learnt(
         schema = yield from _centred(run, prepared, letters, journal, draws)
     # noise is for B_p rows: another number would break it
     held = prepared.shard(schema, rows=int(plan.bound.counts[p]))
+    if plan.unit.added:
+        storage = public_storage(storage, held.rows, held.dimension)
     rounds: Rounds | SumRounds
     if plan.algorithm == "sum":
         rounds = _sum_rounds(run, held, journal, draws, checkpoint, storage, masks)

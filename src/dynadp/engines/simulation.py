@@ -1,7 +1,7 @@
 """All nodes, and any number of replicas of them, in one process (Algorithm 1; maths.md 2)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -50,6 +50,7 @@ from dynadp.problem import (
     integer_rows_of,
     local_problem,
     people_of,
+    public_storage,
 )
 
 
@@ -229,6 +230,8 @@ def simulate(
         raise DeclarationError(f"device is {device!r}; expected 'cpu' or 'cuda'")
     bound = plan.on(Consortium(topology, tuple(s.rows for s in shards), dimension))
     _check_options(bound, device, storage, acceleration, linear)
+    if bound.unit.added:
+        storage = public_storage(storage, sum(s.rows for s in shards), dimension)
     setup = _Setup(shards, bound, replicas, storage, device)
     V = start_of(start, (len(shards), replicas, dimension))
     noise = draws or SystemEntropy()
@@ -387,8 +390,8 @@ class _Setup:
             blocks = [to_device(_dense(s), device) for s in self.shards]
             problem = StackedProblem(blocks, *constants, replicas=replicas, storage="dense")
         alpha = plan.table(replicas)
-        planned = ReleasePlan.plan(problem, topology, penalties, plan.mechanism, alpha, V, gamma)
-        releases = replace(planned, unit=plan.unit)
+        given_plan = problem, topology, penalties, plan.mechanism, alpha, V, gamma
+        releases = ReleasePlan.plan(*given_plan, unit=plan.unit)
         bounds = releases.public.gamma
         given = topology.degrees, penalties, bounds, V.copy()
         degrees, eta, bounds, f = (to_device(v, device) for v in given)

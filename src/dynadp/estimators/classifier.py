@@ -41,7 +41,7 @@ from dynadp.estimators.inputs import (
 from dynadp.estimators.one_vs_rest import solve, spent
 from dynadp.mechanisms import Mechanism
 from dynadp.planning import Constants, start_of
-from dynadp.privacy import Event, Unit, worst_node
+from dynadp.privacy import ADD_REMOVE, Event, Unit, worst_node
 from dynadp.problem import Logistic, Loss, Weights
 from dynadp.runs import centring_round, load_model, open_ledgers
 
@@ -516,7 +516,10 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             blank = ("",) if self.schema is None else self.schema.missing_values
             people = person_codes(list(people), blank)
         if self.schema is None:
-            X, y = _unquoted(validate_data, self, X, y, accept_sparse="csr", dtype=float)
+            how = {"accept_sparse": "csr", "dtype": float}
+            if self.adjacency == ADD_REMOVE:  # whether there is any row stays secret
+                how["ensure_min_samples"] = 0
+            X, y = _unquoted(validate_data, self, X, y, **how)
             X = csr_array(X) if issparse(X) else X
         elif y is None:
             raise ValueError("fit requires y to be passed, but the target y is None")
@@ -534,7 +537,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             nodes = None if nodes is None else np.asarray(nodes)[kept]
             people = None if people is None else people[kept]
             X, y = take_rows({name: X[name] for name in names}, kept), y[kept]
-        check_classification_targets(y)
+        if len(y):
+            check_classification_targets(y)
         if people is not None and people.shape != (len(y),):
             raise DataError(
                 f"people has length {len(people)}, X has {len(y)} rows; expected the person of "

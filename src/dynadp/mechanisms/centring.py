@@ -105,6 +105,11 @@ def private_centre(
         raise DeclarationError(
             "the schema has a centre already; a private centring round makes one"
         )
+    if (unit or Unit()).added != schema.hides_counts:
+        raise DeclarationError(
+            f"the schema's adjacency is {schema.adjacency!r}, and the release would be accounted "
+            "for the other one: give unit= with the adjacency of the schema"
+        )
     losses = np.broadcast_to(np.asarray(alpha, dtype=float), len(sums))
     if not (np.isfinite(losses).all() and (losses > 0).all()):
         raise DeclarationError(

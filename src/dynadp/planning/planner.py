@@ -257,6 +257,11 @@ def require_unit(plan: Plan, schema: Schema) -> None:
             f"the plan is for anybody with {planned.words}, and the schema declares "
             f"{declared.words}: plan again, with unit = {declared!r}"
         )
+    if planned.limited and not declared.limited:
+        raise DeclarationError(
+            "the plan says that the software leaves out further rows of a person, and the schema "
+            f"names no column of people: name it (person), or plan again, with unit = {declared!r}"
+        )
     if planned.adjacency != declared.adjacency:
         raise DeclarationError(
             f"the plan is for adjacency {planned.adjacency!r}, and the schema declares "

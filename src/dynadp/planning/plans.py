@@ -36,6 +36,7 @@ from dynadp.planning.sums import (
 from dynadp.privacy import (
     Collusion,
     Event,
+    Gaussian,
     Total,
     Unit,
     collusion_curve,
@@ -354,7 +355,7 @@ class Plan:
             unit=self.unit,
         )
         events = centring + self.release_plan.events(seeded=False)
-        _require_alike(events, self.unit, self.mechanism.noise)
+        _require_alike(events, self.unit)
         return events
 
     @cached_property
@@ -432,13 +433,13 @@ def _shortest(row: Array) -> float | list[float]:
     return values[0] if len(set(values)) == 1 else values
 
 
-def _require_alike(events: Sequence[Event], unit: Unit, noise: str) -> None:
+def _require_alike(events: Sequence[Event], unit: Unit) -> None:
     """Refuse people at several nodes whose losses cannot be compared.
 
     Gaussian losses are ordered by mu, so that s nodes like the worst one lose most. Others are not:
     the worst of each alone need not be the worst together.
     """
-    if unit.silos == 1 or noise == "gaussian":
+    if unit.silos == 1 or all(isinstance(event, Gaussian) for event in events):
         return
     kinds = {tuple(sorted(_text(event) for event in own)) for own in group_by_node(events).values()}
     if len(kinds) > 1:

@@ -15,6 +15,7 @@ from .collusion import collusion_words as collusion_words
 from .collusion import if_colluding as if_colluding
 from .collusion import left_honest as left_honest
 from .distributions import LossDistribution as LossDistribution
+from .events import ADD_REMOVE as ADD_REMOVE
 from .events import DualPerturbation as DualPerturbation
 from .events import Event as Event
 from .events import Gaussian as Gaussian

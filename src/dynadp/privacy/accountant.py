@@ -178,7 +178,7 @@ def plain_losses(events: Iterable[Event], unit: Unit) -> list[float]:
     m, s, events = unit.rows, unit.silos, list(events)
     return [
         event.alpha * (times * m * s if event.per_row else s)
-        for event, times in zip(events, row_changes(events), strict=True)
+        for event, times in zip(events, row_changes(events, unit.adjacency), strict=True)
     ]
 
 

@@ -72,16 +72,17 @@ class Cap:
         """
         return _budget(self.epsilon, self.delta, self.order)
 
-    def spent(self, events: Iterable[Event]) -> tuple[float, float]:
-        """Sum of alpha, and sum of Rényi losses of this order; infinite with an unknown event.
+    def spent(self, events: Iterable[Event], unit: Unit | None = None) -> tuple[float, float]:
+        """Sum of alpha, and sum of Rényi losses of this order, for the person of ``unit``, by
+        default the largest that events were made for; infinite with an unknown event.
 
         A Gaussian event has no alpha, so the first is infinite, and its Rényi loss is A mu^2/2, of
         the discrete Gaussian too. How far that noise is from a normal one (its ``distance``)
         matters for exact totals alone.
         """
         events = list(events)
-        unit = unit_of(events)
-        groups = counted(events, unit.rows, unit.silos)
+        unit = unit or unit_of(events)
+        groups = counted(events, unit.rows, unit.silos, unit.adjacency)
         if groups is None:
             return inf, inf
         plain = fsum(plain_losses(events, unit))
@@ -100,11 +101,11 @@ class Cap:
             return "plan"
         return None
 
-    def filter(self, events: Iterable[Event]) -> Basis | None:
+    def filter(self, events: Iterable[Event], unit: Unit | None = None) -> Basis | None:
         """Return the rule by which these events stay within the cap, however each was chosen from
         those before it; None if there is none.
         """
-        plain, moment = self.spent(events)
+        plain, moment = self.spent(events, unit)
         if plain <= self.epsilon:
             return "sum"
         return "renyi" if moment <= self.budget else None
@@ -112,25 +113,26 @@ class Cap:
     def affordable(self, before: Iterable[Event], release: Iterable[Event]) -> int:
         """Return how often ``release`` fits after ``before``, by the sum or the Rényi loss."""
         before, release = list(before), list(release)
-        (plain, moment), (alpha, cost) = self.spent(before), self.spent(release)
+        unit = unit_of([*before, *release])
+        (plain, moment), (alpha, cost) = self.spent(before, unit), self.spent(release, unit)
         by_sum = (self.epsilon - plain) / alpha if alpha > 0 else 0.0
         by_moment = (self.budget - moment) / cost if cost > 0 else 0.0
         most = max(floor(rounds) for rounds in (by_sum, by_moment, 0.0) if isfinite(rounds))
         nodes = {e.node for e in before + release if isinstance(e, SealedGaussian)}
-        if len(nodes) > 1 or (before and Unit.of(before) != Unit.of(release)):  # cost more together
+        if len(nodes) > 1:  # they cost more together
             return bisect_left(
                 range(1, most + 1), True, key=lambda n: not self.filter(before + release * n)
             )
         return most
 
-    def odometer(self, events: Iterable[Event]) -> float:
+    def odometer(self, events: Iterable[Event], unit: Unit | None = None) -> float:
         """min( sum alpha, sum Rényi + ln(1/delta)/(A - 1) ): valid at all moments at once, however
         losses are chosen.
 
         exp((A - 1)(loss - sum Rényi)) is a supermartingale, so by Ville's inequality the loss
         passes this figure at any moment with probability at most delta.
         """
-        plain, moment = self.spent(events)
+        plain, moment = self.spent(events, unit)
         return min(plain, moment + (-log(self.delta) / (self.order - 1) if self.delta else inf))
 
 

@@ -85,7 +85,7 @@ def _(event: SealedGaussian, rows: int = 1) -> LossDistribution | None:
 
 
 def counted(
-    events: Iterable[Event], rows: int = 1, silos: int = 1
+    events: Iterable[Event], rows: int = 1, silos: int = 1, adjacency: str | None = None
 ) -> Counter[LossDistribution] | None:
     """Return how often each loss distribution occurs, for a person with rows at all these nodes, or
     at so many nodes that lose as much as this one; None if an event is unknown.
@@ -98,7 +98,7 @@ def counted(
     events = list(events)
     sealed: dict[str, list[LossDistribution | None]] = {}
     laws = Counter[LossDistribution | None]()
-    for event, times in zip(events, row_changes(events), strict=True):
+    for event, times in zip(events, row_changes(events, adjacency), strict=True):
         alone = getattr(event, "weighed", False)  # all rows of a person move it as one may
         each = times * (1 if alone else rows)
         if isinstance(event, SealedGaussian):

@@ -133,8 +133,8 @@ class Unit:
             whom = "one row" if one else f"one person with {self.words}"
             return (
                 f"It is about adding or removing {whom}. How many rows a node has stays secret, as "
-                "long as it has no more than declared: rows beyond are left out, and a row may "
-                f"then take another's place, which costs up to twice as much. {more}"
+                "long as it has no more than declared: rows beyond are left out, and somebody's "
+                f"rows may then push others' out, which costs more than is stated here. {more}"
             )
         whom = "one row" if one else f"one person with {self.words} by another with as many rows"
         return f"It is about replacing {whom}; how many rows a node has is public. {more}"
@@ -157,16 +157,23 @@ class Unit:
         return f"{self.whose} or {'another was' if one else 'others were'} in the data"
 
 
-def row_changes(events: Sequence[Event]) -> list[int]:
+def row_changes(events: Sequence[Event], adjacency: str | None = None) -> list[int]:
     """How often a person's rows count in each event of one account: twice where it was made for
-    rows that are added or removed, and another one for rows that are replaced.
+    rows that are added or removed, and the account is about rows that are replaced.
 
     Replacing is removing and adding.
+
+    Parameters
+    ----------
+    events
+        Of the account.
+    adjacency
+        What the account is about; None for what these events are, rows that are replaced where
+        they are mixed.
     """
-    added = list(map(_added, events))
-    if all(added) or not any(added):
-        return [1] * len(added)
-    return [2 if one else 1 for one in added]
+    if adjacency is None:
+        adjacency = Unit.of(events).adjacency
+    return [2 if _added(event) and adjacency == REPLACE else 1 for event in events]
 
 
 def _added(event: Event) -> bool:

@@ -26,6 +26,7 @@ from .solver import PATIENT as PATIENT
 from .solver import Solution as Solution
 from .solver import solve as solve
 from .storage import Storage as Storage
+from .storage import public_storage as public_storage
 from .streamed import local_problem as local_problem
 from .terms import Terms as Terms
 from .terms import Weights as Weights

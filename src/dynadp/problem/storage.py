@@ -221,6 +221,22 @@ def _gram(rows: Array, weights: Array) -> Array:
 StackedRows = DenseRows | SparseRows
 
 
+def public_storage(storage: Storage, rows: float, dimension: int) -> Storage:
+    """Choose storage by public numbers alone, where the number of rows stays secret: dense, so that
+    null rows take as long as others, unless that takes more than 2 GiB.
+
+    Parameters
+    ----------
+    storage
+        As it was asked for; only ``auto`` is decided here.
+    rows, dimension
+        The declared number of rows of all nodes here, and d.
+    """
+    if storage != "auto":
+        return storage
+    return "dense" if 8 * rows * dimension <= 2**31 else "csr"
+
+
 def stack_rows(blocks: Sequence[Rows], replicas: int = 1, storage: Storage = "auto") -> StackedRows:
     """All nodes' rows, dense or sparse; ``auto`` is :func:`faster_storage`."""
     if storage == "auto":

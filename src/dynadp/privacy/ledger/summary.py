@@ -103,7 +103,8 @@ class LedgerSummary(LedgerState):
         if (whole := self.taker) is not None:
             cost = _cost(tuple(whole.plan), cap.delta)
             return [Room("plan", cost if whole.spent else 0.0, cost, cap.epsilon, cap.order)]
-        (plain, moment), (plains, moments) = cap.spent(self.spent), cap.spent(self.counted)
+        spent, (plains, moments) = cap.spent(self.spent, self.unit), cap.spent(self.counted)
+        plain, moment = spent
         rooms = [Room("renyi", moment, moments, cap.budget, cap.order)] if cap.budget > 0 else []
         if isfinite(plains) or not rooms:  # a Gaussian release has no alpha, so no sum is left
             rooms.insert(0, Room("sum", plain, plains, cap.epsilon, cap.order))
@@ -130,8 +131,8 @@ class LedgerSummary(LedgerState):
         """
         if (cap := self.cap) is None:
             return None
-        bounds = [cap.odometer(self.spent)]
-        if cap.filter(self.spent):
+        bounds = [cap.odometer(self.spent, self.unit)]
+        if cap.filter(self.spent, self.unit):
             bounds.append(cap.epsilon)
         if (only := self._only_plan) is not None:
             bounds.append(_cost(tuple(only.plan), cap.delta))
@@ -161,8 +162,8 @@ class LedgerSummary(LedgerState):
             return ()
 
         def cost(opened: list[Event]) -> float:
-            found = cap.odometer(opened)
-            if cap.filter(opened):
+            found = cap.odometer(opened, self.unit)
+            if cap.filter(opened, self.unit):
                 found = min(found, cap.epsilon)
             return found
 
@@ -209,7 +210,7 @@ class LedgerSummary(LedgerState):
             f"at most epsilon = {upper_bound(most)} at delta = {cap.delta:g}: "
             f"{guess_words(most, cap.delta, unit)}"
         )
-        if cap.filter(self.spent):
+        if cap.filter(self.spent, self.unit):
             return (
                 f"{over}. Open runs reserved more than that before ({', '.join(self.open_runs)}) "
                 f"and may still lose {figure}; end those that will not go on with `dynadp ledger "
@@ -241,7 +242,7 @@ class LedgerSummary(LedgerState):
                 "budget": cap.budget,
                 "sum": plain,
                 "renyi": moment,
-                "odometer": cap.odometer(self.spent),
+                "odometer": cap.odometer(self.spent, self.unit),
                 "lost": self.lost,
                 "room": room.to_json() if room else None,
                 "promised": self.promised,
