@@ -45,6 +45,7 @@ from dynadp.runs.preparation import (
     open_columns,
     open_ledgers,
     plan_from_file,
+    rehearse,
     reserve,
 )
 from dynadp.runs.record import RunRecord
@@ -283,15 +284,8 @@ class SiloRun:
                 return np.asarray(sent[me], "<f8").tobytes() if sent else None
 
             private = None if self.node.ledger is None else known
-            links = stack.enter_context(
-                Links(
-                    self.site(),
-                    post,
-                    Greetings(post, self.config, private),
-                    part.absence.patience,
-                    stop,
-                )
-            )
+            greetings = Greetings(post, self.config, private)
+            links = Links(self.site(), post, greetings, part.absence.patience, stop)
             status = stack.enter_context(StatusWriter(folder.path, links, self._facts(record)))
 
             def note(entry: RoundProgress) -> None:
@@ -300,16 +294,21 @@ class SiloRun:
                 on_round(entry)
                 checkpoint("noted")
 
+            own = [replace(e, seeded=seeded) for e in self.plan.events if e.node == me]
+            finished = (folder.path / "model.json").exists()
             try:
+                if not finished:
+                    rehearse(outbox, self.rows, own)
+                stack.enter_context(links)
+                status.state = "agreeing"
                 # it stays for those that are not done yet
-                if (folder.path / "model.json").exists():
+                if finished:
                     status.round = part.rounds
                 else:
                     links.agree()
                     checkpoint("agreed")
                     status.state = "running"
-                    own = [event for event in self.plan.events if event.node == me]
-                    reserve(outbox, [self.rows], [replace(e, seeded=seeded) for e in own])
+                    reserve(outbox, [self.rows], own)
                     checkpoint("reserved")
                     with status.writing:  # its half-written file would be a stranger there
                         self._begin(folder)
