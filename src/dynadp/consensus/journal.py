@@ -39,7 +39,7 @@ class Journal(ABC):
         Later calls may name a part of it.
         """
 
-    def require_room(self, plan: Sequence[Event]) -> None:
+    def require_room(self, plan: Sequence[Event]) -> None:  # noqa: B027 (most have no cap)
         """Refuse what :meth:`reserve` would refuse now, and reserve nothing; here it refuses
         nothing.
         """

@@ -194,6 +194,10 @@ class LedgerJournal(Journal):
             write_bytes(path, make(), mode=0o600)
         return path.read_bytes()
 
+    def life_file(self, node: str) -> Path:
+        """Where the node counts its lives in this run; gone when the run is over."""
+        return _vector_file(self.ledgers[node].path, self.run, "life")
+
     def _stamp(self) -> dict[str, str]:
         return {"who": self.who, "at": self.clock()}
 

@@ -19,7 +19,11 @@ from dynadp.engines import (
     LOG,
     FolderJournal,
     Greetings,
+    HeldDraws,
     Inbox,
+    Lease,
+    LedgerJournal,
+    Life,
     Links,
     NodeRun,
     Site,
@@ -54,6 +58,7 @@ from dynadp.runs.run_file import RunFile, load_run_file, load_schema
 from dynadp.runs.status import SHOWN
 from dynadp.runs.status_writer import StatusWriter
 
+ENVELOPE = 2**16  # bytes around a letter, at most
 _SOON = timedelta(days=30)
 # a run folder may hold these before the run is agreed on
 _BESIDE = ("node.log", "node.lock", "status.json")
@@ -285,7 +290,14 @@ class SiloRun:
 
             private = None if self.node.ledger is None else known
             greetings = Greetings(post, self.config, private)
-            links = Links(self.site(), post, greetings, part.absence.patience, stop)
+            own = [replace(e, seeded=seeded) for e in self.plan.events if e.node == me]
+            finished = (folder.path / "model.json").exists()
+            lease: Lease | None = None
+            if isinstance(outbox, LedgerJournal) and own and not finished:
+                life = Life.begin(stack, outbox.life_file(me), me)
+                lease = Lease(me, life, part.neighbours, part.absence.goes_on)
+            site = replace(self.site(), largest=greetings.largest + ENVELOPE)
+            links = Links(site, post, greetings, part.absence.patience, stop, lease)
             status = stack.enter_context(StatusWriter(folder.path, links, self._facts(record)))
 
             def note(entry: RoundProgress) -> None:
@@ -294,8 +306,6 @@ class SiloRun:
                 on_round(entry)
                 checkpoint("noted")
 
-            own = [replace(e, seeded=seeded) for e in self.plan.events if e.node == me]
-            finished = (folder.path / "model.json").exists()
             try:
                 if not finished:
                     rehearse(outbox, self.rows, own)
@@ -319,7 +329,7 @@ class SiloRun:
                             post,
                             links.publish,
                             outbox,
-                            draws or entropy_for(record.seed),
+                            HeldDraws(draws or entropy_for(record.seed), links.hold),
                             on_round=note,
                             checkpoint=checkpoint,
                         )
@@ -328,6 +338,7 @@ class SiloRun:
                         Model.of(outcome.vector, outcome.schema, self.plan, seeded=seeded)
                     )
                     checkpoint("finished")
+                    links.leave(finished=True)
                 status.state = "finished"
                 behind = links.part_ways()
                 status.state = "parted"
@@ -385,8 +396,8 @@ class SiloRun:
     def _begin(self, folder: RunFolder) -> None:
         """Make the record where the run is new; all rounds are noted again."""
         if not (folder.path / "run.json").exists():
-            letters = (file.name for file in folder.path.glob("letters-*"))
-            RunFolder.create(folder.path, folder.record, beside=(*_BESIDE, *letters, "messages"))
+            kept = (p.name for n in ("letters-*", "node.log.*") for p in folder.path.glob(n))
+            RunFolder.create(folder.path, folder.record, beside=(*_BESIDE, *kept, "messages"))
         folder.restart()
 
     def _facts(self, record: RunRecord) -> dict[str, Any]:
