@@ -10,6 +10,7 @@ from collections import defaultdict
 import pytest
 
 from dynadp.privacy.ledger.file import Ledger
+from support.hostile import goes_on, measure
 from support.networks import ALPHA, Network, ports, until
 from support.typed import dynadp
 
@@ -181,3 +182,19 @@ def test_a_life_whose_name_was_passed_on_stops_before_its_next_draw(tmp_path, nu
     assert network.spends("west").items() <= spent.items()
     for n, contents in sent_by(network, others, "west").items():
         assert contents == {spent[n]}
+
+
+# A member that sends whatever it can.
+
+
+def test_a_hostile_member_stops_nobody_and_fills_nothing(tmp_path, nursery):
+    """DYNADP_HOSTILE says for how many seconds, if not for 20."""
+    seconds = float(os.environ.get("DYNADP_HOSTILE", "20"))
+    network = Network.make(tmp_path / "home", nursery, rounds=4000, cap=1e6, patience=seconds + 600)
+    children, grew = measure(network, seconds)
+    assert all(child.code is None for child in children.values())
+    for own in grew.values():
+        assert own["memory"] < 50
+        assert own["disk"] < 50
+    goes_on(network)
+    assert all(child.code is None for child in children.values())

@@ -380,7 +380,17 @@ class Links:
     def _handle(self, sample: zenoh.Sample, action: Callable[[str, bytes], None]) -> None:
         via = self._via(sample)
         with self._guarded(via):
-            action(via, self._wrap.open(bytes(sample.payload), (via,)))
+            action(via, self._opened(sample.payload, via))
+
+    def _opened(self, payload: zenoh.ZBytes, *senders: str) -> bytes:
+        """Take what one of these senders sent out of its envelope; counts refusals."""
+        try:
+            return self._wrap.open(bytes(payload), senders)
+        except Rejected as reason:
+            with self.post.changed:
+                whose = senders[0] if len(senders) == 1 else "a neighbour"
+                self.post.rejected.count(f"{whose}: {reason}")
+            raise
 
     @contextmanager
     def _guarded(self, via: str) -> Iterator[None]:
@@ -425,7 +435,7 @@ class Links:
                     if name != self.site.me or self.lease is None or self.lease.held:
                         self._reply(query, self.post.answer(name, known, int(n)))
             elif query.payload is not None:
-                data = self._wrap.open(bytes(query.payload), self.site.neighbours)
+                data = self._opened(query.payload, *self.site.neighbours)
                 if what == "beat":
                     if (answer := self._beats.answer(data)) is not None:
                         self._reply(query, answer[1], answer[0])
