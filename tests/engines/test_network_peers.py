@@ -2,8 +2,11 @@
 release what it would not have released.
 """
 
+import contextlib
 import os
 import signal
+import socket
+import threading
 import time
 from collections import defaultdict
 
@@ -198,3 +201,51 @@ def test_a_hostile_member_stops_nobody_and_fills_nothing(tmp_path, nursery):
         assert own["disk"] < 50
     goes_on(network)
     assert all(child.code is None for child in children.values())
+
+
+# An outsider that keeps knocking.
+
+
+class Flood:
+    """Connections that say rubbish, or nothing: so many in a second, until it is over."""
+
+    def __init__(self, endpoint, each_second=20):
+        host, _, port = endpoint.rpartition(":")
+        self.where, self.pause = (host, int(port)), 1 / each_second
+        self.count, self.kept, self._over = 0, [], threading.Event()
+        self._thread = threading.Thread(target=self._knock, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join()
+        for link in self.kept:
+            link.close()
+
+    def _knock(self):
+        while not self._over.wait(self.pause):
+            with contextlib.suppress(OSError):
+                link = socket.create_connection(self.where, timeout=1)
+                self.count += 1
+                if self.count % 2:
+                    self.kept.append(link)
+                else:
+                    link.sendall(os.urandom(200))
+                    link.close()
+
+
+def test_an_outsider_that_keeps_knocking_keeps_nobody_out(tmp_path, nursery):
+    network = Network.make(tmp_path / "home", nursery)
+    north = network.start("north")
+    until(lambda: network.status("north")["state"] == "agreeing", "north to be up")
+    with Flood(network.run["nodes"][0]["endpoint"]) as flood:
+        until(lambda: flood.count > 200, "a backlog")
+        began = time.monotonic()
+        others = {name: network.start(name) for name in ("south", "west")}
+        network.finish({"north": north, **others})
+        print(f"the run was over after {time.monotonic() - began:.1f} seconds")
+    until(lambda: "turned 127.0.0.1 away: it began no TLS handshake" in network.log("north"), "it")
+    network.sound()

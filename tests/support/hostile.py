@@ -36,7 +36,7 @@ class Hostile:
         self.content, self.rules = silo.config, silo.part.grids()
         self.near = silo.part.neighbours
         self.random, self.sent = random.Random(1), 0
-        self.tokens, self.names = [], itertools.count()
+        self.tokens, self.names, self.ended = [], itertools.count(), False
 
     def letter(self, kind, n, body, run=None, config=None, note=b""):
         made = Letter(kind, run or run_id("trial"), config or self.config, self.me, n, body, note)
@@ -71,7 +71,7 @@ class Hostile:
         yield lambda: self.put(self.letter("message", 1, b"", note=rubbish(1 << 18)))
         yield lambda: self.put(self.letter(rng.choice(KINDS), 1, deep))
         yield lambda: self.put(b"DYDP" + bytes([rng.randrange(256)]) + rubbish(200))
-        yield lambda: self.put(rubbish(64), vary, str(rng.random()), "x" * rng.randrange(2000))
+        yield lambda: self.put(rubbish(64), vary, str(rng.random()), "x" * rng.randrange(1, 2000))
         for node in self.near:
             other = {**self.content, vary: vary * 100}
             hellos = (
@@ -110,7 +110,8 @@ class Hostile:
             for attack in self.attacks():
                 attack()
                 if time.monotonic() > end:
-                    return
+                    break
+        self.ended = True
 
 
 def memory_of(pid):
@@ -147,6 +148,7 @@ def measure(network, seconds, *, report=print):
             for name, child in children.items():
                 assert child.code is None, network.said(name)
                 report(name, grown(before[name], measured(network, name, child)), flush=True)
+    assert hostile.ended
     after = {name: measured(network, name, child) for name, child in children.items()}
     refused = {name: sum(network.status(name)["rejected"].values()) for name in honest}
     report("sent", hostile.sent, "refused", refused)

@@ -12,7 +12,7 @@ its signature.
 
 import json
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from logging import INFO
 from pathlib import Path
@@ -30,6 +30,7 @@ from dynadp.engines.node import NodeResult
 from dynadp.engines.zenoh.beats import PAUSE, Beats
 from dynadp.engines.zenoh.config import RELAY, Site, link_settings, settings
 from dynadp.engines.zenoh.envelopes import Bare, Envelopes, Wrapping
+from dynadp.engines.zenoh.gates import Gate, gated
 from dynadp.engines.zenoh.greetings import Differs, Greetings
 from dynadp.engines.zenoh.leases import Grants, Lease
 from dynadp.engines.zenoh.log import LOG, RateLimitedLog
@@ -97,13 +98,13 @@ class Links:
             self._wrap = Envelopes(rules.me, self.post.key, rules.keys, rules.run)
 
     def __enter__(self) -> Self:
-        config = zenoh.Config.from_json5(json.dumps(settings(self.site, self.prefix)))
         try:
-            self._session = session = zenoh.open(config)
-        except zenoh.ZError as error:
+            self._session, self._gates = opened(settings(self.site, self.prefix), self._warn)
+        except (zenoh.ZError, OSError) as error:
             raise ConfigError(
                 f"cannot open links on {', '.join(self.site.listen) or 'any address'}: {error}"
             ) from None
+        session = self._session
         liveliness, mine = session.liveliness(), self._key(self.site.me, "**")
         # what is declared ends when nobody holds it any more
         self._declared: list[Any] = [
@@ -131,6 +132,8 @@ class Links:
         self._over.set()
         self._beating.join()
         self._session.close()  # type: ignore[no-untyped-call]
+        for gate in self._gates:
+            gate.close()
 
     def publish(self, data: bytes, kind: Kind, n: int, author: str | None = None) -> None:
         """Send a letter to all neighbours that are up; the others ask for it."""
@@ -477,6 +480,17 @@ def _letter(kind: Kind, n: int, author: str) -> str:
     return f"letter/{kind}/{n}/{quote(author, safe='')}"
 
 
+def opened(config: dict[str, Any], warn: Callable[[str], None]) -> tuple[zenoh.Session, list[Gate]]:
+    """Open a session behind gates."""
+    gates = gated(config, warn)
+    try:
+        return zenoh.open(zenoh.Config.from_json5(json.dumps(config))), gates
+    except BaseException:
+        for gate in gates:
+            gate.close()
+        raise
+
+
 def relay(identity: Path, listen: str, stop: Event) -> None:
     """Carry letters between nodes that cannot reach each other, until it is asked to stop.
 
@@ -484,10 +498,12 @@ def relay(identity: Path, listen: str, stop: Event) -> None:
     every member of the consortium that asks it, sees who sends when and how much. It can drop and
     delay letters; it can change or forge none, for the nodes check signatures.
     """
-    config = link_settings("router", identity, [listen], ())
-    with zenoh.open(zenoh.Config.from_json5(json.dumps(config))) as session:
+    log = RateLimitedLog()
+    session, gates = opened(link_settings("router", identity, [listen], ()), log)
+    with session, ExitStack() as stack:
+        for gate in gates:
+            stack.callback(gate.close)
         LOG.info("a relay on %s, for whoever has a certificate of the consortium", listen)
-        log = RateLimitedLog()
 
         def on_link(event: zenoh.LinkEvent) -> None:
             up = event.kind == zenoh.SampleKind.PUT
