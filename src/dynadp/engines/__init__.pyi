@@ -33,6 +33,6 @@ from .zenoh.greetings import Greetings as Greetings
 from .zenoh.leases import Lease as Lease
 from .zenoh.links import Links as Links
 from .zenoh.links import Stopped as Stopped
-from .zenoh.links import relay as relay
 from .zenoh.log import LOG as LOG
 from .zenoh.log import engine_log as engine_log
+from .zenoh.relays import relay as relay

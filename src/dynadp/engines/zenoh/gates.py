@@ -7,6 +7,7 @@ address only so many in a second. TLS itself is between the two ends: a gate rea
 """
 
 import asyncio
+import json
 import socket
 from collections import OrderedDict
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from contextlib import suppress
 from threading import Event, Thread
 from time import monotonic
 from typing import Any
+
+import zenoh
 
 WAIT, PENDING = 3.0, 256  # seconds for the first bytes; connections that may be waited for
 BURST, RATE = 20.0, 2.0  # handshakes from one address: at once, and in a second after that
@@ -170,3 +173,14 @@ def gated(config: dict[str, Any], warn: Callable[[str], None]) -> list[Gate]:
             gate.close()
         raise
     return gates
+
+
+def opened(config: dict[str, Any], warn: Callable[[str], None]) -> tuple[zenoh.Session, list[Gate]]:
+    """Open a session behind gates."""
+    gates = gated(config, warn)
+    try:
+        return zenoh.open(zenoh.Config.from_json5(json.dumps(config))), gates
+    except BaseException:
+        for gate in gates:
+            gate.close()
+        raise

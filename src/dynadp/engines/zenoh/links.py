@@ -12,10 +12,9 @@ its signature.
 
 import json
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from logging import INFO
-from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
 from typing import Any, Self, cast
@@ -28,9 +27,9 @@ from dynadp.engines.inbox import Inbox, is_broadcast
 from dynadp.engines.letters import KINDS, Kind, Letter, verify
 from dynadp.engines.node import NodeResult
 from dynadp.engines.zenoh.beats import PAUSE, Beats
-from dynadp.engines.zenoh.config import RELAY, Site, link_settings, settings
+from dynadp.engines.zenoh.config import RELAY, Site, settings
 from dynadp.engines.zenoh.envelopes import Bare, Envelopes, Wrapping
-from dynadp.engines.zenoh.gates import Gate, gated
+from dynadp.engines.zenoh.gates import opened
 from dynadp.engines.zenoh.greetings import Differs, Greetings
 from dynadp.engines.zenoh.leases import Grants, Lease
 from dynadp.engines.zenoh.log import LOG, RateLimitedLog
@@ -478,37 +477,3 @@ class Links:
 
 def _letter(kind: Kind, n: int, author: str) -> str:
     return f"letter/{kind}/{n}/{quote(author, safe='')}"
-
-
-def opened(config: dict[str, Any], warn: Callable[[str], None]) -> tuple[zenoh.Session, list[Gate]]:
-    """Open a session behind gates."""
-    gates = gated(config, warn)
-    try:
-        return zenoh.open(zenoh.Config.from_json5(json.dumps(config))), gates
-    except BaseException:
-        for gate in gates:
-            gate.close()
-        raise
-
-
-def relay(identity: Path, listen: str, stop: Event) -> None:
-    """Carry letters between nodes that cannot reach each other, until it is asked to stop.
-
-    TLS ends here, and letters travel in envelopes that only their readers can open: a relay, and
-    every member of the consortium that asks it, sees who sends when and how much. It can drop and
-    delay letters; it can change or forge none, for the nodes check signatures.
-    """
-    log = RateLimitedLog()
-    session, gates = opened(link_settings("router", identity, [listen], ()), log)
-    with session, ExitStack() as stack:
-        for gate in gates:
-            stack.callback(gate.close)
-        LOG.info("a relay on %s, for whoever has a certificate of the consortium", listen)
-
-        def on_link(event: zenoh.LinkEvent) -> None:
-            up = event.kind == zenoh.SampleKind.PUT
-            log(f"{event.link.auth_identifier} is {'up' if up else 'away'}")
-
-        listener = session.info.declare_link_events_listener(on_link, history=True)
-        stop.wait()
-        del listener
