@@ -10,7 +10,6 @@ nodes rely on the signatures in the letters, and a node is up that answers a fre
 its signature.
 """
 
-import json
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
