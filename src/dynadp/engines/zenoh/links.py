@@ -179,7 +179,10 @@ class Links:
                 if self.site.relay or (
                     self.lease and not self.lease.left and j in self.lease.asked
                 ):
-                    self._ask_beat(j)
+                    try:
+                        self._ask_beat(j)
+                    except zenoh.ZError as error:
+                        self._warn(f"could not ask {j} for a sign of life: {error}")
             if self.site.relay:
                 self._on_presence()
 
