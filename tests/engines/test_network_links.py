@@ -10,6 +10,7 @@ import socket
 import subprocess
 import threading
 import time
+import zlib
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -19,7 +20,7 @@ import zenoh
 from dynadp._files import digest
 from dynadp.engines.letters import Letter, run_id
 from dynadp.engines.zenoh.config import Site
-from dynadp.engines.zenoh.links import relay
+from dynadp.engines.zenoh.envelopes import Envelopes
 from dynadp.runs import identities as pki
 from support.networks import (
     DYNADP,
@@ -506,34 +507,40 @@ def test_a_relay_needs_a_relays_certificate(network):
     assert "a relay's is of 'relay'" in done.stderr
 
 
+def wrapped(network, name):
+    """How a node wraps what it sends through a relay."""
+    silo = network.silo(name)
+    keys = {section["name"]: pki.public_key(section["key"]) for section in network.run["nodes"]}
+    return Envelopes(name, silo.identity.key, keys, run_id("trial"))
+
+
 def test_a_member_behind_a_relay_cannot_lie_for_another(tmp_path, nursery):
-    """There the access control sees the relay alone; the signature is what counts."""
+    """There the access control sees the relay alone; what a member can sign and wrap counts."""
     network, address = relayed(tmp_path / "home", nursery)
     with relaying(network, address):
         child = waiting(network)
         with session(
             Site("west", ("north",), network.identity("west"), relay=address), PREFIX
         ) as here:
-            until(
-                lambda: asked(here, f"{PREFIX}/north/hello", hello(network, "west")),
-                "a way to north",
-            )
+            mine = wrapped(network, "west")
+            greeting = mine.close(hello(network, "west"), ["north"])
+            until(lambda: asked(here, f"{PREFIX}/north/hello", greeting), "a way to north")
+            assert not asked(here, f"{PREFIX}/north/hello", hello(network, "west"))  # in the open
             silo = network.silo("west")
             grid = silo.part.grids()["south", "message", 1]
             body = np.zeros(grid.dimension).tobytes()
             forged = Letter(
                 "message", run_id("trial"), bytes.fromhex(digest(silo.config)), "south", 1, body
-            )
+            ).sealed(silo.identity.key)
             for _ in range(50):
-                here.put(f"{PREFIX}/south/letter/message/1/south", forged.sealed(silo.identity.key))
+                for name in ("south", "west"):
+                    lie = mine.close(forged, ["north"])
+                    here.put(f"{PREFIX}/{name}/letter/message/1/{name}", lie)
                 time.sleep(0.1)
-                if network.status("north")["rejected"]:
+                if len(network.status("north")["rejected"]) > 2:
                     break
-        told(
-            network,
-            "refused a letter of south: forged: not signed with the key that the run file names "
-            "for south",
-        )
+        told(network, "refused a letter of south: no envelope for this node, or not from whom")
+        told(network, "refused a letter of west: forged: not signed with the key")
         assert any("forged" in reason for reason in network.status("north")["rejected"])
         network.finish(
             {"north": child, **{name: network.start(name) for name in ("south", "west")}}
@@ -541,11 +548,20 @@ def test_a_member_behind_a_relay_cannot_lie_for_another(tmp_path, nursery):
     network.sound()
 
 
-def test_a_relay_and_every_member_behind_it_can_read_letters(tmp_path, nursery):
-    """TLS ends at the relay, and it hands letters on to every member that asks: what the threat
-    model says of it.
-    """
-    network, address = relayed(tmp_path / "home", nursery)
+def uniform(data):
+    """Whether bytes look like chance: chi-square over their values, and nothing to compress."""
+    counts = np.bincount(np.frombuffer(data, np.uint8), minlength=256)
+    expected = len(data) / 256
+    square = float(((counts - expected) ** 2 / expected).sum())
+    return square < 255 + 6 * np.sqrt(2 * 255) and len(zlib.compress(data, 9)) >= len(data)
+
+
+@pytest.mark.parametrize("mechanism", ["dual", "sum"])
+def test_a_relay_and_members_behind_it_read_nothing(tmp_path, nursery, mechanism):
+    """TLS ends at the relay, and it hands what it carries to every member that asks."""
+    network, address = relayed(
+        tmp_path / "home", nursery, privacy={**EPSILON, "mechanism": mechanism}
+    )
     stranger = tmp_path / "stranger"
     pki.make_node(
         network.out / "authority", "stranger", ["127.0.0.1"], stranger, datetime.now(UTC), 30
@@ -557,18 +573,56 @@ def test_a_relay_and_every_member_behind_it_can_read_letters(tmp_path, nursery):
             subscriber = here.declare_subscriber(
                 f"{PREFIX}/**", lambda sample: heard.append(bytes(sample.payload))
             )
-            until(
-                lambda: asked(here, f"{PREFIX}/north/hello", hello(network, "south")),
-                "a way to north",
-            )
-            network.finish(
-                {"north": child, **{name: network.start(name) for name in ("south", "west")}}
-            )
+            others = {name: network.start(name) for name in ("south", "west")}
+            network.in_round("north", 1)
+            got = [
+                data
+                for name in network.names
+                for what in ("**", f"letter/message/1/{name}", f"letter/sum/1/{name}")
+                for data in asked(here, f"{PREFIX}/{name}/{what}")
+            ]
+            network.finish({"north": child, **others})
             del subscriber
+    heard += got
+    kept = [body for name in network.names for body in network.letters(name).values() if body]
+    assert len(heard) > len(network.names) * network.silo("north").plan.rounds / 2
+    seen = b"".join(heard)
+    assert len(seen) > 5000
+    assert uniform(seen)
+    assert not uniform(b"".join(kept))  # which the same measure tells apart
+    for body in kept:
+        for k in range(0, len(body) - 7, 8):
+            if np.frombuffer(body[k : k + 8], "<f8")[0]:
+                assert body[k : k + 8] not in seen
+    for word in (b"DYDP", b"north", b"config", run_id("trial")):
+        assert word not in seen
+
+
+def test_behind_a_relay_nobody_can_pretend_that_a_node_is_up(tmp_path, nursery):
+    """A stranger shows the sign of an absent node, and answers for it with whatever it has."""
+    network, address = relayed(tmp_path / "home", nursery)
+    stranger = tmp_path / "stranger"
+    pki.make_node(
+        network.out / "authority", "stranger", ["127.0.0.1"], stranger, datetime.now(UTC), 30
+    )
+    questions = []
+
+    def answer(query):
+        questions.append(bytes(query.payload))
+        query.reply(query.key_expr, questions[0])
+
+    with relaying(network, address):
+        child = waiting(network)
+        with session(Site("stranger", network.names, stranger, relay=address), PREFIX) as here:
+            kept = [
+                here.liveliness().declare_token(f"{PREFIX}/west/alive"),
+                here.declare_queryable(f"{PREFIX}/west/**", answer),
+            ]
+            until(lambda: sum(network.status("north")["rejected"].values()) > 5, "its answers")
+            assert network.status("north")["neighbours"]["west"] == "away"
+            assert "west is up" not in network.log("north")
+            del kept
+        others = {name: network.start(name) for name in ("south", "west")}
+        network.finish({"north": child, **others})
+        assert "west is up" in network.log("north")
     network.sound()
-    assert "reads every letter" in relay.__doc__
-    for name in network.names:
-        messages = [message for n, message in network.spends(name).items() if n > 0]
-        assert (
-            sum(any(message in data for data in heard) for message in messages) > len(messages) / 2
-        )

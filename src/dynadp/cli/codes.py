@@ -8,6 +8,7 @@
 - 3: a ledger refused the budget; nothing was released
 - 4: a neighbour stayed away for too long
 - 5: a ledger is damaged, or an old copy
+- 6: another machine runs under this node's name
 - 130: Ctrl-C (``dynadp explore``, which runs until then: 0); 143: SIGTERM
 """
 
@@ -18,17 +19,19 @@ from dynadp.errors import (
     BudgetRefused,
     DynadpError,
     LedgerDamaged,
+    NameTaken,
     NodeLost,
     NotCertified,
     Rejected,
     SumSpoiled,
 )
 
-FAILED, USAGE, REFUSED, LOST, DAMAGED, INTERRUPTED = 1, 2, 3, 4, 5, 130
+FAILED, USAGE, REFUSED, LOST, DAMAGED, TAKEN, INTERRUPTED = 1, 2, 3, 4, 5, 6, 130
 _OWN = (
     (BudgetRefused, REFUSED),
     (NodeLost, LOST),
     (LedgerDamaged, DAMAGED),
+    (NameTaken, TAKEN),
     ((NotCertified, Rejected, SumSpoiled, ConnectionError), FAILED),
 )
 _PATHS = {  # a path that is missing, or not of the kind or with the rights that are needed

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from threading import Event
 from types import FrameType
@@ -21,6 +22,7 @@ from dynadp.cli.output import Answer, prints_answer, round_bar
 from dynadp.errors import IdentityError
 
 _STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # by launch: early, or as a node answers it
+_LOG_BYTES = 4 << 20  # of a log, before it is put aside; two of these are kept
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
@@ -43,12 +45,17 @@ def stopping() -> Iterator[tuple[Event, list[int]]]:
             signal.signal(number, handler)
 
 
+def _log_file(path: Path) -> logging.Handler:
+    """A log that takes a bounded room, whoever tries to fill it."""
+    return RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=2)
+
+
 @contextmanager
 def _logging_to(folder: Path, quiet: bool) -> Iterator[None]:
     """Write dynadp's log to the folder's node.log and, unless quiet, to stderr."""
     folder.mkdir(parents=True, exist_ok=True)
     log = logging.getLogger("dynadp")
-    handlers: list[logging.Handler] = [logging.FileHandler(folder / "node.log")]
+    handlers: list[logging.Handler] = [_log_file(folder / "node.log")]
     if not quiet:
         handlers.append(logging.StreamHandler(sys.stderr))
     for handler in handlers:

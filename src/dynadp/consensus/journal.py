@@ -39,6 +39,11 @@ class Journal(ABC):
         Later calls may name a part of it.
         """
 
+    def require_room(self, plan: Sequence[Event]) -> None:  # noqa: B027 (most have no cap)
+        """Refuse what :meth:`reserve` would refuse now, and reserve nothing; here it refuses
+        nothing.
+        """
+
     @abstractmethod
     def sent(self, n: int) -> Messages | None:
         """Return every node's message of round n; None unless all of them were entered."""

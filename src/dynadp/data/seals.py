@@ -101,6 +101,11 @@ class Seal:
                 "it began with, or close this run and begin a new one"
             )
 
+    def compare(self, digest: bytes, node: str) -> None:
+        """Refuse other rows than those that were sealed, and seal nothing."""
+        if self.path.exists():
+            self.require(digest, node)
+
     def remove(self) -> None:
         """Remove the file: the run is over."""
         self.path.unlink(missing_ok=True)

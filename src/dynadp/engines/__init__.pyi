@@ -9,6 +9,8 @@ from .journal import LedgerJournal as LedgerJournal
 from .journal import forget_vectors as forget_vectors
 from .journal import now as now
 from .letters import run_id as run_id
+from .lives import HeldDraws as HeldDraws
+from .lives import Life as Life
 from .memory import MemoryNetwork as MemoryNetwork
 from .memory import MemoryNode as MemoryNode
 from .memory import memory_key as memory_key
@@ -28,8 +30,9 @@ from .simulation import simulate as simulate
 from .zenoh.config import RELAY as RELAY
 from .zenoh.config import Site as Site
 from .zenoh.greetings import Greetings as Greetings
+from .zenoh.leases import Lease as Lease
 from .zenoh.links import Links as Links
 from .zenoh.links import Stopped as Stopped
-from .zenoh.links import relay as relay
 from .zenoh.log import LOG as LOG
 from .zenoh.log import engine_log as engine_log
+from .zenoh.relays import relay as relay

@@ -5,7 +5,7 @@ guarantee. Refused letters are counted by reason.
 """
 
 import sqlite3
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +18,8 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp.consensus import is_public_key
-from dynadp.engines.letters import Kind, Letter, Signer, Verifier, verify
+from dynadp.engines.bounds import Tally
+from dynadp.engines.letters import Kind, Letter, Signer, Verifier, overhead, verify
 from dynadp.errors import RecordError, Rejected
 
 _UNREAD = 64  # letters that are held in memory until they are read
@@ -91,6 +92,22 @@ class AcceptanceRules:
             raise Rejected("malformed: a farewell says nothing but itself")
         return letter
 
+    @property
+    def largest_letter(self) -> int:
+        """Bytes of the largest letter that can be accepted."""
+        widest = max(
+            (max(grid.dimension, *grid.others, 0) for grid in self.grids.values()), default=0
+        )
+        names = max(len(name.encode()) for name in self.keys)
+        return overhead(names) + self.longest_note + 8 * widest
+
+    @property
+    def most_letters(self) -> int:
+        """How many letters can be accepted in all: one of each author, kind and round, and the
+        farewells of neighbours.
+        """
+        return len(self.grids) + len(self.neighbours)
+
     def _check_vector(self, letter: Letter) -> None:
         grid = self.grids.get((letter.author, letter.kind, letter.round))
         if grid is None:
@@ -133,7 +150,7 @@ class Inbox:
 
     def __init__(self, path: str | Path, rules: AcceptanceRules, key: Signer) -> None:
         self.path, self.rules, self.key = Path(path), rules, key
-        self.changed, self.rejected = Condition(), Counter[str]()
+        self.changed, self.rejected = Condition(), Tally()
         # whose letters are in the file
         self._here: defaultdict[tuple[Kind, int], set[str]] = defaultdict(set)
         self._unread: dict[tuple[str, Kind, int], Letter] = {}  # checked when they came in
@@ -177,7 +194,7 @@ class Inbox:
             new = self._keep(letter, data, unread=True)
         except Rejected as reason:
             with self.changed:
-                self.rejected[f"{via}: {reason}"] += 1
+                self.rejected.count(f"{via}: {reason}")
             raise
         return letter if new else None
 

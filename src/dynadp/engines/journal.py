@@ -4,8 +4,8 @@ sends the same.
 
 import io
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from glob import escape
 from hashlib import sha256
@@ -88,27 +88,36 @@ class LedgerJournal(Journal):
             )
         taken: list[Ledger] = []
         try:
-            for node, ledger in self.ledgers.items():
-                own = _of_node(plan, node)
-                if not own:  # it releases nothing, and has nothing to reserve
-                    continue
-                before = ledger.reserved(self.run) if self.resume else None
-                if before is None:
-                    try:
-                        ledger.reserve(self.run, own, dataset=self.dataset, **self._stamp())
-                    except BudgetRefused as error:
-                        raise type(error)(f"node {node!r}: {error}") from None
-                    taken.append(ledger)
-                elif before != own:
-                    raise BudgetRefused(
-                        f"run {self.run!r} was reserved at node {node!r} with another plan; resume "
-                        "it with the run file that it began with, or begin a new run"
-                    )
+            for node, ledger, own in self._unreserved(plan):
+                with _of(node):
+                    ledger.reserve(self.run, own, dataset=self.dataset, **self._stamp())
+                taken.append(ledger)
         except BaseException:
             for ledger in taken:
                 ledger.close_run(self.run, "stopped", **self._stamp())
             raise
         self._reserved = frozenset(plan)
+
+    def require_room(self, plan: Sequence[Event]) -> None:
+        """Refuse what :meth:`reserve` would refuse now, at any node, and reserve nothing."""
+        for node, ledger, own in self._unreserved(plan):
+            with _of(node):
+                ledger.require_room(self.run, own)
+
+    def _unreserved(self, plan: Sequence[Event]) -> Iterator[tuple[str, Ledger, list[Event]]]:
+        """The nodes that release anything and have not reserved it yet; refuses another plan than
+        the one that was reserved.
+        """
+        for node, ledger in self.ledgers.items():
+            own = _of_node(plan, node)
+            before = ledger.reserved(self.run) if own and self.resume else None
+            if before is not None and before != own:
+                raise BudgetRefused(
+                    f"run {self.run!r} was reserved at node {node!r} with another plan; resume "
+                    "it with the run file that it began with, or begin a new run"
+                )
+            if own and before is None:
+                yield node, ledger, own
 
     @property
     def _active(self) -> dict[str, Ledger]:
@@ -184,6 +193,10 @@ class LedgerJournal(Journal):
         if not path.exists():
             write_bytes(path, make(), mode=0o600)
         return path.read_bytes()
+
+    def life_file(self, node: str) -> Path:
+        """Where the node counts its lives in this run; gone when the run is over."""
+        return _vector_file(self.ledgers[node].path, self.run, "life")
 
     def _stamp(self) -> dict[str, str]:
         return {"who": self.who, "at": self.clock()}
@@ -271,6 +284,15 @@ class FolderJournal(Journal):
     @property
     def _beside(self) -> Path:
         return self.path / "messages"
+
+
+@contextmanager
+def _of(node: str) -> Iterator[None]:
+    """Name the node whose ledger refuses."""
+    try:
+        yield
+    except BudgetRefused as error:
+        raise type(error)(f"node {node!r}: {error}") from None
 
 
 def _of_node(events: Sequence[Event], node: str) -> list[Event]:

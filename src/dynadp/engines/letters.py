@@ -127,6 +127,11 @@ def verify(data: bytes, keys: Mapping[str, Verifier]) -> Letter:
     return Letter(KINDS[kind], run, config, author, round_, data[after:-_SIGNATURE], note)
 
 
+def overhead(name: int) -> int:
+    """Bytes of a letter beside note and body, for an author's name of so many bytes."""
+    return _HEAD.size + name + _NOTE.size + _SIGNATURE
+
+
 def run_id(name: str) -> bytes:
     """Return the SHA-256 of the run's name."""
     return hashlib.sha256(name.encode()).digest()

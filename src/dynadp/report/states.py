@@ -89,7 +89,7 @@ def _node(view: RunView, node: str) -> tuple[State, dict[str, str]]:
     if not there:
         return State("away", f"ended in round {n}"), links
     wait = f", waits for {status['waiting']}" if status.get("waiting") else ""
-    look = "agreeing" if word == "agreeing" else "running"
+    look = "agreeing" if word in ("starting", "agreeing") else "running"
     return State(look, f"{word}, round {n}{wait}"), links
 
 

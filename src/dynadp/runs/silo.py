@@ -19,7 +19,11 @@ from dynadp.engines import (
     LOG,
     FolderJournal,
     Greetings,
+    HeldDraws,
     Inbox,
+    Lease,
+    LedgerJournal,
+    Life,
     Links,
     NodeRun,
     Site,
@@ -45,6 +49,7 @@ from dynadp.runs.preparation import (
     open_columns,
     open_ledgers,
     plan_from_file,
+    rehearse,
     reserve,
 )
 from dynadp.runs.record import RunRecord
@@ -53,6 +58,7 @@ from dynadp.runs.run_file import RunFile, load_run_file, load_schema
 from dynadp.runs.status import SHOWN
 from dynadp.runs.status_writer import StatusWriter
 
+ENVELOPE = 2**16  # bytes around a letter, at most
 _SOON = timedelta(days=30)
 # a run folder may hold these before the run is agreed on
 _BESIDE = ("node.log", "node.lock", "status.json")
@@ -283,15 +289,15 @@ class SiloRun:
                 return np.asarray(sent[me], "<f8").tobytes() if sent else None
 
             private = None if self.node.ledger is None else known
-            links = stack.enter_context(
-                Links(
-                    self.site(),
-                    post,
-                    Greetings(post, self.config, private),
-                    part.absence.patience,
-                    stop,
-                )
-            )
+            greetings = Greetings(post, self.config, private)
+            own = [replace(e, seeded=seeded) for e in self.plan.events if e.node == me]
+            finished = (folder.path / "model.json").exists()
+            lease: Lease | None = None
+            if isinstance(outbox, LedgerJournal) and own and not finished:
+                life = Life.begin(stack, outbox.life_file(me), me)
+                lease = Lease(me, life, part.neighbours, part.absence.goes_on)
+            site = replace(self.site(), largest=greetings.largest + ENVELOPE)
+            links = Links(site, post, greetings, part.absence.patience, stop, lease)
             status = stack.enter_context(StatusWriter(folder.path, links, self._facts(record)))
 
             def note(entry: RoundProgress) -> None:
@@ -301,15 +307,18 @@ class SiloRun:
                 checkpoint("noted")
 
             try:
+                if not finished:
+                    rehearse(outbox, self.rows, own)
+                stack.enter_context(links)
+                status.state = "agreeing"
                 # it stays for those that are not done yet
-                if (folder.path / "model.json").exists():
+                if finished:
                     status.round = part.rounds
                 else:
                     links.agree()
                     checkpoint("agreed")
                     status.state = "running"
-                    own = [event for event in self.plan.events if event.node == me]
-                    reserve(outbox, [self.rows], [replace(e, seeded=seeded) for e in own])
+                    reserve(outbox, [self.rows], own)
                     checkpoint("reserved")
                     with status.writing:  # its half-written file would be a stranger there
                         self._begin(folder)
@@ -320,7 +329,7 @@ class SiloRun:
                             post,
                             links.publish,
                             outbox,
-                            draws or entropy_for(record.seed),
+                            HeldDraws(draws or entropy_for(record.seed), links.hold),
                             on_round=note,
                             checkpoint=checkpoint,
                         )
@@ -329,6 +338,7 @@ class SiloRun:
                         Model.of(outcome.vector, outcome.schema, self.plan, seeded=seeded)
                     )
                     checkpoint("finished")
+                    links.leave(finished=True)
                 status.state = "finished"
                 behind = links.part_ways()
                 status.state = "parted"
@@ -386,8 +396,8 @@ class SiloRun:
     def _begin(self, folder: RunFolder) -> None:
         """Make the record where the run is new; all rounds are noted again."""
         if not (folder.path / "run.json").exists():
-            letters = (file.name for file in folder.path.glob("letters-*"))
-            RunFolder.create(folder.path, folder.record, beside=(*_BESIDE, *letters, "messages"))
+            kept = (p.name for n in ("letters-*", "node.log.*") for p in folder.path.glob(n))
+            RunFolder.create(folder.path, folder.record, beside=(*_BESIDE, *kept, "messages"))
         folder.restart()
 
     def _facts(self, record: RunRecord) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def _state(file: Path) -> dict[str, Any]:
     state["alive"] = alive(state["pid"])
     if not state["alive"]:
         state["neighbours"] = dict.fromkeys(state["neighbours"], "not known")
-        if state["state"] in ("agreeing", "running", "finished"):
+        if state["state"] in ("starting", "agreeing", "running", "finished"):
             state["state"] += " when it ended"
     state["spent"] = None
     if state["ledger"] is not None:

@@ -27,7 +27,7 @@ class StatusWriter:
 
     def __init__(self, folder: Path, links: Links, facts: Mapping[str, Any]) -> None:
         self.folder, self.links, self.facts = folder, links, facts
-        self.state, self.round = "agreeing", 0
+        self.state, self.round = "starting", 0
         self.writing, self._over, self._last = Lock(), Event(), ""
 
     def __enter__(self) -> Self:

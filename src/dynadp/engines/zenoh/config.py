@@ -29,6 +29,8 @@ class Site:
         one does not.
     relay
         ``host:port`` of a relay that carries everything instead.
+    largest
+        Bytes of the largest message that is taken in.
     """
 
     me: str
@@ -37,15 +39,16 @@ class Site:
     listen: tuple[str, ...] = ()
     dial: tuple[str, ...] = ()
     relay: str | None = None
+    largest: int = _LARGEST
 
 
 def settings(site: Site, prefix: str) -> dict[str, Any]:
     """Return the configuration of a node: its peers may send under their own names and ask it."""
     if site.relay:
-        links = link_settings("client", site.identity, (), [site.relay])
+        links = link_settings("client", site.identity, (), [site.relay], site.largest)
         senders = {RELAY: site.neighbours}
     else:
-        links = link_settings("peer", site.identity, site.listen, site.dial)
+        links = link_settings("peer", site.identity, site.listen, site.dial, site.largest)
         senders = {peer: (peer,) for peer in site.neighbours}
     both, everything = ["ingress", "egress"], [f"{prefix}/**"]
     rules = [
@@ -84,7 +87,11 @@ def _rule(name: str, flows: list[str], messages: list[str], keys: list[str]) -> 
 
 
 def link_settings(
-    mode: str, identity: Path, listen: Sequence[str], dial: Sequence[str]
+    mode: str,
+    identity: Path,
+    listen: Sequence[str],
+    dial: Sequence[str],
+    largest: int = _LARGEST,
 ) -> dict[str, Any]:
     """Return how a node or a relay listens and dials, and that both sides show certificates."""
     certificate, key = str(identity / "tls.pem"), str(identity / "tls.key")
@@ -102,7 +109,7 @@ def link_settings(
             "shared_memory": {"enabled": False},
             "link": {
                 "protocols": ["tls"],
-                "rx": {"max_message_size": _LARGEST},
+                "rx": {"max_message_size": largest},
                 "tls": {
                     "root_ca_certificate": str(identity / "ca.pem"),
                     "listen_certificate": certificate,

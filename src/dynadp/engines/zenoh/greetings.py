@@ -9,12 +9,28 @@ import base64
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from secrets import token_hex
 from typing import Any
 
+from dynadp.engines.bounds import read_json, shortened
 from dynadp.engines.inbox import Inbox
 from dynadp.engines.letters import Letter, verify
 from dynadp.errors import ConfigError, LedgerDamaged, Rejected
+
+
+class Differs(ConfigError):
+    """A neighbour that answered just now runs another configuration.
+
+    Attributes
+    ----------
+    asks
+        What it asks itself.
+    """
+
+    def __init__(self, message: str, asks: str) -> None:
+        super().__init__(message)
+        self.asks = asks
 
 
 @dataclass
@@ -69,8 +85,8 @@ class Greetings:
         if letter.config == rules.config:
             return
         mine = json.loads(json.dumps(self.config))
-        found = differences(mine, theirs) or ["nothing that can be named"]
-        lines = "\n".join(f"  {line}" for line in found[:20])
+        found = differences(mine, theirs)[:20] or ["nothing that can be named"]
+        lines = "\n".join(f"  {shortened(line)}" for line in found)
         raise ConfigError(
             f"{rules.me} and {letter.author} do not run the same configuration; they differ in\n"
             f"{lines}"
@@ -83,12 +99,28 @@ class Greetings:
         letter = verify(data, self.post.rules.keys)
         if letter.kind != "hello" or letter.author != author:
             raise Rejected(f"a greeting under the name of {author} that is not its own")
-        body = json.loads(letter.body)
-        self.compare(letter, body["config"])
+        body = self.body(letter)
         if body["answers"] != self.question:
             raise Rejected("a greeting that answers another question: an old one, sent again")
+        try:
+            self.compare(letter, body["config"])
+        except ConfigError as error:
+            raise Differs(str(error), str(body["asks"])[:64]) from None
         held = (body["last"], body.get("spare"))
         return [self.own(base64.b64decode(one)) for one in held if one is not None]
+
+    def body(self, letter: Letter) -> dict[str, Any]:
+        """Read what a greeting says, as far as it is not longer than one can be."""
+        body = read_json(letter.body, self.largest)
+        if not isinstance(body, dict):
+            raise Rejected("malformed: a greeting that says nothing")
+        return body
+
+    @cached_property
+    def largest(self) -> int:
+        """Bytes of a greeting, at most: several times this node's own, with two letters in it."""
+        own = len(json.dumps(self.config))
+        return 2**16 + 4 * own + 4 * self.post.rules.largest_letter
 
     def own(self, data: bytes) -> Letter:
         """Check a message that this node is said to have sent in this run."""
@@ -116,12 +148,20 @@ class Greetings:
 
 
 def differences(mine: Any, theirs: Any, place: str = "") -> list[str]:
-    """Return where two configurations differ, field by field."""
+    """Return where two configurations differ, field by field; what differs is shown shortened."""
     if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
         keys = sorted({*mine, *theirs}, key=str)
         inside = [(f"{place}.{key}".lstrip("."), mine.get(key), theirs.get(key)) for key in keys]
     elif isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
         inside = [(f"{place}[{i}]", mine[i], theirs[i]) for i in range(len(mine))]
     else:
-        return [] if mine == theirs else [f"{place}: {mine!r} here, {theirs!r} there"]
+        return (
+            []
+            if mine == theirs
+            else [f"{shortened(place)}: {_shown(mine)} here, {_shown(theirs)} there"]
+        )
     return [line for where, a, b in inside for line in differences(a, b, where)]
+
+
+def _shown(value: Any) -> str:
+    return shortened(repr(value), 120)

@@ -3,18 +3,18 @@ has to trust.
 
 Keys, under ``dynadp/RUN``: ``NODE/letter/KIND/ROUND/AUTHOR`` for letters, published and answered
 from the node's post office to those who missed them; ``NODE/hello`` to agree on the run;
-``NODE/done`` to part; ``NODE/alive``. A node may put and answer under its own name only, and only
-its neighbours may ask it. Behind a relay the access control sees the relay alone: the relay and
-every member that connects to it can read all letters, and nodes rely on the signatures in the
-letters.
+``NODE/done`` to part; ``NODE/alive``; ``NODE/beat`` for signs of life and leases. A node may put
+and answer under its own name only, and only its neighbours may ask it. Behind a relay the access
+control sees the relay alone: there everything travels in envelopes that only its readers can open,
+nodes rely on the signatures in the letters, and a node is up that answers a fresh question with
+its signature.
 """
 
-import json
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from threading import Event
+from logging import INFO
+from threading import Event, Thread
 from time import monotonic
 from typing import Any, Self, cast
 from urllib.parse import quote, unquote
@@ -25,14 +25,27 @@ from dynadp.engines.exchange import Awaiting
 from dynadp.engines.inbox import Inbox, is_broadcast
 from dynadp.engines.letters import KINDS, Kind, Letter, verify
 from dynadp.engines.node import NodeResult
-from dynadp.engines.zenoh.config import RELAY, Site, link_settings, settings
-from dynadp.engines.zenoh.greetings import Greetings
+from dynadp.engines.zenoh.beats import PAUSE, Beats
+from dynadp.engines.zenoh.config import RELAY, Site, settings
+from dynadp.engines.zenoh.envelopes import Bare, Envelopes, Wrapping
+from dynadp.engines.zenoh.gates import opened
+from dynadp.engines.zenoh.greetings import Differs, Greetings
+from dynadp.engines.zenoh.leases import Grants, Lease
 from dynadp.engines.zenoh.log import LOG, RateLimitedLog
-from dynadp.errors import ConfigError, DynadpError, NodeLost, RecordError, Rejected
+from dynadp.errors import (
+    ConfigError,
+    DynadpError,
+    NameTaken,
+    NodeLost,
+    RecordError,
+    Rejected,
+)
 
 # seconds: before asking, between asking again, for an answer
 _ASK, _ASK_SLOWLY, _ANSWER = 0.1, 1.0, 2.0
 _LOG_PAUSE = 60.0  # seconds between two lines about the same wait
+_FAREWELL = 0.5  # seconds that the last words of a node may take
+_DIGITS = 9  # of a round's number
 
 
 class Stopped(Exception):
@@ -55,6 +68,8 @@ class Links:
         Set by whoever wants the node to stop.
     alive
         Neighbours that are up.
+    lease
+        Its own name, as neighbours grant it; None where nothing is drawn that costs privacy.
     waiting
         What it waits for, in words.
     """
@@ -64,22 +79,30 @@ class Links:
     greetings: Greetings
     patience: float
     stop: Event = field(default_factory=Event, repr=False)
+    lease: Lease | None = None
     alive: set[str] = field(default_factory=set)
     waiting: str = ""
     _refused: DynadpError | None = None
+    _agreed: bool = False
 
     def __post_init__(self) -> None:
-        self.prefix = f"dynadp/{self.post.rules.run.hex()[:32]}"
-        self._warn = RateLimitedLog()
+        rules = self.post.rules
+        self.prefix = f"dynadp/{rules.run.hex()[:32]}"
+        self._warn, self._tell = RateLimitedLog(), RateLimitedLog(free=30)
+        grants = Grants(self.post.path.with_suffix(".leases.json"))
+        self._beats, self._over = Beats(self.post, grants, self.lease), Event()
+        self._wrap: Wrapping = Bare()
+        if self.site.relay:
+            self._wrap = Envelopes(rules.me, self.post.key, rules.keys, rules.run)
 
     def __enter__(self) -> Self:
-        config = zenoh.Config.from_json5(json.dumps(settings(self.site, self.prefix)))
         try:
-            self._session = session = zenoh.open(config)
-        except zenoh.ZError as error:
+            self._session, self._gates = opened(settings(self.site, self.prefix), self._warn)
+        except (zenoh.ZError, OSError) as error:
             raise ConfigError(
                 f"cannot open links on {', '.join(self.site.listen) or 'any address'}: {error}"
             ) from None
+        session = self._session
         liveliness, mine = session.liveliness(), self._key(self.site.me, "**")
         # what is declared ends when nobody holds it any more
         self._declared: list[Any] = [
@@ -87,25 +110,101 @@ class Links:
         ]
         for j in self.site.neighbours:
             alive, letters = self._key(j, "alive"), self._key(j, "letter/**")
-            self._declared += [
-                liveliness.declare_subscriber(alive, self._on_alive, history=True),
-                session.declare_subscriber(
-                    letters, lambda sample: self._handle(sample, self._take)
-                ),
-            ]
+            if not self.site.relay:  # behind a relay anybody could say so
+                self._declared.append(
+                    liveliness.declare_subscriber(alive, self._on_alive, history=True)
+                )
+            self._declared.append(
+                session.declare_subscriber(letters, lambda sample: self._handle(sample, self._take))
+            )
         self._declared += [
             session.declare_queryable(mine, self._on_query),
             liveliness.declare_token(self._key(self.site.me, "alive")),
         ]
+        self._beating = Thread(target=self._beat, daemon=True)
+        self._beating.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.leave()
+        self._over.set()
+        self._beating.join()
         self._session.close()  # type: ignore[no-untyped-call]
+        for gate in self._gates:
+            gate.close()
 
     def publish(self, data: bytes, kind: Kind, n: int, author: str | None = None) -> None:
         """Send a letter to all neighbours that are up; the others ask for it."""
+        if author is None:
+            self.hold()
         key = self._key(self.site.me, _letter(kind, n, author or self.site.me))
-        self._session.put(key, data, congestion_control=zenoh.CongestionControl.BLOCK, express=True)
+        closed = self._wrap.close(data, self.site.neighbours)
+        self._session.put(
+            key, closed, congestion_control=zenoh.CongestionControl.BLOCK, express=True
+        )
+
+    def hold(self) -> None:
+        """Wait until neighbours confirm that no other machine runs under this name."""
+        lease = self.lease
+        if lease is not None and (self._refused or not lease.held):
+            self._until(lambda: lease.missing, self._ask_beat, "the lease of")
+
+    def leave(self, *, finished: bool = False) -> None:
+        """Give the lease back: another life of this node need not wait, and this one draws no
+        more.
+
+        Parameters
+        ----------
+        finished
+            Whether all letters left while it was held, so that whoever misses one gets it.
+        """
+        lease = self.lease
+        if lease is None or lease.left:
+            return
+        lease.left, lease.finished = True, finished
+        answered = Event()
+
+        def heard(j: str, data: bytes) -> None:
+            answered.set()
+
+        for j in lease.asked:
+            self._ask(j, "beat", heard, self._beats.ask(j, leaves=True))
+        if lease.asked & self.alive:
+            answered.wait(_FAREWELL)
+
+    def _beat(self) -> None:
+        """Ask for signs of life, again and again."""
+        while not self._over.wait(PAUSE):
+            for j in self.site.neighbours:
+                if self.site.relay or (
+                    self.lease and not self.lease.left and j in self.lease.asked
+                ):
+                    try:
+                        self._ask_beat(j)
+                    except zenoh.ZError as error:
+                        self._warn(f"could not ask {j} for a sign of life: {error}")
+            if self.site.relay:
+                self._on_presence()
+
+    def _ask_beat(self, j: str) -> None:
+        self._ask(j, "beat", self._hear_beat, self._beats.ask(j))
+
+    def _hear_beat(self, j: str, data: bytes) -> None:
+        self._beats.hear(j, data)
+        with self.post.changing():
+            pass  # a lease may be held now
+        if self.site.relay:
+            self._on_presence()
+
+    def _on_presence(self) -> None:
+        """Behind a relay: who is up by its own signature."""
+        present = self._beats.present
+        with self.post.changing():
+            came, gone = present - self.alive, self.alive - present
+            self.alive -= gone
+            self.alive |= came
+        for j in (*came, *gone):
+            self._tell(f"{j} is {'up' if j in came else 'away'}", INFO)
 
     def run(self, part: Generator[Awaiting, None, NodeResult]) -> NodeResult:
         """Drive a node's part to its end."""
@@ -146,7 +245,14 @@ class Links:
         held: dict[str, list[Letter]] = {}  # of this node's messages, the last
 
         def greeted(j: str, data: bytes) -> None:
-            last = self.greetings.read(j, data)
+            try:
+                last = self.greetings.read(j, data)
+            except Differs as error:  # it must hear of it too, before this node ends
+                back = self.greetings.write(None, error.asks)
+                self._ask(j, "hello", lambda j, data: None, back)
+                self.stop.wait(_FAREWELL)
+                self._refuse(error)
+                return
             with self.post.changing():
                 held[j] = last
 
@@ -161,6 +267,20 @@ class Links:
         for where, letters in held.items():  # here, because a ledger serves one thread
             for letter in letters:
                 self.greetings.require_known(where, letter)
+        self._agreed = True
+        self._claim()
+
+    def _claim(self) -> None:
+        """Wait until neighbours granted this node's name to this life of it."""
+        lease = self.lease
+        if lease is None:
+            return
+
+        def ask(j: str) -> None:
+            lease.asked.add(j)
+            self._ask_beat(j)
+
+        self._until(lambda: lease.unasked(self.alive), ask, "the lease of", pause=0.0)
 
     def part_ways(self) -> list[str]:
         """Stay until every neighbour is done too, or was and left; returns those that did not say
@@ -244,6 +364,9 @@ class Links:
             if answer.ok is not None:
                 self._handle(answer.ok, answered)
 
+        if payload is not None:
+            payload = self._wrap.close(payload, (j,))
+
         self._session.get(
             self._key(j, what),
             reply,
@@ -261,7 +384,17 @@ class Links:
     def _handle(self, sample: zenoh.Sample, action: Callable[[str, bytes], None]) -> None:
         via = self._via(sample)
         with self._guarded(via):
-            action(via, bytes(sample.payload))
+            action(via, self._opened(sample.payload, via))
+
+    def _opened(self, payload: zenoh.ZBytes, *senders: str) -> bytes:
+        """Take what one of these senders sent out of its envelope; counts refusals."""
+        try:
+            return self._wrap.open(bytes(payload), senders)
+        except Rejected as reason:
+            with self.post.changed:
+                whose = senders[0] if len(senders) == 1 else "a neighbour"
+                self.post.rejected.count(f"{whose}: {reason}")
+            raise
 
     @contextmanager
     def _guarded(self, via: str) -> Iterator[None]:
@@ -270,10 +403,8 @@ class Links:
             yield
         except Rejected as reason:
             self._warn(f"refused a letter of {via}: {reason}")
-        except RecordError as error:  # this node's own disk: nothing can be kept any more
-            self._refuse(error)
-        except ConfigError as error:
-            self._warn(str(error))
+        except (RecordError, NameTaken) as error:
+            # this node's own disk, where nothing can be kept any more; or its name
             self._refuse(error)
         except Exception as error:
             self._warn(f"refused what {via} sent: {type(error).__name__}")
@@ -285,7 +416,7 @@ class Links:
 
     def _on_alive(self, sample: zenoh.Sample) -> None:
         j, up = self._via(sample), sample.kind == zenoh.SampleKind.PUT
-        LOG.info("%s is %s", j, "up" if up else "away")
+        self._tell(f"{j} is {'up' if up else 'away'}", INFO)
         with self.post.changing():
             (self.alive.add if up else self.alive.discard)(j)
 
@@ -303,10 +434,17 @@ class Links:
             _, _, _, what, *rest = str(query.key_expr).split("/")
             if what == "letter":
                 kind, n, author = rest
-                known = KINDS[KINDS.index(kind)]
-                self._reply(query, self.post.answer(unquote(author), known, int(n)))
+                if kind in KINDS and n.isdecimal() and len(n) <= _DIGITS:
+                    known, name = kind, unquote(author)
+                    if name != self.site.me or self.lease is None or self.lease.held:
+                        self._reply(query, self.post.answer(name, known, int(n)))
             elif query.payload is not None:
-                self._answer(query, bytes(query.payload))
+                data = self._opened(query.payload, *self.site.neighbours)
+                if what == "beat":
+                    if (answer := self._beats.answer(data)) is not None:
+                        self._reply(query, answer[1], answer[0])
+                else:
+                    self._answer(query, data)
 
     def _answer(self, query: zenoh.Query, data: bytes) -> None:
         """Answer a greeting or a farewell with this node's own."""
@@ -315,14 +453,21 @@ class Links:
             post.offer(data, letter.author)
             self._reply(query, post.get(self.site.me, "done", post.rules.rounds))
         elif letter.kind == "hello" and letter.author in self.site.neighbours:
-            body = json.loads(letter.body)
+            body = self.greetings.body(letter)
+            asks = str(body["asks"])[:64]
             # first the answer: both sides see a difference
-            self._reply(query, self.greetings.write(letter.author, body["asks"]))
-            self.greetings.compare(letter, body["config"])
+            self._reply(query, self.greetings.write(letter.author, asks), letter.author)
+            try:
+                self.greetings.compare(letter, body["config"])
+            except ConfigError as error:
+                # an old greeting, or one after all agreed, ends nobody's run
+                if not self._agreed and body["answers"] == self.greetings.question:
+                    self._refuse(error)
+                raise Rejected("of another configuration") from None
 
-    def _reply(self, query: zenoh.Query, data: bytes | None) -> None:
+    def _reply(self, query: zenoh.Query, data: bytes | None, *readers: str) -> None:
         if data is not None:
-            query.reply(query.key_expr, data)
+            query.reply(query.key_expr, self._wrap.close(data, readers or self.site.neighbours))
 
     def _key(self, node: str, rest: str) -> str:
         return f"{self.prefix}/{quote(node, safe='')}/{rest}"
@@ -334,24 +479,3 @@ class Links:
 
 def _letter(kind: Kind, n: int, author: str) -> str:
     return f"letter/{kind}/{n}/{quote(author, safe='')}"
-
-
-def relay(identity: Path, listen: str, stop: Event) -> None:
-    """Carry letters between nodes that cannot reach each other, until it is asked to stop.
-
-    TLS ends here: a relay reads every letter of the run, and hands them to every member of the
-    consortium that asks. It can drop and delay them; it can change or forge none, for the nodes
-    check signatures.
-    """
-    config = link_settings("router", identity, [listen], ())
-    with zenoh.open(zenoh.Config.from_json5(json.dumps(config))) as session:
-        LOG.info("a relay on %s, for whoever has a certificate of the consortium", listen)
-        log = RateLimitedLog()
-
-        def on_link(event: zenoh.LinkEvent) -> None:
-            up = event.kind == zenoh.SampleKind.PUT
-            log(f"{event.link.auth_identifier} is {'up' if up else 'away'}")
-
-        listener = session.info.declare_link_events_listener(on_link, history=True)
-        stop.wait()
-        del listener

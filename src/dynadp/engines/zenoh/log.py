@@ -10,6 +10,8 @@ from logging import INFO, WARNING, getLogger
 from threading import Lock, Thread
 from time import sleep
 
+from dynadp.engines.bounds import shortened
+
 LOG = getLogger("dynadp.node")
 ENGINE = (  # what Zenoh is asked to log
     "warn,zenoh::net::routing::interceptor::access_control=trace,zenoh::net::runtime::orchestrator=debug"
@@ -50,20 +52,29 @@ _NOISE = "Gossip is disabled"
 class RateLimitedLog:
     """Logs the same thing the 1st, 10th, 100th, ... time only: whoever knocks a million times does
     not fill the disk.
+
+    Parameters
+    ----------
+    limit
+        How many things are told apart; all others count as one.
+    free
+        How often the same thing is logged every time.
     """
 
-    def __init__(self, limit: int = 10_000) -> None:
-        self._counts, self._lock, self._limit = Counter[str](), Lock(), limit
+    def __init__(self, limit: int = 200, free: int = 0) -> None:
+        self._counts, self._lock = Counter[str](), Lock()
+        self._limit, self._free = limit, free
 
     def __call__(self, text: str, level: int = WARNING) -> None:
         """Log it, or only count it."""
+        text = shortened(text)
         with self._lock:
             if text not in self._counts and len(self._counts) >= self._limit:
                 text = "more things than can be told apart"
             self._counts[text] += 1
             count = self._counts[text]
-        if str(count).strip("0") == "1":
-            LOG.log(level, "%s%s", text, f" ({count} times)" if count > 1 else "")
+        if count <= self._free or str(count).strip("0") == "1":
+            LOG.log(level, "%s%s", text, f" ({count} times)" if count > max(self._free, 1) else "")
 
 
 def explain(line: str) -> str | None:

@@ -217,26 +217,18 @@ class Ledger:
         plan = list(plan)
 
         def decide(state: LedgerState) -> dict[str, Any]:
-            state.check_plan(run, plan)
-            if state.cap is None:
-                raise BudgetRefused(
-                    f"the ledger has no cap, so nothing can be reserved; {state.advice()}"
-                )
-            before = state.counted
-            if (basis := state.cap.admits(before, plan)) is None:
-                raise BudgetRefused(
-                    f"the {len(plan)} events of run {run!r} do not fit under the cap (epsilon "
-                    f"{state.cap.epsilon:g}, delta {state.cap.delta:g}) beside the {len(before)} "
-                    f"that count already; {state.advice()}"
-                )
             return {
-                "basis": basis,
+                "basis": _admitted(state, run, plan),
                 "dataset": require_line("dataset", dataset),
                 "plan": [to_json(event) for event in plan],
             }
 
         basis: Basis = self._append(Entry(0, at, who, "reserve", run), decide)["basis"]
         return basis
+
+    def require_room(self, run: str, plan: Iterable[Event]) -> None:
+        """Refuse what :meth:`reserve` would refuse now, and reserve nothing."""
+        _admitted(self.state(), run, list(plan))
 
     def spend(
         self, run: str, round: int, events: Iterable[Event], message: bytes, *, who: str, at: str
@@ -338,3 +330,18 @@ class Ledger:
             if problem := self._state.take(entry):
                 raise LedgerDamaged(f"{self.path} is damaged: {problem}; {RESTORE}")
         return self._state
+
+
+def _admitted(state: LedgerState, run: str, plan: list[Event]) -> Basis:
+    """Return the rule by which a plan fits under the cap; refuse it where none does."""
+    state.check_plan(run, plan)
+    if state.cap is None:
+        raise BudgetRefused(f"the ledger has no cap, so nothing can be reserved; {state.advice()}")
+    before = state.counted
+    if (basis := state.cap.admits(before, plan)) is None:
+        raise BudgetRefused(
+            f"the {len(plan)} events of run {run!r} do not fit under the cap (epsilon "
+            f"{state.cap.epsilon:g}, delta {state.cap.delta:g}) beside the {len(before)} that "
+            f"count already; {state.advice()}"
+        )
+    return basis

@@ -1,0 +1,186 @@
+"""A gate in front of a node's listener: what is no TLS greeting never gets to it.
+
+Zenoh rests for a tenth of a second after each handshake that fails, so ten bad connections in a
+second keep everybody out. The gate takes connections first. One that does not begin a TLS
+handshake within some seconds is closed; those that do are handed on, as bytes, and from one
+address only so many in a second. TLS itself is between the two ends: a gate reads nothing.
+"""
+
+import asyncio
+import json
+import socket
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event, Thread
+from time import monotonic
+from typing import Any
+
+import zenoh
+
+WAIT, PENDING = 3.0, 256  # seconds for the first bytes; connections that may be waited for
+BURST, RATE = 20.0, 2.0  # handshakes from one address: at once, and in a second after that
+_ADDRESSES = 4096  # that are told apart
+_BLOCK, _LINES = 2**16, 128
+_HELLO = b"\x16\x03"  # how a TLS handshake begins
+
+
+class Gate:
+    """Listens on an address and hands connections on to a port of this machine.
+
+    Parameters
+    ----------
+    address
+        ``host:port`` to listen on.
+    warn
+        Told of what is turned away.
+    """
+
+    def __init__(self, address: str, warn: Callable[[str], None]) -> None:
+        host, _, port = address.rpartition(":")
+        self._warn, self._pending = warn, 0
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._socket = _listening(host.strip("[]"), int(port))
+        self.inner = free_port()
+        self._loop = asyncio.new_event_loop()
+        self._tasks = set[asyncio.Task[None]]()
+        self._ready = Event()
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
+        self._ready.wait()
+
+    def close(self) -> None:
+        """Close the gate and all that goes through it."""
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._serve())
+        self._loop.close()
+
+    async def _serve(self) -> None:
+        self._stop = asyncio.Event()
+        server = await asyncio.start_server(self._enter, sock=self._socket, limit=_BLOCK)
+        self._ready.set()
+        await self._stop.wait()
+        server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            first = await self._greeting(reader, writer)
+            if first is not None:
+                await self._carry(first, reader, writer)
+        except (OSError, asyncio.CancelledError):
+            pass
+        finally:
+            self._tasks.discard(task)
+            writer.transport.abort()
+
+    async def _greeting(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bytes | None:
+        """Return the first bytes of a connection that may go on; None for any other."""
+        address = str((writer.get_extra_info("peername") or ("nowhere",))[0])
+        if self._pending >= PENDING:
+            self._warn(f"turned {address} away: {PENDING} connections have said nothing yet")
+            return None
+        self._pending += 1
+        try:
+            first = await asyncio.wait_for(reader.readexactly(len(_HELLO)), WAIT)
+        except (TimeoutError, asyncio.IncompleteReadError):
+            first = b""
+        finally:
+            self._pending -= 1
+        if first != _HELLO:
+            self._warn(f"turned {address} away: it began no TLS handshake")
+            return None
+        if not self._admits(address):
+            self._warn(f"turned {address} away: more than {RATE:g} handshakes in a second")
+            return None
+        return first
+
+    def _admits(self, address: str) -> bool:
+        """Whether an address may begin one more handshake now."""
+        now = monotonic()
+        left, then = self._buckets.pop(address, (BURST, now))
+        left = min(BURST, left + RATE * (now - then))
+        self._buckets[address] = (left - 1 if left >= 1 else left), now
+        while len(self._buckets) > _ADDRESSES:
+            self._buckets.popitem(last=False)
+        return left >= 1
+
+    async def _carry(
+        self, first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        inside, out = await asyncio.open_connection("127.0.0.1", self.inner, limit=_BLOCK)
+        for one in (writer, out):
+            link = one.get_extra_info("socket")
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            out.write(first)
+            ways = [
+                asyncio.ensure_future(_pump(*pair)) for pair in ((reader, out), (inside, writer))
+            ]
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
+                await asyncio.gather(*ways, return_exceptions=True)
+        finally:
+            out.transport.abort()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while some := await reader.read(_BLOCK):
+        writer.write(some)
+        await writer.drain()
+    with suppress(OSError):
+        await writer.drain()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    return socket.create_server((host, port), family=family, backlog=_LINES)
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def gated(config: dict[str, Any], warn: Callable[[str], None]) -> list[Gate]:
+    """Put a gate in front of every TLS listener of a Zenoh configuration; it then listens behind
+    them.
+    """
+    gates = list[Gate]()
+    try:
+        for i, endpoint in enumerate(config["listen"]["endpoints"]):
+            kind, _, address = endpoint.partition("/")
+            if kind == "tls":
+                gates.append(Gate(address, warn))
+                config["listen"]["endpoints"][i] = f"tls/127.0.0.1:{gates[-1].inner}"
+    except BaseException:
+        for gate in gates:
+            gate.close()
+        raise
+    return gates
+
+
+def opened(config: dict[str, Any], warn: Callable[[str], None]) -> tuple[zenoh.Session, list[Gate]]:
+    """Open a session behind gates."""
+    gates = gated(config, warn)
+    try:
+        return zenoh.open(zenoh.Config.from_json5(json.dumps(config))), gates
+    except BaseException:
+        for gate in gates:
+            gate.close()
+        raise
