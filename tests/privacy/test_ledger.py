@@ -905,9 +905,11 @@ def test_a_cut_end_needs_the_anchor(path, ledger):
     spend(ledger, 0)
     anchor = ledger.head
     by_hand(path, "DELETE FROM entry WHERE id = 4")
-    with Ledger.open(path) as other:  # looks like a ledger before the spend
+    with Ledger.open(path, read_only=True) as other:  # looks like a ledger before the spend
         assert other.verify() == []
         assert other.verify(anchor) == [CUT]
+    with pytest.raises(LedgerDamaged, match="has 3 entries and not the entry 4 that its anchor"):
+        Ledger.open(path)
     assert ledger.verify() == [CUT]  # who has it open remembers
     with pytest.raises(LedgerDamaged, match="cut, rolled back or replaced"):
         spend(ledger, 0)
@@ -933,9 +935,11 @@ def test_a_rewritten_chain_needs_the_anchor(path, ledger):
     anchor, entries = ledger.head, list(ledger.entries())
     entries[1] = replace(entries[1], content=entries[1].content.replace("2.0", "9.0", 1))
     rewrite(path, entries)
-    with Ledger.open(path) as other:
+    with Ledger.open(path, read_only=True) as other:
         assert other.verify() == []
         assert other.verify(anchor) == [CUT]
+    with pytest.raises(LedgerDamaged, match="replaced"):
+        Ledger.open(path)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from typing import Any, Self
 from dynadp.errors import BudgetRefused, DeclarationError, LedgerDamaged
 from dynadp.privacy.cap import Basis, Cap
 from dynadp.privacy.events import Event, to_json
+from dynadp.privacy.ledger.anchor import Anchor, Mark
 from dynadp.privacy.ledger.entries import START, Entry, parse_time, require_line
 from dynadp.privacy.ledger.rules import LedgerState
 from dynadp.privacy.ledger.store import (
@@ -46,22 +47,47 @@ class Ledger:
     chain's, whatever the clocks say.
     """
 
-    def __init__(self, path: str | Path, *, read_only: bool, wait: float) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        read_only: bool,
+        wait: float,
+        anchor: str | Path | None = None,
+    ) -> None:
         self.path = Path(path)
         self._store = EntryStore(self.path, read_only=read_only, wait=wait)
         self._state = LedgerState()
+        self.anchor = Anchor(self.path, anchor)
 
     @classmethod
-    def create(cls, path: str | Path, node: str, *, who: str, at: str) -> Self:
+    def create(
+        cls,
+        path: str | Path,
+        node: str,
+        *,
+        who: str,
+        at: str,
+        anchor: str | Path | None = None,
+    ) -> Self:
         """Make a ledger, readable by its owner alone. It appears whole or not at all; nothing is
-        overwritten.
+        overwritten, and a ledger that was lost is not taken for a new one.
         """
         details = {"format": FORMAT, "node": require_line("node", node), "version": VERSION}
+        if not Path(path).exists():
+            Anchor(Path(path), anchor).require_none()
         EntryStore.create(Path(path), Entry(1, at, who, "open").sealed(1, START, details))
-        return cls.open(path)
+        return cls.open(path, anchor=anchor)
 
     @classmethod
-    def open(cls, path: str | Path, *, read_only: bool = False, wait: float = 30.0) -> Self:
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        read_only: bool = False,
+        wait: float = 30.0,
+        anchor: str | Path | None = None,
+    ) -> Self:
         """Open a ledger and check all of it, as :meth:`verify` does; damage is an error that names
         the first bad entry.
 
@@ -73,11 +99,18 @@ class Ledger:
             Whether to write nothing at all, so that a file will do that this user cannot write.
         wait
             Seconds to wait for a process that holds the lock.
+        anchor
+            Where its anchor is kept (:mod:`dynadp.privacy.ledger.anchor`), which a ledger that is
+            opened to be written must contain; by default in this user's state folder.
         """
-        ledger = cls(path, read_only=read_only, wait=wait)
+        ledger = cls(path, read_only=read_only, wait=wait, anchor=anchor)
         try:
+            if not ledger.path.exists():
+                ledger.anchor.require_none()
             if problems := ledger.verify():
                 raise LedgerDamaged(f"{path} is damaged: {problems[0]}; {RESTORE}")
+            if not read_only:
+                ledger._drop_anchor()
         except BaseException:
             ledger.close()
             raise
@@ -315,6 +348,22 @@ class Ledger:
             self._state = state
         return problems
 
+    def _drop_anchor(self) -> None:
+        """Compare the ledger with its anchor, and bring the anchor up to it."""
+        mark = self.anchor.read()
+        if mark is not None and not self.contains(mark):
+            raise self.anchor.require_within(self._state.length)
+        if mark is None or mark.length < self._state.length:
+            self.anchor.write(self._state.mark, self._state.node)
+
+    def contains(self, mark: Mark) -> bool:
+        """Whether the ledger stood there once: it has that entry, with that hash."""
+        if mark.first != self.state().first or mark.length > self.state().length:
+            return False
+        with self._store.session() as connection:
+            entry = next(read_entries(connection, mark.length - 1, 1))
+        return entry.hash == mark.head
+
     def _append(
         self, draft: Entry, decide: Callable[[LedgerState], dict[str, Any]]
     ) -> dict[str, Any]:
@@ -325,6 +374,10 @@ class Ledger:
             entry = draft.sealed(state.length + 1, state.head, details)
             insert(connection, entry)
         state.take(entry)
+        if entry.kind == "spend":
+            self.anchor.append(state.mark)
+        else:
+            self.anchor.write(state.mark, state.node)
         return details
 
     def _catch_up(self, connection: Any) -> LedgerState:

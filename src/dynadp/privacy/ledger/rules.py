@@ -13,6 +13,7 @@ from dynadp.privacy.cap import Basis, Cap
 from dynadp.privacy.distributions import distribution_of
 from dynadp.privacy.events import Event, Gaussian, from_json, to_json
 from dynadp.privacy.gaussian import joint_mu
+from dynadp.privacy.ledger.anchor import Mark
 from dynadp.privacy.ledger.entries import START, Entry, parse_time
 from dynadp.privacy.statements import upper_bound
 from dynadp.privacy.units import Unit
@@ -137,6 +138,13 @@ class LedgerState:
     runs: dict[str, Reservation] = field(default_factory=dict)
     head: str = START
     length: int = 0
+    first: str = ""
+    kinds: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def mark(self) -> Mark:
+        """Where the ledger stands, for its anchor."""
+        return Mark(self.first, self.length, self.head, dict(self.kinds))
 
     @property
     def counted(self) -> list[Event]:
@@ -257,7 +265,7 @@ class LedgerState:
         parse_time(entry.at)
         details, run, round = entry.details, entry.run or "", entry.round or 0
         if entry.kind == "open":
-            self.node = details["node"]
+            self.node, self.first = details["node"], entry.hash
         elif entry.kind == "cap":
             self.cap = Cap(**details)
         elif entry.kind == "reserve":
@@ -272,6 +280,7 @@ class LedgerState:
         else:
             self.open_run(run).closed = details.get("reason", "closed")
         self.head, self.length = entry.hash, entry.id
+        self.kinds[entry.kind] += 1
 
 
 def _sound(event: Event) -> bool:

@@ -79,7 +79,7 @@ class LedgerSummary(LedgerState):
         """Return the summary of a ledger as it is now."""
         now = ledger.state()
         runs = {name: replace(run, spent=dict(run.spent)) for name, run in now.runs.items()}
-        return cls(now.node, now.cap, runs, now.head, now.length)
+        return cls(now.node, now.cap, runs, now.head, now.length, now.first, now.kinds.copy())
 
     def admits(self, plan: Iterable[Event]) -> Basis | None:
         """Return the rule by which a new run with this plan would be admitted now; None: refused.
