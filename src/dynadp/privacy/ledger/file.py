@@ -256,7 +256,7 @@ class Ledger:
                     f"the ledger has no cap, so nothing can be reserved; {state.advice()}"
                 )
             before = state.counted
-            if (basis := state.cap.admits(before, plan)) is None:
+            if (basis := state.admits(plan)) is None:
                 raise BudgetRefused(
                     f"the {len(plan)} events of run {run!r} do not fit under the cap (epsilon "
                     f"{state.cap.epsilon:g}, delta {state.cap.delta:g}) beside the {len(before)} "
@@ -307,14 +307,16 @@ class Ledger:
         """End a run, ``finished`` or ``stopped``: it can spend no more, and what it did not spend
         is free again.
 
-        Not so after basis ``plan``, unless the run released nothing.
+        A run with basis ``plan`` that is stopped early keeps a part of the cap's delta. What it
+        released counts, and where that fits the filter with the rest of delta, others may follow
+        (maths.md 18).
         """
         if reason not in REASONS:
             raise DeclarationError(f"reason is {reason!r}; expected one of {', '.join(REASONS)}")
 
         def decide(state: LedgerState) -> dict[str, Any]:
-            state.open_run(run)
-            return {"reason": reason}
+            kept = state.open_run(run).keeps if reason == "stopped" else None
+            return {"reason": reason} | ({} if kept is None else {"keeps": kept})
 
         self._append(Entry(0, at, who, "close", run), decide)
 

@@ -1,6 +1,5 @@
 """The summary of a ledger: its runs, its cap, and how much of that is spent or reserved."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import floor, isfinite
@@ -81,27 +80,22 @@ class LedgerSummary(LedgerState):
         runs = {name: replace(run, spent=dict(run.spent)) for name, run in now.runs.items()}
         return cls(now.node, now.cap, runs, now.head, now.length, now.first, now.kinds.copy())
 
-    def admits(self, plan: Iterable[Event]) -> Basis | None:
-        """Return the rule by which a new run with this plan would be admitted now; None: refused.
-
-        The same rule by which :meth:`~dynadp.privacy.ledger.file.Ledger.reserve` decides.
-        """
-        if self.cap is None or self.taker is not None:
-            return None
-        return self.cap.admits(self.counted, plan)
-
     @property
     def room(self) -> Room | None:
         """What is left of the cap, by the measure that leaves more; None without a cap."""
         return next(iter(self.rooms), None)
 
+    def fitting(self, events: list[Event]) -> bool:
+        """Whether events satisfy the filter's condition, with what it has of delta."""
+        return self.limit is not None and self.limit.filter(events) is not None
+
     @property
     def rooms(self) -> list[Room]:
         """What is left of the cap, by every measure that may admit a run; the largest first."""
-        if (cap := self.cap) is None:
+        if (cap := self.limit) is None:
             return []
         if (whole := self.taker) is not None:
-            cost = _cost(tuple(whole.plan), cap.delta)
+            cost = _cost(tuple(whole.plan), cap.delta)  # then no plan ended early
             return [Room("plan", cost if whole.spent else 0.0, cost, cap.epsilon, cap.order)]
         (plain, moment), (plains, moments) = cap.spent(self.spent), cap.spent(self.counted)
         rooms = [Room("renyi", moment, moments, cap.budget, cap.order)] if cap.budget > 0 else []
@@ -131,7 +125,7 @@ class LedgerSummary(LedgerState):
         if (cap := self.cap) is None:
             return None
         bounds = [cap.odometer(self.spent)]
-        if cap.filter(self.spent):
+        if self.fitting(self.spent):
             bounds.append(cap.epsilon)
         if (only := self._only_plan) is not None:
             bounds.append(_cost(tuple(only.plan), cap.delta))
@@ -157,12 +151,13 @@ class LedgerSummary(LedgerState):
         most; empty without a cap, and where no sealed sum was released.
         """
         cap, only = self.cap, self._only_plan
+        limit = self.limit
         if cap is None:
             return ()
 
         def cost(opened: list[Event]) -> float:
             found = cap.odometer(opened)
-            if cap.filter(opened):
+            if limit and limit.filter(opened):
                 found = min(found, cap.epsilon)
             return found
 
@@ -187,7 +182,7 @@ class LedgerSummary(LedgerState):
         """
         if (cap := self.cap) is None:
             return None
-        holds = cap.filter(self.counted) or self._only_plan
+        holds = self.fitting(self.counted) or self._only_plan
         return cap.epsilon if holds else cap.odometer(self.counted)
 
     @property
@@ -209,7 +204,7 @@ class LedgerSummary(LedgerState):
             f"at most epsilon = {upper_bound(most)} at delta = {cap.delta:g}: "
             f"{guess_words(most, cap.delta, unit)}"
         )
-        if cap.filter(self.spent):
+        if self.fitting(self.spent):
             return (
                 f"{over}. Open runs reserved more than that before ({', '.join(self.open_runs)}) "
                 f"and may still lose {figure}; end those that will not go on with `dynadp ledger "
