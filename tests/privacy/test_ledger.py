@@ -445,6 +445,13 @@ def test_a_plan_that_took_the_whole_cap_can_be_given_up_before_its_first_release
         ledger.spend("a", 1, [event for event in whole if event.round == 1], b"", **STAMP)
         refused(
             ledger,
+            "did not spend; open: 'a'; or set a larger",
+            lambda: ledger.reserve("b", many, dataset="d", **STAMP),
+        )
+        for n in range(2, 40):
+            ledger.spend("a", n, [event for event in whole if event.round == n], b"", **STAMP)
+        refused(  # more than the filter's budget is spent: nothing would come back
+            ledger,
             "may follow it; set a larger cap",
             lambda: ledger.reserve("b", many, dataset="d", **STAMP),
         )
@@ -471,7 +478,8 @@ def test_bases(tmp_path):
         ledger.close_run("given up", "stopped", **STAMP)
         assert ledger.counted() == []  # nothing was released
         assert ledger.reserve("a", whole, dataset="rows", **STAMP) == "plan"
-        ledger.spend("a", 1, [event for event in whole if event.round == 1], b"", **STAMP)
+        for n in range(1, 40):
+            ledger.spend("a", n, [event for event in whole if event.round == n], b"", **STAMP)
         ledger.close_run("a", "stopped", **STAMP)
         assert ledger.counted() == whole  # for ever
         refused(

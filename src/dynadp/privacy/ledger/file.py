@@ -315,7 +315,8 @@ class Ledger:
             raise DeclarationError(f"reason is {reason!r}; expected one of {', '.join(REASONS)}")
 
         def decide(state: LedgerState) -> dict[str, Any]:
-            kept = state.open_run(run).keeps if reason == "stopped" else None
+            known = state.open_run(run)
+            kept = known.keeps if reason == "stopped" else None
             return {"reason": reason} | ({} if kept is None else {"keeps": kept})
 
         self._append(Entry(0, at, who, "close", run), decide)
