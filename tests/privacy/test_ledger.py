@@ -448,13 +448,6 @@ def test_a_plan_that_took_the_whole_cap_can_be_given_up_before_its_first_release
             "did not spend; open: 'a'; or set a larger",
             lambda: ledger.reserve("b", many, dataset="d", **STAMP),
         )
-        for n in range(2, 40):
-            ledger.spend("a", n, [event for event in whole if event.round == n], b"", **STAMP)
-        refused(  # more than the filter's budget is spent: nothing would come back
-            ledger,
-            "may follow it; set a larger cap",
-            lambda: ledger.reserve("b", many, dataset="d", **STAMP),
-        )
 
 
 def test_bases(tmp_path):

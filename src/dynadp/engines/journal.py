@@ -95,7 +95,8 @@ class LedgerJournal(Journal):
                 before = ledger.reserved(self.run) if self.resume else None
                 if before is None:
                     try:
-                        ledger.reserve(self.run, own, dataset=self.dataset, **self._stamp())
+                        who, at = self.who, self.clock()
+                        ledger.reserve(self.run, own, dataset=self.dataset, who=who, at=at)
                     except BudgetRefused as error:
                         raise type(error)(f"node {node!r}: {error}") from None
                     taken.append(ledger)

@@ -7,14 +7,19 @@ noise twice for one round.
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Any
 
 from dynadp.engines.inbox import Inbox
 from dynadp.engines.letters import Letter, verify
+from dynadp.engines.peers import PeerMemory
+from dynadp.engines.zenoh.log import LOG
 from dynadp.errors import ConfigError, LedgerDamaged, Rejected
+from dynadp.privacy import Mark
+
+_CLAIMS = 64  # of one neighbour, that are looked at
 
 
 @dataclass
@@ -31,14 +36,22 @@ class Greetings:
         The bytes of the node's own message of a round, as its ledger knows them; None where it
         knows none. None at all in a SIMULATION, which has no ledger and keeps its messages no
         longer than it lasts.
+    ledger, peers
+        Where this node's ledger stands, and what the node remembers of its neighbours'; None in a
+        SIMULATION.
     question
         Greetings must answer this: an old one could hide what a neighbour holds.
+    claims
+        Where this node's ledger stood, by its own signature, as neighbours remember it.
     """
 
     post: Inbox
     config: Mapping[str, Any] = field(repr=False)
     known: Callable[[int], bytes | None] | None = field(repr=False)
+    ledger: Mark | None = None
+    peers: PeerMemory | None = field(default=None, repr=False)
     question: str = field(default_factory=lambda: token_hex(16))
+    claims: dict[str, list[Mark]] = field(default_factory=dict, repr=False)
 
     def write(self, to: str | None, answers: str | None = None) -> bytes:
         """Return a greeting; for a neighbour that asked, with its last messages that are held here.
@@ -53,12 +66,16 @@ class Greetings:
             for name in held:
                 data = self.post.last(to, spare=name == "spare")
                 held[name] = None if data is None else base64.b64encode(data).decode()
-        body = {
+        body: dict[str, Any] = {
             "config": self.config,
             **held,
             "asks": self.question,
             "answers": answers,
         }
+        if self.ledger is not None:
+            body["ledger"] = self.ledger.to_json()
+        if self.peers is not None and to is not None:
+            body["remembers"] = self.peers.of(to)
         rules = self.post.rules
         letter = Letter("hello", rules.run, rules.config, rules.me, 0, json.dumps(body).encode())
         return letter.sealed(self.post.key)
@@ -87,8 +104,66 @@ class Greetings:
         self.compare(letter, body["config"])
         if body["answers"] != self.question:
             raise Rejected("a greeting that answers another question: an old one, sent again")
+        self.remember(data)
+        self.claims[author] = self._claimed(author, body.get("remembers", []))
         held = (body["last"], body.get("spare"))
         return [self.own(base64.b64decode(one)) for one in held if one is not None]
+
+    def remember(self, data: bytes) -> None:
+        """Remember where a neighbour's ledger stands, from its greeting or its farewell."""
+        letter = verify(data, self.post.rules.keys)
+        if self.peers is None or letter.kind != "hello":
+            return
+        if letter.author not in self.post.rules.neighbours:
+            return
+        shown = json.loads(letter.body).get("ledger")
+        if shown is not None:
+            self.peers.remember(letter.author, Mark.from_json(shown), data)
+
+    def _claimed(self, author: str, letters: list[str]) -> list[Mark]:
+        """Return where this node's ledger stood by its own signature; what it did not sign is
+        logged, and stops nobody.
+        """
+        rules, found = self.post.rules, []
+        for text in letters[:_CLAIMS]:
+            try:
+                letter = verify(base64.b64decode(text), {rules.me: rules.keys[rules.me]})
+                if letter.kind != "hello":
+                    raise Rejected("no greeting")
+                found.append(Mark.from_json(json.loads(letter.body)["ledger"]))
+            except (Rejected, ValueError, KeyError, TypeError, AttributeError):
+                LOG.warning(
+                    "%s claims to remember this node's ledger, without this node's signature: "
+                    "ignored",
+                    author,
+                )
+        return found
+
+    def require_contained(
+        self, contains: Callable[[Mark], bool], disowned: Collection[str]
+    ) -> None:
+        """Raise if the ledger does not hold where it stood, by this node's own signature.
+
+        Parameters
+        ----------
+        contains
+            Whether the ledger stood there once.
+        disowned
+            Beginnings of the first hashes of other ledgers that this node has had on purpose.
+        """
+        for author, marks in self.claims.items():
+            for mark in marks:
+                if contains(mark) or any(mark.first.startswith(one) for one in disowned):
+                    continue
+                raise LedgerDamaged(
+                    f"{author} remembers this node's ledger with {mark.length} entries, by this "
+                    "node's own signature, and the ledger that is here does not contain that: it "
+                    "was rolled back to an older copy, or another is in its place. Nothing was "
+                    "drawn. Put the newest copy back (dynadp ledger restore), or enter what is "
+                    "missing from signed letters (dynadp ledger recover). If that ledger was "
+                    "another one, about rows of nobody, name it in NODE.toml: other_ledgers = "
+                    f'["{mark.first[:16]}"]'
+                )
 
     def own(self, data: bytes) -> Letter:
         """Check a message that this node is said to have sent in this run."""

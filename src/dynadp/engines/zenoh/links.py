@@ -182,7 +182,7 @@ class Links:
         try:
             self._until(
                 missing,
-                lambda j: self._ask(j, "done", farewell, mine),
+                lambda j: self._ask(j, "done", farewell, mine, self.greetings.write(None)),
                 "the farewell of",
                 pause=0.0,
             )
@@ -239,9 +239,11 @@ class Links:
         what: str,
         answered: Callable[[str, bytes], None],
         payload: bytes | None = None,
+        greeting: bytes | None = None,
     ) -> None:
         def reply(answer: zenoh.Reply) -> None:
             if answer.ok is not None:
+                self._remember(answer.ok.attachment)
                 self._handle(answer.ok, answered)
 
         self._session.get(
@@ -251,7 +253,14 @@ class Links:
             consolidation=zenoh.ConsolidationMode.NONE,
             timeout=_ANSWER,
             payload=payload,
+            attachment=greeting,
         )
+
+    def _remember(self, greeting: zenoh.ZBytes | None) -> None:
+        """Remember where a neighbour's ledger stands when it parts."""
+        if greeting is not None:
+            with self._guarded("a neighbour"):
+                self.greetings.remember(bytes(greeting))
 
     def _take(self, via: str, data: bytes) -> None:
         letter = self.post.offer(data, via)
@@ -313,16 +322,19 @@ class Links:
         letter, post = verify(data, self.post.rules.keys), self.post
         if letter.kind == "done":
             post.offer(data, letter.author)
-            self._reply(query, post.get(self.site.me, "done", post.rules.rounds))
+            self._remember(query.attachment)
+            mine = post.get(self.site.me, "done", post.rules.rounds)
+            self._reply(query, mine, self.greetings.write(None))
         elif letter.kind == "hello" and letter.author in self.site.neighbours:
             body = json.loads(letter.body)
             # first the answer: both sides see a difference
             self._reply(query, self.greetings.write(letter.author, body["asks"]))
             self.greetings.compare(letter, body["config"])
+            self.greetings.remember(data)
 
-    def _reply(self, query: zenoh.Query, data: bytes | None) -> None:
+    def _reply(self, query: zenoh.Query, data: bytes | None, greeting: bytes | None = None) -> None:
         if data is not None:
-            query.reply(query.key_expr, data)
+            query.reply(query.key_expr, data, attachment=greeting)
 
     def _key(self, node: str, rest: str) -> str:
         return f"{self.prefix}/{quote(node, safe='')}/{rest}"

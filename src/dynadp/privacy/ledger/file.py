@@ -58,7 +58,7 @@ class Ledger:
         self.path = Path(path)
         self._store = EntryStore(self.path, read_only=read_only, wait=wait)
         self._state = LedgerState()
-        self.anchor = Anchor(self.path, anchor)
+        self.anchor, self._anchored = Anchor(self.path, anchor), False
 
     @classmethod
     def create(
@@ -69,15 +69,16 @@ class Ledger:
         who: str,
         at: str,
         anchor: str | Path | None = None,
+        anchored: bool = True,
     ) -> Self:
         """Make a ledger, readable by its owner alone. It appears whole or not at all; nothing is
         overwritten, and a ledger that was lost is not taken for a new one.
         """
         details = {"format": FORMAT, "node": require_line("node", node), "version": VERSION}
-        if not Path(path).exists():
+        if not Path(path).exists() and anchored:
             Anchor(Path(path), anchor).require_none()
         EntryStore.create(Path(path), Entry(1, at, who, "open").sealed(1, START, details))
-        return cls.open(path, anchor=anchor)
+        return cls.open(path, anchor=anchor, anchored=anchored)
 
     @classmethod
     def open(
@@ -87,6 +88,7 @@ class Ledger:
         read_only: bool = False,
         wait: float = 30.0,
         anchor: str | Path | None = None,
+        anchored: bool = True,
     ) -> Self:
         """Open a ledger and check all of it, as :meth:`verify` does; damage is an error that names
         the first bad entry.
@@ -102,14 +104,16 @@ class Ledger:
         anchor
             Where its anchor is kept (:mod:`dynadp.privacy.ledger.anchor`), which a ledger that is
             opened to be written must contain; by default in this user's state folder.
+        anchored
+            False where an older copy is opened to be brought up to its anchor.
         """
         ledger = cls(path, read_only=read_only, wait=wait, anchor=anchor)
         try:
-            if not ledger.path.exists():
+            if not ledger.path.exists() and anchored:
                 ledger.anchor.require_none()
             if problems := ledger.verify():
                 raise LedgerDamaged(f"{path} is damaged: {problems[0]}; {RESTORE}")
-            if not read_only:
+            if not read_only and anchored:
                 ledger._drop_anchor()
         except BaseException:
             ledger.close()
@@ -227,7 +231,16 @@ class Ledger:
             lambda state: {name: float(value) for name, value in asdict(cap).items()},
         )
 
-    def reserve(self, run: str, plan: Iterable[Event], *, dataset: str, who: str, at: str) -> Basis:
+    def reserve(
+        self,
+        run: str,
+        plan: Iterable[Event],
+        *,
+        dataset: str,
+        who: str,
+        at: str,
+        released: bool = False,
+    ) -> Basis:
         """Set aside what a run may spend, before its first release; refused where ``Cap.admits``
         refuses.
 
@@ -241,6 +254,9 @@ class Ledger:
             A label for its rows; all data sets of a node share one cap.
         who, at
             Who reserves, and when.
+        released
+            Whether a part of it is known to be released already, and is entered late: then it
+            counts whatever the cap says.
 
         Returns
         -------
@@ -256,7 +272,10 @@ class Ledger:
                     f"the ledger has no cap, so nothing can be reserved; {state.advice()}"
                 )
             before = state.counted
-            if (basis := state.admits(plan)) is None:
+            basis = state.admits(plan)
+            if basis is None and released:
+                basis = "sum"  # more than the cap counts from now on, and nothing else is admitted
+            if basis is None:
                 raise BudgetRefused(
                     f"the {len(plan)} events of run {run!r} do not fit under the cap (epsilon "
                     f"{state.cap.epsilon:g}, delta {state.cap.delta:g}) beside the {len(before)} "
@@ -356,8 +375,14 @@ class Ledger:
         mark = self.anchor.read()
         if mark is not None and not self.contains(mark):
             raise self.anchor.require_within(self._state.length)
+        self._anchored = True
         if mark is None or mark.length < self._state.length:
             self.anchor.write(self._state.mark, self._state.node)
+
+    def renew_anchor(self) -> None:
+        """Let the anchor remember the ledger as it is now, whatever it remembered."""
+        self._anchored = True
+        self.anchor.write(self.state().mark, self.node)
 
     def contains(self, mark: Mark) -> bool:
         """Whether the ledger stood there once: it has that entry, with that hash."""
@@ -377,9 +402,9 @@ class Ledger:
             entry = draft.sealed(state.length + 1, state.head, details)
             insert(connection, entry)
         state.take(entry)
-        if entry.kind == "spend":
+        if self._anchored and entry.kind == "spend":
             self.anchor.append(state.mark)
-        else:
+        elif self._anchored:
             self.anchor.write(state.mark, state.node)
         return details
 
