@@ -8,9 +8,12 @@ import shutil
 
 import pytest
 
+from dynadp.errors import BudgetRefused
+from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger.anchor import anchor_file
 from dynadp.privacy.ledger.file import Ledger
 from support.networks import Network
+from support.typed import dynadp
 
 pytestmark = pytest.mark.slow
 RENAMED = {"name": "second", "output": "network"}
@@ -140,3 +143,82 @@ def test_what_a_node_did_not_sign_stops_nobody(base):
     base.go()
     log = (base.out / "north-second" / "node.log").read_text()
     assert "without this node's signature: ignored" in log
+
+
+def recover(network, *more):
+    words = ["ledger", "recover", network.ledger("north"), "--identity", network.identity("north")]
+    return dynadp(*words, *more)
+
+
+def truth(network):
+    """What north has spent, and what counts: by its own ledger, which lost nothing."""
+    with Ledger.open(network.ledger("north"), read_only=True) as ledger:
+        return ledger.spent(), ledger.counted(), network.spends("north")
+
+
+@pytest.mark.parametrize("holder", ["north", "south"])
+def test_a_recovered_ledger_knows_all_that_was_released(base, holder):
+    """From its own letters, or from those that its neighbour holds."""
+    expected = truth(base)
+    roll_back(base, "north")
+    done = recover(base, "--from", base.folder(holder))
+    assert done.exit_code == 0, done.output
+    assert truth(base) == expected
+    assert dynadp("ledger", "verify", base.ledger("north")).exit_code == 0
+    with Ledger.open(base.ledger("north")) as ledger:  # within its renewed anchor
+        assert "recovered" in list(ledger.entries())[-1].who
+        assert [run.closed for run in ledger.state().runs.values()] == ["finished"]
+    assert "knows all" in recover(base, "--from", base.folder(holder)).output
+    second(base)
+    base.go()
+
+
+def test_without_any_copy_it_is_made_anew(base):
+    spent, counted, messages = truth(base)
+    with Ledger.open(base.ledger("north"), read_only=True) as ledger:
+        cap = ledger.cap
+    base.ledger("north").unlink()
+    missing = dynadp("ledger", "cap", base.ledger("north"), "--node=north", "--epsilon=9")
+    assert missing.exit_code != 0
+    lost = dynadp(
+        *("ledger", "cap", base.ledger("north"), "--node", "north"),
+        *("--epsilon", cap.epsilon, "--delta", cap.delta),
+    )
+    assert lost.exit_code == 5
+    assert "there was one" in lost.output
+    anew = ("--node", "north", "--epsilon", cap.epsilon, "--delta", cap.delta)
+    done = recover(base, "--from", base.folder("north"), *anew)
+    assert done.exit_code == 0, done.output
+    assert truth(base) == (spent, counted, messages)
+
+
+def test_without_an_anchor_the_whole_plan_counts(base):
+    """Nobody knows whether these letters are all."""
+    _, counted, _ = truth(base)
+    roll_back(base, "north")
+    anchor_file(base.ledger("north")).unlink()
+    assert recover(base, "--from", base.folder("south")).exit_code == 0
+    with Ledger.open(base.ledger("north")) as ledger:
+        (run,) = ledger.state().runs.values()
+        assert run.closed is None
+        assert ledger.counted() == run.plan
+        assert set(counted) <= set(ledger.counted())
+
+
+def test_what_left_no_letter_is_never_guessed(base):
+    """A private evaluation after the run: only its anchor tells of it."""
+    stamp = {"who": "me", "at": "2026-03-01T12:00:00+00:00"}
+    event = L2Laplace("north", 0, "evaluation", 0.01, 1)
+    with Ledger.open(base.ledger("north")) as ledger:
+        ledger.reserve("evaluation", [event], dataset="rows", **stamp)
+        ledger.spend("evaluation", 0, [event], b"0.5", **stamp)
+    roll_back(base, "north")
+    before = base.ledger("north").read_bytes()
+    done = recover(base, "--from", base.folder("north"))
+    assert done.exit_code == 5
+    assert "1 of kind reserve, 1 of kind spend" in done.output
+    assert base.ledger("north").read_bytes() == before
+    done = recover(base, "--from", base.folder("north"), "--charge-rest")
+    assert done.exit_code == 0, done.output
+    with Ledger.open(base.ledger("north")) as ledger, pytest.raises(BudgetRefused):
+        ledger.reserve("more", [event], dataset="rows", **stamp)

@@ -27,8 +27,9 @@ class NodeFile(Section):
         Where the ledger's anchor is kept, outside the ledger's folder; by default in this user's
         state folder.
     other_ledgers
-        Beginnings of the first hashes of other ledgers that this node had on purpose, such as of a
-        trial on rows of nobody: what neighbours remember of them counts for nothing.
+        Beginnings of hashes, as a refusal names them, of ledgers that this node had on purpose
+        beside this one, such as of a trial on rows of nobody: what neighbours remember of them
+        counts for nothing.
     out
         The run folder, with model, record, letters and log.
     listen

@@ -55,7 +55,7 @@ class Standing:
         """
         if (ledger := self.ledger) is None:
             return
-        self.greetings.require_contained(ledger.contains, self.others)
+        self.greetings.require_contained(ledger.accounts_for, self.others)
         anchor, here = ledger.anchor, str(self.folder.resolve())
         earlier = [Path(one) for one in anchor.folders if one != here]
         require_entered(ledger, earlier, ledger.node, self.key)

@@ -149,20 +149,23 @@ class Greetings:
         contains
             Whether the ledger stood there once.
         disowned
-            Beginnings of the first hashes of other ledgers that this node has had on purpose.
+            Beginnings of hashes of other ledgers that this node has had on purpose.
         """
         for author, marks in self.claims.items():
             for mark in marks:
-                if contains(mark) or any(mark.first.startswith(one) for one in disowned):
+                names = mark.first, mark.head
+                if contains(mark) or any(n.startswith(one) for one in disowned for n in names):
                     continue
+                other = self.ledger is None or mark.first != self.ledger.first
                 raise LedgerDamaged(
                     f"{author} remembers this node's ledger with {mark.length} entries, by this "
                     "node's own signature, and the ledger that is here does not contain that: it "
                     "was rolled back to an older copy, or another is in its place. Nothing was "
                     "drawn. Put the newest copy back (dynadp ledger restore), or enter what is "
-                    "missing from signed letters (dynadp ledger recover). If that ledger was "
-                    "another one, about rows of nobody, name it in NODE.toml: other_ledgers = "
-                    f'["{mark.first[:16]}"]'
+                    "missing from signed letters (dynadp ledger recover). Only where nothing that "
+                    "it charged is missing (a trial on rows of nobody, a recovery without an "
+                    "anchor), name it in NODE.toml: other_ledgers = "
+                    f'["{names[not other][:16]}"]'
                 )
 
     def own(self, data: bytes) -> Letter:

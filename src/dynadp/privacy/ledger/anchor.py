@@ -96,6 +96,7 @@ class Anchor:
         self.ledger, self.required = ledger, given is not None
         self.path = anchor_file(ledger) if given is None else Path(given)
         self.folders: list[str] = []  # run folders with letters of this node
+        self.covered = 0  # up to here entries were lost, and entered again: heads are others now
         self._failed = False
 
     def read(self) -> Mark | None:
@@ -117,6 +118,7 @@ class Anchor:
                 raise ValueError("another format")
             marks, first = [Mark.from_json(whole)], whole["first"]
             self.folders = [str(folder) for folder in whole.get("folders", [])]
+            self.covered = int(whole.get("covered", 0))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise LedgerDamaged(
                 f"the anchor {self.path} of the ledger {self.ledger} cannot be read; restore it. "
@@ -124,7 +126,7 @@ class Anchor:
                 "anchor, and a new one is made"
             ) from error
         for line in lines[1:]:
-            with suppress(ValueError, AttributeError):  # the last may be cut by a loss of power
+            with suppress(ValueError, TypeError):  # the last may be cut by a loss of power
                 marks.append(Mark.from_json({**json.loads(line), "first": first}))
         return max(marks, key=lambda mark: mark.length)
 
@@ -140,6 +142,7 @@ class Anchor:
             **mark.to_json(),
             "kinds": dict(mark.kinds),
             "folders": self.folders,
+            "covered": self.covered,
         }
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

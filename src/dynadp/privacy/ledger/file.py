@@ -379,10 +379,22 @@ class Ledger:
         if mark is None or mark.length < self._state.length:
             self.anchor.write(self._state.mark, self._state.node)
 
-    def renew_anchor(self) -> None:
-        """Let the anchor remember the ledger as it is now, whatever it remembered."""
+    def renew_anchor(self, covered: int = 0) -> None:
+        """Let the anchor remember the ledger as it is now, whatever it remembered.
+
+        Parameters
+        ----------
+        covered
+            So many entries there were once, and all that they charged is entered again.
+        """
         self._anchored = True
+        self.anchor.covered = max(self.anchor.covered, covered)
         self.anchor.write(self.state().mark, self.node)
+
+    def accounts_for(self, mark: Mark) -> bool:
+        """Whether the ledger stood there once, or lost that and had it all entered again."""
+        same = mark.first == self.state().first
+        return (same and mark.length <= self.anchor.covered) or self.contains(mark)
 
     def contains(self, mark: Mark) -> bool:
         """Whether the ledger stood there once: it has that entry, with that hash."""
