@@ -47,11 +47,11 @@ Each node has a ledger with a cap over all its runs. Without one, nothing is rel
 
 ```console
 $ dynadp check study/run.toml
-$ dynadp ledger cap --run study/run.toml --epsilon 1 --delta 1e-5
+$ dynadp ledger cap --run study/run.toml --epsilon 1.2 --delta 1e-5
 $ dynadp check study/run.toml --max-epsilon
 ```
 
-`--max-epsilon` finds the largest total that all ledgers would admit for this run. A run that takes the whole cap is the last one; smaller runs share it. Epsilons of several runs do not simply add up, so ask the ledger what fits:
+`--max-epsilon` finds the largest total that all ledgers would admit for this run. The cap is above the run's ε on purpose: a run that takes the whole cap is the last one, and if it ends early a part of the cap is lost with it; smaller runs share it. Epsilons of several runs do not simply add up, so ask the ledger what fits:
 
 ```console
 $ dynadp ledger left study/north.sqlite --epsilon 0.3
@@ -66,7 +66,7 @@ $ dynadp evaluate runs/first new.csv
 $ dynadp evaluate runs/first new.csv --public
 ```
 
-Accuracy on private rows is a release too, and is charged: `dynadp evaluate ... --ledger FILE --alpha A`. This run has taken its whole cap, so here that would be refused; set the cap above the run's epsilon where you will want it.
+Accuracy on private rows is a release too, and is charged: `dynadp evaluate ... --ledger FILE --alpha A`. The cap left room for that.
 
 Ctrl-C during training leaves a run that `dynadp train study/run.toml --resume` finishes. A second run would spend more than the cap, so it is refused, with an exit code of its own:
 
@@ -97,6 +97,7 @@ def typed(command: str, folder: Path) -> str:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "COLUMNS": "120",
         "NO_COLOR": "1",
+        "XDG_STATE_HOME": str(folder / ".state"),
     }
     done = subprocess.run(
         command,

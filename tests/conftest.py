@@ -1,8 +1,11 @@
 """Shared data, made once; and the rule that a skip must be a known one."""
 
+import atexit
 import os
 from collections import Counter
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +18,10 @@ from dynadp.errors import DatasetError
 pytest.register_assert_rewrite(
     "support.contracts", "support.memory", "support.mutants", "support.networks"
 )
+
+# Anchors of ledgers and what nodes remember of each other: never in the home of who runs the tests.
+os.environ["XDG_STATE_HOME"] = mkdtemp(prefix="dynadp-state-")
+atexit.register(rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 for _option in ("EPSILON", "DELTA", "SEED", "OUT"):  # of the shell that starts the tests
     os.environ.pop(f"DYNADP_{_option}", None)

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from dynadp._files import digest
 from dynadp.data.datasets.synthetic import census_schema
 from dynadp.engines.letters import Letter, run_id
+from dynadp.privacy.ledger.anchor import anchor_file
 from dynadp.problem.storage import stack_rows
 from dynadp.runs import identities as pki
 from support.networks import (
@@ -269,6 +270,7 @@ def test_an_old_copy_of_a_ledger_is_refused_before_any_draw(network, tmp_path, a
     newest = tmp_path / "newest"
     shutil.copy(ledger, newest)
     shutil.copy(old, ledger)
+    anchor_file(ledger).unlink()  # which would tell, and is lost too
     shutil.rmtree(network.folder("west"))  # nothing here remembers
     refused = network.start("west", "--trail", network.out / "west.trail", pinned=None)
     assert refused.wait() == 5, network.said("west")
@@ -300,6 +302,7 @@ def test_the_run_folder_remembers_what_an_old_ledger_forgot(network, tmp_path):
         shutil.rmtree(network.folder(name))
     children = {name: network.start(name) for name in ("north", "south")}
     shutil.copy(old, ledger)
+    anchor_file(ledger).unlink()  # which would tell, and is lost too
     refused = network.start("west", "--trail", network.out / "west.trail", pinned=None)
     assert refused.wait() == 5, network.said("west")
     assert "holds a message of round" in network.said("west")

@@ -20,6 +20,7 @@ from dynadp.planning.planner import plan
 from dynadp.planning.sums import SumConstants
 from dynadp.privacy.accountant import total
 from dynadp.privacy.cap import Cap
+from dynadp.privacy.ledger.anchor import anchor_file
 from dynadp.privacy.ledger.file import Ledger
 
 DELTA, T = 1e-5, 5
@@ -215,6 +216,7 @@ def test_a_disk_restored_after_a_spare_attempt_is_noticed(build, data):
     a.stop()
     shutil.rmtree(a.folder)
     shutil.copytree(network.folder / "copy", a.folder)
+    anchor_file(a.folder / "ledger").unlink()  # which would tell, and is lost too
     a.start()
     mine = Greetings(a.inbox, {"run": "trial"}, lambda n: a.ledger.message("run", n))
     for other in ("b", "c"):

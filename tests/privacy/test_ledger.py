@@ -445,7 +445,7 @@ def test_a_plan_that_took_the_whole_cap_can_be_given_up_before_its_first_release
         ledger.spend("a", 1, [event for event in whole if event.round == 1], b"", **STAMP)
         refused(
             ledger,
-            "may follow it; set a larger cap",
+            "did not spend; open: 'a'; or set a larger",
             lambda: ledger.reserve("b", many, dataset="d", **STAMP),
         )
 
@@ -471,7 +471,8 @@ def test_bases(tmp_path):
         ledger.close_run("given up", "stopped", **STAMP)
         assert ledger.counted() == []  # nothing was released
         assert ledger.reserve("a", whole, dataset="rows", **STAMP) == "plan"
-        ledger.spend("a", 1, [event for event in whole if event.round == 1], b"", **STAMP)
+        for n in range(1, 40):
+            ledger.spend("a", n, [event for event in whole if event.round == n], b"", **STAMP)
         ledger.close_run("a", "stopped", **STAMP)
         assert ledger.counted() == whole  # for ever
         refused(
@@ -905,9 +906,11 @@ def test_a_cut_end_needs_the_anchor(path, ledger):
     spend(ledger, 0)
     anchor = ledger.head
     by_hand(path, "DELETE FROM entry WHERE id = 4")
-    with Ledger.open(path) as other:  # looks like a ledger before the spend
+    with Ledger.open(path, read_only=True) as other:  # looks like a ledger before the spend
         assert other.verify() == []
         assert other.verify(anchor) == [CUT]
+    with pytest.raises(LedgerDamaged, match="has 3 entries and not the entry 4 that its anchor"):
+        Ledger.open(path)
     assert ledger.verify() == [CUT]  # who has it open remembers
     with pytest.raises(LedgerDamaged, match="cut, rolled back or replaced"):
         spend(ledger, 0)
@@ -933,9 +936,11 @@ def test_a_rewritten_chain_needs_the_anchor(path, ledger):
     anchor, entries = ledger.head, list(ledger.entries())
     entries[1] = replace(entries[1], content=entries[1].content.replace("2.0", "9.0", 1))
     rewrite(path, entries)
-    with Ledger.open(path) as other:
+    with Ledger.open(path, read_only=True) as other:
         assert other.verify() == []
         assert other.verify(anchor) == [CUT]
+    with pytest.raises(LedgerDamaged, match="replaced"):
+        Ledger.open(path)
 
 
 @pytest.mark.parametrize(

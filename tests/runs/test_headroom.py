@@ -15,6 +15,7 @@ from dynadp.mechanisms import Sealed
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.inverse import primal
+from dynadp.privacy.ledger.anchor import anchor_file
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.ledger.summary import LedgerSummary
 from dynadp.privacy.units import Unit
@@ -381,6 +382,7 @@ def test_no_total_fits_without_a_cap_or_for_people_with_more_rows(place):
     assert (found["max_epsilon"], found["limited_by"]) == (None, list(NODES))
     assert dynadp("check run.toml --epsilon 0.001").exit_code == 3
     Path("west.sqlite").unlink()
+    anchor_file("west.sqlite").unlink()
     Ledger.create("west.sqlite", "west", who="ada", at=AT).close()
     assert dynadp("ledger cap north.sqlite south.sqlite --epsilon 90 --delta 1e-5").exit_code == 0
     found = answer("check run.toml --max-epsilon --json", code=3)

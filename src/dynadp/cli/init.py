@@ -23,6 +23,9 @@ _COLUMNS = {
 }
 
 
+ROOM = 1.2  # a cap over one run's epsilon: so that the run does not take the whole of it
+
+
 @click.command()
 @click.argument("folder", default=".", type=FOLDER)
 @option(
@@ -58,7 +61,7 @@ def init(folder: str, **given: Any) -> None:
     if start.seed is None:
         for node, _ in start.nodes:
             command = ["dynadp", "ledger", "cap", str(root / f"{node}.sqlite"), "--node", node]
-            budget = f"--epsilon {start.epsilon:g} --delta {start.delta:g}"
+            budget = f"--epsilon {ROOM * start.epsilon:.3g} --delta {start.delta:g}"
             click.echo(f"Next: {shlex.join(command)} {budget}")
     click.echo(f"Then: dynadp check {run}, and dynadp train {run}")
 

@@ -9,6 +9,7 @@ import click
 
 from dynadp import privacy, runs
 from dynadp.cli.codes import DAMAGED
+from dynadp.cli.ledger_copies import backup, recover, restore
 from dynadp.cli.options import (
     ADJACENCY,
     COUNT,
@@ -49,6 +50,10 @@ _WHO = click.option(
 @click.group()
 def ledger() -> None:
     """Show, check and cap what a node has spent, over all its runs."""
+
+
+for _command in (backup, recover, restore):
+    ledger.add_command(_command)
 
 
 @ledger.command()
@@ -140,15 +145,16 @@ def verify(path: str, head: str | None) -> Answer:
     """Check every byte that matters; exit code 5 if anything is wrong."""
     try:
         with privacy.Ledger.open(path, read_only=True) as opened:
-            problems, last = opened.verify(head), opened.head
+            anchor = None if head else opened.anchor.read()
+            problems, last = opened.verify(anchor.head if anchor else head), opened.head
     except LedgerDamaged as error:
         problems, last = [str(error)], None
     result = {"sound": not problems, "problems": problems, "head": last}
     if problems:
         damage = "\n".join(f"DAMAGED: {problem}" for problem in problems)
         return Answer(result, [], DAMAGED, damage)
-    unsure = " (no earlier head was given, so a cut at its end would not show)"
-    return Answer(result, [f"Sound{'' if head else unsure}. Head {last}"])
+    unsure = " (no earlier head was given, and no anchor is here: a cut at its end would not show)"
+    return Answer(result, [f"Sound{'' if head or anchor else unsure}. Head {last}"])
 
 
 @ledger.command()

@@ -8,7 +8,10 @@ from .journal import FolderJournal as FolderJournal
 from .journal import LedgerJournal as LedgerJournal
 from .journal import forget_vectors as forget_vectors
 from .journal import now as now
+from .letters import Letter as Letter
+from .letters import Verifier as Verifier
 from .letters import run_id as run_id
+from .letters import verify as verify
 from .lives import HeldDraws as HeldDraws
 from .lives import Life as Life
 from .memory import MemoryNetwork as MemoryNetwork
@@ -18,6 +21,7 @@ from .memory import memory_rules as memory_rules
 from .node import NodeResult as NodeResult
 from .node import NodeRun as NodeRun
 from .node import node_rounds as node_rounds
+from .peers import PeerMemory as PeerMemory
 from .ray.pool import ActorPool as ActorPool
 from .ray.pool import cluster as cluster
 from .ray.pool import map_on_cluster as map_on_cluster

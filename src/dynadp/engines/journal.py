@@ -90,7 +90,8 @@ class LedgerJournal(Journal):
         try:
             for node, ledger, own in self._unreserved(plan):
                 with _of(node):
-                    ledger.reserve(self.run, own, dataset=self.dataset, **self._stamp())
+                    who, at = self.who, self.clock()
+                    ledger.reserve(self.run, own, dataset=self.dataset, who=who, at=at)
                 taken.append(ledger)
         except BaseException:
             for ledger in taken:

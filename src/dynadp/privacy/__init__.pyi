@@ -38,6 +38,10 @@ from .inverse import calibrate as calibrate
 from .inverse import dual as dual
 from .inverse import equal_rounds as equal_rounds
 from .inverse import primal as primal
+from .ledger.anchor import Anchor as Anchor
+from .ledger.anchor import Mark as Mark
+from .ledger.anchor import anchor_file as anchor_file
+from .ledger.anchor import recovery as recovery
 from .ledger.file import Ledger as Ledger
 from .ledger.summary import LedgerSummary as LedgerSummary
 from .ledger.summary import Room as Room

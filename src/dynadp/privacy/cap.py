@@ -9,7 +9,7 @@ beforehand.
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import floor, fsum, inf, isfinite, log, log1p
 from typing import Literal
@@ -23,6 +23,7 @@ from dynadp.privacy.gaussian import counted
 from dynadp.privacy.units import Unit
 
 Basis = Literal["sum", "renyi", "plan"]
+_THOUSANDTH = 2.0**-10
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,25 @@ class Cap:
         if plain <= self.epsilon:
             return "sum"
         return "renyi" if moment <= self.budget else None
+
+    def kept_by(self, plan: Iterable[Event]) -> float:
+        """Return the delta at which a fixed plan's total is at most epsilon, to a thousandth of the
+        cap's: what a plan keeps that ends early, so that others may follow it (maths.md 18).
+        """
+        plan, low, high = list(plan), _THOUSANDTH, 1.0
+        if total(plan, self.delta * low).epsilon <= self.epsilon:
+            return self.delta * low
+        while high - low > _THOUSANDTH:
+            middle = (low + high) / 2
+            if total(plan, self.delta * middle).epsilon <= self.epsilon:
+                high = middle
+            else:
+                low = middle
+        return self.delta * high
+
+    def without(self, delta: float) -> "Cap":
+        """Return the cap whose filter has only the rest of delta; epsilon and order stay."""
+        return replace(self, delta=max(0.0, self.delta - delta))
 
     def affordable(self, before: Iterable[Event], release: Iterable[Event]) -> int:
         """Return how often ``release`` fits after ``before``, by the sum or the Rényi loss."""

@@ -61,7 +61,7 @@ def guess_total(summary: LedgerSummary, events: list[Event], epsilon: float) -> 
 
     Rényi losses grow with the square of epsilon, sums of alpha in proportion to it.
     """
-    if (cap := summary.cap) is None or not events:
+    if (cap := summary.limit) is None or not events:
         return LEAST
     (plain, moment), (alpha, cost) = cap.spent(summary.counted), cap.spent(events)
     by_sum = epsilon * max(cap.epsilon - plain, 0.0) / alpha if alpha else 0.0
@@ -290,7 +290,7 @@ def find_headroom(
 
     def shares(epsilon: float) -> bool:
         """Whether any such plan fits by a rule that leaves the rest to others."""
-        return _can(lambda: cap.filter([*counted, *events(epsilon * MARGIN)]))
+        return _can(lambda: summary.filters(events(epsilon * MARGIN)))
 
     def fits(epsilon: float) -> bool:
         whole = not counted and epsilon <= cap.epsilon
@@ -305,8 +305,8 @@ def find_headroom(
     sharing = found if shares(found) else largest_total(shares, 0.9 * found)
     if each is not None:
         one = events(each * MARGIN)
-        runs = cap.affordable(counted, one)
-        while runs and not cap.filter([*counted, *one * runs]):
+        runs = (summary.limit or cap).affordable(counted, one)
+        while runs and not summary.filters(one * runs):
             runs -= 1
         known = replace(known, runs=runs or int(fits(each)))
     return replace(known, epsilon=found, basis=summary.admits(events(found)), sharing=sharing)

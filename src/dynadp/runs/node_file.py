@@ -23,6 +23,13 @@ class NodeFile(Section):
         The folder with ca.pem, tls.pem, tls.key and sign.key.
     file, ledger
         Its rows, and where it enters what it spends; no ledger in a SIMULATION.
+    anchor
+        Where the ledger's anchor is kept, outside the ledger's folder; by default in this user's
+        state folder.
+    other_ledgers
+        Beginnings of hashes, as a refusal names them, of ledgers that this node had on purpose
+        beside this one, such as of a trial on rows of nobody: what neighbours remember of them
+        counts for nothing.
     out
         The run folder, with model, record, letters and log.
     listen
@@ -45,6 +52,8 @@ class NodeFile(Section):
     identity: File
     file: File
     ledger: File | None = None
+    anchor: File | None = None
+    other_ledgers: tuple[Annotated[str, Field(pattern="^[0-9a-f]{16,64}$")], ...] = ()
     out: File
     listen: Address | None = None
     patience: Above0 | None = None

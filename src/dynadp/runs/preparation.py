@@ -24,7 +24,7 @@ from dynadp.planning import (
     warnings_about,
     with_reasons,
 )
-from dynadp.privacy import Event, Ledger
+from dynadp.privacy import Anchor, Event, Ledger
 from dynadp.runs.fields import listed
 from dynadp.runs.record import Kind, RunRecord, counted
 from dynadp.runs.run_file import RunFile
@@ -95,9 +95,10 @@ def check_count(node: NodeSection, schema: Schema, file: RunFile, count: int | N
         raise DataError(f"node {node.name} has no rows; every node needs at least one")
 
 
-def check_ledger(path: Path, node: str) -> None:
+def check_ledger(path: Path, node: str, anchor: Path | None = None) -> None:
     """Refuse a ledger that is missing, or of another node."""
     if not path.exists():
+        Anchor(path, anchor).require_none()  # it was lost
         raise ConfigError(
             f"node {node}: there is no ledger {path}; make it: dynadp ledger cap {path} --node "
             f"{node} --epsilon E --delta D"
@@ -106,7 +107,8 @@ def check_ledger(path: Path, node: str) -> None:
         raise ConfigError(
             f"node {node}: the ledger {path} or its folder cannot be written by this user"
         )
-    with Ledger.open(path) as ledger:  # to write, so that an entry that a crash cut short is undone
+    # to write, so that an entry that a crash cut short is undone
+    with Ledger.open(path, anchor=anchor) as ledger:
         if ledger.node != node:
             raise ConfigError(f"node {node}: {path} is the ledger of {ledger.node!r}")
 
@@ -181,7 +183,12 @@ def new_record(kind: Kind, declared: RunFile, schema: Schema, plan: Plan, **more
 
 
 def open_ledgers(
-    stack: ExitStack, paths: Mapping[str, str | Path], run: str, **more: Any
+    stack: ExitStack,
+    paths: Mapping[str, str | Path],
+    run: str,
+    *,
+    anchor: Path | None = None,
+    **more: Any,
 ) -> LedgerJournal:
     """Open the ledgers of these nodes for as long as the stack lives.
 
@@ -189,10 +196,14 @@ def open_ledgers(
     ----------
     stack, paths
         Closes them; the file of each node's ledger.
+    anchor
+        Where the anchor of a single ledger is kept, if not in this user's state folder.
     run, **more
         As for :class:`~dynadp.engines.journal.LedgerJournal`.
     """
-    ledgers = {node: stack.enter_context(Ledger.open(path)) for node, path in paths.items()}
+    ledgers = {
+        node: stack.enter_context(Ledger.open(path, anchor=anchor)) for node, path in paths.items()
+    }
     return LedgerJournal(ledgers, run, **more)
 
 

@@ -55,6 +55,7 @@ from dynadp.runs.preparation import (
 from dynadp.runs.record import RunRecord
 from dynadp.runs.results import NodeEnd
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
+from dynadp.runs.standing import Standing
 from dynadp.runs.status import SHOWN
 from dynadp.runs.status_writer import StatusWriter
 
@@ -141,7 +142,8 @@ class SiloRun:
                 else "ledger: a seeded run is a SIMULATION and enters no ledger: leave it out"
             )
         if node.ledger is not None:
-            attempt(lambda: check_ledger(here / str(node.ledger), node.node))
+            anchor = None if node.anchor is None else here / node.anchor
+            attempt(lambda: check_ledger(here / str(node.ledger), node.node, anchor))
         if topology:
             mistakes += _unreachable(file, topology)
         counts = [section.rows or 0 for section in file.nodes]
@@ -290,6 +292,7 @@ class SiloRun:
 
             private = None if self.node.ledger is None else known
             greetings = Greetings(post, self.config, private)
+            standing = self._standing(outbox, greetings, folder.path)
             own = [replace(e, seeded=seeded) for e in self.plan.events if e.node == me]
             finished = (folder.path / "model.json").exists()
             lease: Lease | None = None
@@ -316,6 +319,7 @@ class SiloRun:
                     status.round = part.rounds
                 else:
                     links.agree()
+                    standing.check()
                     checkpoint("agreed")
                     status.state = "running"
                     reserve(outbox, [self.rows], own)
@@ -339,6 +343,7 @@ class SiloRun:
                     )
                     checkpoint("finished")
                     links.leave(finished=True)
+                standing.show()
                 status.state = "finished"
                 behind = links.part_ways()
                 status.state = "parted"
@@ -391,7 +396,22 @@ class SiloRun:
         me, ledger, dataset = self.node.node, self.ledger, self.file.data.description
         if ledger is None:
             return FolderJournal(self.folder / "messages", [me])
-        return open_ledgers(stack, {me: ledger}, run, dataset=dataset, who=who, resume=True)
+        return open_ledgers(
+            stack,
+            {me: ledger},
+            run,
+            anchor=None if self.node.anchor is None else self.path.parent / self.node.anchor,
+            dataset=dataset,
+            who=who,
+            resume=True,
+        )
+
+    def _standing(self, outbox: Journal, greetings: Greetings, folder: Path) -> Standing:
+        """Return what is shown and compared of the node's ledger."""
+        ledger = outbox.ledgers[self.node.node] if isinstance(outbox, LedgerJournal) else None
+        keys = {section.name: str(section.key) for section in self.file.nodes}
+        own = self.identity.key.public_key()
+        return Standing(ledger, greetings, folder, keys, own, self.node.other_ledgers)
 
     def _begin(self, folder: RunFolder) -> None:
         """Make the record where the run is new; all rounds are noted again."""

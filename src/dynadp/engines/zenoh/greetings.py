@@ -7,7 +7,7 @@ noise twice for one round.
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from secrets import token_hex
@@ -16,7 +16,12 @@ from typing import Any
 from dynadp.engines.bounds import read_json, shortened
 from dynadp.engines.inbox import Inbox
 from dynadp.engines.letters import Letter, verify
+from dynadp.engines.peers import PeerMemory
+from dynadp.engines.zenoh.log import LOG
 from dynadp.errors import ConfigError, LedgerDamaged, Rejected
+from dynadp.privacy import Mark
+
+_CLAIMS = 64  # of one neighbour, that are looked at
 
 
 class Differs(ConfigError):
@@ -47,14 +52,22 @@ class Greetings:
         The bytes of the node's own message of a round, as its ledger knows them; None where it
         knows none. None at all in a SIMULATION, which has no ledger and keeps its messages no
         longer than it lasts.
+    ledger, peers
+        Where this node's ledger stands, and what the node remembers of its neighbours'; None in a
+        SIMULATION.
     question
         Greetings must answer this: an old one could hide what a neighbour holds.
+    claims
+        Where this node's ledger stood, by its own signature, as neighbours remember it.
     """
 
     post: Inbox
     config: Mapping[str, Any] = field(repr=False)
     known: Callable[[int], bytes | None] | None = field(repr=False)
+    ledger: Mark | None = None
+    peers: PeerMemory | None = field(default=None, repr=False)
     question: str = field(default_factory=lambda: token_hex(16))
+    claims: dict[str, list[Mark]] = field(default_factory=dict, repr=False)
 
     def write(self, to: str | None, answers: str | None = None) -> bytes:
         """Return a greeting; for a neighbour that asked, with its last messages that are held here.
@@ -69,12 +82,16 @@ class Greetings:
             for name in held:
                 data = self.post.last(to, spare=name == "spare")
                 held[name] = None if data is None else base64.b64encode(data).decode()
-        body = {
+        body: dict[str, Any] = {
             "config": self.config,
             **held,
             "asks": self.question,
             "answers": answers,
         }
+        if self.ledger is not None:
+            body["ledger"] = self.ledger.to_json()
+        if self.peers is not None and to is not None:
+            body["remembers"] = self.peers.of(to)
         rules = self.post.rules
         letter = Letter("hello", rules.run, rules.config, rules.me, 0, json.dumps(body).encode())
         return letter.sealed(self.post.key)
@@ -106,6 +123,8 @@ class Greetings:
             self.compare(letter, body["config"])
         except ConfigError as error:
             raise Differs(str(error), str(body["asks"])[:64]) from None
+        self.remember(data)
+        self.claims[author] = self._claimed(author, body.get("remembers", []))
         held = (body["last"], body.get("spare"))
         return [self.own(base64.b64decode(one)) for one in held if one is not None]
 
@@ -118,9 +137,72 @@ class Greetings:
 
     @cached_property
     def largest(self) -> int:
-        """Bytes of a greeting, at most: several times this node's own, with two letters in it."""
+        """Bytes of a greeting, at most: several times this node's own, with two letters in it, and
+        what is remembered of ledgers.
+        """
         own = len(json.dumps(self.config))
-        return 2**16 + 4 * own + 4 * self.post.rules.largest_letter
+        return 2**18 + (4 + 2 * _CLAIMS) * own + 4 * self.post.rules.largest_letter
+
+    def remember(self, data: bytes) -> None:
+        """Remember where a neighbour's ledger stands, from its greeting or its farewell."""
+        letter = verify(data, self.post.rules.keys)
+        if self.peers is None or letter.kind != "hello":
+            return
+        if letter.author not in self.post.rules.neighbours:
+            return
+        body = self.body(letter)
+        shown = body.get("ledger")
+        # one that shows what it remembers would be shown within others, and grow with every run
+        if shown is not None and "remembers" not in body:
+            self.peers.remember(letter.author, Mark.from_json(shown), data)
+
+    def _claimed(self, author: str, letters: list[str]) -> list[Mark]:
+        """Return where this node's ledger stood by its own signature; what it did not sign is
+        logged, and stops nobody.
+        """
+        rules, found = self.post.rules, []
+        for text in letters[:_CLAIMS]:
+            try:
+                letter = verify(base64.b64decode(text), {rules.me: rules.keys[rules.me]})
+                if letter.kind != "hello":
+                    raise Rejected("no greeting")
+                found.append(Mark.from_json(json.loads(letter.body)["ledger"]))
+            except (Rejected, ValueError, KeyError, TypeError, AttributeError):
+                LOG.warning(
+                    "%s claims to remember this node's ledger, without this node's signature: "
+                    "ignored",
+                    author,
+                )
+        return found
+
+    def require_contained(
+        self, contains: Callable[[Mark], bool], disowned: Collection[str]
+    ) -> None:
+        """Raise if the ledger does not hold where it stood, by this node's own signature.
+
+        Parameters
+        ----------
+        contains
+            Whether the ledger stood there once.
+        disowned
+            Beginnings of hashes of other ledgers that this node has had on purpose.
+        """
+        for author, marks in self.claims.items():
+            for mark in marks:
+                names = mark.first, mark.head
+                if contains(mark) or any(n.startswith(one) for one in disowned for n in names):
+                    continue
+                other = self.ledger is None or mark.first != self.ledger.first
+                raise LedgerDamaged(
+                    f"{author} remembers this node's ledger with {mark.length} entries, by this "
+                    "node's own signature, and the ledger that is here does not contain that: it "
+                    "was rolled back to an older copy, or another is in its place. Nothing was "
+                    "drawn. Put the newest copy back (dynadp ledger restore), or enter what is "
+                    "missing from signed letters (dynadp ledger recover). Only where nothing that "
+                    "it charged is missing (a trial on rows of nobody, a recovery without an "
+                    "anchor), name it in NODE.toml: other_ledgers = "
+                    f'["{names[not other][:16]}"]'
+                )
 
     def own(self, data: bytes) -> Letter:
         """Check a message that this node is said to have sent in this run."""

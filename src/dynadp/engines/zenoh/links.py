@@ -302,7 +302,7 @@ class Links:
         try:
             self._until(
                 missing,
-                lambda j: self._ask(j, "done", farewell, mine),
+                lambda j: self._ask(j, "done", farewell, mine, self.greetings.write(None)),
                 "the farewell of",
                 pause=0.0,
             )
@@ -359,14 +359,17 @@ class Links:
         what: str,
         answered: Callable[[str, bytes], None],
         payload: bytes | None = None,
+        greeting: bytes | None = None,
     ) -> None:
         def reply(answer: zenoh.Reply) -> None:
             if answer.ok is not None:
+                self._remember(answer.ok.attachment)
                 self._handle(answer.ok, answered)
 
         if payload is not None:
             payload = self._wrap.close(payload, (j,))
-
+        if greeting is not None:
+            greeting = self._wrap.close(greeting, (j,))
         self._session.get(
             self._key(j, what),
             reply,
@@ -374,7 +377,14 @@ class Links:
             consolidation=zenoh.ConsolidationMode.NONE,
             timeout=_ANSWER,
             payload=payload,
+            attachment=greeting,
         )
+
+    def _remember(self, greeting: zenoh.ZBytes | None) -> None:
+        """Remember where a neighbour's ledger stands when it parts."""
+        if greeting is not None:
+            with self._guarded("a neighbour"):
+                self.greetings.remember(self._wrap.open(bytes(greeting), self.site.neighbours))
 
     def _take(self, via: str, data: bytes) -> None:
         letter = self.post.offer(data, via)
@@ -451,7 +461,9 @@ class Links:
         letter, post = verify(data, self.post.rules.keys), self.post
         if letter.kind == "done":
             post.offer(data, letter.author)
-            self._reply(query, post.get(self.site.me, "done", post.rules.rounds))
+            self._remember(query.attachment)
+            mine = post.get(self.site.me, "done", post.rules.rounds)
+            self._reply(query, mine, letter.author, greeting=self.greetings.write(None))
         elif letter.kind == "hello" and letter.author in self.site.neighbours:
             body = self.greetings.body(letter)
             asks = str(body["asks"])[:64]
@@ -464,10 +476,16 @@ class Links:
                 if not self._agreed and body["answers"] == self.greetings.question:
                     self._refuse(error)
                 raise Rejected("of another configuration") from None
+            self.greetings.remember(data)
 
-    def _reply(self, query: zenoh.Query, data: bytes | None, *readers: str) -> None:
-        if data is not None:
-            query.reply(query.key_expr, self._wrap.close(data, readers or self.site.neighbours))
+    def _reply(
+        self, query: zenoh.Query, data: bytes | None, *readers: str, greeting: bytes | None = None
+    ) -> None:
+        if data is None:
+            return
+        near = readers or self.site.neighbours
+        beside = None if greeting is None else self._wrap.close(greeting, near)
+        query.reply(query.key_expr, self._wrap.close(data, near), attachment=beside)
 
     def _key(self, node: str, rest: str) -> str:
         return f"{self.prefix}/{quote(node, safe='')}/{rest}"

@@ -20,6 +20,7 @@ from typing import Any, Self
 from dynadp.errors import BudgetRefused, DeclarationError, LedgerDamaged
 from dynadp.privacy.cap import Basis, Cap
 from dynadp.privacy.events import Event, to_json
+from dynadp.privacy.ledger.anchor import Anchor, Mark
 from dynadp.privacy.ledger.entries import START, Entry, parse_time, require_line
 from dynadp.privacy.ledger.rules import LedgerState
 from dynadp.privacy.ledger.store import (
@@ -46,22 +47,49 @@ class Ledger:
     chain's, whatever the clocks say.
     """
 
-    def __init__(self, path: str | Path, *, read_only: bool, wait: float) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        read_only: bool,
+        wait: float,
+        anchor: str | Path | None = None,
+    ) -> None:
         self.path = Path(path)
         self._store = EntryStore(self.path, read_only=read_only, wait=wait)
         self._state = LedgerState()
+        self.anchor, self._anchored = Anchor(self.path, anchor), False
 
     @classmethod
-    def create(cls, path: str | Path, node: str, *, who: str, at: str) -> Self:
+    def create(
+        cls,
+        path: str | Path,
+        node: str,
+        *,
+        who: str,
+        at: str,
+        anchor: str | Path | None = None,
+        anchored: bool = True,
+    ) -> Self:
         """Make a ledger, readable by its owner alone. It appears whole or not at all; nothing is
-        overwritten.
+        overwritten, and a ledger that was lost is not taken for a new one.
         """
         details = {"format": FORMAT, "node": require_line("node", node), "version": VERSION}
+        if not Path(path).exists() and anchored:
+            Anchor(Path(path), anchor).require_none()
         EntryStore.create(Path(path), Entry(1, at, who, "open").sealed(1, START, details))
-        return cls.open(path)
+        return cls.open(path, anchor=anchor, anchored=anchored)
 
     @classmethod
-    def open(cls, path: str | Path, *, read_only: bool = False, wait: float = 30.0) -> Self:
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        read_only: bool = False,
+        wait: float = 30.0,
+        anchor: str | Path | None = None,
+        anchored: bool = True,
+    ) -> Self:
         """Open a ledger and check all of it, as :meth:`verify` does; damage is an error that names
         the first bad entry.
 
@@ -73,11 +101,20 @@ class Ledger:
             Whether to write nothing at all, so that a file will do that this user cannot write.
         wait
             Seconds to wait for a process that holds the lock.
+        anchor
+            Where its anchor is kept (:mod:`dynadp.privacy.ledger.anchor`), which a ledger that is
+            opened to be written must contain; by default in this user's state folder.
+        anchored
+            False where an older copy is opened to be brought up to its anchor.
         """
-        ledger = cls(path, read_only=read_only, wait=wait)
+        ledger = cls(path, read_only=read_only, wait=wait, anchor=anchor)
         try:
+            if not ledger.path.exists() and anchored:
+                ledger.anchor.require_none()
             if problems := ledger.verify():
                 raise LedgerDamaged(f"{path} is damaged: {problems[0]}; {RESTORE}")
+            if not read_only and anchored:
+                ledger._drop_anchor()
         except BaseException:
             ledger.close()
             raise
@@ -194,7 +231,16 @@ class Ledger:
             lambda state: {name: float(value) for name, value in asdict(cap).items()},
         )
 
-    def reserve(self, run: str, plan: Iterable[Event], *, dataset: str, who: str, at: str) -> Basis:
+    def reserve(
+        self,
+        run: str,
+        plan: Iterable[Event],
+        *,
+        dataset: str,
+        who: str,
+        at: str,
+        released: bool = False,
+    ) -> Basis:
         """Set aside what a run may spend, before its first release; refused where ``Cap.admits``
         refuses.
 
@@ -208,6 +254,9 @@ class Ledger:
             A label for its rows; all data sets of a node share one cap.
         who, at
             Who reserves, and when.
+        released
+            Whether a part of it is known to be released already, and is entered late: then it
+            counts whatever the cap says.
 
         Returns
         -------
@@ -218,7 +267,7 @@ class Ledger:
 
         def decide(state: LedgerState) -> dict[str, Any]:
             return {
-                "basis": _admitted(state, run, plan),
+                "basis": _admitted(state, run, plan, released=released),
                 "dataset": require_line("dataset", dataset),
                 "plan": [to_json(event) for event in plan],
             }
@@ -266,14 +315,17 @@ class Ledger:
         """End a run, ``finished`` or ``stopped``: it can spend no more, and what it did not spend
         is free again.
 
-        Not so after basis ``plan``, unless the run released nothing.
+        A run with basis ``plan`` that is stopped early keeps a part of the cap's delta. What it
+        released counts, and where that fits the filter with the rest of delta, others may follow
+        (maths.md 18).
         """
         if reason not in REASONS:
             raise DeclarationError(f"reason is {reason!r}; expected one of {', '.join(REASONS)}")
 
         def decide(state: LedgerState) -> dict[str, Any]:
-            state.open_run(run)
-            return {"reason": reason}
+            known = state.open_run(run)
+            kept = known.keeps if reason == "stopped" else None
+            return {"reason": reason} | ({} if kept is None else {"keeps": kept})
 
         self._append(Entry(0, at, who, "close", run), decide)
 
@@ -307,6 +359,40 @@ class Ledger:
             self._state = state
         return problems
 
+    def _drop_anchor(self) -> None:
+        """Compare the ledger with its anchor, and bring the anchor up to it."""
+        mark = self.anchor.read()
+        if mark is not None and not self.contains(mark):
+            raise self.anchor.require_within(self._state.length)
+        self._anchored = True
+        if mark is None or mark.length < self._state.length:
+            self.anchor.write(self._state.mark, self._state.node)
+
+    def renew_anchor(self, covered: int = 0) -> None:
+        """Let the anchor remember the ledger as it is now, whatever it remembered.
+
+        Parameters
+        ----------
+        covered
+            So many entries there were once, and all that they charged is entered again.
+        """
+        self._anchored = True
+        self.anchor.covered = max(self.anchor.covered, covered)
+        self.anchor.write(self.state().mark, self.node)
+
+    def accounts_for(self, mark: Mark) -> bool:
+        """Whether the ledger stood there once, or lost that and had it all entered again."""
+        same = mark.first == self.state().first
+        return (same and mark.length <= self.anchor.covered) or self.contains(mark)
+
+    def contains(self, mark: Mark) -> bool:
+        """Whether the ledger stood there once: it has that entry, with that hash."""
+        if mark.first != self.state().first or mark.length > self.state().length:
+            return False
+        with self._store.session() as connection:
+            entry = next(read_entries(connection, mark.length - 1, 1))
+        return entry.hash == mark.head
+
     def _append(
         self, draft: Entry, decide: Callable[[LedgerState], dict[str, Any]]
     ) -> dict[str, Any]:
@@ -317,6 +403,10 @@ class Ledger:
             entry = draft.sealed(state.length + 1, state.head, details)
             insert(connection, entry)
         state.take(entry)
+        if self._anchored and entry.kind == "spend":
+            self.anchor.append(state.mark)
+        elif self._anchored:
+            self.anchor.write(state.mark, state.node)
         return details
 
     def _catch_up(self, connection: Any) -> LedgerState:
@@ -332,16 +422,18 @@ class Ledger:
         return self._state
 
 
-def _admitted(state: LedgerState, run: str, plan: list[Event]) -> Basis:
-    """Return the rule by which a plan fits under the cap; refuse it where none does."""
+def _admitted(state: LedgerState, run: str, plan: list[Event], *, released: bool = False) -> Basis:
+    """Return the rule by which a plan fits under the cap; refuse it where none does, unless it was
+    released already: then more than the cap counts from now on, and nothing else is admitted.
+    """
     state.check_plan(run, plan)
     if state.cap is None:
         raise BudgetRefused(f"the ledger has no cap, so nothing can be reserved; {state.advice()}")
     before = state.counted
-    if (basis := state.cap.admits(before, plan)) is None:
+    if (basis := state.admits(plan)) is None and not released:
         raise BudgetRefused(
             f"the {len(plan)} events of run {run!r} do not fit under the cap (epsilon "
             f"{state.cap.epsilon:g}, delta {state.cap.delta:g}) beside the {len(before)} that "
             f"count already; {state.advice()}"
         )
-    return basis
+    return basis or "sum"

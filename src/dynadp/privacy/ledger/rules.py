@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,7 @@ from dynadp.privacy.cap import Basis, Cap
 from dynadp.privacy.distributions import distribution_of
 from dynadp.privacy.events import Event, Gaussian, from_json, to_json
 from dynadp.privacy.gaussian import joint_mu
+from dynadp.privacy.ledger.anchor import Mark
 from dynadp.privacy.ledger.entries import START, Entry, parse_time
 from dynadp.privacy.statements import upper_bound
 from dynadp.privacy.units import Unit
@@ -32,6 +34,9 @@ class Reservation:
         The rounds that it released, each with the id of its entry.
     closed
         Why it was closed, ``finished`` or ``stopped``; None while it is open.
+    kept
+        The delta that a fixed plan keeps which ended early and gave the rest back (maths.md 18);
+        None for all others.
     """
 
     run: str
@@ -43,6 +48,7 @@ class Reservation:
     cap: Cap | None
     spent: dict[int, int] = field(default_factory=dict)
     closed: str | None = None
+    kept: float | None = None
 
     @cached_property
     def by_round(self) -> dict[int, list[Event]]:
@@ -104,16 +110,29 @@ class Reservation:
 
     @property
     def took_all(self) -> bool:
-        """Whether nothing may follow under its cap: it was admitted as a fixed plan, and was not
-        closed before its first release.
+        """Whether nothing may follow under its cap: it was admitted as a fixed plan, and did not
+        end before its first release, or early with a part that fits the filter.
         """
-        return self.basis == "plan" and bool(self.spent or self.closed is None)
+        return self.basis == "plan" and self.kept is None and bool(self.spent or not self.closed)
 
     @property
     def returns(self) -> bool:
         """Whether closing it gives something back."""
-        left = len(self.spent) < len(self.by_round)
-        return self.closed is None and left and not (self.basis == "plan" and self.spent)
+        if self.closed is not None or len(self.spent) == len(self.by_round):
+            return False
+        whole = self.basis == "plan" and self.spent
+        return not whole or (self.cap is not None and self.cap.filter(self.released) is not None)
+
+    @property
+    def keeps(self) -> float | None:
+        """The delta that it would keep if it ended now, where it was admitted as a fixed plan and
+        what it released fits the filter with the rest; None where that is not so.
+        """
+        cap = self.cap
+        if cap is None or self.basis != "plan" or not self.spent or not self.returns:
+            return None
+        kept = cap.kept_by(self.plan)
+        return kept if cap.without(kept).filter(self.released) else None
 
     @property
     def counted(self) -> list[Event]:
@@ -137,11 +156,51 @@ class LedgerState:
     runs: dict[str, Reservation] = field(default_factory=dict)
     head: str = START
     length: int = 0
+    first: str = ""
+    kinds: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def mark(self) -> Mark:
+        """Where the ledger stands, for its anchor."""
+        return Mark(self.first, self.length, self.head, dict(self.kinds))
 
     @property
     def counted(self) -> list[Event]:
         """The events that count against the cap."""
-        return [event for run in self.runs.values() for event in run.counted]
+        return [event for run in self.runs.values() for event in self._counted(run)]
+
+    def _counted(self, run: Reservation) -> list[Event]:
+        """What a run counts; a plan that ended early under a larger epsilon counts whole."""
+        if run.kept is None or run.cap is None or self.cap is None:
+            return run.counted
+        return run.plan if self.cap.epsilon < run.cap.epsilon else run.counted
+
+    @property
+    def limit(self) -> Cap | None:
+        """The cap for the filter: without the delta that a fixed plan keeps which ended early."""
+        if self.cap is None:
+            return None
+        kept = sum(run.kept or 0.0 for run in self.runs.values())
+        return self.cap.without(kept * (1 + 1e-9)) if kept else self.cap
+
+    def filters(self, plan: list[Event]) -> Basis | None:
+        """Return the rule by which a plan may follow and leave the rest to others; None: refused.
+
+        After a fixed plan that ended early none may follow that is about people with more rows.
+        """
+        if (limit := self.limit) is None or self.taker is not None:
+            return None
+        for run in self.runs.values():
+            if run.kept is not None and Unit.of([*run.plan, *plan]) != Unit.of(run.plan):
+                return None
+        return limit.filter([*self.counted, *plan])
+
+    def admits(self, plan: Iterable[Event]) -> Basis | None:
+        """Return the rule by which a new run with this plan is admitted now; None: refused."""
+        plan = list(plan)
+        if (cap := self.cap) is None or self.taker is not None:
+            return None
+        return self.filters(plan) or (None if self.counted else cap.admits([], plan))
 
     @property
     def spent(self) -> list[Event]:
@@ -200,8 +259,9 @@ class LedgerState:
                 f"what it reserved and did not spend; open: {', '.join(map(repr, freed))}"
             )
         if self.taker is None:
-            plain, moment = self.cap.spent(self.counted)
-            if plain < self.cap.epsilon or moment < self.cap.budget:
+            limit = self.limit or self.cap
+            plain, moment = limit.spent(self.counted)
+            if plain < limit.epsilon or moment < limit.budget:
                 ways.append("ask for less: a smaller epsilon or alpha")
         return "; or ".join([*ways, "set a larger cap, without regard to what was released"])
 
@@ -257,7 +317,7 @@ class LedgerState:
         parse_time(entry.at)
         details, run, round = entry.details, entry.run or "", entry.round or 0
         if entry.kind == "open":
-            self.node = details["node"]
+            self.node, self.first = details["node"], entry.hash
         elif entry.kind == "cap":
             self.cap = Cap(**details)
         elif entry.kind == "reserve":
@@ -270,8 +330,17 @@ class LedgerState:
             self.check_spend(run, round, [from_json(event) for event in details["events"]])
             self.runs[run].spent[round] = entry.id
         else:
-            self.open_run(run).closed = details.get("reason", "closed")
+            self._close(self.open_run(run), details)
         self.head, self.length = entry.hash, entry.id
+        self.kinds[entry.kind] += 1
+
+    def _close(self, run: Reservation, details: dict[str, Any]) -> None:
+        if (kept := details.get("keeps")) is not None:
+            most = run.cap.delta if run.cap else 0.0
+            if run.basis != "plan" or type(kept) is not float or not 0 < kept <= most:
+                raise ValueError(f"run {run.run!r} cannot keep {kept!r} of delta")
+            run.kept = kept
+        run.closed = details.get("reason", "closed")
 
 
 def _sound(event: Event) -> bool:

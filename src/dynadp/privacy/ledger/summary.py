@@ -1,6 +1,5 @@
 """The summary of a ledger: its runs, its cap, and how much of that is spent or reserved."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import floor, isfinite
@@ -79,29 +78,26 @@ class LedgerSummary(LedgerState):
         """Return the summary of a ledger as it is now."""
         now = ledger.state()
         runs = {name: replace(run, spent=dict(run.spent)) for name, run in now.runs.items()}
-        return cls(now.node, now.cap, runs, now.head, now.length)
-
-    def admits(self, plan: Iterable[Event]) -> Basis | None:
-        """Return the rule by which a new run with this plan would be admitted now; None: refused.
-
-        The same rule by which :meth:`~dynadp.privacy.ledger.file.Ledger.reserve` decides.
-        """
-        if self.cap is None or self.taker is not None:
-            return None
-        return self.cap.admits(self.counted, plan)
+        return cls(now.node, now.cap, runs, now.head, now.length, now.first, now.kinds.copy())
 
     @property
     def room(self) -> Room | None:
         """What is left of the cap, by the measure that leaves more; None without a cap."""
         return next(iter(self.rooms), None)
 
+    def fitting(self, events: list[Event]) -> bool:
+        """Whether events satisfy the filter's condition for the person that the ledger names, with
+        what it has of delta.
+        """
+        return self.limit is not None and self.limit.filter(events, self.unit) is not None
+
     @property
     def rooms(self) -> list[Room]:
         """What is left of the cap, by every measure that may admit a run; the largest first."""
-        if (cap := self.cap) is None:
+        if (cap := self.limit) is None:
             return []
         if (whole := self.taker) is not None:
-            cost = _cost(tuple(whole.plan), cap.delta)
+            cost = _cost(tuple(whole.plan), cap.delta)  # then no plan ended early
             return [Room("plan", cost if whole.spent else 0.0, cost, cap.epsilon, cap.order)]
         spent, (plains, moments) = cap.spent(self.spent, self.unit), cap.spent(self.counted)
         plain, moment = spent
@@ -132,7 +128,7 @@ class LedgerSummary(LedgerState):
         if (cap := self.cap) is None:
             return None
         bounds = [cap.odometer(self.spent, self.unit)]
-        if cap.filter(self.spent, self.unit):
+        if self.fitting(self.spent):
             bounds.append(cap.epsilon)
         if (only := self._only_plan) is not None:
             bounds.append(_cost(tuple(only.plan), cap.delta))
@@ -158,12 +154,13 @@ class LedgerSummary(LedgerState):
         most; empty without a cap, and where no sealed sum was released.
         """
         cap, only = self.cap, self._only_plan
+        limit = self.limit
         if cap is None:
             return ()
 
         def cost(opened: list[Event]) -> float:
             found = cap.odometer(opened, self.unit)
-            if cap.filter(opened, self.unit):
+            if limit and limit.filter(opened, self.unit):
                 found = min(found, cap.epsilon)
             return found
 
@@ -188,7 +185,7 @@ class LedgerSummary(LedgerState):
         """
         if (cap := self.cap) is None:
             return None
-        holds = cap.filter(self.counted) or self._only_plan
+        holds = self.fitting(self.counted) or self._only_plan
         return cap.epsilon if holds else cap.odometer(self.counted)
 
     @property
@@ -210,7 +207,7 @@ class LedgerSummary(LedgerState):
             f"at most epsilon = {upper_bound(most)} at delta = {cap.delta:g}: "
             f"{guess_words(most, cap.delta, unit)}"
         )
-        if cap.filter(self.spent, self.unit):
+        if self.fitting(self.spent):
             return (
                 f"{over}. Open runs reserved more than that before ({', '.join(self.open_runs)}) "
                 f"and may still lose {figure}; end those that will not go on with `dynadp ledger "

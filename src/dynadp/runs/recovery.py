@@ -1,0 +1,216 @@
+"""A ledger that lost entries, brought up to what is known: every release that anybody holds with
+the node's signature is charged.
+
+Letters say what was released, run records say what was planned, and the anchor says how many
+entries there were. What left no letter (a private evaluation, a count, a cap) cannot be rebuilt: if
+the anchor knows of more entries than are found, nothing is guessed.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dynadp.engines import Letter, Verifier, now
+from dynadp.errors import BudgetRefused, LedgerDamaged, RecordError
+from dynadp.privacy import Cap, Event, Ledger
+from dynadp.runs.folder import load_run
+from dynadp.runs.own_letters import ledger_run, own_letters, post_offices
+from dynadp.runs.record import RunRecord
+
+_CHARGED = ("cap", "reserve", "spend")  # a close charges nothing
+_NOTHING = 1e-12  # epsilon of a cap under which nothing fits
+
+
+@dataclass
+class Lost:
+    """Releases of one run that a ledger does not know.
+
+    Attributes
+    ----------
+    run, created
+        Its name in the ledger, and when it began.
+    plan
+        Its events at this node; None where the ledger has its reservation.
+    messages
+        By round.
+    dataset
+        Whose rows.
+    """
+
+    run: str
+    created: str
+    plan: list[Event] | None
+    dataset: str
+    messages: dict[int, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What was entered.
+
+    Attributes
+    ----------
+    runs
+        Rounds that were entered, by run.
+    missing
+        How many entries of each kind the anchor remembers that could not be rebuilt.
+    head, entries
+        Where the ledger stands now.
+    """
+
+    runs: dict[str, list[int]]
+    missing: dict[str, int]
+    head: str
+    entries: int
+
+
+def recover_ledger(
+    path: str | Path,
+    sources: Sequence[str | Path],
+    key: Verifier,
+    *,
+    who: str,
+    anchor: str | Path | None = None,
+    charge_rest: bool = False,
+) -> Recovered:
+    """Enter what signed letters show and a ledger does not know; all of it, or nothing.
+
+    Parameters
+    ----------
+    path
+        The ledger: an older copy, in its place.
+    sources
+        Run folders, or folders with such, or files of letters: the node's own, and copies from
+        neighbours. Runs that the ledger does not know need their run.json too.
+    key
+        The node's public signing key: what it did not sign counts for nothing.
+    who
+        Who recovers.
+    anchor
+        The ledger's anchor, if not in this user's state folder.
+    charge_rest
+        Whether to go on where entries stay missing: then nothing more is admitted.
+    """
+    by = f"{who} (recovered from letters)"
+    with Ledger.open(path, anchor=anchor, anchored=False) as ledger:
+        lost = find_lost(ledger, sources, key)
+        mark = ledger.anchor.read()
+        missing = _missing(ledger, lost, mark.kinds if mark else {})
+        if missing and not charge_rest:
+            names = ", ".join(f"{count} of kind {kind}" for kind, count in missing.items())
+            raise LedgerDamaged(
+                f"{path}: the anchor remembers entries that no letter shows ({names}), such as of "
+                "a private evaluation, a count or a cap; nothing was changed. Give more letters: "
+                "all run folders of this node, and its neighbours'. Where there are no more, "
+                "--charge-rest enters what is known and lets nothing more be admitted"
+            )
+        whole = mark is not None and not missing
+        for one in lost:
+            _enter(ledger, one, by, close=whole)
+        if missing and (cap := ledger.cap) is not None:
+            ledger.set_cap(Cap(_NOTHING, cap.delta, cap.order), who=by, at=now())
+        ledger.renew_anchor(mark.length if mark is not None and whole else 0)
+        rounds = {one.run: sorted(one.messages) for one in lost}
+        return Recovered(rounds, missing, ledger.head, ledger.state().length)
+
+
+def begin_again(
+    path: str | Path,
+    node: str,
+    epsilon: float,
+    delta: float,
+    *,
+    who: str,
+    anchor: str | Path | None = None,
+) -> None:
+    """Make a ledger anew of which no copy is left, with the cap that was in force; to be recovered
+    before it is used: its anchor stays as it is.
+    """
+    stamp = {"who": f"{who} (no copy is left)", "at": now()}
+    with Ledger.create(
+        path, node, who=stamp["who"], at=stamp["at"], anchor=anchor, anchored=False
+    ) as ledger:
+        ledger.set_cap(Cap.of(epsilon, delta), **stamp)
+
+
+def find_lost(ledger: Ledger, sources: Sequence[str | Path], key: Verifier) -> list[Lost]:
+    """Return what letters show and the ledger does not know, the earliest run first."""
+    node, known = ledger.node, list(ledger.state().runs)
+    offices = [office for place in sources for office in post_offices(place)]
+    records = _records(offices)
+    found: dict[tuple[bytes, bytes], dict[int, Letter]] = defaultdict(dict)
+    for office in offices:
+        for letter in own_letters(office, node, key):
+            other = found[letter.run, letter.config].setdefault(letter.round, letter)
+            if other.body != letter.body:
+                raise LedgerDamaged(
+                    f"two different messages of round {letter.round} have this node's signature, "
+                    f"one of them in {office}: noise was drawn twice for one round, and no entry "
+                    "can undo that. Count the run twice: set a smaller cap (docs/maths.md 5)"
+                )
+    lost = []
+    for (_, config), letters in found.items():
+        some = next(iter(letters.values()))
+        run, record = ledger_run(known, some), records.get(config.hex())
+        if run is None and (record is None or record.events is None):
+            raise RecordError(
+                f"letters of a run with the configuration {config.hex()[:16]} are there, and the "
+                "ledger does not know it; give its run folder with run.json too"
+            )
+        if run is not None:
+            entered = ledger.state().runs[run]
+            one = Lost(run, entered.at, None, entered.dataset)
+        else:
+            assert record is not None
+            plan = [event for event in record.events or () if event.node == node]
+            one = Lost(record.run_id, record.created, plan, record.source)
+        for n, letter in letters.items():
+            before = None if run is None else ledger.message(run, n)
+            if before is None:
+                one.messages[n] = letter.body
+            elif before != letter.body:
+                raise LedgerDamaged(
+                    f"round {n} of run {one.run!r} is entered in {ledger.path} with another "
+                    "message than the one that this node signed: noise was drawn twice. Count the "
+                    "run twice: set a smaller cap (docs/maths.md 5)"
+                )
+        if one.messages:
+            lost.append(one)
+    return sorted(lost, key=lambda one: one.created)
+
+
+def _records(offices: Sequence[Path]) -> dict[str, RunRecord]:
+    """Return the run records beside post offices, by the hash of their configuration."""
+    folders = {office.parent for office in offices}
+    found = [load_run(folder) for folder in folders if (folder / "run.json").exists()]
+    return {record.config_hash: record for record in found}
+
+
+def _missing(ledger: Ledger, lost: Sequence[Lost], were: Mapping[str, int]) -> dict[str, int]:
+    """Return how many entries of each kind stay missing."""
+    have = dict(ledger.state().kinds)
+    have["reserve"] = have.get("reserve", 0) + sum(one.plan is not None for one in lost)
+    have["spend"] = have.get("spend", 0) + sum(len(one.messages) for one in lost)
+    short = {kind: were.get(kind, 0) - have.get(kind, 0) for kind in _CHARGED}
+    return {kind: count for kind, count in short.items() if count > 0}
+
+
+def _enter(ledger: Ledger, lost: Lost, who: str, *, close: bool) -> None:
+    """Enter the releases of one run. It is closed only where the anchor shows that all are found:
+    an open run counts its whole plan.
+    """
+    if lost.plan is not None:
+        ledger.reserve(lost.run, lost.plan, dataset=lost.dataset, who=who, at=now(), released=True)
+    run = ledger.state().runs[lost.run]
+    for n, message in sorted(lost.messages.items()):
+        if n not in run.by_round:
+            raise BudgetRefused(
+                f"a letter of round {n} of run {lost.run!r} is there, and its plan has no such "
+                "round; give the run.json that the run began with"
+            )
+        ledger.spend(lost.run, n, run.by_round[n], message, who=who, at=now())
+    if close:
+        run = ledger.state().runs[lost.run]
+        reason = "finished" if run.rounds_spent == run.rounds_planned else "stopped"
+        ledger.close_run(lost.run, reason, who=who, at=now())
