@@ -68,6 +68,9 @@ class Gate:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await server.wait_closed()
+        for _ in range(3):  # connections that were aborted are closed by the loop itself
+            await asyncio.sleep(0)
 
     async def _enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
