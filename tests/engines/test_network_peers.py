@@ -4,6 +4,7 @@ release what it would not have released.
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import threading
@@ -13,8 +14,8 @@ from collections import defaultdict
 import pytest
 
 from dynadp.privacy.ledger.file import Ledger
-from support.hostile import goes_on, measure
-from support.networks import ALPHA, Network, ports, until
+from support.hostile import PREFIX, Hostile, goes_on, measure
+from support.networks import ALPHA, Network, ports, session, until
 from support.typed import dynadp
 
 pytestmark = pytest.mark.slow
@@ -188,6 +189,37 @@ def test_a_life_whose_name_was_passed_on_stops_before_its_next_draw(tmp_path, nu
 
 
 # A member that sends whatever it can.
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_another_configuration_ends_a_node_only_if_it_is_shown_just_now(tmp_path, nursery, fresh):
+    """An old greeting of a neighbour, handed over by anybody, ends nothing."""
+    network = Network.make(tmp_path / "home", nursery)
+    north = network.start("north")
+    until(lambda: network.status("north")["state"] == "agreeing", "north to be up")
+    with session(network.silo("west").site(), PREFIX) as here:
+        hostile = Hostile(network, "west", here)
+        other, there = {**hostile.content, "edges": []}, f"{PREFIX}/north/hello"
+        answers, got = None, []
+
+        def ask():
+            body = hostile.greeting(config=other, answers=answers)
+            data = hostile.letter("hello", 0, body, config=bytes(32))
+            answered = here.get(there, payload=data, timeout=2.0)
+            got.extend(bytes(one.ok.payload) for one in answered if one.ok is not None)
+            return bool(got)
+
+        until(ask, "north to answer")
+        if fresh:
+            answers = re.search(rb'"asks": "([0-9a-f]+)"', got[0])[1].decode()
+            ask()
+            assert north.wait() == 2, network.said("north")
+            assert "they differ in" in network.said("north")
+            return
+        told = "refused a letter of a neighbour: of another configuration"
+        until(lambda: told in network.log("north"), told)
+    network.finish({"north": north, **{one: network.start(one) for one in ("south", "west")}})
+    network.sound()
 
 
 def test_a_hostile_member_stops_nobody_and_fills_nothing(tmp_path, nursery):

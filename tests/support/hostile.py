@@ -189,6 +189,7 @@ def main():
             print(json.dumps(grew))
             goes_on(network)
             print("the run goes on")
+            nursery.kill_all()
     finally:
         nursery.kill_all()
         nursery.close()
