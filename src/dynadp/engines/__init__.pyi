@@ -4,6 +4,7 @@ from .exchange import NeighbourLetters as NeighbourLetters
 from .exchange import NodeExchange as NodeExchange
 from .inbox import AcceptanceRules as AcceptanceRules
 from .inbox import Inbox as Inbox
+from .inbox import released_letters as released_letters
 from .journal import FolderJournal as FolderJournal
 from .journal import LedgerJournal as LedgerJournal
 from .journal import forget_vectors as forget_vectors
@@ -11,7 +12,6 @@ from .journal import now as now
 from .letters import Letter as Letter
 from .letters import Verifier as Verifier
 from .letters import run_id as run_id
-from .letters import verify as verify
 from .memory import MemoryNetwork as MemoryNetwork
 from .memory import MemoryNode as MemoryNode
 from .memory import memory_key as memory_key

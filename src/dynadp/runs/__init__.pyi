@@ -22,6 +22,7 @@ from .ledgers import set_caps as set_caps
 from .local import LocalRun as LocalRun
 from .model import Model as Model
 from .model import load_model as load_model
+from .partial import partial_model as partial_model
 from .preparation import open_ledgers as open_ledgers
 from .preparation import plan_from_file as plan_from_file
 from .record import Kind as Kind

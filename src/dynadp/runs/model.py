@@ -48,6 +48,9 @@ class Model:
         How it was trained and what that cost, as in the run's record.
     estimator
         What only :class:`~dynadp.estimators.classifier.NetworkClassifier` needs; None in a run.
+    partial
+        Of a run that was stopped early: the rounds that it is made of, how many were planned, and
+        whose messages; None for a whole run.
     """
 
     classes: tuple[Value, ...]
@@ -58,6 +61,7 @@ class Model:
     mechanism: str
     privacy: Mapping[str, Any] = field(repr=False)
     estimator: Mapping[str, Any] | None = field(default=None, repr=False)
+    partial: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, f: Array, schema: Schema, plan: Plan, *, seeded: bool = False) -> "Model":
@@ -140,6 +144,7 @@ class Model:
             "mechanism": self.mechanism,
             "privacy": dict(self.privacy),
             **({} if self.estimator is None else {"estimator": self.estimator}),
+            **({} if self.partial is None else {"partial": dict(self.partial)}),
         }
 
     def save(self, path: str | Path) -> None:
@@ -167,6 +172,7 @@ def load_model(path: str | Path) -> Model:
             mechanism=content["mechanism"],
             privacy=content["privacy"],
             estimator=content.get("estimator"),
+            partial=content.get("partial"),
         )
         _check(model, content["schema_hash"], path)
     except RecordError:
