@@ -6,12 +6,14 @@ import base64
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 from dynadp.errors import BudgetRefused
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger.anchor import anchor_file
 from dynadp.privacy.ledger.file import Ledger
+from dynadp.runs.model import load_model
 from support.networks import Network
 from support.typed import dynadp
 
@@ -222,3 +224,14 @@ def test_what_left_no_letter_is_never_guessed(base):
     assert done.exit_code == 0, done.output
     with Ledger.open(base.ledger("north")) as ledger, pytest.raises(BudgetRefused):
         ledger.reserve("more", [event], dataset="rows", **stamp)
+
+
+def test_a_nodes_folder_holds_enough_for_a_model(base):
+    """Of a whole run it is the mean of the same messages that all nodes' means were made of."""
+    for name in base.names:
+        done = dynadp("model", base.folder(name), "--out", base.home / f"{name}.json")
+        assert done.exit_code == 0, done.output
+    one, other = (load_model(base.home / f"{name}.json") for name in base.names)
+    assert one.partial == {"rounds": 3, "planned": 3, "members": ["north", "south"]}
+    assert (one.coef == other.coef).all()
+    assert np.append(one.coef, one.intercept) == pytest.approx(base.vector("north"), rel=1e-9)

@@ -14,6 +14,7 @@ from dynadp.privacy.inverse import calibrate
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.ledger.rules import LedgerState
 from dynadp.privacy.ledger.summary import LedgerSummary
+from support.typed import dynadp
 
 STAMP = {"who": "me", "at": "2026-03-01T12:00:00+00:00"}
 CAP = Cap.of(1.0, 1e-5)
@@ -107,6 +108,8 @@ def test_what_a_lost_run_did_not_release_can_be_used(ledger, epsilon, least):
     ledger.close_run("b", "finished", **STAMP)
     assert LedgerSummary.of(ledger).lost <= CAP.epsilon
     assert ledger.verify() == []
+    shown = dynadp("ledger", "show", ledger.path).output
+    assert "Run a was admitted as a fixed plan and ended early" in " ".join(shown.split())
     with Ledger.open(ledger.path) as again:  # replayed by the rules it was written by
         assert again.state().runs["a"].kept == run.kept
         assert again.counted() == ledger.counted()

@@ -27,6 +27,7 @@ COMMANDS = {  # name: its module, and its line in the list of commands
     "init": ("init", "Write a commented run file and schema."),
     "launch": ("network", "Try a run file as a network on this machine."),
     "ledger": ("ledger", "Show, check and cap what a node has spent."),
+    "model": ("jobs", "Make a model of a run that was stopped early."),
     "node": ("network", "Run one silo of a network."),
     "pki": ("pki", "Make certificates and keys of a consortium."),
     "predict": ("scores", "Label the rows of a file with a model."),

@@ -210,3 +210,30 @@ def train(
 def _print_round(done: int, rounds: int) -> None:
     if done % 10 == 0 or done == rounds:
         click.echo(f"round {done} of at most {rounds}", err=True)
+
+
+@click.command()
+@click.argument("folder", metavar="RUN_FOLDER", type=click.Path(exists=True, file_okay=False))
+@option("--out", type=FILE, help="The model's file; RUN_FOLDER/partial-model.json by default.")
+@option(
+    "--ledger",
+    "ledgers",
+    multiple=True,
+    type=FILE,
+    help="A ledger of a run in one process, where it is not found by its name in the record.",
+)
+@prints_answer
+def model(folder: str, out: str | None, ledgers: tuple[str, ...]) -> Answer:
+    """Make a model of what a run has released so far, where it was stopped early.
+
+    It is a mean of released messages, and costs nothing more. The run itself stays as it is.
+    """
+    made = runs.partial_model(folder, ledgers)
+    path = Path(out) if out else Path(folder) / "partial-model.json"
+    made.save(path)
+    part = made.partial or {}
+    line = (
+        f"A model of {part['rounds']} of {part['planned']} rounds, from messages of "
+        f"{', '.join(part['members'])}: {path}. {made.privacy['statement']}"
+    )
+    return Answer({"file": str(path), **part, "statement": made.privacy["statement"]}, [line])

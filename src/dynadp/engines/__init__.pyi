@@ -4,6 +4,7 @@ from .exchange import NeighbourLetters as NeighbourLetters
 from .exchange import NodeExchange as NodeExchange
 from .inbox import AcceptanceRules as AcceptanceRules
 from .inbox import Inbox as Inbox
+from .inbox import released_letters as released_letters
 from .journal import FolderJournal as FolderJournal
 from .journal import LedgerJournal as LedgerJournal
 from .journal import forget_vectors as forget_vectors

@@ -7,7 +7,7 @@ guarantee. Refused letters are counted by reason.
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -135,6 +135,26 @@ def is_broadcast(kind: Kind, n: int) -> bool:
     sums and keys.
     """
     return kind in ("mean", "sum", "sealed", "key") or (kind == "message" and n == 0)
+
+
+def released_letters(office: Path, keys: Mapping[str, Verifier]) -> Iterator[Letter]:
+    """Yield the releases of these authors in a file of letters, the latest rounds first; what they
+    did not sign is passed over.
+    """
+    marks = ", ".join("?" * len(keys))
+    where = (
+        f"SELECT content FROM letter WHERE author IN ({marks}) "
+        "AND kind IN ('message', 'sum', 'sealed') ORDER BY round DESC"
+    )
+    try:
+        address = f"{office.resolve().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True)) as connection:
+            rows = connection.execute(where, tuple(keys)).fetchall()
+    except sqlite3.Error as error:
+        raise RecordError(f"cannot read the letters in {office}: {error}") from error
+    for (content,) in rows:
+        with suppress(Rejected):
+            yield verify(bytes(content), keys)
 
 
 class Inbox:

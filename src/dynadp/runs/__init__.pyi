@@ -29,6 +29,7 @@ from .measures import Measure as Measure
 from .measures import Measures as Measures
 from .model import Model as Model
 from .model import load_model as load_model
+from .partial import partial_model as partial_model
 from .preparation import open_ledgers as open_ledgers
 from .preparation import plan_from_file as plan_from_file
 from .record import Kind as Kind

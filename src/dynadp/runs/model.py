@@ -52,6 +52,9 @@ class Model:
         How scores become probabilities; None where nobody found out.
     estimator
         What only :class:`~dynadp.estimators.classifier.NetworkClassifier` needs; None in a run.
+    partial
+        Of a run that was stopped early: the rounds that it is made of, how many were planned, and
+        whose messages; None for a whole run.
     """
 
     classes: tuple[Value, ...]
@@ -63,6 +66,7 @@ class Model:
     privacy: Mapping[str, Any] = field(repr=False)
     calibration: Calibration | None = None
     estimator: Mapping[str, Any] | None = field(default=None, repr=False)
+    partial: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, f: Array, schema: Schema, plan: Plan, *, seeded: bool = False) -> "Model":
@@ -163,6 +167,7 @@ class Model:
             "privacy": dict(self.privacy),
             **({} if self.calibration is None else {"calibration": asdict(self.calibration)}),
             **({} if self.estimator is None else {"estimator": self.estimator}),
+            **({} if self.partial is None else {"partial": dict(self.partial)}),
         }
 
     def save(self, path: str | Path) -> None:
@@ -191,6 +196,7 @@ def load_model(path: str | Path) -> Model:
             privacy=content["privacy"],
             calibration=_calibration(content.get("calibration")),
             estimator=content.get("estimator"),
+            partial=content.get("partial"),
         )
         _check(model, content["schema_hash"], path)
     except RecordError:

@@ -1,19 +1,12 @@
 """A node's own signed letters in post offices: its own run folders, or copies from neighbours."""
 
-import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 
-from dynadp.engines import Letter, Verifier, run_id, verify
-from dynadp.errors import LedgerDamaged, RecordError, Rejected
+from dynadp.engines import Letter, Verifier, released_letters, run_id
+from dynadp.errors import LedgerDamaged, RecordError
 from dynadp.privacy import Ledger, recovery
 from dynadp.runs.status import SHOWN
-
-_OWN = (
-    "SELECT content FROM letter WHERE author = ? AND kind IN ('message', 'sum', 'sealed') "
-    "ORDER BY round DESC"
-)
 
 
 def post_offices(place: str | Path) -> list[Path]:
@@ -44,18 +37,10 @@ def own_letters(
     last
         How many, if not all.
     """
-    where = f"{_OWN} LIMIT {-1 if last is None else last}"
-    try:
-        address = f"{office.resolve().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(address, uri=True)) as connection:
-            rows = connection.execute(where, (node,)).fetchall()
-    except sqlite3.Error as error:
-        raise RecordError(f"cannot read the letters in {office}: {error}") from error
-    for (content,) in rows:
-        try:
-            yield verify(bytes(content), {node: key})
-        except Rejected:
-            continue
+    for number, letter in enumerate(released_letters(office, {node: key})):
+        if last is not None and number >= last:
+            return
+        yield letter
 
 
 def ledger_run(runs: Sequence[str], letter: Letter) -> str | None:
