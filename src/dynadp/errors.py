@@ -16,6 +16,7 @@
     ├── BudgetRefused     (RuntimeError) a release was not reserved, or is past the cap
     ├── IdentityError     (ValueError)   a certificate or key is missing, expired or another's
     ├── NodeLost          (RuntimeError) a neighbour stayed away too long; the run can go on
+    ├── LeftBehind        (RuntimeError) the run went on without this node, and does not take it in
     ├── Rejected          (ValueError)   what a neighbour sent is not believed
     ├── SeededRefused     (ValueError)   seeded noise protects nobody: no ledger takes it
     ├── SumSpoiled        (RuntimeError) the letters of a sealed sum do not give a sum
@@ -98,6 +99,10 @@ class NodeLost(DynadpError, RuntimeError):
     def __init__(self, message: str, away: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.away = away
+
+
+class LeftBehind(DynadpError, RuntimeError):
+    """The run went on without this node, and nobody takes it in again: its part is over."""
 
 
 class Rejected(DynadpError, ValueError):

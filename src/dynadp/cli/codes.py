@@ -6,7 +6,7 @@
 - 2: usage or configuration: options, run file, schema, rows, keys, a path that is missing or cannot
   be used, a bad file
 - 3: a ledger refused the budget; nothing was released
-- 4: a neighbour stayed away for too long
+- 4: a neighbour stayed away for too long, or the run went on without this node
 - 5: a ledger is damaged, or an old copy
 - 130: Ctrl-C (``dynadp explore``, which runs until then: 0); 143: SIGTERM
 """
@@ -18,6 +18,7 @@ from dynadp.errors import (
     BudgetRefused,
     DynadpError,
     LedgerDamaged,
+    LeftBehind,
     NodeLost,
     NotCertified,
     Rejected,
@@ -27,7 +28,7 @@ from dynadp.errors import (
 FAILED, USAGE, REFUSED, LOST, DAMAGED, INTERRUPTED = 1, 2, 3, 4, 5, 130
 _OWN = (
     (BudgetRefused, REFUSED),
-    (NodeLost, LOST),
+    ((NodeLost, LeftBehind), LOST),
     (LedgerDamaged, DAMAGED),
     ((NotCertified, Rejected, SumSpoiled, ConnectionError), FAILED),
 )

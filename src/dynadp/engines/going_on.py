@@ -1,0 +1,476 @@
+"""A node's rounds of ADMM in a run that goes on without nodes that stay away (maths.md 16).
+
+Each end of an edge gives the other up by itself. What it decides at the end of a round is kept
+before the next release, so that a node that is started again comes to the same state. A node that
+all its neighbours gave up asks to be taken in again: each of them names the round from which their
+edge counts, under a new epoch, and rounds in between are released by nobody.
+"""
+
+import json
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
+
+import numpy as np
+
+from dynadp._arrays import Array
+from dynadp._files import canonical_json
+from dynadp.consensus import EdgeDuals, Journal, RoundProgress, Rounds, Topology, enough_of
+from dynadp.consensus import reachable as reach
+from dynadp.engines.exchange import Awaiting, Letters
+from dynadp.engines.inbox import Inbox
+from dynadp.engines.letters import verify
+from dynadp.engines.notes import EPOCHS, Standing, standings, written
+from dynadp.errors import LeftBehind, NodeLost
+
+_LEFT = -1  # in place of the next round: there is none
+_TRIES = 5  # epochs that a node asks for before it stops
+_RETRY = 4  # rounds of a neighbour before it is asked again
+_JUMP = 100  # epochs, times nodes, that a neighbour's answer may be ahead
+
+Waiting = Generator[Awaiting, None, None]
+Edges = dict[str, Standing]
+
+
+def edges_kept(inbox: Inbox) -> Edges:
+    """Return the edges as this node decided last; none before its first round."""
+    content = inbox.last_decision()
+    return {} if content is None else standings(content.encode())
+
+
+def given_up(inbox: Inbox) -> frozenset[str]:
+    """Return the neighbours that this node goes on without, as it decided last."""
+    return frozenset(j for j, edge in edges_kept(inbox).items() if edge.off)
+
+
+class EdgeBook:
+    """Which of a node's edges are on, round by round.
+
+    Parameters
+    ----------
+    topology, me, rounds
+        The network, the node's name, and T.
+    least
+        Nodes that must remain.
+    letters, journal
+        Its letters and its entered messages.
+
+    Attributes
+    ----------
+    now
+        The edges before the next round.
+    next
+        That round; 0 where it is not known yet.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        me: str,
+        rounds: int,
+        least: int,
+        letters: Letters,
+        journal: Journal,
+    ) -> None:
+        self.topology, self.me, self.rounds, self.least = topology, me, rounds, least
+        self.letters, self.inbox, self.journal = letters, letters.inbox, journal
+        index = topology.nodes.index(me)
+        self.neighbours = tuple(topology.nodes[j] for j in topology.neighbours(index))
+        self.now: Edges = {j: Standing(0, 1) for j in self.neighbours}
+        self.next = 1
+        self._index, self._looked = index, False
+        self._asked: dict[str, int] = {}  # beyond which round of a neighbour to ask it
+        self.inbox.excused = self._excused
+
+    @property
+    def alone(self) -> bool:
+        """Whether no edge is on, or agreed to be on later."""
+        return all(edge.off for edge in self.now.values())
+
+    def note(self, **more: Any) -> bytes:
+        """Return this node's edges, for a letter."""
+        return written({"edges": self.now, **more})
+
+    # ----------------------------------------------------------------------------------------------
+    # a round
+
+    def settle(self, n: int, V: Array) -> Waiting:
+        """Send the message of round n, wait for those of edges that are on, and decide; or take
+        what was decided before.
+        """
+        if not self._looked and self.inbox.decision(n) is None:
+            self._looked = True
+            self._find_lost(n)
+        if (kept := self.inbox.decision(n)) is not None:
+            self._take(kept)
+            return
+        on = tuple(j for j in self.neighbours if self.now[j].on(n))
+        again = bool(self.inbox.missing("message", n, on))
+        self.letters.send("message", n, V, self.note(), again=again)
+        gone, lost = yield from self._await(n, on)
+        self.letters.checkpoint("received")
+        here = [j for j in on if j not in gone and not self.inbox.missing("message", n, [j])]
+        said = {j: self._said(j, n) for j in here}
+        after = {j: self._after(j, n, said.get(j)) for j in self.neighbours}
+        answers = self._answers(n, after)
+        self._require_enough(n, after, said, lost)
+        self._keep(n, after)
+        self.letters.checkpoint("decided")
+        for epoch, answer in answers.items():
+            self.letters.send("welcome", epoch, None, written(answer))
+        self._ask_again(n)
+
+    def _await(
+        self, n: int, on: tuple[str, ...]
+    ) -> Generator[Awaiting, None, tuple[set[str], NodeLost | None]]:
+        """Return who is given up, and the error that the engine gave up with."""
+        gone, lost = set[str](), None
+        while waiting := tuple(j for j in self.inbox.awaited("message", n, on) if j not in gone):
+            try:
+                yield Awaiting("message", n, waiting)
+            except NodeLost as error:
+                lost = error
+                gone |= {*error.away} & {*self.inbox.missing("message", n, waiting)}
+        return gone, lost
+
+    def _after(self, j: str, n: int, said: Mapping[str, Standing] | None) -> Standing:
+        """The edge after round n, by what its other end said."""
+        edge = self.now[j]
+        if edge.on(n):
+            if said is not None and said[self.me] == edge:
+                return edge
+            known = edge.epoch if said is None else max(edge.epoch, said[self.me].epoch)
+            self._asked[j] = self._last_round(j)
+            return Standing(known, 0)
+        if not edge.off:
+            return edge
+        last = self._last_round(j)
+        for epoch in reversed(self.inbox.rounds_of(self.me, "join")):
+            if epoch <= edge.epoch:
+                break
+            start = json.loads(self.inbox.note(j, "welcome", epoch) or b"{}").get("from", 0)
+            if not start and last:
+                theirs = self._said(j, last)[self.me]
+                start = theirs.start if theirs.epoch == epoch else 0
+            if start > n:
+                return Standing(epoch, start)
+        return edge
+
+    def _answers(self, n: int, after: Edges) -> dict[int, dict[str, int]]:
+        """Answer who asks to be taken in, by the epoch that it asks for; enters it in ``after``."""
+        answers: dict[int, dict[str, int]] = {}
+        P, nodes = len(self.topology), self.topology.nodes
+        for j in self.neighbours:
+            epoch = max(self.inbox.rounds_of(j, "join"), default=0)
+            if not epoch or epoch >= EPOCHS or epoch % P != nodes.index(j):
+                continue
+            if not self.inbox.missing("welcome", epoch, [self.me]):
+                continue  # answered
+            ask = json.loads(self.inbox.note(j, "join", epoch))
+            if epoch <= after[j].epoch:
+                answers[epoch] = {"above": after[j].epoch}
+                continue
+            # of two that run, the one whose name comes first decides
+            if not ask["back"] and (not after[j].off or self.me > j):
+                continue
+            start = max(n, ask["after"], self._last_round(j)) + (2 if ask["back"] else 3)
+            if start > self.rounds:
+                answers[epoch] = {"from": 0}
+            else:
+                after[j], answers[epoch] = Standing(epoch, start), {"from": start}
+        return answers
+
+    def _require_enough(
+        self,
+        n: int,
+        after: Edges,
+        said: Mapping[str, Mapping[str, Standing]],
+        lost: NodeLost | None,
+    ) -> None:
+        """Stop, resumable and with nothing decided, where fewer than ``least`` nodes may be left.
+
+        Those may be left that this node reaches over edges that neither it nor a neighbour whose
+        message it has says are off; it hears nothing of edges further away.
+        """
+        if not any(after[j].off and not self.now[j].off for j in self.neighbours):
+            return
+        off = {frozenset((self.me, j)) for j, edge in after.items() if edge.off}
+        for j, edges in said.items():
+            off |= {frozenset((j, k)) for k, edge in edges.items() if edge.off}
+        nodes = self.topology.nodes
+        edges = [(nodes[u], nodes[v]) for u, v in self.topology.edges]
+        left = reach(self.me, [edge for edge in edges if frozenset(edge) not in off])
+        if len(left) >= self.least:
+            return
+        alone = all(edge.off for edge in after.values())
+        # those who go on without this node may take it in again
+        if alone and any(self._last_round(j) >= n and j in said for j in self.neighbours):
+            return
+        if alone and any(self._excused("message", n, j) for j in self.neighbours):
+            return
+        gone = [j for j, edge in after.items() if edge.off]
+        raise NodeLost(
+            f"{self.me} stops in round {n}: without {', '.join(gone)} it can count on "
+            f"{len(left)} of the {self.least} nodes that must remain (network.least). It loses "
+            "nothing: see to the others, then start this node again"
+            + (f". {lost}" if lost else ""),
+            tuple(gone),
+        )
+
+    def _keep(self, n: int, after: Edges, then: int | None = None) -> None:
+        """Make a decision durable, then act on it."""
+        self.now = after
+        self.next = (0 if self.alone else n + 1) if then is None else then
+        self.inbox.decide(n, canonical_json({"edges": self.now, "next": self.next}))
+        self.inbox.given_up = frozenset(j for j, edge in after.items() if edge.off)
+
+    def _take(self, kept: str) -> None:
+        """Take a decision up again; answers that were not sent yet are made again."""
+        before, content = self.now, json.loads(kept)
+        self.now, self.next = standings(kept.encode()), content["next"]
+        self.inbox.given_up = frozenset(j for j, edge in self.now.items() if edge.off)
+        P, nodes = len(self.topology), self.topology.nodes
+        for j, edge in self.now.items():
+            if edge.start > before[j].start and edge.epoch % P == nodes.index(j) and edge.epoch:
+                answer = written({"from": edge.start})
+                self.letters.send("welcome", edge.epoch, None, answer, again=False)
+
+    def _find_lost(self, n: int) -> None:
+        """Give up all edges where messages were entered whose decisions are gone: the letters were
+        lost, and what was decided cannot be known.
+        """
+        entered = [k for k in range(n, self.rounds + 1) if self.journal.sent(k) is not None]
+        if len(entered) < 2:
+            return
+        off = {j: list(Standing(edge.epoch, 0)) for j, edge in self.now.items()}
+        following = dict(zip(entered, [*entered[1:], 0], strict=True))
+        for k in reversed(entered):  # the first one last: cut short, all this is done again
+            self.inbox.decide(k, canonical_json({"edges": off, "next": following[k]}))
+
+    # ----------------------------------------------------------------------------------------------
+    # to be taken in again
+
+    def come_back(self, n: int) -> Waiting:
+        """Ask the neighbours to take this node in again after its last round n; sets ``next``.
+
+        Raises
+        ------
+        LeftBehind
+            Where nobody does: the run went on without this node, or is over.
+        """
+        if self.next == 0:
+            answered = False
+            for _ in range(_TRIES):
+                epoch = self._new_epoch(n)
+                note = written({"after": n, "back": True})
+                self.letters.send("join", epoch, None, note)
+                yield from self._await_answers(epoch)
+                found = self._welcomes(epoch)
+                answered = answered or bool(found)
+                starts = {j: a["from"] for j, a in found.items() if a.get("from", 0) > n}
+                if starts:
+                    after = {
+                        j: Standing(epoch, starts[j]) if j in starts else self.now[j]
+                        for j in self.neighbours
+                    }
+                    self._keep(n, after, min(starts.values()))
+                    return
+                if not any("above" in a or a["from"] for a in found.values()):
+                    break  # silence, or the run is over there
+                near = epoch + _JUMP * len(self.topology)
+                above = [a["above"] for a in found.values() if a.get("above", EPOCHS) < near]
+                self._floor = max([epoch, *above])
+            self._keep(n, self.now, _LEFT)
+        if self.next == _LEFT:
+            self.journal.close("stopped")
+            raise LeftBehind(
+                f"{self.me} was left behind after round {n}: its neighbours went on without it and "
+                "none of them takes it in again. Its part is over; what it did not spend is given "
+                "back to its budget"
+            )
+
+    _floor = 0
+
+    def _await_answers(self, epoch: int) -> Waiting:
+        gone = set[str]()
+        while waiting := tuple(
+            j for j in self.inbox.missing("welcome", epoch, self.neighbours) if j not in gone
+        ):
+            try:
+                yield Awaiting("welcome", epoch, waiting)
+            except NodeLost as error:
+                gone |= {*error.away}
+
+    def _welcomes(self, epoch: int) -> dict[str, dict[str, int]]:
+        missing = self.inbox.missing("welcome", epoch, self.neighbours)
+        return {
+            j: json.loads(self.inbox.note(j, "welcome", epoch))
+            for j in self.neighbours
+            if j not in missing
+        }
+
+    def _new_epoch(self, n: int) -> int:
+        """Return the smallest epoch of this node's own that is above all that it knows; one that it
+        asked for after round n and got no answer to.
+        """
+        asked, P = self.inbox.rounds_of(self.me, "join"), len(self.topology)
+        if asked and not self._welcomes(asked[-1]) and asked[-1] > self._floor:
+            ask = json.loads(self.inbox.note(self.me, "join", asked[-1]))
+            if ask == {"after": n, "back": True}:
+                return asked[-1]
+        base = max([0, self._floor, *asked])
+        near = [e.epoch for e in self.now.values() if e.epoch < base + _JUMP * P]
+        base = max([base, *near])
+        epoch = base - base % P + self._index
+        return epoch if epoch > base else epoch + P
+
+    def _ask_again(self, n: int) -> None:
+        """Ask a neighbour whose edge is off and who runs; of two the one whose name comes later."""
+        wanted = False
+        for j, edge in self.now.items():
+            if edge.off and self.me > j and n < self.rounds:
+                last = self._last_round(j)
+                if last > self._asked.setdefault(j, last):
+                    wanted, self._asked[j] = True, last + _RETRY
+        if wanted:
+            note = written({"after": n, "back": False})
+            self.letters.send("join", self._new_epoch(n), None, note)
+
+    # ----------------------------------------------------------------------------------------------
+    # what others said
+
+    def _excused(self, kind: str, n: int, author: str) -> bool:
+        """Whether a message of round n will not count any more: a later one of its author says that
+        the edge is off, or the author asks to be taken in again.
+        """
+        if kind != "message" or n == 0 or author not in self.now:
+            return False
+        asks = max(self.inbox.rounds_of(author, "join"), default=0)
+        if (
+            asks > self.now[author].epoch
+            and self.inbox.missing("welcome", asks, [self.me])
+            and json.loads(self.inbox.note(author, "join", asks))["back"]
+        ):
+            return True
+        last = self._last_round(author)
+        if last <= n:
+            return False
+        start = self._said(author, last)[self.me].start
+        return start == 0 or start > n
+
+    def _last_round(self, j: str) -> int:
+        """Return the latest round of which there is a message of j; 0 for none."""
+        data = self.inbox.last(j)
+        return 0 if data is None else verify(data, self.inbox.rules.keys).round
+
+    def _said(self, j: str, n: int) -> Edges:
+        """Return the edges as j's message of round n has them."""
+        return standings(self.inbox.note(j, "message", n))
+
+
+def admm_going_on(
+    book: EdgeBook,
+    rounds: Rounds,
+    output: str,
+    on_round: Callable[[RoundProgress], None],
+) -> Generator[Awaiting, None, tuple[Array, tuple[str, ...]]]:
+    """All rounds, and the model: returns it with the nodes that it is the mean over; none for all.
+
+    Parameters
+    ----------
+    book
+        The node's edges.
+    rounds
+        Its rounds.
+    output
+        Which mean becomes the model.
+    on_round
+        Called after every round.
+    """
+    inbox, neighbours = book.inbox, book.neighbours
+    duals = EdgeDuals([0] * len(neighbours), rounds.solver.eta, rounds.V.shape)
+    tails = np.zeros((len(neighbours), 1, rounds.V.shape[-1]))
+    counts = np.zeros(len(neighbours), dtype=int)
+    while not rounds.over:
+        if book.next <= 0:
+            yield from book.come_back(rounds.n)
+        n, before = book.next, book.now
+        rounds.skip_to(n)
+        V = rounds.release()
+        yield from book.settle(n, V[0, 0])
+        used = np.array([before[j].on(n) and book.now[j] == before[j] for j in neighbours])
+        heard = np.array(
+            [
+                [inbox.values(j, "message", n) if on else V[0, 0]]
+                for j, on in zip(neighbours, used, strict=True)
+            ]
+        )
+        sums, dropped = duals.receive(V, heard, used)
+        progress = rounds.receive(sums, dropped if dropped.any() else None)
+        if n > rounds.total // 2:
+            tails[used] += heard[used]
+            counts += used
+        on_round(progress.with_messages(V, rounds.points))
+    rounds.finish()
+    own, averaged = rounds.mean()[0, 0], rounds.total - rounds.total // 2
+    if output == "network":
+        return (yield from _network_mean(book, own, rounds.tailed, averaged))
+    if output == "last":
+        return rounds.V[0, 0], ()
+    if output == "tail":
+        return own, ()
+    chosen = [i for i, k in enumerate(counts) if enough_of(int(k), averaged)]
+    vectors = [own, *(tails[i, 0] / counts[i] for i in chosen)]
+    members = (book.me, *(neighbours[i] for i in chosen))
+    return np.mean(vectors, axis=0), () if len(chosen) == len(neighbours) else members
+
+
+def _network_mean(
+    book: EdgeBook, own: Array, tailed: int, averaged: int
+) -> Generator[Awaiting, None, tuple[Array, tuple[str, ...]]]:
+    """The mean over the nodes that finished and are connected with this one over edges that both
+    ends say are on, as far as they sent at least half of the averaged rounds.
+    """
+    inbox, T, nodes, me = book.inbox, book.rounds, book.topology.nodes, book.me
+    kept = inbox.decision(T + 1)
+    again = kept is None
+    book.letters.send("mean", T, own, book.note(rounds=tailed), again=again)
+    if kept is None:
+        gone = set[str]()
+        while waiting := _unheard(book, gone):
+            try:
+                yield Awaiting("mean", T, waiting)
+            except NodeLost as error:
+                gone |= {*error.away} & {*inbox.missing("mean", T, waiting)}
+        there = _finished(book, gone)
+        inbox.decide(T + 1, canonical_json({"edges": book.now, "members": sorted(there)}))
+    else:
+        there = set(json.loads(kept)["members"])
+    book.letters.checkpoint("received")
+    enough = {
+        p for p in there if enough_of(json.loads(inbox.note(p, "mean", T))["rounds"], averaged)
+    }
+    members = tuple(p for p in nodes if p in (enough or there))
+    means = [own if p == me else inbox.values(p, "mean", T) for p in members]
+    return np.array(means).mean(axis=0), () if len(members) == len(nodes) else members
+
+
+def _edges_on(book: EdgeBook, gone: set[str]) -> list[tuple[str, str]]:
+    """Edges that no mean so far says are off, with an end whose mean is here."""
+    inbox, T, nodes = book.inbox, book.rounds, book.topology.nodes
+    missing = {*inbox.missing("mean", T, nodes)}
+    said = {p: standings(inbox.note(p, "mean", T)) for p in nodes if p not in missing}
+    found = []
+    for u, v in book.topology.edges:
+        ends = (nodes[u], nodes[v])
+        known = [said[a][b] for a, b in (ends, ends[::-1]) if a in said]
+        if known and not any(edge.off for edge in known) and not gone & {*ends}:
+            found.append(ends)
+    return found
+
+
+def _unheard(book: EdgeBook, gone: set[str]) -> tuple[str, ...]:
+    return tuple(book.inbox.missing("mean", book.rounds, reach(book.me, _edges_on(book, gone))))
+
+
+def _finished(book: EdgeBook, gone: set[str]) -> set[str]:
+    return reach(book.me, _edges_on(book, gone))
