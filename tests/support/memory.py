@@ -210,6 +210,13 @@ class Node(MemoryNode):
             return
         self.stop()
 
+    def give_up(self, *away):
+        """As long as a node waited, it may die when it goes on."""
+        with contextlib.suppress(Plug):
+            super().give_up(*away)
+            return
+        self.stop()
+
     def spends(self):
         with Ledger.open(self.ledger_path, read_only=True) as ledger:
             return {n: ledger.message(RUN, n) for n in ledger.rounds(RUN)}

@@ -8,6 +8,7 @@ edge counts, under a new epoch, and rounds in between are released by nobody.
 
 import json
 from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,16 @@ def given_up(inbox: Inbox) -> frozenset[str]:
     return frozenset(j for j, edge in edges_kept(inbox).items() if edge.off)
 
 
+def require_not_left(inbox: Inbox) -> None:
+    """Raise LeftBehind again, where this node's part in the run ended with it."""
+    content = inbox.last_decision()
+    if content is not None and json.loads(content).get("next") == _LEFT:
+        raise LeftBehind(
+            f"{inbox.rules.me} was left behind: the run went on without it, and its part is over. "
+            "Take part in a new run"
+        )
+
+
 class EdgeBook:
     """Which of a node's edges are on, round by round.
 
@@ -60,6 +71,8 @@ class EdgeBook:
         The edges before the next round.
     next
         That round; 0 where it is not known yet.
+    lost
+        Whether the file of its letters was lost on the way.
     """
 
     def __init__(
@@ -76,7 +89,7 @@ class EdgeBook:
         index = topology.nodes.index(me)
         self.neighbours = tuple(topology.nodes[j] for j in topology.neighbours(index))
         self.now: Edges = {j: Standing(0, 1) for j in self.neighbours}
-        self.next = 1
+        self.next, self.lost = 1, False
         self._index, self._looked = index, False
         self._asked: dict[str, int] = {}  # beyond which round of a neighbour to ask it
         self.inbox.excused = self._excused
@@ -188,22 +201,31 @@ class EdgeBook:
     ) -> None:
         """Stop, resumable and with nothing decided, where fewer than ``least`` nodes may be left.
 
-        Those may be left that this node reaches over edges that neither it nor a neighbour whose
-        message it has says are off; it hears nothing of edges further away.
+        A node counts as gone when its edge to this node, or to a neighbour whose message is here,
+        is off and it sent this node nothing of this round. Those that cannot be reached without
+        the gone ones count as gone too. What is further away counts as there.
         """
         if not any(after[j].off and not self.now[j].off for j in self.neighbours):
             return
-        off = {frozenset((self.me, j)) for j, edge in after.items() if edge.off}
-        for j, edges in said.items():
-            off |= {frozenset((j, k)) for k, edge in edges.items() if edge.off}
+        off = [j for j, edge in after.items() if edge.off]
+        off += [k for edges in said.values() for k, edge in edges.items() if edge.off]
+        silent = {k for k in off if k != self.me and self._last_round(k) < n}
+        cut = {(self.me, j) for j in self.neighbours if after[j].off}
         nodes = self.topology.nodes
-        edges = [(nodes[u], nodes[v]) for u, v in self.topology.edges]
-        left = reach(self.me, [edge for edge in edges if frozenset(edge) not in off])
+        left = reach(
+            self.me,
+            [
+                (nodes[u], nodes[v])
+                for u, v in self.topology.edges
+                if not silent & {nodes[u], nodes[v]}
+                and not cut & {(nodes[u], nodes[v]), (nodes[v], nodes[u])}
+            ],
+        )
         if len(left) >= self.least:
             return
-        alone = all(edge.off for edge in after.values())
         # those who go on without this node may take it in again
-        if alone and any(self._last_round(j) >= n and j in said for j in self.neighbours):
+        alone = all(edge.off for edge in after.values())
+        if alone and any(self._last_round(j) >= n for j in self.neighbours):
             return
         if alone and any(self._excused("message", n, j) for j in self.neighbours):
             return
@@ -227,6 +249,7 @@ class EdgeBook:
         """Take a decision up again; answers that were not sent yet are made again."""
         before, content = self.now, json.loads(kept)
         self.now, self.next = standings(kept.encode()), content["next"]
+        self.lost = self.lost or "lost" in content
         self.inbox.given_up = frozenset(j for j, edge in self.now.items() if edge.off)
         P, nodes = len(self.topology), self.topology.nodes
         for j, edge in self.now.items():
@@ -244,7 +267,8 @@ class EdgeBook:
         off = {j: list(Standing(edge.epoch, 0)) for j, edge in self.now.items()}
         following = dict(zip(entered, [*entered[1:], 0], strict=True))
         for k in reversed(entered):  # the first one last: cut short, all this is done again
-            self.inbox.decide(k, canonical_json({"edges": off, "next": following[k]}))
+            content = {"edges": off, "next": following[k], "lost": True}
+            self.inbox.decide(k, canonical_json(content))
 
     # ----------------------------------------------------------------------------------------------
     # to be taken in again
@@ -432,8 +456,12 @@ def _network_mean(
     """
     inbox, T, nodes, me = book.inbox, book.rounds, book.topology.nodes, book.me
     kept = inbox.decision(T + 1)
-    again = kept is None
-    book.letters.send("mean", T, own, book.note(rounds=tailed), again=again)
+    if book.lost and inbox.missing("mean", T, [me]):
+        with suppress(NodeLost):  # neighbours may hold the one from before the loss
+            yield Awaiting("mean", T, (me,))
+    if inbox.missing("mean", T, [me]) or not book.lost:
+        note = book.note(rounds=tailed)
+        book.letters.send("mean", T, own, note, again=kept is None)
     if kept is None:
         gone = set[str]()
         while waiting := _unheard(book, gone):

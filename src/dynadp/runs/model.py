@@ -48,6 +48,8 @@ class Model:
         How it was trained and what that cost, as in the run's record.
     estimator
         What only :class:`~dynadp.estimators.classifier.NetworkClassifier` needs; None in a run.
+    members
+        The nodes that the model is the mean over, where some stayed away; empty for all.
     """
 
     classes: tuple[Value, ...]
@@ -58,9 +60,18 @@ class Model:
     mechanism: str
     privacy: Mapping[str, Any] = field(repr=False)
     estimator: Mapping[str, Any] | None = field(default=None, repr=False)
+    members: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, f: Array, schema: Schema, plan: Plan, *, seeded: bool = False) -> "Model":
+    def of(
+        cls,
+        f: Array,
+        schema: Schema,
+        plan: Plan,
+        *,
+        seeded: bool = False,
+        members: tuple[str, ...] = (),
+    ) -> "Model":
         """Return the model of a released vector, after the whole plan was carried out.
 
         Parameters
@@ -73,6 +84,8 @@ class Model:
             Bound to its consortium.
         seeded
             Whether noise came from a seed: then nobody is protected.
+        members
+            The nodes that it is the mean over; empty for all.
         """
         privacy = EXACT
         if plan.protection:
@@ -87,6 +100,7 @@ class Model:
             loss=plan.settings.loss.describe(),
             mechanism=plan.mechanism.name,
             privacy=privacy,
+            members=members,
         )
 
     @property
@@ -140,6 +154,7 @@ class Model:
             "mechanism": self.mechanism,
             "privacy": dict(self.privacy),
             **({} if self.estimator is None else {"estimator": self.estimator}),
+            **({"members": list(self.members)} if self.members else {}),
         }
 
     def save(self, path: str | Path) -> None:
@@ -167,6 +182,7 @@ def load_model(path: str | Path) -> Model:
             mechanism=content["mechanism"],
             privacy=content["privacy"],
             estimator=content.get("estimator"),
+            members=tuple(map(str, content.get("members", ()))),
         )
         _check(model, content["schema_hash"], path)
     except RecordError:

@@ -24,8 +24,10 @@ from dynadp.engines import (
     NodeRun,
     Site,
     Stopped,
+    given_up,
     node_rounds,
     now,
+    require_not_left,
     run_id,
 )
 from dynadp.errors import ConfigError, DynadpError
@@ -140,7 +142,10 @@ class SiloRun:
             mistakes += _unreachable(file, topology)
         counts = [section.rows or 0 for section in file.nodes]
         plan = None if mistakes else attempt(lambda: plan_from_file(file, schema, topology, counts))
-        if plan is None or rows is None:
+        if plan is not None and schema:
+            absence = file.network.absence
+            attempt(lambda: NodeRun(node.node, schema, plan, absence))
+        if plan is None or rows is None or mistakes:
             raise mistakes.refusal(path)
         return cls(path, node, file, schema, topology, plan, rows, identity)
 
@@ -276,6 +281,7 @@ class SiloRun:
             rules = part.rules(run_id(record.name), bytes.fromhex(agreed), keys)
             post = Inbox(folder.path / f"letters-{agreed[:12]}.sqlite", rules, self.identity.key)
             stack.callback(post.close)
+            post.given_up = given_up(post)
             outbox = self._outbox(stack, record.run_id, who)
 
             def known(n: int) -> bytes | None:
@@ -290,6 +296,7 @@ class SiloRun:
                     Greetings(post, self.config, private),
                     part.absence.patience,
                     stop,
+                    part.edges_may_end,
                 )
             )
             status = stack.enter_context(StatusWriter(folder.path, links, self._facts(record)))
@@ -305,7 +312,8 @@ class SiloRun:
                 if (folder.path / "model.json").exists():
                     status.round = part.rounds
                 else:
-                    links.agree()
+                    require_not_left(post)
+                    links.agree(begun=post.last_decision() is not None)
                     checkpoint("agreed")
                     status.state = "running"
                     own = [event for event in self.plan.events if event.node == me]
@@ -326,7 +334,13 @@ class SiloRun:
                         )
                     )
                     folder.finish(
-                        Model.of(outcome.vector, outcome.schema, self.plan, seeded=seeded)
+                        Model.of(
+                            outcome.vector,
+                            outcome.schema,
+                            self.plan,
+                            seeded=seeded,
+                            members=outcome.members,
+                        )
                     )
                     checkpoint("finished")
                 status.state = "finished"
