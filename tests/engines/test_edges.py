@@ -12,9 +12,8 @@ import pytest
 from dynadp.consensus.absence import Absence
 from dynadp.engines.inbox import is_broadcast
 from dynadp.engines.letters import Letter, verify
-from dynadp.engines.memory import memory_key
 from dynadp.engines.node import NodeRun
-from dynadp.engines.notes import NoteRules, standings, written
+from dynadp.engines.notes import NoteRules, epoch_of, standings, written
 from dynadp.errors import DeclarationError, LeftBehind, NodeLost, Rejected
 from dynadp.mechanisms.primal import Primal
 from dynadp.privacy.ledger.file import Ledger
@@ -370,12 +369,29 @@ def test_good_notes_are_taken():
     for kind, content in (
         ("message", edges),
         ("mean", {**edges, "rounds": 3}),
-        ("join", {"after": 0, "back": False}),
         ("welcome", {"from": 9}),
         ("welcome", {"above": 4}),
     ):
         RULES.check(Letter(kind, bytes(32), bytes(32), "a", 9, b"", written(content)))
     RULES.check(Letter("message", bytes(32), bytes(32), "a", 0, b""))
+    ask = written({"after": 4, "back": True})
+    for attempt in (0, 3):
+        epoch = epoch_of(attempt, 4, True, 1, 3, 9)
+        RULES.check(Letter("join", bytes(32), bytes(32), "b", epoch, b"", ask))
+        with pytest.raises(Rejected):
+            RULES.check(Letter("join", bytes(32), bytes(32), "a", epoch, b"", ask))
+
+
+def test_no_two_requests_share_an_epoch():
+    asked = [
+        epoch_of(k, after, back, node, 3, 9)
+        for k in range(4)
+        for after in range(10)
+        for back in (False, True)
+        for node in range(3)
+    ]
+    assert len(set(asked)) == len(asked)
+    assert 0 not in asked
 
 
 # --------------------------------------------------------------------------------------------------

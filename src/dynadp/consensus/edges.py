@@ -92,7 +92,7 @@ class AwaySums:
 
     def begin(self, eta: Array, shape: tuple[int, ...]) -> None:
         """Begin with zero duals."""
-        self._duals = EdgeDuals(self.own, eta, shape)
+        self._duals = EdgeDuals(self.own.tolist(), eta, shape)
 
     def used(self, n: int) -> Array:
         """Which ends use the other's message of round n: both nodes take part."""

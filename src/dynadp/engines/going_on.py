@@ -20,13 +20,13 @@ from dynadp.consensus import reachable as reach
 from dynadp.engines.exchange import Awaiting, Letters
 from dynadp.engines.inbox import Inbox
 from dynadp.engines.letters import verify
-from dynadp.engines.notes import EPOCHS, Standing, standings, written
+from dynadp.engines.notes import TRIES, Standing, epoch_of, standings, written
 from dynadp.errors import LeftBehind, NodeLost
 
 _LEFT = -1  # in place of the next round: there is none
 _TRIES = 5  # epochs that a node asks for before it stops
 _RETRY = 4  # rounds of a neighbour before it is asked again
-_JUMP = 100  # epochs, times nodes, that a neighbour's answer may be ahead
+_JUMP = 4  # attempts that a neighbour's answer may be ahead
 
 Waiting = Generator[Awaiting, None, None]
 Edges = dict[str, Standing]
@@ -91,6 +91,7 @@ class EdgeBook:
         self.now: Edges = {j: Standing(0, 1) for j in self.neighbours}
         self.next, self.lost = 1, False
         self._index, self._looked = index, False
+        self._floor = 0  # epochs up to here were refused
         self._asked: dict[str, int] = {}  # beyond which round of a neighbour to ask it
         self.inbox.excused = self._excused
 
@@ -174,7 +175,7 @@ class EdgeBook:
         P, nodes = len(self.topology), self.topology.nodes
         for j in self.neighbours:
             epoch = max(self.inbox.rounds_of(j, "join"), default=0)
-            if not epoch or epoch >= EPOCHS or epoch % P != nodes.index(j):
+            if not epoch or epoch % P != nodes.index(j):
                 continue
             if not self.inbox.missing("welcome", epoch, [self.me]):
                 continue  # answered
@@ -282,14 +283,14 @@ class EdgeBook:
             Where nobody does: the run went on without this node, or is over.
         """
         if self.next == 0:
-            answered = False
             for _ in range(_TRIES):
-                epoch = self._new_epoch(n)
+                epoch = self._new_epoch(n, back=True)
+                if not epoch:
+                    break
                 note = written({"after": n, "back": True})
                 self.letters.send("join", epoch, None, note)
                 yield from self._await_answers(epoch)
                 found = self._welcomes(epoch)
-                answered = answered or bool(found)
                 starts = {j: a["from"] for j, a in found.items() if a.get("from", 0) > n}
                 if starts:
                     after = {
@@ -298,11 +299,16 @@ class EdgeBook:
                     }
                     self._keep(n, after, min(starts.values()))
                     return
+                if self.lost and not found:
+                    raise NodeLost(
+                        f"{self.me} lost its letters and asks to be taken in again, but no "
+                        "neighbour answers. Start it again when they are there",
+                        self.neighbours,
+                    )
                 if not any("above" in a or a["from"] for a in found.values()):
                     break  # silence, or the run is over there
-                near = epoch + _JUMP * len(self.topology)
-                above = [a["above"] for a in found.values() if a.get("above", EPOCHS) < near]
-                self._floor = max([epoch, *above])
+                above = [a["above"] for a in found.values() if "above" in a]
+                self._floor = max([epoch, *(e for e in above if e < self._near(epoch))])
             self._keep(n, self.now, _LEFT)
         if self.next == _LEFT:
             self.journal.close("stopped")
@@ -311,8 +317,6 @@ class EdgeBook:
                 "none of them takes it in again. Its part is over; what it did not spend is given "
                 "back to its budget"
             )
-
-    _floor = 0
 
     def _await_answers(self, epoch: int) -> Waiting:
         gone = set[str]()
@@ -332,20 +336,30 @@ class EdgeBook:
             if j not in missing
         }
 
-    def _new_epoch(self, n: int) -> int:
-        """Return the smallest epoch of this node's own that is above all that it knows; one that it
-        asked for after round n and got no answer to.
+    def _new_epoch(self, n: int, *, back: bool) -> int:
+        """Return the smallest epoch of this node's own that is above all that it knows; or one that
+        it asked for after round n and got no answer to.
         """
-        asked, P = self.inbox.rounds_of(self.me, "join"), len(self.topology)
-        if asked and not self._welcomes(asked[-1]) and asked[-1] > self._floor:
-            ask = json.loads(self.inbox.note(self.me, "join", asked[-1]))
-            if ask == {"after": n, "back": True}:
-                return asked[-1]
+        asked = self.inbox.rounds_of(self.me, "join")
+        wanted = {"after": n, "back": back}
+        if (
+            asked
+            and asked[-1] > self._floor
+            and not self._welcomes(asked[-1])
+            and json.loads(self.inbox.note(self.me, "join", asked[-1])) == wanted
+        ):
+            return asked[-1]
         base = max([0, self._floor, *asked])
-        near = [e.epoch for e in self.now.values() if e.epoch < base + _JUMP * P]
-        base = max([base, *near])
-        epoch = base - base % P + self._index
-        return epoch if epoch > base else epoch + P
+        base = max([base, *(e.epoch for e in self.now.values() if e.epoch < self._near(base))])
+        epochs = (
+            epoch_of(k, n, back, self._index, len(self.topology), self.rounds)
+            for k in range(TRIES - 1)
+        )
+        return next((epoch for epoch in epochs if epoch > base), 0)
+
+    def _near(self, epoch: int) -> int:
+        """The epoch that an honest neighbour's is below: a hostile one could use all of them up."""
+        return epoch + epoch_of(_JUMP, 0, False, 0, len(self.topology), self.rounds)
 
     def _ask_again(self, n: int) -> None:
         """Ask a neighbour whose edge is off and who runs; of two the one whose name comes later."""
@@ -355,9 +369,9 @@ class EdgeBook:
                 last = self._last_round(j)
                 if last > self._asked.setdefault(j, last):
                     wanted, self._asked[j] = True, last + _RETRY
-        if wanted:
+        if wanted and (epoch := self._new_epoch(n, back=False)):
             note = written({"after": n, "back": False})
-            self.letters.send("join", self._new_epoch(n), None, note)
+            self.letters.send("join", epoch, None, note)
 
     # ----------------------------------------------------------------------------------------------
     # what others said

@@ -16,7 +16,7 @@ from dynadp._files import canonical_json
 from dynadp.engines.letters import Letter
 from dynadp.errors import Rejected
 
-EPOCHS = 2**31  # an epoch is below
+TRIES = 64  # so often a node may ask for the same
 
 
 class Standing(NamedTuple):
@@ -33,6 +33,21 @@ class Standing(NamedTuple):
     def off(self) -> bool:
         """Whether it is off, and not agreed to be on later."""
         return self.start == 0
+
+
+def epoch_of(attempt: int, after: int, back: bool, node: int, nodes: int, rounds: int) -> int:
+    """Return the epoch of a request to be taken in: no two requests share one.
+
+    Parameters
+    ----------
+    attempt
+        0, 1, ...: how often the same was asked for.
+    after, back
+        The last round of who asks, and whether it waits for the answer.
+    node, nodes, rounds
+        Its position, P and T.
+    """
+    return nodes * (1 + back + 2 * (after + attempt * (rounds + 1))) + node
 
 
 def written(content: Mapping[str, Any]) -> bytes:
@@ -53,13 +68,18 @@ class NoteRules:
     Attributes
     ----------
     neighbours
-        Of every node of the run.
+        Of every node of the run, in the network's order.
     rounds
         T.
     """
 
     neighbours: Mapping[str, frozenset[str]] = field(repr=False)
     rounds: int
+
+    @property
+    def epochs(self) -> int:
+        """An epoch is below."""
+        return epoch_of(TRIES, 0, False, 0, len(self.neighbours), self.rounds)
 
     @property
     def longest(self) -> int:
@@ -75,6 +95,8 @@ class NoteRules:
             if letter.note:
                 raise Rejected("with a note that such a letter does not have")
             return
+        if letter.kind in ("join", "welcome") and not 0 < letter.round < self.epochs:
+            raise Rejected("with a note about an epoch that this run does not have")
         try:
             content = json.loads(letter.note)
             whole = isinstance(content, dict) and written(content) == letter.note
@@ -88,6 +110,18 @@ class NoteRules:
             return letter.round > 0
         return letter.kind in ("mean", "join", "welcome")
 
+    def _is_epoch_of(self, letter: Letter, content: dict[str, Any]) -> bool:
+        """Whether a request's epoch is one of its author's, for what it asks."""
+        nodes = list(self.neighbours)
+        where = nodes.index(letter.author), len(nodes), self.rounds
+        first = epoch_of(0, content["after"], content["back"], *where)
+        return (
+            letter.round >= first
+            and (letter.round - first)
+            % (epoch_of(1, 0, False, *where) - epoch_of(0, 0, False, *where))
+            == 0
+        )
+
     def _sound(self, letter: Letter, content: dict[str, Any]) -> bool:
         last, names = self.rounds, set(content)
         if letter.kind == "join":
@@ -95,10 +129,11 @@ class NoteRules:
                 names == {"after", "back"}
                 and _whole(content["after"], last)
                 and type(content["back"]) is bool
+                and self._is_epoch_of(letter, content)
             )
         if letter.kind == "welcome":
             return (names == {"from"} and _whole(content["from"], last)) or (
-                names == {"above"} and _whole(content["above"], EPOCHS - 1)
+                names == {"above"} and _whole(content["above"], self.epochs - 1)
             )
         if letter.kind == "mean" and not (
             "rounds" in names and _whole(content["rounds"], last) and content["rounds"]
@@ -112,7 +147,7 @@ class NoteRules:
             and all(
                 isinstance(pair, list)
                 and len(pair) == 2
-                and _whole(pair[0], EPOCHS - 1)
+                and _whole(pair[0], self.epochs - 1)
                 and _whole(pair[1], last)
                 for pair in edges.values()
             )

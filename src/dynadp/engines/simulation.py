@@ -137,7 +137,7 @@ class Run:
         enough = np.array([enough_of(int(k), len(present) - half) for k in counts])
         models = np.full(self.tail.shape, np.nan)
         for p in np.flatnonzero(labels >= 0):
-            near = np.isin(np.arange(len(labels)), [p, *self.topology.neighbours(p)])
+            near = np.isin(np.arange(len(labels)), [p, *self.topology.neighbours(int(p))])
             among = (labels == labels[p]) & (near if output == "neighbours" else True)
             chosen = among & enough if (among & enough).any() else among
             if output in ("network", "neighbours"):

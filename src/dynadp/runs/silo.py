@@ -342,6 +342,12 @@ class SiloRun:
                             members=outcome.members,
                         )
                     )
+                    if outcome.members:
+                        LOG.warning(
+                            "the model is the mean over %s; nodes that ended with other sets hold "
+                            "other models",
+                            ", ".join(outcome.members),
+                        )
                     checkpoint("finished")
                 status.state = "finished"
                 behind = links.part_ways()
