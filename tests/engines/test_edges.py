@@ -12,8 +12,9 @@ import pytest
 from dynadp.consensus.absence import Absence
 from dynadp.engines.inbox import is_broadcast
 from dynadp.engines.letters import Letter, verify
+from dynadp.engines.memory import memory_key
 from dynadp.engines.node import NodeRun
-from dynadp.engines.notes import NoteRules, epoch_of, standings, written
+from dynadp.engines.notes import TRIES, NoteRules, epoch_of, standings, written
 from dynadp.errors import DeclarationError, LeftBehind, NodeLost, Rejected
 from dynadp.mechanisms.primal import Primal
 from dynadp.privacy.ledger.file import Ledger
@@ -319,6 +320,27 @@ def test_crashes_around_giving_up_change_nothing(build, point):
             )
         )
     assert found[0] == found[1]
+
+
+def test_a_liar_ends_its_own_edge_alone(build):
+    """a asks for the last epoch that there is, in every letter it may send: b drops it, and all
+    others stay together.
+    """
+    network = build(going_on(rounds=6))
+    start(network, "abcde")
+    until_round(network, "abcde", 2)
+    rules = network.rules["b"]
+    epoch = epoch_of(TRIES - 1, 6, True, 0, 5, 6)
+    note = written({"after": 6, "back": True})
+    lie = Letter("join", rules.run, rules.config, "a", epoch, b"", note).sealed(memory_key("a"))
+    network.nodes["b"].offer(lie, "a")
+    play(network, "abcde")
+    edges = standings(network.nodes["b"].inbox.note("b", "message", 6))
+    assert (edges["a"].off, edges["c"]) == (True, (0, 1))
+    for p, j in (("a", "e"), ("c", "d"), ("d", "e")):
+        assert standings(network.nodes[p].inbox.note(p, "message", 6))[j] == (0, 1)
+    assert all(network.nodes[p].result.members == () for p in "abcde")
+    sound(network)
 
 
 # --------------------------------------------------------------------------------------------------

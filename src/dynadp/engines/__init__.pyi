@@ -1,9 +1,9 @@
+from .edge_book import given_up as given_up
+from .edge_book import require_not_left as require_not_left
 from .exchange import Awaiting as Awaiting
 from .exchange import Letters as Letters
 from .exchange import NeighbourLetters as NeighbourLetters
 from .exchange import NodeExchange as NodeExchange
-from .going_on import given_up as given_up
-from .going_on import require_not_left as require_not_left
 from .inbox import AcceptanceRules as AcceptanceRules
 from .inbox import Inbox as Inbox
 from .journal import FolderJournal as FolderJournal

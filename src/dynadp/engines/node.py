@@ -40,6 +40,7 @@ from dynadp.consensus import (
     require_own_messages,
 )
 from dynadp.data import NodeRows, Schema
+from dynadp.engines.edge_book import EdgeBook
 from dynadp.engines.exchange import (
     Awaiting,
     Letters,
@@ -49,7 +50,7 @@ from dynadp.engines.exchange import (
     SealedLetters,
     SumLetters,
 )
-from dynadp.engines.going_on import EdgeBook, admm_going_on
+from dynadp.engines.going_on import admm_going_on
 from dynadp.engines.inbox import AcceptanceRules, Grid, Inbox
 from dynadp.engines.letters import Kind, Verifier
 from dynadp.engines.notes import NoteRules

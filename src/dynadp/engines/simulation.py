@@ -37,10 +37,10 @@ from dynadp.consensus import (
     WeighedSum,
     admm,
     draw_secret,
-    enough_of,
     require_own_messages,
 )
 from dynadp.data import Shard, StreamedShard, check_shards
+from dynadp.engines.absences import RoundsWithAbsences, models_of_those_present
 from dynadp.engines.sealing import forgetting, purpose_of
 from dynadp.errors import DeclarationError, SumSpoiled
 from dynadp.mechanisms import Draws, RoundNoise, SystemEntropy
@@ -113,7 +113,7 @@ class Run:
             rounds; NaN for nodes that did not finish.
         """
         if self.absences is not None:
-            return self._models_of_those_present(output)
+            return models_of_those_present(self.absences, self.V, self.tail, output)
         if output == "last":
             return self.V
         if output == "tail":
@@ -128,23 +128,6 @@ class Run:
         raise DeclarationError(
             f"unknown output {output!r}; expected last, tail, neighbours or network"
         )
-
-    def _models_of_those_present(self, output: Output) -> Array:
-        assert self.absences is not None
-        present, labels = self.absences.present, self.absences.components()
-        half = len(present) // 2
-        counts = present[half:].sum(axis=0)
-        enough = np.array([enough_of(int(k), len(present) - half) for k in counts])
-        models = np.full(self.tail.shape, np.nan)
-        for p in np.flatnonzero(labels >= 0):
-            near = np.isin(np.arange(len(labels)), [p, *self.topology.neighbours(int(p))])
-            among = (labels == labels[p]) & (near if output == "neighbours" else True)
-            chosen = among & enough if (among & enough).any() else among
-            if output in ("network", "neighbours"):
-                models[p] = self.tail[chosen].mean(axis=0)
-            else:
-                models[p] = self.V[p] if output == "last" else self.tail[p]
-        return models
 
     def events(self, replica: int | None = None) -> tuple[Event, ...]:
         """Everything that was spent, in order: what an accountant needs.
@@ -301,7 +284,7 @@ def simulate(
         )
     releaser, log = rounds.releaser, list[RoundProgress]()
     assert releaser is not None
-    there = None if absences is None else _Absences(absences, rounds)
+    there = None if absences is None else RoundsWithAbsences(absences, rounds)
     with forgetting(masks, journal):
         while not rounds.over:
             if there is not None:
@@ -327,35 +310,6 @@ def simulate(
         stopped=rounds.stopped,
         absences=absences,
     )
-
-
-class _Absences:
-    """Rounds in which some nodes stay away: they release nothing, and stand where they stood."""
-
-    def __init__(self, absences: AwaySums, rounds: Rounds | SumRounds) -> None:
-        assert isinstance(rounds, Rounds)
-        self.absences, self.rounds = absences, rounds
-        absences.begin(rounds.solver.eta, rounds.V.shape)
-        self._sum = np.zeros(rounds.V.shape)
-        self._count = np.zeros((len(rounds.V), 1, 1))
-
-    def round(self, log: list[RoundProgress]) -> Array:
-        """Carry out one round; return where all nodes stand."""
-        rounds, before = self.rounds, self.rounds.V
-        made = rounds.release()
-        here = self.absences.present[rounds.n - 1][:, None, None]
-        rounds.V = np.where(here, made, before)
-        log.append(rounds.receive(*self.absences(rounds.n, rounds.V)))
-        if rounds.n > rounds.total // 2:
-            self._sum += here * rounds.V
-            self._count += here
-        return rounds.V
-
-    @property
-    def tail(self) -> Array:
-        """Each node's mean over the averaged rounds that it took part in; NaN without any."""
-        with np.errstate(invalid="ignore"):
-            return np.asarray(self._sum / self._count)
 
 
 def _exchanged(rounds: Rounds | SumRounds, exchange: Exchange) -> tuple[Array, Array]:
