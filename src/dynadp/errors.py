@@ -17,6 +17,7 @@
     ├── IdentityError     (ValueError)   a certificate or key is missing, expired or another's
     ├── NodeLost          (RuntimeError) a neighbour stayed away too long; the run can go on
     ├── NameTaken         (RuntimeError) another machine runs under this node's name
+    ├── LeftBehind        (RuntimeError) the run went on without this node, and does not take it in
     ├── Rejected          (ValueError)   what a neighbour sent is not believed
     ├── SeededRefused     (ValueError)   seeded noise protects nobody: no ledger takes it
     ├── SumSpoiled        (RuntimeError) the letters of a sealed sum do not give a sum
@@ -103,6 +104,10 @@ class NodeLost(DynadpError, RuntimeError):
 
 class NameTaken(DynadpError, RuntimeError):
     """Another process or machine runs under this node's name; this one draws nothing more."""
+
+
+class LeftBehind(DynadpError, RuntimeError):
+    """The run went on without this node, and nobody takes it in again: its part is over."""
 
 
 class Rejected(DynadpError, ValueError):

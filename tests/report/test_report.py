@@ -151,6 +151,15 @@ def test_the_sentence_is_the_accountants(private):
         assert f"{library} {number}" in words
 
 
+def test_a_model_without_everybody_says_over_whom_it_is_the_mean(private, tmp_path):
+    assert "other models" not in report(private)
+    folder = tmp_path / "copy"
+    shutil.copytree(private, folder)
+    content = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps({**content, "members": ["north", "east"]}))
+    assert "The model is the mean over north, east; nodes that ended" in report(folder)
+
+
 def test_every_accounting_is_there_and_one_is_in_use(private):
     words = Parsed(page_of(private)).words
     story = RunView.read(private)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +106,13 @@ def test_loaded_model_is_the_saved_one(tmp_path, label, more):
     assert type(again.predict(TABLE).tolist()[0]) is type(label[0])
     assert again.schema.digest() == made.schema.digest()
     assert (again.classes, again.loss, again.privacy) == (label, made.loss, made.privacy)
+
+
+def test_members_are_named_where_nodes_stayed_away(tmp_path):
+    made = model()[0]
+    assert "members" not in made.to_json()
+    replace(made, members=("a", "c")).save(tmp_path / "model.json")
+    assert load_model(tmp_path).members == ("a", "c")
 
 
 def test_the_largest_of_three_scores_decides(tmp_path):

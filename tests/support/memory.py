@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dynadp.consensus.absence import Absence
 from dynadp.consensus.topology import Topology
 from dynadp.data.schema import Schema
 from dynadp.data.survey import count
@@ -32,6 +33,7 @@ from dynadp.runs.training import train
 EPSILON, DELTA, SEED = 2.0, 1e-5, 7
 STAMP = {"who": "test", "at": "2026-03-01T12:00:00+00:00"}
 RUN = "trial 0123456789abcdef"
+WAITS = Absence()
 
 
 class Plug(BaseException):
@@ -52,6 +54,7 @@ class Setting:
     chosen: Plan
     storage: str = "auto"
     exchange: object = None  # from a node to what stands for its letters
+    absence: Absence = WAITS
 
     @classmethod
     def planned(
@@ -87,11 +90,11 @@ class Setting:
         return [self.topology.nodes[p] for p in self.chosen.senders]
 
     def part(self, me):
-        return NodeRun(me, self.schema, self.chosen)
+        return NodeRun(me, self.schema, self.chosen, self.absence)
 
     @functools.cached_property
     def rules(self):
-        return memory_rules(self.schema, self.chosen)
+        return memory_rules(self.schema, self.chosen, self.absence)
 
     def trained(self, draws):
         """Everybody's model and messages, (node, round): vector, in one process."""
@@ -186,11 +189,14 @@ class Node(MemoryNode):
             assert self.ledger.message(RUN, n) == letter.body
         elif kind == "key":
             assert len(letter.body) == 32
+        elif kind in ("join", "welcome"):
+            assert not letter.body
         else:
             rounds = self.setting.chosen.rounds
             entered = [
-                np.frombuffer(self.ledger.message(RUN, i), "<f8")
+                np.frombuffer(message, "<f8")
                 for i in range(rounds // 2 + 1, rounds + 1)
+                if (message := self.ledger.message(RUN, i)) is not None
             ]
             np.testing.assert_allclose(
                 letter.values, np.mean(entered, axis=0), rtol=1e-12, atol=1e-300
@@ -201,6 +207,13 @@ class Node(MemoryNode):
         """Until it wants letters, or is done, or dies."""
         with contextlib.suppress(Plug):
             super().step()
+            return
+        self.stop()
+
+    def give_up(self, *away):
+        """As long as a node waited, it may die when it goes on."""
+        with contextlib.suppress(Plug):
+            super().give_up(*away)
             return
         self.stop()
 
@@ -241,6 +254,7 @@ class Network(MemoryNetwork):
             exchange=setting.exchange,
             node=functools.partial(Node, **node),
             storage=setting.storage,
+            absence=setting.absence,
         )
 
     def send(self, via, data):

@@ -6,7 +6,7 @@
 - 2: usage or configuration: options, run file, schema, rows, keys, a path that is missing or cannot
   be used, a bad file
 - 3: a ledger refused the budget; nothing was released
-- 4: a neighbour stayed away for too long
+- 4: a neighbour stayed away for too long, or the run went on without this node
 - 5: a ledger is damaged, or an old copy
 - 6: another machine runs under this node's name
 - 130: Ctrl-C (``dynadp explore``, which runs until then: 0); 143: SIGTERM
@@ -19,6 +19,7 @@ from dynadp.errors import (
     BudgetRefused,
     DynadpError,
     LedgerDamaged,
+    LeftBehind,
     NameTaken,
     NodeLost,
     NotCertified,
@@ -29,7 +30,7 @@ from dynadp.errors import (
 FAILED, USAGE, REFUSED, LOST, DAMAGED, TAKEN, INTERRUPTED = 1, 2, 3, 4, 5, 6, 130
 _OWN = (
     (BudgetRefused, REFUSED),
-    (NodeLost, LOST),
+    ((NodeLost, LeftBehind), LOST),
     (LedgerDamaged, DAMAGED),
     (NameTaken, TAKEN),
     ((NotCertified, Rejected, SumSpoiled, ConnectionError), FAILED),

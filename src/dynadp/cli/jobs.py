@@ -13,6 +13,7 @@ from dynadp.cli.codes import INTERRUPTED, REFUSED
 from dynadp.cli.options import (
     ADDRESS,
     CHANCE,
+    FILE,
     RUN_FILE,
     RUNTIME,
     SEED,

@@ -4,6 +4,12 @@ from .absence import OnAbsence as OnAbsence
 from .acceleration import MORE as MORE
 from .acceleration import Acceleration as Acceleration
 from .acceleration import Accelerator as Accelerator
+from .edges import Away as Away
+from .edges import AwaySums as AwaySums
+from .edges import EdgeDuals as EdgeDuals
+from .edges import enough_of as enough_of
+from .edges import reachable as reachable
+from .edges import require_own_messages as require_own_messages
 from .journal import Journal as Journal
 from .journal import Messages as Messages
 from .local_solver import LocalSolver as LocalSolver

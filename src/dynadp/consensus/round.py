@@ -13,6 +13,7 @@ letters on a network, anything that gives the sum (:class:`Exchange`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -216,6 +217,8 @@ class Rounds:
         Where the nodes stand; it may hold a private vector.
     tail, neighbour_tail
         Sums over the last half of the rounds, of own messages and of neighbours' sums.
+    tailed
+        How many rounds are in them.
     stopped
         Whether a stopping rule ended the run.
     """
@@ -229,6 +232,7 @@ class Rounds:
         self._public = self.state  # as messages alone give it
         self._g = self.V
         self.tail = namespace(self.V).zeros_like(self.V)
+        self.tailed = 0
         self.neighbour_tail = namespace(self.V).zeros_like(self.V) if sums else None
 
     @property
@@ -252,14 +256,30 @@ class Rounds:
         self._g, self.V = self.releaser.send(self.n, self.state)
         return self.V
 
-    def receive(self, neighbours: Array) -> RoundProgress:
-        """End the round with what the exchange brought: sum_j V_j at each node."""
+    def skip_to(self, n: int) -> None:
+        """Go on with round n: a node that was away releases nothing for rounds that it missed."""
+        self.n = n - 1
+
+    def receive(self, neighbours: Array, dropped: Array | None = None) -> RoundProgress:
+        """End the round with what the exchange brought: sum_j V_j at each node.
+
+        Parameters
+        ----------
+        neighbours
+            The sums; with echoes for edges that are off (maths.md 16).
+        dropped
+            Duals of edges that end, taken out of lam first.
+        """
         solver, n, V, before = self.solver, self.n, self.V, self.state
+        if dropped is not None:
+            before = replace(before, lam=before.lam - dropped)
+            self._public = before
         own = self.releaser.own(n, self._g, V)
         update = partial(admm.receive, degrees=solver.degrees, eta=solver.eta)
         after = update(before, V, neighbours, relaxation=solver.relaxation, pull=own)
         if n > self.total // 2:
             self.tail += V
+            self.tailed += 1
             if self.neighbour_tail is not None:
                 self.neighbour_tail += neighbours
         public = after if own is None else update(self._public, V, neighbours)
@@ -286,7 +306,7 @@ class Rounds:
 
     def mean(self) -> Array:
         """Return the mean of own messages over the last half of the rounds."""
-        return self.V if self.stopped else self.tail / (self.total - self.total // 2)
+        return self.V if self.stopped else self.tail / max(self.tailed, 1)
 
 
 def public_states(

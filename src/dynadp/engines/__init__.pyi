@@ -1,3 +1,5 @@
+from .edge_book import given_up as given_up
+from .edge_book import require_not_left as require_not_left
 from .exchange import Awaiting as Awaiting
 from .exchange import Letters as Letters
 from .exchange import NeighbourLetters as NeighbourLetters

@@ -67,13 +67,7 @@ class Letters:
         others = tuple(author for author in authors if author != me)
         missing = inbox.missing(kind, n, others)
         if V is not None:
-            new = bool(inbox.missing(kind, n, (me,)))
-            data = inbox.letter(kind, n, np.asarray(V, "<f8").tobytes())
-            self.checkpoint("kept")
-            if new or missing:
-                # otherwise the node was started again, and whoever still needs the letter asks
-                self.publish(data, kind, n)
-                self.checkpoint("published")
+            self.send(kind, n, V, again=bool(missing))
         if missing:
             yield Awaiting(kind, n, others)
         self.checkpoint("received")
@@ -81,6 +75,28 @@ class Letters:
             author: V if author == me and V is not None else inbox.values(author, kind, n)
             for author in authors
         }
+
+    def send(
+        self, kind: Kind, n: int, V: Array | None = None, note: bytes = b"", *, again: bool = True
+    ) -> None:
+        """Keep and publish a letter of this node.
+
+        Parameters
+        ----------
+        kind, n, V, note
+            The letter; without V it has no body.
+        again
+            Whether to publish one that was kept before: a node that was started again leaves that,
+            and whoever still needs the letter asks.
+        """
+        inbox = self.inbox
+        new = bool(inbox.missing(kind, n, (inbox.rules.me,)))
+        body = b"" if V is None else np.asarray(V, "<f8").tobytes()
+        data = inbox.letter(kind, n, body, note)
+        self.checkpoint("kept")
+        if new or again:
+            self.publish(data, kind, n)
+            self.checkpoint("published")
 
     def swap_sealed(
         self, entry: int, letter: Any, members: Sequence[str]

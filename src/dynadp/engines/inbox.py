@@ -6,7 +6,7 @@ guarantee. Refused letters are counted by reason.
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -20,6 +20,7 @@ from dynadp._arrays import Array
 from dynadp.consensus import is_public_key
 from dynadp.engines.bounds import Tally
 from dynadp.engines.letters import Kind, Letter, Signer, Verifier, overhead, verify
+from dynadp.engines.notes import NoteRules
 from dynadp.errors import RecordError, Rejected
 
 _UNREAD = 64  # letters that are held in memory until they are read
@@ -27,6 +28,9 @@ _TABLE = """CREATE TABLE IF NOT EXISTS letter (
   author TEXT NOT NULL, kind TEXT NOT NULL, round INTEGER NOT NULL, content BLOB NOT NULL,
   PRIMARY KEY (author, kind, round)
 ) WITHOUT ROWID"""
+_DECISIONS = """CREATE TABLE IF NOT EXISTS decision (
+  round INTEGER PRIMARY KEY, content TEXT NOT NULL
+)"""
 
 
 class Grid(NamedTuple):
@@ -58,6 +62,8 @@ class AcceptanceRules:
         Where each node's vector of (kind, round) may lie; a letter that has none is refused.
     longest_note
         Bytes of a letter's note, at most.
+    note_rules
+        Which notes letters have; None where they have none.
     """
 
     me: str
@@ -68,6 +74,7 @@ class AcceptanceRules:
     rounds: int
     grids: Mapping[tuple[str, Kind, int], Grid] = field(repr=False)
     longest_note: int = 0
+    note_rules: NoteRules | None = field(default=None, repr=False)
 
     def check(self, data: bytes, via: str) -> Letter:
         """Return the letter that a neighbour handed over, its own or one that all nodes need; raise
@@ -86,7 +93,12 @@ class AcceptanceRules:
             raise Rejected("from a node that is no neighbour")
         if len(letter.note) > self.longest_note:
             raise Rejected("with a note that this run does not have")
-        if letter.kind != "done":
+        if self.note_rules is not None:
+            self.note_rules.check(letter)
+        if letter.kind in ("join", "welcome"):
+            if self.note_rules is None or letter.body:
+                raise Rejected("of a kind that this run does not have")
+        elif letter.kind != "done":
             self._check_vector(letter)
         elif letter.body or letter.round != self.rounds:
             raise Rejected("malformed: a farewell says nothing but itself")
@@ -166,11 +178,17 @@ class Inbox:
         Notified whenever a letter comes in.
     rejected
         How many letters were refused, by reason.
+    excused
+        Whether a letter of (kind, round, author) need not be waited for any longer.
+    given_up
+        Neighbours that the run goes on without.
     """
 
     def __init__(self, path: str | Path, rules: AcceptanceRules, key: Signer) -> None:
         self.path, self.rules, self.key = Path(path), rules, key
         self.changed, self.rejected = Condition(), Tally()
+        self.excused: Callable[[Kind, int, str], bool] = lambda kind, n, author: False
+        self.given_up: frozenset[str] = frozenset()
         # whose letters are in the file
         self._here: defaultdict[tuple[Kind, int], set[str]] = defaultdict(set)
         self._unread: dict[tuple[str, Kind, int], Letter] = {}  # checked when they came in
@@ -179,7 +197,8 @@ class Inbox:
                 self.path, isolation_level=None, check_same_thread=False
             )
             failed.callback(self._connection.close)
-            for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL", _TABLE):
+            pragmas = "PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL"
+            for statement in (*pragmas, _TABLE, _DECISIONS):
                 self._connection.execute(statement)
             for author, kind, n in self._connection.execute(
                 "SELECT author, kind, round FROM letter"
@@ -275,6 +294,38 @@ class Inbox:
         """Return whose letters are not here yet."""
         with self.changed:
             return [author for author in authors if author not in self._here[kind, n]]
+
+    def awaited(self, kind: Kind, n: int, authors: Iterable[str]) -> list[str]:
+        """Return whose letters are missing and still to be waited for."""
+        return [a for a in self.missing(kind, n, authors) if not self.excused(kind, n, a)]
+
+    def rounds_of(self, author: str, kind: Kind) -> list[int]:
+        """Return of which rounds there are letters of an author and kind, ascending."""
+        with self.changed:
+            return sorted(
+                n for (k, n), whose in self._here.items() if k == kind and author in whose
+            )
+
+    def decision(self, n: int) -> str | None:
+        """Return what this node decided at the end of round n; None where it has not."""
+        with self.changed, self._file_errors():
+            row = self._connection.execute(
+                "SELECT content FROM decision WHERE round = ?", (n,)
+            ).fetchone()
+        return None if row is None else str(row[0])
+
+    def decide(self, n: int, content: str) -> None:
+        """Keep what this node decided at the end of round n, before it acts on it."""
+        with self._file_errors(), self.changed:
+            self._connection.execute("INSERT OR REPLACE INTO decision VALUES (?, ?)", (n, content))
+
+    def last_decision(self) -> str | None:
+        """Return the newest decision."""
+        with self.changed, self._file_errors():
+            row = self._connection.execute(
+                "SELECT content FROM decision ORDER BY round DESC LIMIT 1"
+            ).fetchone()
+        return None if row is None else str(row[0])
 
     def _content(self, where: str, *given: str | int) -> bytes | None:
         with self.changed, self._file_errors():

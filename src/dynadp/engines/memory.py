@@ -11,7 +11,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from dynadp.consensus import Journal, RoundProgress
+from dynadp.consensus import Absence, Journal, RoundProgress
 from dynadp.data import Schema
 from dynadp.engines.exchange import Awaiting, Letters, NodeExchange
 from dynadp.engines.inbox import AcceptanceRules, Inbox, is_broadcast
@@ -30,9 +30,11 @@ def memory_key(node: str) -> Ed25519PrivateKey:
     return Ed25519PrivateKey.from_private_bytes(run_id(f"key of {node}"))
 
 
-def memory_rules(schema: Schema, plan: Plan) -> dict[str, AcceptanceRules]:
+def memory_rules(
+    schema: Schema, plan: Plan, absence: Absence | None = None
+) -> dict[str, AcceptanceRules]:
     """Return which letters each node of a run in memory accepts."""
-    runs = [NodeRun(node, schema, plan) for node in plan.bound.topology.nodes]
+    runs = [NodeRun(node, schema, plan, absence or Absence()) for node in plan.bound.topology.nodes]
     keys = {run.me: memory_key(run.me).public_key() for run in runs}
     ids = run_id("trial"), run_id("config")
     return {run.me: run.rules(*ids, keys) for run in runs}
@@ -56,7 +58,7 @@ class MemoryNode:
 
     def __init__(self, network: "MemoryNetwork", me: str) -> None:
         self.network, self.me = network, me
-        self.run = NodeRun(me, network.schema, network.plan)
+        self.run = NodeRun(me, network.schema, network.plan, network.absence)
         self.folder = network.folder / f"node{self.run.index}"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.up = False
@@ -116,7 +118,7 @@ class MemoryNode:
     @property
     def missing(self) -> list[str]:
         """Whose letters the node waits for."""
-        return self.inbox.missing(*self.awaiting) if self.awaiting else []
+        return self.inbox.awaited(*self.awaiting) if self.awaiting else []
 
     @property
     def ready(self) -> bool:
@@ -164,6 +166,8 @@ class MemoryNetwork:
         The class of the nodes.
     storage
         ``auto``, ``dense`` or ``csr``.
+    absence
+        What happens when nodes stay away; by default the others wait.
 
     Attributes
     ----------
@@ -184,10 +188,12 @@ class MemoryNetwork:
         exchange: ExchangeFor | None = None,
         node: Callable[["MemoryNetwork", str], MemoryNode] = MemoryNode,
         storage: str = "auto",
+        absence: Absence | None = None,
     ) -> None:
         self.schema, self.plan, self.rows, self.folder = schema, plan, rows, Path(folder)
         self.draws, self.exchange, self.storage = draws, exchange, storage
-        self.rules = memory_rules(schema, plan)
+        self.absence = absence or Absence()
+        self.rules = memory_rules(schema, plan, self.absence)
         self.on_the_way: list[tuple[str, str, bytes]] = []
         self.nodes = {name: node(self, name) for name in self.rules}
 

@@ -13,7 +13,7 @@ spends less than it sent.
 """
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 from typing import Any
@@ -37,8 +37,10 @@ from dynadp.consensus import (
     Topology,
     draw_secret,
     no_checkpoint,
+    require_own_messages,
 )
 from dynadp.data import NodeRows, Schema
+from dynadp.engines.edge_book import EdgeBook
 from dynadp.engines.exchange import (
     Awaiting,
     Letters,
@@ -48,8 +50,10 @@ from dynadp.engines.exchange import (
     SealedLetters,
     SumLetters,
 )
+from dynadp.engines.going_on import admm_going_on
 from dynadp.engines.inbox import AcceptanceRules, Grid, Inbox
 from dynadp.engines.letters import Kind, Verifier
+from dynadp.engines.notes import NoteRules
 from dynadp.engines.sealing import CentringAttempts, forgetting, purpose_of
 from dynadp.errors import RecordError, SumSpoiled
 from dynadp.mechanisms import Draws, centre_of, centred, centring_grid, private_centre
@@ -78,6 +82,10 @@ class NodeRun:
     schema: Schema = field(repr=False)
     plan: Plan
     absence: Absence = field(default_factory=Absence)
+
+    def __post_init__(self) -> None:
+        if self.absence.goes_on and self.plan.algorithm == "admm":
+            require_own_messages(self.plan.mechanism)
 
     @property
     def topology(self) -> Topology:
@@ -112,7 +120,18 @@ class NodeRun:
             Public signing key of every node of the run.
         """
         neighbours = frozenset(self.neighbours)
-        return AcceptanceRules(self.me, neighbours, run, config, keys, self.rounds, self.grids())
+        rules = AcceptanceRules(self.me, neighbours, run, config, keys, self.rounds, self.grids())
+        if not self.edges_may_end:
+            return rules
+        nodes, near = self.topology.nodes, self.topology.neighbours
+        every = {name: frozenset(nodes[j] for j in near(p)) for p, name in enumerate(nodes)}
+        notes = NoteRules(every, self.rounds)
+        return replace(rules, longest_note=notes.longest, note_rules=notes)
+
+    @property
+    def edges_may_end(self) -> bool:
+        """Whether the run goes on without neighbours that stay away."""
+        return self.absence.goes_on and self.plan.algorithm == "admm" and bool(self.neighbours)
 
     def grids(self) -> dict[tuple[str, Kind, int], Grid]:
         """Return where every vector that may be sent to this node lies."""
@@ -242,12 +261,12 @@ def node_rounds(
         prepared.require_people()
     masks = (yield from _masks(run, letters, journal, draws)) if plan.sealing else None
     with forgetting(masks, journal):
-        schema, vector = yield from _learnt(
+        schema, vector, members = yield from _learnt(
             run, prepared, letters, journal, draws, on_round, storage, exchange, masks
         )
     journal.close("finished")
     checkpoint("closed")
-    return NodeResult(schema, np.asarray(vector))
+    return NodeResult(schema, np.asarray(vector), members)
 
 
 def _learnt(
@@ -260,8 +279,10 @@ def _learnt(
     storage: Any,
     exchange: NodeExchange | None,
     masks: Masks | None,
-) -> Generator[Awaiting, None, tuple[Schema, Array]]:
-    """All rounds: returns the schema with its centre, and the model."""
+) -> Generator[Awaiting, None, tuple[Schema, Array, tuple[str, ...]]]:
+    """All rounds: returns the schema with its centre, the model, and whose messages it is made of,
+    nobody for all.
+    """
     plan, p, checkpoint = run.plan, run.index, letters.checkpoint
     if masks:
         schema = yield from _sealed_centre(run, prepared, letters, journal, draws, masks)
@@ -276,6 +297,12 @@ def _learnt(
         rounds = _sum_rounds(run, held, journal, draws, checkpoint, storage, masks)
     else:
         rounds = _admm_rounds(run, held, journal, draws, checkpoint, storage)
+    if run.edges_may_end and exchange is None:
+        assert isinstance(rounds, Rounds)
+        least = 2 if run.absence.least is None else run.absence.least
+        book = EdgeBook(run.topology, run.me, plan.rounds, least, letters, journal)
+        vector, members = yield from admm_going_on(book, rounds, plan.output, on_round)
+        return schema, vector, members
     learn = exchange or _exchange(run, letters, rounds)
     while not rounds.over:
         V = rounds.release()
@@ -303,7 +330,7 @@ def _learnt(
     else:
         means = yield from letters.swap("mean", plan.rounds, own, run.topology.nodes)
         vector = np.array(list(means.values())).mean(axis=0)
-    return schema, vector
+    return schema, vector, ()
 
 
 def _centred(

@@ -14,6 +14,8 @@ from dynadp.consensus import (
     MORE,
     Acceleration,
     Accelerator,
+    Away,
+    AwaySums,
     Certificate,
     Exchange,
     Journal,
@@ -35,8 +37,10 @@ from dynadp.consensus import (
     WeighedSum,
     admm,
     draw_secret,
+    require_own_messages,
 )
 from dynadp.data import Shard, StreamedShard, check_shards
+from dynadp.engines.absences import RoundsWithAbsences, models_of_those_present
 from dynadp.engines.sealing import forgetting, purpose_of
 from dynadp.errors import DeclarationError, SumSpoiled
 from dynadp.mechanisms import Draws, RoundNoise, SystemEntropy
@@ -81,6 +85,8 @@ class Run:
         The last one, where a certified target was given.
     stopped
         Whether a stopping rule ended the run, rather than the number of rounds.
+    absences
+        Who took part in each round, where nodes stayed away; otherwise None.
     """
 
     V: Array = field(repr=False)
@@ -93,6 +99,7 @@ class Run:
     seeded: bool
     certificate: Certificate | None = field(repr=False)
     stopped: bool
+    absences: AwaySums | None = field(default=None, repr=False)
 
     def models(self, output: Output = "network") -> Array:
         """What each node takes home, P x K x d, from released vectors only: free post-processing.
@@ -102,8 +109,12 @@ class Run:
         output
             ``last``: its last message. ``tail``: the mean of its messages of the last half of the
             rounds. ``neighbours``: the mean of its own and its neighbours' tail means. ``network``:
-            the mean of all tail means, forwarded along the graph.
+            the mean of all tail means, forwarded along the graph. Where nodes stayed away, of those
+            that finished in the node's part of the graph with at least half of the averaged
+            rounds; NaN for nodes that did not finish.
         """
+        if self.absences is not None:
+            return models_of_those_present(self.absences, self.V, self.tail, output)
         if output == "last":
             return self.V
         if output == "tail":
@@ -137,7 +148,14 @@ class Run:
             raise DeclarationError(
                 f"replica is {replica!r}; expected a number from 0 to {self.V.shape[1] - 1}"
             )
-        return tuple(event for k in given for event in self.releases.events(k, seeded=self.seeded))
+        spent = (event for k in given for event in self.releases.events(k, seeded=self.seeded))
+        return tuple(event for event in spent if self._took_part(event))
+
+    def _took_part(self, event: Event) -> bool:
+        """Whether the event's node was there in its round."""
+        if self.absences is None or event.round > len(self.absences.present):
+            return True
+        return bool(self.absences.present[event.round - 1, self.topology.nodes.index(event.node)])
 
     @property
     def noises(self) -> tuple[RoundNoise, ...]:
@@ -174,6 +192,7 @@ def simulate(
     journal: Journal | None = None,
     exchange: Exchange | None = None,
     masks: Masks | None = None,
+    away: Away | None = None,
     on_round: Callable[[RoundProgress], None] | None = None,
 ) -> Run:
     """Run Algorithm 1, 2 or 3, or algorithm "sum", over the network.
@@ -218,6 +237,10 @@ def simulate(
     masks
         Of sealed sums, where a centring round began with them. By default they are made here for
         one run. Replicas have none: the summed noise is drawn at once, from the same law.
+    away
+        Nodes that stay away: for each the first and last round of every absence, None as last for
+        good. The others go on as on a network with ``on_absence = "go on"`` (maths.md 16). For
+        ADMM without ledgers.
     on_round
         Called after every round with what it left, its messages among it.
     """
@@ -232,6 +255,21 @@ def simulate(
     _check_options(bound, device, storage, acceleration, linear)
     if bound.unit.added:
         storage = public_storage(storage, sum(s.rows for s in shards), dimension)
+    absences = None
+    if away is not None:
+        others = (journal, exchange, acceleration)
+        if not all(one is None for one in others) or device != "cpu":
+            raise DeclarationError(
+                "away is for plain rounds on the CPU without ledgers: leave out journal, exchange, "
+                "acceleration and device"
+            )
+        if bound.steps:
+            raise DeclarationError(
+                "away is for ADMM; a sum needs all who are in it: leave it out, or choose another "
+                "mechanism"
+            )
+        require_own_messages(bound.mechanism)
+        absences = AwaySums(topology, bound.rounds, away)
     setup = _Setup(shards, bound, replicas, storage, device)
     V = start_of(start, (len(shards), replicas, dimension))
     noise = draws or SystemEntropy()
@@ -249,10 +287,14 @@ def simulate(
         )
     releaser, log = rounds.releaser, list[RoundProgress]()
     assert releaser is not None
+    there = None if absences is None else RoundsWithAbsences(absences, rounds)
     with forgetting(masks, journal):
         while not rounds.over:
-            sent, learnt = _exchanged(rounds, exchange)
-            log.append(rounds.receive(learnt))
+            if there is not None:
+                sent = there.round(log)
+            else:
+                sent, learnt = _exchanged(rounds, exchange)
+                log.append(rounds.receive(learnt))
             if on_round:
                 on_round(log[-1].with_messages(sent, rounds.points))
         after = rounds.finish()
@@ -262,13 +304,14 @@ def simulate(
         V=host(rounds.V),
         rounds=tuple(log),
         state=after if isinstance(after, Point) else admm.State(host(after.W), host(after.lam)),
-        tail=host(rounds.mean()),
+        tail=host(rounds.mean()) if there is None else there.tail,
         topology=topology,
         alpha=bound.table(replicas),
         releases=releaser.releases,
         seeded=releaser.seeded,
         certificate=rounds.certificate,
         stopped=rounds.stopped,
+        absences=absences,
     )
 
 

@@ -40,6 +40,7 @@ from dynadp.report.honesty import (
 from dynadp.report.progress import QUANTITIES, Rounds, Row, thinned
 from dynadp.report.record_view import RunView
 from dynadp.report.states import LOOKS, states
+from dynadp.runs import load_model
 
 HOW = {  # what a mechanism does, by the record's exchange
     "neighbours": " variable perturbation",
@@ -127,6 +128,17 @@ def guarantee(view: RunView, total: Total | None) -> tuple[str, str]:
     )
 
 
+def member_words(view: RunView) -> str:
+    """Over which nodes the models are means, where some stayed away; otherwise nothing."""
+    homes = [home for home in view.homes if (home / "model.json").exists()]
+    sets = list(dict.fromkeys(members for home in homes if (members := load_model(home).members)))
+    return " ".join(
+        f"The model is the mean over {', '.join(members)}; nodes that ended with other sets hold "
+        "other models."
+        for members in sets
+    )
+
+
 def node_groups(view: RunView, events: Sequence[Event]) -> list[NodeGroup]:
     """Nodes by what they lose, so that a hundred equal ones take one line."""
     plan, own = view.plan, group_by_node(events)
@@ -182,6 +194,7 @@ def report(path: str | Path) -> str:
             view=view,
             sentence=sentence,
             words=words,
+            members=member_words(view),
             groups=node_groups(view, events) if events else [],
             unit="mu" if view.plan and view.plan.noise == "gaussian" else "alpha",
             loser=loser,

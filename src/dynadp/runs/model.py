@@ -55,6 +55,8 @@ class Model:
     partial
         Of a run that was stopped early: the rounds that it is made of, how many were planned, and
         whose messages; None for a whole run.
+    members
+        The nodes that the model is the mean over, where some stayed away; empty for all.
     """
 
     classes: tuple[Value, ...]
@@ -67,9 +69,18 @@ class Model:
     calibration: Calibration | None = None
     estimator: Mapping[str, Any] | None = field(default=None, repr=False)
     partial: Mapping[str, Any] | None = None
+    members: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, f: Array, schema: Schema, plan: Plan, *, seeded: bool = False) -> "Model":
+    def of(
+        cls,
+        f: Array,
+        schema: Schema,
+        plan: Plan,
+        *,
+        seeded: bool = False,
+        members: tuple[str, ...] = (),
+    ) -> "Model":
         """Return the model of a released vector, after the whole plan was carried out.
 
         Parameters
@@ -82,6 +93,8 @@ class Model:
             Bound to its consortium.
         seeded
             Whether noise came from a seed: then nobody is protected.
+        members
+            The nodes that it is the mean over; empty for all.
         """
         privacy = EXACT
         if plan.protection:
@@ -96,6 +109,7 @@ class Model:
             loss=plan.settings.loss.describe(),
             mechanism=plan.mechanism.name,
             privacy=privacy,
+            members=members,
         )
 
     @property
@@ -168,6 +182,7 @@ class Model:
             **({} if self.calibration is None else {"calibration": asdict(self.calibration)}),
             **({} if self.estimator is None else {"estimator": self.estimator}),
             **({} if self.partial is None else {"partial": dict(self.partial)}),
+            **({"members": list(self.members)} if self.members else {}),
         }
 
     def save(self, path: str | Path) -> None:
@@ -197,6 +212,7 @@ def load_model(path: str | Path) -> Model:
             calibration=_calibration(content.get("calibration")),
             estimator=content.get("estimator"),
             partial=content.get("partial"),
+            members=tuple(map(str, content.get("members", ()))),
         )
         _check(model, content["schema_hash"], path)
     except RecordError:

@@ -28,8 +28,10 @@ from dynadp.engines import (
     NodeRun,
     Site,
     Stopped,
+    given_up,
     node_rounds,
     now,
+    require_not_left,
     run_id,
 )
 from dynadp.errors import ConfigError, DynadpError
@@ -148,7 +150,10 @@ class SiloRun:
             mistakes += _unreachable(file, topology)
         counts = [section.rows or 0 for section in file.nodes]
         plan = None if mistakes else attempt(lambda: plan_from_file(file, schema, topology, counts))
-        if plan is None or rows is None:
+        if plan is not None and schema:
+            absence = file.network.absence
+            attempt(lambda: NodeRun(node.node, schema, plan, absence))
+        if plan is None or rows is None or mistakes:
             raise mistakes.refusal(path)
         return cls(path, node, file, schema, topology, plan, rows, identity)
 
@@ -284,6 +289,7 @@ class SiloRun:
             rules = part.rules(run_id(record.name), bytes.fromhex(agreed), keys)
             post = Inbox(folder.path / f"letters-{agreed[:12]}.sqlite", rules, self.identity.key)
             stack.callback(post.close)
+            post.given_up = given_up(post)
             outbox = self._outbox(stack, record.run_id, who)
 
             def known(n: int) -> bytes | None:
@@ -300,7 +306,9 @@ class SiloRun:
                 life = Life.begin(stack, outbox.life_file(me), me)
                 lease = Lease(me, life, part.neighbours, part.absence.goes_on)
             site = replace(self.site(), largest=greetings.largest + ENVELOPE)
-            links = Links(site, post, greetings, part.absence.patience, stop, lease)
+            links = Links(
+                site, post, greetings, part.absence.patience, stop, lease, part.edges_may_end
+            )
             status = stack.enter_context(StatusWriter(folder.path, links, self._facts(record)))
 
             def note(entry: RoundProgress) -> None:
@@ -318,7 +326,8 @@ class SiloRun:
                 if finished:
                     status.round = part.rounds
                 else:
-                    links.agree()
+                    require_not_left(post)
+                    links.agree(begun=post.last_decision() is not None)
                     standing.check()
                     checkpoint("agreed")
                     status.state = "running"
@@ -339,8 +348,20 @@ class SiloRun:
                         )
                     )
                     folder.finish(
-                        Model.of(outcome.vector, outcome.schema, self.plan, seeded=seeded)
+                        Model.of(
+                            outcome.vector,
+                            outcome.schema,
+                            self.plan,
+                            seeded=seeded,
+                            members=outcome.members,
+                        )
                     )
+                    if outcome.members:
+                        LOG.warning(
+                            "the model is the mean over %s; nodes that ended with other sets hold "
+                            "other models",
+                            ", ".join(outcome.members),
+                        )
                     checkpoint("finished")
                     links.leave(finished=True)
                 standing.show()

@@ -51,7 +51,9 @@ def _state(file: Path) -> dict[str, Any]:
     state = read_status(file.parent)
     state["alive"] = alive(state["pid"])
     if not state["alive"]:
-        state["neighbours"] = dict.fromkeys(state["neighbours"], "not known")
+        state["neighbours"] = {
+            j: how if how == "given up" else "not known" for j, how in state["neighbours"].items()
+        }
         if state["state"] in ("starting", "agreeing", "running", "finished"):
             state["state"] += " when it ended"
     state["spent"] = None

@@ -43,14 +43,17 @@ class StatusWriter:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of status.json."""
-        links, alive = self.links, self.links.alive
+        links, alive, gone = self.links, self.links.alive, self.links.post.given_up
         return {
             "format": STATUS,
             "version": STATUS_VERSION,
             **self.facts,
             "state": self.state,
             "round": self.round,
-            "neighbours": {j: "up" if j in alive else "away" for j in links.site.neighbours},
+            "neighbours": {
+                j: "given up" if j in gone else "up" if j in alive else "away"
+                for j in links.site.neighbours
+            },
             "rejected": dict(links.post.rejected),
             "waiting": links.waiting,
             "pid": os.getpid(),
@@ -60,7 +63,8 @@ class StatusWriter:
         """Return how the node is, in one line."""
         now = self.to_json()
         up = ", ".join(
-            f"{j} {'up' if state == 'up' else 'AWAY'}" for j, state in now["neighbours"].items()
+            f"{j} {state if state == 'up' else state.upper()}"
+            for j, state in now["neighbours"].items()
         )
         wait = f"; waits for {now['waiting']}" if now["waiting"] else ""
         place = f"round {now['round']} of {now['rounds']}"

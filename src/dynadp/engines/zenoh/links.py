@@ -66,6 +66,9 @@ class Links:
         Seconds that a neighbour may stay away before the node gives up.
     stop
         Set by whoever wants the node to stop.
+    goes_on
+        Whether the run goes on without nodes that are silent for so long, be they up or not. One
+        that waits itself says so meanwhile, and is not silent.
     alive
         Neighbours that are up.
     lease
@@ -80,6 +83,7 @@ class Links:
     patience: float
     stop: Event = field(default_factory=Event, repr=False)
     lease: Lease | None = None
+    goes_on: bool = False
     alive: set[str] = field(default_factory=set)
     waiting: str = ""
     _refused: DynadpError | None = None
@@ -94,6 +98,8 @@ class Links:
         self._wrap: Wrapping = Bare()
         if self.site.relay:
             self._wrap = Envelopes(rules.me, self.post.key, rules.keys, rules.run)
+        self._heard: dict[str, float] = {}  # when a neighbour last said that it waits
+        self._said = 0.0
 
     def __enter__(self) -> Self:
         try:
@@ -108,6 +114,9 @@ class Links:
         self._declared: list[Any] = [
             session.info.declare_link_events_listener(self._on_link, history=True)
         ]
+        for j in self.site.neighbours if self.goes_on else ():
+            waits = self._key(j, "waits")
+            self._declared.append(session.declare_subscriber(waits, self._on_waits))
         for j in self.site.neighbours:
             alive, letters = self._key(j, "alive"), self._key(j, "letter/**")
             if not self.site.relay:  # behind a relay anybody could say so
@@ -231,16 +240,25 @@ class Links:
             what = "the means of"
         else:
             what = f"round {n} of" if n else "the centring round of"
+            what = "an answer of" if kind == "welcome" else what
 
         def ask(author: str) -> None:
             for j in self.site.neighbours if is_broadcast(kind, n) else (author,):
                 self._ask(j, _letter(kind, n, author), self._take)
 
-        self._until(lambda: self.post.missing(kind, n, authors), ask, what)
+        self._until(
+            lambda: self.post.awaited(kind, n, authors), ask, what, goes_on=self.goes_on and n > 0
+        )
 
-    def agree(self) -> None:
+    def agree(self, *, begun: bool = False) -> None:
         """Wait until all neighbours are up and run the same configuration; raise if one of them
         knows of a message of mine that my ledger does not know.
+
+        Parameters
+        ----------
+        begun
+            Whether the node has taken part before: then a run that goes on without nodes that stay
+            away needs one greeting, and waits no longer than its patience for the others.
         """
         held: dict[str, list[Letter]] = {}  # of this node's messages, the last
 
@@ -256,12 +274,18 @@ class Links:
             with self.post.changing():
                 held[j] = last
 
-        self._until(
-            lambda: [j for j in self.site.neighbours if j not in held],
-            lambda j: self._ask(j, "hello", greeted, self.greetings.write(None)),
-            "a greeting of",
-            pause=0.0,
-        )
+        absent = self.post.given_up if begun and self.goes_on else frozenset[str]()
+        needed = [j for j in self.site.neighbours if j not in absent] or self.site.neighbours
+        try:
+            self._until(
+                lambda: [j for j in needed if j not in held],
+                lambda j: self._ask(j, "hello", greeted, self.greetings.write(None)),
+                "a greeting of",
+                pause=0.0,
+            )
+        except NodeLost:
+            if not (begun and self.goes_on and held):
+                raise
         kept = self.post.latest(self.site.me)
         held[str(self.post.path)] = [self.greetings.own(data) for data in kept]
         for where, letters in held.items():  # here, because a ledger serves one thread
@@ -295,7 +319,8 @@ class Links:
                 heard.add(j)
 
         def missing() -> list[str]:
-            silent = [j for j in self.site.neighbours if j not in heard]
+            near = [j for j in self.site.neighbours if j not in self.post.given_up]
+            silent = [j for j in near if j not in heard]
             absent = self.post.missing("done", n, silent)
             return [j for j in silent if j in self.alive or j in absent]
 
@@ -316,11 +341,13 @@ class Links:
         ask: Callable[[str], None],
         what: str,
         pause: float = _ASK,
+        *,
+        goes_on: bool = False,
     ) -> None:
         """Wait until nothing is missing, and ask for what is. A neighbour that is up is waited for
-        without end, one that is away for a while.
+        without end, one that is away for a while; where the run goes on, both for a while.
         """
-        seen = logged = monotonic()
+        began = seen = logged = monotonic()
         while names := missing():
             if self._refused:
                 raise self._refused
@@ -330,6 +357,10 @@ class Links:
             needed = names if set(names) <= set(self.site.neighbours) else self.site.neighbours
             away = [j for j in needed if j not in self.alive]
             if not away:
+                seen = now
+            if goes_on:
+                self._say_that_it_waits(now)
+                self._require_signs(names, began, now, what)
                 seen = now
             self.waiting = f"{what} {', '.join(names)}"
             if now - seen > self.patience:
@@ -352,6 +383,35 @@ class Links:
         if self._refused:
             raise self._refused
         self.waiting = ""
+
+    def _say_that_it_waits(self, now: float) -> None:
+        """Tell neighbours now and then that this node is there, and waits for others itself."""
+        if now - self._said > min(1.0, self.patience / 8):
+            self._said = now
+            signed = self._wrap.close(b"waits", self.site.neighbours)  # behind a relay
+            self._session.put(self._key(self.site.me, "waits"), signed)
+
+    def _require_signs(self, names: list[str], began: float, now: float, what: str) -> None:
+        """Raise where one of these gave no sign for too long: one that waits for others does, but
+        not for longer than everybody's patience together.
+        """
+        longest = self.patience * len(self.post.rules.keys)
+        near = self.site.neighbours
+        silent = [
+            name
+            for name in names
+            if now - max(began, self._heard.get(name, began))
+            > self.patience * (1 if name in near else 3)
+            or now - began > longest
+        ]
+        if silent:
+            raise NodeLost(
+                f"{self.site.me} waited {now - began:.3g} seconds for {what} {', '.join(silent)}",
+                tuple(silent),
+            )
+
+    def _on_waits(self, sample: zenoh.Sample) -> None:
+        self._handle(sample, lambda via, data: self._heard.update({via: monotonic()}))
 
     def _ask(
         self,

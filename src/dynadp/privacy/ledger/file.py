@@ -157,14 +157,14 @@ class Ledger:
         return self.state().counted
 
     def reserved(self, run: str) -> list[Event] | None:
-        """Return the plan of a run that may still spend, or has spent all of it; None for an
-        unknown run. Others are refused.
+        """Return the plan of a run that may still spend, or has spent all of it or finished; None
+        for an unknown run. Others are refused.
         """
         state = self.state()
         if run not in state.runs:
             return None
         known = state.runs[run]
-        if not known.complete:
+        if not known.complete and known.closed != "finished":
             state.open_run(run)
         return list(known.plan)
 
