@@ -45,7 +45,7 @@ class MaskGraph:
         P, planned = len(self.members), self.sealing
         if len(set(self.members)) < P:
             raise DeclarationError("two members of a sealed sum have the same name")
-        colluding = planned.members - planned.honest
+        colluding = planned.colluding
         if P - colluding < planned.honest:  # or a coalition could call for a sum with one victim
             raise DeclarationError(
                 f"a sealed sum over {P} members leaves {max(P - colluding, 0)} honest ones if "
