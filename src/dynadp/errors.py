@@ -15,6 +15,7 @@
     │   └── LedgerDamaged                a ledger was changed, cut or damaged
     ├── BudgetRefused     (RuntimeError) a release was not reserved, or is past the cap
     ├── IdentityError     (ValueError)   a certificate or key is missing, expired or another's
+    ├── LeftBehind        (RuntimeError) the others go on without this node: its part is over
     ├── NodeLost          (RuntimeError) a neighbour stayed away too long; the run can go on
     ├── Rejected          (ValueError)   what a neighbour sent is not believed
     ├── SeededRefused     (ValueError)   seeded noise protects nobody: no ledger takes it
@@ -98,6 +99,10 @@ class NodeLost(DynadpError, RuntimeError):
     def __init__(self, message: str, away: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.away = away
+
+
+class LeftBehind(DynadpError, RuntimeError):
+    """The others agreed to go on without this node; what it did not spend is free again."""
 
 
 class Rejected(DynadpError, ValueError):

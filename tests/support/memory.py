@@ -52,6 +52,7 @@ class Setting:
     chosen: Plan
     storage: str = "auto"
     exchange: object = None  # from a node to what stands for its letters
+    absence: object = None  # what happens when nodes stay away
 
     @classmethod
     def planned(
@@ -186,6 +187,8 @@ class Node(MemoryNode):
             assert self.ledger.message(RUN, n) == letter.body
         elif kind == "key":
             assert len(letter.body) == 32
+        elif kind in ("without", "held"):
+            assert self.inbox.get(self.me, kind, n) == data
         else:
             rounds = self.setting.chosen.rounds
             entered = [
@@ -201,6 +204,12 @@ class Node(MemoryNode):
         """Until it wants letters, or is done, or dies."""
         with contextlib.suppress(Plug):
             super().step()
+            return
+        self.stop()
+
+    def give_up(self, *away):
+        with contextlib.suppress(Plug):
+            super().give_up(*away)
             return
         self.stop()
 
@@ -241,6 +250,7 @@ class Network(MemoryNetwork):
             exchange=setting.exchange,
             node=functools.partial(Node, **node),
             storage=setting.storage,
+            absence=setting.absence,
         )
 
     def send(self, via, data):

@@ -8,6 +8,7 @@
 - 3: a ledger refused the budget; nothing was released
 - 4: a neighbour stayed away for too long
 - 5: a ledger is damaged, or an old copy
+- 6: the others went on without this node
 - 130: Ctrl-C (``dynadp explore``, which runs until then: 0); 143: SIGTERM
 """
 
@@ -18,16 +19,18 @@ from dynadp.errors import (
     BudgetRefused,
     DynadpError,
     LedgerDamaged,
+    LeftBehind,
     NodeLost,
     NotCertified,
     Rejected,
     SumSpoiled,
 )
 
-FAILED, USAGE, REFUSED, LOST, DAMAGED, INTERRUPTED = 1, 2, 3, 4, 5, 130
+FAILED, USAGE, REFUSED, LOST, DAMAGED, LEFT, INTERRUPTED = 1, 2, 3, 4, 5, 6, 130
 _OWN = (
     (BudgetRefused, REFUSED),
     (NodeLost, LOST),
+    (LeftBehind, LEFT),
     (LedgerDamaged, DAMAGED),
     ((NotCertified, Rejected, SumSpoiled, ConnectionError), FAILED),
 )

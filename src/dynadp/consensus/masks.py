@@ -129,6 +129,10 @@ class Masks:
         graph = MaskGraph(tuple(members), sealing)
         return cls(graph, PairKeys(keys, publics, consortium, run), seeded=draws.seeded)
 
+    def among(self, members: Sequence[str]) -> None:
+        """Go on with these members alone; refused where they are too few for h and c."""
+        self.graph = MaskGraph(tuple(members), self.graph.sealing)
+
     def sealed(self, k: Integers, nodes: Sequence[str], n: int, attempt: int = 0) -> Words:
         """Return the letters of these nodes in sum n, P x d; k is overwritten.
 

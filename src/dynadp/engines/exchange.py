@@ -21,11 +21,39 @@ Publish = Callable[[bytes, Kind, int], None]
 
 
 class Awaiting(NamedTuple):
-    """Letters that a node waits for."""
+    """Letters that a node waits for.
+
+    Attributes
+    ----------
+    kind, round, authors
+        Which.
+    watched
+        Kind and round of letters that wake the node too, whoever sends them.
+    seen
+        How many of those were here when it began to wait.
+    """
 
     kind: Kind
     round: int
     authors: tuple[str, ...]
+    watched: tuple[tuple[Kind, int], ...] = ()
+    seen: int = 0
+
+    def missing(self, inbox: Inbox) -> list[str]:
+        """Return whose letters are missing; nobody's where a watched one came."""
+        if self.watched and sum(len(inbox.here(*one)) for one in self.watched) != self.seen:
+            return []
+        return inbox.missing(self.kind, self.round, self.authors)
+
+    def wanted(self, inbox: Inbox, author: str) -> list[tuple[Kind, int]]:
+        """Return kind and round of what to ask for, of a node whose letter is missing: that, and
+        the next watched one of each kind.
+        """
+        found = {self.kind: self.round}
+        for kind, n in self.watched:
+            if author not in inbox.here(kind, n):
+                found.setdefault(kind, n)
+        return list(found.items())
 
 
 class NodeExchange(Protocol):
@@ -67,13 +95,7 @@ class Letters:
         others = tuple(author for author in authors if author != me)
         missing = inbox.missing(kind, n, others)
         if V is not None:
-            new = bool(inbox.missing(kind, n, (me,)))
-            data = inbox.letter(kind, n, np.asarray(V, "<f8").tobytes())
-            self.checkpoint("kept")
-            if new or missing:
-                # otherwise the node was started again, and whoever still needs the letter asks
-                self.publish(data, kind, n)
-                self.checkpoint("published")
+            self.post(kind, n, V, again=bool(missing))
         if missing:
             yield Awaiting(kind, n, others)
         self.checkpoint("received")
@@ -81,6 +103,18 @@ class Letters:
             author: V if author == me and V is not None else inbox.values(author, kind, n)
             for author in authors
         }
+
+    def post(self, kind: Kind, n: int, V: Any, note: bytes = b"", *, again: bool = True) -> None:
+        """Keep V as this node's letter, and publish it; one that was published before, only
+        ``again``.
+        """
+        new = bool(self.inbox.missing(kind, n, (self.inbox.rules.me,)))
+        data = self.inbox.letter(kind, n, np.asarray(V, "<f8").tobytes(), note)
+        self.checkpoint("kept")
+        if new or again:
+            # otherwise the node was started again, and whoever still needs the letter asks
+            self.publish(data, kind, n)
+            self.checkpoint("published")
 
     def swap_sealed(
         self, entry: int, letter: Any, members: Sequence[str]

@@ -18,6 +18,7 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp.consensus import is_public_key
+from dynadp.engines.ballots import Ballots
 from dynadp.engines.letters import Kind, Letter, Signer, Verifier, verify
 from dynadp.errors import RecordError, Rejected
 
@@ -57,6 +58,9 @@ class AcceptanceRules:
         Where each node's vector of (kind, round) may lie; a letter that has none is refused.
     longest_note
         Bytes of a letter's note, at most.
+    ballots
+        How members of sums are written down, in runs that go on without nodes that stay away;
+        None in all others.
     """
 
     me: str
@@ -67,6 +71,7 @@ class AcceptanceRules:
     rounds: int
     grids: Mapping[tuple[str, Kind, int], Grid] = field(repr=False)
     longest_note: int = 0
+    ballots: Ballots | None = field(default=None, repr=False)
 
     def check(self, data: bytes, via: str) -> Letter:
         """Return the letter that a neighbour handed over, its own or one that all nodes need; raise
@@ -85,6 +90,10 @@ class AcceptanceRules:
             raise Rejected("from a node that is no neighbour")
         if len(letter.note) > self.longest_note:
             raise Rejected("with a note that this run does not have")
+        if self.ballots is not None:
+            self.ballots.check(letter)
+        if letter.kind in ("without", "held") and self.ballots is not None:
+            return letter
         if letter.kind != "done":
             self._check_vector(letter)
         elif letter.body or letter.round != self.rounds:
@@ -115,9 +124,11 @@ class AcceptanceRules:
 
 def is_broadcast(kind: Kind, n: int) -> bool:
     """Whether all nodes need this letter, so that neighbours hand it on: centring (round 0), means,
-    sums and keys.
+    sums and keys, and who takes part in sums.
     """
-    return kind in ("mean", "sum", "sealed", "key") or (kind == "message" and n == 0)
+    return kind in ("mean", "sum", "sealed", "key", "without", "held") or (
+        kind == "message" and n == 0
+    )
 
 
 class Inbox:
@@ -215,6 +226,17 @@ class Inbox:
         found = (self.last(author), self.last(author, spare=True))
         return [data for data in found if data is not None]
 
+    def last_held(self) -> list[bytes]:
+        """Return this node's last words on who takes part: of a round, and of a spare attempt."""
+        found, me, last = list[bytes](), self.rules.me, self.rules.rounds
+        where = "author = ? AND kind = 'held' AND round {} ? ORDER BY round DESC LIMIT 1"
+        assert self.rules.ballots is not None
+        for sign, limit in (("<=", last), ("BETWEEN ? AND", self.rules.ballots.entries - 1)):
+            given = (me, limit) if sign == "<=" else (me, last + 1, limit)
+            if (data := self._content(where.format(sign), *given)) is not None:
+                found.append(data)
+        return found
+
     def values(self, author: str, kind: Kind, n: int) -> Array:
         """Return the vector of a letter that is here; one from the file is checked again."""
         with self.changed:
@@ -238,6 +260,29 @@ class Inbox:
         """Return whose letters are not here yet."""
         with self.changed:
             return [author for author in authors if author not in self._here[kind, n]]
+
+    def read(self, author: str, kind: Kind, n: int) -> Letter | None:
+        """Return a letter that is here, checked; None where it is not."""
+        data = self.get(author, kind, n)
+        return None if data is None else verify(data, self.rules.keys)
+
+    def of_kind(self, kind: Kind) -> list[Letter]:
+        """Return all letters of a kind, checked."""
+        with self.changed, self._file_errors():
+            rows = self._connection.execute(
+                "SELECT content FROM letter WHERE kind = ?", (kind,)
+            ).fetchall()
+        return [verify(bytes(row[0]), self.rules.keys) for row in rows]
+
+    def here(self, kind: Kind, n: int) -> frozenset[str]:
+        """Return whose letters are here."""
+        with self.changed:
+            return frozenset(self._here.get((kind, n), ()))
+
+    def settle(self) -> None:
+        """Bring everything to the disk: power may fail after this."""
+        with self.changed, self._file_errors():
+            self._connection.execute("PRAGMA wal_checkpoint(FULL)")
 
     def _content(self, where: str, *given: str | int) -> bytes | None:
         with self.changed, self._file_errors():

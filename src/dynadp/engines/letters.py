@@ -22,7 +22,7 @@ import numpy as np
 from dynadp._arrays import Array
 from dynadp.errors import Rejected
 
-Kind = Literal["hello", "message", "mean", "done", "sum", "key", "sealed"]
+Kind = Literal["hello", "message", "mean", "done", "sum", "key", "sealed", "without", "held"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 VERSION, NOTED = 1, 2  # without and with a note
 _NOTE = struct.Struct("<I")
@@ -53,7 +53,8 @@ class Letter:
     kind
         ``hello`` before the run, ``message`` of a round, ``mean`` of the last messages, ``done``
         after the run, ``sum`` of a round of algorithm "sum", ``sealed`` of a sealed sum; ``key``,
-        the public half of a node's key for the run.
+        the public half of a node's key for the run. ``without``, whom a node proposes to leave out
+        of a sum, and ``held``, over whom it holds one.
     run, config
         SHA-256 of the run's name, and the hash of its configuration: 32 bytes each.
     author, round

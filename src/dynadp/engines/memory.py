@@ -11,7 +11,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from dynadp.consensus import Journal, RoundProgress
+from dynadp.consensus import Absence, Journal, RoundProgress
 from dynadp.data import Schema
 from dynadp.engines.exchange import Awaiting, Letters, NodeExchange
 from dynadp.engines.inbox import AcceptanceRules, Inbox, is_broadcast
@@ -30,9 +30,12 @@ def memory_key(node: str) -> Ed25519PrivateKey:
     return Ed25519PrivateKey.from_private_bytes(run_id(f"key of {node}"))
 
 
-def memory_rules(schema: Schema, plan: Plan) -> dict[str, AcceptanceRules]:
+def memory_rules(
+    schema: Schema, plan: Plan, absence: Absence | None = None
+) -> dict[str, AcceptanceRules]:
     """Return which letters each node of a run in memory accepts."""
-    runs = [NodeRun(node, schema, plan) for node in plan.bound.topology.nodes]
+    nodes, away = plan.bound.topology.nodes, absence or Absence()
+    runs = [NodeRun(node, schema, plan, away) for node in nodes]
     keys = {run.me: memory_key(run.me).public_key() for run in runs}
     ids = run_id("trial"), run_id("config")
     return {run.me: run.rules(*ids, keys) for run in runs}
@@ -56,7 +59,7 @@ class MemoryNode:
 
     def __init__(self, network: "MemoryNetwork", me: str) -> None:
         self.network, self.me = network, me
-        self.run = NodeRun(me, network.schema, network.plan)
+        self.run = NodeRun(me, network.schema, network.plan, network.absence)
         self.folder = network.folder / f"node{self.run.index}"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.up = False
@@ -93,6 +96,7 @@ class MemoryNode:
             self.folder / "letters.sqlite", network.rules[self.me], memory_key(self.me)
         )
         self.up, self.awaiting = True, None
+        network.greet(self)
         self._rounds = node_rounds(
             self.run,
             network.rows[self.me],
@@ -116,7 +120,7 @@ class MemoryNode:
     @property
     def missing(self) -> list[str]:
         """Whose letters the node waits for."""
-        return self.inbox.missing(*self.awaiting) if self.awaiting else []
+        return self.awaiting.missing(self.inbox) if self.awaiting else []
 
     @property
     def ready(self) -> bool:
@@ -164,6 +168,8 @@ class MemoryNetwork:
         The class of the nodes.
     storage
         ``auto``, ``dense`` or ``csr``.
+    absence
+        What happens when nodes stay away; by default all wait.
 
     Attributes
     ----------
@@ -184,10 +190,12 @@ class MemoryNetwork:
         exchange: ExchangeFor | None = None,
         node: Callable[["MemoryNetwork", str], MemoryNode] = MemoryNode,
         storage: str = "auto",
+        absence: Absence | None = None,
     ) -> None:
         self.schema, self.plan, self.rows, self.folder = schema, plan, rows, Path(folder)
         self.draws, self.exchange, self.storage = draws, exchange, storage
-        self.rules = memory_rules(schema, plan)
+        self.absence = absence or Absence()
+        self.rules = memory_rules(schema, plan, self.absence)
         self.on_the_way: list[tuple[str, str, bytes]] = []
         self.nodes = {name: node(self, name) for name in self.rules}
 
@@ -201,15 +209,22 @@ class MemoryNetwork:
         if self.nodes[to].up:
             self.nodes[to].offer(data, via)
 
+    def greet(self, node: MemoryNode) -> None:
+        """Show a node that starts over whom its neighbours hold sums."""
+        for name in node.run.neighbours if node.inbox.rules.ballots else ():
+            other = self.nodes.get(name)
+            for data in other.inbox.last_held() if other and other.up else ():
+                node.inbox.offer(data, name)
+
     def ask(self, node: MemoryNode) -> None:
         """Ask the neighbours of a waiting node for the letters that it misses."""
         for author in node.missing:
             assert node.awaiting is not None
-            kind, n = node.awaiting.kind, node.awaiting.round
-            for name in node.run.neighbours if is_broadcast(kind, n) else (author,):
-                other = self.nodes.get(name)  # an exchange may wait for anybody
-                if other and other.up and (data := other.inbox.answer(author, kind, n)):
-                    node.offer(data, name)
+            for kind, n in node.awaiting.wanted(node.inbox, author):
+                for name in node.run.neighbours if is_broadcast(kind, n) else (author,):
+                    other = self.nodes.get(name)  # an exchange may wait for anybody
+                    if other and other.up and (data := other.inbox.answer(author, kind, n)):
+                        node.offer(data, name)
 
     def finish(self) -> dict[str, NodeResult]:
         """Start whoever is down, deliver every letter, ask for lost ones; return the results."""

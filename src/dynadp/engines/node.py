@@ -13,7 +13,7 @@ spends less than it sent.
 """
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 from typing import Any
@@ -50,6 +50,16 @@ from dynadp.engines.exchange import (
 )
 from dynadp.engines.inbox import AcceptanceRules, Grid, Inbox
 from dynadp.engines.letters import Kind, Verifier
+from dynadp.engines.member_sums import (
+    MemberSealedSums,
+    MemberSums,
+    ballots_of,
+    members_of,
+    rows_of,
+    swap_members,
+    swap_sealed,
+)
+from dynadp.engines.membership import Membership
 from dynadp.engines.sealing import CentringAttempts, forgetting, purpose_of
 from dynadp.errors import RecordError, SumSpoiled
 from dynadp.mechanisms import Draws, centre_of, centred, centring_grid, private_centre
@@ -111,8 +121,11 @@ class NodeRun:
         keys
             Public signing key of every node of the run.
         """
-        neighbours = frozenset(self.neighbours)
-        return AcceptanceRules(self.me, neighbours, run, config, keys, self.rounds, self.grids())
+        neighbours, ballots = frozenset(self.neighbours), ballots_of(self.plan, self.absence)
+        made = AcceptanceRules(self.me, neighbours, run, config, keys, self.rounds, self.grids())
+        if ballots is None:
+            return made
+        return replace(made, longest_note=ballots.width, ballots=ballots)
 
     def grids(self) -> dict[tuple[str, Kind, int], Grid]:
         """Return where every vector that may be sent to this node lies."""
@@ -242,12 +255,16 @@ def node_rounds(
         prepared.require_people()
     masks = (yield from _masks(run, letters, journal, draws)) if plan.sealing else None
     with forgetting(masks, journal):
+        members = members_of(plan, run.absence, letters, journal)
         schema, vector = yield from _learnt(
-            run, prepared, letters, journal, draws, on_round, storage, exchange, masks
+            run, prepared, letters, journal, draws, on_round, storage, exchange, masks, members
         )
     journal.close("finished")
     checkpoint("closed")
-    return NodeResult(schema, np.asarray(vector))
+    left = members.members if members else ()
+    return NodeResult(
+        schema, np.asarray(vector), left if len(left) < len(run.topology.nodes) else ()
+    )
 
 
 def _learnt(
@@ -260,13 +277,14 @@ def _learnt(
     storage: Any,
     exchange: NodeExchange | None,
     masks: Masks | None,
+    members: Membership | None,
 ) -> Generator[Awaiting, None, tuple[Schema, Array]]:
     """All rounds: returns the schema with its centre, and the model."""
     plan, p, checkpoint = run.plan, run.index, letters.checkpoint
     if masks:
-        schema = yield from _sealed_centre(run, prepared, letters, journal, draws, masks)
+        schema = yield from _sealed_centre(run, prepared, letters, journal, draws, masks, members)
     else:
-        schema = yield from _centred(run, prepared, letters, journal, draws)
+        schema = yield from _centred(run, prepared, letters, journal, draws, members)
     # noise is for B_p rows: another number would break it
     held = prepared.shard(schema, rows=int(plan.bound.counts[p]))
     rounds: Rounds | SumRounds
@@ -274,7 +292,7 @@ def _learnt(
         rounds = _sum_rounds(run, held, journal, draws, checkpoint, storage, masks)
     else:
         rounds = _admm_rounds(run, held, journal, draws, checkpoint, storage)
-    learn = exchange or _exchange(run, letters, rounds)
+    learn = exchange or _exchange(run, letters, rounds, members)
     while not rounds.over:
         V = rounds.release()
         while True:
@@ -305,7 +323,12 @@ def _learnt(
 
 
 def _centred(
-    run: NodeRun, rows: NodeRows, letters: Letters, journal: Journal, draws: Draws
+    run: NodeRun,
+    rows: NodeRows,
+    letters: Letters,
+    journal: Journal,
+    draws: Draws,
+    members: Membership | None,
 ) -> Generator[Awaiting, None, Schema]:
     """The centring round: returns the schema with its centre, or as it is without such a round."""
     me, plan, schema = run.me, run.plan, run.schema
@@ -313,7 +336,6 @@ def _centred(
         return schema
     those, noise = plan.senders, plan.mechanism.noise
     names = [run.topology.nodes[p] for p in those]
-    losses = [plan.centrings[p] for p in those]
     sent = journal.sent(0) if me in names else {}
     if sent is None:
         own = [plan.centrings[run.index]]
@@ -321,9 +343,14 @@ def _centred(
         letters.checkpoint("computed")
         sent = journal.spend(0, made.events, {me: made.messages[0]})
         letters.checkpoint("spent")
-    messages = yield from letters.swap("message", 0, sent.get(me), names)
+    if members is None:
+        messages = yield from letters.swap("message", 0, sent.get(me), names)
+    else:
+        messages = yield from swap_members(members, "message", 0, sent.get(me))
+    names = [name for name in names if name in messages]
+    those = tuple(run.topology.nodes.index(name) for name in names)
+    losses, counts = ([of[p] for p in those] for of in (plan.centrings, plan.bound.counts))
     released = np.array([messages[name] for name in names])
-    counts = [plan.bound.counts[p] for p in those]
     centring = centre_of(schema, counts, released, names, losses, noise, seeded=draws.seeded)
     return centring.applied(schema)
 
@@ -356,6 +383,7 @@ def _sealed_centre(
     journal: Journal,
     draws: Draws,
     masks: Masks,
+    members: Membership | None,
 ) -> Generator[Awaiting, None, Schema]:
     """The sealed centring round: returns the schema with its centre, or as it is without one."""
     me, plan, schema, nodes = run.me, run.plan, run.schema, run.topology.nodes
@@ -369,17 +397,32 @@ def _sealed_centre(
             letters.checkpoint("computed")
             sent = journal.spend(attempts.entry, attempts.events, made)
             letters.checkpoint("spent")
-        words = yield from letters.swap_sealed(attempts.entry, sent[me].view(np.uint64), nodes)
-        centre = attempts.centre(words)
+        own = sent[me].view(np.uint64)
+        if members is None:
+            words = yield from letters.swap_sealed(attempts.entry, own, nodes)
+        else:
+            away, words = yield from swap_sealed(members, attempts.entry, own)
+            if away:
+                masks.among(members.members)
+                attempts.again()
+                continue
+        centre = attempts.centre(words, rows_of(plan, members.members if members else nodes))
         if centre is not None:
             return centred(schema, centre)
 
 
-def _exchange(run: NodeRun, letters: Letters, rounds: Rounds | SumRounds) -> NodeExchange:
+def _exchange(
+    run: NodeRun, letters: Letters, rounds: Rounds | SumRounds, members: Membership | None
+) -> NodeExchange:
     """The sum of neighbours' plain letters, or of all nodes'."""
     steps, plan = run.plan.steps, run.plan
     if steps is None:
         return NeighbourLetters(letters, run.neighbours)
+    if members is not None:
+        assert isinstance(rounds, SumRounds)
+        if plan.sealing:
+            return MemberSealedSums(plan, members, rounds)
+        return MemberSums(plan, members, rounds)
     if plan.sealing:
         assert rounds.releaser is not None
         return SealedLetters(letters, run.topology.nodes, rounds.releaser)

@@ -290,6 +290,7 @@ class SiloRun:
                     Greetings(post, self.config, private),
                     part.absence.patience,
                     stop,
+                    goes_on=part.absence.goes_on and self.plan.algorithm == "sum",
                 )
             )
             status = stack.enter_context(StatusWriter(folder.path, links, self._facts(record)))

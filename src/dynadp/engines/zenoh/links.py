@@ -32,6 +32,7 @@ from dynadp.errors import ConfigError, DynadpError, NodeLost, RecordError, Rejec
 
 # seconds: before asking, between asking again, for an answer
 _ASK, _ASK_SLOWLY, _ANSWER = 0.1, 1.0, 2.0
+_PART = 4  # of its patience, that a node which is started again waits for greetings
 _LOG_PAUSE = 60.0  # seconds between two lines about the same wait
 
 
@@ -57,6 +58,9 @@ class Links:
         Neighbours that are up.
     waiting
         What it waits for, in words.
+    goes_on
+        Whether the run goes on without nodes that stay away: then one that is up and silent is
+        away too, and a node that is started again greets those who are there.
     """
 
     site: Site
@@ -66,6 +70,7 @@ class Links:
     stop: Event = field(default_factory=Event, repr=False)
     alive: set[str] = field(default_factory=set)
     waiting: str = ""
+    goes_on: bool = False
     _refused: DynadpError | None = None
 
     def __post_init__(self) -> None:
@@ -127,17 +132,19 @@ class Links:
         """
         if self.stop.is_set():
             raise Stopped
-        kind, n, authors = want
+        kind, n = want.kind, want.round
         if kind == "mean":
             what = "the means of"
         else:
             what = f"round {n} of" if n else "the centring round of"
 
         def ask(author: str) -> None:
-            for j in self.site.neighbours if is_broadcast(kind, n) else (author,):
-                self._ask(j, _letter(kind, n, author), self._take)
+            for sort, number in want.wanted(self.post, author):
+                for j in self.site.neighbours if is_broadcast(sort, number) else (author,):
+                    self._ask(j, _letter(sort, number, author), self._take)
 
-        self._until(lambda: self.post.missing(kind, n, authors), ask, what)
+        silent = self.patience if self.goes_on else None
+        self._until(lambda: want.missing(self.post), ask, what, silent=silent)
 
     def agree(self) -> None:
         """Wait until all neighbours are up and run the same configuration; raise if one of them
@@ -150,12 +157,18 @@ class Links:
             with self.post.changing():
                 held[j] = last
 
-        self._until(
-            lambda: [j for j in self.site.neighbours if j not in held],
-            lambda j: self._ask(j, "hello", greeted, self.greetings.write(None)),
-            "a greeting of",
-            pause=0.0,
-        )
+        begun = self.goes_on and bool(self.post.latest(self.site.me))
+        try:
+            self._until(
+                lambda: [j for j in self.site.neighbours if j not in held],
+                lambda j: self._ask(j, "hello", greeted, self.greetings.write(None)),
+                "a greeting of",
+                pause=0.0,
+                silent=self.patience / _PART if begun else None,
+            )
+        except NodeLost:
+            if not (begun and held):
+                raise
         kept = self.post.latest(self.site.me)
         held[str(self.post.path)] = [self.greetings.own(data) for data in kept]
         for where, letters in held.items():  # here, because a ledger serves one thread
@@ -196,10 +209,13 @@ class Links:
         ask: Callable[[str], None],
         what: str,
         pause: float = _ASK,
+        silent: float | None = None,
     ) -> None:
         """Wait until nothing is missing, and ask for what is. A neighbour that is up is waited for
-        without end, one that is away for a while.
+        without end, one that is away for a while; where ``silent`` is given, whoever does not
+        answer for so many seconds.
         """
+        patience = self.patience if silent is None else silent
         seen = logged = monotonic()
         while names := missing():
             if self._refused:
@@ -209,15 +225,15 @@ class Links:
             now = monotonic()
             needed = names if set(names) <= set(self.site.neighbours) else self.site.neighbours
             away = [j for j in needed if j not in self.alive]
-            if not away:
+            if not away and silent is None:
                 seen = now
             self.waiting = f"{what} {', '.join(names)}"
-            if now - seen > self.patience:
+            if now - seen > patience:
                 raise NodeLost(
-                    f"{self.site.me} waited {self.patience:g} seconds for {self.waiting}; away: "
-                    f"{', '.join(away)}. It stops and loses nothing: see to them (one whose "
-                    "certificate is refused looks like one that is away), then start this node "
-                    "again",
+                    f"{self.site.me} waited {patience:g} seconds for {self.waiting}; away: "
+                    f"{', '.join(away or names)}. It stops and loses nothing: see to them (one "
+                    "whose certificate is refused looks like one that is away), then start this "
+                    "node again",
                     tuple(names),
                 )
             if now - logged > _LOG_PAUSE:
