@@ -9,6 +9,7 @@ from .journal import LedgerJournal as LedgerJournal
 from .journal import forget_vectors as forget_vectors
 from .journal import now as now
 from .letters import run_id as run_id
+from .member_sums import least_of as least_of
 from .memory import MemoryNetwork as MemoryNetwork
 from .memory import MemoryNode as MemoryNode
 from .memory import memory_key as memory_key

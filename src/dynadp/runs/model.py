@@ -5,7 +5,7 @@ more. Models of version 1 (``dynadp-model``, ``dynadp-estimator``) are read too.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ class Model:
         How raw rows become bounded ones; None for a model of ready features.
     loss, mechanism, privacy
         How it was trained and what that cost, as in the run's record.
+    members
+        The nodes whose messages it is made of at the end, where some stayed away; empty for all.
     estimator
         What only :class:`~dynadp.estimators.classifier.NetworkClassifier` needs; None in a run.
     """
@@ -58,9 +60,18 @@ class Model:
     mechanism: str
     privacy: Mapping[str, Any] = field(repr=False)
     estimator: Mapping[str, Any] | None = field(default=None, repr=False)
+    members: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, f: Array, schema: Schema, plan: Plan, *, seeded: bool = False) -> "Model":
+    def of(
+        cls,
+        f: Array,
+        schema: Schema,
+        plan: Plan,
+        *,
+        seeded: bool = False,
+        members: Sequence[str] = (),
+    ) -> "Model":
         """Return the model of a released vector, after the whole plan was carried out.
 
         Parameters
@@ -73,6 +84,8 @@ class Model:
             Bound to its consortium.
         seeded
             Whether noise came from a seed: then nobody is protected.
+        members
+            The nodes that it is made of, where not all took part to the end.
         """
         privacy = EXACT
         if plan.protection:
@@ -87,6 +100,7 @@ class Model:
             loss=plan.settings.loss.describe(),
             mechanism=plan.mechanism.name,
             privacy=privacy,
+            members=tuple(members),
         )
 
     @property
@@ -139,6 +153,7 @@ class Model:
             "loss": dict(self.loss),
             "mechanism": self.mechanism,
             "privacy": dict(self.privacy),
+            **({"members": list(self.members)} if self.members else {}),
             **({} if self.estimator is None else {"estimator": self.estimator}),
         }
 
@@ -167,6 +182,7 @@ def load_model(path: str | Path) -> Model:
             mechanism=content["mechanism"],
             privacy=content["privacy"],
             estimator=content.get("estimator"),
+            members=tuple(content.get("members", ())),
         )
         _check(model, content["schema_hash"], path)
     except RecordError:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial as bound
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -24,6 +25,7 @@ from dynadp.engines import (
     NodeRun,
     Site,
     Stopped,
+    least_of,
     node_rounds,
     now,
     run_id,
@@ -140,6 +142,10 @@ class SiloRun:
             mistakes += _unreachable(file, topology)
         counts = [section.rows or 0 for section in file.nodes]
         plan = None if mistakes else attempt(lambda: plan_from_file(file, schema, topology, counts))
+        absence = file.network.absence
+        goes_on = plan and absence.goes_on and plan.algorithm == "sum"
+        if goes_on and attempt(bound(least_of, plan, absence)) is None:
+            plan = None
         if plan is None or rows is None:
             raise mistakes.refusal(path)
         return cls(path, node, file, schema, topology, plan, rows, identity)
@@ -327,7 +333,13 @@ class SiloRun:
                         )
                     )
                     folder.finish(
-                        Model.of(outcome.vector, outcome.schema, self.plan, seeded=seeded)
+                        Model.of(
+                            outcome.vector,
+                            outcome.schema,
+                            self.plan,
+                            seeded=seeded,
+                            members=outcome.members,
+                        )
                     )
                     checkpoint("finished")
                 status.state = "finished"
