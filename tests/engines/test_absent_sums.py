@@ -469,7 +469,7 @@ class Hasty(Membership):
 def test_deciding_without_all_signatures_parts_the_models(build, monkeypatch, made):
     """One node lacks d's letter, another e's, and both lose patience before they hear of it."""
     monkeypatch.setattr(member_sums, "Membership", made)
-    network = build(setting(rounds=2, centring=False))
+    network = build(setting(rounds=1, centring=False))
     drive, lost = Drive(network), {("d", "a"), ("e", "b")}
     for node in network.nodes.values():
         drive.advance(node)
