@@ -191,6 +191,8 @@ class Node(MemoryNode):
             assert len(letter.body) == 32
         elif kind in ("join", "welcome"):
             assert not letter.body
+        elif kind in ("without", "held"):
+            assert self.inbox.get(self.me, kind, n) == data
         else:
             rounds = self.setting.chosen.rounds
             entered = [

@@ -6,9 +6,10 @@
 - 2: usage or configuration: options, run file, schema, rows, keys, a path that is missing or cannot
   be used, a bad file
 - 3: a ledger refused the budget; nothing was released
-- 4: a neighbour stayed away for too long, or the run went on without this node
+- 4: a neighbour stayed away for too long
 - 5: a ledger is damaged, or an old copy
 - 6: another machine runs under this node's name
+- 7: the others went on without this node
 - 130: Ctrl-C (``dynadp explore``, which runs until then: 0); 143: SIGTERM
 """
 
@@ -27,10 +28,11 @@ from dynadp.errors import (
     SumSpoiled,
 )
 
-FAILED, USAGE, REFUSED, LOST, DAMAGED, TAKEN, INTERRUPTED = 1, 2, 3, 4, 5, 6, 130
+FAILED, USAGE, REFUSED, LOST, DAMAGED, TAKEN, LEFT, INTERRUPTED = 1, 2, 3, 4, 5, 6, 7, 130
 _OWN = (
     (BudgetRefused, REFUSED),
-    ((NodeLost, LeftBehind), LOST),
+    (NodeLost, LOST),
+    (LeftBehind, LEFT),
     (LedgerDamaged, DAMAGED),
     (NameTaken, TAKEN),
     ((NotCertified, Rejected, SumSpoiled, ConnectionError), FAILED),

@@ -45,7 +45,7 @@ class MaskGraph:
         P, planned = len(self.members), self.sealing
         if len(set(self.members)) < P:
             raise DeclarationError("two members of a sealed sum have the same name")
-        colluding = planned.members - planned.honest
+        colluding = planned.colluding
         if P - colluding < planned.honest:  # or a coalition could call for a sum with one victim
             raise DeclarationError(
                 f"a sealed sum over {P} members leaves {max(P - colluding, 0)} honest ones if "
@@ -128,6 +128,10 @@ class Masks:
         publics = {node: key.public_bytes for node, key in keys.items()}
         graph = MaskGraph(tuple(members), sealing)
         return cls(graph, PairKeys(keys, publics, consortium, run), seeded=draws.seeded)
+
+    def among(self, members: Sequence[str]) -> None:
+        """Go on with these members alone; refused where they are too few for h and c."""
+        self.graph = MaskGraph(tuple(members), self.graph.sealing)
 
     def sealed(self, k: Integers, nodes: Sequence[str], n: int, attempt: int = 0) -> Words:
         """Return the letters of these nodes in sum n, P x d; k is overwritten.

@@ -191,9 +191,10 @@ class ReleasePlan:
         """Return the same for a spare attempt at what this noise is for."""
         if spare > len(self.spares):
             raise SumSpoiled(
-                f"round {n}: a letter was spoiled, and no spare attempt is left: the run is over, "
-                "and what was released stays charged. Find out which node sends spoiled letters "
-                "and begin a new run without it, or with more spares"
+                f"round {n}: a letter was spoiled or a node stayed away, and no spare attempt is "
+                "left: the run is over, and what was released stays charged. Find out which node "
+                "sends spoiled letters or none, and begin a new run without it, or with more "
+                "spares"
             )
         made = self.spares[spare - 1]
         assert isinstance(made, GaussianNoise)

@@ -17,6 +17,7 @@ from .letters import run_id as run_id
 from .letters import verify as verify
 from .lives import HeldDraws as HeldDraws
 from .lives import Life as Life
+from .member_sums import least_of as least_of
 from .memory import MemoryNetwork as MemoryNetwork
 from .memory import MemoryNode as MemoryNode
 from .memory import memory_key as memory_key

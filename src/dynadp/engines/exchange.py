@@ -21,11 +21,39 @@ Publish = Callable[[bytes, Kind, int], None]
 
 
 class Awaiting(NamedTuple):
-    """Letters that a node waits for."""
+    """Letters that a node waits for.
+
+    Attributes
+    ----------
+    kind, round, authors
+        Which.
+    watched
+        Kind and round of letters that wake the node too, whoever sends them.
+    seen
+        How many of those were here when it began to wait.
+    """
 
     kind: Kind
     round: int
     authors: tuple[str, ...]
+    watched: tuple[tuple[Kind, int], ...] = ()
+    seen: int = 0
+
+    def missing(self, inbox: Inbox) -> list[str]:
+        """Return whose letters are missing; nobody's where a watched one came."""
+        if self.watched and sum(len(inbox.here(*one)) for one in self.watched) != self.seen:
+            return []
+        return inbox.awaited(self.kind, self.round, self.authors)
+
+    def wanted(self, inbox: Inbox, author: str) -> list[tuple[Kind, int]]:
+        """Return kind and round of what to ask for, of a node whose letter is missing: that, and
+        the next watched one of each kind.
+        """
+        found = {self.kind: self.round}
+        for kind, n in self.watched:
+            if author not in inbox.here(kind, n):
+                found.setdefault(kind, n)
+        return list(found.items())
 
 
 class NodeExchange(Protocol):

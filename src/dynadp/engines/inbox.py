@@ -18,6 +18,7 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp.consensus import is_public_key
+from dynadp.engines.ballots import Ballots
 from dynadp.engines.bounds import Tally
 from dynadp.engines.letters import Kind, Letter, Signer, Verifier, overhead, verify
 from dynadp.engines.notes import NoteRules
@@ -64,6 +65,9 @@ class AcceptanceRules:
         Bytes of a letter's note, at most.
     note_rules
         Which notes letters have; None where they have none.
+    ballots
+        How members of sums are written down, in runs that go on without nodes that stay away;
+        None in all others.
     """
 
     me: str
@@ -75,6 +79,7 @@ class AcceptanceRules:
     grids: Mapping[tuple[str, Kind, int], Grid] = field(repr=False)
     longest_note: int = 0
     note_rules: NoteRules | None = field(default=None, repr=False)
+    ballots: Ballots | None = field(default=None, repr=False)
 
     def check(self, data: bytes, via: str) -> Letter:
         """Return the letter that a neighbour handed over, its own or one that all nodes need; raise
@@ -95,6 +100,10 @@ class AcceptanceRules:
             raise Rejected("with a note that this run does not have")
         if self.note_rules is not None:
             self.note_rules.check(letter)
+        if self.ballots is not None:
+            self.ballots.check(letter)
+        if letter.kind in ("without", "held") and self.ballots is not None:
+            return letter
         if letter.kind in ("join", "welcome"):
             if self.note_rules is None or letter.body:
                 raise Rejected("of a kind that this run does not have")
@@ -144,9 +153,11 @@ class AcceptanceRules:
 
 def is_broadcast(kind: Kind, n: int) -> bool:
     """Whether all nodes need this letter, so that neighbours hand it on: centring (round 0), means,
-    sums and keys.
+    sums and keys, and who takes part in sums.
     """
-    return kind in ("mean", "sum", "sealed", "key") or (kind == "message" and n == 0)
+    return kind in ("mean", "sum", "sealed", "key", "without", "held") or (
+        kind == "message" and n == 0
+    )
 
 
 def released_letters(office: Path, keys: Mapping[str, Verifier]) -> Iterator[Letter]:
@@ -271,6 +282,17 @@ class Inbox:
         found = (self.last(author), self.last(author, spare=True))
         return [data for data in found if data is not None]
 
+    def last_held(self) -> list[bytes]:
+        """Return this node's last words on who takes part: of a round, and of a spare attempt."""
+        found, me, last = list[bytes](), self.rules.me, self.rules.rounds
+        where = "author = ? AND kind = 'held' AND round {} ? ORDER BY round DESC LIMIT 1"
+        assert self.rules.ballots is not None
+        for sign, limit in (("<=", last), ("BETWEEN ? AND", self.rules.ballots.entries - 1)):
+            given = (me, limit) if sign == "<=" else (me, last + 1, limit)
+            if (data := self._content(where.format(sign), *given)) is not None:
+                found.append(data)
+        return found
+
     def values(self, author: str, kind: Kind, n: int) -> Array:
         """Return the vector of a letter that is here; one from the file is checked again."""
         with self.changed:
@@ -326,6 +348,29 @@ class Inbox:
                 "SELECT content FROM decision ORDER BY round DESC LIMIT 1"
             ).fetchone()
         return None if row is None else str(row[0])
+
+    def read(self, author: str, kind: Kind, n: int) -> Letter | None:
+        """Return a letter that is here, checked; None where it is not."""
+        data = self.get(author, kind, n)
+        return None if data is None else verify(data, self.rules.keys)
+
+    def of_kind(self, kind: Kind) -> list[Letter]:
+        """Return all letters of a kind, checked."""
+        with self.changed, self._file_errors():
+            rows = self._connection.execute(
+                "SELECT content FROM letter WHERE kind = ?", (kind,)
+            ).fetchall()
+        return [verify(bytes(row[0]), self.rules.keys) for row in rows]
+
+    def here(self, kind: Kind, n: int) -> frozenset[str]:
+        """Return whose letters are here."""
+        with self.changed:
+            return frozenset(self._here.get((kind, n), ()))
+
+    def settle(self) -> None:
+        """Bring everything to the disk: power may fail after this."""
+        with self.changed, self._file_errors():
+            self._connection.execute("PRAGMA wal_checkpoint(FULL)")
 
     def _content(self, where: str, *given: str | int) -> bytes | None:
         with self.changed, self._file_errors():

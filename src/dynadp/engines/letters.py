@@ -22,7 +22,19 @@ import numpy as np
 from dynadp._arrays import Array
 from dynadp.errors import Rejected
 
-Kind = Literal["hello", "message", "mean", "done", "sum", "key", "sealed", "join", "welcome"]
+Kind = Literal[
+    "hello",
+    "message",
+    "mean",
+    "done",
+    "sum",
+    "key",
+    "sealed",
+    "join",
+    "welcome",
+    "without",
+    "held",
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 VERSION, NOTED = 1, 2  # without and with a note
 _NOTE = struct.Struct("<I")
@@ -54,7 +66,8 @@ class Letter:
         ``hello`` before the run, ``message`` of a round, ``mean`` of the last messages, ``done``
         after the run, ``sum`` of a round of algorithm "sum", ``sealed`` of a sealed sum; ``key``,
         the public half of a node's key for the run; ``join`` and ``welcome``, by which a node that
-        was away is taken in again (their round is the epoch).
+        was away is taken in again (their round is the epoch); ``without``, whom a node proposes to
+        leave out of a sum, and ``held``, over whom it holds one.
     run, config
         SHA-256 of the run's name, and the hash of its configuration: 32 bytes each.
     author, round

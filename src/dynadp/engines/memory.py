@@ -95,6 +95,7 @@ class MemoryNode:
             self.folder / "letters.sqlite", network.rules[self.me], memory_key(self.me)
         )
         self.up, self.awaiting = True, None
+        network.greet(self)
         self._rounds = node_rounds(
             self.run,
             network.rows[self.me],
@@ -118,7 +119,7 @@ class MemoryNode:
     @property
     def missing(self) -> list[str]:
         """Whose letters the node waits for."""
-        return self.inbox.awaited(*self.awaiting) if self.awaiting else []
+        return self.awaiting.missing(self.inbox) if self.awaiting else []
 
     @property
     def ready(self) -> bool:
@@ -207,15 +208,22 @@ class MemoryNetwork:
         if self.nodes[to].up:
             self.nodes[to].offer(data, via)
 
+    def greet(self, node: MemoryNode) -> None:
+        """Show a node that starts over whom its neighbours hold sums."""
+        for name in node.run.neighbours if node.inbox.rules.ballots else ():
+            other = self.nodes.get(name)
+            for data in other.inbox.last_held() if other and other.up else ():
+                node.inbox.offer(data, name)
+
     def ask(self, node: MemoryNode) -> None:
         """Ask the neighbours of a waiting node for the letters that it misses."""
         for author in node.missing:
             assert node.awaiting is not None
-            kind, n = node.awaiting.kind, node.awaiting.round
-            for name in node.run.neighbours if is_broadcast(kind, n) else (author,):
-                other = self.nodes.get(name)  # an exchange may wait for anybody
-                if other and other.up and (data := other.inbox.answer(author, kind, n)):
-                    node.offer(data, name)
+            for kind, n in node.awaiting.wanted(node.inbox, author):
+                for name in node.run.neighbours if is_broadcast(kind, n) else (author,):
+                    other = self.nodes.get(name)  # an exchange may wait for anybody
+                    if other and other.up and (data := other.inbox.answer(author, kind, n)):
+                        node.offer(data, name)
 
     def finish(self) -> dict[str, NodeResult]:
         """Start whoever is down, deliver every letter, ask for lost ones; return the results."""

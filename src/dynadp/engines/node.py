@@ -53,6 +53,16 @@ from dynadp.engines.exchange import (
 from dynadp.engines.going_on import admm_going_on
 from dynadp.engines.inbox import AcceptanceRules, Grid, Inbox
 from dynadp.engines.letters import Kind, Verifier
+from dynadp.engines.member_sums import (
+    MemberSealedSums,
+    MemberSums,
+    ballots_of,
+    members_of,
+    rows_of,
+    swap_members,
+    swap_sealed,
+)
+from dynadp.engines.membership import Membership
 from dynadp.engines.notes import NoteRules
 from dynadp.engines.sealing import CentringAttempts, forgetting, purpose_of
 from dynadp.errors import RecordError, SumSpoiled
@@ -119,8 +129,10 @@ class NodeRun:
         keys
             Public signing key of every node of the run.
         """
-        neighbours = frozenset(self.neighbours)
+        neighbours, ballots = frozenset(self.neighbours), ballots_of(self.plan, self.absence)
         rules = AcceptanceRules(self.me, neighbours, run, config, keys, self.rounds, self.grids())
+        if ballots is not None:
+            return replace(rules, longest_note=ballots.width, ballots=ballots)
         if not self.edges_may_end:
             return rules
         nodes, near = self.topology.nodes, self.topology.neighbours
@@ -261,12 +273,15 @@ def node_rounds(
         prepared.require_people()
     masks = (yield from _masks(run, letters, journal, draws)) if plan.sealing else None
     with forgetting(masks, journal):
-        schema, vector, members = yield from _learnt(
-            run, prepared, letters, journal, draws, on_round, storage, exchange, masks
+        members = members_of(plan, run.absence, letters, journal)
+        schema, vector, left = yield from _learnt(
+            run, prepared, letters, journal, draws, on_round, storage, exchange, masks, members
         )
+    if members is not None and len(members.members) < len(run.topology.nodes):
+        left = members.members
     journal.close("finished")
     checkpoint("closed")
-    return NodeResult(schema, np.asarray(vector), members)
+    return NodeResult(schema, np.asarray(vector), left)
 
 
 def _learnt(
@@ -279,15 +294,16 @@ def _learnt(
     storage: Any,
     exchange: NodeExchange | None,
     masks: Masks | None,
+    members: Membership | None,
 ) -> Generator[Awaiting, None, tuple[Schema, Array, tuple[str, ...]]]:
     """All rounds: returns the schema with its centre, the model, and whose messages it is made of,
     nobody for all.
     """
     plan, p, checkpoint = run.plan, run.index, letters.checkpoint
     if masks:
-        schema = yield from _sealed_centre(run, prepared, letters, journal, draws, masks)
+        schema = yield from _sealed_centre(run, prepared, letters, journal, draws, masks, members)
     else:
-        schema = yield from _centred(run, prepared, letters, journal, draws)
+        schema = yield from _centred(run, prepared, letters, journal, draws, members)
     # noise is for B_p rows: another number would break it
     held = prepared.shard(schema, rows=int(plan.bound.counts[p]))
     if plan.unit.added:
@@ -301,9 +317,9 @@ def _learnt(
         assert isinstance(rounds, Rounds)
         least = 2 if run.absence.least is None else run.absence.least
         book = EdgeBook(run.topology, run.me, plan.rounds, least, letters, journal)
-        vector, members = yield from admm_going_on(book, rounds, plan.output, on_round)
-        return schema, vector, members
-    learn = exchange or _exchange(run, letters, rounds)
+        vector, left = yield from admm_going_on(book, rounds, plan.output, on_round)
+        return schema, vector, left
+    learn = exchange or _exchange(run, letters, rounds, members)
     while not rounds.over:
         V = rounds.release()
         while True:
@@ -334,7 +350,12 @@ def _learnt(
 
 
 def _centred(
-    run: NodeRun, rows: NodeRows, letters: Letters, journal: Journal, draws: Draws
+    run: NodeRun,
+    rows: NodeRows,
+    letters: Letters,
+    journal: Journal,
+    draws: Draws,
+    members: Membership | None,
 ) -> Generator[Awaiting, None, Schema]:
     """The centring round: returns the schema with its centre, or as it is without such a round."""
     me, plan, schema = run.me, run.plan, run.schema
@@ -342,7 +363,6 @@ def _centred(
         return schema
     those, noise = plan.senders, plan.mechanism.noise
     names = [run.topology.nodes[p] for p in those]
-    losses = [plan.centrings[p] for p in those]
     sent = journal.sent(0) if me in names else {}
     if sent is None:
         own = [plan.centrings[run.index]]
@@ -350,9 +370,14 @@ def _centred(
         letters.checkpoint("computed")
         sent = journal.spend(0, made.events, {me: made.messages[0]})
         letters.checkpoint("spent")
-    messages = yield from letters.swap("message", 0, sent.get(me), names)
+    if members is None:
+        messages = yield from letters.swap("message", 0, sent.get(me), names)
+    else:
+        messages = yield from swap_members(members, "message", 0, sent.get(me))
+    names = [name for name in names if name in messages]
+    those = tuple(run.topology.nodes.index(name) for name in names)
+    losses, counts = ([of[p] for p in those] for of in (plan.centrings, plan.bound.counts))
     released = np.array([messages[name] for name in names])
-    counts = [plan.bound.counts[p] for p in those]
     centring = centre_of(schema, counts, released, names, losses, noise, seeded=draws.seeded)
     return centring.applied(schema)
 
@@ -385,6 +410,7 @@ def _sealed_centre(
     journal: Journal,
     draws: Draws,
     masks: Masks,
+    members: Membership | None,
 ) -> Generator[Awaiting, None, Schema]:
     """The sealed centring round: returns the schema with its centre, or as it is without one."""
     me, plan, schema, nodes = run.me, run.plan, run.schema, run.topology.nodes
@@ -398,17 +424,32 @@ def _sealed_centre(
             letters.checkpoint("computed")
             sent = journal.spend(attempts.entry, attempts.events, made)
             letters.checkpoint("spent")
-        words = yield from letters.swap_sealed(attempts.entry, sent[me].view(np.uint64), nodes)
-        centre = attempts.centre(words)
+        own = sent[me].view(np.uint64)
+        if members is None:
+            words = yield from letters.swap_sealed(attempts.entry, own, nodes)
+        else:
+            away, words = yield from swap_sealed(members, attempts.entry, own)
+            if away:
+                masks.among(members.members)
+                attempts.again()
+                continue
+        centre = attempts.centre(words, rows_of(plan, members.members if members else nodes))
         if centre is not None:
             return centred(schema, centre)
 
 
-def _exchange(run: NodeRun, letters: Letters, rounds: Rounds | SumRounds) -> NodeExchange:
+def _exchange(
+    run: NodeRun, letters: Letters, rounds: Rounds | SumRounds, members: Membership | None
+) -> NodeExchange:
     """The sum of neighbours' plain letters, or of all nodes'."""
     steps, plan = run.plan.steps, run.plan
     if steps is None:
         return NeighbourLetters(letters, run.neighbours)
+    if members is not None:
+        assert isinstance(rounds, SumRounds)
+        if plan.sealing:
+            return MemberSealedSums(plan, members, rounds)
+        return MemberSums(plan, members, rounds)
     if plan.sealing:
         assert rounds.releaser is not None
         return SealedLetters(letters, run.topology.nodes, rounds.releaser)

@@ -11,7 +11,7 @@ from dynadp._files import digest
 from dynadp.consensus import Journal, Masks, Messages, decoded
 from dynadp.data import Schema
 from dynadp.engines.letters import run_id
-from dynadp.errors import SumSpoiled
+from dynadp.errors import LeftBehind, SumSpoiled
 from dynadp.mechanisms import Draws, possible_mean, sealed_centring
 from dynadp.planning import Plan
 from dynadp.privacy import Event
@@ -29,11 +29,11 @@ def purpose_of(plan: Plan, journal: Journal | None) -> tuple[str, str]:
 @contextmanager
 def forgetting(masks: Masks | None, journal: Journal | None) -> Iterator[None]:
     """Forget a process's keys of a run, however it ends, and close a run that spoiled letters
-    ended: what it did not spend is free again.
+    ended, or that goes on without this node: what it did not spend is free again.
     """
     try:
         yield
-    except SumSpoiled:
+    except (SumSpoiled, LeftBehind):
         if journal:
             journal.close("stopped")
         raise
@@ -93,19 +93,23 @@ class CentringAttempts:
         words = self.masks.sealed(k, self.nodes, 0, self.entry)
         return dict(zip(self.nodes, words.view(np.float64), strict=True))  # the same 64 bits
 
-    def centre(self, words: Array | None) -> Array | None:
+    def again(self) -> None:
+        """Begin the next attempt: new noise, new masks, one of the spare ones."""
+        self.masks.spares += 1
+        releases = self.plan.release_plan
+        self.entry, self._noise = releases.spare(0, self._first, self.masks.spares)
+        self.spent += self.events
+
+    def centre(self, words: Array | None, rows: float | None = None) -> Array | None:
         """Return the centre from the letters of all nodes, P x 1 x f; None where they give no sum,
-        and the next attempt begins.
+        and the next attempt begins. ``rows`` are those that count, by default of all nodes.
         """
         try:
             if words is None:
                 raise SumSpoiled("letters of one sealed sum have different lengths")
             total = decoded(words.view(np.uint64), self._first)[0]
         except SumSpoiled:
-            self.masks.spares += 1
-            releases = self.plan.release_plan
-            self.entry, self._noise = releases.spare(0, self._first, self.masks.spares)
-            self.spent += self.events
+            self.again()
             return None
         self.masks.follow(0, total)
-        return possible_mean(self.schema, total / self.plan.rows)
+        return possible_mean(self.schema, total / (rows or self.plan.rows))

@@ -210,11 +210,29 @@ class Sealing:
         h: members whose noise no observer knows, at least.
     partners
         With how many others each shares masks.
+    away
+        Members that may stay away: sums go on over all others, and h holds for the least of them.
     """
 
     members: int
     honest: int
     partners: int
+    away: int = 0
+
+    @property
+    def least(self) -> int:
+        """How many members a sum is over, at least: h + c."""
+        return self.members - self.away
+
+    @property
+    def colluding(self) -> int:
+        """c: members that may put together all they know, whoever stays away."""
+        return self.least - self.honest
+
+    @property
+    def accounted(self) -> tuple[int, int, int]:
+        """h, members and partners of the least sum: what events are about."""
+        return self.honest, self.least, min(self.partners, self.least - 1)
 
 
 class Mechanism(ABC):

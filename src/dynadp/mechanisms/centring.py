@@ -211,7 +211,7 @@ def centring_events(
     given = zip(names, map(float, alphas), strict=len(alphas) > 0)
     if sealing is not None:
         distance = sealed_distance(sealing, features)
-        those = sealing.honest, sealing.members, sealing.partners
+        those = sealing.accounted
         made = (
             SealedGaussian(node, 0, "centring", mu, features, distance, seeded, *those)
             for node, mu in given

@@ -154,8 +154,7 @@ class GaussianNoise(RoundNoise):
             if hidden is None:
                 out.append(Gaussian(*given, weighed=self.weighed))
             else:
-                who = hidden.honest, hidden.members, hidden.partners
-                out.append(SealedGaussian(*given, *who, weighed=self.weighed))
+                out.append(SealedGaussian(*given, *hidden.accounted, weighed=self.weighed))
         return tuple(out)
 
     def distance(self, s: float, dimension: int) -> float:

@@ -47,12 +47,16 @@ class Sealed(Sum):
     partners
         With how many others a node shares masks, an even number above c; by default with all, and
         beyond 256 nodes with as many as c asks for.
+    away
+        Nodes that may stay away: h and c hold for sums over all but so many, and
+        honest + colluding + away = P.
     """
 
     honest: int | None = None
     colluding: int | None = None
     spares: int = 1
     partners: int | None = None
+    away: int = 0
     name: ClassVar[str] = "sealed"
     exchange: ClassVar[str] = "sealed"
     why: ClassVar[str] = (
@@ -65,6 +69,12 @@ class Sealed(Sum):
             if getattr(self, name) is not None:
                 _require.whole(name, getattr(self, name), 1 if name == "honest" else 0)
         _require.whole("spares", self.spares, 0)
+        _require.whole("away", self.away, 0)
+
+    def describe(self) -> dict[str, Any]:
+        """Return name and parameters; without ``away`` where nobody may be."""
+        made = super().describe()
+        return made if self.away else {k: v for k, v in made.items() if k != "away"}
 
     def among(self, members: int) -> Self:
         """Return the mechanism for so many nodes, with ``honest`` and ``colluding`` both."""
@@ -75,15 +85,23 @@ class Sealed(Sum):
                 f"{members} add their noise and keep their masks (honest = {max(1, members // 2)}, "
                 "for example), or how many may collude (colluding), whoever looks among them"
             )
-        h = members - c if h is None and c is not None else h
+        least = members - self.away
+        if least < 1:
+            raise DeclarationError(f"away is {self.away} of {members} nodes; nobody would be left")
+        h = least - c if h is None and c is not None else h
         assert h is not None
-        check_honest(h, members)
-        if c is not None and c != members - h:
-            raise DeclarationError(
-                f"honest is {h} and colluding is {c} of {members} nodes; they must add up to "
-                f"{members}: give one of them"
+        check_honest(h, least)
+        if c is not None and c != least - h:
+            added = (
+                f", colluding is {c} and away is {self.away}"
+                if self.away
+                else (f" and colluding is {c}")
             )
-        made = replace(self, honest=h, colluding=members - h)
+            raise DeclarationError(
+                f"honest is {h}{added} of {members} nodes; they must add up to {members}: give "
+                "one of honest and colluding"
+            )
+        made = replace(self, honest=h, colluding=least - h)
         made.sealing  # noqa: B018 (refused here, where partners are too few)
         return made
 
@@ -92,7 +110,7 @@ class Sealed(Sum):
         """Who takes part, of a mechanism that knows its nodes (:meth:`among`)."""
         if self.honest is None or self.colluding is None:
             return None
-        members, c = self.honest + self.colluding, self.colluding
+        members, c = self.honest + self.colluding + self.away, self.colluding
         if self.partners is None:
             least = max(c + 1, SOME)
             partners = members - 1 if members <= ALL_PAIRS else least + least % 2
@@ -104,7 +122,7 @@ class Sealed(Sum):
                 f"even number above {c}, so that no {c} of them part the others, or "
                 f"{members - 1} for all"
             )
-        return Sealing(members, self.honest, min(partners, members - 1))
+        return Sealing(members, self.honest, min(partners, members - 1), self.away)
 
     def plan(self, public: PublicNumbers, alpha: Array) -> tuple[RoundNoise, ...]:
         """As of sums in the open, with balls that hold spare attempts too."""

@@ -213,18 +213,22 @@ def _sealed(made: Plan) -> tuple[str, ...]:
     if not isinstance(made.mechanism, Sealed) or made.sealing is None:
         return ()
     h, P, spares = made.sealing.honest, made.sealing.members, made.mechanism.spares
+    away = made.sealing.away
     if P == 1:
         return ("the node is alone: nobody helps to hide its rows, and none is needed to",)
     rests = (
         f"{h} of {P} nodes must be honest: they add their noise and keep their keys. Whoever looks "
         "is not among them"
     )
+    if away:
+        rests += f", and of the {P - away} that remain where {away} stay away as many"
     if worse := collusion_words(made.collusion):
         rests += f". If more of the others collude, epsilon grows: {worse}"
     if not spares:
         return (rests,)
     some = "1 spare attempt is" if spares == 1 else f"{spares} spare attempts are"
-    return (rests, f"{some} reserved, for sums that a spoiled letter makes unreadable")
+    lost = ", or that nodes stay away from" if away else ""
+    return (rests, f"{some} reserved, for sums that a spoiled letter makes unreadable{lost}")
 
 
 def _silent(names: Sequence[str]) -> tuple[str, ...]:

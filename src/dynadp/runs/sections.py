@@ -9,8 +9,10 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
+    SerializerFunctionWrapHandler,
     create_model,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -171,11 +173,20 @@ class PrivacySection(Section):
     colluding: Number | None = None
     spares: Number | None = None
     partners: Number | None = None
+    away: Number | None = None
     person: Line | None = None
     rows_per_person: Annotated[int, Field(ge=1)] | None = None
     silos_per_person: Annotated[int, Field(ge=1)] | None = None
     adjacency: Literal["replace", "add-remove"] | None = None
     centring: bool = True
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out ``away`` where it is not given: older run files keep their hash."""
+        made: dict[str, Any] = dump(self)
+        if made.get("away", 0) is None:
+            del made["away"]
+        return made
 
     @property
     def described(self) -> dict[str, Any] | None:
@@ -218,7 +229,7 @@ class PrivacySection(Section):
     @property
     def sealing(self) -> dict[str, int]:
         """What is declared of sealed sums."""
-        names = ("honest", "colluding", "spares", "partners")
+        names = ("honest", "colluding", "spares", "partners", "away")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     @model_validator(mode="after")

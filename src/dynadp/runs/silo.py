@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial as bound
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -29,6 +30,7 @@ from dynadp.engines import (
     Site,
     Stopped,
     given_up,
+    least_of,
     node_rounds,
     now,
     require_not_left,
@@ -153,6 +155,8 @@ class SiloRun:
         if plan is not None and schema:
             absence = file.network.absence
             attempt(lambda: NodeRun(node.node, schema, plan, absence))
+            if absence.goes_on and plan.algorithm == "sum":
+                attempt(bound(least_of, plan, absence))
         if plan is None or rows is None or mistakes:
             raise mistakes.refusal(path)
         return cls(path, node, file, schema, topology, plan, rows, identity)
@@ -307,7 +311,14 @@ class SiloRun:
                 lease = Lease(me, life, part.neighbours, part.absence.goes_on)
             site = replace(self.site(), largest=greetings.largest + ENVELOPE)
             links = Links(
-                site, post, greetings, part.absence.patience, stop, lease, part.edges_may_end
+                site,
+                post,
+                greetings,
+                part.absence.patience,
+                stop,
+                lease,
+                goes_on=part.absence.goes_on and bool(part.neighbours),
+                edges=part.edges_may_end,
             )
             status = stack.enter_context(StatusWriter(folder.path, links, self._facts(record)))
 

@@ -226,7 +226,7 @@ class NodeActor:
         while parts and self._failure is None:
             came = self._came
             ready = [
-                me for me in parts if me not in wants or not self._posts[me].missing(*wants[me])
+                me for me in parts if me not in wants or not wants[me].missing(self._posts[me])
             ]
             for me in ready:
                 try:

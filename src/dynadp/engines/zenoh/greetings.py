@@ -82,9 +82,11 @@ class Greetings:
             for name in held:
                 data = self.post.last(to, spare=name == "spare")
                 held[name] = None if data is None else base64.b64encode(data).decode()
+        told = {} if to is None else self._told()
         body: dict[str, Any] = {
             "config": self.config,
             **held,
+            **told,
             "asks": self.question,
             "answers": answers,
         }
@@ -95,6 +97,12 @@ class Greetings:
         rules = self.post.rules
         letter = Letter("hello", rules.run, rules.config, rules.me, 0, json.dumps(body).encode())
         return letter.sealed(self.post.key)
+
+    def _told(self) -> dict[str, list[str]]:
+        """Over whom this node holds its last sums; nothing in runs that wait for all."""
+        if self.post.rules.ballots is None:
+            return {}
+        return {"held": [base64.b64encode(data).decode() for data in self.post.last_held()]}
 
     def compare(self, letter: Letter, theirs: Mapping[str, Any]) -> None:
         """Raise where the author of a greeting runs another configuration."""
@@ -125,6 +133,8 @@ class Greetings:
             raise Differs(str(error), str(body["asks"])[:64]) from None
         self.remember(data)
         self.claims[author] = self._claimed(author, body.get("remembers", []))
+        for one in body.get("held", ())[:2]:  # who takes part, as the neighbour holds it
+            self.post.offer(base64.b64decode(one), author)
         held = (body["last"], body.get("spare"))
         return [self.own(base64.b64decode(one)) for one in held if one is not None]
 

@@ -43,6 +43,7 @@ from dynadp.errors import (
 
 # seconds: before asking, between asking again, for an answer
 _ASK, _ASK_SLOWLY, _ANSWER = 0.1, 1.0, 2.0
+_PART = 4  # of its patience, that a node which is started again waits for greetings
 _LOG_PAUSE = 60.0  # seconds between two lines about the same wait
 _FAREWELL = 0.5  # seconds that the last words of a node may take
 _DIGITS = 9  # of a round's number
@@ -67,8 +68,11 @@ class Links:
     stop
         Set by whoever wants the node to stop.
     goes_on
-        Whether the run goes on without nodes that are silent for so long, be they up or not. One
-        that waits itself says so meanwhile, and is not silent.
+        Whether the run goes on without nodes that are silent for so long, be they up or not; a node
+        that is started again then greets those who are there.
+    edges
+        Whether each end of an edge decides by itself (ADMM). One that waits itself says so
+        meanwhile, and is not silent.
     alive
         Neighbours that are up.
     lease
@@ -84,6 +88,7 @@ class Links:
     stop: Event = field(default_factory=Event, repr=False)
     lease: Lease | None = None
     goes_on: bool = False
+    edges: bool = False
     alive: set[str] = field(default_factory=set)
     waiting: str = ""
     _refused: DynadpError | None = None
@@ -114,7 +119,7 @@ class Links:
         self._declared: list[Any] = [
             session.info.declare_link_events_listener(self._on_link, history=True)
         ]
-        for j in self.site.neighbours if self.goes_on else ():
+        for j in self.site.neighbours if self.edges else ():
             waits = self._key(j, "waits")
             self._declared.append(session.declare_subscriber(waits, self._on_waits))
         for j in self.site.neighbours:
@@ -235,7 +240,7 @@ class Links:
         """
         if self.stop.is_set():
             raise Stopped
-        kind, n, authors = want
+        kind, n = want.kind, want.round
         if kind == "mean":
             what = "the means of"
         else:
@@ -243,12 +248,15 @@ class Links:
             what = "an answer of" if kind == "welcome" else what
 
         def ask(author: str) -> None:
-            for j in self.site.neighbours if is_broadcast(kind, n) else (author,):
-                self._ask(j, _letter(kind, n, author), self._take)
+            for sort, number in want.wanted(self.post, author):
+                for j in self.site.neighbours if is_broadcast(sort, number) else (author,):
+                    self._ask(j, _letter(sort, number, author), self._take)
 
-        self._until(
-            lambda: self.post.awaited(kind, n, authors), ask, what, goes_on=self.goes_on and n > 0
-        )
+        if self.goes_on and not self.edges:
+            self._until(lambda: want.missing(self.post), ask, what, silent=self.patience)
+        else:
+            signs = self.goes_on and n > 0
+            self._until(lambda: want.missing(self.post), ask, what, signs=signs)
 
     def agree(self, *, begun: bool = False) -> None:
         """Wait until all neighbours are up and run the same configuration; raise if one of them
@@ -274,7 +282,8 @@ class Links:
             with self.post.changing():
                 held[j] = last
 
-        absent = self.post.given_up if begun and self.goes_on else frozenset[str]()
+        begun = self.goes_on and (begun or bool(not self.edges and self.post.latest(self.site.me)))
+        absent = self.post.given_up if begun else frozenset[str]()
         needed = [j for j in self.site.neighbours if j not in absent] or self.site.neighbours
         try:
             self._until(
@@ -282,9 +291,10 @@ class Links:
                 lambda j: self._ask(j, "hello", greeted, self.greetings.write(None)),
                 "a greeting of",
                 pause=0.0,
+                silent=self.patience / _PART if begun and not self.edges else None,
             )
         except NodeLost:
-            if not (begun and self.goes_on and held):
+            if not (begun and held):
                 raise
         kept = self.post.latest(self.site.me)
         held[str(self.post.path)] = [self.greetings.own(data) for data in kept]
@@ -342,11 +352,22 @@ class Links:
         what: str,
         pause: float = _ASK,
         *,
-        goes_on: bool = False,
+        signs: bool = False,
+        silent: float | None = None,
     ) -> None:
         """Wait until nothing is missing, and ask for what is. A neighbour that is up is waited for
-        without end, one that is away for a while; where the run goes on, both for a while.
+        without end, one that is away for a while.
+
+        Parameters
+        ----------
+        missing, ask, what, pause
+            Whose words are missing; asks for them; what they are; seconds before asking.
+        signs
+            Whether neighbours that are up must give signs of waiting themselves.
+        silent
+            Seconds after which whoever does not answer is given up, up or not.
         """
+        patience = self.patience if silent is None else silent
         began = seen = logged = monotonic()
         while names := missing():
             if self._refused:
@@ -356,19 +377,19 @@ class Links:
             now = monotonic()
             needed = names if set(names) <= set(self.site.neighbours) else self.site.neighbours
             away = [j for j in needed if j not in self.alive]
-            if not away:
+            if not away and silent is None:
                 seen = now
-            if goes_on:
+            if signs:
                 self._say_that_it_waits(now)
                 self._require_signs(names, began, now, what)
                 seen = now
             self.waiting = f"{what} {', '.join(names)}"
-            if now - seen > self.patience:
+            if now - seen > patience:
                 raise NodeLost(
-                    f"{self.site.me} waited {self.patience:g} seconds for {self.waiting}; away: "
-                    f"{', '.join(away)}. It stops and loses nothing: see to them (one whose "
-                    "certificate is refused looks like one that is away), then start this node "
-                    "again",
+                    f"{self.site.me} waited {patience:g} seconds for {self.waiting}; away: "
+                    f"{', '.join(away or names)}. It stops and loses nothing: see to them (one "
+                    "whose certificate is refused looks like one that is away), then start this "
+                    "node again",
                     tuple(names),
                 )
             if now - logged > _LOG_PAUSE:

@@ -18,7 +18,7 @@ from dynadp.report.record_view import RunView
 from dynadp.research import PublicRows, draw_public_rows, plan_for_total
 from dynadp.runs import LocalRun, load_run_file, load_schema, plan_from_file
 
-DECLARED = ("honest", "colluding", "spares", "partners")  # of sealed sums, by people
+DECLARED = ("honest", "colluding", "spares", "partners", "away")  # of sealed sums, by people
 ROWS, NODES, DELTA, EPSILON = 20_000, ("north", "east", "south", "west", "centre"), 1e-5, 1.0
 
 

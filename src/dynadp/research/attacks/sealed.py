@@ -92,7 +92,7 @@ class Listener:
         """Whose keys it has: the watcher's first."""
         s, nodes, sealing = self.setting, self.plan.bound.nodes, self.plan.sealing
         assert sealing is not None
-        counts = {"letter": 0, "sum": sealing.members - sealing.honest, "node": len(nodes) - 1}
+        counts = {"letter": 0, "sum": sealing.colluding, "node": len(nodes) - 1}
         if s.sealed_view not in counts:
             raise DeclarationError(
                 f"sealed_view is {s.sealed_view!r}; expected {', '.join(map(repr, counts))}"

@@ -76,7 +76,7 @@ class AuditedSealed(AuditedSums):
         self.mechanism = mechanism.among(nodes or members)
         sealing = self.mechanism.sealing
         assert sealing is not None
-        P, planned = sealing.members, sealing.members - sealing.honest
+        P, planned = sealing.members, sealing.colluding
         self.sealing, self.as_planned = sealing, colluding is None
         self.colluding = max(planned, min(1, P - 1)) if colluding is None else colluding
         if silos > P:

@@ -1,0 +1,150 @@
+"""Sums over those who remain, in the open and sealed, where nodes may stay away (maths.md 17)."""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dynadp._arrays import Array
+from dynadp.consensus import Absence, Journal, SealedSum, SumRounds, WeighedSum
+from dynadp.engines.ballots import Ballots
+from dynadp.engines.exchange import Awaiting, Letters
+from dynadp.engines.letters import Kind
+from dynadp.engines.membership import Membership, least_members
+from dynadp.errors import SumSpoiled
+from dynadp.planning import Plan
+
+
+def ballots_of(plan: Plan, absence: Absence) -> Ballots | None:
+    """Return how members are written down in a run of algorithm "sum" that goes on without nodes
+    that stay away; None in any other.
+    """
+    if not absence.goes_on or plan.algorithm != "sum":
+        return None
+    releases = plan.release_plan
+    return Ballots(plan.bound.nodes, 1 + len(releases.noises) + len(releases.spares))
+
+
+def least_of(plan: Plan, absence: Absence) -> int:
+    """Return how many members must remain."""
+    sealed = plan.sealing.least if plan.sealing else 0
+    return least_members(absence, len(plan.bound.nodes), sealed)
+
+
+def rows_of(plan: Plan, members: Sequence[str]) -> float:
+    """n = sum_p w_p B_p over members."""
+    nodes, counts = plan.bound.nodes, plan.bound.counts
+    if len(members) == len(nodes):
+        return plan.rows
+    assert plan.steps is not None
+    weights = plan.steps.node_weights
+    those = [nodes.index(name) for name in members]
+    return float(np.dot([weights[p] for p in those], [counts[p] for p in those]))
+
+
+def members_of(
+    plan: Plan, absence: Absence, letters: Letters, journal: Journal
+) -> Membership | None:
+    """Return the members of all sums to come; None where a run waits for all nodes."""
+    ballots = ballots_of(plan, absence)
+    if ballots is None:
+        return None
+    senders = [plan.bound.nodes[p] for p in plan.senders]
+    made = Membership(letters, ballots, senders, least_of(plan, absence))
+    made.begin(spent=letters.inbox.rules.me in senders and bool(journal.sent(_first(plan))))
+    return made
+
+
+def _first(plan: Plan) -> int:
+    """The number that the first release is entered under."""
+    return 0 if plan.centrings else 1
+
+
+def swap_members(
+    members: Membership, kind: Kind, n: int, V: Array | None
+) -> Generator[Awaiting, None, dict[str, Array]]:
+    """Publish V, if there is one; return the vectors of all who take part in this sum."""
+    letters = members.letters
+    _post(members, kind, n, V)
+    yield from members.settle(kind, n, partial=True)
+    letters.checkpoint("received")
+    return {name: letters.inbox.values(name, kind, n) for name in members.sending}
+
+
+def swap_sealed(
+    members: Membership, entry: int, words: Any
+) -> Generator[Awaiting, None, tuple[frozenset[str], Any]]:
+    """Publish a sealed letter; return who is left out, and the letters of all members, P x 1 x d;
+    None where somebody is, or where their lengths differ.
+    """
+    letters = members.letters
+    _post(members, "sealed", entry, np.ascontiguousarray(words, np.uint64).view(np.float64))
+    away = yield from members.settle("sealed", entry, partial=False)
+    letters.checkpoint("received")
+    if away:
+        return away, None
+    found = [letters.inbox.values(name, "sealed", entry) for name in members.sending]
+    if len({len(one) for one in found}) > 1:
+        return away, None
+    return away, np.array(found)[:, None].view(np.uint64)
+
+
+def _post(members: Membership, kind: Kind, n: int, V: Any) -> None:
+    inbox = members.letters.inbox
+    if V is not None:
+        others = [name for name in members.sending if name != members.me]
+        again = bool(inbox.missing(kind, n, others))
+        members.letters.send(kind, n, V, members.note, again=again)
+
+
+@dataclass(frozen=True)
+class MemberSums:
+    """sum_p w_p V_p from plain letters of all members that send; n follows the members.
+
+    Attributes
+    ----------
+    plan, members, rounds
+        Bound to its consortium; who takes part; whose rounds count the members' rows.
+    """
+
+    plan: Plan
+    members: Membership
+    rounds: SumRounds
+
+    def __call__(self, n: int, V: Array | None) -> Generator[Awaiting, None, Array]:
+        """Send this node's message, where it has one, and add up those of all who take part."""
+        found = yield from swap_members(self.members, "sum", n, None if V is None else V[0, 0])
+        self.rounds.rows = rows_of(self.plan, self.members.members)
+        assert self.plan.steps is not None
+        nodes, weights = self.plan.bound.nodes, self.plan.steps.node_weights
+        vectors = np.array(list(found.values()))
+        return WeighedSum([weights[nodes.index(name)] for name in found])(n, vectors[:, None])
+
+
+@dataclass(frozen=True)
+class MemberSealedSums:
+    """sum_p w_p V_p from the sealed letters of all members; where one of them stays away the sum
+    is tried again by the others, with new noise and new masks.
+    """
+
+    plan: Plan
+    members: Membership
+    rounds: SumRounds
+
+    def __call__(self, n: int, V: Any) -> Generator[Awaiting, None, Array]:
+        """Send this node's letter, wait for all others', decode their sum.
+
+        Raises SumSpoiled where they do not give one: the next attempt is among those who remain.
+        """
+        releaser = self.rounds.releaser
+        assert releaser is not None
+        assert releaser.masks is not None
+        away, words = yield from swap_sealed(self.members, releaser.entry, V[0, 0])
+        if away:
+            releaser.masks.among(self.members.members)
+            raise SumSpoiled(f"{', '.join(sorted(away))} stayed away from a sealed sum")
+        if words is None:
+            raise SumSpoiled("letters of one sealed sum have different lengths")
+        self.rounds.rows = rows_of(self.plan, self.members.members)
+        return SealedSum(releaser.releases.noises)(n, words)

@@ -1,0 +1,87 @@
+"""Sums of real processes over TLS that go on when one of five is killed for good."""
+
+import json
+
+import pytest
+
+from dynadp.privacy.ledger.file import Ledger
+from support.networks import Network, until
+from support.typed import dynadp
+
+pytestmark = pytest.mark.slow
+SUM = {"mechanism": "sum", "epsilon": 4.0, "delta": 1e-5}
+SEALED = {"mechanism": "sealed", "honest": 3, "away": 1, "epsilon": 4.0, "delta": 1e-5}
+
+
+def going_on(home, nursery, privacy, **given):
+    made = Network.make(home, nursery, nodes=5, privacy=privacy, patience=5, **given)
+    made.run["network"] = {"on_absence": "go on", "patience": 5.0}
+    made.write_run()
+    return made
+
+
+@pytest.mark.parametrize("privacy", [SUM, SEALED], ids=["open", "sealed"])
+@pytest.mark.parametrize("family", ["ring", "star"])
+def test_one_of_five_is_killed_for_good(tmp_path, nursery, privacy, family):
+    network = going_on(tmp_path / "home", nursery, privacy, topology={"family": family})
+    children = network.start_all("--delay", "noted:0.1", pinned=None)
+    lost, rest = network.names[2], [name for name in network.names if name != network.names[2]]
+    network.in_round(lost, 2)
+    children[lost].kill()
+    children[lost].wait()
+    network.finish({name: children[name] for name in rest})
+    models = {name: json.loads(network.model(name)) for name in rest}
+    assert len({json.dumps(model["coef"]) for model in models.values()}) == 1
+    plan = network.silo(rest[0]).plan
+    for name in rest:
+        assert models[name]["members"] == sorted(rest, key=network.names.index)
+        done = dynadp("ledger", "verify", network.ledger(name))
+        assert done.exit_code == 0, done.output
+        spent = network.spends(name)
+        extra = [plan.rounds + 1] if privacy is SEALED else []
+        assert sorted(spent) == [*range(plan.rounds + 1), *extra]
+        kind = "sealed" if privacy is SEALED else "sum"
+        sent = {
+            n: body
+            for (author, sort, n), body in network.letters(rest[0]).items()
+            if author == name and sort in (kind, "message")
+        }
+        assert sent == spent
+        with Ledger.open(network.ledger(name), read_only=True) as ledger:
+            purposes = [event.purpose for event in ledger.spent()]
+            assert purposes.count("spare") == len(extra)
+            assert not ledger.counted()[len(ledger.spent()) :]
+    assert not [path for name in rest for path in network.home.glob(f"{name}.sqlite-own-*")]
+
+
+def test_who_was_left_behind_is_told_and_spends_no_more(tmp_path, nursery):
+    network = going_on(tmp_path / "home", nursery, SUM)
+    children = network.start_all("--delay", "noted:0.1", pinned=None)
+    lost = network.names[1]
+    network.in_round(lost, 2)
+    children[lost].kill()
+    children[lost].wait()
+    spent = network.spends(lost)
+    other = network.names[0]
+    until(
+        lambda: any(kind == "without" for _, kind, _ in network.letters(other)),
+        "a proposal to go on",
+    )
+    until(
+        lambda: (
+            max((n for a, kind, n in network.letters(other) if kind == "held"), default=0)
+            and any(
+                kind == "held" and n > max(spent) + 1
+                for a, kind, n in network.letters(other)
+                if a == other and n <= network.silo(other).plan.rounds
+            )
+        ),
+        "a sum without it",
+    )
+    again = network.start(lost, pinned=None)
+    assert again.wait() == 7, network.said(lost)
+    assert "agreed to go on without" in network.said(lost)
+    assert network.spends(lost) == spent
+    for name, child in children.items():
+        if name != lost:
+            assert child.wait() == 0, network.said(name)
