@@ -100,7 +100,7 @@ def test_run_file_says_what_its_run_recorded(old, name):
     file = load_run_file(old / f"{name}.toml")
     recorded = load_run(old / "trained" / name).file
     said = file.model_dump(mode="json", by_alias=True)
-    for section in ("training", "privacy"):  # some were added since
+    for section in ("training", "privacy", "network"):  # some were added since
         said[section] = {k: v for k, v in said[section].items() if k in recorded[section]}
     if said["privacy"]["mechanism"] is None:  # left to the planner, which was always primal
         said["privacy"]["mechanism"] = "primal"
