@@ -70,7 +70,7 @@ class EdgeBook:
     next
         That round; 0 where it is not known yet.
     lost
-        Whether the file of its letters was lost on the way.
+        Whether the file of its letters was lost, and it was not taken in again since.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class EdgeBook:
 
     def _keep(self, n: int, after: Edges, then: int | None = None) -> None:
         """Make a decision durable, then act on it."""
-        self.now = after
+        self.now, self.lost = after, False
         self.next = (0 if self.alone else n + 1) if then is None else then
         self.inbox.decide(n, canonical_json({"edges": self.now, "next": self.next}))
         self.inbox.given_up = frozenset(j for j, edge in after.items() if edge.off)
@@ -248,7 +248,7 @@ class EdgeBook:
         """Take a decision up again; answers that were not sent yet are made again."""
         before, content = self.now, json.loads(kept)
         self.now, self.next = standings(kept.encode()), content["next"]
-        self.lost = self.lost or "lost" in content
+        self.lost = "lost" in content
         self.inbox.given_up = frozenset(j for j, edge in self.now.items() if edge.off)
         P, nodes = len(self.topology), self.topology.nodes
         for j, edge in self.now.items():

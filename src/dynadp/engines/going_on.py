@@ -86,7 +86,9 @@ def _network_mean(
     if book.lost and inbox.missing("mean", T, [me]):
         with suppress(NodeLost):  # neighbours may hold the one from before the loss
             yield Awaiting("mean", T, (me,))
-    if inbox.missing("mean", T, [me]) or not book.lost:
+        if inbox.missing("mean", T, [me]):  # a second one, with another note, would not be believed
+            return own, (me,)
+    if not book.lost:
         note = book.note(rounds=tailed)
         book.letters.send("mean", T, own, note, again=kept is None)
     if kept is None:
