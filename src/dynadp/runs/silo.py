@@ -142,9 +142,7 @@ class SiloRun:
             mistakes += _unreachable(file, topology)
         counts = [section.rows or 0 for section in file.nodes]
         plan = None if mistakes else attempt(lambda: plan_from_file(file, schema, topology, counts))
-        absence = file.network.absence
-        goes_on = plan and absence.goes_on and plan.algorithm == "sum"
-        if goes_on and attempt(bound(least_of, plan, absence)) is None:
+        if plan is not None and attempt(bound(least_of, plan, file.network.absence)) is None:
             plan = None
         if plan is None or rows is None:
             raise mistakes.refusal(path)
