@@ -38,6 +38,7 @@ from dynadp.consensus import (
 )
 from dynadp.data import Shard, StreamedShard, check_shards
 from dynadp.engines.sealing import forgetting, purpose_of
+from dynadp.engines.simulated_absence import AbsentSums, Away
 from dynadp.errors import DeclarationError, SumSpoiled
 from dynadp.mechanisms import Draws, RoundNoise, SystemEntropy
 from dynadp.planning import Consortium, Plan, start_of
@@ -174,6 +175,7 @@ def simulate(
     exchange: Exchange | None = None,
     masks: Masks | None = None,
     on_round: Callable[[RoundProgress], None] | None = None,
+    away: Away | None = None,
 ) -> Run:
     """Run Algorithm 1, 2 or 3, or algorithm "sum", over the network.
 
@@ -219,6 +221,9 @@ def simulate(
         one run. Replicas have none: the summed noise is drawn at once, from the same law.
     on_round
         Called after every round with what it left, its messages among it.
+    away
+        Rounds that nodes stay away from, ``{"node": [(first, last), ...]}``; for algorithm "sum"
+        without a journal. A sealed sum takes a spare attempt at the first round of each absence.
     """
     plan = plan or Plan()
     dimension = check_shards(shards, topology.nodes)
@@ -229,6 +234,10 @@ def simulate(
         raise DeclarationError(f"device is {device!r}; expected 'cpu' or 'cuda'")
     bound = plan.on(Consortium(topology, tuple(s.rows for s in shards), dimension))
     _check_options(bound, device, storage, acceleration, linear)
+    if away and (not bound.steps or journal is not None or exchange is not None):
+        raise DeclarationError(
+            "away is for algorithm 'sum', without a journal and with its own exchange"
+        )
     setup = _Setup(shards, bound, replicas, storage, device)
     V = start_of(start, (len(shards), replicas, dimension))
     noise = draws or SystemEntropy()
@@ -237,6 +246,8 @@ def simulate(
         if bound.mechanism.exchange == "sealed" and replicas == 1:
             masks = masks or run_masks(bound, noise, journal)
         rounds = setup.sum_rounds(V, noise, journal, masks)
+        if away:
+            exchange = AbsentSums(bound, rounds, away)
         exchange = exchange or setup.sums(rounds)
     else:
         exchange = exchange or NeighbourSums(topology)
