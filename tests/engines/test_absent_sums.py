@@ -11,11 +11,14 @@ import pytest
 from dynadp.consensus.absence import Absence
 from dynadp.consensus.masks import decoded
 from dynadp.consensus.round import Releaser
+from dynadp.data.loading import load_shard
 from dynadp.engines import member_sums
 from dynadp.engines.ballots import Ballots
 from dynadp.engines.letters import Letter, verify
 from dynadp.engines.membership import Membership, least_members
+from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError, LeftBehind, NodeLost, Rejected, SumSpoiled
+from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.sealed import Sealed
 from dynadp.mechanisms.sums import Sum
 from dynadp.privacy.accountant import total
@@ -495,7 +498,7 @@ def gone(network, name="c"):
     """The others finish without a node that was gone before round 1 was over."""
     drive = Drive(network)
     while 1 not in network.nodes[name].spends():
-        if _next(network.nodes[name]) == 1:
+        if 0 in network.nodes[name].spends() or not network.plan.centrings:
             network.nodes[name].plugged = "spent"
         for node in network.nodes.values():
             drive.advance(node)
@@ -602,3 +605,33 @@ def test_sealed_sums_declare_who_may_be_away():
         Sealed(honest=2, colluding=3, away=1).among(5)
     with pytest.raises(DeclarationError, match="nobody would be left"):
         Sealed(honest=2, away=5).among(5)
+
+
+# --------------------------------------------------------------------------------------------------
+# in one process
+
+
+def simulated(mechanism, away):
+    chosen = setting(mechanism, centring=False)
+    shards = [load_shard(chosen.schema, chosen.tables[p], p) for p in NAMES]
+    return simulate(shards, chosen.topology, chosen.chosen, draws=SeededEntropy(7), away=away)
+
+
+@pytest.mark.parametrize("mechanism", KINDS, ids=str)
+def test_a_simulation_without_a_node_is_what_the_others_compute(build, mechanism):
+    """In the open the same bits; sealed the same law, and one attempt more."""
+    network = build(setting(mechanism, centring=False))
+    done = gone(network).finish()
+    run = simulated(mechanism, {"c": [(1, 4)]})
+    np.testing.assert_array_equal(run.tail[0, 0], done["a"].vector)
+    assert not np.array_equal(run.tail, simulated(mechanism, None).tail)
+    back = simulated(mechanism, {"c": [(1, 1)], "d": [(2, 3)]})
+    assert not np.array_equal(back.tail, run.tail)
+
+
+def test_absences_that_cannot_be_are_refused():
+    for away in ({"z": [(1, 1)]}, {"a": [(2, 1)]}, {p: [(1, 1)] for p in NAMES}):
+        with pytest.raises(DeclarationError):
+            simulated("sum", away)
+    with pytest.raises(DeclarationError, match="the plan needs"):
+        simulated(SEALED, {p: [(1, 1)] for p in "abc"})

@@ -27,7 +27,9 @@ def ballots_of(plan: Plan, absence: Absence) -> Ballots | None:
 
 
 def least_of(plan: Plan, absence: Absence) -> int:
-    """Return how many members must remain."""
+    """Return how many members of sums must remain; 1 where a run does not go on without some."""
+    if ballots_of(plan, absence) is None:
+        return 1
     sealed = plan.sealing.least if plan.sealing else 0
     return least_members(absence, len(plan.bound.nodes), sealed)
 

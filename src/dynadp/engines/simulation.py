@@ -42,6 +42,7 @@ from dynadp.consensus import (
 from dynadp.data import Shard, StreamedShard, check_shards
 from dynadp.engines.absences import RoundsWithAbsences, models_of_those_present
 from dynadp.engines.sealing import forgetting, purpose_of
+from dynadp.engines.simulated_absence import AbsentSums
 from dynadp.errors import DeclarationError, SumSpoiled
 from dynadp.mechanisms import Draws, RoundNoise, SystemEntropy
 from dynadp.planning import Consortium, Plan, start_of
@@ -239,8 +240,8 @@ def simulate(
         one run. Replicas have none: the summed noise is drawn at once, from the same law.
     away
         Nodes that stay away: for each the first and last round of every absence, None as last for
-        good. The others go on as on a network with ``on_absence = "go on"`` (maths.md 16). For
-        ADMM without ledgers.
+        good. The others go on as on a network with ``on_absence = "go on"`` (maths.md 16 and 17).
+        A sealed sum takes a spare attempt at the first round of each absence. Without ledgers.
     on_round
         Called after every round with what it left, its messages among it.
     """
@@ -256,20 +257,16 @@ def simulate(
     if bound.unit.added:
         storage = public_storage(storage, sum(s.rows for s in shards), dimension)
     absences = None
-    if away is not None:
+    if away:
         others = (journal, exchange, acceleration)
         if not all(one is None for one in others) or device != "cpu":
             raise DeclarationError(
                 "away is for plain rounds on the CPU without ledgers: leave out journal, exchange, "
                 "acceleration and device"
             )
-        if bound.steps:
-            raise DeclarationError(
-                "away is for ADMM; a sum needs all who are in it: leave it out, or choose another "
-                "mechanism"
-            )
-        require_own_messages(bound.mechanism)
-        absences = AwaySums(topology, bound.rounds, away)
+        if not bound.steps:
+            require_own_messages(bound.mechanism)
+            absences = AwaySums(topology, bound.rounds, away)
     setup = _Setup(shards, bound, replicas, storage, device)
     V = start_of(start, (len(shards), replicas, dimension))
     noise = draws or SystemEntropy()
@@ -278,6 +275,8 @@ def simulate(
         if bound.mechanism.exchange == "sealed" and replicas == 1:
             masks = masks or run_masks(bound, noise, journal)
         rounds = setup.sum_rounds(V, noise, journal, masks)
+        if away:
+            exchange = AbsentSums(bound, rounds, away)
         exchange = exchange or setup.sums(rounds)
     else:
         exchange = exchange or NeighbourSums(topology)
