@@ -1,16 +1,13 @@
 """Algorithm "sum" in one process with nodes that stay away for some rounds (maths.md 17)."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dynadp import _require
 from dynadp._arrays import Array
-from dynadp.consensus import SealedSum, SumRounds, WeighedSum
+from dynadp.consensus import Away, SealedSum, SumRounds, WeighedSum
 from dynadp.engines.member_sums import rows_of
 from dynadp.errors import DeclarationError, SumSpoiled
 from dynadp.planning import Plan
-
-Away = Mapping[str, Sequence[tuple[int, int]]]
 
 
 class AbsentSums:
@@ -22,16 +19,20 @@ class AbsentSums:
     plan, rounds
         Bound to its consortium; the rounds that count the members' rows.
     away
-        First and last round of each absence of a node.
+        First and last round of each absence of a node; None as last for good.
     """
 
     def __init__(self, plan: Plan, rounds: SumRounds, away: Away) -> None:
         if strange := sorted(set(away) - set(plan.bound.nodes)):
             raise DeclarationError(f"away names {', '.join(strange)}; no such node is in the run")
-        for first, last in (span for spans in away.values() for span in spans):
+        self.plan, self.rounds = plan, rounds
+        self.away = {
+            name: [(first, plan.rounds if last is None else last) for first, last in spans]
+            for name, spans in away.items()
+        }
+        for first, last in (span for spans in self.away.values() for span in spans):
             _require.whole("the first round of an absence", first)
             _require.whole("the last round of an absence", last, first)
-        self.plan, self.rounds, self.away = plan, rounds, away
         self._masks = rounds.releaser.masks if rounds.releaser else None
         if plan.sealing and self._masks is None:
             raise DeclarationError("away needs one replica where sums are sealed")

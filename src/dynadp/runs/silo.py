@@ -306,7 +306,7 @@ class SiloRun:
             own = [replace(e, seeded=seeded) for e in self.plan.events if e.node == me]
             finished = (folder.path / "model.json").exists()
             lease: Lease | None = None
-            if isinstance(outbox, LedgerJournal) and own and not finished:
+            if isinstance(outbox, LedgerJournal) and own and not (finished or outbox.over):
                 life = Life.begin(stack, outbox.life_file(me), me)
                 lease = Lease(me, life, part.neighbours, part.absence.goes_on)
             site = replace(self.site(), largest=greetings.largest + ENVELOPE)

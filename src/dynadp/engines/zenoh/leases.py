@@ -106,17 +106,21 @@ class Lease:
 
     def unasked(self, up: set[str]) -> list[str]:
         """The next neighbour that has to grant, in the order of names; nobody once enough did."""
-        granted = [j for j in self.neighbours if j in self._until]
-        if len(granted) >= self.to_begin:
+        if self.begun:
             return []
-        left = sorted(set(self.neighbours) - set(granted) - self._refused)
+        left = sorted(set(self.neighbours) - set(self._until))
         there = [j for j in left if j in up] if self.goes_on else left
         return (there or left)[:1]
 
     @property
+    def begun(self) -> bool:
+        """Whether enough neighbours granted the name to this life."""
+        return len(self._until) >= self.to_begin
+
+    @property
     def held(self) -> bool:
         """Whether the node may draw and send now."""
-        enough = len(self._confirming) >= self.to_go_on
+        enough = self.begun and len(self._confirming) >= self.to_go_on
         return self.finished or (enough and not self.left)
 
     @property
@@ -150,7 +154,7 @@ class Lease:
             return
         self._refused.add(j)
         if len(self._refused) > len(self.neighbours) - (
-            self.to_go_on if self._until else self.to_begin
+            self.to_go_on if self.begun else self.to_begin
         ):
             raise NameTaken(
                 f"another machine runs under the name of {self.me!r}: {j} granted the name to "

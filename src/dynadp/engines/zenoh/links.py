@@ -369,6 +369,7 @@ class Links:
         """
         patience = self.patience if silent is None else silent
         began = seen = logged = monotonic()
+        due = seen + pause
         while names := missing():
             if self._refused:
                 raise self._refused
@@ -396,11 +397,13 @@ class Links:
                 logged = now
                 LOG.info("waiting for %s", self.waiting)
             with self.post.changed:
-                came = missing() != names or self.post.changed.wait(pause)
-            if not came:
-                for name in names:
+                if missing() == names:
+                    self.post.changed.wait(max(0.0, due - now))
+            if monotonic() >= due:  # whatever else keeps changing
+                for name in missing():
                     ask(name)
                 pause = min(max(2 * pause, _ASK), _ASK_SLOWLY)
+                due = monotonic() + pause
         if self._refused:
             raise self._refused
         self.waiting = ""
