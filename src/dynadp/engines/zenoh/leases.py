@@ -13,17 +13,19 @@ half (maths.md has no part in this: it is counting, a + c > number of neighbours
 """
 
 import json
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from dynadp._files import write_whole
 from dynadp.engines.lives import Life
 from dynadp.errors import NameTaken
 
 TERM = 3.0  # seconds that a confirmation holds
+_LINES = 1000  # of the file
 _MARGIN = 0.9  # of it that the holder relies on
 
 
@@ -37,10 +39,13 @@ class Grants:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._held: dict[str, dict[str, Any]] = (
-            json.loads(path.read_text()) if path.exists() else {}
-        )
+        self.path, self._held = path, dict[str, dict[str, Any]]()
+        path.touch()  # from the beginning, so that nobody takes it for a stranger's
+        lines = path.read_text().splitlines()
+        for line in lines:
+            with suppress(ValueError):  # one that a crash cut short was not granted
+                self._held |= json.loads(line)
+        self._lines = len(lines)
         # who confirmed shortly before this process began is not known any more
         self._seen = dict.fromkeys(self._held, monotonic())
 
@@ -59,11 +64,22 @@ class Grants:
             return {"lease": "held", "age": age}
         if held is not None and number <= held["number"]:
             return {"lease": "old", "number": held["number"]}
-        write_whole(
-            self.path, json.dumps({**self._held, node: {"id": life, "number": number}}) + "\n"
-        )
+        self._enter(node, {"id": life, "number": number})
         self._held[node], self._seen[node] = {"id": life, "number": number}, now
         return {"lease": "granted"}
+
+    def _enter(self, node: str, life: dict[str, Any]) -> None:
+        """Enter a grant, on the disk before it is said; the file stays short."""
+        whole = self._lines >= _LINES
+        entry = {**self._held, node: life} if whole else {node: life}
+        with open(self.path, "r+b") as file:
+            file.seek(0, 0 if whole else 2)
+            file.write(("" if whole else "\n").encode() + json.dumps(entry).encode() + b"\n")
+            if whole:
+                file.truncate()
+            file.flush()
+            os.fsync(file.fileno())
+        self._lines = 1 if whole else self._lines + 2
 
 
 @dataclass
