@@ -257,7 +257,7 @@ def simulate(
     if bound.unit.added:
         storage = public_storage(storage, sum(s.rows for s in shards), dimension)
     absences = None
-    if away:
+    if away is not None:
         others = (journal, exchange, acceleration)
         if not all(one is None for one in others) or device != "cpu":
             raise DeclarationError(

@@ -51,7 +51,7 @@ class RunFolder:
         record
             Everything that was decided before the run.
         beside
-            Names of files that may be there already.
+            Names of files that may be there already, with wildcards.
         """
         folder = cls(path, record)
         cls.require_empty(folder.path, beside)
@@ -72,8 +72,10 @@ class RunFolder:
     @staticmethod
     def require_empty(path: Path, beside: Iterable[str] = ()) -> None:
         """Refuse a path that holds anything else."""
+        known = tuple(beside)
         if path.exists() and (
-            not path.is_dir() or {file.name for file in path.iterdir()} - set(beside)
+            not path.is_dir()
+            or not all(any(file.match(name) for name in known) for file in path.iterdir())
         ):
             raise RecordError(
                 f"{path} exists and is not an empty folder; choose another, nothing is overwritten"

@@ -66,9 +66,12 @@ from dynadp.runs.status_writer import StatusWriter
 ENVELOPE = 2**16  # bytes around a letter, at most
 _SOON = timedelta(days=30)
 # a run folder may hold these before the run is agreed on
-_BESIDE = ("node.log", "node.lock", "status.json")
+_BESIDE = (
+    *("node.log", "node.log.*", "node.lock", "status.json", "messages"),
+    *("letters-*", ".letters-*"),  # grants of names are written while a node begins
+)
 # what a process that was killed had not finished writing
-_LEFT = (".status.json.*", ".run.json.*", ".model.json.*")
+_LEFT = (".status.json.*", ".run.json.*", ".model.json.*", ".letters-*")
 
 
 @dataclass(frozen=True)
@@ -448,8 +451,7 @@ class SiloRun:
     def _begin(self, folder: RunFolder) -> None:
         """Make the record where the run is new; all rounds are noted again."""
         if not (folder.path / "run.json").exists():
-            kept = (p.name for n in ("letters-*", "node.log.*") for p in folder.path.glob(n))
-            RunFolder.create(folder.path, folder.record, beside=(*_BESIDE, *kept, "messages"))
+            RunFolder.create(folder.path, folder.record, beside=_BESIDE)
         folder.restart()
 
     def _facts(self, record: RunRecord) -> dict[str, Any]:

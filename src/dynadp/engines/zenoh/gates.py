@@ -43,7 +43,6 @@ class Gate:
         self._socket = _listening(host.strip("[]"), int(port))
         self.inner = free_port()
         self._loop = asyncio.new_event_loop()
-        self._tasks = set[asyncio.Task[None]]()
         self._ready = Event()
         self._thread = Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -65,17 +64,14 @@ class Gate:
         self._ready.set()
         await self._stop.wait()
         server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await server.wait_closed()
-        for _ in range(3):  # connections that were aborted are closed by the loop itself
-            await asyncio.sleep(0)
+        for _ in range(4):  # connections that were just accepted begin a task in the next turn
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            await asyncio.sleep(0)  # those that were aborted are closed by the loop itself
 
     async def _enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
         try:
             first = await self._greeting(reader, writer)
             if first is not None:
@@ -83,7 +79,6 @@ class Gate:
         except (OSError, asyncio.CancelledError):
             pass
         finally:
-            self._tasks.discard(task)
             writer.transport.abort()
 
     async def _greeting(
