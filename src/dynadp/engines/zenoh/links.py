@@ -295,7 +295,7 @@ class Links:
             )
         except NodeLost:
             if not (begun and held):
-                raise
+                raise ConfigError(str(error)) from None
         kept = self.post.latest(self.site.me)
         held[str(self.post.path)] = [self.greetings.own(data) for data in kept]
         for where, letters in held.items():  # here, because a ledger serves one thread
