@@ -277,7 +277,7 @@ class Links:
                 back = self.greetings.write(None, error.asks)
                 self._ask(j, "hello", lambda j, data: None, back)
                 self.stop.wait(_FAREWELL)
-                self._refuse(error)
+                self._refuse(ConfigError(str(error)))
                 return
             with self.post.changing():
                 held[j] = last
@@ -295,7 +295,7 @@ class Links:
             )
         except NodeLost:
             if not (begun and held):
-                raise ConfigError(str(error)) from None
+                raise
         kept = self.post.latest(self.site.me)
         held[str(self.post.path)] = [self.greetings.own(data) for data in kept]
         for where, letters in held.items():  # here, because a ledger serves one thread
