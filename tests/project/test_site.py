@@ -176,6 +176,8 @@ def test_the_reference_names_every_exit_code_and_other_variable():
         "3",
         "4",
         "5",
+        "6",
+        "7",
         "130",
         "143",
     ]

@@ -434,7 +434,7 @@ def test_rows_that_the_schema_drops_have_no_prediction(place, data):
     assert np.isnan(scores[1])
     assert set(labels[[0, 2]]) <= {"low", "high"}
     write_csv("some.csv", table)
-    assert dynadp("predict runs/long some.csv").stdout.splitlines()[2] == ","
+    assert dynadp("predict runs/long some.csv").stdout.splitlines()[2] == ",,"
 
 
 def test_a_charged_evaluation_shows_no_number_that_depends_on_dropped_rows(place, data):

@@ -36,6 +36,7 @@ LISTED = (
     (r'<script[^>]*type="application/json".*?</script>', "DATA"),
     (r"data:[a-z]+/[a-z+]+;base64,[A-Za-z0-9+/=]+", "BASE64"),
     (r"\d{4}-\d\d-\d\d[T ]\d\d[:.]\d\d[:.]\d\d[^\s\"<,]*", "TIME"),
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "TIME"),
     (r"-?\b\d+\.\d+(e[-+]?\d+)?", "NUMBER"),
     (r"-?\d+e[-+]\d+", "NUMBER"),
     (r"\b[0-9a-f]{8,}\b", "HASH"),  # milliseconds too

@@ -129,18 +129,14 @@ class Fingerprint:
 
     def add(self, batch: Mapping[str, Any]) -> None:
         """Hash the next rows."""
-        for name in self._schema.raw_columns:
-            hashed, cells = self._hashes[name], batch[name]
+        for name, hashed in self._hashes.items():
+            cells = batch[name]
             if isinstance(cells, DictionaryColumn):
                 if name not in self._last or self._last[name][0] is not cells.cells:
                     self._last[name] = cells.cells, self._encoded(name, cells.cells)
                 hashed.update(self._last[name][1][cells.codes].tobytes())
             else:
                 hashed.update(self._encoded(name, cells).tobytes())
-
-    def add_people(self, numbers: NDArray[np.int64]) -> None:
-        """Hash which of the next rows are of one person."""
-        self._hashes.setdefault("", blake2b(b"")).update(numbers.astype("<i8").tobytes())
 
     def digest(self) -> bytes:
         """Return the hash of all rows so far."""

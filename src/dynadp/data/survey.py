@@ -13,7 +13,6 @@ from scipy.sparse import csr_array, vstack
 from dynadp._arrays import Array
 from dynadp.data.contributions import row_bits, selected, staying_rows
 from dynadp.data.encoding import Blocks
-from dynadp.data.people import PersonNumbers
 from dynadp.data.readers import source
 from dynadp.data.row_blocks import whole_features
 from dynadp.data.schema import Schema, counted_among
@@ -112,14 +111,11 @@ def survey(
                 tally.flush()
     else:
         start, staying = 0, staying_rows(schema, given, most)
-        numbered = PersonNumbers(schema.missing_values)
         for batch in given.batches(schema.read_columns, size):
             keep = staying(batch, start)
             kept = selected(batch, keep)
             if fingerprint is not None:
                 fingerprint.add(batch if schema.person is None else kept)
-            if fingerprint is not None and schema.person is not None:
-                fingerprint.add_people(numbered(kept[schema.person]))
             tally.add(kept, start + np.flatnonzero(keep))
             start += len(keep)
             if start % _SUMMED == 0:
