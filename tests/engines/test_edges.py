@@ -448,6 +448,7 @@ def trouble(folder, seed):
             elif what < 0.55 and network.on_the_way:
                 network.on_the_way.pop(rng.randrange(len(network.on_the_way)))
             elif what < 0.6 and not node.up and node.me not in ended:
+                network.forgetful.add(node.me)
                 for path in node.folder.glob("letters.sqlite*"):
                     path.unlink()
                 node.start()

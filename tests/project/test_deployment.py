@@ -40,7 +40,7 @@ def write_rows(folder):
 @pytest.mark.slow
 def test_the_steps_lead_to_one_model(tmp_path):
     write_rows(tmp_path)
-    run_file, node_file = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    run_file, node_file, *_ = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     keys, background, free = {}, [], ports(2)
     for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL):
         for line in block.splitlines():

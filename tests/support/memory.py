@@ -21,6 +21,7 @@ from dynadp.engines.journal import LedgerJournal
 from dynadp.engines.letters import verify
 from dynadp.engines.memory import MemoryNetwork, MemoryNode, memory_rules
 from dynadp.engines.node import NodeRun
+from dynadp.errors import Rejected
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.sums import Sum
 from dynadp.planning.planner import Constants, plan
@@ -246,7 +247,7 @@ class Network(MemoryNetwork):
     """All nodes, and every letter that was ever sent."""
 
     def __init__(self, setting, folder, **node):
-        self.setting, self.seen = setting, {}
+        self.setting, self.seen, self.forgetful = setting, {}, set()
         super().__init__(
             setting.schema,
             setting.chosen,
@@ -263,9 +264,20 @@ class Network(MemoryNetwork):
         self.see(data)
         super().send(via, data)
 
+    def deliver(self, k=0):
+        try:
+            super().deliver(k)
+        except Rejected:
+            if not self.forgetful:
+                raise
+
     def see(self, data):
-        """Never two letters of one node, kind and round, anywhere."""
+        """Never two letters of one node, kind and round, anywhere; but for answers, which hold no
+        vector, of a node that lost its file of letters.
+        """
         letter = verify(data, next(iter(self.rules.values())).keys)
+        if letter.kind == "welcome" and letter.author in self.forgetful:
+            return
         assert self.seen.setdefault((letter.author, letter.kind, letter.round), data) == data
 
     def steps(self):

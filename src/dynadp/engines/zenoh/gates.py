@@ -173,7 +173,7 @@ def gated(config: dict[str, Any], warn: Callable[[str], None]) -> list[Gate]:
     return gates
 
 
-def opened(config: dict[str, Any], warn: Callable[[str], None]) -> tuple[zenoh.Session, list[Gate]]:
+def opened(config: dict[str, Any], warn: Callable[[str], None]) -> tuple[Any, list[Gate]]:
     """Open a session behind gates."""
     gates = gated(config, warn)
     try:

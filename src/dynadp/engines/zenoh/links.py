@@ -143,7 +143,7 @@ class Links:
         self.leave()
         self._over.set()
         self._beating.join()
-        self._session.close()  # type: ignore[no-untyped-call]
+        self._session.close()
         for gate in self._gates:
             gate.close()
 
