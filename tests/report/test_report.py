@@ -157,7 +157,7 @@ def test_a_model_without_everybody_says_over_whom_it_is_the_mean(private, tmp_pa
     shutil.copytree(private, folder)
     content = json.loads((folder / "model.json").read_text())
     (folder / "model.json").write_text(json.dumps({**content, "members": ["north", "east"]}))
-    assert "The model is the mean over north, east; nodes that ended" in report(folder)
+    assert "The model is of north, east, who were there in the end; nodes" in report(folder)
 
 
 def test_every_accounting_is_there_and_one_is_in_use(private):

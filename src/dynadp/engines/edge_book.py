@@ -41,10 +41,13 @@ def given_up(inbox: Inbox) -> frozenset[str]:
     return frozenset(j for j, edge in edges_kept(inbox).items() if edge.off)
 
 
-def require_not_left(inbox: Inbox) -> None:
-    """Raise LeftBehind again, where this node's part in the run ended with it."""
+def require_not_left(inbox: Inbox, journal: Journal) -> None:
+    """Raise LeftBehind again, where this node's part in the run ended with it; what it did not
+    spend is given back, if a crash came before that.
+    """
     content = inbox.last_decision()
     if content is not None and json.loads(content).get("next") == _LEFT:
+        journal.close("stopped")
         raise LeftBehind(
             f"{inbox.rules.me} was left behind: the run went on without it, and its part is over. "
             "Take part in a new run"

@@ -24,6 +24,7 @@ from dynadp.engines.letters import Kind, Letter, Signer, Verifier, overhead, ver
 from dynadp.engines.notes import NoteRules
 from dynadp.errors import RecordError, Rejected
 
+_ASKS = 64  # times that a node may ask to be taken in again, beside once a round
 _UNREAD = 64  # letters that are held in memory until they are read
 _TABLE = """CREATE TABLE IF NOT EXISTS letter (
   author TEXT NOT NULL, kind TEXT NOT NULL, round INTEGER NOT NULL, content BLOB NOT NULL,
@@ -241,12 +242,19 @@ class Inbox:
         """Take in what a neighbour handed over; return it if it is new. Counts refusals."""
         try:
             letter = self.rules.check(data, via)
+            if letter.kind == "welcome" and self.rules.me not in self.here("join", letter.round):
+                return None  # nobody here asked
+            if letter.kind == "join" and self._joins(letter.author) > self.rules.rounds + _ASKS:
+                raise Rejected("asks to be taken in again too often")
             new = self._keep(letter, data, unread=True)
         except Rejected as reason:
             with self.changed:
                 self.rejected.count(f"{via}: {reason}")
             raise
         return letter if new else None
+
+    def _joins(self, author: str) -> int:
+        return len(self.rounds_of(author, "join"))
 
     def answer(self, author: str, kind: Kind, n: int) -> bytes | None:
         """Return a letter that a neighbour asks for: this node's own, or one that all need."""

@@ -95,7 +95,7 @@ class LedgerJournal(Journal):
                 taken.append(ledger)
         except BaseException:
             for ledger in taken:
-                ledger.close_run(self.run, "stopped", **self._stamp())
+                ledger.close_run(self.run, "stopped", who=self.who, at=self.clock())
             raise
         self._reserved = frozenset(plan)
 
@@ -155,17 +155,22 @@ class LedgerJournal(Journal):
             own = _of_node(events, node)
             if own and n not in ledger.rounds(self.run):
                 ledger.spend(self.run, n, own, b"", **self._stamp())
-        self.close("stopped")
+        self._close("stopped", failed=True)
 
     def close(self, reason: str) -> None:
-        """Give back what was reserved and not spent.
+        """Give back what was reserved and not spent."""
+        self._close(reason)
+
+    def _close(self, reason: str, *, failed: bool = False) -> None:
+        """Close the run in all ledgers.
 
         A run may be closed already: it was cut short between two closes, or another incarnation of
         the node closed it.
         """
         for ledger in self._active.values():
             try:
-                ledger.close_run(self.run, reason, **self._stamp())
+                who, at = self.who, self.clock()
+                ledger.close_run(self.run, reason, who=who, at=at, failed=failed)
             except BudgetRefused:
                 if not ledger.is_closed(self.run):
                     raise

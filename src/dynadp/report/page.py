@@ -133,7 +133,8 @@ def member_words(view: RunView) -> str:
     homes = [home for home in view.homes if (home / "model.json").exists()]
     sets = list(dict.fromkeys(members for home in homes if (members := load_model(home).members)))
     return " ".join(
-        f"The model is the mean over {', '.join(members)}; nodes that ended with other sets hold "
+        f"The model is of {', '.join(members)}, who were there in the end; nodes that ended with "
+        "other sets hold "
         "other models."
         for members in sets
     )

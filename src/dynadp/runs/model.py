@@ -56,7 +56,7 @@ class Model:
         Of a run that was stopped early: the rounds that it is made of, how many were planned, and
         whose messages; None for a whole run.
     members
-        The nodes that the model is the mean over, where some stayed away; empty for all.
+        The nodes that were there in the end, where some stayed away; empty for all.
     """
 
     classes: tuple[Value, ...]
@@ -94,7 +94,7 @@ class Model:
         seeded
             Whether noise came from a seed: then nobody is protected.
         members
-            The nodes that it is the mean over; empty for all.
+            The nodes that were there in the end; empty for all.
         """
         privacy = EXACT
         if plan.protection:

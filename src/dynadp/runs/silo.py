@@ -333,6 +333,7 @@ class SiloRun:
 
             try:
                 if not finished:
+                    require_not_left(post, outbox)
                     rehearse(outbox, self.rows, own)
                 stack.enter_context(links)
                 status.state = "agreeing"
@@ -340,7 +341,6 @@ class SiloRun:
                 if finished:
                     status.round = part.rounds
                 else:
-                    require_not_left(post)
                     links.agree(begun=post.last_decision() is not None)
                     standing.check()
                     checkpoint("agreed")
@@ -372,8 +372,8 @@ class SiloRun:
                     )
                     if outcome.members:
                         LOG.warning(
-                            "the model is the mean over %s; nodes that ended with other sets hold "
-                            "other models",
+                            "the model is of %s, who were there in the end; nodes that ended with "
+                            "other sets hold other models",
                             ", ".join(outcome.members),
                         )
                     checkpoint("finished")

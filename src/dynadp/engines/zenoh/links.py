@@ -161,7 +161,8 @@ class Links:
         """Wait until neighbours confirm that no other machine runs under this name."""
         lease = self.lease
         if lease is not None and (self._refused or not lease.held):
-            self._until(lambda: lease.missing, self._ask_beat, "the lease of")
+            silent = self.patience if self.goes_on else None
+            self._until(lambda: lease.missing, self._ask_beat, "the lease of", silent=silent)
 
     def leave(self, *, finished: bool = False) -> None:
         """Give the lease back: another life of this node need not wait, and this one draws no
@@ -314,7 +315,9 @@ class Links:
             lease.asked.add(j)
             self._ask_beat(j)
 
-        self._until(lambda: lease.unasked(self.alive), ask, "the lease of", pause=0.0)
+        silent = self.patience if self.goes_on else None
+        self._until(lambda: lease.unasked(self.alive), ask, "the lease of", 0.0, silent=silent)
+        lease.asked.update(lease.neighbours)  # whoever was not needed, or comes later, confirms too
 
     def part_ways(self) -> list[str]:
         """Stay until every neighbour is done too, or was and left; returns those that did not say

@@ -311,20 +311,20 @@ class Ledger:
 
         self._append(Entry(0, at, who, "spend", run, round, "", message), decide)
 
-    def close_run(self, run: str, reason: str, *, who: str, at: str) -> None:
+    def close_run(self, run: str, reason: str, *, who: str, at: str, failed: bool = False) -> None:
         """End a run, ``finished`` or ``stopped``: it can spend no more, and what it did not spend
         is free again.
 
         A run with basis ``plan`` that is stopped early keeps a part of the cap's delta. What it
         released counts, and where that fits the filter with the rest of delta, others may follow
-        (maths.md 18).
+        (maths.md 18). Not so where it ``failed``: rows had a part in when it ended.
         """
         if reason not in REASONS:
             raise DeclarationError(f"reason is {reason!r}; expected one of {', '.join(REASONS)}")
 
         def decide(state: LedgerState) -> dict[str, Any]:
             known = state.open_run(run)
-            kept = known.keeps if reason == "stopped" else None
+            kept = known.keeps if reason == "stopped" and not failed else None
             return {"reason": reason} | ({} if kept is None else {"keeps": kept})
 
         self._append(Entry(0, at, who, "close", run), decide)

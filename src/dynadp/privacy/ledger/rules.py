@@ -170,10 +170,13 @@ class LedgerState:
         return [event for run in self.runs.values() for event in self._counted(run)]
 
     def _counted(self, run: Reservation) -> list[Event]:
-        """What a run counts; a plan that ended early under a larger epsilon counts whole."""
+        """What a run counts; a plan that ended early counts whole under a cap with a smaller
+        epsilon, or with less delta than it keeps.
+        """
         if run.kept is None or run.cap is None or self.cap is None:
             return run.counted
-        return run.plan if self.cap.epsilon < run.cap.epsilon else run.counted
+        smaller = self.cap.epsilon < run.cap.epsilon or self.cap.delta < run.kept
+        return run.plan if smaller else run.counted
 
     @property
     def limit(self) -> Cap | None:

@@ -160,7 +160,8 @@ class LedgerSummary(LedgerState):
 
         def cost(opened: list[Event]) -> float:
             found = cap.odometer(opened, self.unit)
-            if limit and limit.filter(opened, self.unit):
+            # what a plan keeps that ended early was found for as many honest nodes as planned
+            if limit == cap and cap.filter(opened, self.unit):
                 found = min(found, cap.epsilon)
             return found
 
