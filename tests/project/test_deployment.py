@@ -44,6 +44,8 @@ def test_the_steps_lead_to_one_model(tmp_path):
     keys, background, free = {}, [], ports(2)
     for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL):
         for line in block.splitlines():
+            if not line.startswith("$ "):
+                continue  # what it prints
             words = shlex.split(line.removeprefix("$ dynadp "))
             if words[0] == "node":
                 text = run_file
