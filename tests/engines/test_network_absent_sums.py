@@ -14,7 +14,8 @@ SEALED = {"mechanism": "sealed", "honest": 3, "away": 1, "epsilon": 4.0, "delta"
 
 
 def going_on(home, nursery, privacy, **given):
-    made = Network.make(home, nursery, nodes=5, privacy=privacy, patience=5, **given)
+    given = {"nodes": 5, **given}
+    made = Network.make(home, nursery, privacy=privacy, patience=5, **given)
     made.run["network"] = {"on_absence": "go on", "patience": 5.0}
     made.write_run()
     return made
@@ -52,6 +53,21 @@ def test_one_of_five_is_killed_for_good(tmp_path, nursery, privacy, family):
             assert purposes.count("spare") == len(extra)
             assert not ledger.counted()[len(ledger.spent()) :]
     assert not [path for name in rest for path in network.home.glob(f"{name}.sqlite-own-*")]
+
+
+def test_nodes_of_odd_degree_keep_their_leases_without_a_neighbour(tmp_path, nursery):
+    """Of three neighbours two must confirm: any two, not those that were asked first."""
+    complete = {"family": "complete"}
+    network = going_on(tmp_path / "home", nursery, SUM, nodes=4, topology=complete)
+    children = network.start_all("--delay", "noted:0.1", pinned=None)
+    lost = min(network.names)  # names are asked in their order
+    network.in_round(lost, 2)
+    children[lost].kill()
+    children[lost].wait()
+    rest = [name for name in network.names if name != lost]
+    network.finish({name: children[name] for name in rest})
+    models = {json.dumps(json.loads(network.model(name))["coef"]) for name in rest}
+    assert len(models) == 1
 
 
 def test_who_was_left_behind_is_told_and_spends_no_more(tmp_path, nursery):
