@@ -60,7 +60,7 @@ def require_entered(ledger: Ledger, folders: Sequence[Path], node: str, key: Ver
     """
     runs = list(ledger.state().runs)
     for office in (file for folder in folders for file in sorted(folder.glob("letters-*.sqlite"))):
-        for letter in own_letters(office, node, key, 2):
+        for letter in own_letters(office, node, key, 16):
             run = ledger_run(runs, letter)
             if run is None or ledger.message(run, letter.round) != letter.body:
                 raise LedgerDamaged(

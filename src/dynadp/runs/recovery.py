@@ -105,7 +105,10 @@ def recover_ledger(
                 "all run folders of this node, and its neighbours'. Where there are no more, "
                 "--charge-rest enters what is known and lets nothing more be admitted"
             )
-        whole = mark is not None and not missing
+        # an anchor that lags may hide charges without letters behind letters that it does not know
+        whole = mark is not None and _counts(ledger, lost) == {
+            k: mark.kinds.get(k, 0) for k in _CHARGED
+        }
         for one in lost:
             _enter(ledger, one, by, close=whole)
         if missing and (cap := ledger.cap) is not None:
@@ -189,11 +192,16 @@ def _records(offices: Sequence[Path]) -> dict[str, RunRecord]:
 
 def _missing(ledger: Ledger, lost: Sequence[Lost], were: Mapping[str, int]) -> dict[str, int]:
     """Return how many entries of each kind stay missing."""
+    short = {kind: were.get(kind, 0) - count for kind, count in _counts(ledger, lost).items()}
+    return {kind: count for kind, count in short.items() if count > 0}
+
+
+def _counts(ledger: Ledger, lost: Sequence[Lost]) -> dict[str, int]:
+    """Return how many entries that charge something there will be, of each kind."""
     have = dict(ledger.state().kinds)
     have["reserve"] = have.get("reserve", 0) + sum(one.plan is not None for one in lost)
     have["spend"] = have.get("spend", 0) + sum(len(one.messages) for one in lost)
-    short = {kind: were.get(kind, 0) - have.get(kind, 0) for kind in _CHARGED}
-    return {kind: count for kind, count in short.items() if count > 0}
+    return {kind: have.get(kind, 0) for kind in _CHARGED}
 
 
 def _enter(ledger: Ledger, lost: Lost, who: str, *, close: bool) -> None:

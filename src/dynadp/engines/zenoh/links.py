@@ -283,7 +283,10 @@ class Links:
             with self.post.changing():
                 held[j] = last
 
-        begun = self.goes_on and (begun or bool(not self.edges and self.post.latest(self.site.me)))
+        if self.goes_on and not self.edges:  # a node that sends nothing holds sums all the same
+            kept = self.post.latest(self.site.me) or self.post.rounds_of(self.site.me, "held")
+            begun = bool(kept)
+        begun = begun and self.goes_on
         absent = self.post.given_up if begun else frozenset[str]()
         needed = [j for j in self.site.neighbours if j not in absent] or self.site.neighbours
         try:
