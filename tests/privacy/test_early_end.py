@@ -172,3 +172,26 @@ def test_an_entry_that_keeps_nonsense_is_damage(ledger):
         assert [state.take(entry) for entry in before] == [None] * len(before)
         wrong = last.sealed(last.id, last.previous, {**last.details, "keeps": kept})
         assert "cannot keep" in state.take(wrong)
+
+
+def test_what_was_released_after_it_can_be_entered_late(ledger):
+    """An old copy in which the first run is still open takes what followed it; nothing else."""
+    begin(ledger, planned(0.97), 3)
+    after = gaussians(0.01, 2)
+    with pytest.raises(BudgetRefused, match="took the whole cap"):
+        ledger.reserve("b", after, dataset="rows", **STAMP)
+    ledger.reserve("b", after, dataset="rows", released=True, **STAMP)
+    ledger.spend("b", 1, after[:1], b"v", **STAMP)
+    with Ledger.open(ledger.path, read_only=True) as again:  # replayed, and not damaged
+        assert [run.run for run in again.state().runs.values()] == ["a", "b"]
+        assert len(again.counted()) == ROUNDS + 2
+    with pytest.raises(BudgetRefused, match="took the whole cap"):
+        ledger.reserve("c", after, dataset="rows", **STAMP)
+
+
+def test_a_run_that_rows_ended_gives_nothing_back(ledger):
+    """When a solver failed depends on rows, and the theorem needs a rule that looks at releases."""
+    begin(ledger, planned(0.97), 3)
+    ledger.close_run("a", "stopped", failed=True, **STAMP)
+    with pytest.raises(BudgetRefused, match="took the whole cap"):
+        ledger.reserve("b", gaussians(0.01, 2), dataset="rows", **STAMP)

@@ -270,6 +270,7 @@ class Ledger:
                 "basis": _admitted(state, run, plan, released=released),
                 "dataset": require_line("dataset", dataset),
                 "plan": [to_json(event) for event in plan],
+                **({"released": True} if released else {}),
             }
 
         basis: Basis = self._append(Entry(0, at, who, "reserve", run), decide)["basis"]
@@ -426,7 +427,7 @@ def _admitted(state: LedgerState, run: str, plan: list[Event], *, released: bool
     """Return the rule by which a plan fits under the cap; refuse it where none does, unless it was
     released already: then more than the cap counts from now on, and nothing else is admitted.
     """
-    state.check_plan(run, plan)
+    state.check_plan(run, plan, released=released)
     if state.cap is None:
         raise BudgetRefused(f"the ledger has no cap, so nothing can be reserved; {state.advice()}")
     before = state.counted

@@ -235,8 +235,10 @@ class LedgerState:
                     f"node's own"
                 )
 
-    def check_plan(self, run: str, plan: list[Event]) -> None:
-        """Refuse a plan for reasons other than its cost."""
+    def check_plan(self, run: str, plan: list[Event], *, released: bool = False) -> None:
+        """Refuse a plan for reasons other than its cost; one that is released already counts, even
+        after a run that took the whole cap.
+        """
         self.check_events(plan)
         if run in self.runs:
             raise BudgetRefused(
@@ -246,7 +248,7 @@ class LedgerState:
             raise BudgetRefused(
                 f"the plan of run {run!r} is empty; expected the events of all its rounds"
             )
-        if taker := self.taker:
+        if (taker := self.taker) and not released:
             raise BudgetRefused(
                 f"run {taker.run!r} took the whole cap, so nothing may follow it; {self.advice()}"
             )
@@ -325,7 +327,7 @@ class LedgerState:
             self.cap = Cap(**details)
         elif entry.kind == "reserve":
             plan = [from_json(event) for event in details["plan"]]
-            self.check_plan(run, plan)
+            self.check_plan(run, plan, released=details.get("released") is True)
             self.runs[run] = Reservation(
                 run, details["dataset"], entry.at, entry.who, plan, details["basis"], self.cap
             )
