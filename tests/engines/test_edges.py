@@ -2,6 +2,7 @@
 nothing is drawn or released twice, and that what anybody holds is in its author's ledger.
 """
 
+import itertools
 import json
 import random
 from dataclasses import replace
@@ -384,6 +385,32 @@ RULES = NoteRules({"a": frozenset("b"), "b": frozenset("ac"), "c": frozenset("b"
 def test_a_hostile_note_is_refused(kind, note):
     with pytest.raises(Rejected, match="note"):
         RULES.check(Letter(kind, bytes(32), bytes(32), "a", 9, b"", note))
+
+
+def test_requests_and_answers_take_bounded_room(build):
+    """Answers that nobody asked for are not kept, and requests only so many times."""
+    network = build(going_on())
+    start(network, network.setting.topology.nodes)
+    inbox = network.nodes["b"].inbox
+    rules = inbox.rules
+
+    def letter(kind, epoch, content):
+        made = Letter(kind, rules.run, rules.config, "a", epoch, b"", written(content))
+        return made.sealed(memory_key("a"))
+
+    for epoch in range(1, 300):
+        assert inbox.offer(letter("welcome", epoch, {"from": 3}), "a") is None
+    assert inbox.rounds_of("a", "welcome") == []
+    refused = 0
+    for attempt, after in itertools.product(range(TRIES), range(1, rules.rounds + 1)):
+        epoch = epoch_of(attempt, after, True, 0, 5, rules.rounds)
+        try:
+            inbox.offer(letter("join", epoch, {"after": after, "back": True}), "a")
+        except Rejected as reason:
+            assert "too often" in str(reason)
+            refused += 1
+    assert refused
+    assert len(inbox.rounds_of("a", "join")) <= rules.rounds + 65
 
 
 def test_good_notes_are_taken():
