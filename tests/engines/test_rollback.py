@@ -17,7 +17,6 @@ from dynadp.runs.model import load_model
 from support.networks import Network
 from support.typed import dynadp
 
-pytestmark = pytest.mark.slow
 RENAMED = {"name": "second", "output": "network"}
 
 
@@ -78,6 +77,7 @@ def refused(network, words):
     assert entries(network, "north") == before
 
 
+@pytest.mark.slow
 def test_the_next_run_of_a_whole_ledger_goes_on(base):
     second(base)
     base.go()
@@ -86,12 +86,14 @@ def test_the_next_run_of_a_whole_ledger_goes_on(base):
     assert [one["length"] for one in known.values()] == [entries(base, "north")]  # its farewell
 
 
+@pytest.mark.slow
 def test_an_older_copy_is_refused_by_its_anchor(base):
     second(base)
     roll_back(base, "north")
     refused(base, "that its anchor")
 
 
+@pytest.mark.slow
 def test_without_its_anchor_it_is_refused_by_what_a_neighbour_remembers(base):
     second(base)
     roll_back(base, "north")
@@ -99,6 +101,7 @@ def test_without_its_anchor_it_is_refused_by_what_a_neighbour_remembers(base):
     refused(base, "south remembers this node's ledger")
 
 
+@pytest.mark.slow
 def test_a_new_ledger_in_its_place_is_refused_unless_the_old_one_is_disowned(base):
     second(base)
     with Ledger.open(base.ledger("north"), read_only=True) as ledger:
@@ -114,6 +117,7 @@ def test_a_new_ledger_in_its_place_is_refused_unless_the_old_one_is_disowned(bas
     base.go()
 
 
+@pytest.mark.slow
 def test_an_older_copy_is_refused_by_letters_of_an_earlier_run(base):
     """The anchor lags, as after a loss of power, and the neighbour forgot."""
     second(base)
@@ -127,6 +131,7 @@ def test_an_older_copy_is_refused_by_letters_of_an_earlier_run(base):
     refused(base, "with this node's signature that the ledger")
 
 
+@pytest.mark.slow
 def test_what_a_node_did_not_sign_stops_nobody(base):
     """South claims that north's ledger stood elsewhere: in its own name, and in nobody's."""
     second(base)
