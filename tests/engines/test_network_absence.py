@@ -82,7 +82,7 @@ def test_one_that_is_up_and_silent_is_given_up_and_ends_as_left_behind(network):
     silent.kill()
     silent.wait()
     back = network.start(gone)
-    assert back.wait() == 4, network.said(gone)
+    assert back.wait() in (4, 7), network.said(gone)  # nobody is there, or nobody takes it in
     assert "NodeLost" in network.status(gone)["state"] or "LeftBehind" in json.dumps(
         network.status(gone)
     )
