@@ -14,7 +14,7 @@ from collections import defaultdict
 import pytest
 
 from dynadp.privacy.ledger.file import Ledger
-from support.hostile import PREFIX, Hostile, goes_on, measure
+from support.hostile import PREFIX, Hostile, measure
 from support.networks import ALPHA, Network, ports, session, until
 from support.typed import dynadp
 
@@ -245,7 +245,6 @@ def test_a_hostile_member_stops_nobody_and_fills_nothing(tmp_path, nursery):
     for own in grew.values():
         assert own["memory"] < 50
         assert own["disk"] < 50
-    goes_on(network)
     assert all(child.code is None for child in children.values())
 
 
