@@ -24,6 +24,7 @@ COMMANDS = {  # name: its module, and its line in the list of commands
     "design": ("tradeoff", "Choose alpha from losses and a utility of privacy."),
     "evaluate": ("scores", "How good a model is; with noise on private rows."),
     "explore": ("report", "Plan and follow a run on a local page."),
+    "export": ("models", "Write a model for use without dynadp."),
     "init": ("init", "Write a commented run file and schema."),
     "launch": ("network", "Try a run file as a network on this machine."),
     "ledger": ("ledger", "Show, check and cap what a node has spent."),
@@ -41,7 +42,9 @@ COMMANDS = {  # name: its module, and its line in the list of commands
 }
 _EXTRAS = {  # a library, and the extra that installs it
     "cryptography": "network",
+    "onnx": "onnx",
     "ray": "ray",
+    "sklearn": "sklearn",
     "starlette": "explore",
     "tomli_w": "network",
     "uvicorn": "explore",

@@ -16,6 +16,11 @@ from .node_rows import local_shard as local_shard
 from .people import first_rows as first_rows
 from .people import first_rows_at_nodes as first_rows_at_nodes
 from .people import person_codes as person_codes
+from .plain import Curves as Curves
+from .plain import PlainCategory as PlainCategory
+from .plain import PlainColumn as PlainColumn
+from .plain import PlainNumber as PlainNumber
+from .plain import plain_column as plain_column
 from .readers import LEAST_MEMORY as LEAST_MEMORY
 from .readers import no_query as no_query
 from .readers import source as source
@@ -39,4 +44,5 @@ from .survey import sum_features as sum_features
 from .values import Value as Value
 from .values import ambiguous as ambiguous
 from .values import match as match
+from .values import normalise as normalise
 from .values import spelled as spelled
