@@ -4,6 +4,9 @@ from .absence import OnAbsence as OnAbsence
 from .acceleration import MORE as MORE
 from .acceleration import Acceleration as Acceleration
 from .acceleration import Accelerator as Accelerator
+from .admm_spread import RoundSpread as RoundSpread
+from .admm_spread import admm_spread as admm_spread
+from .admm_spread import shares_of as shares_of
 from .edges import Away as Away
 from .edges import AwaySums as AwaySums
 from .edges import EdgeDuals as EdgeDuals
@@ -34,8 +37,14 @@ from .run_keys import PairKeys as PairKeys
 from .run_keys import RunKey as RunKey
 from .run_keys import draw_secret as draw_secret
 from .run_keys import is_public_key as is_public_key
+from .spread import BOUND as BOUND
+from .spread import FIRST_ORDER as FIRST_ORDER
+from .spread import Spread as Spread
+from .spread import momentum_gains as momentum_gains
+from .spread import sum_spread as sum_spread
 from .sums import Point as Point
 from .sums import Steps as Steps
+from .sums import SumPath as SumPath
 from .sums import SumRounds as SumRounds
 from .sums import SumSolver as SumSolver
 from .sums import WeighedSum as WeighedSum

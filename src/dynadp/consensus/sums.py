@@ -80,6 +80,38 @@ class Point:
     inverse: Array | None = field(default=None, repr=False)
 
 
+@dataclass(frozen=True)
+class SumPath:
+    """What rounds leave to say how far noise moves their model (maths.md 19); one entry for each
+    gradient.
+
+    Attributes
+    ----------
+    start
+        z before the first, K x d.
+    steps
+        v, K x d each.
+    rows
+        n.
+    averaged
+        Whether the point after it is part of the model.
+    noise
+        Standard deviation of a number of its sum.
+    inverse
+        (c A + q I)^-1, K x d x d, where there is a second moment.
+    moment_noise
+        Standard deviation of a diagonal number of the second moment, over its n.
+    """
+
+    start: Array = field(repr=False)
+    steps: Sequence[Array] = field(repr=False)
+    rows: Sequence[float]
+    averaged: Sequence[bool]
+    noise: Sequence[float]
+    inverse: Array | None = field(default=None, repr=False)
+    moment_noise: float = 0.0
+
+
 class WeighedSum:
     """sum_p w_p V_p: what every node learns from the messages of all who send.
 
@@ -143,6 +175,11 @@ class SumRounds:
         n = sum_p w_p B_p.
     nodes
         How many nodes the process holds.
+
+    Attributes
+    ----------
+    members
+        Which of the nodes that send take part, where some stay away: their positions.
     """
 
     stopped, certificate, neighbour_tail = False, None, None
@@ -164,6 +201,9 @@ class SumRounds:
         moments = sum(isinstance(noise, MomentNoise) for noise in noises)
         self._half = moments + (self.total - moments) // 2  # the model is the mean after this round
         self._tail = np.zeros_like(start)
+        self.members: Sequence[int] | None = None
+        self._start, self._moment_noise = start, 0.0
+        self._left = list[tuple[Array, float, bool, float]]()  # of each gradient, for the path
         # no sum of unit vectors leads further than 1/q a round; noise should not lead far beyond
         far = 4 * (self.total + 1) / self.q + float(norm(start).max())
         self._radius = min(far, FURTHEST - 1)
@@ -204,8 +244,11 @@ class SumRounds:
             self.releaser.masks.follow(self.n, total)
         if isinstance(self.noises[self.n - 1], MomentNoise):
             self.state = replace(before, inverse=self._inverse(total / self.rows))
+            self._moment_noise = self._deviation() / self.rows
         else:
             self.state = self._moved(before, total / self.rows)
+            averaged = self.n > self._half
+            self._left.append((self.state.v, self.rows, averaged, self._deviation()))
         if self.n > self._half:
             self._tail += self.state.z
         change = np.broadcast_to(norm(self.state.z - before.z), (self.nodes, len(before.z)))
@@ -220,6 +263,30 @@ class SumRounds:
         """Return the mean of z over the last half of the rounds, P x K x d."""
         mean = self._tail / (self.total - self._half)
         return np.broadcast_to(mean, (self.nodes, *mean.shape))
+
+    @property
+    def path(self) -> SumPath:
+        """What the rounds so far leave."""
+        steps, rows, averaged, noise = zip(*self._left, strict=True) if self._left else [()] * 4
+        return SumPath(
+            self._start, steps, rows, averaged, noise, self.state.inverse, self._moment_noise
+        )
+
+    def _deviation(self) -> float:
+        """Of one number of the sum that was received, over its noise; of the first replica."""
+        noise = self.noises[self.n - 1]
+        assert isinstance(noise, SumNoise)
+        each = (noise.parameter * noise.step)[:, 0]
+        if self._attempt:  # a spare one, with the loss of the last round
+            last = self.noises[-1]
+            assert isinstance(last, SumNoise)
+            each = each * (noise.mu / last.mu)[:, 0]
+        if (
+            noise.sealing is None
+        ):  # weighed after noise was added; whoever weighs nothing sends none
+            w = [w for w in self.steps.node_weights if w] or [1.0] * len(each)
+            each = each * np.array(w)
+        return float(np.linalg.norm(each if self.members is None else each[list(self.members)]))
 
     def _inverse(self, moment: Array) -> Array:
         """(c A_+ + q I)^-1 by eigenvalues: those below 0 are noise."""

@@ -120,6 +120,8 @@ class MemberSums:
         self.rounds.rows = rows_of(self.plan, self.members.members)
         assert self.plan.steps is not None
         nodes, weights = self.plan.bound.nodes, self.plan.steps.node_weights
+        senders = self.plan.release_plan.nodes
+        self.rounds.members = [senders.index(name) for name in found]
         vectors = np.array(list(found.values()))
         return WeighedSum([weights[nodes.index(name)] for name in found])(n, vectors[:, None])
 
@@ -149,4 +151,6 @@ class MemberSealedSums:
         if words is None:
             raise SumSpoiled("letters of one sealed sum have different lengths")
         self.rounds.rows = rows_of(self.plan, self.members.members)
+        senders = self.plan.release_plan.nodes
+        self.rounds.members = [senders.index(name) for name in self.members.sending]
         return SealedSum(releaser.releases.noises)(n, words)

@@ -32,6 +32,7 @@ from dynadp.consensus import (
     RoundProgress,
     Rounds,
     RunKey,
+    Spread,
     SumRounds,
     SumSolver,
     Topology,
@@ -67,7 +68,7 @@ from dynadp.engines.notes import NoteRules
 from dynadp.engines.sealing import CentringAttempts, forgetting, purpose_of
 from dynadp.errors import RecordError, SumSpoiled
 from dynadp.mechanisms import Draws, centre_of, centred, centring_grid, private_centre
-from dynadp.planning import Plan
+from dynadp.planning import Plan, spread_of
 from dynadp.problem import integer_rows_of, local_problem, public_storage
 
 Checkpoint = Callable[[str], None]
@@ -217,11 +218,14 @@ class NodeResult:
         The model, d numbers.
     members
         The nodes whose messages it is made of; empty for all.
+    spread
+        How far noise may have moved it; None where that is not known.
     """
 
     schema: Schema = field(repr=False)
     vector: Array = field(repr=False)
     members: tuple[str, ...] = ()
+    spread: Spread | None = field(default=None, repr=False)
 
 
 def node_rounds(
@@ -274,14 +278,14 @@ def node_rounds(
     masks = (yield from _masks(run, letters, journal, draws)) if plan.sealing else None
     with forgetting(masks, journal):
         members = members_of(plan, run.absence, letters, journal)
-        schema, vector, left = yield from _learnt(
+        schema, vector, left, spread = yield from _learnt(
             run, prepared, letters, journal, draws, on_round, storage, exchange, masks, members
         )
     if members is not None and len(members.members) < len(run.topology.nodes):
         left = members.members
     journal.close("finished")
     checkpoint("closed")
-    return NodeResult(schema, np.asarray(vector), left)
+    return NodeResult(schema, np.asarray(vector), left, spread)
 
 
 def _learnt(
@@ -295,9 +299,9 @@ def _learnt(
     exchange: NodeExchange | None,
     masks: Masks | None,
     members: Membership | None,
-) -> Generator[Awaiting, None, tuple[Schema, Array, tuple[str, ...]]]:
-    """All rounds: returns the schema with its centre, the model, and whose messages it is made of,
-    nobody for all.
+) -> Generator[Awaiting, None, tuple[Schema, Array, tuple[str, ...], Spread | None]]:
+    """All rounds: returns the schema with its centre, the model, whose messages it is made of,
+    nobody for all, and how far noise may have moved it.
     """
     plan, p, checkpoint = run.plan, run.index, letters.checkpoint
     if masks:
@@ -318,7 +322,7 @@ def _learnt(
         least = 2 if run.absence.least is None else run.absence.least
         book = EdgeBook(run.topology, run.me, plan.rounds, least, letters, journal)
         vector, left = yield from admm_going_on(book, rounds, plan.output, on_round)
-        return schema, vector, left
+        return schema, vector, left, None
     learn = exchange or _exchange(run, letters, rounds, members)
     while not rounds.over:
         V = rounds.release()
@@ -346,7 +350,8 @@ def _learnt(
     else:
         means = yield from letters.swap("mean", plan.rounds, own, run.topology.nodes)
         vector = np.array(list(means.values())).mean(axis=0)
-    return schema, vector, ()
+    path = rounds.path if isinstance(rounds, SumRounds) else None
+    return schema, vector, (), None if exchange else spread_of(plan, path, node=p)
 
 
 def _centred(

@@ -56,6 +56,7 @@ class AbsentSums:
         if not those:
             raise DeclarationError(f"round {n}: nobody who sends is there; shorten the absences")
         self.rounds.rows = rows_of(self.plan, here)
+        self.rounds.members = [i for i, _ in those]
         sent = V[[i for i, _ in those]]
         if self._masks is None:
             return WeighedSum([steps.node_weights[p] for _, p in those])(n, sent)

@@ -31,6 +31,7 @@ from dynadp.consensus import (
     RoundProgress,
     Rounds,
     SealedSum,
+    SumPath,
     SumRounds,
     SumSolver,
     Topology,
@@ -88,6 +89,8 @@ class Run:
         Whether a stopping rule ended the run, rather than the number of rounds.
     absences
         Who took part in each round, where nodes stayed away; otherwise None.
+    path
+        Of algorithm "sum": what says how far noise moves the model.
     """
 
     V: Array = field(repr=False)
@@ -101,6 +104,7 @@ class Run:
     certificate: Certificate | None = field(repr=False)
     stopped: bool
     absences: AwaySums | None = field(default=None, repr=False)
+    path: SumPath | None = field(default=None, repr=False)
 
     def models(self, output: Output = "network") -> Array:
         """What each node takes home, P x K x d, from released vectors only: free post-processing.
@@ -311,6 +315,7 @@ def simulate(
         certificate=rounds.certificate,
         stopped=rounds.stopped,
         absences=absences,
+        path=rounds.path if isinstance(rounds, SumRounds) else None,
     )
 
 

@@ -22,7 +22,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from dynadp._arrays import Array
-from dynadp.consensus import Acceleration, Topology
+from dynadp.consensus import Acceleration, Output, Topology
 from dynadp.data import Schema, Shard, no_query, norms, person_codes, sum_features
 from dynadp.engines import LedgerJournal, forgetting, run_masks
 from dynadp.errors import DataError, DeclarationError
@@ -40,10 +40,10 @@ from dynadp.estimators.inputs import (
 )
 from dynadp.estimators.one_vs_rest import solve, spent
 from dynadp.mechanisms import Mechanism
-from dynadp.planning import Constants, start_of
+from dynadp.planning import Consortium, Constants, spread_of, start_of
 from dynadp.privacy import ADD_REMOVE, Event, Unit, worst_node
 from dynadp.problem import Logistic, Loss, Weights
-from dynadp.runs import centring_round, load_model, open_ledgers
+from dynadp.runs import Coefficient, Model, centring_round, load_model, open_ledgers
 
 _NO_WEIGHTS = (
     "sample_weight is refused: a row weighs C_p/B_p by design, which bounds what replacing it can "
@@ -159,6 +159,10 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     coef_, intercept_
         The model, 1 x d and 1, or one row for each class.
+    coef_se_, intercept_se_
+        How far the noise for privacy may have moved them: standard errors that leave out the
+        sampling of rows; ``noise_basis_`` says ``first order`` or ``bound`` (maths.md 19). None
+        where that is not known.
     node_coef_, node_intercept_
         Each node's own, P x (1 or classes) x d: its last vector, or the mean of its messages over
         the last half of the rounds. Their mean is the model.
@@ -392,7 +396,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"rounds, tol or rho"
             )
             warnings.warn(text, ConvergenceWarning, stacklevel=3)
-        vectors = [run.models("last" if run.releases.final else "tail")[:, 0] for run in runs]
+        output: Output = "last" if runs[0].releases.final else "tail"
+        vectors = [run.models(output)[:, 0] for run in runs]
         f = np.stack(vectors, axis=1) * units  # P x K x d
         if intercept:
             self.node_coef_, self.node_intercept_ = f[..., :-1], f[..., -1]
@@ -400,12 +405,36 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.node_coef_, self.node_intercept_ = f, np.zeros(f.shape[:2])
         self.coef_ = self.node_coef_.mean(axis=0)
         self.intercept_ = self.node_intercept_.mean(axis=0)
+        bound = one.on(Consortium(self.topology_, tuple(counts), width))
+        spreads = [
+            spread_of(bound, run.path, node=None, output=output, releases=run.releases)
+            for run in runs
+        ]
+        saved.set_noise(self, saved.noise_in(spreads, units, intercept=intercept))
         self.n_iter_ = max(len(run.rounds) for run in runs)
         known = shards or schema is not None or self.data_norm is not None
         self.privacy_ = self._privacy(
             [*events, *spent(runs)], chosen.mechanism, problems, declared is not None, known
         )
         return self
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Return the names of the features that ``coef_`` belongs to.
+
+        Parameters
+        ----------
+        input_features
+            Ignored; here because scikit-learn's users may give it.
+        """
+        check_is_fitted(self)
+        return np.array(self._model().feature_names, dtype=object)
+
+    def coefficients(self) -> tuple[Coefficient, ...]:
+        """What a score gains with a unit of each feature, in the users' units
+        (:meth:`~dynadp.runs.model.Model.coefficients`).
+        """
+        check_is_fitted(self)
+        return self._model().coefficients()
 
     def decision_function(self, X: Any) -> Array:
         """``X @ coef_.T + intercept_`` (with a schema, of its features): n scores for
@@ -456,10 +485,13 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write the fitted model as JSON (format ``dynadp-model``, version 2)."""
         check_is_fitted(self)
+        self._model().save(path)
+
+    def _model(self) -> Model:
         parameters = self.get_params(deep=False)
         if isinstance(self.loss, Logistic):
             parameters.update(loss="logistic", margin=self.loss.margin)
-        saved.to_model(self, parameters).save(path)
+        return saved.to_model(self, parameters)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

@@ -1,15 +1,16 @@
 """A fitted estimator as a model file (format ``dynadp-model``, see :mod:`dynadp.runs.model`)."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dynadp.consensus import Spread
 from dynadp.errors import RecordError
 from dynadp.problem import Loss
-from dynadp.runs import Model
+from dynadp.runs import Model, ModelNoise
 
 _ARRAYS = ("node_coef_", "node_intercept_")
 _FIGURES = ("n_features_in_", "n_iter_")
@@ -32,6 +33,7 @@ def to_model(estimator: Any, parameters: Mapping[str, Any]) -> Model:
         loss={"margin": parameters["margin"], **described},
         mechanism=_mechanism(estimator),
         privacy=_plain(estimator.privacy_),
+        noise=noise_of(estimator),
         estimator={
             "parameters": {
                 name: _plain(value) for name, value in parameters.items() if name != "schema"
@@ -40,6 +42,26 @@ def to_model(estimator: Any, parameters: Mapping[str, Any]) -> Model:
             **fitted,
         },
     )
+
+
+def noise_in(spreads: Sequence[Spread | None], units: Any, *, intercept: bool) -> ModelNoise | None:
+    """Return the standard errors of all vectors, in these units; None where one is not known."""
+    known = [spread for spread in spreads if spread is not None]
+    return ModelNoise.of(known, intercept, units) if len(known) == len(spreads) else None
+
+
+def set_noise(estimator: Any, noise: ModelNoise | None) -> None:
+    """Set ``coef_se_`` and ``intercept_se_``; None where they are not known."""
+    estimator.coef_se_ = None if noise is None else noise.coef_se
+    estimator.intercept_se_ = None if noise is None else noise.intercept_se
+    estimator.noise_basis_ = None if noise is None else noise.basis
+
+
+def noise_of(estimator: Any) -> ModelNoise | None:
+    """Return what :func:`set_noise` set."""
+    if getattr(estimator, "coef_se_", None) is None:
+        return None
+    return ModelNoise(estimator.coef_se_, estimator.intercept_se_, estimator.noise_basis_)
 
 
 def _mechanism(estimator: Any) -> str:
@@ -87,6 +109,7 @@ def from_model(model: Model, kind: type[Any], path: Path) -> Any:
         fitted["feature_names_in_"] = np.array(names, dtype=object)
     for name, value in fitted.items():
         setattr(estimator, name, value)
+    set_noise(estimator, model.noise)
     return estimator
 
 

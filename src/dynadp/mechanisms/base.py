@@ -170,6 +170,13 @@ class RoundNoise(ABC):
         """
         return None
 
+    def spread(self, public: PublicNumbers) -> tuple[Array, Array] | None:
+        """Return standard deviations of one coordinate, P x K each: of what is added to the
+        gradient of the objective, and to its minimiser. None where it is not known; then models
+        have no standard errors.
+        """
+        return None
+
     def width(self, dimension: int) -> int:
         """How many numbers a message of the round holds, for rows of d columns."""
         return dimension

@@ -19,6 +19,7 @@ from dynadp.mechanisms.sampling import (
     grid_step,
     l2_laplace,
     l2_laplace_density,
+    l2_laplace_deviation,
     l2_laplace_reach,
 )
 from dynadp.privacy import DualPerturbation, Event, L2Laplace
@@ -58,6 +59,11 @@ class DualNoise(RoundNoise):
     def release(self, g: Array, draws: Draws, nodes: Sequence[str], n: int) -> Array:
         """V = Round(g + z)."""
         return add_l2_laplace(g, self.outer, "slack", draws, nodes, n, self.step, self.radius)
+
+    def spread(self, public: PublicNumbers) -> tuple[Array, Array]:
+        """(C/B_p) sqrt(d + 1)/zeta, and sqrt(d + 1)/zeta2."""
+        inside = public.weight * l2_laplace_deviation(self.inner, public.dimension)
+        return inside, l2_laplace_deviation(self.outer, public.dimension)
 
     def log_density(self, x: Array) -> Array:
         """-zeta ||e||."""

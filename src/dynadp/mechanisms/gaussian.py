@@ -9,7 +9,7 @@ import numpy as np
 
 from dynadp._arrays import Array, host, on
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.base import RoundNoise, Sealing
+from dynadp.mechanisms.base import PublicNumbers, RoundNoise, Sealing
 from dynadp.mechanisms.discrete_gaussian import LARGEST as LARGEST_SIGMA
 from dynadp.mechanisms.discrete_gaussian import Integers, discrete_gaussian
 from dynadp.mechanisms.entropy import BatchedDraws, Draws, OrderedDraws
@@ -129,6 +129,11 @@ class GaussianNoise(RoundNoise):
     def draw(self, rng: np.random.Generator, s: float, count: int, dimension: int) -> Integers:
         """Draw e for so many vectors."""
         return discrete_gaussian(rng, s, count * dimension).reshape(count, dimension)
+
+    def spread(self, public: PublicNumbers) -> tuple[Array, Array]:
+        """0, and s h."""
+        outside = self.parameter * self.step
+        return np.zeros(outside.shape), outside
 
     def log_density(self, x: Array) -> Array:
         """-||V - g||^2/(2 s^2 h^2)."""

@@ -13,7 +13,12 @@ from dynadp.mechanisms.base import Mechanism, PublicNumbers, RoundNoise, ball
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import Draws
 from dynadp.mechanisms.gaussian import GaussianNoise, noise_step
-from dynadp.mechanisms.sampling import add_l2_laplace, grid_step, l2_laplace_density
+from dynadp.mechanisms.sampling import (
+    add_l2_laplace,
+    grid_step,
+    l2_laplace_density,
+    l2_laplace_deviation,
+)
 from dynadp.privacy import Event, L2Laplace
 
 
@@ -38,6 +43,11 @@ class PrimalNoise(RoundNoise):
     def release(self, g: Array, draws: Draws, nodes: Sequence[str], n: int) -> Array:
         """V = Round(g + e)."""
         return add_l2_laplace(g, self.outer, "primal", draws, nodes, n, self.step, self.radius)
+
+    def spread(self, public: PublicNumbers) -> tuple[Array, Array]:
+        """0, and sqrt(d + 1)/zeta."""
+        outside = l2_laplace_deviation(self.outer, public.dimension)
+        return np.zeros(outside.shape), outside
 
     def log_density(self, x: Array) -> Array:
         """-zeta ||V - g||."""

@@ -56,6 +56,11 @@ def l2_laplace_density(x: Array, rate: Array) -> Array:
     return np.asarray(-rate.reshape(rate.shape + (1,) * (length.ndim - 2)) * length)
 
 
+def l2_laplace_deviation(rate: Array, dimension: int) -> Array:
+    """sqrt(d + 1)/rate, of one coordinate: E||e||^2 = d (d + 1)/rate^2, alike in all directions."""
+    return np.asarray(np.sqrt(dimension + 1) / rate)
+
+
 def l2_laplace_reach(dimension: int) -> float:
     """d + sqrt(128 d) + 64: a Gamma(d, 1) radius passes it with a chance of e^-64 at most."""
     return float(dimension + np.sqrt(2 * dimension * NEVER) + NEVER)

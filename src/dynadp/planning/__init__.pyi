@@ -20,6 +20,7 @@ from .planner import with_reasons as with_reasons
 from .plans import Plan as Plan
 from .plans import start_of as start_of
 from .reasons import warnings_about as warnings_about
+from .spread import spread_of as spread_of
 from .sums import SumConstants as SumConstants
 from .sums import gaussian_mu as gaussian_mu
 from .sums import signal as signal

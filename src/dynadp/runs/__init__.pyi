@@ -6,6 +6,9 @@ from .binned import histogram_measures as histogram_measures
 from .calibration import Calibration as Calibration
 from .calibration import calibrated as calibrated
 from .cluster import ClusterRun as ClusterRun
+from .coefficients import Coefficient as Coefficient
+from .coefficients import ModelNoise as ModelNoise
+from .coefficients import holds_for as holds_for
 from .evaluation import count_privately as count_privately
 from .evaluation import evaluate_privately as evaluate_privately
 from .evaluation import measure_privately as measure_privately

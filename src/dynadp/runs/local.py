@@ -11,12 +11,12 @@ from secrets import token_hex
 from typing import Any, ClassVar, Self
 
 from dynadp._arrays import Array
-from dynadp.consensus import Acceleration, RoundProgress, Topology
+from dynadp.consensus import Acceleration, RoundProgress, Spread, Topology
 from dynadp.data import NodeRows, Schema, count, source, split_tables
 from dynadp.engines import FolderJournal, LedgerJournal, simulate
 from dynadp.errors import ConfigError, DynadpError
 from dynadp.mechanisms import entropy_for
-from dynadp.planning import Plan, recorded
+from dynadp.planning import Plan, recorded, spread_of
 from dynadp.privacy import Event, Ledger, LedgerSummary, by_node
 from dynadp.runs.folder import RunFolder, load_run
 from dynadp.runs.headroom import LEAST, LargestTotal, basis_of, find_largest
@@ -276,7 +276,8 @@ class LocalRun:
                     on_round=note,
                 )
                 schema, run = trained.schema, trained.run
-        return self._finish(folder, plan, schema, run.models(plan.output)[0, 0], len(run.rounds))
+        spread, vector = spread_of(plan, run.path), run.models(plan.output)[0, 0]
+        return self._finish(folder, plan, schema, vector, len(run.rounds), spread)
 
     def _claim(
         self, stack: ExitStack, out: Path, plan: Plan, created: str, resume: bool
@@ -340,11 +341,17 @@ class LocalRun:
         return folder, journal
 
     def _finish(
-        self, folder: RunFolder, plan: Plan, schema: Schema, vector: Array, rounds: int
+        self,
+        folder: RunFolder,
+        plan: Plan,
+        schema: Schema,
+        vector: Array,
+        rounds: int,
+        spread: Spread | None,
     ) -> RunResult:
         """Write the model, and return what the run came to."""
         seeded, public = self.file.run.seed is not None, self.file.evaluation
-        model = Model.of(vector, schema, plan, seeded=seeded)
+        model = Model.of(vector, schema, plan, seeded=seeded, spread=spread)
         spent = by_node(plan.events, plan.delta)
         folder.finish(model)
         evaluation = None

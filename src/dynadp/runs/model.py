@@ -16,10 +16,12 @@ from scipy.special import expit
 
 from dynadp._arrays import Array
 from dynadp._files import read_file, write_whole
+from dynadp.consensus import Spread
 from dynadp.data import Schema, Table, Value
 from dynadp.errors import DataError, RecordError
 from dynadp.planning import Plan
 from dynadp.runs.calibration import Calibration
+from dynadp.runs.coefficients import Coefficient, ModelNoise, coefficients_of
 
 FORMAT, VERSION = "dynadp-model", 2
 OLD_ESTIMATOR = "dynadp-estimator"
@@ -57,6 +59,9 @@ class Model:
         whose messages; None for a whole run.
     members
         The nodes that were there in the end, where some stayed away; empty for all.
+    noise
+        How far the noise for privacy may have moved ``coef`` and ``intercept``; None where that is
+        not known, or where there was none.
     """
 
     classes: tuple[Value, ...]
@@ -70,6 +75,7 @@ class Model:
     estimator: Mapping[str, Any] | None = field(default=None, repr=False)
     partial: Mapping[str, Any] | None = None
     members: tuple[str, ...] = ()
+    noise: ModelNoise | None = field(default=None, repr=False)
 
     @classmethod
     def of(
@@ -80,6 +86,7 @@ class Model:
         *,
         seeded: bool = False,
         members: tuple[str, ...] = (),
+        spread: Spread | None = None,
     ) -> "Model":
         """Return the model of a released vector, after the whole plan was carried out.
 
@@ -95,6 +102,8 @@ class Model:
             Whether noise came from a seed: then nobody is protected.
         members
             The nodes that were there in the end; empty for all.
+        spread
+            Of f over the noise; None where it is not known.
         """
         privacy = EXACT
         if plan.protection:
@@ -110,6 +119,7 @@ class Model:
             mechanism=plan.mechanism.name,
             privacy=privacy,
             members=members,
+            noise=None if spread is None else ModelNoise.of([spread], bool(schema.intercept)),
         )
 
     @property
@@ -135,6 +145,21 @@ class Model:
             F = np.column_stack([F, self.intercept])
         rows = schema.rows(table)
         return np.asarray(rows @ F[0] if len(F) == 1 else rows @ F.T)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Of the features that ``coef`` belongs to."""
+        if self.schema is not None:
+            return self.schema.features[: self.coef.shape[1]]
+        given = (self.estimator or {}).get("feature_names_in_")
+        return tuple(given or (f"x{i}" for i in range(self.coef.shape[1])))
+
+    def coefficients(self) -> tuple[Coefficient, ...]:
+        """What a score gains with a unit of each feature, in the users' units, with standard errors
+        from the noise for privacy where they are known.
+        """
+        given = self.schema, self.feature_names, self.classes
+        return coefficients_of(*given, self.coef, self.intercept, self.noise)
 
     def answers(self, scores: Array) -> NDArray[Any]:
         """The label value for every row of scores; a score of exactly 0 is negative."""
@@ -173,7 +198,7 @@ class Model:
             "classes": list(self.classes),
             "coef": self.coef.tolist(),
             "intercept": self.intercept.tolist(),
-            "features": None if schema is None else list(schema.features[: self.coef.shape[1]]),
+            "features": None if schema is None else list(self.feature_names),
             "schema": None if schema is None else schema.model_dump(mode="json"),
             "schema_hash": None if schema is None else schema.digest(),
             "loss": dict(self.loss),
@@ -183,6 +208,7 @@ class Model:
             **({} if self.estimator is None else {"estimator": self.estimator}),
             **({} if self.partial is None else {"partial": dict(self.partial)}),
             **({"members": list(self.members)} if self.members else {}),
+            **({} if self.noise is None else {"noise": self.noise.to_json()}),
         }
 
     def save(self, path: str | Path) -> None:
@@ -213,6 +239,7 @@ def load_model(path: str | Path) -> Model:
             estimator=content.get("estimator"),
             partial=content.get("partial"),
             members=tuple(map(str, content.get("members", ()))),
+            noise=ModelNoise.from_json(content["noise"]) if content.get("noise") else None,
         )
         _check(model, content["schema_hash"], path)
     except RecordError:
@@ -254,6 +281,15 @@ def _check(model: Model, schema_hash: str | None, path: Path) -> None:
         raise RecordError(
             f"{path}: expected {width} finite coefficients, one a feature{each}, and an intercept"
         )
+
+    if model.noise is not None:
+        se = model.noise.coef_se, model.noise.intercept_se
+        alike = se[0].shape == model.coef.shape and se[1].shape == model.intercept.shape
+        if not alike or not all(np.isfinite(one).all() and (one >= 0).all() for one in se):
+            raise RecordError(
+                f"{path}: expected one standard error, 0 or more, for each coefficient; the file "
+                "was changed by hand or is damaged"
+            )
 
 
 def _from_estimator(content: Mapping[str, Any]) -> dict[str, Any]:

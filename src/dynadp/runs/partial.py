@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.consensus import SealedSum, SumRounds, WeighedSum, decoded
+from dynadp.consensus import SealedSum, SumPath, SumRounds, WeighedSum, decoded
 from dynadp.data import Schema
 from dynadp.engines import FolderJournal, released_letters
 from dynadp.errors import DynadpError, RecordError, SumSpoiled
 from dynadp.mechanisms import centre_of, centred, mechanism_named, possible_mean, sealed_centring
-from dynadp.planning import Consortium, Plan
+from dynadp.planning import Consortium, Plan, spread_of
 from dynadp.privacy import Ledger, per_node
 from dynadp.problem import Loss, Regularizer
 from dynadp.runs.folder import load_run
@@ -53,12 +53,14 @@ def partial_model(folder: str | Path, ledgers: Sequence[str | Path] = ()) -> Mod
     sealed = plan.sealing is not None
     if plan.centrings:
         schema = _sealed_centre(plan, schema, held) if sealed else _centre(plan, schema, held)
+    spread = None
     if plan.algorithm == "sum":
-        vector, rounds = _point(plan, held)
+        vector, rounds, path = _point(plan, held)
+        spread = spread_of(plan, path)
         members = list(plan.release_plan.nodes)
     else:
         vector, rounds, members = _mean(held)
-    model = Model.of(vector, schema, plan, seeded=record.simulation)
+    model = Model.of(vector, schema, plan, seeded=record.simulation, spread=spread)
     part = {"rounds": rounds, "planned": plan.rounds, "members": list(members)}
     return replace(model, partial=part)
 
@@ -200,8 +202,10 @@ def _opened(plan: Plan, held: Held, n: int, decode: Any) -> Any:
     return None
 
 
-def _point(plan: Plan, held: Held) -> tuple[Array, int]:
-    """Return the mean of the common point over the last half of the steps, and the rounds."""
+def _point(plan: Plan, held: Held) -> tuple[Array, int, SumPath]:
+    """Return the mean of the common point over the last half of the steps, the rounds, and what
+    they leave to say how far noise moved it.
+    """
     releases, steps = plan.release_plan, plan.steps
     assert steps is not None
     start = np.zeros((1, plan.bound.dimension))
@@ -224,7 +228,9 @@ def _point(plan: Plan, held: Held) -> tuple[Array, int]:
             path.append(rounds.state.z[0])
     if not path:
         raise RecordError("no round of all nodes is here: there is nothing to make a model of")
-    return np.mean(path[len(path) // 2 :], axis=0), rounds.n
+    averaged = [t >= len(path) // 2 for t in range(len(path))]
+    left = replace(rounds.path, averaged=averaged)
+    return np.mean(path[len(path) // 2 :], axis=0), rounds.n, left
 
 
 def _mean(held: Held) -> tuple[Array, int, list[str]]:

@@ -368,6 +368,7 @@ class SiloRun:
                             self.plan,
                             seeded=seeded,
                             members=outcome.members,
+                            spread=outcome.spread,
                         )
                     )
                     if outcome.members:

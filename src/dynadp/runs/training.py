@@ -21,7 +21,7 @@ from dynadp.mechanisms import (
     centre_of,
     private_centre,
 )
-from dynadp.planning import Consortium, Plan, require_promise, require_unit, unit_of
+from dynadp.planning import Consortium, Plan, require_promise, require_unit, spread_of, unit_of
 from dynadp.planning import plan as make_plan
 from dynadp.privacy import Event, Total, worst_node
 from dynadp.problem import Weights
@@ -66,7 +66,8 @@ class Trained:
     def model(self) -> Model:
         """The classifier, the same at every node."""
         vector = self.run.models(self.plan.output)[0, 0]
-        return Model.of(vector, self.schema, self.plan, seeded=self.run.seeded)
+        spread = spread_of(self.plan, self.run.path, releases=self.run.releases)
+        return Model.of(vector, self.schema, self.plan, seeded=self.run.seeded, spread=spread)
 
 
 def train(
