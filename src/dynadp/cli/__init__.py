@@ -19,6 +19,7 @@ COMMANDS = {  # name: its module, and its line in the list of commands
     "bounds": ("theory", "Rows that the paper's theorems ask for, and back."),
     "calibrate": ("budget", "Find the alpha, or the rounds, that fit a total."),
     "check": ("jobs", "Check a run file and its rows; train nothing."),
+    "coefficients": ("models", "What a model's score is made of."),
     "count": ("scores", "Number of private rows; with noise, charged."),
     "demo": ("demo", "Train on made rows, with and without privacy."),
     "design": ("tradeoff", "Choose alpha from losses and a utility of privacy."),

@@ -1,4 +1,7 @@
-"""``dynadp export``: a model for use without dynadp."""
+"""``dynadp export`` and ``coefficients``: a model elsewhere, and what is in it."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -6,6 +9,13 @@ from dynadp import runs
 from dynadp.cli.options import FILE, option
 from dynadp.cli.output import Answer, prints_answer
 
+if TYPE_CHECKING:
+    from dynadp.runs import Coefficient, Model
+
+_BASES = {
+    "first order": "to first order, with the rows' second moment as released",
+    "bound": "at most, as no curvature of the rows is known",
+}
 _MODEL = click.argument("model", metavar="MODEL", type=click.Path())
 
 
@@ -34,3 +44,60 @@ def export(
     loaded = runs.load_model(model)
     exports.export(loaded, to, out, threshold=threshold, table=table, keep=keep)
     return Answer({"version": 1, "to": to, "file": str(out)}, [f"Wrote {out}."])
+
+
+@click.command()
+@_MODEL
+@option("--all", "everything", is_flag=True, help="Those that noise alone may have made too.")
+@prints_answer
+def coefficients(model: str, everything: bool) -> Answer:
+    """Show what a model's score gains with one unit of each feature, and what noise alone may have
+    made of it.
+
+    The largest multiples of their standard error come first. Standard errors are those of the
+    noise for privacy; the sampling of rows comes on top of them.
+    """
+    loaded = runs.load_model(model)
+    found = loaded.coefficients()
+    result = {
+        "version": 1,
+        "basis": loaded.noise.basis if loaded.noise else None,
+        "holds_for": runs.holds_for(loaded.schema),
+        "coefficients": [one.to_json() for one in found],
+    }
+    return Answer(result, _shown(loaded, found, everything))
+
+
+def _shown(model: "Model", found: "tuple[Coefficient, ...]", everything: bool) -> "Iterator[Any]":
+    from rich.table import Table
+
+    ranked = sorted(found, key=lambda one: -abs(one.value if one.z is None else one.z))
+    clear = [one for one in ranked if everything or one.z is None or abs(one.z) >= runs.Z]
+    several = len(model.coef) > 1
+    table = Table(title="Coefficients")
+    for name in (*(["class"] if several else []), "feature"):
+        table.add_column(name, overflow="fold")
+    for name in ("coefficient", "± 95%", "z", "reference"):
+        table.add_column(name, justify="right")
+    table.add_column("unit", overflow="fold")
+    for one in clear:
+        wide = "" if one.se is None else f"{runs.Z * one.se:.3g}"
+        z = "" if one.z is None else f"{one.z:.1f}"
+        reference = "" if one.reference is None else f"{one.reference:.4g}"
+        shown = (one.feature, f"{one.value:.4g}", wide, z, reference, one.unit)
+        table.add_row(*([str(one.class_)] if several else []), *shown)
+    yield table
+    left = len(ranked) - len(clear)
+    if left:
+        yield f"{left} more are within what noise alone may give (--all shows them)."
+    yield runs.holds_for(model.schema)
+    if model.noise is None:
+        yield (
+            "No standard errors: the model has no noise, is of an earlier version, or is of a run "
+            "or a mechanism for which they are not known (docs/coefficients.md)."
+        )
+        return
+    yield (
+        f"± and z are for the noise for privacy alone, {_BASES[model.noise.basis]}; which rows "
+        "were sampled moves coefficients too."
+    )

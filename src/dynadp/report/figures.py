@@ -153,6 +153,36 @@ def collusion(rows: Sequence[Mapping[str, Any]], quantity: str, members: int) ->
     ).properties(width=WIDTH, height=HEIGHT, datasets={"collusion": list(rows)})
 
 
+def coefficients(rows: Sequence[Mapping[str, Any]], intervals: bool) -> Any:
+    """Coefficients of scaled features, those that stand out of the noise most above.
+
+    Parameters
+    ----------
+    rows
+        ``name``, ``place``, ``value``, ``low``, ``high``, ``clear``.
+    intervals
+        Whether their noise is known: full marks are clear of it, empty ones are not.
+    """
+    names = [str(row["name"]) for row in rows]
+    y = alt.Y("name:N").title(None).sort(names).axis(labelLimit=220, grid=False)
+    x = alt.X("value:Q").title("coefficient of the scaled feature").axis(tickCount=6)
+    base = _named("coefficients").encode(x=x, y=y)
+    tips = ["name:N", *(alt.Tooltip(f"{name}:Q", format=".3~g") for name in ("value", "low"))]
+    zero = alt.Chart({"values": [{"at": 0}]}).mark_rule(color=GREY, strokeDash=[5, 4])
+    layers = [zero.encode(x=alt.X("at:Q"))]
+    dots = {"shape": "circle", "size": 60, "opacity": 1, "color": BLUE}
+    if intervals:
+        layers.append(base.mark_rule(color=BLUE, strokeWidth=2).encode(x="low:Q", x2="high:Q"))
+        empty = {**dots, "fill": "white", "strokeWidth": 1.5}
+        unclear = base.transform_filter("!datum.clear").mark_point(**empty)
+        layers.append(unclear.encode(tooltip=tips))
+        base = base.transform_filter("datum.clear")
+    layers.append(base.mark_point(filled=True, **dots).encode(tooltip=tips))
+    return alt.layer(*layers).properties(
+        width=WIDTH, height=18 * len(names) + 20, datasets={"coefficients": list(rows)}
+    )
+
+
 def accuracy(
     points: Sequence[Mapping[str, Any]], baselines: Mapping[str, float], unit: str = "alpha"
 ) -> Any:

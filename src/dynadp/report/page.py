@@ -28,6 +28,7 @@ from dynadp.report.budgets import (
     worst,
 )
 from dynadp.report.charts import require
+from dynadp.report.coefficients import ModelView
 from dynadp.report.drawing import NAMED, drawing, in_words
 from dynadp.report.honesty import (
     ASSUMED,
@@ -188,6 +189,9 @@ def report(path: str | Path) -> str:
         for name in figures.COLLUSION:
             chart = figures.collusion(honesty.points, name, honesty.members)
             pictures[f"collusion {name}"] = figures.svg(chart)
+    model = ModelView.read(view)
+    if model:
+        pictures["coefficients"] = figures.svg(figures.coefficients(model.rows, bool(model.basis)))
     page: str = (
         environment()
         .get_template("report.html")
@@ -206,6 +210,7 @@ def report(path: str | Path) -> str:
             declared=DECLARED,
             sees=WHO_SEES.get(view.plan.exchange, "") if view.plan else "",
             pictures=pictures,
+            model=model,
             states=where,
             looks=LOOKS,
             in_words=in_words(where),

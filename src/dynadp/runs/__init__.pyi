@@ -8,6 +8,7 @@ from .calibration import calibrated as calibrated
 from .cluster import ClusterRun as ClusterRun
 from .coefficients import Coefficient as Coefficient
 from .coefficients import ModelNoise as ModelNoise
+from .coefficients import Z as Z
 from .coefficients import holds_for as holds_for
 from .evaluation import count_privately as count_privately
 from .evaluation import evaluate_privately as evaluate_privately

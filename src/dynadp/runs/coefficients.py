@@ -197,7 +197,8 @@ def _of_number(
     plain: PlainNumber, centre: Sequence[float]
 ) -> Iterator[tuple[str, str, float, float | None]]:
     log = plain.transform == "log1p"
-    t = f"ln(1 + {plain.name} - {plain.low:g})" if log else plain.name
+    t = f"ln(1 + {plain.name}{-plain.low:+g})" if plain.low else f"ln(1 + {plain.name})"
+    t = t if log else plain.name
     places = iter(centre)
     for curves in plain.curves:
         if len(curves.gives) > 1:
