@@ -21,6 +21,7 @@ from dynadp.errors import DeclarationError, LeftBehind, NodeLost, Rejected, SumS
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.sealed import Sealed
 from dynadp.mechanisms.sums import Sum
+from dynadp.planning import spread_of
 from dynadp.privacy.accountant import total
 from dynadp.privacy.ledger.file import Ledger
 from support.memory import DELTA, EPSILON, RUN, Network, memory, private_files, small
@@ -624,6 +625,11 @@ def test_a_simulation_without_a_node_is_what_the_others_compute(build, mechanism
     done = gone(network).finish()
     run = simulated(mechanism, {"c": [(1, 4)]})
     np.testing.assert_array_equal(run.tail[0, 0], done["a"].vector)
+    spread = [one.spread.deviations for one in done.values()]
+    chosen = setting(mechanism, centring=False).chosen
+    np.testing.assert_allclose(spread, [spread_of(chosen, run.path).deviations] * len(spread))
+    whole = simulated(mechanism, None)
+    assert (spread_of(chosen, whole.path).deviations < spread[0]).all()  # more rows, less noise
     assert not np.array_equal(run.tail, simulated(mechanism, None).tail)
     back = simulated(mechanism, {"c": [(1, 1)], "d": [(2, 3)]})
     assert not np.array_equal(back.tail, run.tail)

@@ -42,6 +42,7 @@ from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.primal import Primal
 from dynadp.mechanisms.sealed import Sealed
 from dynadp.mechanisms.sums import Sum
+from dynadp.planning import spread_of
 from dynadp.planning.plans import Plan
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.ledger.anchor import anchor_file
@@ -125,6 +126,9 @@ def test_every_output(build, output, family, rounds):
         np.testing.assert_allclose(
             outcome.vector, models[p], rtol=1e-9 if output == "neighbours" else 0
         )
+        node = setting.topology.nodes.index(p) if isinstance(p, str) else p
+        whole = spread_of(setting.chosen, node=node)
+        np.testing.assert_array_equal(outcome.spread.deviations, whole.deviations)
 
 
 @pytest.mark.parametrize("storage", ["dense", "csr"])

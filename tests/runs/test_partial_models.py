@@ -63,6 +63,12 @@ def test_of_a_whole_run_it_is_the_models_own_mean(place, mechanism):
     assert part.partial["rounds"] == part.partial["planned"] == load_run("out").planned.rounds
     assert part.schema == whole.schema  # with its private centre
     assert whole.partial is None
+    if whole.mechanism == "primal":  # which rounds of whom are averaged is not what was planned
+        assert whole.noise is not None
+        assert part.noise is None
+    else:
+        np.testing.assert_allclose(part.noise.coef_se, whole.noise.coef_se)
+        assert part.noise.basis == whole.noise.basis
     assert "partial" not in json.loads(Path("out/model.json").read_text())
 
 
