@@ -30,7 +30,7 @@ from dynadp.engines.letters import verify
 from dynadp.engines.zenoh.config import settings
 from dynadp.privacy.accountant import worst_node as accounted
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.runs import identities as pki
+from dynadp.runs import authorities as pki
 from dynadp.runs.ledgers import open_readable
 from dynadp.runs.model import load_model
 from dynadp.runs.silo import SiloRun

@@ -1,3 +1,4 @@
+from . import authorities as authorities
 from . import identities as identities
 from .backups import backup_ledger as backup_ledger
 from .backups import put_copy as put_copy
@@ -42,6 +43,7 @@ from .results import NodeCheck as NodeCheck
 from .results import NodeEnd as NodeEnd
 from .results import RunCheck as RunCheck
 from .results import RunResult as RunResult
+from .revocations import LIST_FILE as LIST_FILE
 from .run_file import RunFile as RunFile
 from .run_file import load_run_file as load_run_file
 from .run_file import load_schema as load_schema
