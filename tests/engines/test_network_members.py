@@ -11,7 +11,7 @@ import pytest
 from dynadp.errors import ConfigError
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs.silo import SiloRun
-from support.networks import DYNADP, Network, ports, until
+from support.networks import DYNADP, Network, ports
 
 pytestmark = pytest.mark.slow
 ROUNDS, SLOW = 14, ("--delay", "noted:0.3")
@@ -35,7 +35,15 @@ def ask_again(network, name, *options):
     """Another certificate of a node, in a folder of its own; its process is not touched."""
     folder = f"identities/{name}-next"
     pki(network, "request", name, "--again", f"identities/{name}", "--out", folder, *options)
-    pki(network, "sign", "authority", f"{folder}/request.csr", *("--out", folder), "--renewal", "--yes")
+    pki(
+        network,
+        "sign",
+        "authority",
+        f"{folder}/request.csr",
+        *("--out", folder),
+        "--renewal",
+        "--yes",
+    )
     network.change(name, identity=folder)
 
 
@@ -117,7 +125,9 @@ def test_a_certificate_for_another_host_than_the_endpoint_is_found_at_home(netwo
     network.write_run()
     child = network.start("north")
     assert child.wait() == 2
-    assert "neighbours dial 127.0.0.2, and the certificate is for 127.0.0.1" in network.said("north")
+    assert "neighbours dial 127.0.0.2, and the certificate is for 127.0.0.1" in network.said(
+        "north"
+    )
 
 
 def test_a_node_gets_a_new_key_for_links(calm):
@@ -141,7 +151,15 @@ def test_a_node_gets_a_new_signing_key(network):
     network.in_round("south", 2)
     folder = "identities/south-next"
     told = pki(network, "request", "south", "--host", "127.0.0.1", "--out", folder)
-    pki(network, "sign", "authority", f"{folder}/request.csr", *("--out", folder), "--renewal", "--yes")
+    pki(
+        network,
+        "sign",
+        "authority",
+        f"{folder}/request.csr",
+        *("--out", folder),
+        "--renewal",
+        "--yes",
+    )
     network.finish(children)
     key = told.split('key = "')[1].split('"')[0]
     network.change("south", identity=folder)
@@ -224,21 +242,31 @@ def test_certificates_of_an_organisation_link(tmp_path, one_nursery):
     def openssl(line):
         subprocess.run(["openssl", *line.split()], cwd=office, check=True, capture_output=True)
 
-    (office / "lower.ext").write_text("basicConstraints=critical,CA:TRUE\nkeyUsage=keyCertSign,cRLSign\n")
+    (office / "lower.ext").write_text(
+        "basicConstraints=critical,CA:TRUE\nkeyUsage=keyCertSign,cRLSign\n"
+    )
     (office / "node.ext").write_text(
         "basicConstraints=CA:FALSE\nkeyUsage=digitalSignature\n"
         "extendedKeyUsage=serverAuth,clientAuth\nsubjectAltName=IP:127.0.0.1\n"
     )
-    openssl("req -x509 -newkey rsa:2048 -nodes -keyout root.key -out root.pem -subj /CN=Root -days 9")
-    openssl("req -newkey ec -pkeyopt ec_paramgen_curve:secp384r1 -nodes -keyout low.key -out low.csr "
-            "-subj /O=Hospital/CN=Nodes")
-    openssl("x509 -req -in low.csr -CA root.pem -CAkey root.key -CAcreateserial -days 8 "
-            "-extfile lower.ext -out low.pem")
+    openssl(
+        "req -x509 -newkey rsa:2048 -nodes -keyout root.key -out root.pem -subj /CN=Root -days 9"
+    )
+    openssl(
+        "req -newkey ec -pkeyopt ec_paramgen_curve:secp384r1 -nodes -keyout low.key -out low.csr "
+        "-subj /O=Hospital/CN=Nodes"
+    )
+    openssl(
+        "x509 -req -in low.csr -CA root.pem -CAkey root.key -CAcreateserial -days 8 "
+        "-extfile lower.ext -out low.pem"
+    )
     for name in network.names:
         folder = network.identity(name)
         request = folder / "request.csr"
-        openssl(f"x509 -req -in {request} -CA low.pem -CAkey low.key -CAcreateserial -days 7 "
-                f"-extfile node.ext -out {name}.pem")
+        openssl(
+            f"x509 -req -in {request} -CA low.pem -CAkey low.key -CAcreateserial -days 7 "
+            f"-extfile node.ext -out {name}.pem"
+        )
         (folder / "tls.pem").write_bytes(
             (office / f"{name}.pem").read_bytes() + (office / "low.pem").read_bytes()
         )
@@ -251,9 +279,13 @@ def test_an_organisations_key_signs_nodes_that_link(tmp_path, one_nursery):
     network = Network.make(tmp_path / "home", one_nursery, rounds=4)
     office = tmp_path / "office"
     office.mkdir()
-    line = "req -x509 -newkey rsa:2048 -nodes -keyout org.key -out org.pem -subj /O=Hospital/CN=Nodes"
+    line = (
+        "req -x509 -newkey rsa:2048 -nodes -keyout org.key -out org.pem -subj /O=Hospital/CN=Nodes"
+    )
     more = "-addext keyUsage=critical,keyCertSign,cRLSign"
-    subprocess.run(["openssl", *line.split(), *more.split()], cwd=office, check=True, capture_output=True)
+    subprocess.run(
+        ["openssl", *line.split(), *more.split()], cwd=office, check=True, capture_output=True
+    )
     (office / "org.key").chmod(0o600)
     pki(network, "init", "hospital", "--ca", office / "org.pem", "--ca-key", office / "org.key")
     for name in network.names:

@@ -37,6 +37,7 @@ COMMANDS = {  # name: its module, and its line in the list of commands
     "status": ("network", "Show how nodes of a network are."),
     "track": ("report", "Log a run to MLflow."),
     "tradeoff": ("tradeoff", "Try alphas on public rows and recommend one."),
+    "verify": ("verify", "Check a signed file, such as an export of a ledger."),
     "train": ("jobs", "Train as a run file says."),
 }
 _EXTRAS = {  # a library, and the extra that installs it

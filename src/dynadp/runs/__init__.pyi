@@ -10,6 +10,9 @@ from .cluster import ClusterRun as ClusterRun
 from .evaluation import count_privately as count_privately
 from .evaluation import evaluate_privately as evaluate_privately
 from .evaluation import measure_privately as measure_privately
+from .exports import LedgerExport as LedgerExport
+from .exports import export_ledger as export_ledger
+from .exports import verify_export as verify_export
 from .folder import RunFolder as RunFolder
 from .folder import load_run as load_run
 from .folder import read_rounds as read_rounds
