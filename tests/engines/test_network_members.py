@@ -2,19 +2,22 @@
 one that is out, one that was upgraded.
 """
 
+import os
 import shutil
 import signal
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from dynadp.errors import ConfigError
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs.silo import SiloRun
-from support.networks import DYNADP, Network, ports
+from support.networks import DYNADP, LONG, ONE_THREAD, Network, ports, until
 
 pytestmark = pytest.mark.slow
-ROUNDS, SLOW = 14, ("--delay", "noted:0.3")
+ROUNDS, SLOW = 24, ("--delay", "noted:0.4")
 
 
 def pki(network, *words, **given):
@@ -81,8 +84,7 @@ def test_a_machine_is_replaced(calm, tmp_path):
     children["west"].kill(signal.SIGTERM)
     assert children["west"].wait() == 143
     there = network.copy(tmp_path / "new machine")
-    for path in (network.folder("west"), network.identity("west")):
-        shutil.rmtree(path)
+    shutil.rmtree(network.folder("west"))
     network.ledger("west").unlink()
     children["west"] = there.start("west")
     network.finish(children)
@@ -99,16 +101,12 @@ def test_a_node_changes_its_host(calm, name):
     """
     network = calm
     children = network.start_all(*SLOW)
-    network.in_round(name, 3)
+    network.in_round(name, 2)
     ask_again(network, name, "--host", "127.0.0.2")
     section = next(one for one in network.run["nodes"] if one["name"] == name)
-    before, section["endpoint"] = section["endpoint"], f"127.0.0.2:{ports(1)[0]}"
+    section["endpoint"] = after = f"127.0.0.2:{ports(1)[0]}"
     network.write_run()
-    dialling = [one for one in network.names if before in network.silo(one).site().dial]
-    section["endpoint"], after = before, section["endpoint"]
-    dialling = [
-        one for one in network.names if after in SiloRun.load(network.file(one)).site().dial
-    ]
+    dialling = [one for one in network.names if after in network.silo(one).site().dial]
     assert bool(dialling) == (name == "north")  # of two with endpoints the later one dials
     for one in (name, *dialling):
         children[one] = restart(network, one, children[one])
@@ -301,8 +299,8 @@ def test_members_are_upgraded_one_at_a_time(calm):
     """While a run is under way, from versions 2 to 2, over 2 to 3, to nodes that speak 3 alone."""
     network = calm
     children = network.start_all(*SLOW)
+    network.in_round("west", 1)
     for name in network.names:
-        network.in_round(name, 1)
         children[name] = restart(network, name, children[name], *SLOW, "--wire", "2:3")
     network.finish(children)
     assert "speak version 2 of the wire" in network.log("north")
@@ -318,6 +316,117 @@ def test_nodes_without_a_common_wire_refuse_each_other(tmp_path, one_nursery):
     assert [child.wait() for child in children] == [2, 2]
     for name in network.names:
         said = network.said(name)
-        assert f"{old} speaks version 2 of the wire" in said or f"{old} version 2" in said
+        assert f"{old} speaks version 2 of the wire" in said or f"{old} version 2" in said, said
         assert f"{old} has to upgrade dynadp to a release that speaks version 3" in said
         assert not network.spends(name)
+
+
+# Version 0.1.0, whose wire is spoken no more.
+
+
+FIRST = "2472518"  # the last commit of version 0.1.0
+
+
+@pytest.fixture(scope="session")
+def first(tmp_path_factory):
+    """The program of 0.1.0, as a command."""
+    root = Path(__file__).parents[2]
+    packed = subprocess.run(
+        ["git", "archive", FIRST, "src"], cwd=root, capture_output=True, check=False
+    )
+    if packed.returncode:
+        pytest.skip("the history of this checkout does not have version 0.1.0")
+    home = tmp_path_factory.mktemp("v0.1.0")
+    subprocess.run(["tar", "-x", "-C", home], input=packed.stdout, check=True)
+    code = "from dynadp.cli import main; main()"
+
+    def start(*words, out):
+        with out.open("a") as file:
+            return subprocess.Popen(
+                [sys.executable, "-c", code, *map(str, words)],
+                env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(home / "src")},
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+
+    return start
+
+
+UPGRADE = "version 2 of the wire: whoever has none has to upgrade dynadp to a release that speaks"
+
+
+@pytest.mark.parametrize("order", ["the old one first", "the old one last"])
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_a_member_that_was_not_upgraded_is_refused_and_refuses(
+    tmp_path, one_nursery, first, nodes, order
+):
+    """Both ends say who has to upgrade; neither reserves or draws anything."""
+    network = Network.make(tmp_path / "home", one_nursery, nodes=nodes, patience=10)
+    old, *others = network.names
+    network.ledger(old).unlink()
+    out = tmp_path / "old.out"
+    cap = "--epsilon", 100, "--delta", 1e-5
+    assert first("ledger", "cap", network.ledger(old), "--node", old, *cap, out=out).wait(60) == 0
+    near = [name for name in others if old in network.silo(name).part.neighbours]
+    if order == "the old one first":
+        process = first("node", network.file(old), out=out)
+        until(lambda: "starts its part" in out.read_text(), "the old node to start")
+        children = {name: network.start(name) for name in others}
+    else:
+        children = {name: network.start(name) for name in others}
+        until(lambda: old in network.status(near[0]).get("waiting", ""), "nodes to wait")
+        process = first("node", network.file(old), out=out)
+    assert process.wait(LONG) == 2, out.read_text()
+    assert UPGRADE in out.read_text()
+    refusal = f"speaks version 2 of the wire, {old} version 1: {old} has to upgrade dynadp"
+    for name in near:
+        # 2 where the old one answered a question; else it waits for it, and says why
+        assert children[name].wait() in (2, 4)
+        assert refusal in network.said(name)
+        if children[name].code == 4:
+            assert any(refusal in why for why in network.status(name)["rejected"])
+    for name in network.names:
+        with Ledger.open(network.ledger(name), read_only=True) as ledger:
+            assert [entry.kind for entry in ledger.entries()] == ["open", "cap"]
+
+
+def test_a_member_that_is_upgraded_goes_on_with_its_old_files(tmp_path, one_nursery, first):
+    """The refused node takes part in the same run once it runs this version, with its ledger."""
+    network = Network.make(tmp_path / "home", one_nursery, nodes=2)
+    old, new = network.names
+    network.ledger(old).unlink()
+    out = tmp_path / "old.out"
+    cap = "--epsilon", 100, "--delta", 1e-5
+    assert first("ledger", "cap", network.ledger(old), "--node", old, *cap, out=out).wait(60) == 0
+    child, process = network.start(new), first("node", network.file(old), out=out)
+    assert process.wait(LONG) == 2, out.read_text()
+    until(lambda: "has to upgrade dynadp" in network.log(new), "the refusal")
+    until(lambda: child.code is not None or old in network.status(new)["waiting"], "its end")
+    children = {old: network.start(old)}
+    children[new] = network.start(new) if child.code == 2 else child
+    network.finish(children)
+    assert sorted(network.spends(old)) == list(range(1, 7))
+
+
+def test_behind_a_relay_it_is_refused_and_refuses(tmp_path, one_nursery, first):
+    """It sends no envelopes, is named for it, and gets the notice without one."""
+    address = f"127.0.0.1:{ports(1)[0]}"
+    network = Network.make(tmp_path / "home", one_nursery, nodes=2, patience=10, relay=address)
+    old, new = network.names
+    network.ledger(old).unlink()
+    out = tmp_path / "old.out"
+    cap = "--epsilon", 100, "--delta", 1e-5
+    assert first("ledger", "cap", network.ledger(old), "--node", old, *cap, out=out).wait(60) == 0
+    pki(network, "node", "authority", "relay", "--host", "127.0.0.1", "--out", "relay")
+    relay = [DYNADP, "relay", str(network.out / "relay"), "--listen", address]
+    with (tmp_path / "relay.out").open("w") as file:
+        carrier = subprocess.Popen(relay, stdout=file, stderr=file)
+    try:
+        child, process = network.start(new), first("node", network.file(old), out=out)
+        assert process.wait(LONG) == 2, out.read_text()
+        assert UPGRADE in out.read_text()
+        assert child.wait() == 4
+        assert f"{old} has to upgrade dynadp" in network.said(new)
+    finally:
+        carrier.terminate()
+        assert carrier.wait(LONG) == 0

@@ -124,7 +124,7 @@ class Greetings:
         rules, theirs = self.post.rules, wire.spoken_by(greeting)
         taken = wire.common(self.speaks, theirs)
         if taken is None:
-            raise ConfigError(wire.refusal(rules.me, self.speaks, letter.author, theirs))
+            raise wire.NoCommonWire(wire.refusal(rules.me, self.speaks, letter.author, theirs))
         if letter.config == rules.config:
             if self.taken.get(letter.author) != taken:
                 LOG.info("%s and this node speak version %d of the wire", letter.author, taken)

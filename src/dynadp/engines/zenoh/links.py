@@ -27,11 +27,12 @@ from dynadp.engines.letters import KINDS, Kind, Letter, verify
 from dynadp.engines.node import NodeResult
 from dynadp.engines.zenoh.beats import PAUSE, Beats
 from dynadp.engines.zenoh.config import RELAY, Site, settings
-from dynadp.engines.zenoh.envelopes import Bare, Envelopes, Wrapping
+from dynadp.engines.zenoh.envelopes import Bare, Envelopes, Wrapping, is_bare
 from dynadp.engines.zenoh.gates import opened
 from dynadp.engines.zenoh.greetings import Differs, Greetings
 from dynadp.engines.zenoh.leases import Grants, Lease
 from dynadp.engines.zenoh.log import LOG, RateLimitedLog
+from dynadp.engines.zenoh.wire import NoCommonWire
 from dynadp.errors import (
     ConfigError,
     DynadpError,
@@ -571,7 +572,9 @@ class Links:
                     if name != self.site.me or self.lease is None or self.lease.held:
                         self._reply(query, self.post.answer(name, known, int(n)))
             elif query.payload is not None:
-                data = self._opened(query.payload, *self.site.neighbours)
+                data = bytes(query.payload)
+                if not (what == "hello" and is_bare(data)):
+                    data = self._opened(query.payload, *self.site.neighbours)
                 self._require_member(verify(data, self.post.rules.keys).author)
                 if what == "beat":
                     if (answer := self._beats.answer(data)) is not None:
@@ -590,17 +593,26 @@ class Links:
         elif letter.kind == "hello" and letter.author in self.site.neighbours:
             body = self.greetings.body(letter)
             asks, old = str(body["asks"])[:64], "wire" not in body
+            bare = self.site.relay and is_bare(bytes(query.payload or b""))
+            if bare and not old:
+                raise Rejected("a greeting without an envelope")
             # first the answer: both sides see a difference
-            answer = self.greetings.write(letter.author, asks, refuses=old)
-            self._reply(query, answer, letter.author)
+            if bare:  # the other knows no envelopes
+                query.reply(query.key_expr, self.greetings.write(None, asks, refuses=True))
+            else:
+                answer = self.greetings.write(letter.author, asks, refuses=old)
+                self._reply(query, answer, letter.author)
             try:
                 self.greetings.compare(letter, body)
             except ConfigError as error:
                 # an old greeting, or one after all agreed, ends nobody's run
                 if not self._agreed and body["answers"] == self.greetings.question:
                     self._refuse(error)
-                spoken = "dynadp 0.1.0, which has to be upgraded"
-                raise Rejected(f"of {spoken if old else 'another configuration'}") from None
+                if not isinstance(error, NoCommonWire):
+                    raise Rejected("of another configuration") from None
+                with self.post.changing():
+                    self.post.rejected.count(str(error))
+                raise Rejected(str(error)) from None
             self.greetings.remember(data)
 
     def _reply(

@@ -11,12 +11,16 @@ nor leases, and is spoken no more. Version 2 is the baseline from 0.2.0 on.
 from collections.abc import Mapping
 from typing import Any
 
-from dynadp.errors import Rejected
+from dynadp.errors import ConfigError, Rejected
 
 SPOKEN = (2, 2)  # lowest, highest
 _FIRST = (1, 1)
 _SINCE = {1: "0.1.0", 2: "0.2.0"}  # the first program that speaks a version
 NOTICE = "(wire)"  # sorts first among what a node of 0.1.0 finds to differ
+
+
+class NoCommonWire(ConfigError):
+    """Two nodes that speak no common version."""
 
 
 def spoken_by(greeting: Mapping[str, Any]) -> tuple[int, int]:
