@@ -46,6 +46,7 @@ SECTIONS = {  # of the list of commands, by task: a command, its module and its 
     "Budgets": {
         "ledger": ("ledger", "Show, check and cap what a node has spent."),
         "count": ("scores", "Number of private rows; with noise, charged."),
+        "verify": ("verify", "Check a signed file, such as an export of a ledger."),
     },
     "Doubt": {
         "audit": ("audit", "Test a mechanism's privacy claim against its own draws."),
