@@ -50,7 +50,10 @@ def test_runs_with_other_columns_nodes_and_mechanism(three, private, sealed):
     names = {name for name in found.differences if not name.endswith(".file")}
     assert names == {"privacy.mechanism.name", "privacy.mechanism.honest"}
     assert found.differences["privacy.mechanism.honest"] == [None, 2]
-    assert f"  {private.name}" in dynadp("compare", private, sealed).output
+    assert (
+        f"  {private.parents[1].name}/runs/{private.name}"
+        in dynadp("compare", private, sealed).output
+    )
     others = compare([three[0], private]).differences
     assert {"seed", "run.seed"} & set(others)
     assert "evaluation.file" in others
