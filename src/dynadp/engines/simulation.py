@@ -40,7 +40,7 @@ from dynadp.consensus import (
     draw_secret,
     require_own_messages,
 )
-from dynadp.data import Shard, StreamedShard, check_shards
+from dynadp.data import Shard, StreamedShard, check_shards, require_signs
 from dynadp.engines.absences import RoundsWithAbsences, models_of_those_present
 from dynadp.engines.sealing import forgetting, purpose_of
 from dynadp.engines.simulated_absence import AbsentSums
@@ -434,6 +434,7 @@ class _Setup:
                 self.shards, *constants, replicas=replicas, storage=self.storage
             )
         else:
+            require_signs(self.shards, "algorithm 'admm'")
             blocks = [to_device(_dense(s), device) for s in self.shards]
             problem = StackedProblem(blocks, *constants, replicas=replicas, storage="dense")
         alpha = plan.table(replicas)
