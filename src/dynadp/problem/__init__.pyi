@@ -22,12 +22,17 @@ from .regularizers import Regularizer as Regularizer
 from .regularizers import SmoothElasticNet as SmoothElasticNet
 from .regularizers import SquaredL2 as SquaredL2
 from .regularizers import check_regularizer as check_regularizer
+from .residual_losses import Huber as Huber
+from .residual_losses import LogisticCosh as LogisticCosh
+from .residual_losses import PseudoHuber as PseudoHuber
+from .residual_losses import ResidualLoss as ResidualLoss
 from .solver import PATIENT as PATIENT
 from .solver import Solution as Solution
 from .solver import solve as solve
 from .storage import Storage as Storage
 from .storage import public_storage as public_storage
 from .streamed import local_problem as local_problem
+from .targets import targets_of as targets_of
 from .terms import Terms as Terms
 from .terms import Weights as Weights
 from .terms import shares as shares

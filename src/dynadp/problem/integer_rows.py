@@ -20,6 +20,7 @@ from dynadp.errors import DeclarationError
 from dynadp.problem.losses import Loss
 from dynadp.problem.storage import DenseRows, Storage, stack_rows
 from dynadp.problem.streamed import chunks
+from dynadp.problem.targets import targets_of
 from dynadp.problem.weighing import largest_slopes, shortened
 
 BITS, MOST_BITS = 52, 16  # of a sum over rows; of a row's entries and of a slope
@@ -126,6 +127,8 @@ class IntegerRows:
     people
         A number for each row of each node, the same for all rows of a person: they are weighed, so
         that together they add no more than one row may. None for rows that count in full.
+    targets
+        t of each node's rows, for a loss of residuals.
     """
 
     def __init__(
@@ -137,23 +140,29 @@ class IntegerRows:
         replicas: int = 1,
         storage: Storage = "auto",
         people: Sequence[NDArray[np.int64]] | None = None,
+        targets: Sequence[Array] | None = None,
     ) -> None:
         self.resolution, self.loss, self.nodes = resolution, loss, len(blocks)
         whole = [resolution.whole(b) for b in blocks]
         self._rows, self._most = stack_rows(whole, replicas, storage), None
         self._people = None
+        self._targets = None if targets is None else self._near(np.concatenate(targets)[:, None])
         if people is not None:
             held = [k if isinstance(k, csr_array) else host(k) for k in whole]
             self._people = list(zip(held, people, strict=True))
             bounds = resolution.longest, 2**resolution.bits
-            each = [largest_slopes(*whose, *bounds) for whose in self._people]
+            signs = 2 if loss.residual else 1
+            each = [largest_slopes(*whose, *bounds, signs=signs) for whose in self._people]
             self._most = self._near(np.concatenate(each)[:, None])
 
     def gradient(self, z: Array) -> Array:
-        """sum_i rint(L'(z.x_i)/h_s) k(x_i) of every node: whole numbers, P x K x d; z is K x d."""
+        """sum_i rint(L'(z.x_i)/h_s) k(x_i), or L'(z.x_i - t_i), of every node: whole numbers, P x K
+        x d; z is K x d.
+        """
         z = self._near(on_point_grid(z))
         F = namespace(z).broadcast_to(z, (self.nodes, *z.shape))
-        slopes = whole_slopes(self.loss, self._rows.margins(F), self.resolution.step)
+        margins, step = self._rows.margins(F), self.resolution.step
+        slopes = whole_slopes(self.loss, margins, step, self._targets)
         return host(self._rows.adjoint(self._weighed(slopes)))
 
     def moment(self) -> Array:
@@ -170,11 +179,15 @@ class IntegerRows:
         return np.stack([host(rows.gram(p, one)) for p, one in enumerate(ones)])
 
     def _weighed(self, slopes: Array) -> Array:
-        """trunc(sigma s/K_s), s the largest slope of the row; of one sign: those above 0 are 0."""
+        """trunc(sigma s/K_s), s the largest slope of the row; slopes of margins are of one sign:
+        those above 0 are 0.
+        """
         if self._most is None:
             return slopes
         xp = namespace(slopes)
-        return xp.trunc(xp.minimum(slopes, 0.0) * self._most * self.resolution.step)
+        if not self.loss.residual:
+            slopes = xp.minimum(slopes, 0.0)
+        return xp.trunc(slopes * self._most * self.resolution.step)
 
     def _near(self, array: Array) -> Array:
         """Copy an array to where the rows are."""
@@ -199,20 +212,22 @@ class StreamedIntegerRows:
         """As of :class:`IntegerRows`: one pass."""
         step, z = self.resolution.step, on_point_grid(z)
 
-        def sums(k: Array) -> Array:
-            return whole_slopes(self.loss, z @ k.T, step) @ k
+        def sums(k: Array, targets: Array | None) -> Array:
+            return whole_slopes(self.loss, z @ k.T, step, targets) @ k
 
         return self._sums(sums)
 
     def moment(self) -> Array:
         """As of :class:`IntegerRows`: one pass."""
-        return self._sums(lambda k: k.T @ k)
+        return self._sums(lambda k, _: k.T @ k)
 
-    def _sums(self, work: Callable[[Array], Array]) -> Array:
+    def _sums(self, work: Callable[[Array, Array | None], Array]) -> Array:
         whole = self.resolution.whole
         return np.stack(
             [
-                sum(work(np.asarray(whole(rows.dense().T))) for rows in chunks(shard))
+                sum(
+                    work(np.asarray(whole(rows.dense().T)), rows.answers) for rows in chunks(shard)
+                )
                 for shard in self.shards
             ]
         )
@@ -228,10 +243,14 @@ def on_point_grid(z: Array) -> Array:
     return np.asarray(np.rint(near / POINT_STEP) * POINT_STEP)
 
 
-def whole_slopes(loss: Loss, margins: Array, step: float) -> Array:
-    """rint(L'(h_x m)/h_s), at most 1/h_s in size, for margins m of whole rows; 0 for no number."""
-    xp = namespace(margins)
-    slopes = xp.rint(loss.slope(margins * step) / step)
+def whole_slopes(loss: Loss, margins: Array, step: float, targets: Array | None = None) -> Array:
+    """rint(L'(h_x m)/h_s), at most 1/h_s in size, for margins m of whole rows; 0 for no number.
+
+    With targets h_x m - t stands for h_x m: one subtraction a row, so that its slope is still a
+    function of the row and the point alone.
+    """
+    xp, z = namespace(margins), margins * step
+    slopes = xp.rint(loss.slope(z if targets is None else z - targets) / step)
     return xp.where(xp.isnan(slopes), 0.0, xp.clip(slopes, -1 / step, 1 / step))
 
 
@@ -248,14 +267,14 @@ def integer_rows_of(
 
     Where they are weighed, all are in memory and say whose they are.
     """
+    targets = targets_of(shards, loss, f"loss {loss.name!r}")
     held = [s.signed for s in shards if isinstance(s, Shard)]
+    how: dict[str, Any] = {"replicas": replicas, "storage": storage, "targets": targets}
     if weighed:
-        whose = people_of(shards)
-        how = {"replicas": replicas, "storage": storage}
-        return IntegerRows(held, resolution, loss, people=whose, **how)  # type: ignore[arg-type]
+        return IntegerRows(held, resolution, loss, people=people_of(shards), **how)
     if len(held) < len(shards):
         return StreamedIntegerRows(shards, resolution, loss)
-    return IntegerRows(held, resolution, loss, replicas=replicas, storage=storage)
+    return IntegerRows(held, resolution, loss, **how)
 
 
 def people_of(shards: Sequence[Shard | StreamedShard]) -> list[NDArray[np.int64]]:

@@ -15,13 +15,15 @@ _ROOM = 2.0**-40  # more than roots and quotients are rounded by
 _MANY = 1000  # rows of a person whose products add up exactly, below 2^53
 
 
-def largest_slopes(rows: Rows, people: NDArray[np.int64], longest: int, steepest: int) -> Array:
+def largest_slopes(
+    rows: Rows, people: NDArray[np.int64], longest: int, steepest: int, *, signs: int = 1
+) -> Array:
     """floor(K_s K_x/sqrt(sum_ij max(k_i.k_j, 0))), at most K_s: how long the slope of each row may
-    be, over all rows i, j of its person.
+    be, over all rows i, j of its person; ``|k_i.k_j|`` where slopes have two signs.
 
-    Slopes of one sign with these bounds have ||sum_i sigma_i k_i|| <= K_s K_x. Somebody's only row
-    keeps K_s, rows that are alike share it, and rows that point apart keep more. Of more than a
-    thousand rows each has an equal share.
+    Slopes with these bounds have ||sum_i sigma_i k_i|| <= K_s K_x. Somebody's only row keeps K_s,
+    rows that are alike share it, and rows that point apart keep more. Of more than a thousand rows
+    each has an equal share.
 
     Parameters
     ----------
@@ -31,13 +33,16 @@ def largest_slopes(rows: Rows, people: NDArray[np.int64], longest: int, steepest
         A number for each row, the same for all rows of a person; below 0 for a row that is alone.
     longest, steepest
         K_x and K_s.
+    signs
+        1 for slopes of one sign, as of margins; 2 for slopes of both, as of residuals.
     """
     out = np.full(len(people), float(steepest))
     for places, products in _products(rows, people):
         if products is None:
             out[places] = steepest // places.shape[1]
             continue
-        joint = np.sqrt(np.maximum(products, 0.0).sum(axis=(1, 2)))
+        each = np.abs(products) if signs == 2 else np.maximum(products, 0.0)
+        joint = np.sqrt(each.sum(axis=(1, 2)))
         with np.errstate(divide="ignore"):
             most = np.floor(longest * (1 - _ROOM) / joint * steepest)
         out[places] = np.minimum(most, steepest)[:, None]
