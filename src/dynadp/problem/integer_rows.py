@@ -225,9 +225,7 @@ class StreamedIntegerRows:
         whole = self.resolution.whole
         return np.stack(
             [
-                sum(
-                    work(np.asarray(whole(rows.dense().T)), rows.answers) for rows in chunks(shard)
-                )
+                sum(work(np.asarray(whole(rows.dense().T)), rows.answers) for rows in chunks(shard))
                 for shard in self.shards
             ]
         )

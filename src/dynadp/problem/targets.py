@@ -8,7 +8,9 @@ from dynadp.errors import DeclarationError
 from dynadp.problem.losses import Loss
 
 
-def targets_of(shards: Sequence[Shard | StreamedShard], loss: Loss, what: str) -> list[Array] | None:
+def targets_of(
+    shards: Sequence[Shard | StreamedShard], loss: Loss, what: str
+) -> list[Array] | None:
     """Return t of each node's rows in memory, for a loss of residuals; None for one of margins.
 
     Raises
