@@ -75,8 +75,8 @@ def dense_rows(shard):
 
 
 def centralised_optimum(shards, loss, regularizer, C, rho, weights="rows"):
-    """argmin_f sum_p [ w_p sum_i L(y_i f.x_i) + rho R(f) ], or L(f.x_i - t_i), with the distance to it proven below
-    1e-8.
+    """argmin_f sum_p [ w_p sum_i L(y_i f.x_i) + rho R(f) ], or L(f.x_i - t_i), with the distance to
+    it proven below 1e-8.
 
     w_p is C over the mean number of rows, or, with weights = "equal", C over the node's own.
     """

@@ -39,7 +39,7 @@ from dynadp.consensus import (
     draw_secret,
     require_own_messages,
 )
-from dynadp.data import Shard, StreamedShard, check_shards, require_signs
+from dynadp.data import Shard, StreamedShard, check_shards
 from dynadp.engines.absences import RoundsWithAbsences, models_of_those_present
 from dynadp.engines.sealing import forgetting, purpose_of
 from dynadp.engines.simulated_absence import AbsentSums
@@ -56,6 +56,7 @@ from dynadp.problem import (
     local_problem,
     people_of,
     public_storage,
+    targets_of,
 )
 
 
@@ -398,8 +399,14 @@ class _Setup:
             rows = integer_rows_of(held, *made, weighed=releases.weighed, **how)  # type: ignore[arg-type]
         else:
             blocks = [to_device(_dense(shard), self.device) for shard in held]
-            whose = people_of(held) if releases.weighed else None
-            rows = IntegerRows(blocks, *made, replicas=self.replicas, storage="dense", people=whose)
+            rows = IntegerRows(
+                blocks,
+                *made,
+                replicas=self.replicas,
+                storage="dense",
+                people=people_of(held) if releases.weighed else None,
+                targets=targets_of(held, plan.settings.loss, "algorithm 'sum'"),
+            )
         solver = SumSolver(rows, releases.noises, start[None])
         releaser = Releaser(releases, solver, draws, journal, masks=masks)
         return SumRounds(releaser, releases.noises, plan.steps, start, plan.rows, len(self.shards))
@@ -429,9 +436,11 @@ class _Setup:
                 self.shards, *constants, replicas=replicas, storage=self.storage
             )
         else:
-            require_signs(self.shards, "algorithm 'admm'")
+            targets = targets_of(self.shards, t.loss, "algorithm 'admm'")
             blocks = [to_device(_dense(s), device) for s in self.shards]
-            problem = StackedProblem(blocks, *constants, replicas=replicas, storage="dense")
+            problem = StackedProblem(
+                blocks, *constants, replicas=replicas, storage="dense", targets=targets
+            )
         alpha = plan.table(replicas)
         given_plan = problem, topology, penalties, plan.mechanism, alpha, V, gamma
         releases = ReleasePlan.plan(*given_plan, unit=plan.unit)

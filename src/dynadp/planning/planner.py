@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import sqrt
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,7 +30,7 @@ from dynadp.mechanisms import (
 )
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts
 from dynadp.planning.plans import Plan
-from dynadp.planning.reasons import asked, burdens, span, warnings_about
+from dynadp.planning.reasons import asked, burdens, loss_words, span, warnings_about
 from dynadp.planning.sum_planner import plan_sums
 from dynadp.planning.sums import SumConstants, gaussian_mu
 from dynadp.privacy import (
@@ -46,6 +46,7 @@ from dynadp.privacy import (
 from dynadp.problem import Logistic, Loss, Weights, shares
 
 C = 1.0  # only C/q counts
+TARGET_PULL = 0.7  # k for targets
 DEFAULT = "sum"  # whatever nodes, rows and totals are
 WHY_DEFAULT = (
     "no mechanism was named: on census rows, from 1 to 200 nodes and epsilon 0.1 to 8, sum was "
@@ -79,6 +80,11 @@ class Constants:
     margin: float = 3.0
     centring: float = 0.1
 
+    @classmethod
+    def of(cls, loss: Loss) -> Self:
+        """The constants for this loss: those of residuals were found on census rows too."""
+        return cls(pull=TARGET_PULL) if loss.residual else cls()
+
 
 def plan(
     counts: Sequence[float],
@@ -95,6 +101,7 @@ def plan(
     constants: Constants | SumConstants | None = None,
     problems: int = 1,
     unit: Unit | None = None,
+    loss: Loss | None = None,
 ) -> Plan:
     """Algorithm "sum": :func:`~dynadp.planning.sum_planner.plan_sums`. ADMM: q = rho + 2 eta N =
     k T/(B mu sqrt(P)), constant alpha by :func:`~dynadp.privacy.inverse.calibrate`.
@@ -134,6 +141,9 @@ def plan(
         K problems on the same rows, one after the other, that share the total.
     unit
         Whose total it is: a person with up to so many rows at a node, at up to so many nodes.
+    loss
+        L; by default the logistic loss, with the margin of the constants. For a target one of
+        residuals (:func:`~dynadp.problem.targets.default_loss`), which has constants of its own.
     """
     whom = check_unit(unit, topology)
     nodes, P = topology.nodes, len(topology.nodes)
@@ -165,10 +175,12 @@ def plan(
             constants=constants if isinstance(constants, SumConstants) else None,
             problems=problems,
             unit=whom,
+            loss=loss,
         )
         require_promise(sums)
         return sums if named else replace(sums, reasons=(WHY_DEFAULT, *sums.reasons))
-    constants = constants if isinstance(constants, Constants) else Constants()
+    if not isinstance(constants, Constants):
+        constants = Constants() if loss is None else Constants.of(loss)
     # a problem may use mu/sqrt(K): K T for T, and k/sqrt(K) for k
     T, pull = problems * constants.rounds, constants.pull / sqrt(problems)
     B = check_counts(counts, P)
@@ -179,7 +191,7 @@ def plan(
     q = pull * T / (float(np.mean((C * B / shared * mus) ** -2.0) ** -0.5) * sqrt(P))
     rho = constants.ridge * q
     eta = (q - rho) / (2 * float(topology.degrees.mean()))
-    loss = Logistic(constants.margin)
+    loss = loss or Logistic(constants.margin)
     features = dimension - 1 if features is None else features
     share = constants.centring if centring and features else 0.0
     # alpha of the centring round over alpha
@@ -223,8 +235,7 @@ def plan(
         f"penalty q = {q:.3g} (eta = {eta:.3g}, rho = {rho:.2g}): in proportion to the noise that "
         f"{asked(totals)}, delta = {delta:g} ask for, which a Gaussian mechanism with mu = "
         f"{span(mus)} has; C = {C:g}, since only C/q counts",
-        f"loss {loss!r}: a margin raises the signal for the same sensitivity; scores are then no "
-        f"log-odds",
+        loss_words(loss),
         f"a centring round with {scale} = {span(weight * alphas, upper_bound)}, {share:.0%} of the "
         "budget: centred rows differ more"
         if share

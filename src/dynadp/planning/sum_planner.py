@@ -14,7 +14,7 @@ from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Sealed, Sum, centring_events
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts
 from dynadp.planning.plans import Plan
-from dynadp.planning.reasons import asked, burdens, some_names, span, warnings_about
+from dynadp.planning.reasons import asked, burdens, loss_words, some_names, span, warnings_about
 from dynadp.planning.sums import (
     SumConstants,
     gaussian_mu,
@@ -24,7 +24,7 @@ from dynadp.planning.sums import (
     weigh_sealed,
 )
 from dynadp.privacy import Event, Unit, calibrate, collusion_words, per_node, upper_bound
-from dynadp.problem import Logistic, SquaredL2, Terms, Weights
+from dynadp.problem import Logistic, Loss, SquaredL2, Terms, Weights
 
 
 def plan_sums(
@@ -38,6 +38,7 @@ def plan_sums(
     constants: SumConstants | None = None,
     problems: int = 1,
     unit: Unit | None = None,
+    loss: Loss | None = None,
 ) -> Plan:
     """q = k T/N, N = sum w B/sqrt(sum (w/mu)^2); equal mu for all gradients.
 
@@ -59,9 +60,11 @@ def plan_sums(
         K problems that share the total; the rounds of one follow those of the other.
     unit
         Whose total it is; by default that of a row at one node.
+    loss
+        L; by default the logistic loss, with the margin of the constants.
     """
     whom = unit or Unit()
-    rules = constants or SumConstants()
+    rules = constants or (SumConstants() if loss is None else SumConstants.of(loss))
     nodes, features = consortium.nodes, consortium.features
     width = consortium.dimension - 1 if features is None else features
     B = check_counts(consortium.counts, len(nodes))
@@ -97,7 +100,7 @@ def plan_sums(
     each = [sqrt(rules.moment)] * moment + [sqrt(rest / (moved + spares))] * moved
     shares = [share / sqrt(problems) for share in each] * problems
 
-    loss = Logistic(rules.margin)
+    loss = loss or Logistic(rules.margin)
     chosen = replace(mechanism, second_moment=moment)
     counts = B if chosen.sealing else B.max(keepdims=True)  # the largest node, or all of one sum
     terms = Terms(counts, consortium.dimension, loss, SquaredL2(), np.ones(len(counts)), 1.0)
@@ -178,8 +181,7 @@ def _reasons(
         f"{span(made.table()[those, 0, -1])}",
         f"{how}; pull q = {steps.pull:.3g}, in proportion to the noise",
         *_people(made),
-        f"loss {made.settings.loss!r}: a margin raises the signal for the same sensitivity; scores "
-        "are then no log-odds",
+        loss_words(made.settings.loss),
         centring,
         "the model is the mean of the common point over the last half of the steps: averaging is "
         "free",

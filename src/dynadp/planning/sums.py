@@ -5,6 +5,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, sqrt
+from typing import Self
 
 import numpy as np
 from scipy.optimize import brentq
@@ -12,7 +13,7 @@ from scipy.special import log_ndtr, ndtr
 
 from dynadp._arrays import Array
 from dynadp.mechanisms import Sealing
-from dynadp.problem import Weights
+from dynadp.problem import Loss, Weights
 
 _SILENT = 0.01  # of the mean (B mu)^2: below it a node's releases would be spent for nothing
 
@@ -47,6 +48,13 @@ class SumConstants:
     centring: float = 0.1
     moment: float = 0.05
     margin: float = 3.0
+
+    @classmethod
+    def of(cls, loss: Loss) -> Self:
+        """The constants for this loss: those of residuals were found on census rows too."""
+        if not loss.residual:
+            return cls()
+        return cls(curvature=loss.c1)
 
 
 def signal(counts: Array, mus: Array, node_weights: Array) -> float:

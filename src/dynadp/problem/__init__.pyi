@@ -32,6 +32,7 @@ from .solver import solve as solve
 from .storage import Storage as Storage
 from .storage import public_storage as public_storage
 from .streamed import local_problem as local_problem
+from .targets import default_loss as default_loss
 from .targets import targets_of as targets_of
 from .terms import Terms as Terms
 from .terms import Weights as Weights

@@ -3,7 +3,7 @@ once.
 
     min_f  (C/B_p) sum_i L(a_i . f) + rho R(f) + (q/2) ||f||^2 + b.f,        a_i = y_i x_i
 
-or, for targets, (C/B_p) sum_i L(a_i . f - t_i) with a_i = x_i: the *margins* z_i are residuals then.
+or, for targets, (C/B_p) sum_i L(a_i . f - t_i) with a_i = x_i: *margins* z_i are residuals then.
 Algorithm 1, dual and primal perturbation differ only in q and b. Arrays have the axes node,
 replica, coordinate: ``F`` is P x K x d, ``q`` P x 1 or P x K, ``b`` P x K x d; margins are N x K
 with the rows of all nodes one below the other.

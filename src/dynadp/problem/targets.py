@@ -3,9 +3,19 @@
 from collections.abc import Sequence
 
 from dynadp._arrays import Array
-from dynadp.data import Shard, StreamedShard, require_signs
+from dynadp.data import Kind, Shard, StreamedShard, require_signs
 from dynadp.errors import DeclarationError
 from dynadp.problem.losses import Loss
+from dynadp.problem.residual_losses import Huber, PseudoHuber
+
+
+def default_loss(kind: Kind, algorithm: str) -> Loss | None:
+    """The loss for rows with a number to predict: clipped squares in sums, a smooth loss in ADMM.
+    None for labels, whose default is that of a plan.
+    """
+    if kind != "numbers":
+        return None
+    return Huber() if algorithm == "sum" else PseudoHuber()
 
 
 def targets_of(

@@ -19,12 +19,13 @@ from dynadp.mechanisms import (
     Mechanism,
     SystemEntropy,
     centre_of,
+    mechanism_for,
     private_centre,
 )
 from dynadp.planning import Consortium, Plan, require_promise, require_unit, unit_of
 from dynadp.planning import plan as make_plan
 from dynadp.privacy import Event, Total, worst_node
-from dynadp.problem import Weights
+from dynadp.problem import Loss, Weights, default_loss
 from dynadp.runs.model import Model
 from dynadp.runs.preparation import reserve
 
@@ -154,6 +155,7 @@ def train(
             features=features,
             weights=weights,
             unit=unit_of(schema),
+            loss=loss_for(schema, mechanism, algorithm),
         )
     plan = plan.on(Consortium(topology, tuple(counts), schema.dimension, features))
     protection = plan.protection
@@ -282,3 +284,11 @@ def _sealed_centring(
         if centre is not None:
             letters, spent = words[:, 0].view(np.uint64), tuple(attempts.spent)
             return Centring(letters, centre, spent, draws.seeded)
+
+
+def loss_for(
+    schema: Schema, mechanism: str | Mechanism | None, algorithm: str | None
+) -> Loss | None:
+    """Return the loss that a planner takes for a target; None for labels, where it is its own."""
+    chosen = mechanism_for(mechanism, algorithm)
+    return default_loss(schema.label.kind, "sum" if chosen is None else chosen.algorithm)

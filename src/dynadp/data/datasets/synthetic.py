@@ -10,7 +10,7 @@ from scipy.special import expit
 from dynadp._arrays import Array
 from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.datasets.base import Dataset
-from dynadp.data.labels import Label
+from dynadp.data.labels import Label, Target
 from dynadp.data.schema import Schema
 from dynadp.data.sources import RawTable
 from dynadp.errors import DeclarationError
@@ -29,6 +29,8 @@ _TRADES = (
     "transport",
 )
 _STATES = ("married", "never-married", "divorced", "widowed", "separated")
+# of pay, in thousands: its mean at a score of 0, what a score of 1 adds, the scale of chance
+_BASE, _PAY, _SPREAD = 60.0, 6.0, 6.0
 _REGIONS = tuple(f"region-{i:02d}" for i in range(20))
 
 
@@ -60,10 +62,13 @@ def census(
     nodes: int = 5,
     heterogeneity: float = 0.0,
     test_rows: int | None = None,
+    *,
+    target: bool = False,
 ) -> Dataset:
     """Census-like rows with a known truth: P(high | raw) = sigmoid(truth.phi(raw)).
 
     About a quarter of the labels are ``high``, and the truth itself errs on about 16 rows in 100.
+    With ``target`` a number is answered instead: pay, in thousands, whose mean is truth.phi(raw).
 
     Parameters
     ----------
@@ -79,6 +84,8 @@ def census(
     test_rows
         Held-out rows, drawn from the nodes' mixture; by default a quarter of ``rows``, at least
         1,000.
+    target
+        Whether rows have a number to predict, ``pay``, in place of the label.
     """
     if rows < nodes or nodes < 1:
         raise DeclarationError(
@@ -90,6 +97,10 @@ def census(
         raise DeclarationError(f"heterogeneity is {heterogeneity!r}; expected a number in [0, 1]")
     schema = census_schema()
     truth = _census_truth(schema)
+    if target:
+        schema = schema.model_copy(update={"label": Target(name="pay", low=0, high=100)})
+        truth = _PAY * truth
+        truth[-1] += _BASE
     held_out = max(1000, rows // 4) if test_rows is None else test_rows
     sequence = np.random.SeedSequence([seed, 0xCE45])
     character, *children = sequence.spawn(nodes + 2)
@@ -191,6 +202,9 @@ def _census_rows(
         "region": pick(_REGIONS, mix["region"]),
     }
     features = schema.model_copy(update={"norm": 1.0, "scaling": "none"})
-    chance = expit(np.asarray(features.rows(table) @ truth))
-    table["income"] = np.where(rng.random(count) < chance, "high", "low")
+    score = np.asarray(features.rows(table) @ truth)
+    if isinstance(schema.label, Target):  # a few earn far more or less than others like them
+        table[schema.label.name] = np.round(score + _SPREAD * rng.standard_t(4, count), 2)
+        return table
+    table["income"] = np.where(rng.random(count) < expit(score), "high", "low")
     return table
