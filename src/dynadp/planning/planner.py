@@ -46,7 +46,7 @@ from dynadp.privacy import (
 from dynadp.problem import Logistic, Loss, Weights, shares
 
 C = 1.0  # only C/q counts
-TARGET_PULL = 0.7  # k for targets
+TARGET_PULL = 5.0  # k for targets
 DEFAULT = "sum"  # whatever nodes, rows and totals are
 WHY_DEFAULT = (
     "no mechanism was named: on census rows, from 1 to 200 nodes and epsilon 0.1 to 8, sum was "

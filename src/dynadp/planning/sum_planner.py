@@ -101,6 +101,7 @@ def plan_sums(
     shares = [share / sqrt(problems) for share in each] * problems
 
     loss = loss or Logistic(rules.margin)
+    least = 0.0 if moment else rules.least_pull
     chosen = replace(mechanism, second_moment=moment)
     counts = B if chosen.sealing else B.max(keepdims=True)  # the largest node, or all of one sum
     terms = Terms(counts, consortium.dimension, loss, SquaredL2(), np.ones(len(counts)), 1.0)
@@ -122,7 +123,7 @@ def plan_sums(
     made = Plan(
         settings=Settings(loss=loss, weights=weights),
         steps=Steps(
-            pull=(rules.moment_pull if moment else rules.pull) * moved / N,
+            pull=max((rules.moment_pull if moment else rules.pull) * moved / N, least),
             momentum=rules.momentum,
             curvature=rules.curvature,
             node_weights=weighed,

@@ -15,6 +15,7 @@ from dynadp._arrays import Array
 from dynadp.mechanisms import Sealing
 from dynadp.problem import Loss, Weights
 
+TARGET_PULL, TARGET_MOMENTUM = 10.0, 0.8  # k and m for targets
 _SILENT = 0.01  # of the mean (B mu)^2: below it a node's releases would be spent for nothing
 
 
@@ -32,6 +33,9 @@ class SumConstants:
         k in q = k T/N, without and with a second moment.
     momentum, curvature
         As of :class:`~dynadp.consensus.sums.Steps`.
+    least_pull
+        q without a second moment is at least this. Steps of a loss of residuals, which may curve
+        much, neither grow nor swing for ever from c1 (1 - m)/(2 (1 + m)) on, whatever the rows.
     centring, moment
         Shares of mu^2.
     margin
@@ -45,6 +49,7 @@ class SumConstants:
     moment_pull: float = 0.5
     momentum: float = 0.5
     curvature: float = 0.07
+    least_pull: float = 0.0
     centring: float = 0.1
     moment: float = 0.05
     margin: float = 3.0
@@ -54,7 +59,15 @@ class SumConstants:
         """The constants for this loss: those of residuals were found on census rows too."""
         if not loss.residual:
             return cls()
-        return cls(curvature=loss.c1)
+        m = TARGET_MOMENTUM
+        return cls(
+            pull=TARGET_PULL,
+            moment_pull=TARGET_PULL,
+            momentum=m,
+            curvature=loss.c1,
+            least_pull=loss.c1 * (1 - m) / (2 * (1 + m)),
+        )
+
 
 
 def signal(counts: Array, mus: Array, node_weights: Array) -> float:

@@ -11,7 +11,7 @@ from dynadp import _require
 from dynadp._arrays import Array, namespace
 from dynadp.problem.losses import Loss
 
-WIDTH = 0.25  # of residuals, where targets fill [-1, 1] (docs/results.md)
+WIDTH = 0.15  # of residuals, where targets fill [-1, 1] (docs/results.md)
 
 
 @dataclass(frozen=True)

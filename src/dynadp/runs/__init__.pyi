@@ -8,6 +8,7 @@ from .calibration import calibrated as calibrated
 from .cluster import ClusterRun as ClusterRun
 from .evaluation import count_privately as count_privately
 from .evaluation import evaluate_privately as evaluate_privately
+from .evaluation import measure_errors_privately as measure_errors_privately
 from .evaluation import measure_privately as measure_privately
 from .folder import RunFolder as RunFolder
 from .folder import load_run as load_run
@@ -48,6 +49,7 @@ from .run_file import load_schema as load_schema
 from .scoring import calibrated_by as calibrated_by
 from .scoring import calibrated_on as calibrated_on
 from .scoring import evaluate as evaluate
+from .scoring import evaluate_target as evaluate_target
 from .scoring import predictions as predictions
 from .scoring import tally as tally
 from .silo import SiloRun as SiloRun
@@ -56,6 +58,9 @@ from .starting import require_new as require_new
 from .status import alive as alive
 from .status import node_states as node_states
 from .status import read_status as read_status
+from .target_measures import TARGET_NAMES as TARGET_NAMES
+from .target_measures import TargetMeasures as TargetMeasures
+from .target_measures import noisy_target_measures as noisy_target_measures
 from .training import Trained as Trained
 from .training import centring_round as centring_round
 from .training import declared_rows as declared_rows

@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from dynadp._arrays import Array
 from dynadp._files import read_file, write_whole
-from dynadp.data import Schema, Table, Value
+from dynadp.data import Schema, Table, Target, Value
 from dynadp.errors import DataError, RecordError
 from dynadp.planning import Plan
 from dynadp.runs.calibration import Calibration
@@ -32,12 +32,12 @@ EXACT: Mapping[str, Any] = {  # the guarantee of Algorithm 1
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Model:
     """Scores F x, and the class of the largest: of two classes the second where its score is above
-    0.
+    0. Of a target the number that the score stands for, within its public bounds.
 
     Attributes
     ----------
     classes
-        Label values; of two, the negative one first.
+        Label values; of two, the negative one first. None where a number is answered.
     coef
         One coefficient for each feature, without the intercept: 1 x features, or classes x
         features.
@@ -57,6 +57,8 @@ class Model:
         whose messages; None for a whole run.
     members
         The nodes that were there in the end, where some stayed away; empty for all.
+    target
+        The number that is answered, with its public bounds; None where classes are.
     """
 
     classes: tuple[Value, ...]
@@ -70,6 +72,7 @@ class Model:
     estimator: Mapping[str, Any] | None = field(default=None, repr=False)
     partial: Mapping[str, Any] | None = None
     members: tuple[str, ...] = ()
+    target: Target | None = None
 
     @classmethod
     def of(
@@ -110,6 +113,7 @@ class Model:
             mechanism=plan.mechanism.name,
             privacy=privacy,
             members=members,
+            target=schema.label if isinstance(schema.label, Target) else None,
         )
 
     @property
@@ -137,7 +141,11 @@ class Model:
         return np.asarray(rows @ F[0] if len(F) == 1 else rows @ F.T)
 
     def answers(self, scores: Array) -> NDArray[Any]:
-        """The label value for every row of scores; a score of exactly 0 is negative."""
+        """The label value for every row of scores; a score of exactly 0 is negative. Of a target
+        the number.
+        """
+        if self.target is not None:
+            return self.target.within(scores)
         values = np.array(self.classes)
         return np.asarray(
             values[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
@@ -183,6 +191,7 @@ class Model:
             **({} if self.estimator is None else {"estimator": self.estimator}),
             **({} if self.partial is None else {"partial": dict(self.partial)}),
             **({"members": list(self.members)} if self.members else {}),
+            **({} if self.target is None else {"target": self.target.model_dump(mode="json")}),
         }
 
     def save(self, path: str | Path) -> None:
@@ -213,6 +222,7 @@ def load_model(path: str | Path) -> Model:
             estimator=content.get("estimator"),
             partial=content.get("partial"),
             members=tuple(map(str, content.get("members", ()))),
+            target=None if "target" not in content else Target.model_validate(content["target"]),
         )
         _check(model, content["schema_hash"], path)
     except RecordError:
@@ -231,7 +241,14 @@ def _calibration(content: Mapping[str, Any] | None) -> Calibration | None:
 def _check(model: Model, schema_hash: str | None, path: Path) -> None:
     schema, vectors = model.schema, 1 if len(model.classes) == 2 else len(model.classes)
     width = model.coef.shape[1]
-    if len(set(model.classes)) < max(len(model.classes), 2):
+    if model.target is not None:
+        vectors = 1
+        if model.classes or (schema is not None and schema.label != model.target):
+            raise RecordError(
+                f"{path}: its target is not that of its schema; the file was changed by hand or is "
+                "damaged"
+            )
+    elif len(set(model.classes)) < max(len(model.classes), 2):
         raise ValueError("two classes or more are expected, all different")
     if schema is not None and schema.digest() != schema_hash:
         raise RecordError(
