@@ -69,7 +69,6 @@ class SumConstants:
         )
 
 
-
 def signal(counts: Array, mus: Array, node_weights: Array) -> float:
     """N = sum_p w_p B_p / sqrt(sum_p (w_p/mu_p)^2): rows over noise in the sum over nodes."""
     return float(node_weights @ counts / sqrt(float(np.sum((node_weights / mus) ** 2))))

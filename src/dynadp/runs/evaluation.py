@@ -176,10 +176,9 @@ def measure_errors_privately(
         Of this release, for one row.
     """
     target, sums = require_target(model), np.zeros(5)
-    middle, half = target.low / 2 + target.high / 2, target.high / 2 - target.low / 2
     for answers, actual in predicted(model, data, limited=True):
         within = np.clip(actual, target.low, target.high)
-        sums += error_sums((answers - middle) / half, (within - middle) / half)
+        sums += error_sums(*((y - target.middle) / target.half for y in (answers, within)))
     unit, noise = unit_of(model.columns), draws or SystemEntropy()
     released = private_errors(sums, mu, node=ledger.node, draws=noise, unit=unit)
     _charge(ledger, released, dataset, who)
