@@ -56,6 +56,7 @@ from dynadp.problem import (
     local_problem,
     people_of,
     public_storage,
+    require_kind,
 )
 
 
@@ -252,7 +253,8 @@ def simulate(
         _require.positive("gamma", gamma)
     if device not in ("cpu", "cuda"):
         raise DeclarationError(f"device is {device!r}; expected 'cpu' or 'cuda'")
-    bound = plan.on(Consortium(topology, tuple(s.rows for s in shards), dimension))
+    counts, classes = tuple(s.rows for s in shards), shards[0].classes
+    bound = plan.on(Consortium(topology, counts, dimension, classes=classes))
     _check_options(bound, device, storage, acceleration, linear)
     if bound.unit.added:
         storage = public_storage(storage, sum(s.rows for s in shards), dimension)
@@ -268,7 +270,7 @@ def simulate(
             require_own_messages(bound.mechanism)
             absences = AwaySums(topology, bound.rounds, away)
     setup = _Setup(shards, bound, replicas, storage, device)
-    V = start_of(start, (len(shards), replicas, dimension))
+    V = start_of(start, (len(shards), replicas, bound.bound.vectors * dimension))
     noise = draws or SystemEntropy()
     rounds: Rounds | SumRounds
     if bound.steps:
@@ -399,7 +401,15 @@ class _Setup:
         else:
             blocks = [to_device(_dense(shard), self.device) for shard in held]
             whose = people_of(held) if releases.weighed else None
-            rows = IntegerRows(blocks, *made, replicas=self.replicas, storage="dense", people=whose)
+            require_kind(held, plan.settings.loss)
+            answers = [s.y for s in held if isinstance(s, Shard)]
+            rows = IntegerRows(
+                *(blocks, *made),
+                replicas=self.replicas,
+                storage="dense",
+                people=whose,
+                answers=None if plan.settings.loss.kind == "signs" else answers,
+            )
         solver = SumSolver(rows, releases.noises, start[None])
         releaser = Releaser(releases, solver, draws, journal, masks=masks)
         return SumRounds(releaser, releases.noises, plan.steps, start, plan.rows, len(self.shards))

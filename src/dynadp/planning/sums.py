@@ -5,6 +5,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, sqrt
+from typing import Any, Self
 
 import numpy as np
 from scipy.optimize import brentq
@@ -34,7 +35,7 @@ class SumConstants:
     centring, moment
         Shares of mu^2.
     margin
-        m of the loss ln(1 + e^(m - z)).
+        m of the loss ln(1 + e^(m - z)), or of softmax.
     """
 
     rounds: int = 20
@@ -47,6 +48,12 @@ class SumConstants:
     centring: float = 0.1
     moment: float = 0.05
     margin: float = 3.0
+
+    @classmethod
+    def of(cls, classes: int = 2, **given: Any) -> Self:
+        """The constants for so many classes, but for those that are given."""
+        several = {"moment_from": 8000.0, "pull": 0.5, "margin": 2.0} if classes > 2 else {}
+        return cls(**{**several, **given})
 
 
 def signal(counts: Array, mus: Array, node_weights: Array) -> float:

@@ -10,6 +10,7 @@ from .integer_rows import Resolution as Resolution
 from .integer_rows import StreamedIntegerRows as StreamedIntegerRows
 from .integer_rows import integer_rows_of as integer_rows_of
 from .integer_rows import people_of as people_of
+from .integer_rows import require_kind as require_kind
 from .losses import HuberHinge as HuberHinge
 from .losses import Logistic as Logistic
 from .losses import Loss as Loss
@@ -22,6 +23,8 @@ from .regularizers import Regularizer as Regularizer
 from .regularizers import SmoothElasticNet as SmoothElasticNet
 from .regularizers import SquaredL2 as SquaredL2
 from .regularizers import check_regularizer as check_regularizer
+from .softmax import Softmax as Softmax
+from .softmax import probabilities as probabilities
 from .solver import PATIENT as PATIENT
 from .solver import Solution as Solution
 from .solver import solve as solve

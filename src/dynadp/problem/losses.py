@@ -13,6 +13,7 @@ import numpy as np
 
 from dynadp import _require
 from dynadp._arrays import Array, namespace, one_kernel
+from dynadp.data import Kind
 from dynadp.errors import DeclarationError, LossError
 from dynadp.problem.declared_bounds import BoundCheck
 from dynadp.problem.registry import Named
@@ -28,6 +29,12 @@ class Loss(Named):
     """
 
     registry: ClassVar[dict[str, type[Any]]] = {}
+    kind: ClassVar[Kind] = "signs"  # of the answers that it is about
+
+    @property
+    def slope_bound(self) -> float:
+        """How long a row's slopes are, at most: ``|L'| <= 1``."""
+        return 1.0
 
     @property
     @abstractmethod

@@ -130,6 +130,7 @@ def plan_from_file(
             features=schema.feature_count,
             weights=training.weights,
             unit=unit_of(schema),
+            classes=schema.classes,
         )
         made = replace(chosen, output=file.run.output)
         require_promise(made)
@@ -148,7 +149,9 @@ def plan_from_file(
         unit=unit_of(schema) if privacy.protected else None,
         rounds=training.rounds or PLAIN_ROUNDS,
         output=file.run.output,
-    ).on(Consortium(topology, tuple(counts), schema.dimension, schema.feature_count))
+    ).on(
+        Consortium(topology, tuple(counts), schema.dimension, schema.feature_count, schema.classes)
+    )
     if made.protection is None:
         return made
     require_promise(made)
