@@ -45,7 +45,7 @@ def test_sums_are_those_of_whole_numbers(storage, sparse, loss):
     resolution = Resolution.of(40, 7)
     z = rng.normal(size=(2, 7))
     targets = [rng.uniform(-1, 1, b.shape[0]) for b in blocks] if loss.residual else None
-    held = IntegerRows(blocks, resolution, loss, replicas=2, storage=storage, targets=targets)
+    held = IntegerRows(blocks, resolution, loss, replicas=2, storage=storage, answers=targets)
     found = held.gradient(z)
     for p, block in enumerate(blocks):
         for k in range(2):
@@ -64,7 +64,7 @@ def test_no_row_adds_more_than_declared(seed, loss, far, sparse):
     resolution, z = Resolution.of(5, 6), far * rng.normal(size=(1, 6))
     for row in csr_array(block).toarray():
         targets = [rng.choice([-1.0, 0.3, 1.0], 1)] if loss.residual else None
-        one = IntegerRows([row[None]], resolution, loss, targets=targets)
+        one = IntegerRows([row[None]], resolution, loss, answers=targets)
         assert np.linalg.norm(one.gradient(z)) <= resolution.gradient
         assert np.linalg.norm(one.moment()) <= resolution.moment
 

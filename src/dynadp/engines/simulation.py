@@ -52,11 +52,11 @@ from dynadp.problem import (
     StackedProblem,
     Storage,
     StreamedIntegerRows,
+    answers_of,
     integer_rows_of,
     local_problem,
     people_of,
     public_storage,
-    targets_of,
 )
 
 
@@ -253,7 +253,8 @@ def simulate(
         _require.positive("gamma", gamma)
     if device not in ("cpu", "cuda"):
         raise DeclarationError(f"device is {device!r}; expected 'cpu' or 'cuda'")
-    bound = plan.on(Consortium(topology, tuple(s.rows for s in shards), dimension))
+    counts, classes = tuple(s.rows for s in shards), shards[0].classes
+    bound = plan.on(Consortium(topology, counts, dimension, classes=classes))
     _check_options(bound, device, storage, acceleration, linear)
     if bound.unit.added:
         storage = public_storage(storage, sum(s.rows for s in shards), dimension)
@@ -269,7 +270,7 @@ def simulate(
             require_own_messages(bound.mechanism)
             absences = AwaySums(topology, bound.rounds, away)
     setup = _Setup(shards, bound, replicas, storage, device)
-    V = start_of(start, (len(shards), replicas, dimension))
+    V = start_of(start, (len(shards), replicas, bound.bound.vectors * dimension))
     noise = draws or SystemEntropy()
     rounds: Rounds | SumRounds
     if bound.steps:
@@ -399,13 +400,13 @@ class _Setup:
             rows = integer_rows_of(held, *made, weighed=releases.weighed, **how)  # type: ignore[arg-type]
         else:
             blocks = [to_device(_dense(shard), self.device) for shard in held]
+            whose = people_of(held) if releases.weighed else None
             rows = IntegerRows(
-                blocks,
-                *made,
+                *(blocks, *made),
                 replicas=self.replicas,
                 storage="dense",
-                people=people_of(held) if releases.weighed else None,
-                targets=targets_of(held, plan.settings.loss, "algorithm 'sum'"),
+                people=whose,
+                answers=answers_of(held, plan.settings.loss),
             )
         solver = SumSolver(rows, releases.noises, start[None])
         releaser = Releaser(releases, solver, draws, journal, masks=masks)
@@ -436,7 +437,7 @@ class _Setup:
                 self.shards, *constants, replicas=replicas, storage=self.storage
             )
         else:
-            targets = targets_of(self.shards, t.loss, "algorithm 'admm'")
+            targets = answers_of(self.shards, t.loss)
             blocks = [to_device(_dense(s), device) for s in self.shards]
             problem = StackedProblem(
                 blocks, *constants, replicas=replicas, storage="dense", targets=targets

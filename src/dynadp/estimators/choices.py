@@ -167,7 +167,7 @@ class Choices:
         if loss is None and self.given.margin is not None:
             given["margin"] = self.given.margin
         kind: type[SumConstants] | type[Constants] = SumConstants if sums else Constants
-        constants = replace(kind() if loss is None else kind.of(loss), **given)
+        constants = replace(kind() if loss is None else kind.of(loss=loss), **given)
         return plan(
             counts.tolist(),
             topology,
@@ -181,6 +181,7 @@ class Choices:
             constants=constants,
             problems=problems,
             unit=self.unit,
+            classes=2 if loss is None else 0,
             loss=loss,
         )
 

@@ -55,6 +55,8 @@ class PublicNumbers:
     moves
         How far one row moves a sum of vectors of length 1: 2 where it is replaced, 1 where it is
         added or removed (maths.md 15).
+    vectors
+        How many vectors of d numbers a sum holds: one, or one for each of several classes.
     """
 
     counts: Array
@@ -68,6 +70,7 @@ class PublicNumbers:
     rounds: int | None = None
     start: float = 0.0
     moves: float = 2.0
+    vectors: int = 1
 
     def some(self, nodes: slice) -> "PublicNumbers":
         """Return the numbers of some nodes alone."""

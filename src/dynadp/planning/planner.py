@@ -43,7 +43,7 @@ from dynadp.privacy import (
     per_node,
     upper_bound,
 )
-from dynadp.problem import Logistic, Loss, Weights, shares
+from dynadp.problem import Logistic, Loss, Weights, default_loss, shares
 
 C = 1.0  # only C/q counts
 TARGET_PULL = 5.0  # k for targets
@@ -101,6 +101,7 @@ def plan(
     constants: Constants | SumConstants | None = None,
     problems: int = 1,
     unit: Unit | None = None,
+    classes: int = 2,
     loss: Loss | None = None,
 ) -> Plan:
     """Algorithm "sum": :func:`~dynadp.planning.sum_planner.plan_sums`. ADMM: q = rho + 2 eta N =
@@ -141,9 +142,11 @@ def plan(
         K problems on the same rows, one after the other, that share the total.
     unit
         Whose total it is: a person with up to so many rows at a node, at up to so many nodes.
+    classes
+        How many values the label has; more than two for algorithm ``sum`` alone. 0 for a target.
     loss
-        L; by default the logistic loss, with the margin of the constants. For a target one of
-        residuals (:func:`~dynadp.problem.targets.default_loss`), which has constants of its own.
+        L of a target, one of residuals; by default
+        :func:`~dynadp.problem.targets.default_loss`. That of labels follows from the constants.
     """
     whom = check_unit(unit, topology)
     nodes, P = topology.nodes, len(topology.nodes)
@@ -166,7 +169,7 @@ def plan(
         )
     if isinstance(chosen, Sum):
         sums = plan_sums(
-            Consortium(topology, tuple(int(b) for b in counts), dimension, features),
+            Consortium(topology, tuple(int(b) for b in counts), dimension, features, classes),
             totals,
             delta,
             chosen,
@@ -179,8 +182,13 @@ def plan(
         )
         require_promise(sums)
         return sums if named else replace(sums, reasons=(WHY_DEFAULT, *sums.reasons))
+    if loss is None and classes == 0:
+        loss = default_loss("numbers", chosen.algorithm)
     if not isinstance(constants, Constants):
         constants = Constants() if loss is None else Constants.of(loss)
+    loss = loss or Logistic(constants.margin)
+    those = Consortium(topology, tuple(int(b) for b in counts), dimension, features, classes)
+    those.require_kind(loss, chosen.algorithm)
     # a problem may use mu/sqrt(K): K T for T, and k/sqrt(K) for k
     T, pull = problems * constants.rounds, constants.pull / sqrt(problems)
     B = check_counts(counts, P)
@@ -191,7 +199,6 @@ def plan(
     q = pull * T / (float(np.mean((C * B / shared * mus) ** -2.0) ** -0.5) * sqrt(P))
     rho = constants.ridge * q
     eta = (q - rho) / (2 * float(topology.degrees.mean()))
-    loss = loss or Logistic(constants.margin)
     features = dimension - 1 if features is None else features
     share = constants.centring if centring and features else 0.0
     # alpha of the centring round over alpha
@@ -225,7 +232,7 @@ def plan(
             unit=whom,
         ),
         rounds=T,
-        consortium=Consortium(topology, tuple(int(b) for b in counts), dimension, features),
+        consortium=those,
     )
     total, scale = made.total, "alpha" if chosen.noise == "l2-laplace" else "mu"
     reasons = (
@@ -407,11 +414,12 @@ def public_numbers(
     eta: float,
     loss: Loss,
     unit: Unit,
+    vectors: int = 1,
 ) -> PublicNumbers:
     """Return the public numbers of a calibration; no event depends on gamma, so any will do."""
     gamma = np.full((len(counts), 1), 1e-9)
     given = counts, degrees, dimension, C, rho, np.array([eta]), gamma, loss
-    return PublicNumbers(*given, moves=unit.moves)
+    return PublicNumbers(*given, moves=unit.moves, vectors=vectors)
 
 
 def _totals(

@@ -5,7 +5,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, sqrt
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from scipy.optimize import brentq
@@ -39,7 +39,7 @@ class SumConstants:
     centring, moment
         Shares of mu^2.
     margin
-        m of the loss ln(1 + e^(m - z)).
+        m of the loss ln(1 + e^(m - z)), or of softmax.
     """
 
     rounds: int = 20
@@ -55,18 +55,23 @@ class SumConstants:
     margin: float = 3.0
 
     @classmethod
-    def of(cls, loss: Loss) -> Self:
-        """The constants for this loss: those of residuals were found on census rows too."""
-        if not loss.residual:
-            return cls()
-        m = TARGET_MOMENTUM
-        return cls(
-            pull=TARGET_PULL,
-            moment_pull=TARGET_PULL,
-            momentum=m,
-            curvature=loss.c1,
-            least_pull=loss.c1 * (1 - m) / (2 * (1 + m)),
-        )
+    def of(cls, classes: int = 2, loss: Loss | None = None, **given: Any) -> Self:
+        """The constants for so many classes, or for a loss of residuals, but for those that are
+        given.
+        """
+        if loss is not None and loss.residual:
+            m = TARGET_MOMENTUM
+            found = {
+                "pull": TARGET_PULL,
+                "moment_pull": TARGET_PULL,
+                "momentum": m,
+                "curvature": loss.c1,
+                "least_pull": loss.c1 * (1 - m) / (2 * (1 + m)),
+            }
+        else:
+            several = {"moment_from": 8000.0, "pull": 0.5, "margin": 2.0}
+            found = several if classes > 2 else {}
+        return cls(**{**found, **given})
 
 
 def signal(counts: Array, mus: Array, node_weights: Array) -> float:

@@ -1,3 +1,6 @@
+from .answers import answers_of as answers_of
+from .answers import default_loss as default_loss
+from .answers import require_kind as require_kind
 from .factor import Factor as Factor
 from .gamma import default_gamma as default_gamma
 from .gamma import longest as longest
@@ -26,14 +29,14 @@ from .residual_losses import Huber as Huber
 from .residual_losses import LogisticCosh as LogisticCosh
 from .residual_losses import PseudoHuber as PseudoHuber
 from .residual_losses import ResidualLoss as ResidualLoss
+from .softmax import Softmax as Softmax
+from .softmax import probabilities as probabilities
 from .solver import PATIENT as PATIENT
 from .solver import Solution as Solution
 from .solver import solve as solve
 from .storage import Storage as Storage
 from .storage import public_storage as public_storage
 from .streamed import local_problem as local_problem
-from .targets import default_loss as default_loss
-from .targets import targets_of as targets_of
 from .terms import Terms as Terms
 from .terms import Weights as Weights
 from .terms import shares as shares

@@ -14,6 +14,7 @@ import numpy as np
 
 from dynadp import _require
 from dynadp._arrays import Array, namespace, one_kernel
+from dynadp.data import Kind
 from dynadp.errors import DeclarationError, LossError
 from dynadp.problem.declared_bounds import BoundCheck
 from dynadp.problem.registry import Named
@@ -30,12 +31,22 @@ class Loss(Named):
     """
 
     registry: ClassVar[dict[str, type[Any]]] = {}
-    residual: ClassVar[bool] = False  # z is a residual f.x - t, |t| <= 1, and no margin y f.x
+    kind: ClassVar[Kind] = "signs"  # of the answers that it is about
+
+    @property
+    def residual(self) -> bool:
+        """Whether z is a residual f.x - t, with t in [-1, 1], and no margin."""
+        return self.kind == "numbers"
 
     @property
     def at_zero(self) -> float:
         """The largest loss of any row where f = 0: L(0), or max L(+-1) of residuals."""
         return float(self.value(np.array([-1.0, 1.0]) if self.residual else np.zeros(1)).max())
+
+    @property
+    def slope_bound(self) -> float:
+        """How long a row's slopes are, at most: ``|L'| <= 1``."""
+        return 1.0
 
     @property
     @abstractmethod

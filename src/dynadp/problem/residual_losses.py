@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from dynadp import _require
 from dynadp._arrays import Array, namespace
+from dynadp.data import Kind
 from dynadp.problem.losses import Loss
 
 WIDTH = 0.15  # of residuals, where targets fill [-1, 1] (docs/results.md)
@@ -19,7 +20,7 @@ class ResidualLoss(Loss):
     """L(r) with a width w > 0 that separates small residuals from large ones; c1 = 1/w."""
 
     width: float = WIDTH
-    residual: ClassVar[bool] = True
+    kind: ClassVar[Kind] = "numbers"
 
     def __post_init__(self) -> None:
         _require.positive(f"{self.name}: width", self.width)

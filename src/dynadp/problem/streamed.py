@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from dynadp._arrays import Array, Margins, Numbers, PerNode, Vectors
-from dynadp.data import Block, Shard, StoredBlock, StreamedShard
+from dynadp.data import Block, Shard, StoredBlock, StreamedShard, require_signs
+from dynadp.problem.answers import answers_of
 from dynadp.problem.losses import Loss
 from dynadp.problem.objective import Problem, StackedProblem
 from dynadp.problem.regularizers import Regularizer
 from dynadp.problem.storage import Storage
-from dynadp.problem.targets import targets_of
 from dynadp.problem.threads import WORKERS
 
 _GRAMS = min(WORKERS, 3)  # chunks of rows that are written down at a time
@@ -36,7 +36,9 @@ def local_problem(
     storage: Storage = "auto",
 ) -> "StackedProblem | StreamedProblem":
     """The problems of these nodes: stacked if all rows are in memory, else node after node."""
-    targets = targets_of(shards, loss, "algorithm 'admm'")
+    if loss.kind == "classes":
+        require_signs(shards, "algorithm 'admm'")
+    targets = answers_of(shards, loss)
     held = [s.signed for s in shards if isinstance(s, Shard)]
     if len(held) < len(shards):
         return StreamedProblem(shards, loss, regularizer, C, rho)

@@ -3,6 +3,7 @@ gradients than one row may (maths.md 14).
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +17,14 @@ _MANY = 1000  # rows of a person whose products add up exactly, below 2^53
 
 
 def largest_slopes(
-    rows: Rows, people: NDArray[np.int64], longest: int, steepest: int, *, signs: int = 1
+    rows: Rows, people: NDArray[np.int64], longest: int, steepest: int, *, alike: bool = True
 ) -> Array:
     """floor(K_s K_x/sqrt(sum_ij max(k_i.k_j, 0))), at most K_s: how long the slope of each row may
-    be, over all rows i, j of its person; ``|k_i.k_j|`` where slopes have two signs.
+    be, over all rows i, j of its person.
 
-    Slopes with these bounds have ||sum_i sigma_i k_i|| <= K_s K_x. Somebody's only row keeps K_s,
-    rows that are alike share it, and rows that point apart keep more. Of more than a thousand rows
-    each has an equal share.
+    Slopes of one sign with these bounds have ||sum_i sigma_i k_i|| <= K_s K_x. Somebody's only row
+    keeps K_s, rows that are alike share it, and rows that point apart keep more. Of more than a
+    thousand rows each has an equal share.
 
     Parameters
     ----------
@@ -33,16 +34,17 @@ def largest_slopes(
         A number for each row, the same for all rows of a person; below 0 for a row that is alone.
     longest, steepest
         K_x and K_s.
-    signs
-        1 for slopes of one sign, as of margins; 2 for slopes of both, as of residuals.
+    alike
+        Whether slopes have one sign. Vectors of slopes have not: |k_i.k_j| stands for
+        max(k_i.k_j, 0) then.
     """
+    size = partial(np.maximum, 0.0) if alike else np.abs
     out = np.full(len(people), float(steepest))
     for places, products in _products(rows, people):
         if products is None:
             out[places] = steepest // places.shape[1]
             continue
-        each = np.abs(products) if signs == 2 else np.maximum(products, 0.0)
-        joint = np.sqrt(each.sum(axis=(1, 2)))
+        joint = np.sqrt(size(products).sum(axis=(1, 2)))
         with np.errstate(divide="ignore"):
             most = np.floor(longest * (1 - _ROOM) / joint * steepest)
         out[places] = np.minimum(most, steepest)[:, None]

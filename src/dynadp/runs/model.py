@@ -89,7 +89,7 @@ class Model:
         Parameters
         ----------
         f
-            d numbers, the intercept last.
+            d numbers, the intercept last; of several classes one after the other.
         schema
             With the private centre, where there was a centring round.
         plan
@@ -103,11 +103,12 @@ class Model:
         if plan.protection:
             total = replace(plan.total, protected=plan.total.protected and not seeded)
             privacy = {**total.to_json(), "statement": total.guarantee}
-        coef, intercept = (f[:-1], f[-1]) if schema.intercept else (f, 0.0)
+        F = f.reshape(plan.bound.vectors, -1)
+        coef, intercept = (F[:, :-1], F[:, -1]) if schema.intercept else (F, np.zeros(len(F)))
         return cls(
             classes=schema.label.classes,
-            coef=np.array([coef]),
-            intercept=np.array([intercept], dtype=float),
+            coef=np.array(coef),
+            intercept=np.array(intercept, dtype=float),
             schema=schema,
             loss=plan.settings.loss.describe(),
             mechanism=plan.mechanism.name,

@@ -121,7 +121,6 @@ def plan_from_file(
     privacy, training = file.privacy, file.training
     mechanism = file.mechanism
     algorithm = "admm" if not privacy.protected else getattr(mechanism, "algorithm", "sum")
-    loss = training.loss or default_loss(schema.label.kind, algorithm)
     if file.totals is not None and privacy.delta is not None:
         chosen = plan(
             counts,
@@ -134,13 +133,14 @@ def plan_from_file(
             features=schema.feature_count,
             weights=training.weights,
             unit=unit_of(schema),
-            loss=loss,
+            classes=schema.classes,
+            loss=training.loss,
         )
         made = replace(chosen, output=file.run.output)
         require_promise(made)
         return made
     made = Plan.of(
-        loss=loss,
+        loss=training.loss or default_loss(schema.label.kind, algorithm),
         regularizer=training.regularizer,
         C=training.C,
         weights=training.weights,
@@ -153,7 +153,9 @@ def plan_from_file(
         unit=unit_of(schema) if privacy.protected else None,
         rounds=training.rounds or PLAIN_ROUNDS,
         output=file.run.output,
-    ).on(Consortium(topology, tuple(counts), schema.dimension, schema.feature_count))
+    ).on(
+        Consortium(topology, tuple(counts), schema.dimension, schema.feature_count, schema.classes)
+    )
     if made.protection is None:
         return made
     require_promise(made)

@@ -19,13 +19,12 @@ from dynadp.mechanisms import (
     Mechanism,
     SystemEntropy,
     centre_of,
-    mechanism_for,
     private_centre,
 )
 from dynadp.planning import Consortium, Plan, require_promise, require_unit, unit_of
 from dynadp.planning import plan as make_plan
 from dynadp.privacy import Event, Total, worst_node
-from dynadp.problem import Loss, Weights, default_loss
+from dynadp.problem import Weights
 from dynadp.runs.model import Model
 from dynadp.runs.preparation import reserve
 
@@ -112,7 +111,7 @@ def train(
         The declared number of rows of each node, or one for all; needed where the schema keeps the
         number of rows secret, and compared with the rows that are there otherwise.
     start
-        A public vector to begin with, d numbers.
+        A public vector to begin with, d numbers; of several classes one after the other.
     draws
         Where noise comes from; by default the operating system's entropy. Seeded draws protect
         nobody.
@@ -155,9 +154,9 @@ def train(
             features=features,
             weights=weights,
             unit=unit_of(schema),
-            loss=loss_for(schema, mechanism, algorithm),
+            classes=schema.classes,
         )
-    plan = plan.on(Consortium(topology, tuple(counts), schema.dimension, features))
+    plan = plan.on(Consortium(topology, tuple(counts), schema.dimension, features, schema.classes))
     protection = plan.protection
     if protection is None:
         raise DeclarationError(
@@ -284,11 +283,3 @@ def _sealed_centring(
         if centre is not None:
             letters, spent = words[:, 0].view(np.uint64), tuple(attempts.spent)
             return Centring(letters, centre, spent, draws.seeded)
-
-
-def loss_for(
-    schema: Schema, mechanism: str | Mechanism | None, algorithm: str | None
-) -> Loss | None:
-    """Return the loss that a planner takes for a target; None for labels, where it is its own."""
-    chosen = mechanism_for(mechanism, algorithm)
-    return default_loss(schema.label.kind, "sum" if chosen is None else chosen.algorithm)
