@@ -10,6 +10,7 @@ from .data.schema import Schema as Schema
 from .engines.simulation import simulate as simulate
 from .errors import DynadpError as DynadpError
 from .estimators import NetworkClassifier as NetworkClassifier
+from .estimators import NetworkRegressor as NetworkRegressor
 from .planning.planner import plan as plan
 from .planning.plans import Plan as Plan
 from .privacy.cap import Cap as Cap

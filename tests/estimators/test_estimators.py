@@ -290,7 +290,7 @@ def test_private_fits_do_not_guess_a_bound():
         ({"data_norm": 0.0}, "data_norm is 0.0"),
         ({"data_norm": "5"}, "data_norm is '5'"),
         (
-            {"epsilon": None, "mechanism": None, "loss": "squared"},
+            {"epsilon": None, "mechanism": None, "loss": "cubic"},
             "expected a Loss or one of smoothed_hinge, logistic",
         ),
         (
@@ -835,7 +835,7 @@ def test_only_the_estimator_needs_scikit_learn():
     needs = re.compile(r"^(from|import) sklearn", re.MULTILINE)
     assert {
         str(path.relative_to(root)) for path in root.rglob("*.py") if needs.search(path.read_text())
-    } == {"estimators/classifier.py"}
+    } == {f"estimators/{name}.py" for name in ("classifier", "network", "regressor")}
 
 
 def test_a_fit_that_fails_gives_back_what_it_reserved(tmp_path, monkeypatch):
@@ -854,7 +854,7 @@ def test_a_fit_that_fails_gives_back_what_it_reserved(tmp_path, monkeypatch):
         monkeypatch.context() as broken
     ):  # a failure after the reservation, before anything is released
         broken.setattr(
-            "dynadp.estimators.classifier.centring_round",
+            "dynadp.estimators.network.centring_round",
             lambda *_: (_ for _ in ()).throw(NotCertified("not today")),
         )
         with pytest.raises(NotCertified):

@@ -36,6 +36,10 @@ class Spread:
     deviations: Array = field(repr=False)
     basis: str
 
+    def parts(self, vectors: int) -> "list[Spread]":
+        """Return that of each of several vectors that stand one after the other."""
+        return [Spread(part, self.basis) for part in self.deviations.reshape(vectors, -1)]
+
 
 def sum_spread(path: SumPath, steps: Steps, loss: Loss, replica: int = 0) -> Spread:
     """diag(sum_t s_t^2 W_t W_t^T) and, with a second moment, the part of its own noise.
@@ -61,18 +65,25 @@ def sum_spread(path: SumPath, steps: Steps, loss: Loss, replica: int = 0) -> Spr
         deviation = float(np.sqrt(np.sum((gains[:, 0] * per_row) ** 2)))
         return Spread(np.full(path.start.shape[-1], deviation), BOUND)
     B, v = path.inverse[replica], np.array([step[replica] for step in path.steps])
-    curvatures = _Curvatures(B, q, steps.curvature, loss, path.start[replica], v)
-    ends, d = list[Array](), len(B)
-    W = np.zeros((d, d))  # how the model moves with v, from the last round to the first
-    for t in reversed(range(len(v))):
-        W = W + means[t] * np.eye(d)
-        ends.append(W @ B)
-        W = W - ends[-1] @ curvatures.at(t)
-    C = ends[::-1]
-    gradients = sum((s * c) ** 2 for s, c in zip(per_row, C, strict=True))
-    variance = np.sum(gradients, axis=1)
-    variance += (steps.curvature * path.moment_noise) ** 2 * _moment_part(C, v)
-    return Spread(np.sqrt(variance), FIRST_ORDER)
+    d, start = len(B), path.start[replica]
+    several = v.shape[1] > d
+    # of numbers L'' is what steps take it to be; of several classes it mixes them: none is taken
+    margins = None if several or loss.residual else loss
+    variances = list[Array]()
+    for own in (slice(k, k + d) for k in range(0, v.shape[1], d)):  # of each class
+        curvatures = _Curvatures(B, q, steps.curvature, margins, start[own], v[:, own])
+        ends, W = list[Array](), np.zeros((d, d))  # how the model moves with v, from the last round
+        for t in reversed(range(len(v))):
+            W = W + means[t] * np.eye(d)
+            ends.append(W @ B)
+            if not several:
+                W = W - ends[-1] @ curvatures.at(t)
+        C = ends[::-1]
+        gradients = sum((s * c) ** 2 for s, c in zip(per_row, C, strict=True))
+        moment = (steps.curvature * path.moment_noise) ** 2 * _moment_part(C, v[:, own])
+        variances.append(np.sum(gradients, axis=1) + moment)
+    basis = BOUND if several else FIRST_ORDER
+    return Spread(np.sqrt(np.concatenate(variances)), basis)
 
 
 class _Curvatures:
@@ -83,17 +94,20 @@ class _Curvatures:
     L'(0) mu.
     """
 
-    def __init__(self, B: Array, q: float, c: float, loss: Loss, start: Array, v: Array) -> None:
+    def __init__(
+        self, B: Array, q: float, c: float, loss: Loss | None, start: Array, v: Array
+    ) -> None:
         b, U = np.linalg.eigh(B)
         self.A = (U * np.maximum((1 / b - q) / c, 0.0)) @ U.T
         self.loss, self.otherwise = loss, c
         self.z = start + np.vstack([np.zeros(len(start)), np.cumsum(v, axis=0)[:-1]])
-        slope = float(loss.slope(np.zeros(1))[0])
-        self.mean = None if start.any() else -(U @ ((U.T @ v[0]) / b)) / slope
+        self.mean: Array | None = None
+        if loss is not None and not start.any():
+            self.mean = -(U @ ((U.T @ v[0]) / b)) / float(loss.slope(np.zeros(1))[0])
 
     def at(self, t: int) -> Array:
         """Before step t."""
-        if self.mean is None:
+        if self.mean is None or self.loss is None:
             return np.asarray(self.otherwise * self.A)
         z, mu = self.z[t], self.mean
         centre = float(z @ mu)

@@ -1,9 +1,9 @@
 """What the parameters of an estimator ask for: whose total, by which mechanism, in which plan."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism, NoProtection, Sealed, mechanism_for, mechanism_names
 from dynadp.planning import Constants, Plan, SumConstants, plan, schedule_from, unit_of
 from dynadp.privacy import Unit, check_delta
-from dynadp.problem import Loss, SquaredL2
+from dynadp.problem import Loss, SquaredL2, default_loss
 from dynadp.runs import declared_rows
 
 _PLANNED = {
@@ -44,6 +44,9 @@ class Choices:
 
     given: Any
     limited: bool = False
+    planned: ClassVar[Mapping[str, Any]] = _PLANNED
+    each: ClassVar[tuple[str, ...]] = ("alpha", "mu")  # parameters with the loss of a release
+    in_words: ClassVar[str] = "alpha (with Gaussian noise mu)"
 
     @property
     def unit(self) -> Unit:
@@ -54,6 +57,21 @@ class Choices:
             return Unit(m, s, given.adjacency, limited=self.limited)
         return replace(unit_of(given.schema), limited=self.limited)
 
+    @property
+    def by_round(self) -> Any:
+        """What each release may lose; None where a total is given."""
+        return self.given.mu if self.given.alpha is None else self.given.alpha
+
+    @property
+    def given_scale(self) -> str:
+        """What kind of loss is given for each release."""
+        return "mu" if self.given.alpha is None else "alpha"
+
+    @property
+    def hinted(self) -> str | None:
+        """The algorithm that the kind of loss of a release belongs to."""
+        return None if self.by_round is None else {"mu": "sum", "alpha": "admm"}[self.given_scale]
+
     def check(self, parts: bool, shards: bool) -> None:
         """Refuse what contradicts itself, before rows are looked at."""
         given = self.given
@@ -62,7 +80,7 @@ class Choices:
                 "honest is of sealed sums; give mechanism='sealed' too, or leave it out"
             )
         if given.mechanism is None:
-            for name in ("epsilon", "alpha", "mu", "algorithm", "ledger"):
+            for name in ("epsilon", *self.each, "algorithm", "ledger"):
                 if getattr(given, name) is not None:
                     raise DeclarationError(
                         f"{name} is given, but mechanism is None, which protects nobody; give "
@@ -76,16 +94,17 @@ class Choices:
                 f"mechanism is {given.mechanism!r}; expected one of "
                 f"{', '.join(mechanism_names())}, a Mechanism, 'auto', or None"
             )
-        elif sum(one is not None for one in (given.epsilon, given.alpha, given.mu)) != 1:
+        elif sum(getattr(given, name) is not None for name in ("epsilon", *self.each)) != 1:
             raise DeclarationError(
-                "give either epsilon and delta, the total of a fit, or alpha (with Gaussian noise "
-                "mu) and rounds, the loss of each release; mechanism=None trains without privacy"
+                f"give either epsilon and delta, the total of a fit, or {self.in_words} and "
+                "rounds, the loss of each release; mechanism=None trains without privacy"
             )
         elif given.epsilon is None and given.rounds is None:
             raise DeclarationError(
-                "rounds is None; with alpha or mu, say how many rounds: each one costs so much"
+                f"rounds is None; with {' or '.join(self.each)}, say how many rounds: each one "
+                "costs so much"
             )
-        elif given.epsilon is None and self.scale != ("mu" if given.alpha is None else "alpha"):
+        elif given.epsilon is None and self.scale != self.given_scale:
             raise DeclarationError(
                 f"a release of this mechanism loses {self.scale}; give {self.scale}"
             )
@@ -94,11 +113,11 @@ class Choices:
                 "algorithm 'sum' has no regularizer; leave it out, or give mechanism='primal'"
             )
         elif given.epsilon is not None:
-            for name, left in _PLANNED.items():
+            for name, left in self.planned.items():
                 if getattr(given, name) != left:
                     raise DeclarationError(
                         f"{name} is given beside epsilon, whose planner decides it; leave it out "
-                        f"or give alpha"
+                        f"or give {self.each[0]}"
                     )
         declared = Unit(given.rows_per_person, given.silos_per_person, given.adjacency)
         if given.schema is not None and declared != Unit():
@@ -141,16 +160,14 @@ class Choices:
         """Return the plan of a fit with a total; None where each release's loss is given."""
         if self.given.epsilon is None:
             return None
-        chosen = {
-            "rounds": self.given.rounds,
-            "moment_rounds": self.given.rounds,
-            "margin": self.given.margin,
-        }
-        given: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
-        sums = self.algorithm == "sum"
-        if not sums:
-            given.pop("moment_rounds", None)
-        constants = SumConstants(**given) if sums else Constants(**given)
+        sums, loss = self.algorithm == "sum", self.planned_loss
+        given: dict[str, Any] = {}
+        if self.given.rounds is not None:
+            given = dict.fromkeys(("rounds", *(["moment_rounds"] * sums)), self.given.rounds)
+        if loss is None and self.given.margin is not None:
+            given["margin"] = self.given.margin
+        kind: type[SumConstants] | type[Constants] = SumConstants if sums else Constants
+        constants = replace(kind() if loss is None else kind.of(loss=loss), **given)
         return plan(
             counts.tolist(),
             topology,
@@ -164,7 +181,14 @@ class Choices:
             constants=constants,
             problems=problems,
             unit=self.unit,
+            classes=2 if loss is None else 0,
+            loss=loss,
         )
+
+    @property
+    def planned_loss(self) -> Loss | None:
+        """The loss that is planned for; None where it is the planner's own, with its margin."""
+        return None
 
     def declared_counts(self, nodes: Sequence[str]) -> NDArray[np.intp]:
         """The number of rows that each node declared."""
@@ -192,7 +216,7 @@ class Choices:
         if whole is not None:
             settings = replace(whole.settings, regularizer=self.given.regularizer or SquaredL2())
             return replace(whole.part(problems), settings=settings)
-        by_round = self.given.mu if self.given.alpha is None else self.given.alpha
+        by_round = self.by_round
         return Plan.of(
             loss=self.loss,
             regularizer=self.given.regularizer,
@@ -214,12 +238,8 @@ class Choices:
             given = Sealed(honest=self.given.honest)
         if given != "auto":
             return None if given is None else mechanism_for(given, algorithm)
-        if algorithm is None and self.given.mu is not None:
-            algorithm = "sum"
-        elif algorithm is None and (
-            self.given.alpha is not None or self.given.regularizer is not None
-        ):
-            algorithm = "admm"
+        if algorithm is None:
+            algorithm = self.hinted or ("admm" if self.given.regularizer is not None else None)
         return mechanism_for(None, algorithm)
 
     @property
@@ -233,3 +253,65 @@ class Choices:
         """What a release loses: ``alpha``, or ``mu`` with Gaussian noise."""
         made = self.mechanism
         return "alpha" if made is None or made.noise == "l2-laplace" else "mu"
+
+
+class TargetChoices(Choices):
+    """Choices of an estimator that answers a number: its loss may be chosen beside a total."""
+
+    planned: ClassVar[Mapping[str, Any]] = {"C": 1.0, "rho": 1e-4, "eta": None}
+    each: ClassVar[tuple[str, ...]] = ("schedule",)
+    in_words: ClassVar[str] = "schedule"
+
+    @property
+    def by_round(self) -> Any:
+        """What each release may lose; None where a total is given."""
+        return self.given.schedule
+
+    @property
+    def given_scale(self) -> str:
+        """As the mechanism has it."""
+        return self.scale
+
+    @property
+    def hinted(self) -> str | None:
+        """None: a schedule is of either kind."""
+        return None
+
+    def check(self, parts: bool, shards: bool) -> None:
+        """Refuse what contradicts itself, and a target without public bounds."""
+        super().check(parts, shards)
+        given = self.given
+        if given.schema is not None and given.target is not None:
+            raise DeclarationError(
+                "target is given, and the schema declares one; leave out one of them"
+            )
+        if given.mechanism is not None and given.schema is None and given.target is None:
+            raise DeclarationError(
+                "target is not given: declare public bounds of y, target=(low, high), from what is "
+                "known about the quantity; bounds read off y would leak it. Numbers beyond them "
+                "are clipped"
+            )
+
+    @property
+    def planned_loss(self) -> Loss | None:
+        """The loss of residuals."""
+        return self.loss
+
+    @property
+    def loss(self) -> Loss:
+        """L, with its width; by default clipped squares in sums, and a smooth loss in ADMM."""
+        loss, width = self.given.loss, self.given.width
+        if isinstance(loss, Loss) and width is not None:
+            raise DeclarationError("width is given beside a Loss, which has its own; leave it out")
+        if loss is None:
+            sums = self.given.mechanism is not None and self.algorithm == "sum"
+            loss = default_loss("numbers", "sum" if sums else "admm")
+        made: Loss = loss if isinstance(loss, Loss) else Loss.from_description({"name": loss})
+        if not made.residual:
+            raise DeclarationError(
+                f"loss {made.name!r} separates two classes; for a number take 'huber', "
+                "'pseudo_huber' or 'logistic_cosh'"
+            )
+        if width is None:
+            return made
+        return Loss.from_description({**made.describe(), "width": width})

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dynadp._arrays import Array
 from dynadp.consensus import Journal, Messages, ReleasePlan, Topology
@@ -27,15 +28,15 @@ def solve(
     journal: Journal | None,
     **how: Any,
 ) -> list[Run]:
-    """One run for two classes (the second is +1), or one for each of several; problem k's round n
-    is round k T + n of all.
+    """One run for two classes (the second is +1) or for numbers, or one for each of several
+    classes; problem k's round n is round k T + n of all.
 
     Parameters
     ----------
     rows
         Bounded.
     classes
-        How many there are.
+        How many there are; 0 for numbers.
     topology
         The network.
     plan
@@ -47,7 +48,7 @@ def solve(
     **how
         The rest of it, the same for all problems.
     """
-    problems = 1 if classes == 2 else classes
+    problems = classes if classes > 2 else 1
     parts = [rows.some(rows.owner == p) for p in range(len(topology))]
     counts = tuple(len(part.codes) for part in parts)
     span = releases_in(plan, Consortium(topology, counts, rows.X.shape[1]))
@@ -56,8 +57,9 @@ def solve(
         shards = [
             Shard.of(
                 own.X,
-                np.where(own.codes == (k if problems > 1 else 1), 1, -1),
+                own.codes if not classes else _signs(own.codes, k if problems > 1 else 1),
                 name=name,
+                classes=(-1, 1) if classes else None,
                 people=own.people,
             )
             for own, name in zip(parts, topology.nodes, strict=True)
@@ -68,6 +70,10 @@ def solve(
             simulate(shards, topology, plan, start=start[k], draws=later, journal=part, **how)
         )
     return runs
+
+
+def _signs(codes: NDArray[Any], positive: int) -> NDArray[Any]:
+    return np.where(codes == positive, 1, -1)
 
 
 def releases_in(plan: Plan, consortium: Consortium) -> int:

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from dynadp._arrays import Array
 from dynadp.consensus import Spread
+from dynadp.data import Target
 from dynadp.errors import RecordError
+from dynadp.estimators.choices import TargetChoices
 from dynadp.problem import Loss
 from dynadp.runs import Model, ModelNoise
 
@@ -18,19 +21,24 @@ _FIGURES = ("n_features_in_", "n_iter_")
 
 def to_model(estimator: Any, parameters: Mapping[str, Any]) -> Model:
     """The model of a fitted estimator, with its parameters; what JSON cannot hold by its name."""
-    loss = estimator.loss
+    loss, target = estimator.loss, getattr(estimator, "target_", None)
     described = loss.describe() if isinstance(loss, Loss) else {"name": str(loss)}
+    described = {"margin": parameters.get("margin"), **described}
+    coef, intercept = np.asarray(estimator.coef_), np.asarray(estimator.intercept_)
+    if target is not None:
+        described = estimator.loss_.describe()
+        coef, intercept = scaled(estimator, target)
     fitted = {
         name: _plain(getattr(estimator, name))
         for name in (*_ARRAYS, *_FIGURES)
         if hasattr(estimator, name)
     }
     return Model(
-        classes=tuple(_plain(estimator.classes_)),
-        coef=np.asarray(estimator.coef_),
-        intercept=np.asarray(estimator.intercept_),
+        classes=() if target is not None else tuple(_plain(estimator.classes_)),
+        coef=coef,
+        intercept=intercept,
         schema=None if estimator.schema is None else estimator.schema_,
-        loss={"margin": parameters["margin"], **described},
+        loss=described,
         mechanism=_mechanism(estimator),
         privacy=_plain(estimator.privacy_),
         noise=noise_of(estimator),
@@ -41,6 +49,7 @@ def to_model(estimator: Any, parameters: Mapping[str, Any]) -> Model:
             "feature_names_in_": _plain(getattr(estimator, "feature_names_in_", None)),
             **fitted,
         },
+        target=target,
     )
 
 
@@ -51,9 +60,16 @@ def noise_in(spreads: Sequence[Spread | None], units: Any, *, intercept: bool) -
 
 
 def set_noise(estimator: Any, noise: ModelNoise | None) -> None:
-    """Set ``coef_se_`` and ``intercept_se_``; None where they are not known."""
-    estimator.coef_se_ = None if noise is None else noise.coef_se
-    estimator.intercept_se_ = None if noise is None else noise.intercept_se
+    """Set ``coef_se_`` and ``intercept_se_``, as ``coef_`` and ``intercept_``, from those of a
+    model; None where they are not known.
+    """
+    coef: Any = None
+    intercept: Any = None
+    if noise is not None:
+        coef, intercept = noise.coef_se, noise.intercept_se
+        if (target := getattr(estimator, "target_", None)) is not None:
+            coef, intercept = target.half * coef[0], float(target.half * intercept[0])
+    estimator.coef_se_, estimator.intercept_se_ = coef, intercept
     estimator.noise_basis_ = None if noise is None else noise.basis
 
 
@@ -61,7 +77,21 @@ def noise_of(estimator: Any) -> ModelNoise | None:
     """Return what :func:`set_noise` set."""
     if getattr(estimator, "coef_se_", None) is None:
         return None
-    return ModelNoise(estimator.coef_se_, estimator.intercept_se_, estimator.noise_basis_)
+    coef, intercept = estimator.coef_se_, estimator.intercept_se_
+    if (target := getattr(estimator, "target_", None)) is not None:
+        coef, intercept = coef[None] / target.half, np.array([intercept]) / target.half
+    return ModelNoise(coef, intercept, estimator.noise_basis_)
+
+
+def scaled(estimator: Any, target: Target) -> tuple[Array, Array]:
+    """The coefficients of an estimator that answers a number, 1 x d and 1, on the scale of t.
+
+    Without a schema the middle of the target is in its intercept; with one it is not, since the
+    intercept is that of a column.
+    """
+    middle, half = target.middle if estimator.schema is None else 0.0, target.half
+    coef, intercept = np.asarray(estimator.coef_), np.atleast_1d(estimator.intercept_)
+    return coef[None] / half, (intercept - middle) / half
 
 
 def _mechanism(estimator: Any) -> str:
@@ -82,12 +112,16 @@ def from_model(model: Model, kind: type[Any], path: Path) -> Any:
         names = [column.name for column in model.columns.columns]
         mechanism = None if model.mechanism == "none" else model.mechanism
         given = {"mechanism": mechanism, "loss": model.loss.get("name", "logistic")}
-        given["margin"] = model.loss.get("margin")
+        shape = "margin" if model.target is None else "width"
+        given[shape] = model.loss.get(shape)
         kept = {
             "parameters": given,
             "feature_names_in_": names,
             "n_features_in_": len(names),
         }
+    if (model.target is not None) != issubclass(kind._choices, TargetChoices):
+        other = "NetworkClassifier" if model.target is None else "NetworkRegressor"
+        raise RecordError(f"{path} answers with something else; load it with {other}.load")
     try:
         estimator = kind(**kept["parameters"], schema=model.schema)
         fitted: dict[str, Any] = {name: np.array(kept[name]) for name in _ARRAYS if name in kept}
@@ -97,12 +131,7 @@ def from_model(model: Model, kind: type[Any], path: Path) -> Any:
         raise RecordError(
             f"{path} is damaged: {type(error).__name__} {error}; restore it from a copy"
         ) from error
-    fitted |= {
-        "classes_": np.array(model.classes),
-        "coef_": model.coef,
-        "intercept_": model.intercept,
-        "privacy_": dict(model.privacy),
-    }
+    fitted |= {"privacy_": dict(model.privacy)} | _answering(model)
     if model.schema is not None:
         fitted["schema_"] = model.schema
     if names is not None:
@@ -111,6 +140,20 @@ def from_model(model: Model, kind: type[Any], path: Path) -> Any:
         setattr(estimator, name, value)
     set_noise(estimator, model.noise)
     return estimator
+
+
+def _answering(model: Model) -> dict[str, Any]:
+    """What an estimator answers with."""
+    if (target := model.target) is None:
+        classes = np.array(model.classes)
+        return {"classes_": classes, "coef_": model.coef, "intercept_": model.intercept}
+    middle = target.middle if model.schema is None else 0.0
+    return {
+        "target_": target,
+        "loss_": Loss.from_description(model.loss),
+        "coef_": target.half * model.coef[0],
+        "intercept_": middle + target.half * float(model.intercept[0]),
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ from dynadp.exports.plain_model import PlainModel, ReadyNumber
 
 _OPSET = 20  # the first with RegexFullMatch
 _IR = 9
-_OUTPUTS = ("label", "score", "probability")
+_OUTPUTS = ("label", "score", "probability", "prediction")
 _BLANK = r"[\s\v\x{1c}-\x{1f}\x{85}\p{Z}]*"  # what str.strip takes off
 
 
@@ -144,6 +144,15 @@ def _over(graph: "_Graph", model: PlainModel, x: str) -> str:
 
 
 def _answer(graph: "_Graph", model: PlainModel, scores: str, bad: str) -> None:
+    if model.target is not None:
+        low, high = model.target
+        half, middle = graph.floats(high / 2 - low / 2), graph.floats(low / 2 + high / 2)
+        number = graph("Add", graph("Mul", scores, half), middle)
+        number = graph("Min", graph("Max", number, graph.floats(low)), graph.floats(high))
+        number = graph("Where", bad, graph.floats(np.nan), number)
+        number = graph("Squeeze", number, graph.whole([1]))
+        graph.output("prediction", number, TensorProto.DOUBLE)
+        return
     bad = graph("Squeeze", bad, graph.whole([1]))
     if len(model.classes) > 2:
         place = graph(

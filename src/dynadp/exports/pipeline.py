@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import (
@@ -197,6 +197,8 @@ def _answer(model: PlainModel) -> Any:
     """A linear classifier of the scores; of two classes by the threshold, which need not be where
     the probability is 1/2.
     """
+    if model.target is not None:
+        return _number_of(model.target)
     classes = np.array(model.classes)
     if len(classes) > 2:
         return _linear(LinearSVC(), classes, np.eye(len(classes)), np.zeros(len(classes)))
@@ -214,6 +216,15 @@ def _answer(model: PlainModel) -> Any:
         response_method="decision_function",
     )
     return chosen.fit(np.array([[-1.0], [1.0]]), classes)
+
+
+def _number_of(target: tuple[float, float]) -> Any:
+    """A regression whose answers are clipped to bounds: a line through both, of scores that were
+    clipped to [-1, 1].
+    """
+    ends = np.array([[-1.0], [1.0]])
+    clip = FunctionTransformer(np.clip, kw_args={"a_min": -1.0, "a_max": 1.0})
+    return make_pipeline(clip, LinearRegression()).fit(ends, np.array(target))
 
 
 def _linear(classifier: Any, classes: NDArray[Any], coef: Array, intercept: Array) -> Any:

@@ -63,6 +63,9 @@ class PlainModel:
         Of two classes, scores above it are answered with the second.
     probability
         (a, b) with P(second class) = 1/(1 + e^-(a score + b)); None where nobody found out.
+    target
+        (low, high) of a number that is answered instead of a class: (low + high)/2 + score (high -
+        low)/2, within these bounds; None for classes.
     """
 
     classes: tuple[Value, ...]
@@ -76,6 +79,7 @@ class PlainModel:
     intercept: Array = field(repr=False)
     threshold: float = 0.0
     probability: tuple[float, float] | None = None
+    target: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, model: Model, threshold: float = 0.0) -> Self:
@@ -87,6 +91,10 @@ class PlainModel:
             If a column is of a kind that means nothing outside dynadp.
         """
         classes = len(model.classes)
+        if threshold and model.target is not None:
+            raise DataError(
+                f"threshold is {threshold:g}, and the model answers a number; leave it out"
+            )
         if threshold and classes > 2:
             raise DataError(
                 f"threshold is {threshold:g}, and the model has {classes} classes, of which the "
@@ -117,6 +125,7 @@ class PlainModel:
             intercept=model.intercept,
             threshold=threshold,
             probability=_log_odds(model),
+            target=None if model.target is None else (model.target.low, model.target.high),
             **bounds,
         )
 
@@ -152,6 +161,7 @@ class PlainModel:
             "coef": self.coef.tolist(),
             "intercept": self.intercept.tolist(),
             "threshold": self.threshold,
+            "target": None if self.target is None else list(self.target),
             "probability": None if self.probability is None else list(self.probability),
         }
 

@@ -145,6 +145,15 @@ def _dot(vector: Array, x: Sequence[str], more: float) -> str:
 
 
 def _answers(model: PlainModel, scores: Sequence[str]) -> Iterator[str]:
+    if model.target is not None:
+        low, high = model.target
+        number = f"({_number(low / 2 + high / 2)} + {_number(high / 2 - low / 2)} * {scores[0]})"
+        ends = _number(low), _number(high)
+        yield (
+            f"CASE WHEN {number} < {ends[0]} THEN {ends[0]} WHEN {number} > {ends[1]} THEN "
+            f"{ends[1]} ELSE {number} END AS prediction"
+        )
+        return
     labels = [_value(value) for value in model.classes]
     if len(scores) > 1:
         rules = []

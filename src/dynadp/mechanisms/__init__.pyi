@@ -27,6 +27,9 @@ from .entropy import SeededEntropy as SeededEntropy
 from .entropy import ShiftedDraws as ShiftedDraws
 from .entropy import SystemEntropy as SystemEntropy
 from .entropy import entropy_for as entropy_for
+from .error_sums import NoisyErrors as NoisyErrors
+from .error_sums import error_sums as error_sums
+from .error_sums import private_errors as private_errors
 from .gaussian import GaussianNoise as GaussianNoise
 from .histogram import NoisyHistogram as NoisyHistogram
 from .histogram import private_histogram as private_histogram

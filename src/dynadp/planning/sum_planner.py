@@ -14,7 +14,7 @@ from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Sealed, Sum, centring_events
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts
 from dynadp.planning.plans import Plan
-from dynadp.planning.reasons import asked, burdens, some_names, span, warnings_about
+from dynadp.planning.reasons import asked, burdens, loss_words, some_names, span, warnings_about
 from dynadp.planning.sums import (
     SumConstants,
     gaussian_mu,
@@ -24,7 +24,7 @@ from dynadp.planning.sums import (
     weigh_sealed,
 )
 from dynadp.privacy import Event, Unit, calibrate, collusion_words, per_node, upper_bound
-from dynadp.problem import Logistic, SquaredL2, Terms, Weights
+from dynadp.problem import Logistic, Loss, Softmax, SquaredL2, Terms, Weights, default_loss
 
 
 def plan_sums(
@@ -38,6 +38,7 @@ def plan_sums(
     constants: SumConstants | None = None,
     problems: int = 1,
     unit: Unit | None = None,
+    loss: Loss | None = None,
 ) -> Plan:
     """q = k T/N, N = sum w B/sqrt(sum (w/mu)^2); equal mu for all gradients.
 
@@ -59,9 +60,13 @@ def plan_sums(
         K problems that share the total; the rounds of one follow those of the other.
     unit
         Whose total it is; by default that of a row at one node.
+    loss
+        L; by default the logistic loss, with the margin of the constants.
     """
     whom = unit or Unit()
-    rules = constants or SumConstants()
+    if loss is None and consortium.classes == 0:
+        loss = default_loss("numbers", "sum")
+    rules = constants or SumConstants.of(consortium.classes, loss)
     nodes, features = consortium.nodes, consortium.features
     width = consortium.dimension - 1 if features is None else features
     B = check_counts(consortium.counts, len(nodes))
@@ -71,6 +76,9 @@ def plan_sums(
     most = 1 if mechanism.weighed else whom.rows
     mus /= most * (whom.silos if mechanism.sealing else sqrt(whom.silos))
     mus *= 2 / whom.moves  # as if it were replaced: added rows need half the noise for the same mu
+    if loss is None:
+        loss = Softmax(rules.margin) if consortium.vectors > 1 else Logistic(rules.margin)
+    mus /= loss.slope_bound
     if isinstance(mechanism, Sealed):
         # what one problem reserves and does not use, the next one could not take over
         spares = mechanism.spares if problems == 1 else 0
@@ -97,7 +105,7 @@ def plan_sums(
     each = [sqrt(rules.moment)] * moment + [sqrt(rest / (moved + spares))] * moved
     shares = [share / sqrt(problems) for share in each] * problems
 
-    loss = Logistic(rules.margin)
+    least = 0.0 if moment else rules.least_pull
     chosen = replace(mechanism, second_moment=moment)
     counts = B if chosen.sealing else B.max(keepdims=True)  # the largest node, or all of one sum
     terms = Terms(counts, consortium.dimension, loss, SquaredL2(), np.ones(len(counts)), 1.0)
@@ -105,7 +113,8 @@ def plan_sums(
     def events(mu: float) -> list[Event]:
         """What one node spends, steps and distances among it."""
         table = mu * np.array([[shares]] * len(counts))
-        every = ReleasePlan.sums([""] * len(counts), terms, chosen, table, whom)
+        nameless = [""] * len(counts)
+        every = ReleasePlan.sums(nameless, terms, chosen, table, whom, consortium.vectors)
         releases = every.some(slice(0, 1))
         centre = [mu * features_mu] if centred else []
         centring = centring_events(
@@ -119,7 +128,7 @@ def plan_sums(
     made = Plan(
         settings=Settings(loss=loss, weights=weights),
         steps=Steps(
-            pull=(rules.moment_pull if moment else rules.pull) * moved / N,
+            pull=max((rules.moment_pull if moment else rules.pull) * moved / N, least),
             momentum=rules.momentum,
             curvature=rules.curvature,
             node_weights=weighed,
@@ -178,8 +187,8 @@ def _reasons(
         f"{span(made.table()[those, 0, -1])}",
         f"{how}; pull q = {steps.pull:.3g}, in proportion to the noise",
         *_people(made),
-        f"loss {made.settings.loss!r}: a margin raises the signal for the same sensitivity; scores "
-        "are then no log-odds",
+        loss_words(made.settings.loss),
+        *_classes(made),
         centring,
         "the model is the mean of the common point over the last half of the steps: averaging is "
         "free",
@@ -188,6 +197,17 @@ def _reasons(
         *warnings_about(delta, counts),
         *(burdens(nodes, w * counts, (w / mus) ** 2) if made.settings.weights == "equal" else ()),
         *_silent([nodes[p] for p in np.flatnonzero(w == 0)]),
+    )
+
+
+def _classes(made: Plan) -> tuple[str, ...]:
+    """How several classes are learned."""
+    if made.bound.vectors == 1:
+        return ()
+    return (
+        f"one model of {made.bound.classes} classes: a row moves a sum by its slopes for all of "
+        f"them together, which are no longer than {made.settings.loss.slope_bound:g}, whatever "
+        "their number",
     )
 
 

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dynadp._arrays import Array, Rows, host, namespace, norm, on
-from dynadp.data import Shard, StreamedShard, require_signs
+from dynadp.data import Shard, StreamedShard
 from dynadp.errors import DeclarationError
+from dynadp.problem.answers import answers_of
 from dynadp.problem.losses import Loss
+from dynadp.problem.softmax import Softmax
 from dynadp.problem.storage import DenseRows, Storage, stack_rows
 from dynadp.problem.streamed import chunks
 from dynadp.problem.weighing import largest_slopes, shortened
@@ -39,14 +41,27 @@ class Resolution:
         d.
     finer
         By how much finer than h_x h_s the steps of noise may be, so that sums stay exact.
+    vectors
+        How many slopes a row has: 1, or one for each of several classes.
+    slope_bound
+        How long they are together, at most.
     """
 
     bits: int
     dimension: int
     finer: float = 1.0
+    vectors: int = 1
+    slope_bound: float = 1.0
 
     @classmethod
-    def of(cls, most_rows: float, dimension: int, mu: float = 1.0) -> "Resolution":
+    def of(
+        cls,
+        most_rows: float,
+        dimension: int,
+        mu: float = 1.0,
+        vectors: int = 1,
+        slope_bound: float = 1.0,
+    ) -> "Resolution":
         """For nodes of at most so many rows: sums stay below 2^53, and noise within its range.
 
         Parameters
@@ -55,12 +70,15 @@ class Resolution:
             The largest B_p, and d.
         mu
             The least of a release: the deviation of noise is about 2/mu.
+        vectors, slope_bound
+            As of the class.
         """
         rows = ceil(log2(max(most_rows, 1)))
         bits = min(MOST_BITS, (BITS - rows) // 2, floor((NOISE_BITS + min(log2(mu), 0)) / 2))
-        made = cls(bits, dimension, 2.0 ** (BITS - rows - 2 * bits))
+        made = cls(bits, dimension, 2.0 ** (BITS - rows - 2 * bits), vectors, slope_bound)
         # so that margins are exact, and sums with them
-        if 2.0**-bits * sqrt(dimension) > 1 or most_rows * made.moment >= 2**53:
+        wide, most = max(dimension, vectors), most_rows * max(made.moment, made.gradient)
+        if 2.0**-bits * sqrt(wide) > 1 or most >= 2**53:
             raise DeclarationError(
                 f"{most_rows:,.0f} rows of {dimension:,} columns with mu = {mu:.3g} a release "
                 "cannot be added exactly; take fewer columns, a larger epsilon, or split the "
@@ -79,9 +97,16 @@ class Resolution:
         return ceil(2**self.bits + sqrt(self.dimension) / 2)
 
     @property
+    def steepest(self) -> int:
+        """K_s: no row's slopes are longer, in steps of h_s."""
+        if self.vectors == 1:
+            return 2**self.bits
+        return ceil(2**self.bits * self.slope_bound + sqrt(self.vectors) / 2)
+
+    @property
     def gradient(self) -> int:
         """K_s K_x: no row adds more to a sum of gradients, in steps of h_x h_s."""
-        return 2**self.bits * self.longest
+        return self.steepest * self.longest
 
     @property
     def moment(self) -> int:
@@ -126,6 +151,8 @@ class IntegerRows:
     people
         A number for each row of each node, the same for all rows of a person: they are weighed, so
         that together they add no more than one row may. None for rows that count in full.
+    answers
+        y of each node's rows, where they are not multiplied by it.
     """
 
     def __init__(
@@ -137,24 +164,35 @@ class IntegerRows:
         replicas: int = 1,
         storage: Storage = "auto",
         people: Sequence[NDArray[np.int64]] | None = None,
+        answers: Sequence[Array] | None = None,
     ) -> None:
         self.resolution, self.loss, self.nodes = resolution, loss, len(blocks)
         whole = [resolution.whole(b) for b in blocks]
-        self._rows, self._most = stack_rows(whole, replicas, storage), None
+        self._rows = stack_rows(whole, replicas * resolution.vectors, storage)
+        self._y = None if answers is None else self._near(np.concatenate(list(answers)))
+        self._most = None
         self._people = None
         if people is not None:
             held = [k if isinstance(k, csr_array) else host(k) for k in whole]
             self._people = list(zip(held, people, strict=True))
-            bounds = resolution.longest, 2**resolution.bits
-            each = [largest_slopes(*whose, *bounds) for whose in self._people]
+            bounds = resolution.longest, resolution.steepest
+            alike = loss.kind == "signs"
+            each = [largest_slopes(*whose, *bounds, alike=alike) for whose in self._people]
             self._most = self._near(np.concatenate(each)[:, None])
 
     def gradient(self, z: Array) -> Array:
-        """sum_i rint(L'(z.x_i)/h_s) k(x_i) of every node: whole numbers, P x K x d; z is K x d."""
-        z = self._near(on_point_grid(z))
+        """sum_i rint(L'(z.x_i)/h_s) k(x_i), or L'(z.x_i - t_i), of every node: whole numbers, P x K
+        x d; z is K x d.
+
+        Of several classes, one after the other: P x K x (classes d), and so is z.
+        """
+        K, J, z = len(z), self.resolution.vectors, self._near(on_point_grid(z)).reshape(-1)
+        z = z.reshape(K * J, -1)
         F = namespace(z).broadcast_to(z, (self.nodes, *z.shape))
-        slopes = whole_slopes(self.loss, self._rows.margins(F), self.resolution.step)
-        return host(self._rows.adjoint(self._weighed(slopes)))
+        margins = self._rows.margins(F)
+        slopes = whole_slopes(self.loss, margins, self.resolution, self._y)
+        sums = host(self._rows.adjoint(self._weighed(slopes)))
+        return sums.reshape(self.nodes, K, -1)
 
     def moment(self) -> Array:
         """sum_i k(x_i) k(x_i)^T of every node: whole numbers, P x d x d."""
@@ -170,11 +208,19 @@ class IntegerRows:
         return np.stack([host(rows.gram(p, one)) for p, one in enumerate(ones)])
 
     def _weighed(self, slopes: Array) -> Array:
-        """trunc(sigma s/K_s), s the largest slope of the row; of one sign: those above 0 are 0."""
+        """trunc(sigma s/K_s), s the largest slope of the row; of one sign: those above 0 are 0. Of
+        several classes, and of residuals, both signs stay.
+        """
         if self._most is None:
             return slopes
         xp = namespace(slopes)
-        return xp.trunc(xp.minimum(slopes, 0.0) * self._most * self.resolution.step)
+        if self.resolution.vectors == 1:
+            if self.loss.kind == "signs":
+                slopes = xp.minimum(slopes, 0.0)
+            return xp.trunc(slopes * self._most * self.resolution.step)
+        most, steepest = xp.abs(slopes) * self._most, self.resolution.steepest
+        found = xp.floor(most / steepest)
+        return xp.sign(slopes) * (found - (found * steepest > most))  # a rounded quotient
 
     def _near(self, array: Array) -> Array:
         """Copy an array to where the rows are."""
@@ -197,22 +243,22 @@ class StreamedIntegerRows:
 
     def gradient(self, z: Array) -> Array:
         """As of :class:`IntegerRows`: one pass."""
-        step, z = self.resolution.step, on_point_grid(z)
+        K, z = len(z), on_point_grid(z).reshape(len(z) * self.resolution.vectors, -1)
 
-        def sums(k: Array) -> Array:
-            return whole_slopes(self.loss, z @ k.T, step) @ k
+        def sums(k: Array, y: Array | None) -> Array:
+            return whole_slopes(self.loss, k @ z.T, self.resolution, y).T @ k
 
-        return self._sums(sums)
+        return self._sums(sums).reshape(len(self.shards), K, -1)
 
     def moment(self) -> Array:
         """As of :class:`IntegerRows`: one pass."""
-        return self._sums(lambda k: k.T @ k)
+        return self._sums(lambda k, _: k.T @ k)
 
-    def _sums(self, work: Callable[[Array], Array]) -> Array:
+    def _sums(self, work: Callable[[Array, Array | None], Array]) -> Array:
         whole = self.resolution.whole
         return np.stack(
             [
-                sum(work(np.asarray(whole(rows.dense().T))) for rows in chunks(shard))
+                sum(work(np.asarray(whole(rows.dense().T)), rows.answers) for rows in chunks(shard))
                 for shard in self.shards
             ]
         )
@@ -228,10 +274,24 @@ def on_point_grid(z: Array) -> Array:
     return np.asarray(np.rint(near / POINT_STEP) * POINT_STEP)
 
 
-def whole_slopes(loss: Loss, margins: Array, step: float) -> Array:
-    """rint(L'(h_x m)/h_s), at most 1/h_s in size, for margins m of whole rows; 0 for no number."""
-    xp = namespace(margins)
-    slopes = xp.rint(loss.slope(margins * step) / step)
+def whole_slopes(
+    loss: Loss, margins: Array, resolution: Resolution, y: Array | None = None
+) -> Array:
+    """rint(L'(h_x m)/h_s), at most K_s in size, for margins m of whole rows, n x (K classes); 0 for
+    no number, and for slopes of a row that are longer than K_s together.
+    """
+    xp, step, J = namespace(margins), resolution.step, resolution.vectors
+    if isinstance(loss, Softmax):
+        assert y is not None
+        slopes = xp.rint(loss.slopes((margins * step).reshape(len(y), -1, J), y) / step)
+        lengths = (slopes * slopes).sum(axis=-1, keepdims=True)
+        good = lengths <= float(resolution.steepest) ** 2  # not of what is no number
+        return xp.where(good, slopes, 0.0).reshape(margins.shape)
+    z = margins * step
+    if loss.residual:  # one subtraction a row: its slope is a function of the row and the point
+        assert y is not None
+        z = z - y[:, None]
+    slopes = xp.rint(loss.slope(z) / step)
     return xp.where(xp.isnan(slopes), 0.0, xp.clip(slopes, -1 / step, 1 / step))
 
 
@@ -248,15 +308,15 @@ def integer_rows_of(
 
     Where they are weighed, all are in memory and say whose they are.
     """
-    require_signs(shards, f"loss {loss.describe()['name']!r}")
+    answers = answers_of(shards, loss)
     held = [s.signed for s in shards if isinstance(s, Shard)]
     if weighed:
         whose = people_of(shards)
-        how = {"replicas": replicas, "storage": storage}
+        how = {"replicas": replicas, "storage": storage, "answers": answers}
         return IntegerRows(held, resolution, loss, people=whose, **how)  # type: ignore[arg-type]
     if len(held) < len(shards):
         return StreamedIntegerRows(shards, resolution, loss)
-    return IntegerRows(held, resolution, loss, replicas=replicas, storage=storage)
+    return IntegerRows(held, resolution, loss, replicas=replicas, storage=storage, answers=answers)
 
 
 def people_of(shards: Sequence[Shard | StreamedShard]) -> list[NDArray[np.int64]]:

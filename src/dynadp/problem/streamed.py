@@ -15,6 +15,7 @@ import numpy as np
 
 from dynadp._arrays import Array, Margins, Numbers, PerNode, Vectors
 from dynadp.data import Block, Shard, StoredBlock, StreamedShard, require_signs
+from dynadp.problem.answers import answers_of
 from dynadp.problem.losses import Loss
 from dynadp.problem.objective import Problem, StackedProblem
 from dynadp.problem.regularizers import Regularizer
@@ -35,11 +36,14 @@ def local_problem(
     storage: Storage = "auto",
 ) -> "StackedProblem | StreamedProblem":
     """The problems of these nodes: stacked if all rows are in memory, else node after node."""
-    require_signs(shards, "algorithm 'admm'")
+    if loss.kind == "classes":
+        require_signs(shards, "algorithm 'admm'")
+    targets = answers_of(shards, loss)
     held = [s.signed for s in shards if isinstance(s, Shard)]
     if len(held) < len(shards):
         return StreamedProblem(shards, loss, regularizer, C, rho)
-    return StackedProblem(held, loss, regularizer, C, rho, replicas=replicas, storage=storage)
+    how: dict[str, Any] = {"replicas": replicas, "storage": storage, "targets": targets}
+    return StackedProblem(held, loss, regularizer, C, rho, **how)
 
 
 def one_thread_each() -> AbstractContextManager[Any]:
@@ -70,6 +74,14 @@ def chunks(shard: Shard | StreamedShard, size: int | None = None, step: int = 1)
         for low in range(-seen % step, block.rows, step * size):
             yield block.some(slice(low, low + step * size, step))
         seen += block.rows
+
+
+def _margins(rows: Block, f: Array) -> Array:
+    """z_i = a_i.f, or a_i.f - t_i, of a block: K x n."""
+    Z = rows.margins(f)
+    if rows.answers is not None:
+        Z -= rows.answers
+    return Z
 
 
 class StreamedProblem(Problem):
@@ -111,27 +123,31 @@ class StreamedProblem(Problem):
         """None are stored: 0 x K."""
         return np.empty((0, F.shape[1]))
 
+    def products(self, F: Vectors) -> Margins:
+        """None are stored: 0 x K."""
+        return self.margins(F)
+
     def data_gradient(self, F: Vectors) -> tuple[Margins, Vectors]:
         """As of :class:`Problem`: one pass, or none at a node whose last one was at the point."""
         for p, f in enumerate(F):
             if not np.array_equal(self._last[p][0], f):
                 total = np.zeros(f.shape)
                 for rows in blocks(self.shards[p]):
-                    total += rows.adjoint(self.loss.slope(rows.margins(f)))
+                    total += rows.adjoint(self.loss.slope(_margins(rows, f)))
                 self._last[p] = f.copy(), total
         sums = np.stack([total for _, total in self._last])
         return self.margins(F), sums * (self.C / self.counts)[:, None, None]
 
     def local_value(self, F: Vectors, Z: Margins | None = None) -> Numbers:
         """Z_p(F_p): one pass."""
-        losses = self._sums(F, lambda rows, f: self.loss.value(rows.margins(f)).sum(axis=1))
+        losses = self._sums(F, lambda rows, f: self.loss.value(_margins(rows, f)).sum(axis=1))
         return losses * (self.C / self.counts)[:, None] + self.rho * self.regularizer.value(F)
 
     def hessian_diagonals(self, F: Vectors, Z: Margins, majorant: bool = False) -> Array:
         """P x d: the diagonals of :meth:`hessians` over all rows; one pass."""
 
         def squares(rows: Block, f: Array) -> Array:
-            return rows.squared_adjoint(self.curvatures(rows.margins(f).T, majorant)[0])
+            return rows.squared_adjoint(self.curvatures(_margins(rows, f).T, majorant)[0])
 
         weight = (self.C / self.counts)[:, None]
         return self._sums(F, squares) * weight + self.ridge(F, majorant)[0]
@@ -150,7 +166,10 @@ class StreamedProblem(Problem):
 
         def gram(rows: Block) -> Array:
             A = rows.dense()
-            A *= np.sqrt(self.curvatures(A.T @ f.T, majorant))
+            Z = A.T @ f.T
+            if rows.answers is not None:
+                Z -= rows.answers[:, None]
+            A *= np.sqrt(self.curvatures(Z, majorant))
             return A @ A.T
 
         total, used, busy = np.zeros((self.dimension, self.dimension)), 0, deque[Future[Array]]()

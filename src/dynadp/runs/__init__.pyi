@@ -13,6 +13,7 @@ from .coefficients import Z as Z
 from .coefficients import holds_for as holds_for
 from .evaluation import count_privately as count_privately
 from .evaluation import evaluate_privately as evaluate_privately
+from .evaluation import measure_errors_privately as measure_errors_privately
 from .evaluation import measure_privately as measure_privately
 from .exports import LedgerExport as LedgerExport
 from .exports import export_ledger as export_ledger
@@ -57,6 +58,7 @@ from .run_file import load_schema as load_schema
 from .scoring import calibrated_by as calibrated_by
 from .scoring import calibrated_on as calibrated_on
 from .scoring import evaluate as evaluate
+from .scoring import evaluate_target as evaluate_target
 from .scoring import predictions as predictions
 from .scoring import tally as tally
 from .signing import check_signature as check_signature
@@ -68,6 +70,9 @@ from .starting import require_new as require_new
 from .status import alive as alive
 from .status import node_states as node_states
 from .status import read_status as read_status
+from .target_measures import TARGET_NAMES as TARGET_NAMES
+from .target_measures import TargetMeasures as TargetMeasures
+from .target_measures import noisy_target_measures as noisy_target_measures
 from .training import Trained as Trained
 from .training import centring_round as centring_round
 from .training import declared_rows as declared_rows

@@ -8,7 +8,15 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp.consensus import BOUND, Spread
-from dynadp.data import Column, PlainCategory, PlainNumber, Schema, Value, plain_column
+from dynadp.data import (
+    Column,
+    PlainCategory,
+    PlainNumber,
+    Schema,
+    Target,
+    Value,
+    plain_column,
+)
 from dynadp.errors import DataError
 
 Z = 1.96  # of a 95% interval
@@ -110,6 +118,7 @@ def coefficients_of(
     coef: Array,
     intercept: Array,
     noise: ModelNoise | None,
+    target: Target | None = None,
 ) -> tuple[Coefficient, ...]:
     """Return all coefficients, those of the first vector first, the intercept last of each.
 
@@ -121,10 +130,15 @@ def coefficients_of(
         Of the features, without the intercept.
     classes, coef, intercept, noise
         As of a model.
+    target
+        Of a model that answers a number: values are then in its units.
     """
     units = list(_units(schema)) if schema else [(name, "1", 1.0, None) for name in names]
     constant = schema.intercept if schema else 1.0
     norm = schema.norm if schema and schema.scaling != "unit" else 1.0
+    middle = 0.0
+    if target is not None:
+        norm, middle = norm / target.half, target.middle
     found = list[Coefficient]()
     for k, vector in enumerate(coef):
         whose = classes[k] if len(coef) > 1 else None
@@ -140,13 +154,13 @@ def coefficients_of(
                     reference=reference,
                 )
             )
-        if constant:
+        if constant or target is not None:
             found.append(
                 Coefficient(
                     feature="(intercept)",
                     column="(intercept)",
                     unit="the score where every feature adds nothing",
-                    value=float(intercept[k]) * constant / norm,
+                    value=middle + float(intercept[k]) * constant / norm,
                     se=float(noise.intercept_se[k]) * constant / norm if noise else None,
                     class_=whose,
                 )

@@ -14,17 +14,20 @@ from dynadp.mechanisms import (
     Draws,
     NoisyAccuracy,
     NoisyCount,
+    NoisyErrors,
     NoisyHistogram,
     SystemEntropy,
+    error_sums,
     private_accuracy,
     private_answers,
     private_count,
+    private_errors,
     private_histogram,
 )
 from dynadp.planning import unit_of
 from dynadp.privacy import Ledger
 from dynadp.runs.model import Model
-from dynadp.runs.scoring import scored, tally
+from dynadp.runs.scoring import predicted, require_target, scored, tally
 
 
 def evaluate_privately(
@@ -58,6 +61,11 @@ def evaluate_privately(
     draws
         Where noise comes from; the operating system.
     """
+    if model.target is not None:
+        raise DeclarationError(
+            "alpha releases how many rows are answered right, and the model answers a number; give "
+            "mu, which releases sums of its errors: R2, MAE and RMSE follow from them"
+        )
     schema, noise = model.columns, draws or SystemEntropy()
     drops, unit = schema.drops_rows, unit_of(schema)
     if schema.hides_counts:
@@ -144,6 +152,39 @@ def measure_privately(
     return released
 
 
+def measure_errors_privately(
+    model: Model,
+    data: Any,
+    ledger: Ledger,
+    *,
+    mu: float,
+    dataset: str,
+    who: str,
+    draws: Draws | None = None,
+) -> NoisyErrors:
+    """Release sums of the errors of a model that answers a number, on a node's private rows, and
+    charge its ledger.
+
+    R2, MAE and RMSE are post-processing (:func:`~dynadp.runs.noisy_target_measures`). Numbers
+    beyond the target's public bounds count as the bound.
+
+    Parameters
+    ----------
+    model, data, ledger, dataset, who, draws
+        As for :func:`evaluate_privately`.
+    mu
+        Of this release, for one row.
+    """
+    target, sums = require_target(model), np.zeros(5)
+    for answers, actual in predicted(model, data, limited=True):
+        within = np.clip(actual, target.low, target.high)
+        sums += error_sums(*((y - target.middle) / target.half for y in (answers, within)))
+    unit, noise = unit_of(model.columns), draws or SystemEntropy()
+    released = private_errors(sums, mu, node=ledger.node, draws=noise, unit=unit)
+    _charge(ledger, released, dataset, who)
+    return released
+
+
 def count_privately(
     schema: Schema,
     data: Any,
@@ -178,7 +219,10 @@ def count_privately(
 
 
 def _charge(
-    ledger: Ledger, released: NoisyAccuracy | NoisyCount | NoisyHistogram, dataset: str, who: str
+    ledger: Ledger,
+    released: NoisyAccuracy | NoisyCount | NoisyErrors | NoisyHistogram,
+    dataset: str,
+    who: str,
 ) -> None:
     """Enter a release in its node's ledger, as a run of its own, before anybody sees it."""
     run = f"{released.event.purpose} {now()} {token_hex(4)}"

@@ -17,7 +17,7 @@ from scipy.special import expit
 from dynadp._arrays import Array
 from dynadp._files import read_file, write_whole
 from dynadp.consensus import Spread
-from dynadp.data import Schema, Table, Value
+from dynadp.data import Schema, Table, Target, Value
 from dynadp.errors import DataError, RecordError
 from dynadp.planning import Plan
 from dynadp.runs.calibration import Calibration
@@ -34,12 +34,12 @@ EXACT: Mapping[str, Any] = {  # the guarantee of Algorithm 1
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Model:
     """Scores F x, and the class of the largest: of two classes the second where its score is above
-    0.
+    0. Of a target the number that the score stands for, within its public bounds.
 
     Attributes
     ----------
     classes
-        Label values; of two, the negative one first.
+        Label values; of two, the negative one first. None where a number is answered.
     coef
         One coefficient for each feature, without the intercept: 1 x features, or classes x
         features.
@@ -62,6 +62,8 @@ class Model:
     noise
         How far the noise for privacy may have moved ``coef`` and ``intercept``; None where that is
         not known, or where there was none.
+    target
+        The number that is answered, with its public bounds; None where classes are.
     """
 
     classes: tuple[Value, ...]
@@ -76,6 +78,7 @@ class Model:
     partial: Mapping[str, Any] | None = None
     members: tuple[str, ...] = ()
     noise: ModelNoise | None = field(default=None, repr=False)
+    target: Target | None = None
 
     @classmethod
     def of(
@@ -93,7 +96,7 @@ class Model:
         Parameters
         ----------
         f
-            d numbers, the intercept last.
+            d numbers, the intercept last; of several classes one after the other.
         schema
             With the private centre, where there was a centring round.
         plan
@@ -109,17 +112,21 @@ class Model:
         if plan.protection:
             total = replace(plan.total, protected=plan.total.protected and not seeded)
             privacy = {**total.to_json(), "statement": total.guarantee}
-        coef, intercept = (f[:-1], f[-1]) if schema.intercept else (f, 0.0)
+        F = f.reshape(plan.bound.vectors, -1)
+        coef, intercept = (F[:, :-1], F[:, -1]) if schema.intercept else (F, np.zeros(len(F)))
         return cls(
             classes=schema.label.classes,
-            coef=np.array([coef]),
-            intercept=np.array([intercept], dtype=float),
+            coef=np.array(coef),
+            intercept=np.array(intercept, dtype=float),
             schema=schema,
             loss=plan.settings.loss.describe(),
             mechanism=plan.mechanism.name,
             privacy=privacy,
             members=members,
-            noise=None if spread is None else ModelNoise.of([spread], bool(schema.intercept)),
+            noise=None
+            if spread is None
+            else ModelNoise.of(spread.parts(len(F)), bool(schema.intercept)),
+            target=schema.label if isinstance(schema.label, Target) else None,
         )
 
     @property
@@ -159,10 +166,14 @@ class Model:
         from the noise for privacy where they are known.
         """
         given = self.schema, self.feature_names, self.classes
-        return coefficients_of(*given, self.coef, self.intercept, self.noise)
+        return coefficients_of(*given, self.coef, self.intercept, self.noise, self.target)
 
     def answers(self, scores: Array) -> NDArray[Any]:
-        """The label value for every row of scores; a score of exactly 0 is negative."""
+        """The label value for every row of scores; a score of exactly 0 is negative. Of a target
+        the number.
+        """
+        if self.target is not None:
+            return self.target.within(scores)
         values = np.array(self.classes)
         return np.asarray(
             values[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
@@ -209,6 +220,7 @@ class Model:
             **({} if self.partial is None else {"partial": dict(self.partial)}),
             **({"members": list(self.members)} if self.members else {}),
             **({} if self.noise is None else {"noise": self.noise.to_json()}),
+            **({} if self.target is None else {"target": self.target.model_dump(mode="json")}),
         }
 
     def save(self, path: str | Path) -> None:
@@ -240,6 +252,7 @@ def load_model(path: str | Path) -> Model:
             partial=content.get("partial"),
             members=tuple(map(str, content.get("members", ()))),
             noise=ModelNoise.from_json(content["noise"]) if content.get("noise") else None,
+            target=None if "target" not in content else Target.model_validate(content["target"]),
         )
         _check(model, content["schema_hash"], path)
     except RecordError:
@@ -258,7 +271,14 @@ def _calibration(content: Mapping[str, Any] | None) -> Calibration | None:
 def _check(model: Model, schema_hash: str | None, path: Path) -> None:
     schema, vectors = model.schema, 1 if len(model.classes) == 2 else len(model.classes)
     width = model.coef.shape[1]
-    if len(set(model.classes)) < max(len(model.classes), 2):
+    if model.target is not None:
+        vectors = 1
+        if model.classes or (schema is not None and schema.label != model.target):
+            raise RecordError(
+                f"{path}: its target is not that of its schema; the file was changed by hand or is "
+                "damaged"
+            )
+    elif len(set(model.classes)) < max(len(model.classes), 2):
         raise ValueError("two classes or more are expected, all different")
     if schema is not None and schema.digest() != schema_hash:
         raise RecordError(

@@ -86,7 +86,8 @@ def plan_of(record: RunRecord) -> Plan:
         output=given["output"],
     )
     counts = tuple(record.rows[node] for node in nodes)
-    those = Consortium(record.topology, counts, record.dimension, record.features or 0)
+    known = record.dimension, record.features or 0, record.classes
+    those = Consortium(record.topology, counts, *known)
     return made.on(those)
 
 
@@ -208,7 +209,7 @@ def _point(plan: Plan, held: Held) -> tuple[Array, int, SumPath]:
     """
     releases, steps = plan.release_plan, plan.steps
     assert steps is not None
-    start = np.zeros((1, plan.bound.dimension))
+    start = np.zeros((1, plan.bound.vectors * plan.bound.dimension))
     rounds, path = SumRounds(None, releases.noises, steps, start, plan.rows, 1), list[Array]()
     weigh = WeighedSum([steps.node_weights[p] for p in plan.senders])
     for n in range(1, plan.rounds + 1):

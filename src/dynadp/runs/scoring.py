@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynadp._arrays import Array
-from dynadp.data import source, staying_rows
+from dynadp.data import Target, source, staying_rows
 from dynadp.errors import DataError, DeclarationError
 from dynadp.mechanisms import NoisyHistogram
 from dynadp.runs.calibration import calibrated
 from dynadp.runs.measures import Measures, measures
 from dynadp.runs.model import Model
+from dynadp.runs.target_measures import TargetMeasures, target_measures
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,54 @@ def evaluate(model: Model, data: Any, threshold: float = 0.0) -> Measures:
     return measures(scores, y, threshold, model.probabilities(scores))
 
 
+def predicted(model: Model, data: Any, *, limited: bool = False) -> Iterator[tuple[Array, Array]]:
+    """Yield of each batch the numbers that a model answers, and those that are there, of the rows
+    that stay: in the target's units, as they are in the file.
+
+    Parameters
+    ----------
+    model, data, limited
+        As for :func:`tally`.
+    """
+    schema = model.columns if limited else model.columns.limited()
+    target = require_target(model)
+    given, read = source(data), 0
+    staying = staying_rows(schema, given)
+    for batch in given.batches(schema.read_columns):
+        keep = staying(batch, read)
+        kept = {name: cells[keep] for name, cells in batch.items()}
+        if keep.any():
+            yield model.predict(kept), target.numbers(kept[target.name])
+        read += len(keep)
+
+
+def require_target(model: Model) -> Target:
+    """Return the number that a model answers; refuse one that answers classes."""
+    if model.target is None:
+        raise DeclarationError(
+            "the model answers classes, and R2, MAE and RMSE are of numbers; give a model whose "
+            "schema has a target with low and high"
+        )
+    return model.target
+
+
+def evaluate_target(model: Model, data: Any) -> TargetMeasures:
+    """Measure a model that answers a number on public rows.
+
+    Parameters
+    ----------
+    model, data
+        What answers, and the rows.
+    """
+    found = list(predicted(model, data))
+    if not found:
+        raise DataError(
+            f"{source(data).name} has no rows to evaluate on, or the schema drops all of them"
+        )
+    answers, actual = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return target_measures(answers, actual)
+
+
 def predictions(
     model: Model, data: Any, threshold: float = 0.0
 ) -> Iterator[tuple[NDArray[Any], Array, Array]]:
@@ -117,6 +166,10 @@ def predictions(
         Of two classes, scores above it are answered with the second.
     """
     schema = model.columns
+    if threshold and model.target is not None:
+        raise DeclarationError(
+            f"threshold is {threshold:g}, and the model answers a number; leave it out"
+        )
     if threshold and len(model.classes) > 2:
         raise DeclarationError(
             f"threshold is {threshold:g}, and the model has {len(model.classes)} classes, of which "

@@ -112,7 +112,7 @@ def train(
         The declared number of rows of each node, or one for all; needed where the schema keeps the
         number of rows secret, and compared with the rows that are there otherwise.
     start
-        A public vector to begin with, d numbers.
+        A public vector to begin with, d numbers; of several classes one after the other.
     draws
         Where noise comes from; by default the operating system's entropy. Seeded draws protect
         nobody.
@@ -155,8 +155,9 @@ def train(
             features=features,
             weights=weights,
             unit=unit_of(schema),
+            classes=schema.classes,
         )
-    plan = plan.on(Consortium(topology, tuple(counts), schema.dimension, features))
+    plan = plan.on(Consortium(topology, tuple(counts), schema.dimension, features, schema.classes))
     protection = plan.protection
     if protection is None:
         raise DeclarationError(
