@@ -51,7 +51,7 @@ def solve(
     problems = classes if classes > 2 else 1
     parts = [rows.some(rows.owner == p) for p in range(len(topology))]
     counts = tuple(len(part.codes) for part in parts)
-    span = releases_in(plan, Consortium(topology, counts, rows.X.shape[1]))
+    span = releases_in(plan, Consortium(topology, counts, rows.X.shape[1], classes=min(classes, 2)))
     runs = []
     for k in range(problems):
         shards = [
