@@ -42,7 +42,7 @@ from dynadp.estimators.one_vs_rest import solve, spent
 from dynadp.mechanisms import Mechanism
 from dynadp.planning import Constants, start_of
 from dynadp.privacy import ADD_REMOVE, Event, Unit, worst_node
-from dynadp.problem import Logistic, Loss, Weights
+from dynadp.problem import Logistic, Loss, Softmax, Weights, probabilities
 from dynadp.runs import centring_round, load_model, open_ledgers
 
 _NO_WEIGHTS = (
@@ -60,7 +60,16 @@ _NO_PROBABILITIES = (
 )
 
 
+def _is_softmax(estimator: "NetworkClassifier") -> bool:
+    """Whether it was fitted as one model of several classes."""
+    several = len(getattr(estimator, "classes_", ())) > 2
+    fitted = getattr(estimator, "privacy_", {}).get("problems") == 1
+    return several and (fitted or estimator.loss == Softmax.name)
+
+
 def _has_probabilities(estimator: "NetworkClassifier") -> bool:
+    if _is_softmax(estimator):
+        return True
     loss, margin = estimator.loss, estimator.margin
     if margin is None and estimator.epsilon is not None:
         margin = Constants().margin
@@ -79,8 +88,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     are f in the units of X, ``decision_function`` is ``X @ coef_.T + intercept_`` for every row,
     and ``predict`` is its sign. The intercept is regularised like the rest.
 
-    More than two classes are K problems, one against the rest, one after the other within the one
-    total.
+    More than two classes are one model of all of them by algorithm sum (softmax; maths.md 19).
+    Otherwise they are K problems, one against the rest, one after the other within the one total.
 
     Parameters
     ----------
@@ -331,7 +340,9 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if secret:
             counts = chosen.declared_counts(self.topology_.nodes)
             rows = rows.first_at_nodes(counts)
-        problems = 1 if len(self.classes_) == 2 else len(self.classes_)
+        several = len(self.classes_) > 2
+        together = several and self.mechanism is not None and chosen.algorithm == "sum"
+        problems = len(self.classes_) if several and not together else 1
         if schema is None:
             intercept = self.fit_intercept and not shards
             width = self.n_features_in_ + intercept
@@ -339,7 +350,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             intercept, width = bool(schema.intercept), schema.dimension
             # a bad cell must not be found when part of the budget is spent
             features = schema.only_features().rows(rows.X)
-        self.plan_ = chosen.plan(counts, self.topology_, width, problems)
+        classes = len(self.classes_) if together else 2
+        self.plan_ = chosen.plan(counts, self.topology_, width, problems, classes)
         if rows.people is None and self.plan_ and self.plan_.release_plan.weighed:
             raise DeclarationError(
                 "the rows of each person are to be weighed together, and nothing says whose they "
@@ -350,9 +362,9 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"a final release beside epsilon is planned once, and {problems} classes are "
                 f"{problems} problems, each with its own; give alpha, or leave final_release out"
             )
-        one, draws = chosen.part(self.plan_, problems), entropy_of(self.random_state)
+        one, draws = chosen.part(self.plan_, problems, classes), entropy_of(self.random_state)
         units = np.ones(width)
-        start = start_of(self.start, (1, problems, width))[0]
+        start = start_of(self.start, (1, len(self.classes_) if several else 1, width))[0]
         events: tuple[Event, ...] = ()
         sealed = schema is not None and self.plan_ is not None and self.plan_.sealing
         masks = run_masks(self.plan_, draws) if sealed and self.plan_ else None
@@ -385,6 +397,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 len(self.classes_),
                 self.topology_,
                 plan=one,
+                together=together,
                 start=start / units,
                 draws=draws,
                 journal=journal,
@@ -398,7 +411,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
             warnings.warn(text, ConvergenceWarning, stacklevel=3)
         vectors = [run.models("last" if run.releases.final else "tail")[:, 0] for run in runs]
-        f = np.stack(vectors, axis=1) * units  # P x K x d
+        P, many = len(self.topology_), len(self.classes_) if several else 1
+        f = np.stack(vectors, axis=1).reshape(P, many, -1) * units
         if intercept:
             self.node_coef_, self.node_intercept_ = f[..., :-1], f[..., -1]
         else:
@@ -441,10 +455,12 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """1/(1 + e^-score); for several classes divided by their sum. Rows beyond data_norm are
-        extrapolated.
+        """1/(1 + e^-score); for several classes divided by their sum, or the softmax of scores of
+        one model of all of them. Rows beyond data_norm are extrapolated.
         """
         scores = self.decision_function(X)
+        if _is_softmax(self):
+            return probabilities(scores)
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])
         shares = np.maximum(expit(scores), np.finfo(float).tiny)

@@ -1,4 +1,6 @@
-"""K classes as K problems, one against the rest, on the same rows, in one account (maths.md 5)."""
+"""K classes as K problems, one against the rest, on the same rows, in one account (maths.md 5); or
+all together.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +24,7 @@ def solve(
     topology: Topology,
     *,
     plan: Plan,
+    together: bool = False,
     start: Array,
     draws: Draws,
     journal: Journal | None,
@@ -40,6 +43,8 @@ def solve(
         The network.
     plan
         What each problem does.
+    together
+        Whether several classes are one problem.
     start
         V(0) of each problem, K x d.
     draws, journal
@@ -47,17 +52,19 @@ def solve(
     **how
         The rest of it, the same for all problems.
     """
-    problems = 1 if classes == 2 else classes
+    problems = 1 if classes == 2 or together else classes
     parts = [rows.some(rows.owner == p) for p in range(len(topology))]
     counts = tuple(len(part.codes) for part in parts)
-    span = releases_in(plan, Consortium(topology, counts, rows.X.shape[1]))
+    many = classes if together else 2
+    span = releases_in(plan, Consortium(topology, counts, rows.X.shape[1], classes=many))
     runs = []
     for k in range(problems):
         shards = [
             Shard.of(
                 own.X,
-                np.where(own.codes == (k if problems > 1 else 1), 1, -1),
+                own.codes if together else np.where(own.codes == (k if problems > 1 else 1), 1, -1),
                 name=name,
+                classes=range(classes) if together else (-1, 1),
                 people=own.people,
             )
             for own, name in zip(parts, topology.nodes, strict=True)
@@ -65,7 +72,15 @@ def solve(
         part = None if journal is None else _Part(journal, k, problems, span)
         later = ShiftedDraws(draws, rounds=k * span)
         runs.append(
-            simulate(shards, topology, plan, start=start[k], draws=later, journal=part, **how)
+            simulate(
+                shards,
+                topology,
+                plan,
+                start=start.ravel() if together else start[k],
+                draws=later,
+                journal=part,
+                **how,
+            )
         )
     return runs
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dynadp.errors import RecordError
-from dynadp.problem import Loss
+from dynadp.problem import Loss, Softmax
 from dynadp.runs import Model
 
 _ARRAYS = ("node_coef_", "node_intercept_")
@@ -19,6 +19,8 @@ def to_model(estimator: Any, parameters: Mapping[str, Any]) -> Model:
     """The model of a fitted estimator, with its parameters; what JSON cannot hold by its name."""
     loss = estimator.loss
     described = loss.describe() if isinstance(loss, Loss) else {"name": str(loss)}
+    if len(estimator.classes_) > 2 and estimator.privacy_.get("problems") == 1:
+        described["name"] = Softmax.name  # which a logistic loss stood for
     fitted = {
         name: _plain(getattr(estimator, name))
         for name in (*_ARRAYS, *_FIGURES)

@@ -52,8 +52,15 @@ class SumConstants:
     @classmethod
     def of(cls, classes: int = 2, **given: Any) -> Self:
         """The constants for so many classes, but for those that are given."""
-        several = {"moment_from": 8000.0, "pull": 0.5, "margin": 2.0} if classes > 2 else {}
-        return cls(**{**several, **given})
+        several: dict[str, Any] = {
+            "rounds": 30,
+            "moment_rounds": 20,
+            "moment_from": 8000.0,
+            "pull": 0.5,
+            "centring": 0.05,
+            "margin": 2.0,
+        }
+        return cls(**{**(several if classes > 2 else {}), **given})
 
 
 def signal(counts: Array, mus: Array, node_weights: Array) -> float:
