@@ -1,4 +1,4 @@
-"""Slopes of several classes: bounded, of the loss that they are said to be of, and exact in sums."""
+"""Slopes of several classes: bounded, of the loss that they are said to be of, exact in sums."""
 
 from math import sqrt
 
@@ -69,7 +69,7 @@ def test_of_two_classes_it_is_the_logistic_loss():
 
 @pytest.mark.parametrize("wrong", [{"longest": 0.0}, {"longest": 1.5}, {"margin": float("nan")}])
 def test_wrong_parameters_are_refused(wrong):
-    with pytest.raises(DeclarationError, match="softmax: (longest|margin) is"):
+    with pytest.raises(DeclarationError, match=r"softmax: (longest|margin) is"):
         Softmax(**wrong)
 
 
@@ -157,7 +157,7 @@ def test_slopes_of_both_signs_need_more_than_those_of_one():
     one, both = (
         largest_slopes(rows, people, K.longest, K.steepest, alike=alike) for alike in (True, False)
     )
-    assert one.sum() * 2**16 > K.gradient * 1.4  # opposite slopes of these would be too long together
+    assert one.sum() * 2**16 > K.gradient * 1.4  # with slopes of opposite signs
     assert both.sum() * 2**16 <= K.gradient
 
 
@@ -168,7 +168,7 @@ def test_margins_fit_into_the_grid_and_sums_below_two_to_the_53():
         assert rows * made.gradient * made.finer < 2**54
         assert made.steepest >= longest * 2**made.bits
     with pytest.raises(DeclarationError, match="cannot be added exactly"):
-        Resolution.of(2**40, 50, 1.0, 7, 1.0)
+        Resolution.of(2**50, 50, 1.0, 7, 1.0)
 
 
 def test_probabilities_add_up_to_one():
