@@ -11,7 +11,7 @@ from dynadp._arrays import Array
 from dynadp.data import Target
 from dynadp.errors import RecordError
 from dynadp.estimators.choices import TargetChoices
-from dynadp.problem import Loss
+from dynadp.problem import Loss, Softmax
 from dynadp.runs import Model
 
 _ARRAYS = ("node_coef_", "node_intercept_")
@@ -27,6 +27,8 @@ def to_model(estimator: Any, parameters: Mapping[str, Any]) -> Model:
     if target is not None:
         described = estimator.loss_.describe()
         coef, intercept = scaled(estimator, target)
+    elif len(estimator.classes_) > 2 and estimator.privacy_.get("problems") == 1:
+        described["name"] = Softmax.name  # which a logistic loss stood for
     fitted = {
         name: _plain(getattr(estimator, name))
         for name in (*_ARRAYS, *_FIGURES)
