@@ -5,6 +5,7 @@ import pickle
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 
 import duckdb
 import numpy as np
@@ -21,13 +22,16 @@ from dynadp import (
     NetworkClassifier,
     Numeric,
     Schema,
+    Topology,
     census,
     load_model,
+    train,
 )
 from dynadp.cli import main
-from dynadp.data import plain_column
+from dynadp.data import Target, plain_column
 from dynadp.errors import DataError, DeclarationError, DynadpError
 from dynadp.exports import FORMATS, PlainModel, export, to_onnx, to_pipeline, to_sql
+from dynadp.mechanisms import SeededEntropy
 from dynadp.runs import Calibration
 from support.pages import ROOT, blocks
 
@@ -444,3 +448,68 @@ def test_a_missing_library_is_named(tmp_path, monkeypatch):
     shown = CliRunner().invoke(main, given)
     assert shown.exit_code == 2
     assert "pip install 'dynadp[onnx]'" in shown.output
+
+
+@pytest.fixture(scope="module", params=[{"classes": 3}, {"target": True}], ids=str)
+def other(request):
+    """A run's model of several classes, or of a number, and rows with what it answers."""
+    data, ring = census(rows=1_200, nodes=3, seed=1, **request.param), Topology.family("ring", 3)
+    given = {"epsilon": 3.0, "delta": 1e-5, "draws": SeededEntropy(0)}
+    model = train(data.schema, data.tables(ring.nodes), ring, **given).model()
+    rows = {name: cells[:150] for name, cells in data.test.items()}
+    return model, rows, model.predict(rows)
+
+
+def test_models_of_classes_and_of_numbers_that_runs_made(other):
+    model, rows, expected = other
+    plain, number = PlainModel.of(model), model.target is not None
+    name = "prediction" if number else "label"
+    session = ort.InferenceSession(to_onnx(plain).SerializeToString())
+    feeds = {
+        one.name: np.asarray(rows[one.name]).astype(float if "double" in one.type else object)
+        for one in session.get_inputs()
+    }
+    found = [session.run([name], {column: cells[:, None] for column, cells in feeds.items()})[0]]
+    found.append(to_pipeline(plain).predict(pd.DataFrame(rows)))
+    frame = pd.DataFrame({"id": np.arange(150), **rows})
+    with sqlite3.connect(":memory:") as book:
+        frame.to_sql("data", book, index=False)
+        answers = sorted(book.execute(to_sql(plain, keep=["id"])).fetchall())
+        found.append(np.array([row[1] for row in answers]))
+    score, numbers = scorer_of_the_page(), plain.to_json()
+    scores = [score(numbers, {c: cells[i] for c, cells in rows.items()}) for i in range(150)]
+    if number:
+        low, high = numbers["target"]
+        answer = [np.clip((low + high) / 2 + s[0] * (high - low) / 2, low, high) for s in scores]
+    else:
+        answer = [numbers["classes"][int(s.argmax())] for s in scores]
+    for one in [*found, np.array(answer)]:
+        if number:
+            np.testing.assert_allclose(one.astype(float), expected, rtol=1e-9)
+        else:
+            assert one.tolist() == expected.tolist()
+    with pytest.raises(DataError, match="leave it out"):
+        PlainModel.of(model, threshold=0.5)
+
+
+def test_answers_beyond_the_targets_bounds_are_the_bounds():
+    rng = np.random.default_rng(2)
+    made = made_model(rng, columns=COLUMNS[:1], norm=0.1)
+    target = Target(name="y", low=-1.0, high=4.0)
+    schema = made.schema.model_copy(update={"label": target})
+    model = replace(made, classes=(), coef=made.coef * 9, schema=schema, target=target)
+    rows = {"age": np.array([*rng.uniform(17, 90, 60), np.inf])}
+    good = {"age": rows["age"][:-1]}
+    expected = model.predict(good)
+    assert {-1.0, 4.0} & set(expected.tolist())
+    graph = ort.InferenceSession(to_onnx(PlainModel.of(model)).SerializeToString())
+    found = graph.run(None, {"age": rows["age"][:, None]})[0]
+    np.testing.assert_allclose(found[:-1], expected)
+    assert np.isnan(found[-1])
+    pipeline = to_pipeline(PlainModel.of(model))
+    np.testing.assert_allclose(pipeline.predict(pd.DataFrame(good)), expected)
+    with sqlite3.connect(":memory:") as book:
+        pd.DataFrame({"id": range(61), **rows}).to_sql("data", book, index=False)
+        answers = sorted(book.execute(to_sql(PlainModel.of(model), keep=["id"])).fetchall())
+    np.testing.assert_allclose([row[1] for row in answers[:-1]], expected)
+    assert answers[-1][1] is None

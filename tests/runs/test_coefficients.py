@@ -12,6 +12,7 @@ from dynadp import (
     Label,
     Model,
     NetworkClassifier,
+    NetworkRegressor,
     Numeric,
     Schema,
     Topology,
@@ -21,6 +22,7 @@ from dynadp import (
 )
 from dynadp.cli import main
 from dynadp.consensus import BOUND, FIRST_ORDER, Spread
+from dynadp.data import Target
 from dynadp.errors import RecordError
 from dynadp.mechanisms import SeededEntropy, Sum
 from dynadp.report.coefficients import ModelView
@@ -241,3 +243,40 @@ def test_the_reports_picture_and_table(tmp_path):
     page = (out / "report.html").read_text()
     assert "stand clear" not in page
     assert "How far noise may have moved them is not known" in page
+
+
+def test_a_number_is_made_of_its_coefficients_in_its_own_units(tmp_path):
+    made, target = made_model(), Target(name="y", low=-10.0, high=50.0)
+    schema = made.schema.model_copy(update={"label": target})
+    half, middle = target.half, target.middle
+    number = replace(made, classes=(), schema=schema, target=target)
+    for one, plain in zip(number.coefficients(), made.coefficients(), strict=True):
+        shift = middle if one.feature == "(intercept)" else 0.0
+        assert one.value == pytest.approx(shift + half * plain.value)
+        assert one.se == pytest.approx(half * plain.se)
+
+
+def test_the_regressor_has_them_in_the_targets_units(tmp_path):
+    X = np.random.default_rng(0).uniform(-1, 1, (600, 2))
+    given = {"epsilon": 4.0, "delta": 1e-5, "data_norm": 2.0, "random_state": 0}
+    fitted = NetworkRegressor(**given, target=(0, 10)).fit(X, 3 * X[:, 0] + 5)
+    wide = NetworkRegressor(**given, target=(-45, 55)).fit(X, 3 * X[:, 0] + 5)
+    np.testing.assert_allclose(wide.coef_se_, 10 * fitted.coef_se_)  # noise follows the bounds
+    fitted.save(tmp_path / "model.json")
+    again = NetworkRegressor.load(tmp_path / "model.json")
+    np.testing.assert_allclose(again.coef_se_, fitted.coef_se_)
+    assert again.intercept_se_ == pytest.approx(fitted.intercept_se_)
+    shown = again.coefficients()
+    assert [one.value for one in shown] == pytest.approx([*fitted.coef_, fitted.intercept_])
+    assert [one.se for one in shown] == pytest.approx([*fitted.coef_se_, fitted.intercept_se_])
+
+
+def test_several_classes_have_those_of_each_vector(tmp_path):
+    data, ring = census(rows=1_500, nodes=3, seed=1, classes=3), Topology.family("ring", 3)
+    given = {"epsilon": 4.0, "delta": 1e-5, "draws": SeededEntropy(0)}
+    for moment in (False, True):
+        made = train(data.schema, data.tables(ring.nodes), ring, mechanism=Sum(moment), **given)
+        model = made.model()
+        assert model.noise.coef_se.shape == model.coef.shape == (3, data.schema.feature_count)
+        assert model.noise.basis == BOUND
+        assert {one.class_ for one in model.coefficients()} == set(model.classes)

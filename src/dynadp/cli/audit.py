@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     help="Of primal perturbation; l2-laplace by default. That of sums is Gaussian.",
 )
 @option("--second-moment", is_flag=True, help="Round 1 of sums releases the second moment.")
+@option("--targets", is_flag=True, help="Rows with a number to predict, and losses of residuals.")
 @option("--weighed", is_flag=True, help="Weigh the rows of a person in sums, as one row may count.")
 @option("--nodes", type=COUNT, help="Of sealed sums: how many nodes there are; 5 by default.")
 @option("--honest", type=COUNT, help="Of sealed sums: how many nodes were declared honest.")
@@ -204,6 +205,8 @@ def _persons(setting: Mapping[str, Any]) -> str:
     alone = setting["rows_per_person"] == setting["silos_per_person"] == 1
     several = "" if alone else "; section 14 for several rows of a person"
     added = setting["adjacency"] == "add-remove"
+    if setting.get("targets"):
+        several += "; section 19 for numbers to predict"
     return f"{several}; section 15 for rows that are added and removed" if added else several
 
 

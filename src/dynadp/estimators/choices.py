@@ -14,7 +14,7 @@ from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism, NoProtection, Sealed, mechanism_for, mechanism_names
 from dynadp.planning import Constants, Plan, SumConstants, plan, schedule_from, unit_of
 from dynadp.privacy import Unit, check_delta
-from dynadp.problem import Loss, SquaredL2, default_loss
+from dynadp.problem import Loss, Softmax, SquaredL2, default_loss
 from dynadp.runs import declared_rows
 
 _PLANNED = {
@@ -155,7 +155,12 @@ class Choices:
             _require.positive("data_norm", given.data_norm, ", a public bound on ||x||")
 
     def plan(
-        self, counts: NDArray[np.intp], topology: Topology, width: int, problems: int
+        self,
+        counts: NDArray[np.intp],
+        topology: Topology,
+        width: int,
+        problems: int,
+        classes: int = 2,
     ) -> Plan | None:
         """Return the plan of a fit with a total; None where each release's loss is given."""
         if self.given.epsilon is None:
@@ -166,8 +171,11 @@ class Choices:
             given = dict.fromkeys(("rounds", *(["moment_rounds"] * sums)), self.given.rounds)
         if loss is None and self.given.margin is not None:
             given["margin"] = self.given.margin
-        kind: type[SumConstants] | type[Constants] = SumConstants if sums else Constants
-        constants = replace(kind() if loss is None else kind.of(loss=loss), **given)
+        constants: SumConstants | Constants
+        if sums:
+            constants = SumConstants.of(classes, loss, **given)
+        else:
+            constants = replace(Constants() if loss is None else Constants.of(loss), **given)
         return plan(
             counts.tolist(),
             topology,
@@ -181,7 +189,7 @@ class Choices:
             constants=constants,
             problems=problems,
             unit=self.unit,
-            classes=2 if loss is None else 0,
+            classes=classes,
             loss=loss,
         )
 
@@ -211,14 +219,21 @@ class Choices:
             described["margin"] = self.given.margin
         return Loss.from_description(described)
 
-    def part(self, whole: Plan | None, problems: int) -> Plan:
+    def class_loss(self) -> Loss:
+        """The loss of several classes in one model: logistic stands for softmax."""
+        if self.given.loss == "logistic":
+            margin = self.given.margin
+            return Softmax() if margin is None else Softmax(margin)
+        return self.loss
+
+    def part(self, whole: Plan | None, problems: int, classes: int = 2) -> Plan:
         """Return what each problem of a plan does, or what its parameters say without one."""
         if whole is not None:
             settings = replace(whole.settings, regularizer=self.given.regularizer or SquaredL2())
             return replace(whole.part(problems), settings=settings)
         by_round = self.by_round
         return Plan.of(
-            loss=self.loss,
+            loss=self.class_loss() if classes > 2 else self.loss,
             regularizer=self.given.regularizer,
             C=self.given.C,
             weights=self.given.weights,

@@ -23,7 +23,7 @@ from dynadp.estimators.inputs import (
 from dynadp.estimators.network import NetworkEstimator, unquoted
 from dynadp.mechanisms import Mechanism
 from dynadp.planning import Constants
-from dynadp.problem import Logistic, Loss, Weights
+from dynadp.problem import Logistic, Loss, Softmax, Weights, probabilities
 
 _NO_PROBABILITIES = (
     "predict_proba: scores of this loss are no log-odds, because it has a margin or is not "
@@ -33,7 +33,16 @@ _NO_PROBABILITIES = (
 )
 
 
+def _is_softmax(estimator: "NetworkClassifier") -> bool:
+    """Whether it was fitted as one model of several classes."""
+    several = len(getattr(estimator, "classes_", ())) > 2
+    fitted = getattr(estimator, "privacy_", {}).get("problems") == 1
+    return several and (fitted or estimator.loss == Softmax.name)
+
+
 def _has_probabilities(estimator: "NetworkClassifier") -> bool:
+    if _is_softmax(estimator):
+        return True
     loss, margin = estimator.loss, estimator.margin
     if margin is None and estimator.epsilon is not None:
         margin = Constants().margin
@@ -52,8 +61,8 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc
     are f in the units of X, ``decision_function`` is ``X @ coef_.T + intercept_`` for every row,
     and ``predict`` is its sign. The intercept is regularised like the rest.
 
-    More than two classes are K problems, one against the rest, one after the other within the one
-    total.
+    More than two classes are one model of all of them by algorithm sum (softmax; maths.md 19).
+    Otherwise they are K problems, one against the rest, one after the other within the one total.
 
     Parameters
     ----------
@@ -287,10 +296,12 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """1/(1 + e^-score); for several classes divided by their sum. Rows beyond data_norm are
-        extrapolated.
+        """1/(1 + e^-score); for several classes divided by their sum, or the softmax of scores of
+        one model of all of them. Rows beyond data_norm are extrapolated.
         """
         scores = self.decision_function(X)
+        if _is_softmax(self):
+            return probabilities(scores)
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])
         shares = np.maximum(expit(scores), np.finfo(float).tiny)

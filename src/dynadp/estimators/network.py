@@ -150,7 +150,10 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         if secret:
             counts = chosen.declared_counts(self.topology_.nodes)
             rows = rows.first_at_nodes(counts)
-        problems = classes if classes > 2 else 1
+        several = classes > 2
+        together = several and self.mechanism is not None and chosen.algorithm == "sum"
+        problems = classes if several and not together else 1
+        planned = classes if together or not classes else 2
         if schema is None:
             intercept = self.fit_intercept and not shards
             width = self.n_features_in_ + intercept
@@ -158,7 +161,7 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
             intercept, width = bool(schema.intercept), schema.dimension
             # a bad cell must not be found when part of the budget is spent
             features = schema.only_features().rows(rows.X)
-        self.plan_ = chosen.plan(counts, self.topology_, width, problems)
+        self.plan_ = chosen.plan(counts, self.topology_, width, problems, planned)
         if rows.people is None and self.plan_ and self.plan_.release_plan.weighed:
             raise DeclarationError(
                 "the rows of each person are to be weighed together, and nothing says whose they "
@@ -170,9 +173,9 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
                 f"{problems} problems, each with its own; give {self._choices.each[0]}, or leave "
                 "final_release out"
             )
-        one, draws = chosen.part(self.plan_, problems), entropy_of(self.random_state)
+        one, draws = chosen.part(self.plan_, problems, planned), entropy_of(self.random_state)
         units = np.ones(width)
-        start = start_of(self.start, (1, problems, width))[0]
+        start = start_of(self.start, (1, classes if several else 1, width))[0]
         events: tuple[Event, ...] = ()
         sealed = schema is not None and self.plan_ is not None and self.plan_.sealing
         masks = run_masks(self.plan_, draws) if sealed and self.plan_ else None
@@ -205,6 +208,7 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
                 classes,
                 self.topology_,
                 plan=one,
+                together=together,
                 start=start / units,
                 draws=draws,
                 journal=journal,
@@ -219,16 +223,18 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
             warnings.warn(text, ConvergenceWarning, stacklevel=3)
         output: Output = "last" if runs[0].releases.final else "tail"
         vectors = [run.models(output)[:, 0] for run in runs]
-        f = np.stack(vectors, axis=1) * units  # P x K x d
+        shape = len(self.topology_), classes if several else 1, -1
+        f = np.stack(vectors, axis=1).reshape(shape) * units
         constant = f[..., -1] if intercept else np.zeros(f.shape[:2])
         self._keep(f[..., :-1] if intercept else f, constant)
-        those = Consortium(self.topology_, tuple(counts), width, classes=min(classes, 2))
+        many = classes if together or not classes else 2
+        those = Consortium(self.topology_, tuple(counts), width, classes=many)
         bound = one.on(those)
         spreads = [
             spread_of(bound, run.path, node=None, output=output, releases=run.releases)
             for run in runs
         ]
-        saved.set_noise(self, saved.noise_in(spreads, units, intercept=intercept))
+        saved.set_noise(self, saved.noise_in(spreads, shape[1], units, intercept=intercept))
         self.n_iter_ = max(len(run.rounds) for run in runs)
         known = shards or schema is not None or self.data_norm is not None
         self.privacy_ = self._privacy(

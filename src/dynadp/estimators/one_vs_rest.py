@@ -1,4 +1,6 @@
-"""K classes as K problems, one against the rest, on the same rows, in one account (maths.md 5)."""
+"""K classes as K problems, one against the rest, on the same rows, in one account (maths.md 5); or
+all together.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,6 +25,7 @@ def solve(
     topology: Topology,
     *,
     plan: Plan,
+    together: bool = False,
     start: Array,
     draws: Draws,
     journal: Journal | None,
@@ -41,6 +44,8 @@ def solve(
         The network.
     plan
         What each problem does.
+    together
+        Whether several classes are one problem.
     start
         V(0) of each problem, K x d.
     draws, journal
@@ -48,18 +53,20 @@ def solve(
     **how
         The rest of it, the same for all problems.
     """
-    problems = classes if classes > 2 else 1
+    problems = 1 if classes <= 2 or together else classes
     parts = [rows.some(rows.owner == p) for p in range(len(topology))]
     counts = tuple(len(part.codes) for part in parts)
-    span = releases_in(plan, Consortium(topology, counts, rows.X.shape[1]))
+    many = classes if together or not classes else 2
+    span = releases_in(plan, Consortium(topology, counts, rows.X.shape[1], classes=many))
+    values = {0: None, 2: (-1, 1)}.get(many, range(many))
     runs = []
     for k in range(problems):
         shards = [
             Shard.of(
                 own.X,
-                own.codes if not classes else _signs(own.codes, k if problems > 1 else 1),
+                _signs(own.codes, k if problems > 1 else 1) if many == 2 else own.codes,
                 name=name,
-                classes=(-1, 1) if classes else None,
+                classes=values,
                 people=own.people,
             )
             for own, name in zip(parts, topology.nodes, strict=True)
@@ -67,7 +74,15 @@ def solve(
         part = None if journal is None else _Part(journal, k, problems, span)
         later = ShiftedDraws(draws, rounds=k * span)
         runs.append(
-            simulate(shards, topology, plan, start=start[k], draws=later, journal=part, **how)
+            simulate(
+                shards,
+                topology,
+                plan,
+                start=start.ravel() if together else start[k],
+                draws=later,
+                journal=part,
+                **how,
+            )
         )
     return runs
 

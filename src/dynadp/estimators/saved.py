@@ -12,7 +12,7 @@ from dynadp.consensus import Spread
 from dynadp.data import Target
 from dynadp.errors import RecordError
 from dynadp.estimators.choices import TargetChoices
-from dynadp.problem import Loss
+from dynadp.problem import Loss, Softmax
 from dynadp.runs import Model, ModelNoise
 
 _ARRAYS = ("node_coef_", "node_intercept_")
@@ -28,6 +28,8 @@ def to_model(estimator: Any, parameters: Mapping[str, Any]) -> Model:
     if target is not None:
         described = estimator.loss_.describe()
         coef, intercept = scaled(estimator, target)
+    elif len(estimator.classes_) > 2 and estimator.privacy_.get("problems") == 1:
+        described["name"] = Softmax.name  # which a logistic loss stood for
     fitted = {
         name: _plain(getattr(estimator, name))
         for name in (*_ARRAYS, *_FIGURES)
@@ -53,10 +55,12 @@ def to_model(estimator: Any, parameters: Mapping[str, Any]) -> Model:
     )
 
 
-def noise_in(spreads: Sequence[Spread | None], units: Any, *, intercept: bool) -> ModelNoise | None:
+def noise_in(
+    spreads: Sequence[Spread | None], vectors: int, units: Any, *, intercept: bool
+) -> ModelNoise | None:
     """Return the standard errors of all vectors, in these units; None where one is not known."""
-    known = [spread for spread in spreads if spread is not None]
-    return ModelNoise.of(known, intercept, units) if len(known) == len(spreads) else None
+    known = [part for spread in spreads if spread for part in spread.parts(vectors // len(spreads))]
+    return ModelNoise.of(known, intercept, units) if len(known) == vectors else None
 
 
 def set_noise(estimator: Any, noise: ModelNoise | None) -> None:

@@ -59,6 +59,7 @@ class SumConstants:
         """The constants for so many classes, or for a loss of residuals, but for those that are
         given.
         """
+        found: dict[str, Any] = {}
         if loss is not None and loss.residual:
             m = TARGET_MOMENTUM
             found = {
@@ -68,9 +69,15 @@ class SumConstants:
                 "curvature": loss.c1,
                 "least_pull": loss.c1 * (1 - m) / (2 * (1 + m)),
             }
-        else:
-            several = {"moment_from": 8000.0, "pull": 0.5, "margin": 2.0}
-            found = several if classes > 2 else {}
+        elif classes > 2:
+            found = {
+                "rounds": 30,
+                "moment_rounds": 20,
+                "moment_from": 8000.0,
+                "pull": 0.5,
+                "centring": 0.05,
+                "margin": 2.0,
+            }
         return cls(**{**found, **given})
 
 

@@ -33,6 +33,11 @@ def require_kind(shards: Sequence[Shard | StreamedShard], loss: Loss) -> None:
         if shard.kind != loss.kind:
             if loss.kind == "signs" and shard.kind == "classes":
                 require_signs([shard], what)
+            if loss.kind == "signs":
+                raise DeclarationError(
+                    f"node {shard.name!r}: its rows have a number to predict, and {what} separates "
+                    f"two classes; {_ADVICE[shard.kind]}"
+                )
             raise DeclarationError(
                 f"node {shard.name!r}: {what} is about {loss.kind}, and its rows have "
                 f"{shard.kind}; {_ADVICE[shard.kind]}, or declare the label otherwise"

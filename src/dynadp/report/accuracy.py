@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dynadp._intervals import ONE
-from dynadp.data import census, source
+from dynadp.data import Value, census, source
 from dynadp.errors import DynadpError
 from dynadp.report.budgets import BudgetView
 from dynadp.report.record_view import RunView
-from dynadp.runs import NAMES, Measures, evaluate, load_model
+from dynadp.runs import NAMES, ClassMeasures, Measures, evaluate, load_model
 
 PRIVATE = (
     "accuracy on private rows is private: declare public rows in [evaluation] of the run file to "
@@ -35,6 +35,8 @@ class Accuracy:
         Other measures: name in words, value, and interval; None where accuracy is not shown.
     confusion
         Rows by label and answer.
+    classes, table
+        The same of several classes: the label's values, and the numbers.
     """
 
     note: str
@@ -45,9 +47,11 @@ class Accuracy:
     high: float = 1.0
     others: tuple[tuple[str, float, float, float], ...] = ()
     confusion: Mapping[str, int] = field(default_factory=dict)
+    classes: tuple[Value, ...] = ()
+    table: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
-    def of(cls, found: Measures, note: str) -> "Accuracy":
+    def of(cls, found: Measures | ClassMeasures, note: str) -> "Accuracy":
         """What measures say, on such rows."""
         accuracy = found.found["accuracy"]
         return cls(
@@ -62,7 +66,9 @@ class Accuracy:
                 for name, one in found.found.items()
                 if name != "accuracy"
             ),
-            confusion=found.confusion,
+            confusion=found.confusion if isinstance(found, Measures) else {},
+            classes=found.classes if isinstance(found, ClassMeasures) else (),
+            table=found.confusion if isinstance(found, ClassMeasures) else (),
         )
 
     @property

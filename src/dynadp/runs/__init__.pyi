@@ -6,6 +6,7 @@ from .backups import restore_ledger as restore_ledger
 from .binned import histogram_measures as histogram_measures
 from .calibration import Calibration as Calibration
 from .calibration import calibrated as calibrated
+from .class_measures import ClassMeasures as ClassMeasures
 from .cluster import ClusterRun as ClusterRun
 from .coefficients import Coefficient as Coefficient
 from .coefficients import ModelNoise as ModelNoise

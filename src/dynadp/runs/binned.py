@@ -29,6 +29,8 @@ def histogram_measures(histogram: NoisyHistogram, threshold: float = 0.0) -> dic
     threshold
         Scores above it are answered with yes: an edge of the bins, or the next edge above.
     """
+    if not len(histogram.edges):
+        return _of_classes(histogram)
     yes = np.append(False, histogram.edges >= threshold)
     functions: Mapping[str, Callable[[Array], float]] = {
         "accuracy": lambda h: _share(h[1, yes].sum() + h[0, ~yes].sum(), h.sum()),
@@ -55,6 +57,20 @@ def histogram_measures(histogram: NoisyHistogram, threshold: float = 0.0) -> dic
         for name, of in functions.items()
         if known.get(name, both) > floor
     }
+
+
+def _of_classes(histogram: NoisyHistogram) -> dict[str, Measure]:
+    """Measures of noisy numbers by label and answer."""
+    h, J = histogram.counts, len(histogram.counts)
+    functions: Mapping[str, Callable[[Array], float]] = {
+        "accuracy": lambda h: _share(np.trace(h), h.sum()),
+        "balanced_accuracy": lambda h: float(
+            np.mean([_share(h[j, j], h[j].sum()) for j in range(J)])
+        ),
+    }
+    known = {"accuracy": h.sum() / J, "balanced_accuracy": h.sum(axis=1).min()}
+    floor = _FAINT * max(histogram.noise, 1.0) * sqrt(J)
+    return {n: _measured(histogram, of) for n, of in functions.items() if known[n] > floor}
 
 
 def _measured(histogram: NoisyHistogram, of: Callable[[Array], float]) -> Measure:

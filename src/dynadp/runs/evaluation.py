@@ -5,8 +5,10 @@ from secrets import token_hex
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dynadp import _require
+from dynadp._arrays import Array
 from dynadp.data import Schema, count
 from dynadp.engines import now
 from dynadp.errors import DeclarationError
@@ -120,7 +122,8 @@ def measure_privately(
 
     All measures are post-processing of it (:func:`~dynadp.runs.histogram_measures`), and so are
     probabilities. Bins are public: equally wide between -||f|| and ||f||, where the scores of
-    bounded rows lie, with an edge at 0.
+    bounded rows lie, with an edge at 0. Of several classes labels and answers are counted: one
+    number for each pair, in place of bins.
 
     Parameters
     ----------
@@ -134,12 +137,29 @@ def measure_privately(
     _require.whole("bins", bins, least=2)
     if bins % 2:
         raise DeclarationError(f"bins is {bins}; expected an even number, with an edge at 0")
+    if model.columns.classes > 2:
+        answers = tally(model, data, limited=True)
+        assert answers.table is not None
+        return _released(model, answers.table, np.zeros(0), ledger, mu, dataset, who, draws)
     reach = float(np.linalg.norm([*model.coef[0], *model.intercept])) or 1.0
     edges = reach * np.linspace(-1, 1, bins + 1)[1:-1]
     edges[bins // 2 - 1] = 0.0
     counts = np.zeros((2, bins), dtype=np.int64)
     for _, scores, y in scored(model, data, limited=True):
         np.add.at(counts, (y.astype(int), np.searchsorted(edges, scores)), 1)
+    return _released(model, counts, edges, ledger, mu, dataset, who, draws)
+
+
+def _released(
+    model: Model,
+    counts: NDArray[np.int64],
+    edges: Array,
+    ledger: Ledger,
+    mu: float,
+    dataset: str,
+    who: str,
+    draws: Draws | None,
+) -> NoisyHistogram:
     released = private_histogram(
         counts,
         edges,

@@ -20,6 +20,8 @@ from dynadp.consensus import Spread
 from dynadp.data import Schema, Table, Target, Value
 from dynadp.errors import DataError, RecordError
 from dynadp.planning import Plan
+from dynadp.problem import Softmax
+from dynadp.problem import probabilities as softmax
 from dynadp.runs.calibration import Calibration
 from dynadp.runs.coefficients import Coefficient, ModelNoise, coefficients_of
 
@@ -181,15 +183,21 @@ class Model:
 
     @property
     def gives_probabilities(self) -> bool:
-        """Whether scores of two classes can be turned into probabilities."""
-        return len(self.classes) == 2 and self.probabilities(np.zeros(1)) is not None
+        """Whether scores can be turned into probabilities."""
+        J = len(self.classes)
+        return self.probabilities(np.zeros(1) if J == 2 else np.zeros((1, J))) is not None
 
     def probabilities(self, scores: Array) -> Array | None:
         """P(second class) for each score of two classes: by the calibration, or 1/(1 + e^-score)
         where the loss is logistic without a margin; None where scores are no log-odds.
+
+        Of several classes learned as one model, P of each: the softmax of scores, or of scores
+        times the calibration's slope. Without a calibration these tend to be too sure where
+        epsilon is small.
         """
         if scores.ndim > 1:
-            return None
+            slope = 1.0 if self.calibration is None else self.calibration.slope
+            return softmax(slope * scores) if self.loss.get("name") == Softmax.name else None
         if self.calibration is not None:
             scores = self.calibration.slope * scores + self.calibration.offset
             return np.asarray(expit(scores))

@@ -34,6 +34,9 @@ class Case:
         m: in how many rows the data sets may differ, and for how many the claim is.
     adjacency
         ``replace``, or ``add-remove``: then one of the data sets has null rows in place of hers.
+    targets, other_targets
+        t of each row of D and of D', in [-1, 1], for a loss of residuals; rows are then x_i. A row
+        differs where its target does.
     """
 
     name: str
@@ -48,23 +51,35 @@ class Case:
     regularizer: Regularizer = field(default_factory=SquaredL2)
     rows_per_person: int = 1
     adjacency: str = "replace"
+    targets: Array | None = field(default=None, repr=False)
+    other_targets: Array | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _require.whole("rows_per_person", self.rows_per_person)
+        for targets in (self.targets, self.other_targets):
+            if (targets is not None) != self.loss.residual:
+                raise DeclarationError(
+                    f"loss {self.loss.name!r} and targets do not go together; expected targets of "
+                    "both data sets for a loss of residuals, and none for one of margins"
+                )
+            if targets is not None and not (
+                targets.shape == self.rows.shape[:1] and (np.abs(targets) <= 1).all()
+            ):
+                raise DeclarationError("targets: expected one for each row, in [-1, 1]")
         shape, other, heard = self.rows.shape, self.other.shape, self.heard.shape
         if len(shape) != 2 or shape != other or heard != shape[1:]:
             raise DeclarationError(
                 f"rows have shapes {shape} and {other}, heard has {heard}; expected B x d, B x d "
                 f"and d"
             )
-        changed = int(np.count_nonzero((self.rows != self.other).any(axis=1)))
+        changed = int(np.count_nonzero(self.hers))
         if changed > self.rows_per_person:
             most = "one" if self.rows_per_person == 1 else f"{self.rows_per_person} at most"
             raise DeclarationError(
                 f"the data sets differ in {changed} rows; neighbouring ones differ in {most}"
             )
         if self.adjacency == "add-remove":
-            hers = (self.rows != self.other).any(axis=1)
+            hers = self.hers
             if self.rows[hers].any() and self.other[hers].any():
                 raise DeclarationError(
                     "rows that differ are null rows in neither data set; where rows are added and "
@@ -75,15 +90,33 @@ class Case:
             raise DeclarationError(f"the longest row has norm {longest:g}; expected at most 1")
 
     @property
+    def hers(self) -> NDArray[np.bool_]:
+        """Which rows differ, in themselves or in their targets."""
+        rows = (self.rows != self.other).any(axis=1)
+        if self.targets is None or self.other_targets is None:
+            return np.asarray(rows)
+        return np.asarray(rows | (self.targets != self.other_targets))
+
+    @property
+    def answers(self) -> tuple[list[Array], list[Array]] | None:
+        """Targets of D and of D', as problems take them; None for a loss of margins."""
+        if self.targets is None or self.other_targets is None:
+            return None
+        return [self.targets], [self.other_targets]
+
+    @property
     def people(self) -> NDArray[np.int64]:
         """Whose each row is: hers are those that differ, and all others are of others."""
-        return np.where((self.rows != self.other).any(axis=1), 0, -1)
+        return np.where(self.hers, 0, -1)
 
     def added(self) -> "Case":
         """Return the case in which her rows are there or not: null rows stand in D' for them."""
-        gone = np.where((self.rows != self.other).any(axis=1)[:, None], 0.0, self.rows)
-        name = f"{self.name}; there or not"
-        return replace(self, name=name, other=gone, adjacency="add-remove")
+        gone = np.where(self.hers[:, None], 0.0, self.rows)
+        name, null = f"{self.name}; there or not", None
+        if self.targets is not None:
+            null = np.where(self.hers, 0.0, self.targets)
+        made = {"name": name, "other": gone, "adjacency": "add-remove", "other_targets": null}
+        return replace(self, **made)  # type: ignore[arg-type]
 
 
 def replaced(row: Array, other: Array, B: int, m: int) -> tuple[Array, Array]:

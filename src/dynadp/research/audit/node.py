@@ -172,12 +172,28 @@ class AuditedNode:
 
     def _solver(self, count: int, *blocks: Array) -> Any:
         case, public, nodes = self.case, self.releases.public, len(blocks)
-        problem = StackedProblem(
-            blocks, case.loss, case.regularizer, case.C, case.rho, storage="dense"
-        )
+        how = {"storage": "dense", "targets": self._targets(*blocks)}
+        problem = StackedProblem(blocks, case.loss, case.regularizer, case.C, case.rho, **how)  # type: ignore[arg-type]
         degrees, gamma = np.repeat(self.degrees, nodes), np.repeat(public.gamma, nodes, 0)
         zero = np.zeros((nodes, count, public.dimension))
         return LocalSolver(problem, degrees, self.eta, gamma, zero, private=True)
+
+    def _targets(self, *blocks: Array) -> list[Array] | None:
+        """Targets of these blocks of rows: those of either data set, or 0 of rows that are zero."""
+        case = self.case
+        if case.targets is None or case.other_targets is None:
+            return None
+        found = []
+        for block in blocks:
+            if block is case.rows:
+                found.append(case.targets)
+            elif block is case.other:
+                found.append(case.other_targets)
+            elif block.any():
+                raise DeclarationError("rows of neither data set have no targets")
+            else:
+                found.append(np.zeros(len(block)))
+        return found
 
     def log_density(
         self, solver: LocalSolver, state: admm.State, noise: RoundNoise, F: Array
@@ -189,16 +205,18 @@ class AuditedNode:
         e = solver.problem.gradient(F, np.full((1, 1), q), b) / public.weight[..., None]
         ridge = public.rho * self.case.regularizer.curvature(F) + q
         pair = self.case.rows, self.case.other
-        volumes = [self._log_det(*each) for each in zip(pair, F, ridge, strict=True)]
+        targets = self._targets(*pair) or [np.zeros(len(rows)) for rows in pair]
+        volumes = [self._log_det(*each) for each in zip(pair, targets, F, ridge, strict=True)]
         return volumes + _density(noise, e)
 
-    def _log_det(self, rows: Array, F: Array, ridge: Array) -> Array:
+    def _log_det(self, rows: Array, targets: Array, F: Array, ridge: Array) -> Array:
         """ln det( R + A^T W A ) = ln det R + ln det( I + W^(1/2) A R^-1 A^T W^(1/2) ) at each of K
         vectors, R diagonal.
         """
-        rows = rows[rows.any(axis=1)]
+        there = rows.any(axis=1)
+        rows, targets = rows[there], targets[there]
         weight = float(self.releases.public.weight[0, 0])
-        root = np.sqrt(self.case.loss.curvature(F @ rows.T) * weight)
+        root = np.sqrt(self.case.loss.curvature(F @ rows.T - targets) * weight)
         inner = np.einsum("bd,kd,cd->kbc", rows, 1 / ridge, rows, optimize=True)
         inner = np.eye(len(rows)) + inner * root[:, :, None] * root[:, None, :]
         return np.asarray(np.log(ridge).sum(axis=1) + np.linalg.slogdet(inner)[1])

@@ -49,7 +49,8 @@ def integer_blocks(node: AuditedNode, count: int, *blocks: Array) -> IntegerRows
     """The rows of data sets in whole numbers; of weighed sums, those of the person as one."""
     people = [node.case.people] * len(blocks) if node.releases.weighed else None
     made = node.releases.resolution, node.case.loss
-    return IntegerRows(blocks, *made, replicas=count, storage="dense", people=people)
+    how = {"replicas": count, "storage": "dense", "answers": node._targets(*blocks)}
+    return IntegerRows(blocks, *made, people=people, **how)  # type: ignore[arg-type]
 
 
 def worst_sum_cases(dimension: int, rows_per_person: int = 1) -> tuple[Case, ...]:

@@ -27,6 +27,7 @@ from dynadp.research.audit.entropy import Stream
 from dynadp.research.audit.node import Comparison
 from dynadp.research.audit.sealed import AuditedSealed, audited_node
 from dynadp.research.audit.sums import worst_sum_cases
+from dynadp.research.audit.targets import random_target_cases, target_cases
 
 Data = TypeVar("Data")
 Lower = TypeVar("Lower")
@@ -175,6 +176,7 @@ def audit_mechanism(
     rows_per_person: int | None = None,
     silos_per_person: int = 1,
     adjacency: str | None = None,
+    targets: bool = False,
 ) -> Audit:
     """Try to refute that one node's releases lose at most what the accountant claims: alpha in one
     round, its total in several.
@@ -213,6 +215,9 @@ def audit_mechanism(
     adjacency
         ``replace`` or ``add-remove``: whether her rows are replaced, or there or not. By default
         the first, or as the given cases say.
+    targets
+        Whether rows have a number to predict
+        (:func:`~dynadp.research.audit.targets.target_cases`).
     """
     m = rows_per_person or 1
     if isinstance(mechanism, NoProtection):
@@ -222,10 +227,13 @@ def audit_mechanism(
         )
     chosen = source or Stream()
     if cases is None:
-        sums = mechanism.algorithm == "sum"
-        cases = worst_sum_cases(dimension, m) if sums else worst_cases(dimension, alpha, m)
-        rng = chosen.generator("audit", "search", 0)
-        cases += random_cases(rng, dimension, alpha, SEARCHED, m)
+        sums, rng = mechanism.algorithm == "sum", chosen.generator("audit", "search", 0)
+        if targets:
+            cases = target_cases(dimension, alpha, m, sums=sums)
+            cases += random_target_cases(rng, dimension, alpha, SEARCHED, m)
+        else:
+            cases = worst_sum_cases(dimension, m) if sums else worst_cases(dimension, alpha, m)
+            cases += random_cases(rng, dimension, alpha, SEARCHED, m)
     elif rows_per_person is not None:
         cases = tuple(replace(case, rows_per_person=m) for case in cases)
     if adjacency is not None:
@@ -285,6 +293,7 @@ def audit_mechanism(
             "rows_per_person": node.unit.rows,
             "silos_per_person": node.unit.silos,
             "adjacency": node.unit.adjacency,
+            **({"targets": True} if node.case.loss.residual else {}),
             **(_agreed(node) if isinstance(node, AuditedSealed) else {}),
         },
     )
