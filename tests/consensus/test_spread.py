@@ -19,7 +19,7 @@ from dynadp.consensus import (
     shares_of,
     sum_spread,
 )
-from dynadp.consensus.admm_spread import _variance
+from dynadp.consensus.message_spread import _variance
 from dynadp.mechanisms import BatchedDraws, Primal, Sealed, Sum, packed
 from dynadp.planning import spread_of
 from dynadp.problem import Logistic

@@ -4,9 +4,6 @@ from .absence import OnAbsence as OnAbsence
 from .acceleration import MORE as MORE
 from .acceleration import Acceleration as Acceleration
 from .acceleration import Accelerator as Accelerator
-from .admm_spread import RoundSpread as RoundSpread
-from .admm_spread import admm_spread as admm_spread
-from .admm_spread import shares_of as shares_of
 from .edges import Away as Away
 from .edges import AwaySums as AwaySums
 from .edges import EdgeDuals as EdgeDuals
@@ -20,6 +17,9 @@ from .masks import MaskGraph as MaskGraph
 from .masks import Masks as Masks
 from .masks import SealedSum as SealedSum
 from .masks import decoded as decoded
+from .message_spread import RoundSpread as RoundSpread
+from .message_spread import admm_spread as admm_spread
+from .message_spread import shares_of as shares_of
 from .outputs import Output as Output
 from .progress import RoundLine as RoundLine
 from .progress import RoundProgress as RoundProgress
