@@ -4,7 +4,7 @@
 off the rows, so that replacing one row leaves every other vector as it was, to the last bit.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
@@ -21,11 +21,11 @@ from scipy.sparse import csr_array
 
 from dynadp._arrays import Array, Rows
 from dynadp._files import digest
-from dynadp.data.columns import Column, Declared
+from dynadp.data.columns import Column, ColumnKind, Declared, with_parts
 from dynadp.data.people import first_rows, person_codes
 from dynadp.data.row_blocks import whole_features
 from dynadp.data.shard import Shard, first_of, require_declared
-from dynadp.data.values import Value, absent, ambiguous, signs, to_array
+from dynadp.data.values import Value, absent, ambiguous, days_of, signs, to_array
 from dynadp.errors import CellError, DataError
 
 Table = Mapping[str, ArrayLike]
@@ -114,6 +114,11 @@ class Schema(Declared):
     silos_per_person: Annotated[int, Field(ge=1)] = 1
     adjacency: Literal["replace", "add-remove"] = "replace"
 
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _parts_are_whole(cls, columns: Any) -> Any:
+        return with_parts(columns)
+
     @field_validator("columns")
     @classmethod
     def _columns_differ(cls, columns: tuple[Column, ...]) -> tuple[Column, ...]:
@@ -126,11 +131,18 @@ class Schema(Declared):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Schema":
-        if self.label.name in {column.name for column in self.columns}:
+        names = {column.name for column in self.columns}
+        if self.label.name in names | set(self.raw_columns[:-1]):
             raise ValueError(
                 f"the label {self.label.name!r} is declared as a column too; the model would read "
                 f"its answer"
             )
+        for column in self.columns:
+            if column.name not in column.reads and column.name in self.raw_columns:
+                raise ValueError(
+                    f"{column.kind} {column.name!r} has the name of a column of the rows; give its "
+                    f"features a name of their own"
+                )
         if self.person is not None and self.person in self.raw_columns:
             raise ValueError(
                 f"the person {self.person!r} is declared as a column or as the label too; the "
@@ -171,7 +183,19 @@ class Schema(Declared):
     @property
     def raw_columns(self) -> tuple[str, ...]:
         """Names of the raw columns that a row is made of; the label is last."""
-        return (*(column.name for column in self.columns), self.label.name)
+        return (*_read_by(self.columns), self.label.name)
+
+    @property
+    def number_columns(self) -> frozenset[str]:
+        """Names of the raw columns that hold numbers for all that read them."""
+        numbers = frozenset().union(*(column.numbers for column in self.columns))
+        texts = {n for column in self.columns for n in column.reads if n not in column.numbers}
+        return numbers - texts
+
+    @property
+    def dropping_columns(self) -> tuple[str, ...]:
+        """Names of the raw columns of which a missing cell drops the row."""
+        return tuple(dict.fromkeys(name for column in self.columns for name in column.drops))
 
     @property
     def read_columns(self) -> tuple[str, ...]:
@@ -200,7 +224,7 @@ class Schema(Declared):
     @property
     def drops_missing(self) -> bool:
         """Whether a row with a missing cell may be dropped."""
-        return any(c.missing == "drop" for c in self.columns)
+        return bool(self.dropping_columns)
 
     def only_features(self) -> "Schema":
         """Return the schema whose rows are phi(raw): no intercept, norm, scaling or centre."""
@@ -222,20 +246,21 @@ class Schema(Declared):
         been dropped (:meth:`kept`).
         """
         columns = self._read(table)
+        gone = {name: self.absent(cells) for name, cells in columns.items()}
         blocks = []
         for column in self.columns:
-            cells = columns[column.name]
-            absent = self.absent(cells)
-            if column.missing in ("refuse", "drop") and absent.any():
-                drops = column.missing == "drop"
-                advice = "drop such rows first with kept()" if drops else "declare what to do"
-                raise CellError(
-                    f"column {column.name!r}",
-                    int(np.argmax(absent)),
-                    "the value is missing and the schema says missing = "
-                    f"{column.missing!r}; {advice}",
-                )
-            blocks.append(column.block(cells, absent))
+            for name, missing in column.reads.items():
+                if missing in ("refuse", "drop") and gone[name].any():
+                    drops = missing == "drop"
+                    advice = "drop such rows first with kept()" if drops else "declare what to do"
+                    raise CellError(
+                        f"column {name!r}",
+                        int(np.argmax(gone[name])),
+                        f"the value is missing and the schema says missing = {missing!r}; {advice}",
+                    )
+            blocks.append(
+                column.joined({name: (columns[name], gone[name]) for name in column.reads})
+            )
         count = len(blocks[0][0])
         starts = np.cumsum([0, *(len(column.features) for column in self.columns)])
         index = np.hstack(
@@ -261,10 +286,9 @@ class Schema(Declared):
     def kept(self, table: Table) -> NDArray[np.bool_]:
         """Return which rows stay: those without a missing cell in a column that drops them."""
         columns = self._read(table)
-        keep = np.ones(len(columns[self.columns[0].name]), dtype=bool)
-        for column in self.columns:
-            if column.missing == "drop":
-                keep &= ~self.absent(columns[column.name])
+        keep = np.ones(len(next(iter(columns.values()))), dtype=bool)
+        for name in self.dropping_columns:
+            keep &= ~self.absent(columns[name])
         return keep
 
     def used(self, table: Table) -> NDArray[np.bool_]:
@@ -277,7 +301,7 @@ class Schema(Declared):
         ids = _cells(table, self.person)
         if len(ids) != len(keep):
             raise DataError(
-                f"column {self.person!r} has {len(ids)} rows, {self.columns[0].name!r} has "
+                f"column {self.person!r} has {len(ids)} rows, {self.raw_columns[0]!r} has "
                 f"{len(keep)}"
             )
         keep[keep] = first_rows(ids[keep], self.rows_per_person, self.missing_values)
@@ -318,8 +342,8 @@ class Schema(Declared):
 
     def _read(self, table: Table) -> dict[str, NDArray[Any]]:
         """Return the schema's columns as arrays of equal length."""
-        cells = {column.name: _cells(table, column.name) for column in self.columns}
-        first = self.columns[0].name
+        cells = {name: _cells(table, name) for name in _read_by(self.columns)}
+        first = self.raw_columns[0]
         for name, column in cells.items():
             if len(column) != len(cells[first]):
                 raise DataError(
@@ -339,6 +363,11 @@ class Schema(Declared):
     def absent(self, cells: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which cells are missing: None, NaN, or a text that is declared to mean it."""
         return absent(cells, self.missing_values)
+
+
+def _read_by(columns: Iterable[ColumnKind]) -> tuple[str, ...]:
+    """Return the names of the raw columns that these read, each once."""
+    return tuple(dict.fromkeys(name for column in columns for name in column.reads))
 
 
 @contextmanager
@@ -372,4 +401,6 @@ def _cells(table: Table, name: str) -> NDArray[Any]:
         cells = np.asarray(column, dtype=object)
     if cells.ndim != 1:
         raise DataError(f"column {name!r} has {cells.ndim} dimensions; expected one value a row")
+    if cells.dtype.kind == "M":
+        return days_of(cells)
     return cells.astype(int) if cells.dtype.kind == "b" else cells

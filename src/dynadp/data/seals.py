@@ -32,7 +32,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynadp._files import write_bytes
-from dynadp.data.columns import Numeric
 from dynadp.data.schema import Schema
 from dynadp.data.streaming import DictionaryColumn
 from dynadp.data.values import normalise
@@ -122,7 +121,7 @@ class Fingerprint:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._numbers = {c.name for c in schema.columns if isinstance(c, Numeric)}
+        self._numbers = schema.number_columns
         self._hashes = {name: blake2b(name.encode()) for name in schema.raw_columns}
         self._known: dict[str, bytes] = {}
         self._last: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}  # distinct cells, encoded
