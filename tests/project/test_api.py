@@ -8,9 +8,14 @@ import pytest
 import dynadp
 
 NAMES = [
+    "Bins",
     "Cap",
     "Categorical",
+    "Cross",
+    "Date",
     "DynadpError",
+    "Fourier",
+    "Hashed",
     "Label",
     "Ledger",
     "Model",
@@ -19,6 +24,7 @@ NAMES = [
     "Plan",
     "Schema",
     "Topology",
+    "Vector",
     "__version__",
     "adult",
     "census",

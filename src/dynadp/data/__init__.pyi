@@ -20,6 +20,8 @@ from .numbers import Numeric as Numeric
 from .people import first_rows as first_rows
 from .people import first_rows_at_nodes as first_rows_at_nodes
 from .people import person_codes as person_codes
+from .proposals import KINDS as KINDS
+from .proposals import propose_column as propose_column
 from .readers import LEAST_MEMORY as LEAST_MEMORY
 from .readers import no_query as no_query
 from .readers import source as source

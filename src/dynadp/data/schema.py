@@ -63,7 +63,7 @@ class Label(Declared):
 
 
 class Schema(Declared):
-    """x = s( (phi(raw) - centre, intercept) / norm ), with s such that ||x|| <= 1.
+    """x = v / max(norm, ||v||), v = (phi(raw) - centre, intercept): so ||x|| <= 1.
 
     Attributes
     ----------
@@ -72,14 +72,17 @@ class Schema(Declared):
     label
         The label column and its two values.
     norm
-        Public row-norm bound: rows are divided by it before they are clipped.
+        Public bound on ||v||, in units of the scaled columns. With ``clip`` longer rows are
+        shortened to it, and with ``none`` they are refused; then all are divided by it. It has no
+        say with ``unit``, nor where rows are centred privately, because they are scaled to norm 1
+        there.
     intercept
         The constant appended to every row *before* scaling, so that it counts in the norm and is
         regularised like the rest; 0 for none.
     scaling
-        ``clip``: x / max(1, ||x||). ``unit``: x / ||x||, so that every row has norm 1. ``none``:
-        leave as it is, for features whose norm the declared bound already covers; a :class:`Shard`
-        refuses longer rows.
+        ``clip``: v / max(norm, ||v||). ``unit``: v / ||v||, so that every row has norm 1; a private
+        centring round makes it that. ``none``: v / norm, for features that the bound covers
+        already; a :class:`Shard` refuses longer rows.
     centre
         A public vector subtracted from the features; rows are dense then.
     missing_values

@@ -17,6 +17,11 @@ from .headroom import LargestTotal as LargestTotal
 from .headroom import NextRun as NextRun
 from .headroom import find_headroom as find_headroom
 from .identities import Identity as Identity
+from .interview import Question as Question
+from .interview import declared_column as declared_column
+from .interview import interview as interview
+from .interview import node_files as node_files
+from .interview import proposed as proposed
 from .ledgers import close_run as close_run
 from .ledgers import close_runs as close_runs
 from .ledgers import ledgers_of as ledgers_of
@@ -51,6 +56,7 @@ from .scoring import evaluate as evaluate
 from .scoring import predictions as predictions
 from .scoring import tally as tally
 from .silo import SiloRun as SiloRun
+from .starting import NodeFiles as NodeFiles
 from .starting import Start as Start
 from .starting import require_new as require_new
 from .status import alive as alive
