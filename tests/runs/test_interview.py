@@ -10,8 +10,8 @@ from dynadp.cli import main
 from dynadp.data.columns import Categorical, Date, Hashed, Numeric
 from dynadp.data.proposals import KINDS, propose_column
 from dynadp.errors import DeclarationError
-from dynadp.runs.interview import declared_column, interview, node_files
 from dynadp.runs.local import LocalRun
+from dynadp.runs.questions import declared_column, interview, node_files
 from dynadp.runs.run_file import load_run_file, load_schema
 
 SECRET = "Maria-1867"

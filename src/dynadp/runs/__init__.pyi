@@ -17,11 +17,6 @@ from .headroom import LargestTotal as LargestTotal
 from .headroom import NextRun as NextRun
 from .headroom import find_headroom as find_headroom
 from .identities import Identity as Identity
-from .interview import Question as Question
-from .interview import declared_column as declared_column
-from .interview import interview as interview
-from .interview import node_files as node_files
-from .interview import proposed as proposed
 from .ledgers import close_run as close_run
 from .ledgers import close_runs as close_runs
 from .ledgers import ledgers_of as ledgers_of
@@ -37,6 +32,11 @@ from .model import load_model as load_model
 from .partial import partial_model as partial_model
 from .preparation import open_ledgers as open_ledgers
 from .preparation import plan_from_file as plan_from_file
+from .questions import Question as Question
+from .questions import declared_column as declared_column
+from .questions import interview as interview
+from .questions import node_files as node_files
+from .questions import proposed as proposed
 from .record import Kind as Kind
 from .record import RecordedPlan as RecordedPlan
 from .record import RunRecord as RunRecord
