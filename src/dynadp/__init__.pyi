@@ -5,9 +5,11 @@ from .data.crosses import Cross as Cross
 from .data.datasets.synthetic import census as census
 from .data.datasets.uci import adult as adult
 from .data.dates import Date as Date
+from .data.labels import Classes as Classes
+from .data.labels import Label as Label
+from .data.labels import Target as Target
 from .data.numbers import Bins as Bins
 from .data.numbers import Numeric as Numeric
-from .data.schema import Label as Label
 from .data.schema import Schema as Schema
 from .data.vectors import Fourier as Fourier
 from .data.vectors import Vector as Vector

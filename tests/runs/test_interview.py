@@ -54,6 +54,7 @@ def held(folder, given, answers):
 ANSWERS = {
     "nodes": "north=north.csv south=south.parquet",
     "label": "ill",
+    "kind": "two values",
     "negative": "no",
     "positive": "yes",
     "column age": "age",
@@ -123,6 +124,7 @@ def test_nothing_but_the_first_line_is_read(place, monkeypatch):
         ("label", "il", "there is no column 'il' in all files; they share age"),
         ("positive", "no", "expected two different ones"),
         ("negative", " ", "nothing was given"),
+        ("kind", "many", "'many' is none of two values, several values, a number"),
         ("column age", "0:x", "says no bounds"),
         ("column age", "9:0", "low must be below"),
         ("column age", "money", "needs X, such as money:50000"),
@@ -158,7 +160,7 @@ def test_a_slip_costs_one_answer(place, monkeypatch, name, text, words):
 
 def test_all_columns_left_out_are_asked_for_again(place, monkeypatch):
     monkeypatch.setattr("dynadp.cli.init._terminal", lambda: True)
-    lines = ["north=north.csv", "ill", "no", "yes", *[""] * 5, "age", *[""] * 4, "1"]
+    lines = ["north=north.csv", "ill", "two", "no", "yes", *[""] * 5, "age", *[""] * 4, "1"]
     result = CliRunner().invoke(main, ["init", "study"], input="\n".join(lines) + "\n")
     assert result.exit_code == 0, result.output
     assert load_schema("study/schema.toml").features == ("age", "(intercept)")
@@ -199,6 +201,29 @@ def test_flags_that_are_wrong_are_refused(place, flags, words):
     assert "names the node of each row: nothing was given" in CliRunner().invoke(
         main, line.split()
     ).output.replace("Column that n", "n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "line"),
+    [
+        ("several values", "mild, severe, none", '[label]\nname = "ill"\nvalues = ["mild", '),
+        ("a number", "0:40", '[target]\nname = "ill"\nlow = 0.0\nhigh = 40.0\n'),
+    ],
+)
+def test_an_answer_of_another_kind(place, kind, text, line):
+    answers = {**ANSWERS, "kind": kind, "answer": text}
+    made, asked, _ = held("study", {"seed": 1}, answers)
+    assert asked[1:4] == ["label", "kind", "answer"]
+    made.write("study")
+    assert line in (place / "study/schema.toml").read_text()
+    assert load_schema("study/schema.toml").label == made.answer
+    flags = "init flagged --node a=north.csv --label ill --numeric age:age --answer"
+    result = CliRunner().invoke(main, [*flags.split(), text.replace(" ", "")])
+    assert result.exit_code == 0, result.output
+    assert load_schema("flagged/schema.toml").label == made.answer
+    for wrong in ("a", "a,b", "3:2"):
+        with pytest.raises(DeclarationError):
+            held("other", {}, {**answers, "answer": wrong})
 
 
 def test_the_kinds_are_shown():

@@ -28,6 +28,7 @@ ROOM = 1.2  # a cap over one run's epsilon: so that the run does not take the wh
 @option("--label", help="Name of the label column.")
 @option("--negative", help="Its negative value.")
 @option("--positive", help="Its positive value.")
+@option("--answer", help="Instead of both: several values A,B,C, or LOW:HIGH of a number.")
 @option(
     "--numeric",
     multiple=True,
@@ -72,7 +73,10 @@ def _terminal() -> bool:
 
 def _completed(folder: str, given: dict[str, Any]) -> "runs.Start":
     """Ask for what is missing; without a terminal, refuse. A wrong answer is asked for again."""
-    if not _terminal() and (missing := [flag for name, flag in _FLAGS.items() if not given[name]]):
+    flags = dict(_FLAGS)
+    if given["answer"]:
+        flags = {name: flag for name, flag in flags.items() if name not in ("negative", "positive")}
+    if not _terminal() and (missing := [flag for name, flag in flags.items() if not given[name]]):
         raise DeclarationError(
             f"missing {', '.join(missing)}; give them, or run dynadp init in a terminal to be asked"
         )
@@ -126,7 +130,11 @@ def _parsed(folder: str, given: dict[str, Any]) -> dict[str, Any]:
         if isinstance(column, data.Numeric) and column.transform != "none":
             for line in runs.proposed(column):
                 click.echo(line)
+    answer = given["answer"]
+    if answer and (given["negative"] or given["positive"]):
+        raise DeclarationError("--answer is in place of --negative and --positive; leave them out")
     return given | {
+        "answer": runs.declared_answer(given["label"] or "label", answer) if answer else None,
         "nodes": runs.node_files(nodes, folder) if nodes else None,
         "node_names": given["node_names"] or None,
         "columns": columns or None,

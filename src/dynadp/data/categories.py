@@ -19,12 +19,16 @@ class Categorical(OneHot):
 
     Attributes
     ----------
+    name
+        Of the column in the file.
     values
         The public vocabulary, compared with :func:`~dynadp.data.values.match`: 1, 1.0, "1" and
         "1.0" are equal.
     other
         What an unlisted value becomes: ``zero`` (all-zero block), ``column`` (one more column) or
         ``refuse``.
+    weight
+        How much its features count beside those of other columns.
     missing
         ``refuse``, ``drop`` (the row), ``other``, or a listed value, written as ``{"value": ...}``.
     """
@@ -104,10 +108,14 @@ class Hashed(OneHot):
 
     Attributes
     ----------
+    name
+        Of the column in the file.
     buckets
         B, public. Noise grows with it, collisions shrink.
     salt
         Public; another salt is another choice of which values collide.
+    weight
+        How much its features count beside those of other columns.
     missing
         ``refuse``, ``drop`` (the row) or ``other`` (no bucket).
     """

@@ -11,6 +11,7 @@ from dynadp.data.crosses import Cross as Cross
 from dynadp.data.dates import Date as Date
 from dynadp.data.declared import ColumnKind as ColumnKind
 from dynadp.data.declared import Declared as Declared
+from dynadp.data.declared import floats as floats
 from dynadp.data.declared import onto_simplex as onto_simplex
 from dynadp.data.numbers import Bins as Bins
 from dynadp.data.numbers import Numeric as Numeric

@@ -23,9 +23,13 @@ class Cross(OneHot):
 
     Attributes
     ----------
+    name
+        Of its own, for its features.
     parts
         Two declarations of different columns: categorical, bins or hashed. In a schema the name of
         a column that it declares stands for that declaration. A number is crossed in ``bins``.
+    weight
+        How much its features count beside those of other columns.
     """
 
     kind: Literal["cross"] = "cross"

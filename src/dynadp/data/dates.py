@@ -26,6 +26,8 @@ class Date(ColumnKind):
 
     Attributes
     ----------
+    name
+        Of the column in the file.
     first, last
         Public first and last day; days outside are clipped to them in u.
     encode
@@ -35,6 +37,8 @@ class Date(ColumnKind):
         follows after a ``T`` or a blank is a time of day, and is left out.
     signed
         u in [-1, 1] (default) or [0, 1].
+    weight
+        How much its features count beside those of other columns.
     missing
         ``refuse``, ``drop`` (the row), or a day to put there.
     """

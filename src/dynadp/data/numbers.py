@@ -19,6 +19,8 @@ class Numeric(ColumnKind):
 
     Attributes
     ----------
+    name
+        Of the column in the file.
     low, high
         Public bounds; values outside are clipped to them.
     transform
@@ -32,6 +34,8 @@ class Numeric(ColumnKind):
         them, and they sum to 1.
     signed
         u in [-1, 1] (default) or [0, 1].
+    weight
+        How much its features count beside those of other columns.
     missing
         ``refuse``, ``drop`` (the row, before anything is counted), or a value to put there. With
         ``drop`` neighbouring data differ in a row that *stays*: B_p counts what is left and is
@@ -225,8 +229,12 @@ class Bins(OneHot):
 
     Attributes
     ----------
+    name
+        Of the column in the file.
     edges
         Increasing numbers, at least one.
+    weight
+        How much its features count beside those of other columns.
     missing
         ``refuse``, ``drop`` (the row), ``other`` (no bin), or a number to put there.
     """

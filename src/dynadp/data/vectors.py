@@ -27,10 +27,14 @@ class Vector(ColumnKind):
 
     Attributes
     ----------
+    name
+        Of its own, for its features.
     columns
         The columns of x.
     norm
         Public bound on ||x||; a longer x is shortened to it.
+    weight
+        How much its features count beside those of other columns.
     missing
         ``refuse``, ``drop`` (the row), or a number to put there.
     """
@@ -129,6 +133,8 @@ class Fourier(ColumnKind):
 
     Attributes
     ----------
+    name
+        Of its own, for its features.
     parts
         Declarations of numbers, of which u alone counts: their bounds, transform, signed and
         missing. In a schema the name of a numeric column that it declares stands for its
@@ -139,6 +145,8 @@ class Fourier(ColumnKind):
         In units of u. The larger, the closer to a linear function.
     seed
         Public text; another one is another choice of the w_k.
+    weight
+        How much its features count beside those of other columns.
     """
 
     kind: Literal["fourier"] = "fourier"

@@ -16,15 +16,18 @@ from pydantic import ValidationError
 from dynadp.data import (
     KINDS,
     Categorical,
+    Classes,
     Column,
     Date,
     Hashed,
+    Label,
     Numeric,
+    Target,
     propose_column,
     source,
 )
 from dynadp.errors import DeclarationError
-from dynadp.runs.starting import NodeFiles, Start
+from dynadp.runs.starting import Answer, NodeFiles, Start
 
 
 @dataclass(frozen=True)
@@ -63,8 +66,8 @@ def interview(folder: str | Path, given: Mapping[str, Any]) -> Interview:
     folder
         Where the files will be written; paths of rows are relative to it.
     given
-        Values that are known already: ``nodes`` (:func:`node_files`), ``label``, ``negative``,
-        ``positive``, ``columns``, ``epsilon``; and ``delta``, ``seed``.
+        Values that are known already: ``nodes`` (:func:`node_files`), ``label``, ``negative`` and
+        ``positive`` or ``answer``, ``columns``, ``epsilon``; and ``delta``, ``seed``.
     """
     answers = dict(given)
 
@@ -89,7 +92,12 @@ def interview(folder: str | Path, given: Mapping[str, Any]) -> Interview:
     label = yield from ask(
         Question("label", _LABEL, lambda text: _column(text, names), shown=shown)
     )
-    answer = yield from two_values(ask)
+    answer: Any = answers.get("answer")
+    if answer is None:
+        kind = answers.get("negative") and _ANSWERS["two values"]
+        kind = kind or (yield Question("kind", _KIND_OF_ANSWER, _answer_kind, "two values"))
+        answer = yield from kind(ask, label)
+    answer = answer.model_copy(update={"name": label})
     columns: list[Column] = answers.get("columns") or []
     _require_columns([label, *(column.name for column in columns)], names)
     said: tuple[str, ...] = ()
@@ -105,10 +113,9 @@ def interview(folder: str | Path, given: Mapping[str, Any]) -> Interview:
     epsilon = yield from ask(Question("epsilon", _EPSILON, _above_0, "1.0", said))
     return Start(
         nodes=files,
-        label=label,
+        answer=answer,
         columns=tuple(columns),
         epsilon=epsilon,
-        **answer,
         **{name: answers[name] for name in ("delta", "seed") if answers.get(name) is not None},
     )
 
@@ -116,13 +123,63 @@ def interview(folder: str | Path, given: Mapping[str, Any]) -> Interview:
 Ask = Callable[[Question], Generator[Question, Any, Any]]
 
 
-def two_values(ask: Ask) -> Generator[Question, Any, dict[str, Any]]:
+def two_values(ask: Ask, name: str) -> Generator[Question, Any, Label]:
     """Ask about an answer of two values."""
     negative = yield from ask(Question("negative", "Its negative value", _text))
     positive = yield from ask(
         Question("positive", "Its positive value", lambda text: _other_than(_text(text), negative))
     )
-    return {"negative": negative, "positive": positive}
+    return Label(name=name, negative=negative, positive=positive)
+
+
+def several_values(ask: Ask, name: str) -> Generator[Question, Any, Classes]:
+    """Ask about an answer of several values."""
+    made: Classes = yield from ask(
+        Question("answer", _VALUES, lambda text: _of_kind(declared_answer(name, text), Classes))
+    )
+    return made
+
+
+def a_number(ask: Ask, name: str) -> Generator[Question, Any, Target]:
+    """Ask about an answer that is a number."""
+    made: Target = yield from ask(
+        Question("answer", _ENDS, lambda text: _of_kind(declared_answer(name, text), Target))
+    )
+    return made
+
+
+_ANSWERS = {"two values": two_values, "several values": several_values, "a number": a_number}
+
+
+def declared_answer(name: str, text: str) -> Classes | Target:
+    """Return the answer that a short text declares: values A,B,C or public bounds LOW:HIGH."""
+    try:
+        if "," in text:
+            values = [value.strip() for value in text.split(",")]
+            return Classes(name=name, values=tuple(value for value in values if value))
+        low, high = (float(end) for end in text.split(":"))
+        return Target(name=name, low=low, high=high)
+    except ValidationError as error:
+        raise DeclarationError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+    except ValueError:
+        raise DeclarationError(
+            f"answer {name!r}: {text!r} is neither values A,B,C nor public bounds LOW:HIGH"
+        ) from None
+
+
+def _of_kind(answer: Answer, kind: type[Classes] | type[Target]) -> Answer:
+    if not isinstance(answer, kind):
+        raise DeclarationError(
+            "expected values A,B,C" if kind is Classes else "expected public bounds LOW:HIGH"
+        )
+    return answer
+
+
+def _answer_kind(text: str) -> Any:
+    found = [make for words, make in _ANSWERS.items() if words.startswith(text.strip().lower())]
+    if len(found) != 1:
+        raise DeclarationError(f"{text!r} is none of {', '.join(_ANSWERS)}")
+    return found[0]
 
 
 def node_files(texts: Sequence[str], folder: str | Path) -> NodeFiles:
@@ -230,6 +287,9 @@ _WHERE = "Column that names the node of each row"
 _WHO = "Names of the nodes, separated by blanks; they are public"
 _ALL = "Columns as NAME=LOW:HIGH or NAME=A,B,C, separated by blanks"
 _LABEL = "Name of the label column"
+_KIND_OF_ANSWER = "Kind of answer: two values, several values, or a number"
+_VALUES = "Its published values, as A,B,C"
+_ENDS = "Its public bounds, as LOW:HIGH; numbers beyond are clipped"
 _EPSILON = "Total epsilon, the most that anyone with a row can lose; smaller is safer"
 _KINDS = (
     "give public bounds LOW:HIGH, a kind of quantity ("

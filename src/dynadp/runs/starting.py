@@ -8,10 +8,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dynadp.data import Column, Numeric
+from dynadp.data import Classes, Column, Label, Numeric, Target
 from dynadp.errors import DeclarationError
 from dynadp.runs.run_file import load_run_file, load_schema
 
+Answer = Label | Classes | Target
 _NAMES = ("schema.toml", "run.toml")
 
 
@@ -51,8 +52,8 @@ class Start:
     ----------
     nodes
         Where their rows lie.
-    label, negative, positive
-        The label column and its two values.
+    answer
+        The label with its values, or the target with its bounds.
     columns
         Their declarations.
     epsilon, delta
@@ -62,9 +63,7 @@ class Start:
     """
 
     nodes: NodeFiles
-    label: str
-    negative: str
-    positive: str
+    answer: Answer
     columns: Sequence[Column]
     epsilon: float = 1.0
     delta: float = 1e-5
@@ -88,8 +87,10 @@ class Start:
     @property
     def schema_text(self) -> str:
         """The schema."""
-        label = {name: _toml(getattr(self, name)) for name in ("label", "negative", "positive")}
-        return "\n".join([_SCHEMA.format(**label), *map(_block, self.columns)])
+        kind = "target" if isinstance(self.answer, Target) else "label"
+        told = [f"{name} = {_toml(value)}" for name, value in self.answer.model_dump().items()]
+        head = "\n".join([_SCHEMA, f"[{kind}]", *told, ""])
+        return "\n".join([head, *map(_block, self.columns)])
 
     @property
     def run_text(self) -> str:
@@ -145,11 +146,6 @@ _SCHEMA = """\
 # listed counts as none.
 missing_values = ["", "?", "NA"]   # how a missing cell is spelled
 # norm = 2.0   # for a run that does not centre: longer rows, in scaled units, are shortened to it
-
-[label]
-name = {label}
-negative = {negative}
-positive = {positive}
 """
 _NO_SEED = "# seed = 1   # would make this a SIMULATION, which protects nobody"
 _SEED = "seed = {seed}   # SIMULATION: seeded noise protects nobody. Remove for a real run."

@@ -201,7 +201,8 @@ def decode(schema: Schema, a: Array) -> dict[str, str]:
             t = low + u * (high - low)
             v = np.copysign(np.expm1(abs(t)), t)
         out[column.name] = str(round(v))
-    out[schema.label.name] = str(schema.label.positive if a[-1] > 0 else schema.label.negative)
+    label = schema.require_two_values("a reconstruction")
+    out[label.name] = str(label.positive if a[-1] > 0 else label.negative)
     return out
 
 

@@ -1,7 +1,7 @@
 """Features given as numbers: what a bound on each row, a private centre, and bounds for each column
 are worth, beside the schema with the same bounds.
 
-    python -m benchmarks.numbers
+    python -m benchmarks.ready_numbers
 
 Made rows of seven numbers of unlike scale, heavy tails on both sides among them, 12 in 100 of them
 positive. All fits are of one total, over five alike nodes; AUC on 20,000 rows, mean of the draws.
