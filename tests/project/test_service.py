@@ -58,16 +58,17 @@ def as_another(text):
 
 def guide():
     """The page's commands, in its order, as one script for a machine."""
-    install, place = fenced("sh")
+    typed = r"<!-- typed as root by test_service\.py -->\n```text\n(.*?)```"
+    install, place = re.findall(typed, PAGE, re.DOTALL)
     run_file, _, *_ = fenced("toml")
     service = next(text for text in fenced("toml") if 'file = "/srv' in text)
-    typed = [
+    commands = [
         line.removeprefix("$ ")
         for block in fenced("console")
         for line in block.splitlines()
         if line.startswith("$ dynadp pki")
     ]
-    asked = [f"{line} | tee -a shown" if " request " in line else line for line in typed]
+    asked = [f"{line} | tee -a shown" if " request " in line else line for line in commands]
     *steps, status = place.strip().splitlines()
     assert "dynadp status" in status
     lines = [
