@@ -69,6 +69,22 @@ def certify(run: str, out: str | None, identity: str | None) -> None:
 
 
 @click.command()
+@click.argument("runs", metavar="RUN RUN...", nargs=-1, required=True, type=click.Path())
+@prints_answer
+def compare(runs: tuple[str, ...]) -> Answer:
+    """Put runs beside each other: settings that differ, what each cost, and how good its model is
+    on public rows.
+
+    Each RUN is the folder of `dynadp train`, of one of a demo's runs, of a node, or of `dynadp
+    launch`.
+    """
+    from dynadp.report import compare as compared
+
+    found = compared(runs)
+    return Answer(found.to_json(), found.lines())
+
+
+@click.command()
 @click.argument("target", metavar="[RUN | run.toml]", required=False, type=click.Path())
 @option(
     "--port",
