@@ -747,6 +747,8 @@ def test_a_greeting_is_answered_with_who_has_to_upgrade(old, tmp_path):
         assert answer.config != theirs.config  # which is all that 0.1.0 looks at
         (line,) = differences(body["config"], shown)  # as 0.1.0 prints it
         assert line.startswith("(wire): None here, 'version 2 of the wire: whoever has none has to")
+        notice = json.loads(verify(greetings.notice(body["asks"]), keys(old)).body)
+        assert list(notice["config"]) == ["(wire)"]  # what goes without an envelope
         asked = verify(greetings.write(None), keys(old))
         greetings.compare(
             asked, json.loads(asked.body)

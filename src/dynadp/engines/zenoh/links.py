@@ -599,7 +599,7 @@ class Links:
                 raise Rejected("a greeting without an envelope")
             # first the answer: both sides see a difference
             if bare:  # the other knows no envelopes
-                query.reply(query.key_expr, self.greetings.write(None, asks, refuses=True))
+                query.reply(query.key_expr, self.greetings.notice(asks))
             else:
                 answer = self.greetings.write(letter.author, asks, refuses=old)
                 self._reply(query, answer, letter.author)
