@@ -743,6 +743,72 @@ def test_a_lock_that_is_never_released(path, ledger):
     spend(ledger, 0)
 
 
+READER = """
+import sqlite3, sys
+reading = sqlite3.connect(sys.argv[1], isolation_level=None)
+reading.execute("BEGIN")
+reading.execute("SELECT count(*) FROM entry").fetchone()
+print("reading", flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextlib.contextmanager
+def another_reader(path):
+    """A process that holds a read transaction until it is let go."""
+    arguments = [sys.executable, "-c", READER, str(path)]
+    with subprocess.Popen(
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "reading\n"
+
+        def let_go():
+            process.stdin.write("\n")
+            process.stdin.flush()
+
+        try:
+            yield let_go
+        finally:
+            process.kill()
+
+
+def test_a_reader_that_stays_is_waited_for_without_end(path, ledger):
+    waited = []
+    with another_reader(path) as let_go:
+        with pytest.raises(LedgerError, match="another process kept it locked for too long"):
+            spend(ledger, 0)  # one that waits for a while
+
+        def locked(seconds):
+            waited.append(seconds)
+            if len(waited) == 2:
+                let_go()
+
+        ledger.wait_without_end(locked)
+        spend(ledger, 0)
+    assert waited[0] > 0
+    assert waited[-1] == 0
+    assert ledger.rounds("a") == [0]
+    assert not ledger.verify()
+
+
+class StoppedWaiting(Exception):
+    pass
+
+
+def test_whoever_waits_for_a_ledger_can_stop_and_enters_nothing(path, ledger):
+    def locked(seconds):
+        raise StoppedWaiting
+
+    with another_reader(path):
+        ledger.wait_without_end(locked)
+        with pytest.raises(StoppedWaiting):
+            spend(ledger, 0)
+    assert ledger.rounds("a") == []
+    ledger.wait_without_end(lambda seconds: None)
+    spend(ledger, 0)
+    assert not ledger.verify()
+
+
 def test_closed_and_foreign_objects(path, ledger):
     caught = []
 

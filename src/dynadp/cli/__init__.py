@@ -41,6 +41,7 @@ COMMANDS = {  # name: its module, and its line in the list of commands
 }
 _EXTRAS = {  # a library, and the extra that installs it
     "cryptography": "network",
+    "prometheus_client": "network",
     "ray": "ray",
     "starlette": "explore",
     "tomli_w": "network",

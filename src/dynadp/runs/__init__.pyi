@@ -53,7 +53,7 @@ from .scoring import tally as tally
 from .silo import SiloRun as SiloRun
 from .starting import Start as Start
 from .starting import require_new as require_new
-from .status import alive as alive
+from .status import is_alive as is_alive
 from .status import node_states as node_states
 from .status import read_status as read_status
 from .training import Trained as Trained

@@ -9,6 +9,7 @@ import json
 import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -82,6 +83,25 @@ def _address(text: str) -> str:
 Address = Annotated[str, Field(max_length=300), AfterValidator(_address)]
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host, as it stands in an address, is this machine itself."""
+    with suppress(ValueError):
+        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
+    return False
+
+
+def _loopback(where: str) -> str:
+    """Refuse an address that other machines could reach."""
+    if is_loopback(where.rpartition(":")[0]):
+        return where
+    raise ValueError(
+        "must be a loopback address, such as 127.0.0.1:9464: it answers whoever reaches it"
+    )
+
+
+Loopback = Annotated[Address, AfterValidator(_loopback)]
+
+
 class Section(BaseModel):
     """A table of a file: no key that it does not know."""
 
@@ -105,6 +125,8 @@ def read_tables(path: Path) -> Any:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not {form} (not UTF-8)") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is nested too deep to be read; it needs two levels") from None
     except ValueError as error:  # the place alone: the rest may quote the file
         place = str(error).rpartition("(")[2].rstrip(")")
         raise ConfigError(f"{path} is not {form} ({place})") from None

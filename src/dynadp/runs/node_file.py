@@ -1,13 +1,23 @@
 """NODE.toml: what one silo keeps to itself, beside the run file that all share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from dynadp.data import Schema
 from dynadp.errors import ConfigError
-from dynadp.runs.fields import Above0, Address, File, Line, Memory, Section, checked, read_tables
+from dynadp.runs.fields import (
+    Above0,
+    Address,
+    File,
+    Line,
+    Loopback,
+    Memory,
+    Section,
+    checked,
+    read_tables,
+)
 
 
 class NodeFile(Section):
@@ -39,6 +49,10 @@ class NodeFile(Section):
         on without it; by default as the run file says.
     memory
         What its rows may take here, if not what the run file says.
+    health
+        A loopback address on which ``/healthz`` and ``/metrics`` are answered; none by default.
+    log
+        ``json`` for a log with one JSON object a line.
     person
         What the column that says whose row it is is called in this silo's file, if not as in the
         run file. Where the run file names none, this silo limits its people's rows all the same.
@@ -58,6 +72,8 @@ class NodeFile(Section):
     listen: Address | None = None
     patience: Above0 | None = None
     memory: Memory | None = None
+    health: Loopback | None = None
+    log: Literal["text", "json"] = "text"
     person: Line | None = None
     rows_per_person: Annotated[int, Field(ge=1)] | None = None
 

@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial as bound
+from importlib.metadata import version
+from math import isfinite
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -41,6 +43,7 @@ from dynadp.mechanisms import Draws, entropy_for
 from dynadp.planning import Plan
 from dynadp.privacy import upper_bound
 from dynadp.runs.folder import RunFolder, load_run
+from dynadp.runs.health import serving_health
 from dynadp.runs.identities import Identity, public_key
 from dynadp.runs.model import Model
 from dynadp.runs.node_file import NodeFile, load_node_file
@@ -59,7 +62,7 @@ from dynadp.runs.preparation import (
 from dynadp.runs.record import RunRecord
 from dynadp.runs.results import NodeEnd
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
-from dynadp.runs.standing import Standing
+from dynadp.runs.standing import LedgerWait, Standing
 from dynadp.runs.status import SHOWN
 from dynadp.runs.status_writer import StatusWriter
 
@@ -323,7 +326,10 @@ class SiloRun:
                 goes_on=part.absence.goes_on and bool(part.neighbours),
                 edges=part.edges_may_end,
             )
+            if standing.ledger is not None:
+                standing.ledger.wait_without_end(LedgerWait(links))
             status = stack.enter_context(StatusWriter(folder.path, links, self._facts(record)))
+            stack.enter_context(serving_health(self.node.health, status))
 
             def note(entry: RoundProgress) -> None:
                 status.round = entry.number
@@ -456,11 +462,16 @@ class SiloRun:
 
     def _facts(self, record: RunRecord) -> dict[str, Any]:
         """Return the part of status.json that does not change."""
+        epsilon = self.plan.total.epsilon
         return {
             "run": record.name,
             "config": record.config_hash[:SHOWN],
             "node": self.node.node,
             "rounds": self.plan.rounds,
+            "epsilon": epsilon if isfinite(epsilon) else None,
+            "delta": self.plan.delta,
+            "software": version("dynadp"),
+            "certificate_ends": self.identity.expires.isoformat(),
             "ledger": None if self.ledger is None else str(self.ledger.resolve()),
         }
 
