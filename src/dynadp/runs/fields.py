@@ -5,7 +5,7 @@ Mistakes are reported together, each with its place and what to do, and without 
 given.
 """
 
-import json
+import re
 import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,9 +24,13 @@ from pydantic import (
     ValidationError,
 )
 
+from dynadp._files import DEPTH, parse_json, require_shallow
 from dynadp.data import LEAST_MEMORY
 from dynadp.errors import ConfigError
 
+_PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
+# a key of many parts: tomllib's memory grows with the square of their number
+_DOTTED = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{DEPTH},}}")
 Model = TypeVar("Model", bound=BaseModel)
 Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -118,18 +122,27 @@ def checked(kind: type[Model], content: Any, path: str | Path) -> Model:
 
 def read_tables(path: Path) -> Any:
     """Return the content of a TOML file, or of a JSON file, by its ending."""
-    parse, form = (json.loads, "JSON") if path.suffix == ".json" else (tomllib.loads, "TOML")
+    parse, form = (parse_json, "JSON") if path.suffix == ".json" else (_parse_toml, "TOML")
     try:
         return parse(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not {form} (not UTF-8)") from None
-    except RecursionError:
-        raise ConfigError(f"{path} is nested too deep to be read; it needs two levels") from None
     except ValueError as error:  # the place alone: the rest may quote the file
         place = str(error).rpartition("(")[2].rstrip(")")
         raise ConfigError(f"{path} is not {form} ({place})") from None
+
+
+def _parse_toml(text: str) -> Any:
+    if _DOTTED.search(text):
+        raise ValueError(f"nested deeper than {DEPTH}")
+    try:
+        content = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(f"nested deeper than {DEPTH}") from None
+    require_shallow(content)
+    return content
 
 
 def _explained(path: str | Path, error: ValidationError) -> ConfigError:
