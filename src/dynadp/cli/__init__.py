@@ -14,11 +14,12 @@ from dynadp.errors import DynadpError
 
 COMMANDS = {  # name: its module, and its line in the list of commands
     "account": ("budget", "Add up the privacy loss of many rounds."),
+    "approve": ("consent", "Approve what a silo would release in a run."),
     "attacks": ("attacks", "Attack runs with and without noise, on made rows."),
     "audit": ("audit", "Test a mechanism's privacy claim against its own draws."),
     "bounds": ("theory", "Rows that the paper's theorems ask for, and back."),
     "calibrate": ("budget", "Find the alpha, or the rounds, that fit a total."),
-    "check": ("jobs", "Check a run file and its rows; train nothing."),
+    "check": ("jobs", "Check a run file or a silo's part in it; send nothing."),
     "count": ("scores", "Number of private rows; with noise, charged."),
     "demo": ("demo", "Train on made rows, with and without privacy."),
     "design": ("tradeoff", "Choose alpha from losses and a utility of privacy."),

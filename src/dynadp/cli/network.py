@@ -73,14 +73,23 @@ def _logging_to(silo: runs.SiloRun, quiet: bool) -> Iterator[None]:
 @click.command()
 @click.argument("node_file", metavar="NODE.toml", type=FILE)
 @option("--quiet", is_flag=True, help="Log to the run folder's node.log only.")
+@option(
+    "--consent",
+    is_flag=True,
+    help="First show what would be released, and ask; or take an approval (dynadp approve).",
+)
 @prints_answer
-def node(node_file: str, quiet: bool) -> Answer:
+def node(node_file: str, quiet: bool, consent: bool) -> Answer:
     """Run one silo of a network; started again, it goes on where it was.
 
     Exit code 4 if a neighbour stayed away for too long, 143 after SIGTERM: start it again, nothing
     is lost.
     """
     silo = runs.SiloRun.load(node_file)
+    if consent:
+        from dynadp.cli.consent import require_consent
+
+        require_consent(silo)
     with _logging_to(silo, quiet), stopping() as (stop, came), engines.engine_log():
         try:
             result = silo.run(who=user(), stop=stop)

@@ -55,6 +55,9 @@ Name = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_plain
 File = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_line)]
 
 
+SigningKey = Annotated[str, Field(pattern=r"^ed25519:[A-Za-z0-9+/]{43}=$")]
+
+
 def _mebibytes(given: Any) -> Any:
     """Return a limit on memory in MiB, from a number of them or a text with a unit."""
     mebibytes = given

@@ -13,6 +13,7 @@ sign the request alone.
 """
 
 import base64
+import hashlib
 import ipaddress
 import re
 import stat
@@ -260,6 +261,14 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
 def public_text(key: Ed25519PublicKey) -> str:
     """A public signing key as run files spell it: ``ed25519:`` and base64."""
     return _PREFIX + base64.b64encode(key.public_bytes_raw()).decode()
+
+
+def fingerprint(public: str) -> str:
+    """What people compare of a public signing key, over another channel: SHA-256 of its 32 bytes,
+    the first 16 bytes of it in hexadecimal.
+    """
+    found = hashlib.sha256(public_key(public).public_bytes_raw()).hexdigest()[:32]
+    return ":".join(found[i : i + 4] for i in range(0, len(found), 4))
 
 
 def public_key(text: str) -> Ed25519PublicKey:
