@@ -32,6 +32,7 @@ from dynadp.privacy.ledger.entries import Entry
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.ledger.store import APPLICATION, SCHEMA
 from support.ledger_worker import ACTIONS, STAMP, message, plan
+from support.readers import another_reader
 
 WORKER = str(Path(__file__).parents[1] / "support" / "ledger_worker.py")
 CUT = "the ledger does not contain the anchored head: it was cut, rolled back or replaced"
@@ -741,35 +742,6 @@ def test_a_lock_that_is_never_released(path, ledger):
             with pytest.raises(LedgerError, match="another process kept it locked"):
                 action()
     spend(ledger, 0)
-
-
-READER = """
-import sqlite3, sys
-reading = sqlite3.connect(sys.argv[1], isolation_level=None)
-reading.execute("BEGIN")
-reading.execute("SELECT count(*) FROM entry").fetchone()
-print("reading", flush=True)
-sys.stdin.readline()
-"""
-
-
-@contextlib.contextmanager
-def another_reader(path):
-    """A process that holds a read transaction until it is let go."""
-    arguments = [sys.executable, "-c", READER, str(path)]
-    with subprocess.Popen(
-        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout.readline() == "reading\n"
-
-        def let_go():
-            process.stdin.write("\n")
-            process.stdin.flush()
-
-        try:
-            yield let_go
-        finally:
-            process.kill()
 
 
 def test_a_reader_that_stays_is_waited_for_without_end(path, ledger):

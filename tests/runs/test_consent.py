@@ -303,6 +303,7 @@ def test_an_approver_of_its_own_signs_and_nobody_else(network, tmp_path):
         assert "approve" in refused.output
 
 
+@pytest.mark.slow
 def test_a_network_of_silos_that_approve_runs_to_its_end(network):
     for name in network.names:
         network.change(name, consent=f"{name}.approval.json")
@@ -369,6 +370,7 @@ def test_a_node_asks_at_a_terminal(network, reply):
         os.close(terminal)
 
 
+@pytest.mark.slow
 def test_a_yes_at_a_terminal_is_no_signed_approval(network):
     file = consenting(network)
     process, terminal = at_terminal("node", file, "--consent", "--quiet")
@@ -383,6 +385,7 @@ def test_a_yes_at_a_terminal_is_no_signed_approval(network):
     assert "there is no approval" in shown
 
 
+@pytest.mark.slow
 def test_consent_without_a_terminal_needs_an_approval(network):
     file = network.file("north")
     refused = subprocess.run(
