@@ -74,7 +74,7 @@ def test_check_shows_what_would_be_released_and_does_nothing(network):
     for one in found["recipients"]:
         [section] = [s for s in network.run["nodes"] if s["name"] == one["name"]]
         raw = identities.public_key(section["key"]).public_bytes_raw()
-        assert one["fingerprint"].replace(":", "") == sha256(raw).hexdigest()[:32]
+        assert one["fingerprint"].replace(" ", "") == sha256(raw).hexdigest()[:32]
         assert one["endpoint"] == section["endpoint"]
     ledger = found["ledger"]
     assert (ledger["admitted"], ledger["begun"], ledger["spent"]) == (True, False, 0)
@@ -295,12 +295,15 @@ def test_an_approver_of_its_own_signs_and_nobody_else(network, tmp_path):
         silo.require_approval()
     assert dynadp("approve", file, "--yes", "--key", key).exit_code == 0
     silo.require_approval()
+    assert answer("verify", silo.approval, "--key", public, "--json")["key_known"]
+    assert dynadp("verify", silo.approval, "--run", network.out / "run.toml").exit_code == 5
     content = json.loads(silo.approval.read_text())
     for name, value in (("signature", "AAAA"), ("approver", None), ("terms", "0" * 64)):
         silo.approval.write_text(json.dumps({**content, name: value}))
         refused = dynadp("node", file, "--quiet")
         assert refused.exit_code == 2
         assert "approve" in refused.output
+        assert dynadp("verify", silo.approval).exit_code in (2, 5)
 
 
 @pytest.mark.slow

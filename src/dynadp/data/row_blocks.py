@@ -33,7 +33,11 @@ def whole_features(features: Array) -> Array:
 
 
 class Block(Protocol):
-    """Some of a node's signed rows, in order: an n x d matrix A."""
+    """Some of a node's rows, in order: an n x d matrix A, signed where y is a sign."""
+
+    @property
+    def answers(self) -> Array | None:
+        """y of each row, where the rows are not multiplied by it."""
 
     @property
     def rows(self) -> int:
@@ -58,8 +62,8 @@ class Block(Protocol):
 class StoredBlock:
     """Rows that are written down: where a column's features are too many to look up."""
 
-    def __init__(self, signed: Rows) -> None:
-        self.signed = signed
+    def __init__(self, signed: Rows, answers: Array | None = None) -> None:
+        self.signed, self.answers = signed, answers
 
     @property
     def rows(self) -> int:
@@ -80,7 +84,7 @@ class StoredBlock:
 
     def some(self, rows: slice) -> "StoredBlock":
         """Some of the rows."""
-        return StoredBlock(self.signed[rows])
+        return StoredBlock(self.signed[rows], _some(self.answers, rows))
 
     def dense(self) -> Array:
         """A^T."""
@@ -174,7 +178,7 @@ class CodedBlock:
     Attributes
     ----------
     scale
-        y_i s_i.
+        y_i s_i; s_i where y is no sign.
     numbers
         Features of the columns that hold numbers, m x n, less their centre.
     places
@@ -185,6 +189,8 @@ class CodedBlock:
         The constant last feature; 0 for none.
     dimension
         d.
+    answers
+        y_i, where it is no sign.
     """
 
     scale: Array = field(repr=False)
@@ -193,6 +199,7 @@ class CodedBlock:
     coded: Sequence[tuple[Group, NDArray[np.intp]]] = field(repr=False)
     intercept: float
     dimension: int
+    answers: Array | None = field(default=None, repr=False)
 
     @property
     def rows(self) -> int:
@@ -247,7 +254,13 @@ class CodedBlock:
     def some(self, rows: slice) -> "CodedBlock":
         """Some of the rows."""
         coded = [(group, codes[rows]) for group, codes in self.coded]
-        return replace(self, scale=self.scale[rows], numbers=self.numbers[:, rows], coded=coded)
+        return replace(
+            self,
+            scale=self.scale[rows],
+            numbers=self.numbers[:, rows],
+            coded=coded,
+            answers=_some(self.answers, rows),
+        )
 
     def dense(self) -> Array:
         """A^T."""
@@ -270,6 +283,10 @@ class CodedBlock:
         if self.intercept:
             out[:, -1] = self.intercept ** (2 if squared else 1) * S.sum(axis=1)
         return out
+
+
+def _some(answers: Array | None, rows: slice) -> Array | None:
+    return None if answers is None else answers[rows]
 
 
 def _whole(rows: Rows) -> Rows:

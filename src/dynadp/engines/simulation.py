@@ -39,7 +39,7 @@ from dynadp.consensus import (
     draw_secret,
     require_own_messages,
 )
-from dynadp.data import Shard, StreamedShard, check_shards
+from dynadp.data import Shard, StreamedShard, check_shards, require_signs
 from dynadp.engines.absences import RoundsWithAbsences, models_of_those_present
 from dynadp.engines.sealing import forgetting, purpose_of
 from dynadp.engines.simulated_absence import AbsentSums
@@ -429,6 +429,7 @@ class _Setup:
                 self.shards, *constants, replicas=replicas, storage=self.storage
             )
         else:
+            require_signs(self.shards, "algorithm 'admm'")
             blocks = [to_device(_dense(s), device) for s in self.shards]
             problem = StackedProblem(blocks, *constants, replicas=replicas, storage="dense")
         alpha = plan.table(replicas)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dynadp._arrays import Array, Rows, host, namespace, norm, on
-from dynadp.data import Shard, StreamedShard
+from dynadp.data import Shard, StreamedShard, require_signs
 from dynadp.errors import DeclarationError
 from dynadp.problem.losses import Loss
 from dynadp.problem.storage import DenseRows, Storage, stack_rows
@@ -248,6 +248,7 @@ def integer_rows_of(
 
     Where they are weighed, all are in memory and say whose they are.
     """
+    require_signs(shards, f"loss {loss.describe()['name']!r}")
     held = [s.signed for s in shards if isinstance(s, Shard)]
     if weighed:
         whose = people_of(shards)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dynadp._arrays import Array, Margins, Numbers, PerNode, Vectors
-from dynadp.data import Block, Shard, StoredBlock, StreamedShard
+from dynadp.data import Block, Shard, StoredBlock, StreamedShard, require_signs
 from dynadp.problem.losses import Loss
 from dynadp.problem.objective import Problem, StackedProblem
 from dynadp.problem.regularizers import Regularizer
@@ -35,6 +35,7 @@ def local_problem(
     storage: Storage = "auto",
 ) -> "StackedProblem | StreamedProblem":
     """The problems of these nodes: stacked if all rows are in memory, else node after node."""
+    require_signs(shards, "algorithm 'admm'")
     held = [s.signed for s in shards if isinstance(s, Shard)]
     if len(held) < len(shards):
         return StreamedProblem(shards, loss, regularizer, C, rho)
@@ -55,7 +56,7 @@ def one_thread_each() -> AbstractContextManager[Any]:
 def blocks(shard: Shard | StreamedShard) -> Iterator[Block]:
     """A node's rows in blocks; rows in memory are one."""
     if isinstance(shard, Shard):
-        yield StoredBlock(shard.signed)
+        yield StoredBlock(shard.signed, shard.answers)
     else:
         with one_thread_each():
             yield from shard

@@ -27,6 +27,7 @@ from pydantic import (
 from dynadp._files import DEPTH, parse_json, require_shallow
 from dynadp.data import LEAST_MEMORY
 from dynadp.errors import ConfigError
+from dynadp.runs.known_keys import place_of, unknown_key
 
 _PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
 # a key of many parts: tomllib's memory grows with the square of their number
@@ -120,7 +121,7 @@ def checked(kind: type[Model], content: Any, path: str | Path) -> Model:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        raise _explained(path, error) from None
+        raise _explained(kind, path, error) from None
 
 
 def read_tables(path: Path) -> Any:
@@ -148,14 +149,17 @@ def _parse_toml(text: str) -> Any:
     return content
 
 
-def _explained(path: str | Path, error: ValidationError) -> ConfigError:
+def _explained(kind: type[BaseModel], path: str | Path, error: ValidationError) -> ConfigError:
     """All mistakes, one a line, each with its place; never the value that was given."""
-    lines = []
-    for problem in error.errors(include_url=False, include_input=False, include_context=False):
-        place = ".".join(str(part) for part in problem["loc"])
+    lines, found = [], error.errors(include_url=False, include_input=False, include_context=False)
+    for problem in found:
+        inside = [one for one in found if one["loc"][:-2] == problem["loc"]]
+        if problem["type"] == "too_short" and inside:
+            continue  # items with mistakes of their own do not count
+        place = place_of(kind, problem["loc"])
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
-            message = "there is no such key; check its spelling and its table"
+            message = unknown_key(kind, problem["loc"])
         elif problem["type"] == "missing":
             message = "is missing"
         # the whole file's mistakes come in one

@@ -8,7 +8,7 @@ from dynadp.data import Seal
 from dynadp.engines import now
 from dynadp.privacy import Collusion, LedgerSummary, Total, by_node
 from dynadp.runs.headroom import find_headroom
-from dynadp.runs.identities import fingerprint
+from dynadp.runs.identities import key_fingerprint
 from dynadp.runs.last_run import described, terms_before
 from dynadp.runs.ledgers import open_readable
 from dynadp.runs.preparation import check_people, check_rows
@@ -176,7 +176,7 @@ def prospect_of(silo: SiloRun) -> Prospect:
         centring=bool(plan.centrings),
         spares=len({e.round for e in events if getattr(e, "purpose", "") == "spare"}),
         recipients=tuple(
-            Recipient(name, fingerprint(keys[name]), endpoints[name], name in neighbours)
+            Recipient(name, key_fingerprint(keys[name]), endpoints[name], name in neighbours)
             for name in silo.recipients
         ),
         relay=file.network.relay,

@@ -63,7 +63,7 @@ def scored(
         As for :func:`tally`.
     """
     schema = model.columns if limited else model.columns.limited()
-    label = schema.label
+    label = schema.require_two_values("this measure")
     if set(model.classes) != {label.negative, label.positive}:
         raise DataError(
             f"the model has {len(model.classes)} classes, its schema's label has two values, and "

@@ -47,7 +47,7 @@ from dynadp.privacy import upper_bound
 from dynadp.runs.consent import require_approval
 from dynadp.runs.folder import RunFolder, load_run
 from dynadp.runs.health import serving_health
-from dynadp.runs.identities import Identity, fingerprint, public_key
+from dynadp.runs.identities import Identity, key_fingerprint, public_key
 from dynadp.runs.last_run import keep_terms
 from dynadp.runs.ledgers import open_readable
 from dynadp.runs.model import Model
@@ -134,6 +134,14 @@ class SiloRun:
             mistakes.append(
                 f"identity: the certificate is of {identity.name!r}, this is {node.node!r}"
             )
+        if identity and mine and mine.endpoint and not file.network.relay:
+            host = mine.endpoint.rpartition(":")[0].strip("[]")
+            if host.lower() not in (one.lower() for one in identity.hosts):
+                mistakes.append(
+                    f"identity: neighbours dial {host}, and the certificate is for "
+                    f"{', '.join(identity.hosts)}: ask for one with that host "
+                    "(dynadp pki request --again)"
+                )
         if identity and mine and identity.public != mine.key:
             mistakes.append(
                 f"identity: sign.key is not the key that the run file names for {node.node}: it "
@@ -241,7 +249,7 @@ class SiloRun:
             "node": node.node,
             "config": self.config,
             "cost": {"epsilon": _rounded(self._epsilon), "delta": self.plan.delta},
-            "recipients": {name: fingerprint(keys[name]) for name in self.recipients},
+            "recipients": {name: key_fingerprint(keys[name]) for name in self.recipients},
             "neighbours": sorted(self.part.neighbours),
             "relay": self.file.network.relay,
             "endpoints": {section.name: section.endpoint for section in self.file.nodes},
@@ -316,7 +324,18 @@ class SiloRun:
                 if (endpoint := endpoints[j]) and (mine is None or j in earlier)
             ),
             self.file.network.relay,
+            revoked=lambda: self.identity.revoked.names,
         )
+
+    def _require_members(self, *, begun: bool) -> None:
+        """Refuse a run that would wait for a node that is out."""
+        lost = [one.name for one in self.file.nodes if one.name in self.identity.revoked.names]
+        if lost and not (begun and self.absence.goes_on):
+            raise ConfigError(
+                f"the authority revoked {', '.join(lost)}, which {self.node.run} names. Take it "
+                "out of the run file, for a run with another name"
+                + ("; this one is over: dynadp ledger close ends it" if begun else "")
+            )
 
     def run(
         self,
@@ -379,6 +398,8 @@ class SiloRun:
             if isinstance(outbox, LedgerJournal) and own and not (finished or outbox.over):
                 life = Life.begin(stack, outbox.life_file(me), me)
                 lease = Lease(me, life, part.neighbours, part.absence.goes_on)
+            if not finished:
+                self._require_members(begun=(folder.path / "run.json").exists())
             site = replace(self.site(), largest=greetings.largest + ENVELOPE)
             links = Links(
                 site,
