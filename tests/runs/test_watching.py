@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs import node_states
 from dynadp.runs.processes import alive
 from support.networks import DYNADP, LONG, ONE_THREAD, Network, ports, until
@@ -65,7 +66,8 @@ def test_a_node_is_scraped_from_its_start_to_its_end(network):
         health = json.load(reply)
     assert (reply.status, health["healthy"], health["node"]) == (200, True, "north")
     log = network.folder("north") / "node.log"
-    log.rename(log.with_name("aside"))  # as logrotate does, which then sends a signal
+    log.rename(log.with_name("aside"))  # as logrotate does, which makes a new one, and signals
+    log.touch()
     os.kill(running["north"].pid, signal.SIGHUP)
     running["south"].kill()
     until(lambda: scraped(port)["dynadp_neighbour_up", "south"] == 0, "south to be missed")
@@ -185,6 +187,25 @@ def test_process_one_of_a_container_that_died_is_not_taken_for_ours(tmp_path):
     assert not shown["alive"]
     assert "n: running when it ended" in dynadp("status", tmp_path).output
     assert alive({**state, "space": None}) is True  # by its number alone it would be
+
+
+def test_a_node_without_its_relay_says_so_and_can_be_stopped(tmp_path, nursery):
+    relay = f"127.0.0.1:{ports(1)[0]}"  # nothing listens there
+    network = Network.make(tmp_path / "home", nursery, relay=relay, patience=LONG)
+    node = network.start("north")
+    until(lambda: network.status("north").get("waiting") == f"the relay {relay}", "it to say so")
+    node.kill(signal.SIGTERM)
+    assert node.wait(20) == 143
+    assert network.status("north")["state"] == "stopped"
+    network.change("north", patience=1)
+    assert network.start("north").wait() == 4
+    assert f"waited 1 seconds for the relay {relay}" in network.said("north")
+    assert entries_of(network, "north") == 2
+
+
+def entries_of(network, name):
+    with Ledger.open(network.ledger(name), read_only=True) as ledger:
+        return ledger.state().length
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ def _approval(path: str, run_file: str | None, key: str | None, head: str | None
     found = runs.Approval.load(Path(path))
     if not found.genuine:
         raise LedgerDamaged(f"{path}: it was changed after it was signed; approve the run again")
-    expected = [key] if key else []
+    expected: list[str | None] = [key] if key else []
     if run_file:
         expected = [node.key for node in runs.load_run_file(run_file).nodes]
     if expected and found.approver not in expected:
