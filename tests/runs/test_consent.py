@@ -144,7 +144,7 @@ def test_a_simulation_and_a_relay_are_shown(tmp_path, nursery):
 def test_what_changed_since_the_last_run_is_said_in_words(network):
     network.go()
     same = dynadp("check", network.file("north")).output
-    assert "this run is reserved in it" in same or "the run is closed in it" in same
+    assert "this run is reserved in it: 6 of 6 messages are released" in same
     for name in network.names:
         network.change(name, out=f"{name}-second")
     change_run(network, run={"name": "second"}, privacy={"alpha": 0.25})

@@ -48,7 +48,7 @@ class LedgerProspect:
     begun
         Whether this run is reserved already.
     admitted
-        Whether the run may begin, or go on.
+        Whether the run may begin, or go on, or is finished.
     left_now, left_after
         Shares of the cap, by the measure that leaves more.
     next_run
@@ -205,7 +205,7 @@ def _ledger(silo: SiloRun, run: str, events: list[Any]) -> LedgerProspect:
         admitted = not events or summary.admits(events) is not None
         after = summary.with_plan(run, events) if events else summary
     else:
-        admitted, after = known.closed is None, summary
+        admitted, after = known.closed != "stopped", summary
     cap, room, room_after = summary.cap, summary.room, after.room
     return LedgerProspect(
         cap=None if cap is None else (cap.epsilon, cap.delta),

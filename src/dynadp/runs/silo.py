@@ -426,8 +426,8 @@ class SiloRun:
                 if not finished:
                     require_not_left(post, outbox)
                     rehearse(outbox, self.rows, own)
-                stack.enter_context(links)
                 status.state = "agreeing"
+                stack.enter_context(links)
                 # it stays for those that are not done yet
                 if finished:
                     status.round = part.rounds
