@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-_OPENING = 2000  # milliseconds of one attempt to reach a relay
 RELAY = "relay"  # the common name of a relay's certificate
 _LARGEST = 2**26  # bytes of a message that is taken in
 _SENDING = ["put", "reply", "liveliness_token", "declare_queryable"]
@@ -58,8 +57,6 @@ def settings(site: Site, prefix: str) -> dict[str, Any]:
     """
     if site.relay:
         links = link_settings("client", site.identity, (), [site.relay], site.largest)
-        # opening fails in time, so that a node that waits for its relay can be stopped
-        links["connect"] |= {"timeout_ms": _OPENING, "exit_on_failure": True}
         senders = {RELAY: site.members}
     else:
         links = link_settings("peer", site.identity, site.listen, site.dial, site.largest)

@@ -45,6 +45,7 @@ from dynadp.errors import (
 # seconds: before asking, between asking again, for an answer
 _ASK, _ASK_SLOWLY, _ANSWER = 0.1, 1.0, 2.0
 _PART = 4  # of its patience, that a node which is started again waits for greetings
+_ATTEMPT = 2000  # milliseconds of one attempt to reach a relay
 _LOG_PAUSE = 60.0  # seconds between two lines about the same wait
 _FAREWELL = 0.5  # seconds that the last words of a node may take
 _DIGITS = 9  # of a round's number
@@ -138,9 +139,12 @@ class Links:
     def _open(self) -> tuple[Any, list[Gate]]:
         """Open the session; wait for a relay that is away, but no longer than for a neighbour."""
         site, began = self.site, monotonic()
+        config = settings(site, self.prefix)
+        if site.relay:  # in short attempts, so that a node that waits can be stopped
+            config["connect"] |= {"timeout_ms": _ATTEMPT, "exit_on_failure": True}
         while True:
             try:
-                return opened(settings(site, self.prefix), self._warn)
+                return opened(config, self._warn)
             except (zenoh.ZError, OSError) as error:
                 if site.relay is None:
                     raise ConfigError(
