@@ -54,7 +54,7 @@ def public(home, name="north"):
 
 def signed_again(home, path, change, name="north"):
     """A change by somebody who has a key: by the silo itself, or by another."""
-    from dynadp.runs.exports import _signed
+    from dynadp.runs.signing import _signed
 
     content = json.loads(path.read_text())
     del content["signature"]
@@ -216,7 +216,10 @@ def test_files_that_are_not_signed_files(tmp_path, content):
 def test_files_of_another_format(tmp_path):
     (tmp_path / "x.json").write_text('{"format": "dynadp-model"}')
     told = call("verify", tmp_path / "x.json", code=2)
-    assert "is of format 'dynadp-model'; dynadp verify checks dynadp-ledger-export" in told
+    assert (
+        "is of format 'dynadp-model'; dynadp verify checks dynadp-certificate, dynadp-ledger-export"
+        in told
+    )
     assert "cannot read" in call("verify", tmp_path / "none.json", code=2)
 
 

@@ -60,6 +60,9 @@ from .scoring import calibrated_on as calibrated_on
 from .scoring import evaluate as evaluate
 from .scoring import predictions as predictions
 from .scoring import tally as tally
+from .signing import check_signature as check_signature
+from .signing import owner as owner
+from .signing import sign as sign
 from .silo import SiloRun as SiloRun
 from .starting import Start as Start
 from .starting import require_new as require_new

@@ -4,24 +4,19 @@ The signature covers the whole file. Formats of signed files have a name, and ``
 finds by it what there is to check.
 """
 
-import base64
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
-
-from dynadp._files import canonical_json, read_file, write_whole
+from dynadp._files import read_file, write_whole
 from dynadp.engines import now
 from dynadp.errors import DeclarationError, LedgerDamaged, RecordError
 from dynadp.privacy import LedgerSummary, exported_entries, replayed
-from dynadp.runs.certificates import common_name, read_certificate
-from dynadp.runs.identities import public_key, public_text, signing_key
 from dynadp.runs.ledgers import open_readable
+from dynadp.runs.signing import check_signature, owner, sign
 
 FORMAT, VERSION = "dynadp-ledger-export", 1
-_PURPOSE = b"dynadp signed file\0"  # so that no signature of a letter fits
 
 
 @dataclass(frozen=True)
@@ -65,15 +60,14 @@ def export_ledger(path: str | Path, identity: str | Path, out: str | Path) -> Le
     out
         The file to write; must not exist.
     """
-    folder, out = Path(identity), Path(out)
-    key, name = signing_key(folder / "sign.key"), common_name(read_certificate(folder / "tls.pem"))
+    out, name = Path(out), owner(identity)
     if out.exists():
         raise RecordError(f"{out} exists; nothing is overwritten, choose another file")
     with open_readable(path) as ledger:
         if ledger.node != name:
             raise DeclarationError(
-                f"{path} is the ledger of {ledger.node!r}, and {folder} the identity of {name!r}; "
-                "each silo signs its own"
+                f"{path} is the ledger of {ledger.node!r}, and {identity} the identity of "
+                f"{name!r}; each silo signs its own"
             )
         summary = LedgerSummary.of(ledger)
         if problems := ledger.verify(summary.head):
@@ -84,10 +78,8 @@ def export_ledger(path: str | Path, identity: str | Path, out: str | Path) -> Le
             "node": name,
             "made": now(),
             "entries": exported_entries(ledger),
-            "key": public_text(key.public_key()),
         }
-    signature = base64.b64encode(key.sign(_signed(content))).decode()
-    write_whole(out, json.dumps(content | {"signature": signature}, indent=1) + "\n")
+    write_whole(out, json.dumps(sign(content, identity), indent=1) + "\n")
     return summary
 
 
@@ -107,22 +99,13 @@ def verify_export(
     """
     path = Path(path)
     content = read_file(path, FORMAT, VERSION)
+    said = check_signature(path, content, key)
     try:
-        said, signature = content["key"], base64.b64decode(content.pop("signature"), validate=True)
-        public_key(said).verify(signature, _signed(content))
         node, made, entries = content["node"], content["made"], content["entries"]
         if not isinstance(entries, list):
             raise TypeError
-    except (InvalidSignature, KeyError, TypeError, ValueError, AttributeError):
-        raise LedgerDamaged(
-            f"{path}: the signature does not fit what the file says: it was changed after it was "
-            "signed; ask the silo for it anew"
-        ) from None
-    if key is not None and key != said:
-        raise LedgerDamaged(
-            f"{path} was signed with {said}, and the node's key is {key}: somebody else made it, "
-            "or it is of a time before the node had this key"
-        )
+    except (KeyError, TypeError):
+        raise LedgerDamaged(f"{path} does not say whose ledger it is, or has no entries") from None
     try:
         summary = replayed(entries, head)
     except LedgerDamaged as error:
@@ -130,7 +113,3 @@ def verify_export(
     if summary.node != node:
         raise LedgerDamaged(f"{path}: the entries are of {summary.node!r}, the file of {node!r}")
     return LedgerExport(node, made, said, key is not None, summary)
-
-
-def _signed(content: dict[str, Any]) -> bytes:
-    return _PURPOSE + canonical_json(content).encode()
