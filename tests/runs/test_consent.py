@@ -17,7 +17,7 @@ from dynadp.errors import NotApproved
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs import identities
 from dynadp.runs.consent import Approval
-from dynadp.runs.last_run import changes
+from dynadp.runs.last_run import changes, keep_terms, terms_before
 from support.networks import DYNADP, LONG, ONE_THREAD, Network, until
 from support.typed import answer, dynadp
 
@@ -164,6 +164,22 @@ def test_what_changed_since_the_last_run_is_said_in_words(network):
     assert file.stat().st_mode & 0o077 == 0
     file.write_text(json.dumps({"format": "dynadp-last-runs", "version": 1, "runs": [3]}))
     assert "is damaged; remove it" in dynadp("check", network.file("north")).output
+
+
+def test_terms_that_cannot_be_kept_stop_no_run(tmp_path, caplog):
+    ledger, terms = tmp_path / "north.sqlite", {"config": {"run": {"name": "first"}}}
+    file = tmp_path / "north.sqlite-last-runs.json"
+    file.write_text("[")
+    keep_terms(ledger, "a", terms, "2026-01-01")
+    assert "is not JSON" in caplog.text
+    keep_terms(ledger, "b", terms, "2026-01-02")
+    keep_terms(ledger, "b", terms, "2026-01-03")  # started again
+    assert terms_before(ledger, "b") == ("2026-01-01", terms)
+    assert terms_before(ledger, "c") == ("2026-01-03", terms)
+    file.unlink()
+    file.mkdir()
+    keep_terms(ledger, "c", terms, "2026-01-04")
+    assert "cannot be written" in caplog.text
 
 
 def test_changes_name_silos_columns_and_what_came_or_went(network):

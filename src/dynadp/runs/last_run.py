@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dynadp._files import read_file, write_bytes
+from dynadp.engines import LOG
 from dynadp.errors import RecordError
 
 FORMAT, VERSION = "dynadp-last-runs", 1
@@ -20,11 +21,22 @@ def _file(ledger: Path) -> Path:
 
 
 def keep_terms(ledger: Path, run: str, terms: Mapping[str, Any], at: str) -> None:
-    """Keep the terms of a run that begins."""
-    before = [one for one in _kept(ledger) if one["run"] != run]
+    """Keep the terms of a run that begins; that they cannot be kept stops no run."""
+    try:
+        before = [one for one in _kept(ledger) if one["run"] != run]
+    except RecordError as error:
+        LOG.warning("%s", error)
+        before = []
     runs = [{"run": run, "at": at, "terms": terms}, *before][:_KEPT]
     content = {"format": FORMAT, "version": VERSION, "runs": runs}
-    write_bytes(_file(ledger), json.dumps(content).encode() + b"\n", mode=0o600)
+    try:
+        write_bytes(_file(ledger), json.dumps(content).encode() + b"\n", mode=0o600)
+    except OSError as error:
+        LOG.warning(
+            "%s cannot be written (%s): dynadp check will not know what changed since this run",
+            _file(ledger),
+            error.strerror,
+        )
 
 
 def terms_before(ledger: Path, run: str) -> tuple[str, dict[str, Any]] | None:
