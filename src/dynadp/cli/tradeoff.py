@@ -1,6 +1,5 @@
 """``dynadp design`` and ``dynadp tradeoff``: which alpha, from losses and a utility of privacy."""
 
-import json
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
@@ -10,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from dynadp import planning, privacy, report, research
+from dynadp._files import parse_json
 from dynadp.cli.options import (
     ADDRESS,
     BELOW_1,
@@ -148,7 +148,7 @@ def _measured(path: str) -> list[dict[str, float]]:
     they are there.
     """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = parse_json(Path(path).read_text(encoding="utf-8"))
         given = content["points"] if isinstance(content, dict) else content
         known = ("alpha", "mu", "median", "low", "high", "error")
         points = [{name: float(one[name]) for name in known if name in one} for one in given]

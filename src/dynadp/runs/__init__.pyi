@@ -7,6 +7,7 @@ from .binned import histogram_measures as histogram_measures
 from .calibration import Calibration as Calibration
 from .calibration import calibrated as calibrated
 from .cluster import ClusterRun as ClusterRun
+from .consent import Approval as Approval
 from .evaluation import count_privately as count_privately
 from .evaluation import evaluate_privately as evaluate_privately
 from .evaluation import measure_privately as measure_privately
@@ -33,9 +34,13 @@ from .measures import Measure as Measure
 from .measures import Measures as Measures
 from .model import Model as Model
 from .model import load_model as load_model
+from .node_file import is_node_file as is_node_file
 from .partial import partial_model as partial_model
 from .preparation import open_ledgers as open_ledgers
 from .preparation import plan_from_file as plan_from_file
+from .prospect import LedgerProspect as LedgerProspect
+from .prospect import Prospect as Prospect
+from .prospect import prospect_of as prospect_of
 from .record import Kind as Kind
 from .record import RecordedPlan as RecordedPlan
 from .record import RunRecord as RunRecord
@@ -61,7 +66,7 @@ from .signing import sign as sign
 from .silo import SiloRun as SiloRun
 from .starting import Start as Start
 from .starting import require_new as require_new
-from .status import alive as alive
+from .status import is_alive as is_alive
 from .status import node_states as node_states
 from .status import read_status as read_status
 from .training import Trained as Trained

@@ -213,7 +213,7 @@ def reserve(
     """Check all rows, then reserve: a bad cell must not be found when part of a budget is spent."""
     if not journal.begun:
         check_rows(rows, place)
-    _check_people(rows, events)
+    check_people(rows, events)
     journal.reserve(events)
 
 
@@ -222,13 +222,14 @@ def rehearse(journal: Journal, rows: NodeRows, events: Sequence[Event]) -> None:
     cells, whose rows they are, rows that changed, a budget that is too small. Nothing is entered.
     """
     check_rows([rows], "rows")
-    _check_people([rows], events)
+    check_people([rows], events)
     if (seal := journal.seal(rows.name)) is not None:
         seal.compare(rows.digest, rows.name)
     journal.require_room(events)
 
 
-def _check_people(rows: Collection[NodeRows], events: Sequence[Event]) -> None:
+def check_people(rows: Collection[NodeRows], events: Sequence[Event]) -> None:
+    """Refuse rows without the ids that weighing needs."""
     if any(getattr(event, "weighed", False) for event in events):
         for own in rows:
             own.require_people()

@@ -35,6 +35,7 @@ from dynadp.runs.fields import (
     Name,
     Section,
     Share,
+    SigningKey,
 )
 
 Number = Annotated[int, Field(ge=0)]
@@ -89,9 +90,6 @@ class DataSection(Section):
     separator: Literal[",", ";", "\t"] | None = None
     description: Line = "rows"
     memory: Memory | None = None
-
-
-SigningKey = Annotated[str, Field(pattern=r"^ed25519:[A-Za-z0-9+/]{43}=$")]
 
 
 class NodeSection(Section):

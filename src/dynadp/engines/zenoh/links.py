@@ -28,7 +28,7 @@ from dynadp.engines.node import NodeResult
 from dynadp.engines.zenoh.beats import PAUSE, Beats
 from dynadp.engines.zenoh.config import RELAY, Site, settings
 from dynadp.engines.zenoh.envelopes import Bare, Envelopes, Wrapping, is_bare
-from dynadp.engines.zenoh.gates import opened
+from dynadp.engines.zenoh.gates import Gate, opened
 from dynadp.engines.zenoh.greetings import Differs, Greetings
 from dynadp.engines.zenoh.leases import Grants, Lease
 from dynadp.engines.zenoh.log import LOG, RateLimitedLog
@@ -45,6 +45,7 @@ from dynadp.errors import (
 # seconds: before asking, between asking again, for an answer
 _ASK, _ASK_SLOWLY, _ANSWER = 0.1, 1.0, 2.0
 _PART = 4  # of its patience, that a node which is started again waits for greetings
+_ATTEMPT = 2000  # milliseconds of one attempt to reach a relay
 _LOG_PAUSE = 60.0  # seconds between two lines about the same wait
 _FAREWELL = 0.5  # seconds that the last words of a node may take
 _DIGITS = 9  # of a round's number
@@ -108,12 +109,7 @@ class Links:
         self._said = 0.0
 
     def __enter__(self) -> Self:
-        try:
-            self._session, self._gates = opened(settings(self.site, self.prefix), self._warn)
-        except (zenoh.ZError, OSError) as error:
-            raise ConfigError(
-                f"cannot open links on {', '.join(self.site.listen) or 'any address'}: {error}"
-            ) from None
+        self._session, self._gates = self._open()
         session = self._session
         liveliness, mine = session.liveliness(), self._key(self.site.me, "**")
         # what is declared ends when nobody holds it any more
@@ -139,6 +135,32 @@ class Links:
         self._beating = Thread(target=self._beat, daemon=True)
         self._beating.start()
         return self
+
+    def _open(self) -> tuple[Any, list[Gate]]:
+        """Open the session; wait for a relay that is away, but no longer than for a neighbour."""
+        site, began = self.site, monotonic()
+        config = settings(site, self.prefix)
+        if site.relay:  # in short attempts, so that a node that waits can be stopped
+            config["connect"] |= {"timeout_ms": _ATTEMPT, "exit_on_failure": True}
+        while True:
+            try:
+                return opened(config, self._warn)
+            except (zenoh.ZError, OSError) as error:
+                if site.relay is None:
+                    raise ConfigError(
+                        f"cannot open links on {', '.join(site.listen) or 'any address'}: {error}"
+                    ) from None
+            if self.stop.is_set():
+                raise Stopped
+            if monotonic() - began > self.patience:
+                raise NodeLost(
+                    f"{site.me} waited {self.patience:g} seconds for the relay {site.relay}: it is "
+                    "away, or one side refuses the other's certificate. It stops and loses "
+                    "nothing: see to the relay, then start this node again"
+                )
+            if not self.waiting:
+                LOG.warning("the relay %s does not answer; waiting for it", site.relay)
+            self.waiting = f"the relay {site.relay}"
 
     def __exit__(self, *_: object) -> None:
         self.leave()
