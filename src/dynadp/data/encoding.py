@@ -120,7 +120,7 @@ class Blocks:
                 with counted_among(places):
                     self._limited.shard(table, self.name)  # accepts these cells, or says why not
                 coded = {n for n, v in part.kept.items() if isinstance(v, DictionaryColumn)}
-                yield StoredBlock(self._written(table, coded))
+                yield StoredBlock(self._written(table, coded), self.schema.labels(table))
 
     def parts(self) -> Iterator[Part]:
         """Yield parts of some thousand rows."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from scipy.sparse import csr_array
 
 from dynadp._arrays import faster_storage
@@ -221,7 +222,7 @@ class StreamedShard:
         for low in range(0, self.null, self.blocks.chunk):
             count = min(self.blocks.chunk, self.null - low)
             found += count
-            yield StoredBlock(csr_array((count, self.dimension), dtype=float))
+            yield StoredBlock(csr_array((count, self.dimension), dtype=float), np.zeros(count))
         if found != self.rows:
             raise DataError(
                 f"node {self.name!r}: its file has not the rows any more that it had; begin anew"

@@ -39,6 +39,10 @@ class Block(Protocol):
     def rows(self) -> int:
         """How many."""
 
+    @property
+    def signs(self) -> Array:
+        """y_i of each row; 0 of a null row."""
+
     def margins(self, F: Array) -> Array:
         """F A^T: K x n, for K x d vectors."""
 
@@ -58,8 +62,8 @@ class Block(Protocol):
 class StoredBlock:
     """Rows that are written down: where a column's features are too many to look up."""
 
-    def __init__(self, signed: Rows) -> None:
-        self.signed = signed
+    def __init__(self, signed: Rows, signs: Array) -> None:
+        self.signed, self.signs = signed, signs
 
     @property
     def rows(self) -> int:
@@ -80,7 +84,7 @@ class StoredBlock:
 
     def some(self, rows: slice) -> "StoredBlock":
         """Some of the rows."""
-        return StoredBlock(self.signed[rows])
+        return StoredBlock(self.signed[rows], self.signs[rows])
 
     def dense(self) -> Array:
         """A^T."""
@@ -198,6 +202,11 @@ class CodedBlock:
     def rows(self) -> int:
         """How many."""
         return len(self.scale)
+
+    @property
+    def signs(self) -> Array:
+        """y_i: scales are above 0."""
+        return np.sign(self.scale)
 
     def margins(self, F: Array) -> Array:
         """F A^T."""

@@ -8,7 +8,9 @@ from .parts import Consortium as Consortium
 from .parts import Protection as Protection
 from .parts import Settings as Settings
 from .parts import default_eta as default_eta
+from .planner import BINS as BINS
 from .planner import Constants as Constants
+from .planner import class_weights_of as class_weights_of
 from .planner import plan as plan
 from .planner import planned_events as planned_events
 from .planner import public_numbers as public_numbers
@@ -16,6 +18,7 @@ from .planner import recorded as recorded
 from .planner import require_promise as require_promise
 from .planner import require_unit as require_unit
 from .planner import unit_of as unit_of
+from .planner import with_histogram as with_histogram
 from .planner import with_reasons as with_reasons
 from .plans import Plan as Plan
 from .plans import start_of as start_of

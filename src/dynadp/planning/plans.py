@@ -89,6 +89,16 @@ class Plan:
             raise DeclarationError(
                 f"rounds is {self.rounds}; expected one more than the round of the second moment"
             )
+        if self.rounds <= self._moments + self._histograms:
+            raise DeclarationError(
+                f"rounds is {self.rounds}; expected one more than those of the second moment and "
+                "of the histogram, which is the last"
+            )
+        if self._histograms and self.output == "last":
+            raise DeclarationError(
+                "output is 'last', and the histogram is of the mean's scores; take another output, "
+                "or leave the histogram (calibration) out"
+            )
 
     @property
     def algorithm(self) -> str:
@@ -186,15 +196,15 @@ class Plan:
         pull, constants = steps.pull, SumConstants()
         if pull is None:
             k = constants.moment_pull if self._moments else constants.pull
-            moved, w = self.rounds - self._moments, np.array(given)
+            moved, w = self.rounds - self._moments - self._histograms, np.array(given)
             if self.sealing is None:
                 N = signal(counts, mus, w)
             else:
                 N = sealed_signal(counts, mus, w, self.sealing)
-            pull = k * moved / N
+            pull = k * moved / (N * self.settings.row_weight)
         made = replace(bound, steps=replace(steps, node_weights=given, pull=pull))
         if self.sealing and made.centrings:
-            check_spares(made.mechanism, np.array(made.centrings), made.table()[:, 0, -1])
+            check_spares(made.mechanism, np.array(made.centrings), made.gradient_mus)
         return made
 
     @property
@@ -220,6 +230,16 @@ class Plan:
     def _moments(self) -> int:
         """How many rounds release a second moment."""
         return int(isinstance(self.mechanism, Sum) and bool(self.mechanism.second_moment))
+
+    @property
+    def _histograms(self) -> int:
+        """How many rounds release a histogram of scores: the last, or none."""
+        return int(isinstance(self.mechanism, Sum) and bool(self.mechanism.histogram))
+
+    @property
+    def gradient_mus(self) -> Array:
+        """mu_p of the last gradient: of algorithm "sum"."""
+        return self.table()[:, 0, -1 - self._histograms]
 
     @property
     def mus(self) -> Array:
@@ -393,6 +413,7 @@ class Plan:
             "regularizer": s.regularizer.describe(),
             "C": s.C,
             "weights": s.weights,
+            **s.by_class,
             "rho": s.rho,
             "eta": s.eta,
             "rounds": self.rounds,

@@ -10,11 +10,15 @@ from dynadp.data import census, source
 from dynadp.errors import DynadpError
 from dynadp.report.budgets import BudgetView
 from dynadp.report.record_view import RunView
-from dynadp.runs import NAMES, Measures, evaluate, load_model
+from dynadp.runs import NAMES, Measures, Model, evaluate, histogram_measures, load_model
 
 PRIVATE = (
     "accuracy on private rows is private: declare public rows in [evaluation] of the run file to "
     "see one"
+)
+HISTOGRAM = (
+    "the private rows of all nodes that it was trained on, by the histogram of scores that the "
+    "last round released with noise, so that all numbers are estimates"
 )
 
 
@@ -49,7 +53,9 @@ class Accuracy:
     @classmethod
     def of(cls, found: Measures, note: str) -> "Accuracy":
         """What measures say, on such rows."""
-        accuracy = found.found["accuracy"]
+        accuracy = found.found.get("accuracy")
+        if accuracy is None:
+            return cls(note=f"noise drowns all measures on {note}")
         return cls(
             note=note,
             accuracy=accuracy.value,
@@ -82,6 +88,14 @@ def charged_accuracies(budgets: Mapping[str, BudgetView | str]) -> list[str]:
     ]
 
 
+def released_accuracy(model: Model) -> Accuracy:
+    """What the histogram of scores says that the last round of a run released."""
+    if model.histogram is None:
+        return Accuracy(note=PRIVATE)
+    found = histogram_measures(model.histogram, model.threshold, model.calibration)
+    return Accuracy.of(found, HISTOGRAM)
+
+
 def public_accuracy(view: RunView) -> Accuracy:
     """Evaluate on public rows, where they can be reached."""
     if not (view.home / "model.json").exists():
@@ -94,7 +108,7 @@ def public_accuracy(view: RunView) -> Accuracy:
         return Accuracy.of(evaluate(model, again.test), note)
     declared = file.get("evaluation")
     if not (declared and declared.get("public") is True):
-        return Accuracy(note=PRIVATE)
+        return released_accuracy(model)
     name = declared["file"]
     path = next((base / name for base in view.near if (base / name).is_file()), None)
     if path is None:

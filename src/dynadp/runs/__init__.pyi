@@ -49,6 +49,7 @@ from .scoring import calibrated_by as calibrated_by
 from .scoring import calibrated_on as calibrated_on
 from .scoring import evaluate as evaluate
 from .scoring import predictions as predictions
+from .scoring import released_measures as released_measures
 from .scoring import tally as tally
 from .silo import SiloRun as SiloRun
 from .starting import Start as Start
@@ -56,6 +57,11 @@ from .starting import require_new as require_new
 from .status import alive as alive
 from .status import node_states as node_states
 from .status import read_status as read_status
+from .thresholds import BALANCED as BALANCED
+from .thresholds import Costs as Costs
+from .thresholds import Threshold as Threshold
+from .thresholds import threshold_for as threshold_for
+from .thresholds import with_threshold as with_threshold
 from .training import Trained as Trained
 from .training import centring_round as centring_round
 from .training import declared_rows as declared_rows

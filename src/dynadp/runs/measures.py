@@ -88,16 +88,19 @@ class Measures:
     @property
     def majority(self) -> float:
         """The share that always answering the commoner label would get."""
-        return max(self.positive, self.rows - self.positive) / self.rows
+        return max(self.positive, self.rows - self.positive) / max(self.rows, 1)
 
     def to_json(self) -> dict[str, Any]:
-        """Return all numbers; the accuracy first, by itself."""
-        accuracy = self.found["accuracy"]
+        """Return all numbers; the accuracy first, by itself, unless noise drowns it."""
+        accuracy = self.found.get("accuracy")
+        first = (
+            {}
+            if accuracy is None
+            else {"accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high}
+        )
         return {
             "rows": self.rows,
-            "accuracy": accuracy.value,
-            "low": accuracy.low,
-            "high": accuracy.high,
+            **first,
             "majority": self.majority,
             "positive": self.positive,
             "confusion": dict(self.confusion),

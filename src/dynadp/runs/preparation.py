@@ -17,6 +17,7 @@ from dynadp.errors import ConfigError, DataError, DynadpError, LedgerDamaged, Re
 from dynadp.planning import (
     Consortium,
     Plan,
+    class_weights_of,
     plan,
     require_promise,
     schedule_from,
@@ -117,7 +118,13 @@ def plan_from_file(
     file: RunFile, schema: Schema, topology: Topology, counts: Sequence[int]
 ) -> Plan:
     """Return the plan of a run file, from public numbers alone."""
-    privacy, training = file.privacy, file.training
+    privacy, training, label = file.privacy, file.training, schema.label
+    by_class = {
+        "class_weights": class_weights_of(
+            training.class_weight, (label.negative, label.positive), training.positives
+        ),
+        "positives": training.positives,
+    }
     if file.totals is not None and privacy.delta is not None:
         chosen = plan(
             counts,
@@ -130,6 +137,8 @@ def plan_from_file(
             features=schema.feature_count,
             weights=training.weights,
             unit=unit_of(schema),
+            calibration=privacy.calibration,
+            **by_class,  # type: ignore[arg-type]
         )
         made = replace(chosen, output=file.run.output)
         require_promise(made)
@@ -142,6 +151,7 @@ def plan_from_file(
         rho=training.rho,
         eta=training.eta,
         **training.steps(),
+        **by_class,
         mechanism=file.mechanism,
         schedule=None if privacy.by_round is None else schedule_from(privacy.by_round),
         delta=privacy.delta if privacy.protected else None,

@@ -19,7 +19,7 @@ from pydantic import (
 from dynadp.consensus import FAMILIES, Absence, OnAbsence, is_one
 from dynadp.errors import DeclarationError, DynadpError
 from dynadp.mechanisms import Mechanism, mechanism_for, mechanism_from, mechanism_names
-from dynadp.planning import schedule_from
+from dynadp.planning import schedule_from, with_histogram
 from dynadp.problem import (
     Loss,
     Named,
@@ -36,17 +36,52 @@ from dynadp.runs.fields import (
     Section,
     Share,
 )
+from dynadp.runs.thresholds import Costs, Threshold
 
 Number = Annotated[int, Field(ge=0)]
 
 
+def _without(made: dict[str, Any], *names: str) -> dict[str, Any]:
+    """A section without those of its fields that say nothing."""
+    return {name: v for name, v in made.items() if v not in (None, False) or name not in names}
+
+
+class CostSection(Section):
+    """What wrong answers cost, in any unit."""
+
+    false_positive: Above0
+    false_negative: Above0
+
+
 class RunSection(Section):
-    """What the run is called, and whether it is a simulation."""
+    """What the run is called, whether it is a simulation, and which means becomes the model, with
+    which threshold.
+    """
 
     name: Name = "run"
     seed: Annotated[int, Field(ge=0)] | None = None
     output: Literal["last", "tail", "neighbours", "network"] = "network"
     device: Literal["cpu", "cuda"] = "cpu"
+    threshold: float | Literal["balanced"] | None = None
+    cost: CostSection | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is not given: older run files keep their hash."""
+        return _without(dump(self), "threshold", "cost")
+
+    @property
+    def wanted(self) -> Threshold | None:
+        """The threshold of the model, or what wrong answers cost."""
+        if self.cost is None:
+            return self.threshold
+        return Costs(self.cost.false_positive, self.cost.false_negative)
+
+    @model_validator(mode="after")
+    def _one_threshold(self) -> "RunSection":
+        if self.threshold is not None and self.cost is not None:
+            raise ValueError("give threshold or cost, from which one follows, not both")
+        return self
 
 
 class DataSection(Section):
@@ -179,14 +214,12 @@ class PrivacySection(Section):
     silos_per_person: Annotated[int, Field(ge=1)] | None = None
     adjacency: Literal["replace", "add-remove"] | None = None
     centring: bool = True
+    calibration: bool = False
 
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``away`` where it is not given: older run files keep their hash."""
-        made: dict[str, Any] = dump(self)
-        if made.get("away", 0) is None:
-            del made["away"]
-        return made
+        """Leave out what is not given: older run files keep their hash."""
+        return _without(dump(self), "away", "calibration")
 
     @property
     def described(self) -> dict[str, Any] | None:
@@ -219,12 +252,18 @@ class PrivacySection(Section):
                 algorithm = "sum" if self.alpha is None else "admm"
             if algorithm is None:
                 return None
-            return mechanism_for(None, algorithm)
+            return self._calibrated(mechanism_for(None, algorithm))
         if description["name"] == "primal" and self.own != "public":
             description.setdefault("own", self.own)
         if description["name"] == "dual" and self.split != "optimal":
             description.setdefault("split", self.split)
-        return mechanism_from(description | self.sealing)
+        return self._calibrated(mechanism_from(description | self.sealing))
+
+    def _calibrated(self, mechanism: Mechanism | None) -> Mechanism | None:
+        """Let it release a histogram of scores where that is asked for."""
+        if not self.calibration or mechanism is None:
+            return mechanism
+        return with_histogram(mechanism)
 
     @property
     def sealing(self) -> dict[str, int]:
@@ -239,6 +278,11 @@ class PrivacySection(Section):
                 raise ValueError(
                     "mechanism is none, so nothing is protected: leave out epsilon, alpha and mu, "
                     "or choose a mechanism"
+                )
+            if self.calibration:
+                raise ValueError(
+                    "mechanism is none, and calibration is a private release: leave it out, and "
+                    "calibrate on public rows (dynadp evaluate --public --calibrate)"
                 )
             return self
         if self.sealing and (self.described or {}).get("name") != "sealed":
@@ -309,6 +353,13 @@ class TrainingSection(Section):
     pull: Above0 | None = None
     momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
     curvature: Above0 | None = None
+    class_weight: Literal["balanced"] | dict[str, Above0] | None = None
+    positives: Share | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is not given: older run files keep their hash."""
+        return _without(dump(self), "class_weight", "positives")
 
     def steps(self) -> dict[str, float | None]:
         """The constants of algorithm "sum"."""
