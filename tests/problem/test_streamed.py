@@ -273,8 +273,8 @@ def test_products_of_blocks(path, sparse, monkeypatch):
     rng = np.random.default_rng(1)
     schema = SCHEMAS["clip"]
     stored = [
-        StoredBlock(load_shard(schema, path).signed, load_shard(schema, path).y),
-        StoredBlock(dense(load_shard(schema, path).signed), load_shard(schema, path).y),
+        StoredBlock(load_shard(schema, path).signed),
+        StoredBlock(dense(load_shard(schema, path).signed)),
     ]
     for block in (*streamed(schema, path), *stored):
         A, F, S = (

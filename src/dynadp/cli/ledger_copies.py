@@ -16,7 +16,7 @@ _ANCHOR = option(
 )
 
 
-@click.command()
+@click.command(short_help="Copy a ledger to a new file, whole.")
 @click.argument("path", metavar="LEDGER", type=FILE)
 @click.argument("copy", metavar="COPY", type=FILE)
 @prints_answer
@@ -27,7 +27,7 @@ def backup(path: str, copy: str) -> Answer:
     return Answer({"file": copy, "entries": mark.length, "head": mark.head}, [line])
 
 
-@click.command()
+@click.command(short_help="Put a copy in the place of a lost ledger.")
 @click.argument("copy", metavar="COPY", type=FILE)
 @click.argument("path", metavar="LEDGER", type=FILE)
 @_ANCHOR
@@ -43,7 +43,7 @@ def restore(copy: str, path: str, anchor: str | None) -> Answer:
     return Answer({"file": path, "entries": mark.length, "head": mark.head}, [line])
 
 
-@click.command()
+@click.command(short_help="Enter again what a ledger has lost.")
 @click.argument("path", metavar="LEDGER", type=FILE)
 @option(
     "--from",

@@ -168,7 +168,7 @@ class Numeric(Declared):
 
     def block(self, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Block:
         """Return the positions and values of these cells' features."""
-        v = _floats(self.name, cells, absent)
+        v = floats(self.name, cells, absent)
         if absent.any():
             v[absent] = float(self.missing)
         t = self._transformed(v)
@@ -335,7 +335,7 @@ def onto_simplex(v: Array, full: bool) -> Array:
     return np.asarray(np.maximum(v - excess[np.flatnonzero(u > excess)[-1]], 0.0))
 
 
-def _floats(name: str, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Array:
+def floats(name: str, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Array:
     """Return the cells as fresh float64, absent ones as 0; refuse a cell that is no finite number,
     by its position alone.
     """

@@ -123,6 +123,8 @@ class Fingerprint:
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._numbers = {c.name for c in schema.columns if isinstance(c, Numeric)}
+        if schema.label.kind == "numbers":
+            self._numbers.add(schema.label.name)
         self._hashes = {name: blake2b(name.encode()) for name in schema.raw_columns}
         self._known: dict[str, bytes] = {}
         self._last: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}  # distinct cells, encoded

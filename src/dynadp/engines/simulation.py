@@ -39,7 +39,7 @@ from dynadp.consensus import (
     draw_secret,
     require_own_messages,
 )
-from dynadp.data import Shard, StreamedShard, check_shards
+from dynadp.data import Shard, StreamedShard, check_shards, require_signs
 from dynadp.engines.absences import RoundsWithAbsences, models_of_those_present
 from dynadp.engines.sealing import forgetting, purpose_of
 from dynadp.engines.simulated_absence import AbsentSums
@@ -462,6 +462,7 @@ class _Setup:
                 class_weights=plan.settings.class_weights,
             )
         else:
+            require_signs(self.shards, "algorithm 'admm'")
             blocks = [to_device(_dense(s), device) for s in self.shards]
             problem = StackedProblem(
                 blocks,

@@ -318,7 +318,12 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X, y, nodes, numbers = self._validated(X, y, nodes, people)
         declared = self.classes
         if schema is not None and declared is None:
-            declared = [schema.label.negative, schema.label.positive]
+            if schema.label.kind == "numbers":
+                raise DeclarationError(
+                    f"the schema declares a target, {schema.label.name!r}, which is a number; "
+                    "NetworkClassifier answers with classes: declare a label"
+                )
+            declared = list(schema.label.classes)
         self.classes_, codes = encode_classes(y, declared)
         chosen = Choices(self, limited=numbers is not None)
         self.topology_, rows = self._placed(X, codes, nodes, numbers, chosen.unit)

@@ -16,6 +16,7 @@ from .planner import planned_events as planned_events
 from .planner import public_numbers as public_numbers
 from .planner import recorded as recorded
 from .planner import require_promise as require_promise
+from .planner import require_two_classes as require_two_classes
 from .planner import require_unit as require_unit
 from .planner import unit_of as unit_of
 from .planner import with_histogram as with_histogram

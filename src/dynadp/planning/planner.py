@@ -270,7 +270,7 @@ def with_histogram(mechanism: Mechanism, bins: int = BINS) -> Sum:
 
 
 def class_weights_of(
-    given: Mapping[Any, float] | str | None, label: tuple[Any, Any], positives: float | None
+    given: Mapping[Any, float] | str | None, label: Sequence[Any], positives: float | None
 ) -> ClassWeights:
     """Return (w_-, w_+) of what a user gives: a number for each label value, or ``balanced``.
 
@@ -279,12 +279,16 @@ def class_weights_of(
     given
         By label value; ``balanced`` for (1/(1 - p), 1/p), p the declared share; None for 1 each.
     label
-        The negative and the positive label value.
+        The label values, the negative one of two first.
     positives
         p, declared: it is never counted, as that would be a release.
     """
     if given is None:
         return EVEN
+    if len(label) != 2:
+        raise DeclarationError(
+            f"class_weight is given, and the label has {len(label) or 'no'} classes; it is for two"
+        )
     if given == "balanced":
         if positives is None or not 0 < positives < 1:
             raise DeclarationError(
@@ -300,6 +304,15 @@ def class_weights_of(
         )
     by_text = {str(key): weight for key, weight in given.items()}
     return check_class_weights([by_text[str(value)] for value in label])
+
+
+def require_two_classes(schema: Schema, what: str) -> None:
+    """Refuse a label that has not two values, for which ``what`` is."""
+    if len(schema.label.classes) != 2:
+        raise DeclarationError(
+            f"{what} is for labels of two values, and column {schema.label.name!r} declares "
+            f"{len(schema.label.classes) or 'a number'}; leave it out"
+        )
 
 
 def unit_of(schema: Schema) -> Unit:

@@ -237,6 +237,11 @@ class Plan:
         return int(isinstance(self.mechanism, Sum) and bool(self.mechanism.histogram))
 
     @property
+    def releases_histogram(self) -> bool:
+        """Whether the last round releases a histogram of scores."""
+        return bool(self._histograms)
+
+    @property
     def gradient_mus(self) -> Array:
         """mu_p of the last gradient: of algorithm "sum"."""
         return self.table()[:, 0, -1 - self._histograms]

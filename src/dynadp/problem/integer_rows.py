@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dynadp._arrays import Array, Rows, host, namespace, norm, on
-from dynadp.data import Shard, StreamedShard
+from dynadp.data import Shard, StreamedShard, require_signs
 from dynadp.errors import DeclarationError
 from dynadp.problem.labels import EVEN, ClassWeights, cells, row_weights
 from dynadp.problem.losses import Loss
@@ -321,6 +321,7 @@ def integer_rows_of(
 
     Where they are weighed, all are in memory and say whose they are.
     """
+    require_signs(shards, f"loss {loss.describe()['name']!r}")
     held = [s for s in shards if isinstance(s, Shard)]
     whose = people_of(shards) if weighed else None
     if len(held) < len(shards):

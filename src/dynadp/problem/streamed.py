@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dynadp._arrays import Array, Margins, Numbers, PerNode, Vectors
-from dynadp.data import Block, Shard, StoredBlock, StreamedShard
+from dynadp.data import Block, Shard, StoredBlock, StreamedShard, require_signs
 from dynadp.problem.labels import EVEN, ClassWeights, row_weights
 from dynadp.problem.losses import Loss
 from dynadp.problem.objective import Problem, StackedProblem
@@ -37,6 +37,7 @@ def local_problem(
     class_weights: ClassWeights = EVEN,
 ) -> "StackedProblem | StreamedProblem":
     """The problems of these nodes: stacked if all rows are in memory, else node after node."""
+    require_signs(shards, "algorithm 'admm'")
     held = [s for s in shards if isinstance(s, Shard)]
     if len(held) < len(shards):
         return StreamedProblem(shards, loss, regularizer, C, rho, class_weights)
@@ -67,7 +68,8 @@ def one_thread_each() -> AbstractContextManager[Any]:
 def blocks(shard: Shard | StreamedShard) -> Iterator[Block]:
     """A node's rows in blocks; rows in memory are one."""
     if isinstance(shard, Shard):
-        yield StoredBlock(shard.signed, shard.y)
+        signs = shard.y if shard.answers is None else None
+        yield StoredBlock(shard.signed, shard.answers, signs)
     else:
         with one_thread_each():
             yield from shard

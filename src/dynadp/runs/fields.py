@@ -25,6 +25,7 @@ from pydantic import (
 
 from dynadp.data import LEAST_MEMORY
 from dynadp.errors import ConfigError
+from dynadp.runs.known_keys import unknown_key
 
 Model = TypeVar("Model", bound=BaseModel)
 Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -93,7 +94,7 @@ def checked(kind: type[Model], content: Any, path: str | Path) -> Model:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        raise _explained(path, error) from None
+        raise _explained(kind, path, error) from None
 
 
 def read_tables(path: Path) -> Any:
@@ -110,14 +111,17 @@ def read_tables(path: Path) -> Any:
         raise ConfigError(f"{path} is not {form} ({place})") from None
 
 
-def _explained(path: str | Path, error: ValidationError) -> ConfigError:
+def _explained(kind: type[BaseModel], path: str | Path, error: ValidationError) -> ConfigError:
     """All mistakes, one a line, each with its place; never the value that was given."""
-    lines = []
-    for problem in error.errors(include_url=False, include_input=False, include_context=False):
+    lines, found = [], error.errors(include_url=False, include_input=False, include_context=False)
+    for problem in found:
+        inside = [one for one in found if one["loc"][:-2] == problem["loc"]]
+        if problem["type"] == "too_short" and inside:
+            continue  # items with mistakes of their own do not count
         place = ".".join(str(part) for part in problem["loc"])
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
-            message = "there is no such key; check its spelling and its table"
+            message = unknown_key(kind, problem["loc"])
         elif problem["type"] == "missing":
             message = "is missing"
         # the whole file's mistakes come in one

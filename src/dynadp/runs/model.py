@@ -113,7 +113,7 @@ class Model:
             privacy = {**total.to_json(), "statement": total.guarantee}
         coef, intercept = (f[:-1], f[-1]) if schema.intercept else (f, 0.0)
         return cls(
-            classes=(schema.label.negative, schema.label.positive),
+            classes=schema.label.classes,
             coef=np.array([coef]),
             intercept=np.array([intercept], dtype=float),
             schema=schema,
@@ -268,8 +268,7 @@ def _check(model: Model, schema_hash: str | None, path: Path) -> None:
         )
     if schema is not None:
         width = schema.dimension - bool(schema.intercept)
-        label = schema.label.negative, schema.label.positive
-        if model.estimator is None and model.classes != label:
+        if model.estimator is None and model.classes != schema.label.classes:
             raise RecordError(
                 f"{path}: its classes are not those of its schema; the file was changed by hand "
                 f"or is damaged"

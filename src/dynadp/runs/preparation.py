@@ -20,6 +20,7 @@ from dynadp.planning import (
     class_weights_of,
     plan,
     require_promise,
+    require_two_classes,
     schedule_from,
     unit_of,
     warnings_about,
@@ -118,13 +119,15 @@ def plan_from_file(
     file: RunFile, schema: Schema, topology: Topology, counts: Sequence[int]
 ) -> Plan:
     """Return the plan of a run file, from public numbers alone."""
-    privacy, training, label = file.privacy, file.training, schema.label
+    privacy, training = file.privacy, file.training
     by_class = {
         "class_weights": class_weights_of(
-            training.class_weight, (label.negative, label.positive), training.positives
+            training.class_weight, schema.label.classes, training.positives
         ),
         "positives": training.positives,
     }
+    if privacy.calibration:
+        require_two_classes(schema, "calibration")
     if file.totals is not None and privacy.delta is not None:
         chosen = plan(
             counts,

@@ -66,7 +66,7 @@ def scored(
         As for :func:`tally`.
     """
     schema = model.columns if limited else model.columns.limited()
-    label = schema.label
+    label = schema.require_two_values("this measure")
     if set(model.classes) != {label.negative, label.positive}:
         raise DataError(
             f"the model has {len(model.classes)} classes, its schema's label has two values, and "
@@ -84,7 +84,7 @@ def scored(
 
 def _sign(model: Model) -> float:
     """-1 where the schema's positive label is the first class, whose scores are below 0."""
-    return -1.0 if model.classes.index(model.columns.label.positive) == 0 else 1.0
+    return -1.0 if model.classes[0] == model.columns.label.classes[1] else 1.0
 
 
 def _threshold(model: Model, wanted: Threshold | None) -> float:

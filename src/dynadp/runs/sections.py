@@ -54,8 +54,27 @@ class CostSection(Section):
 
 
 class RunSection(Section):
-    """What the run is called, whether it is a simulation, and which means becomes the model, with
-    which threshold.
+    """What the run is called, and whether it is a simulation.
+
+    Attributes
+    ----------
+    name
+        Names the run folder, ``runs/NAME``, and the run in every ledger.
+    seed
+        Makes the run a SIMULATION: noise can be repeated, so it protects nobody, and no ledger is
+        charged. Leave it out for real rows.
+    output
+        Which released vectors make the model: ``network``, the mean of all nodes' messages over the
+        last half of the rounds; ``neighbours``, that of a node and its neighbours; ``tail``, that
+        of a node alone; ``last``, its last message. All of them are free.
+    device
+        ``cuda`` for a run in one process on a GPU.
+    threshold
+        The model answers with the positive label above this score; ``balanced`` for the largest
+        balanced accuracy, which needs ``calibration``. By default 0.
+    cost
+        Instead: what a wrong answer of either kind costs, from which the threshold follows. It
+        needs probabilities: ``calibration``, or a logistic loss without margin.
     """
 
     name: Name = "run"
@@ -85,8 +104,22 @@ class RunSection(Section):
 
 
 class DataSection(Section):
-    """Where rows and their public declarations are, and how much memory a node's rows may take:
-    more than that is streamed.
+    """Where rows and their public declarations are.
+
+    Attributes
+    ----------
+    schema
+        The file with the public declarations of all columns.
+    file, node_column
+        One file with the rows of all nodes, and its column that names the node; instead of a file
+        for each node. Not on a network.
+    separator
+        Of CSV files, where the header leaves it open.
+    description
+        What these rows are called in ledgers and records, such as "wards, 2024".
+    memory
+        What a node's rows may take in memory: MiB, or a text such as "2 GiB". A Parquet file that
+        would take more is streamed.
     """
 
     schema_file: Annotated[File, Field(alias="schema")]
@@ -101,8 +134,24 @@ SigningKey = Annotated[str, Field(pattern=r"^ed25519:[A-Za-z0-9+/]{43}=$")]
 
 
 class NodeSection(Section):
-    """One node: its rows, its ledger, and a total of its own; on a network, where it is reached and
-    its public signing key.
+    """One node, a table ``[[nodes]]`` for each.
+
+    Attributes
+    ----------
+    name
+        Of the node; names differ.
+    file
+        Its rows, CSV or Parquet; on a network they stand in NODE.toml.
+    ledger
+        Where the node enters what it spends; on a network it stands in NODE.toml.
+    rows
+        Its number of rows, public. Required on a network, and where that number stays secret.
+    epsilon
+        A total of its own, instead of that of ``[privacy]``.
+    endpoint
+        HOST:PORT at which others reach it; none for a node behind a relay.
+    key
+        Its public signing key, as ``dynadp pki`` prints it.
     """
 
     name: Line
@@ -115,7 +164,19 @@ class NodeSection(Section):
 
 
 class NetworkSection(Section):
-    """How nodes reach each other, beyond their endpoints, and what happens when some stay away."""
+    """How nodes reach each other, beyond their endpoints, and what happens when some stay away.
+
+    Attributes
+    ----------
+    relay
+        HOST:PORT of a relay that carries letters between nodes that cannot meet.
+    on_absence
+        ``wait`` for a node that stays away, or ``go on`` without it.
+    patience
+        Seconds until a silent node counts as away.
+    least
+        How many nodes must remain where a run goes on.
+    """
 
     relay: Address | None = None
     on_absence: OnAbsence = "wait"
@@ -129,7 +190,24 @@ class NetworkSection(Section):
 
 
 class TopologySection(Section):
-    """Who exchanges messages with whom."""
+    """Who exchanges messages with whom.
+
+    Attributes
+    ----------
+    family
+        ``ring``, ``path``, ``star``, ``complete``, ``grid``, ``random_regular``, ``erdos_renyi`` or
+        ``small_world``.
+    degree
+        Of ``random_regular`` and ``small_world``.
+    probability
+        Of ``erdos_renyi`` and ``small_world``.
+    seed
+        Of a random family.
+    edges
+        Instead of a family: pairs of nodes' names.
+    graphml
+        Instead of a family: a file.
+    """
 
     family: str = "ring"
     degree: Annotated[int, Field(ge=2)] = 4
@@ -195,6 +273,38 @@ def _known_schedule(given: Any) -> Any:
 class PrivacySection(Section):
     """How messages are protected, and what that may cost in total (epsilon, delta) or in each round
     (alpha, or mu where noise is Gaussian).
+
+    Attributes
+    ----------
+    mechanism
+        ``sum``, ``sealed``, ``primal``, ``dual``, a table with a name and parameters, or ``none``
+        for no protection. Without it the planner chooses.
+    epsilon
+        The total that nobody may lose more of. The planner chooses what is not given.
+    delta
+        Probability that more than epsilon leaks; keep it well below one over the number of rows.
+    alpha, mu
+        Instead of epsilon: what each release may lose, mu where noise is Gaussian. A number, a list
+        by round, a table by node, or a named schedule.
+    own, split
+        Of primal and of dual perturbation: ``paper`` for what the paper has.
+    honest, colluding
+        Of sealed sums: how many nodes add their noise and keep their keys, or how many may not.
+    spares
+        Of sealed sums: how many further attempts are reserved for sums that could not be decoded.
+    partners
+        Of sealed sums: with how many others each node shares masks; all by default.
+    away
+        Of sealed sums that go on: how many nodes may stay away.
+    person
+        The column that says whose row it is.
+    rows_per_person, silos_per_person
+        How many rows a person may have at a node, and at how many nodes. Epsilon is hers.
+    adjacency
+        ``replace``: rows that are replaced; ``add-remove``: rows that are there or not, whose
+        number stays secret.
+    centring
+        Whether the features' means are released before round 1.
     """
 
     mechanism: Annotated[Any, AfterValidator(_known_mechanism)] = None
@@ -340,6 +450,23 @@ DeclaredRegularizer = Annotated[
 class TrainingSection(Section):
     """The algorithm and its constants; with a total epsilon the planner chooses what is not
     given.
+
+    Attributes
+    ----------
+    algorithm
+        ``sum`` or ``admm``, where no mechanism is named.
+    rounds
+        T.
+    weights
+        ``rows``: every row weighs the same. ``equal``: every node does, as in the paper.
+    C, rho, eta
+        Of ADMM: the paper's weight of the rows, of the regulariser, and penalty.
+    loss
+        A table with a name and parameters, such as ``{ name = "logistic", margin = 3.0 }``.
+    regularizer
+        Of ADMM: a table with a name and parameters.
+    pull, momentum, curvature
+        Of algorithm "sum": how far a sum leads.
     """
 
     algorithm: Literal["admm", "sum"] | None = None
@@ -367,7 +494,15 @@ class TrainingSection(Section):
 
 
 class EvaluationSection(Section):
-    """Rows on which accuracy may be shown, because they are declared public."""
+    """Rows on which measures may be shown, because they are declared public.
+
+    Attributes
+    ----------
+    file
+        The rows, CSV or Parquet.
+    public
+        ``true``: these rows are published or synthetic. Nothing else is accepted.
+    """
 
     file: File
     public: Literal[True]

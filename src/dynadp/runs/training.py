@@ -164,6 +164,8 @@ def train(
     }
     counts = [own.count for own in held.values()]
     features = schema.feature_count
+    if calibration or (plan is not None and plan.releases_histogram):
+        require_two_classes(schema, "calibration")
     if plan is None:
         assert epsilon is not None
         assert delta is not None
@@ -180,9 +182,7 @@ def train(
             weights=weights,
             unit=unit_of(schema),
             calibration=calibration,
-            class_weights=class_weights_of(
-                class_weight, (schema.label.negative, schema.label.positive), positives
-            ),
+            class_weights=class_weights_of(class_weight, schema.label.classes, positives),
             positives=positives,
         )
     elif calibration or class_weight is not None or positives is not None:

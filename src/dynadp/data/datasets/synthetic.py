@@ -11,7 +11,8 @@ from scipy.special import expit
 from dynadp._arrays import Array
 from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.datasets.base import Dataset
-from dynadp.data.schema import Label, Schema
+from dynadp.data.labels import Label
+from dynadp.data.schema import Schema
 from dynadp.data.sources import RawTable
 from dynadp.errors import DeclarationError
 
