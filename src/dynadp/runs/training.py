@@ -27,6 +27,7 @@ from dynadp.planning import (
     Plan,
     class_weights_of,
     require_promise,
+    require_two_classes,
     require_unit,
     unit_of,
 )
