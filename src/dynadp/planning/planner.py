@@ -30,7 +30,7 @@ from dynadp.mechanisms import (
 )
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts
 from dynadp.planning.plans import Plan
-from dynadp.planning.reasons import asked, burdens, span, warnings_about
+from dynadp.planning.reasons import asked, burdens, class_reasons, span, warnings_about
 from dynadp.planning.sum_planner import plan_sums
 from dynadp.planning.sums import SumConstants, gaussian_mu
 from dynadp.privacy import (
@@ -241,6 +241,7 @@ def plan(
         f"{span(mus)} has; C = {C:g}, since only C/q counts",
         f"loss {loss!r}: a margin raises the signal for the same sensitivity; scores are then no "
         f"log-odds",
+        *class_reasons(made.settings),
         f"a centring round with {scale} = {span(weight * alphas, upper_bound)}, {share:.0%} of the "
         "budget: centred rows differ more"
         if share

@@ -14,7 +14,7 @@ from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Sealed, Sum, centring_events
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts
 from dynadp.planning.plans import Plan
-from dynadp.planning.reasons import asked, burdens, some_names, span, warnings_about
+from dynadp.planning.reasons import asked, burdens, class_reasons, some_names, span, warnings_about
 from dynadp.planning.sums import (
     SumConstants,
     gaussian_mu,
@@ -202,7 +202,7 @@ def _reasons(
         f"loss {made.settings.loss!r}: a margin raises the signal for the same sensitivity; scores "
         "are then no log-odds",
         centring,
-        *_by_class(made),
+        *class_reasons(made.settings),
         *(
             (
                 f"a last round with mu = {span(made.table()[those, 0, -1])}, "
@@ -220,19 +220,6 @@ def _reasons(
         *warnings_about(delta, counts),
         *(burdens(nodes, w * counts, (w / mus) ** 2) if made.settings.weights == "equal" else ()),
         *_silent([nodes[p] for p in np.flatnonzero(w == 0)]),
-    )
-
-
-def _by_class(made: Plan) -> tuple[str, ...]:
-    """What rows of either label weigh, where that differs."""
-    s = made.settings
-    if s.class_weights == EVEN:
-        return ()
-    share = "one half" if s.positives is None else f"the declared {s.positives:g}"
-    return (
-        f"rows of the negative label weigh {s.class_weights[0]:.4g}, of the positive one "
-        f"{s.class_weights[1]:.4g}: a row's sensitivity stays that of weight 1, and the signal is "
-        f"{s.row_weight:.4g} times as large, with {share} of rows positive",
     )
 
 

@@ -24,9 +24,12 @@ from .ledgers import open_readable as open_readable
 from .ledgers import set_cap as set_cap
 from .ledgers import set_caps as set_caps
 from .local import LocalRun as LocalRun
+from .measures import KINDS as KINDS
 from .measures import NAMES as NAMES
 from .measures import Measure as Measure
+from .measures import MeasureKind as MeasureKind
 from .measures import Measures as Measures
+from .measures import measure_of as measure_of
 from .model import Model as Model
 from .model import load_model as load_model
 from .partial import partial_model as partial_model
@@ -60,6 +63,7 @@ from .status import read_status as read_status
 from .thresholds import BALANCED as BALANCED
 from .thresholds import Costs as Costs
 from .thresholds import Threshold as Threshold
+from .thresholds import threshold_at as threshold_at
 from .thresholds import threshold_for as threshold_for
 from .thresholds import with_threshold as with_threshold
 from .training import Trained as Trained

@@ -36,6 +36,7 @@ from dynadp.runs.fields import (
     Section,
     Share,
 )
+from dynadp.runs.measures import KINDS
 from dynadp.runs.thresholds import Costs, Threshold
 
 Number = Annotated[int, Field(ge=0)]
@@ -44,6 +45,15 @@ Number = Annotated[int, Field(ge=0)]
 def _without(made: dict[str, Any], *names: str) -> dict[str, Any]:
     """A section without those of its fields that say nothing."""
     return {name: v for name, v in made.items() if v not in (None, False) or name not in names}
+
+
+def _known_measure(given: str) -> str:
+    if given not in KINDS:
+        raise ValueError(f"must be one of {', '.join(KINDS)}")
+    return given
+
+
+MeasureName = Annotated[str, AfterValidator(_known_measure)]
 
 
 class CostSection(Section):
@@ -75,6 +85,8 @@ class RunSection(Section):
     cost
         Instead: what a wrong answer of either kind costs, from which the threshold follows. It
         needs probabilities: ``calibration``, or a logistic loss without margin.
+    measure
+        What `dynadp tradeoff` and `dynadp explore` optimise; ``accuracy`` by default.
     """
 
     name: Name = "run"
@@ -83,11 +95,12 @@ class RunSection(Section):
     device: Literal["cpu", "cuda"] = "cpu"
     threshold: float | Literal["balanced"] | None = None
     cost: CostSection | None = None
+    measure: MeasureName | None = None
 
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what is not given: older run files keep their hash."""
-        return _without(dump(self), "threshold", "cost")
+        return _without(dump(self), "threshold", "cost", "measure")
 
     @property
     def wanted(self) -> Threshold | None:

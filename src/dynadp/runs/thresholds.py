@@ -11,9 +11,10 @@ from typing import Literal
 
 from dynadp import _require
 from dynadp.errors import DeclarationError
+from dynadp.runs.calibration import Calibration
 from dynadp.runs.model import Model
 
-BALANCED = "balanced"
+BALANCED: Literal["balanced"] = "balanced"
 
 
 @dataclass(frozen=True)
@@ -72,22 +73,25 @@ def threshold_for(model: Model, wanted: Threshold | None) -> float:
         raise DeclarationError(
             f"threshold is {wanted!r}; expected a score, 'balanced', or the costs of wrong answers"
         )
-    by_score = model.log_odds
-    if by_score is None:
+    if model.log_odds is None:
         raise DeclarationError(
             "a threshold by cost needs probabilities, and this model gives none: give it some "
             "(calibration = true in [privacy] of the run, or dynadp evaluate --calibrate), or give "
             "the threshold as a score"
         )
-    if isinstance(wanted, Costs):
-        least = wanted.least
-    elif model.calibration is None or model.calibration.positives is None:
+    known = model.calibration or Calibration(*model.log_odds, "a logistic loss without margin")
+    return threshold_at(known, wanted)
+
+
+def threshold_at(known: Calibration, wanted: Threshold) -> float:
+    """Return the score whose probability is where the positive label begins to cost less."""
+    if isinstance(wanted, int | float):
+        return float(wanted)
+    least = wanted.least if isinstance(wanted, Costs) else known.positives
+    if least is None:
         raise DeclarationError(
             "threshold is 'balanced', and the model does not know the share of each label; "
             "calibrate it (dynadp evaluate --calibrate), or give costs: false_positive over "
             "false_negative as positive rows are to negative ones"
         )
-    else:
-        least = model.calibration.positives
-    slope, offset = by_score
-    return (log(least / (1 - least)) - offset) / slope
+    return (log(least / (1 - least)) - known.offset) / known.slope
