@@ -274,11 +274,8 @@ class SumRounds:
             return None
         noise = self.noises[-1]
         assert isinstance(noise, CellNoise)
-        deviations = (noise.parameter * noise.step)[:, replica]
-        if noise.sealing is None:
-            deviations = deviations * [w for w in self.steps.node_weights if w]
         counts = self._cells[replica].reshape(2, -1)
-        deviation = float(np.sqrt(np.sum(deviations**2)))
+        deviation = float(noise.of_sum(self.steps.node_weights)[replica])
         return NoisyHistogram(
             self.state.edges[replica], counts, deviation, float(noise.mu[:, replica].max())
         )

@@ -31,6 +31,7 @@ from .gaussian import GaussianNoise as GaussianNoise
 from .histogram import FAINT as FAINT
 from .histogram import NoisyHistogram as NoisyHistogram
 from .histogram import private_histogram as private_histogram
+from .histogram import standing_out as standing_out
 from .primal import Primal as Primal
 from .primal import PrimalNoise as PrimalNoise
 from .registry import mechanism_for as mechanism_for

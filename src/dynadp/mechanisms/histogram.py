@@ -55,8 +55,8 @@ class NoisyHistogram:
 
     @property
     def least(self) -> float:
-        """How many rows of a label stand out from noise: four deviations of all cells' sum."""
-        return FAINT * max(self.noise, 1.0) * sqrt(2 * self.counts.shape[1])
+        """How many rows of a label stand out from noise."""
+        return standing_out(self.noise, self.counts.shape[1])
 
     @property
     def faint(self) -> bool:
@@ -84,6 +84,11 @@ class NoisyHistogram:
         if counts.shape != (2, len(edges) + 1) or not np.isfinite(counts).all():
             raise ValueError("expected numbers of two labels, one more in each than edges")
         return cls(edges, counts, float(content["noise"]), float(content["mu"]))
+
+
+def standing_out(noise: float, bins: int) -> float:
+    """How many rows of a label stand out: four deviations of the sum of all cells' noise."""
+    return FAINT * max(noise, 1.0) * sqrt(2 * bins)
 
 
 def private_histogram(

@@ -1,5 +1,6 @@
 """Noisy sums over rows (maths.md 12): what algorithm "sum" releases."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any, ClassVar
@@ -74,6 +75,19 @@ class CellNoise(GaussianNoise):
     def width(self, dimension: int) -> int:
         """2 K."""
         return 2 * self.bins
+
+    def of_sum(self, node_weights: Sequence[float]) -> Array:
+        """The deviation of each number's noise in the sum over nodes, of each replica.
+
+        Parameters
+        ----------
+        node_weights
+            w_p of all nodes; those of weight 0 send nothing.
+        """
+        each = self.parameter * self.step
+        weights = np.array([w for w in node_weights if w])[:, None]
+        each = each if self.sealing else each * weights  # which sealed sums have weighed already
+        return np.asarray(np.sqrt(np.sum(each**2, axis=0)))
 
 
 @dataclass(frozen=True)

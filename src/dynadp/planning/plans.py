@@ -18,12 +18,14 @@ from dynadp._files import canonical_json
 from dynadp.consensus import Output, ReleasePlan, Steps
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import (
+    CellNoise,
     Mechanism,
     NoProtection,
     Sealing,
     Sum,
     centring_events,
     check_spares,
+    standing_out,
 )
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts, default_eta
 from dynadp.planning.sums import (
@@ -240,6 +242,14 @@ class Plan:
     def releases_histogram(self) -> bool:
         """Whether the last round releases a histogram of scores."""
         return bool(self._histograms)
+
+    @property
+    def least_histogram(self) -> float:
+        """How many rows of a label stand out from the noise of the last round's histogram."""
+        noise = self.release_plan.noises[-1]
+        assert isinstance(noise, CellNoise)
+        deviation = noise.of_sum(self.steps.node_weights if self.steps else ())
+        return standing_out(float(deviation[0]), noise.bins)
 
     @property
     def gradient_mus(self) -> Array:

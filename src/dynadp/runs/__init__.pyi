@@ -5,6 +5,7 @@ from .backups import restore_ledger as restore_ledger
 from .binned import histogram_measures as histogram_measures
 from .calibration import Calibration as Calibration
 from .calibration import calibrated as calibrated
+from .calibration import calibration_of as calibration_of
 from .cluster import ClusterRun as ClusterRun
 from .evaluation import count_privately as count_privately
 from .evaluation import evaluate_privately as evaluate_privately
