@@ -13,6 +13,11 @@ from dynadp.data import Schema
 from dynadp.runs.node_file import NodeFile
 from dynadp.runs.run_file import RunFile
 
+TITLES = {
+    "Label": "`label`, of two values",
+    "Classes": "`label`, of several values",
+    "Target": "`target`, in place of `label`",
+}
 WORDS = {bool: "true or false", str: "text", int: "whole number", float: "number", Any: "see there"}
 BOUNDS = {
     Ge: ("ge", "at least"),
@@ -29,7 +34,7 @@ def run_file():
     for name, field in RunFile.model_fields.items():
         (table,) = models(field.annotation)
         many = get_origin(field.annotation) is tuple
-        parts.append(section(f"[[{name}]]" if many else f"[{name}]", table))
+        parts.append(section(f"`[[{name}]]`" if many else f"`[{name}]`", table))
     return "\n".join(parts)
 
 
@@ -43,14 +48,20 @@ def schema():
     parts = [keys(Schema)]
     for name in ("label", "columns"):
         for kind in models(Schema.model_fields[name].annotation):
-            parts.append(section(f"{name}: {kind.__name__}", kind))
+            parts.append(section(title(name, kind), kind))
     return "\n".join(parts)
+
+
+def title(name, kind):
+    """What a kind of label or column is called."""
+    which = kind.model_fields.get("kind")
+    return TITLES.get(kind.__name__) or f"`{name}`, of kind `{which.default}`"
 
 
 def section(title, model):
     """A heading, what the table is, and its keys."""
-    first = inspect.getdoc(model).split("\n\n")[0].replace("\n", " ").replace("``", "`")
-    return f"### `{title}`\n\n{first}\n\n{keys(model)}"
+    first = sentence(inspect.getdoc(model).split("\n\n")[0].replace("\n", " "))
+    return f"### {title}\n\n{first}\n\n{keys(model)}"
 
 
 def keys(model):
@@ -93,7 +104,9 @@ def value_words(annotation, metadata=()):
         return value_words(inside[0], (*inside[1:], *metadata))
     if origin is Literal:
         return " or ".join(
-            f"`{one.encode('unicode_escape').decode()}`" if isinstance(one, str) else str(one).lower()
+            f"`{one.encode('unicode_escape').decode()}`"
+            if isinstance(one, str)
+            else str(one).lower()
             for one in inside
         )
     if origin in (Union, UnionType):
@@ -105,7 +118,7 @@ def value_words(annotation, metadata=()):
     words = WORDS.get(annotation, "table")
     metadata = [one for extra in metadata for one in getattr(extra, "metadata", [extra])]
     bounds = [
-        f"{phrase} {getattr(one, BOUNDS[type(one)][0]):,}"
+        f"{phrase} {getattr(one, BOUNDS[type(one)][0]):,.12g}"
         for one in metadata
         if type(one) in BOUNDS and annotation is not str
         for phrase in [BOUNDS[type(one)][1]]

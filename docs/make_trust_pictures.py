@@ -18,7 +18,7 @@ def picture(title, hint, inside):
         f'<desc id="d">{hint}</desc><defs><marker id="a" viewBox="0 0 8 8" refX="7" refY="4" '
         f'markerWidth="8" markerHeight="8" orient="auto-start-reverse"><path d="M0 0L8 4L0 8z" '
         f'fill="{SOFT}"/></marker></defs><rect width="640" height="330" fill="#ffffff"/>'
-        f'{inside}</svg>\n'
+        f"{inside}</svg>\n"
     )
 
 
@@ -76,7 +76,12 @@ PICTURES = {
         + note(
             20,
             225,
-            ["Members read", "each silo's noisy sum,", "one by one. Its own noise", "hides your rows."],
+            [
+                "Members read",
+                "each silo's noisy sum,",
+                "one by one. Its own noise",
+                "hides your rows.",
+            ],
             OPEN,
             220,
         ),

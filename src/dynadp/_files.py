@@ -58,6 +58,19 @@ def write_bytes(path: Path, content: bytes, *, new: bool = False, mode: int = 0o
             raise
 
 
+def read_format(path: Path) -> str:
+    """Return the format that a JSON file of dynadp names."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict) or not isinstance(content.get("format"), str):
+        raise RecordError(f"{path} is not a file of dynadp that names its format")
+    return str(content["format"])
+
+
 def read_file(path: Path, expected: str | tuple[str, ...], version: int = 1) -> dict[str, Any]:
     """Read a JSON file of this format, or one of these, of this version or an older one."""
     formats = (expected,) if isinstance(expected, str) else expected

@@ -41,11 +41,14 @@ SECTIONS = {  # of the list of commands, by task: a command, its module and its 
         "evaluate": ("scores", "How good a model is; with noise on private rows."),
         "model": ("jobs", "Make a model of a run that was stopped early."),
         "report": ("report", "Write one run as one page to keep and sign."),
+        "compare": ("report", "Put runs beside each other: settings, cost, measures."),
+        "certify": ("report", "Write what a run promises on a page, signed."),
         "track": ("report", "Log a run to MLflow."),
     },
     "Budgets": {
         "ledger": ("ledger", "Show, check and cap what a node has spent."),
         "count": ("scores", "Number of private rows; with noise, charged."),
+        "verify": ("verify", "Check a certificate, or an export of a ledger."),
     },
     "Doubt": {
         "audit": ("audit", "Test a mechanism's privacy claim against its own draws."),

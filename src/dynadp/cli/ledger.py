@@ -9,7 +9,7 @@ import click
 
 from dynadp import privacy, runs
 from dynadp.cli.codes import DAMAGED
-from dynadp.cli.ledger_copies import backup, recover, restore
+from dynadp.cli.ledger_copies import backup, export, recover, restore
 from dynadp.cli.options import (
     ADJACENCY,
     COUNT,
@@ -50,7 +50,7 @@ def ledger() -> None:
     """Show, check and cap what a node has spent, over all its runs."""
 
 
-for _command in (backup, recover, restore):
+for _command in (backup, export, recover, restore):
     ledger.add_command(_command)
 
 

@@ -40,6 +40,51 @@ def report(run: str, out: str | None) -> None:
 
 
 @click.command()
+@_RUN
+@option(
+    "-o",
+    "--out",
+    type=FILE,
+    help="File of JSON to write; certificate.json in the run folder by default. The PDF lies "
+    "beside it.",
+)
+@option(
+    "--identity",
+    type=FOLDER,
+    help="A silo's folder of keys, which signs; without it nobody does, and the page says so.",
+)
+def certify(run: str, out: str | None, identity: str | None) -> None:
+    """Write what a run promises, to whom and on what that rests, on one page of PDF, and as JSON
+    that a silo may sign.
+
+    RUN is the folder of `dynadp train`, of one of a demo's runs, of a node, or of `dynadp launch`.
+    `dynadp verify` checks the JSON.
+    """
+    from dynadp.report import write_certificate
+
+    made, page = write_certificate(run, out or Path(run) / "certificate.json", identity)
+    click.echo(f"Certificate: {made}\nPage: {page}")
+    if identity is None:
+        click.echo("Nobody signed it: give --identity FOLDER, a silo's keys.", err=True)
+
+
+@click.command()
+@click.argument("runs", metavar="RUN RUN...", nargs=-1, required=True, type=click.Path())
+@prints_answer
+def compare(runs: tuple[str, ...]) -> Answer:
+    """Put runs beside each other: settings that differ, what each cost, and how good its model is
+    on public rows.
+
+    Each RUN is the folder of `dynadp train`, of one of a demo's runs, of a node, or of `dynadp
+    launch`.
+    """
+    from dynadp.report import compare as compared
+
+    found = compared(runs)
+    return Answer(found.to_json(), found.lines())
+
+
+@click.command()
 @click.argument("target", metavar="[RUN | run.toml]", required=False, type=click.Path())
 @option(
     "--port",

@@ -29,6 +29,8 @@ class Numeric(Declared):
 
     Attributes
     ----------
+    name
+        Of the column in the file.
     low, high
         Public bounds; values outside are clipped to them.
     transform
@@ -41,6 +43,8 @@ class Numeric(Declared):
         them, and they sum to 1.
     signed
         u in [-1, 1] (default) or [0, 1].
+    weight
+        How much its features count beside those of other columns.
     missing
         ``refuse``, ``drop`` (the row, before anything is counted), or a value to put there. With
         ``drop`` neighbouring data differ in a row that *stays*: B_p counts what is left and is
@@ -215,12 +219,16 @@ class Categorical(Declared):
 
     Attributes
     ----------
+    name
+        Of the column in the file.
     values
         The public vocabulary, compared with :func:`~dynadp.data.values.match`: 1, 1.0, "1" and
         "1.0" are equal.
     other
         What an unlisted value becomes: ``zero`` (all-zero block), ``column`` (one more column) or
         ``refuse``.
+    weight
+        How much its features count beside those of other columns.
     missing
         ``refuse``, ``drop`` (the row), ``other``, or a listed value, written as ``{"value": ...}``.
     """

@@ -19,6 +19,13 @@ Kind = Literal["signs", "classes", "numbers"]  # of a shard's answers y
 class Label(Declared):
     """The label column and its two values, compared with :func:`~dynadp.data.values.match`: 1, 1.0
     and "1" are equal.
+
+    Attributes
+    ----------
+    name
+        Of the column.
+    negative, positive
+        Its two values. Scores above 0 speak for the positive one.
     """
 
     name: str
@@ -64,7 +71,14 @@ class Label(Declared):
 
 class Classes(Declared):
     """The label column and its three or more values, in order; compared as those of
-    :class:`Label`.
+    :class:`~dynadp.data.labels.Label`.
+
+    Attributes
+    ----------
+    name
+        Of the column.
+    values
+        All of them, in the order in which they are shown.
     """
 
     name: str
@@ -98,7 +112,15 @@ class Classes(Declared):
 
 
 class Target(Declared):
-    """t = (2c - low - high)/(high - low) in [-1, 1], c the cell clipped to public bounds."""
+    """t = (2c - low - high)/(high - low) in [-1, 1], c the cell clipped to public bounds.
+
+    Attributes
+    ----------
+    name
+        Of the column.
+    low, high
+        Public bounds; cells outside are clipped to them.
+    """
 
     name: str
     low: float

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from dynadp import _require
 from dynadp._arrays import Array, host, to_device
+from dynadp._cards import card, curve
 from dynadp.consensus import (
     MORE,
     Acceleration,
@@ -104,6 +105,19 @@ class Run:
     stopped: bool
     absences: AwaySums | None = field(default=None, repr=False)
     histograms: tuple[NoisyHistogram, ...] = field(default=(), repr=False)
+
+    def _repr_html_(self) -> str:
+        """The card of a notebook."""
+        facts = {
+            "nodes": len(self.topology),
+            "rounds": len(self.rounds),
+            "replicas": self.V.shape[1],
+            "columns": self.V.shape[2],
+            "noise": "from a seed: protects nobody" if self.seeded else "from the system",
+        }
+        moved = [float(np.median(entry.change)) for entry in self.rounds]
+        words = "How far messages changed from round to round (median)"
+        return card("Run", facts, picture=curve(moved, words))
 
     def models(self, output: Output = "network") -> Array:
         """What each node takes home, P x K x d, from released vectors only: free post-processing.

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from dynadp import _require
 from dynadp._arrays import Array
+from dynadp._cards import card
 from dynadp._files import canonical_json
 from dynadp.consensus import Output, ReleasePlan, Steps
 from dynadp.errors import DeclarationError
@@ -43,6 +44,7 @@ from dynadp.privacy import (
     Unit,
     collusion_curve,
     group_by_node,
+    guarantee,
     per_node,
     to_json,
     worst_node,
@@ -101,6 +103,26 @@ class Plan:
                 "output is 'last', and the histogram is of the mean's scores; take another output, "
                 "or leave the histogram (calibration) out"
             )
+
+    def _repr_html_(self) -> str:
+        """The card of a notebook."""
+        facts: dict[str, Any] = {
+            "algorithm": self.algorithm,
+            "mechanism": self.mechanism.name,
+            "rounds": self.rounds,
+            "model": self.output,
+        }
+        notes = [f"- {reason}" for reason in self.reasons]
+        if self.consortium is None:
+            return card("Plan", facts, [*notes, "Not bound to a consortium yet: plan.on(...)."])
+        facts["nodes"] = len(self.bound.nodes)
+        if self.protection is None:
+            return card("Plan", facts, ["Messages reveal rows.", *notes])
+        total = self.total
+        promise = guarantee(
+            total.epsilon, total.delta, planned=True, honest=total.honest, unit=total.unit
+        )
+        return card("Plan", facts, [promise, *notes])
 
     @property
     def algorithm(self) -> str:

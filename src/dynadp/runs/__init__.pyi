@@ -1,3 +1,4 @@
+from . import authorities as authorities
 from . import identities as identities
 from .backups import backup_ledger as backup_ledger
 from .backups import put_copy as put_copy
@@ -10,6 +11,9 @@ from .cluster import ClusterRun as ClusterRun
 from .evaluation import count_privately as count_privately
 from .evaluation import evaluate_privately as evaluate_privately
 from .evaluation import measure_privately as measure_privately
+from .exports import LedgerExport as LedgerExport
+from .exports import export_ledger as export_ledger
+from .exports import verify_export as verify_export
 from .folder import RunFolder as RunFolder
 from .folder import load_run as load_run
 from .folder import read_rounds as read_rounds
@@ -46,6 +50,7 @@ from .results import NodeCheck as NodeCheck
 from .results import NodeEnd as NodeEnd
 from .results import RunCheck as RunCheck
 from .results import RunResult as RunResult
+from .revocations import LIST_FILE as LIST_FILE
 from .run_file import RunFile as RunFile
 from .run_file import load_run_file as load_run_file
 from .run_file import load_schema as load_schema
@@ -55,6 +60,9 @@ from .scoring import evaluate as evaluate
 from .scoring import predictions as predictions
 from .scoring import released_measures as released_measures
 from .scoring import tally as tally
+from .signing import check_signature as check_signature
+from .signing import owner as owner
+from .signing import sign as sign
 from .silo import SiloRun as SiloRun
 from .starting import Start as Start
 from .starting import require_new as require_new

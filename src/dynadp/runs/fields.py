@@ -25,7 +25,7 @@ from pydantic import (
 
 from dynadp.data import LEAST_MEMORY
 from dynadp.errors import ConfigError
-from dynadp.runs.known_keys import unknown_key
+from dynadp.runs.known_keys import place_of, unknown_key
 
 Model = TypeVar("Model", bound=BaseModel)
 Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -118,7 +118,7 @@ def _explained(kind: type[BaseModel], path: str | Path, error: ValidationError) 
         inside = [one for one in found if one["loc"][:-2] == problem["loc"]]
         if problem["type"] == "too_short" and inside:
             continue  # items with mistakes of their own do not count
-        place = ".".join(str(part) for part in problem["loc"])
+        place = place_of(kind, problem["loc"])
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
             message = unknown_key(kind, problem["loc"])

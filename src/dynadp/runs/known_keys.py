@@ -1,69 +1,99 @@
-"""Which keys a table of a file knows, for whoever misspelt one."""
+"""Where a mistake in a file stands, and which keys its table knows, for whoever misspelt one."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Tag
+
+Part = str | int
 
 
-def unknown_key(kind: type[BaseModel], place: Sequence[str | int]) -> str:
+def place_of(kind: type[BaseModel], loc: Sequence[Part]) -> str:
+    """Return the place of a mistake as the file has it: without names of alternatives, which
+    pydantic puts between and nobody wrote.
+    """
+    shown, tables = [], _tables(kind)
+    for part in loc:
+        if not any(part == tag for tag, _ in tables):
+            shown.append(str(part))
+        tables = _inside(tables, part)
+    return ".".join(shown)
+
+
+def unknown_key(kind: type[BaseModel], loc: Sequence[Part]) -> str:
     """Return what to do about a key that its table does not know.
 
     Parameters
     ----------
     kind
         What the file is read as.
-    place
+    loc
         The names and positions that lead to the key, the key itself last.
     """
-    known = known_keys(kind, place[:-1])
+    tables = _tables(kind)
+    for part in loc[:-1]:
+        tables = _inside(tables, part)
+    known = _keys(tables)
     if not known:
         return "there is no such key; check its spelling and its table"
-    near = get_close_matches(str(place[-1]), known, n=1)
+    near = get_close_matches(str(loc[-1]), known, n=1)
     guess = f"; did you mean {near[0]}?" if near else ";"
-    table = next((str(part) for part in reversed(place[:-1]) if isinstance(part, str)), "the file")
+    path = place_of(kind, loc[:-1]).split(".")
+    table = next((part for part in reversed(path) if part and not part.isdigit()), "the file")
     return f"there is no such key{guess} {table} knows {', '.join(known)}"
 
 
-def known_keys(kind: Any, place: Sequence[str | int]) -> list[str]:
-    """Return the keys of the table at this place; none where that cannot be known."""
-    found = _tables(kind)
-    for part in place:
-        found = [inner for table in found for inner in _inside(table, part)]
-    names = [
-        field.alias or name
-        for table in found
-        if isinstance(table, type) and issubclass(table, BaseModel)
-        for name, field in table.model_fields.items()
-    ]
-    return list(dict.fromkeys(names))
+Tables = list[tuple[str | None, Any]]  # what may stand in one place; with its tag, if it has one
 
 
-def _inside(table: Any, part: str | int) -> list[Any]:
-    """Return what may stand at one name or position of a table, a list or a choice of tables."""
+def _keys(tables: Tables) -> list[str]:
+    """Return the keys of these tables; none where one of them has others."""
+    return list(
+        dict.fromkeys(
+            field.alias or name
+            for _, table in tables
+            if _is_model(table)
+            for name, field in table.model_fields.items()
+        )
+    )
+
+
+def _inside(tables: Tables, part: Part) -> Tables:
+    """Return what may stand at one name or position of what may stand here."""
+    tagged: Tables = [(None, table) for tag, table in tables if tag is not None and tag == part]
+    if tagged:
+        return tagged
+    return [inner for _, table in tables for inner in _below(table, part)]
+
+
+def _below(table: Any, part: Part) -> Tables:
     if isinstance(part, int):
         return [inner for each in get_args(table) if each is not ... for inner in _tables(each)]
-    if not (isinstance(table, type) and issubclass(table, BaseModel)):
+    if not _is_model(table):
         return []
     for name, field in table.model_fields.items():
         if part in (name, field.alias):
             return _tables(field.annotation)
-        if name in ("kind", "name") and part in _choices(field.annotation):
-            return [table]  # pydantic puts the name of the chosen table into the place
-    return []
+    kind = table.model_fields.get("kind")
+    return [(None, table)] if kind and part in _choices(kind.annotation) else []
 
 
 def _choices(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) is Literal else ()
 
 
-def _tables(annotation: Any) -> list[Any]:
+def _is_model(table: Any) -> bool:
+    return isinstance(table, type) and issubclass(table, BaseModel)
+
+
+def _tables(annotation: Any, tag: str | None = None) -> Tables:
     """Return the alternatives of a type."""
-    origin = get_origin(annotation)
+    origin, inside = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _tables(get_args(annotation)[0])
+        tags = [one.tag for one in inside[1:] if isinstance(one, Tag)]
+        return _tables(inside[0], tags[0] if tags else tag)
     if origin in (Union, UnionType):
-        return [each for one in get_args(annotation) for each in _tables(one)]
-    return [annotation]
+        return [each for one in inside for each in _tables(one)]
+    return [(tag, annotation)]

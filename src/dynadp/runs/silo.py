@@ -127,6 +127,14 @@ class SiloRun:
             mistakes.append(
                 f"identity: the certificate is of {identity.name!r}, this is {node.node!r}"
             )
+        if identity and mine and mine.endpoint and not file.network.relay:
+            host = mine.endpoint.rpartition(":")[0].strip("[]")
+            if host.lower() not in (one.lower() for one in identity.hosts):
+                mistakes.append(
+                    f"identity: neighbours dial {host}, and the certificate is for "
+                    f"{', '.join(identity.hosts)}: ask for one with that host "
+                    "(dynadp pki request --again)"
+                )
         if identity and mine and identity.public != mine.key:
             mistakes.append(
                 f"identity: sign.key is not the key that the run file names for {node.node}: it "
@@ -252,7 +260,18 @@ class SiloRun:
                 if (endpoint := endpoints[j]) and (mine is None or j in earlier)
             ),
             self.file.network.relay,
+            revoked=lambda: self.identity.revoked.names,
         )
+
+    def _require_members(self, *, begun: bool) -> None:
+        """Refuse a run that would wait for a node that is out."""
+        lost = [one.name for one in self.file.nodes if one.name in self.identity.revoked.names]
+        if lost and not (begun and self.absence.goes_on):
+            raise ConfigError(
+                f"the authority revoked {', '.join(lost)}, which {self.node.run} names. Take it "
+                "out of the run file, for a run with another name"
+                + ("; this one is over: dynadp ledger close ends it" if begun else "")
+            )
 
     def run(
         self,
@@ -313,6 +332,8 @@ class SiloRun:
             if isinstance(outbox, LedgerJournal) and own and not (finished or outbox.over):
                 life = Life.begin(stack, outbox.life_file(me), me)
                 lease = Lease(me, life, part.neighbours, part.absence.goes_on)
+            if not finished:
+                self._require_members(begun=(folder.path / "run.json").exists())
             site = replace(self.site(), largest=greetings.largest + ENVELOPE)
             links = Links(
                 site,

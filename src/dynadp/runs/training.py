@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dynadp import _require
+from dynadp._cards import card
 from dynadp.consensus import Journal, Masks, RoundProgress, Topology
 from dynadp.data import FeatureSums, NodeRows, Schema
 from dynadp.engines import CentringAttempts, Run, forgetting, run_masks, simulate
@@ -32,7 +33,7 @@ from dynadp.planning import (
     unit_of,
 )
 from dynadp.planning import plan as make_plan
-from dynadp.privacy import Event, Total, worst_node
+from dynadp.privacy import Event, Total, upper_bound, worst_node
 from dynadp.problem import Weights
 from dynadp.runs.model import Model
 from dynadp.runs.preparation import reserve
@@ -60,6 +61,17 @@ class Trained:
     schema: Schema = field(repr=False)
     centring: Centring | None = field(repr=False)
     run: Run = field(repr=False)
+
+    def _repr_html_(self) -> str:
+        """The card of a notebook."""
+        total = self.total
+        facts = {
+            "nodes": len(self.run.topology),
+            "rounds": len(self.run.rounds),
+            "mechanism": self.plan.mechanism.name,
+            "epsilon": f"{upper_bound(total.epsilon)} at delta = {total.delta:g}",
+        }
+        return card("Trained over a network", facts, [total.guarantee])
 
     @property
     def events(self) -> tuple[Event, ...]:

@@ -27,11 +27,12 @@ from dynadp.engines.letters import KINDS, Kind, Letter, verify
 from dynadp.engines.node import NodeResult
 from dynadp.engines.zenoh.beats import PAUSE, Beats
 from dynadp.engines.zenoh.config import RELAY, Site, settings
-from dynadp.engines.zenoh.envelopes import Bare, Envelopes, Wrapping
+from dynadp.engines.zenoh.envelopes import Bare, Envelopes, Wrapping, is_bare
 from dynadp.engines.zenoh.gates import opened
 from dynadp.engines.zenoh.greetings import Differs, Greetings
 from dynadp.engines.zenoh.leases import Grants, Lease
 from dynadp.engines.zenoh.log import LOG, RateLimitedLog
+from dynadp.engines.zenoh.wire import NoCommonWire
 from dynadp.errors import (
     ConfigError,
     DynadpError,
@@ -254,10 +255,11 @@ class Links:
                     self._ask(j, _letter(sort, number, author), self._take)
 
         if self.goes_on and not self.edges:
-            self._until(lambda: want.missing(self.post), ask, what, silent=self.patience)
+            silent = self.patience
+            self._until(lambda: want.missing(self.post), ask, what, silent=silent, letters=True)
         else:
             signs = self.goes_on and n > 0
-            self._until(lambda: want.missing(self.post), ask, what, signs=signs)
+            self._until(lambda: want.missing(self.post), ask, what, signs=signs, letters=True)
 
     def agree(self, *, begun: bool = False) -> None:
         """Wait until all neighbours are up and run the same configuration; raise if one of them
@@ -275,7 +277,7 @@ class Links:
             try:
                 last = self.greetings.read(j, data)
             except Differs as error:  # it must hear of it too, before this node ends
-                back = self.greetings.write(None, error.asks)
+                back = self.greetings.write(None, error.asks, refuses=True)
                 self._ask(j, "hello", lambda j, data: None, back)
                 self.stop.wait(_FAREWELL)
                 self._refuse(ConfigError(str(error)))
@@ -287,7 +289,7 @@ class Links:
             kept = self.post.latest(self.site.me) or self.post.rounds_of(self.site.me, "held")
             begun = bool(kept)
         begun = begun and self.goes_on
-        absent = self.post.given_up if begun else frozenset[str]()
+        absent = self.post.given_up | self.site.revoked() if begun else frozenset[str]()
         needed = [j for j in self.site.neighbours if j not in absent] or self.site.neighbours
         try:
             self._until(
@@ -335,7 +337,7 @@ class Links:
                 heard.add(j)
 
         def missing() -> list[str]:
-            near = [j for j in self.site.neighbours if j not in self.post.given_up]
+            near = [j for j in self.site.members if j not in self.post.given_up]
             silent = [j for j in near if j not in heard]
             absent = self.post.missing("done", n, silent)
             return [j for j in silent if j in self.alive or j in absent]
@@ -360,6 +362,7 @@ class Links:
         *,
         signs: bool = False,
         silent: float | None = None,
+        letters: bool = False,
     ) -> None:
         """Wait until nothing is missing, and ask for what is. A neighbour that is up is waited for
         without end, one that is away for a while.
@@ -372,6 +375,8 @@ class Links:
             Whether neighbours that are up must give signs of waiting themselves.
         silent
             Seconds after which whoever does not answer is given up, up or not.
+        letters
+            Whether they are letters of a round: those of a node that is out never come.
         """
         patience = self.patience if silent is None else silent
         began = seen = logged = monotonic()
@@ -382,6 +387,8 @@ class Links:
             if self.stop.is_set():
                 raise Stopped
             now = monotonic()
+            if letters:
+                self._require_members(names)
             needed = names if set(names) <= set(self.site.neighbours) else self.site.neighbours
             away = [j for j in needed if j not in self.alive]
             if not away and silent is None:
@@ -413,6 +420,20 @@ class Links:
         if self._refused:
             raise self._refused
         self.waiting = ""
+
+    def _require_members(self, names: list[str]) -> None:
+        """Go on without neighbours that are out, where the run does so, or end it here."""
+        lost = sorted(self.site.revoked() & set(names) & set(self.site.neighbours))
+        if not lost:
+            return
+        who = ", ".join(lost)
+        if self.goes_on:
+            raise NodeLost(f"{self.site.me} goes on without {who}: revoked", tuple(lost))
+        raise ConfigError(
+            f"the authority revoked {who}, and this run waits for everybody. Make a model of what "
+            "was released (`dynadp model`), close the run (`dynadp ledger close`), and begin "
+            "another with a run file without it"
+        )
 
     def _say_that_it_waits(self, now: float) -> None:
         """Tell neighbours now and then that this node is there, and waits for others itself."""
@@ -484,7 +505,17 @@ class Links:
     def _handle(self, sample: zenoh.Sample, action: Callable[[str, bytes], None]) -> None:
         via = self._via(sample)
         with self._guarded(via):
+            self._require_member(via)
             action(via, self._opened(sample.payload, via))
+
+    def _require_member(self, name: str) -> None:
+        """Refuse, and count, what a node sends that is out."""
+        if name in self.site.revoked():
+            reason = f"{name} is on the authority's list of revoked certificates"
+            with self.post.changing():
+                self.post.rejected.count(reason)
+                self.alive.discard(name)
+            raise Rejected(reason)
 
     def _opened(self, payload: zenoh.ZBytes, *senders: str) -> bytes:
         """Take what one of these senders sent out of its envelope; counts refusals."""
@@ -516,6 +547,8 @@ class Links:
 
     def _on_alive(self, sample: zenoh.Sample) -> None:
         j, up = self._via(sample), sample.kind == zenoh.SampleKind.PUT
+        if up and j in self.site.revoked():
+            return
         self._tell(f"{j} is {'up' if up else 'away'}", INFO)
         with self.post.changing():
             (self.alive.add if up else self.alive.discard)(j)
@@ -539,7 +572,10 @@ class Links:
                     if name != self.site.me or self.lease is None or self.lease.held:
                         self._reply(query, self.post.answer(name, known, int(n)))
             elif query.payload is not None:
-                data = self._opened(query.payload, *self.site.neighbours)
+                data = bytes(query.payload)
+                if not (what == "hello" and is_bare(data)):
+                    data = self._opened(query.payload, *self.site.neighbours)
+                self._require_member(verify(data, self.post.rules.keys).author)
                 if what == "beat":
                     if (answer := self._beats.answer(data)) is not None:
                         self._reply(query, answer[1], answer[0])
@@ -556,16 +592,27 @@ class Links:
             self._reply(query, mine, letter.author, greeting=self.greetings.write(None))
         elif letter.kind == "hello" and letter.author in self.site.neighbours:
             body = self.greetings.body(letter)
-            asks = str(body["asks"])[:64]
+            asks, old = str(body["asks"])[:64], "wire" not in body
+            bare = self.site.relay and is_bare(bytes(query.payload or b""))
+            if bare and not old:
+                raise Rejected("a greeting without an envelope")
             # first the answer: both sides see a difference
-            self._reply(query, self.greetings.write(letter.author, asks), letter.author)
+            if bare:  # the other knows no envelopes
+                query.reply(query.key_expr, self.greetings.write(None, asks, refuses=True))
+            else:
+                answer = self.greetings.write(letter.author, asks, refuses=old)
+                self._reply(query, answer, letter.author)
             try:
-                self.greetings.compare(letter, body["config"])
+                self.greetings.compare(letter, body)
             except ConfigError as error:
                 # an old greeting, or one after all agreed, ends nobody's run
                 if not self._agreed and body["answers"] == self.greetings.question:
                     self._refuse(error)
-                raise Rejected("of another configuration") from None
+                if not isinstance(error, NoCommonWire):
+                    raise Rejected("of another configuration") from None
+                with self.post.changing():
+                    self.post.rejected.count(str(error))
+                raise Rejected(str(error)) from None
             self.greetings.remember(data)
 
     def _reply(

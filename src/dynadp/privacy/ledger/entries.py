@@ -52,11 +52,15 @@ class Entry:
         """The content, parsed."""
         return dict(json.loads(self.content))
 
+    @property
+    def message_hash(self) -> str | None:
+        """SHA-256 of the message."""
+        return None if self.message is None else hashlib.sha256(self.message).hexdigest()
+
     def digest(self) -> str:
         """Return what its hash must be."""
-        message = None if self.message is None else hashlib.sha256(self.message).hexdigest()
         before = [self.id, self.at, self.who, self.kind, self.run, self.round, self.content]
-        return digest([*before, message, self.previous])
+        return digest([*before, self.message_hash, self.previous])
 
     def sealed(self, id: int, previous: str, details: dict[str, Any]) -> "Entry":
         """Return the entry at its place in the chain."""

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
+from dynadp._cards import card, table
 from dynadp.errors import BudgetRefused, DeclarationError, LedgerDamaged
 from dynadp.privacy.cap import Basis, Cap
 from dynadp.privacy.events import Event, to_json
@@ -59,6 +60,18 @@ class Ledger:
         self._store = EntryStore(self.path, read_only=read_only, wait=wait)
         self._state = LedgerState()
         self.anchor, self._anchored = Anchor(self.path, anchor), False
+
+    def _repr_html_(self) -> str:
+        """The card of a notebook; LedgerSummary says what is lost and left."""
+        now = self.state()
+        rows = [
+            (run.run, run.closed or "open", f"{run.rounds_spent} of {run.rounds_planned}")
+            for run in now.runs.values()
+        ]
+        cap = f"epsilon = {now.cap.epsilon:g} at delta = {now.cap.delta:g}" if now.cap else "none"
+        facts = {"file": self.path, "cap": cap, "entries": now.length, "head": now.head}
+        names = ("run", "state", "rounds spent")
+        return card(f"Ledger of node {now.node}", facts, picture=table(names, rows))
 
     @classmethod
     def create(

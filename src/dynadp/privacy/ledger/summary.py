@@ -5,6 +5,7 @@ from functools import lru_cache
 from math import floor, isfinite
 from typing import Any
 
+from dynadp._cards import card
 from dynadp.privacy.accountant import finite, rests_on, total
 from dynadp.privacy.cap import Basis
 from dynadp.privacy.collusion import Collusion, collusion_curve, if_colluding
@@ -79,6 +80,16 @@ class LedgerSummary(LedgerState):
         now = ledger.state()
         runs = {name: replace(run, spent=dict(run.spent)) for name, run in now.runs.items()}
         return cls(now.node, now.cap, runs, now.head, now.length, now.first, now.kinds.copy())
+
+    def _repr_html_(self) -> str:
+        """The card of a notebook."""
+        cap, room = self.cap, self.room
+        facts = {"runs": len(self.runs), "entries": self.length, "head": self.head}
+        if cap is None or room is None:
+            return card(f"Ledger of node {self.node}", facts, ["No cap is set."])
+        spent = f"epsilon = {upper_bound(self.lost)} of {cap.epsilon:g} at delta = {cap.delta:g}"
+        facts = {"lost so far, at most": spent, "room": room.left_words, **facts}
+        return card(f"Ledger of node {self.node}", facts, [f"Cap: {self.promise}."])
 
     @property
     def room(self) -> Room | None:
