@@ -57,7 +57,15 @@ MeasureName = Annotated[str, AfterValidator(_known_measure)]
 
 
 class CostSection(Section):
-    """What wrong answers cost, in any unit."""
+    """What wrong answers cost, in any unit.
+
+    Attributes
+    ----------
+    false_positive
+        Of the positive label where the negative one is right.
+    false_negative
+        Of the negative label where the positive one is right.
+    """
 
     false_positive: Above0
     false_negative: Above0
@@ -318,6 +326,9 @@ class PrivacySection(Section):
         number stays secret.
     centring
         Whether the features' means are released before round 1.
+    calibration
+        Whether the last round of sums releases how many rows of each label have their score in each
+        of 32 bins, within the total: probabilities, thresholds and measures follow from it.
     """
 
     mechanism: Annotated[Any, AfterValidator(_known_mechanism)] = None
@@ -480,6 +491,12 @@ class TrainingSection(Section):
         Of ADMM: a table with a name and parameters.
     pull, momentum, curvature
         Of algorithm "sum": how far a sum leads.
+    class_weight
+        What rows of either label weigh, such as ``{ low = 1, high = 4 }``, divided by the larger
+        one; ``balanced`` needs ``positives``. By default all weigh the same.
+    positives
+        The share of rows with the positive label, declared from what is known without these rows;
+        it is never counted.
     """
 
     algorithm: Literal["admm", "sum"] | None = None
