@@ -5,7 +5,7 @@ or charged to a ledger.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dynadp._intervals import ONE
+from dynadp._intervals import NOISY, ONE
 from dynadp.data import census, source
 from dynadp.errors import DynadpError
 from dynadp.report.budgets import BudgetView
@@ -39,6 +39,8 @@ class Accuracy:
         Other measures: name in words, value, and interval; None where accuracy is not shown.
     confusion
         Rows by label and answer.
+    interval
+        What intervals are for, in words.
     """
 
     note: str
@@ -49,9 +51,10 @@ class Accuracy:
     high: float = 1.0
     others: tuple[tuple[str, float, float, float], ...] = ()
     confusion: Mapping[str, int] = field(default_factory=dict)
+    interval: str = ONE
 
     @classmethod
-    def of(cls, found: Measures, note: str) -> "Accuracy":
+    def of(cls, found: Measures, note: str, interval: str = ONE) -> "Accuracy":
         """What measures say, on such rows."""
         accuracy = found.found.get("accuracy")
         if accuracy is None:
@@ -69,12 +72,13 @@ class Accuracy:
                 if name != "accuracy"
             ),
             confusion=found.confusion,
+            interval=interval,
         )
 
     @property
     def range(self) -> str:
         """The interval, in words."""
-        return f"{100 * self.low:.1f} to {100 * self.high:.1f}: a {ONE}"
+        return f"{100 * self.low:.1f} to {100 * self.high:.1f}: a {self.interval}"
 
 
 def charged_accuracies(budgets: Mapping[str, BudgetView | str]) -> list[str]:
@@ -93,7 +97,7 @@ def released_accuracy(model: Model) -> Accuracy:
     if model.histogram is None:
         return Accuracy(note=PRIVATE)
     found = histogram_measures(model.histogram, model.threshold, model.calibration)
-    return Accuracy.of(found, HISTOGRAM)
+    return Accuracy.of(found, HISTOGRAM, NOISY)
 
 
 def public_accuracy(view: RunView) -> Accuracy:

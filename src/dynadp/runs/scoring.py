@@ -193,7 +193,7 @@ def released_measures(model: Model) -> tuple[dict[str, Any] | None, str]:
     found = histogram_measures(model.histogram, model.threshold, model.calibration)
     if "accuracy" not in found.found:
         return None, "noise drowns the histogram of scores that the last round released"
-    return found.to_json(), (
+    return {**found.to_json(), "noise": model.histogram.noise}, (
         "the rows of all nodes that it was trained on, by the histogram that the last round "
         "released with noise"
     )
