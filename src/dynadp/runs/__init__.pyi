@@ -6,6 +6,7 @@ from .backups import restore_ledger as restore_ledger
 from .binned import histogram_measures as histogram_measures
 from .calibration import Calibration as Calibration
 from .calibration import calibrated as calibrated
+from .calibration import calibration_of as calibration_of
 from .cluster import ClusterRun as ClusterRun
 from .consent import Approval as Approval
 from .evaluation import count_privately as count_privately
@@ -29,9 +30,12 @@ from .ledgers import open_readable as open_readable
 from .ledgers import set_cap as set_cap
 from .ledgers import set_caps as set_caps
 from .local import LocalRun as LocalRun
+from .measures import KINDS as KINDS
 from .measures import NAMES as NAMES
 from .measures import Measure as Measure
+from .measures import MeasureKind as MeasureKind
 from .measures import Measures as Measures
+from .measures import measure_of as measure_of
 from .model import Model as Model
 from .model import load_model as load_model
 from .node_file import is_node_file as is_node_file
@@ -59,6 +63,7 @@ from .scoring import calibrated_by as calibrated_by
 from .scoring import calibrated_on as calibrated_on
 from .scoring import evaluate as evaluate
 from .scoring import predictions as predictions
+from .scoring import released_measures as released_measures
 from .scoring import tally as tally
 from .signing import check_signature as check_signature
 from .signing import owner as owner
@@ -69,6 +74,12 @@ from .starting import require_new as require_new
 from .status import is_alive as is_alive
 from .status import node_states as node_states
 from .status import read_status as read_status
+from .thresholds import BALANCED as BALANCED
+from .thresholds import Costs as Costs
+from .thresholds import Threshold as Threshold
+from .thresholds import threshold_at as threshold_at
+from .thresholds import threshold_for as threshold_for
+from .thresholds import with_threshold as with_threshold
 from .training import Trained as Trained
 from .training import centring_round as centring_round
 from .training import declared_rows as declared_rows
