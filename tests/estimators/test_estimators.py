@@ -136,7 +136,7 @@ def test_a_total_is_enough(mechanism):
     assert 0.99 * 4 < said["epsilon"] <= 4
     assert said["epsilon"] == pytest.approx(model.plan_.total.epsilon)
     assert (said["mechanism"], said["rounds"], said["problems"]) == (mechanism, model.n_iter_, 1)
-    assert said["alpha"] == pytest.approx(model.plan_.alpha)
+    assert said["alpha"] == pytest.approx(max(model.plan_.alpha, *model.plan_.centrings))
     assert said["classes"] == said["bounds"] == "declared"
     assert said["statement"].startswith("SIMULATION")
     assert "in 100 would guess right" in said["statement"]
@@ -206,7 +206,8 @@ def test_all_problems_are_within_the_one_total(mechanism):
     assert 0.99 * 8 < model.privacy_["epsilon"] <= 8
     assert (model.n_iter_, model.plan_.rounds, model.privacy_["problems"]) == (10, 30, 3)
     assert worst_node(model.plan_.events, 1e-5).epsilon == pytest.approx(model.privacy_["epsilon"])
-    assert model.privacy_["alpha"] == pytest.approx(model.plan_.alpha)
+    costliest = max(model.plan_.alpha, *model.plan_.centrings)
+    assert model.privacy_["alpha"] == pytest.approx(costliest)
     assert "All 3 problems" in model.privacy_["statement"]
     assert model.score(X3, Y3) > 0.75
 
@@ -436,7 +437,8 @@ def test_labels_and_parts_say_where_rows_are():
         private(topology="path").fit(X2, Y2, nodes=where).topology_.nodes, ["a", "b", "c"]
     )
     sparse = private(topology=graph).fit([(csr_matrix(X), y) for X, y in parts])
-    assert_allclose(sparse.coef_, named.coef_)
+    dense = private(topology=graph, centre=None).fit(parts)
+    assert_allclose(sparse.coef_, dense.coef_)
 
 
 def test_shards_are_taken_as_they_are():
@@ -485,7 +487,10 @@ def test_rows_at_no_known_node_are_refused(X, more, topology, message):
 
 
 def test_sparse_rows_give_the_same_model():
-    dense, sparse = (private().fit(X, Y2) for X in (X2, csr_matrix(X2)))
+    """Those that are not centred: a centre would make sparse rows dense."""
+    dense, sparse = (private(centre=None).fit(X, Y2) for X in (X2, csr_matrix(X2)))
+    assert_array_equal(private().fit(csr_matrix(X2), Y2).coef_, sparse.coef_)
+    assert private().fit(csr_matrix(X2), Y2).privacy_["centre"] == "none"
     assert_allclose(sparse.coef_, dense.coef_)
     assert_allclose(dense.decision_function(csr_matrix(X2)), dense.decision_function(X2))
 
@@ -594,7 +599,7 @@ def test_every_fit_of_a_search_is_charged_until_the_cap_refuses(folder):
     for node in "012":
         runs, events = charged(folder, node)
         assert len(runs) == 4
-        assert all(rounds == list(range(1, 21)) for rounds in runs.values())
+        assert all(rounds == list(range(21)) for rounds in runs.values())  # 0: the centre
     with pytest.raises(BudgetRefused, match="do not fit under the cap"):
         search.set_params(estimator__epsilon=4.0).fit(X2, Y2)
     assert charged(folder, "2") == (runs, events)  # the refused fit entered nothing
@@ -626,8 +631,9 @@ def test_several_classes_are_one_run_in_the_ledger(folder, how):
     assert model.privacy_["protected"]
     for p in "012":
         runs, events = charged(folder, p)
-        assert list(runs.values()) == [list(range(1, 16))]
-        assert [e.round for e in events] == list(range(1, 16))
+        first = 0 if how["epsilon"] else 1  # rows are centred where there is a total
+        assert list(runs.values()) == [list(range(first, 16))]
+        assert [e.round for e in events] == list(range(first, 16))
         assert worst_node(events, 1e-5).epsilon == pytest.approx(model.privacy_["epsilon"])
 
 
@@ -938,8 +944,13 @@ def test_every_kind_of_input_gives_the_same_model(mechanism):
     model = NetworkClassifier(
         mechanism=mechanism, data_norm=2.0, nodes=3, classes=["no", "yes"], **private
     )
+    frames = (pd.DataFrame(columns), pl.DataFrame(columns), pa.table(columns))
+    centred = model.fit(X, y).coef_
+    for given in frames:
+        assert clone(model).fit(given, y).coef_.tobytes() == centred.tobytes()
+    model.set_params(centre=None)
     expected = model.fit(X, y).coef_
-    for given in (csr_array(X), pd.DataFrame(columns), pl.DataFrame(columns), pa.table(columns)):
+    for given in (csr_array(X), *frames):
         found = clone(model).fit(given, y).coef_
         if mechanism is None:  # sparse products add up in another order
             assert_allclose(found, expected, rtol=1e-5, atol=1e-9)
@@ -1077,7 +1088,8 @@ def test_several_classes_by_sealed_sums(given, tmp_path):
     assert model.privacy_["problems"] == 3
     with Ledger.open(tmp_path / "0.sqlite", read_only=True) as ledger:
         spent = ledger.spent()
-        assert len(spent) == 3 * model.n_iter_ == len({event.round for event in spent})
+        rounds = 3 * model.n_iter_ + (given.get("epsilon") is not None)  # the centre first
+        assert len(spent) == rounds == len({event.round for event in spent})
         assert worst_node(spent, 1e-5).epsilon <= model.privacy_["epsilon"]
 
 

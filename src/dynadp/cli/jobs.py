@@ -112,6 +112,8 @@ def _check_lines(path: str, result: "RunCheck") -> Iterator[str]:
             verdict = "take" if own.ledger["admitted"] else "REFUSE"
             line += f", its ledger would {verdict} it"
         yield line
+    for note in result.notes:
+        yield f"  {note}."
     if result.plan is None:
         yield "Nothing is protected: exact vectors are sent."
         return

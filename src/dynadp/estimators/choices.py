@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dynadp import _require
 from dynadp.consensus import Topology
 from dynadp.errors import DeclarationError
+from dynadp.estimators.ready import PRIVATE
 from dynadp.mechanisms import Mechanism, NoProtection, Sealed, mechanism_for, mechanism_names
 from dynadp.planning import (
     Constants,
@@ -35,7 +36,7 @@ _PLANNED = {
 }  # what the planner decides, and how it is left alone
 _NO_BOUND = (
     "data_norm is not given: declare a bound on the length ||x|| of every row that is known "
-    "without looking at the rows, or a schema= with bounds for each column; a bound read off the "
+    "without looking at the rows, or bounds= for each column, or a schema=; a bound read off the "
     "rows would leak them. Longer rows are clipped to it"
 )
 
@@ -126,15 +127,30 @@ class Choices:
                 "adjacency is 'add-remove', and without a mechanism nothing stays secret; leave "
                 "adjacency and rows out"
             )
-        if given.schema is not None and (given.data_norm is not None or parts):
+        numbers = (given.data_norm, given.bounds)
+        if given.schema is not None and (parts or any(bound is not None for bound in numbers)):
             raise DeclarationError(
-                "a schema bounds the rows of one frame: give it without data_norm, and nodes= for "
-                "its rows"
+                "a schema bounds the rows of one frame: give it without data_norm and bounds, and "
+                "nodes= for its rows"
+            )
+        if all(bound is not None for bound in numbers):
+            raise DeclarationError(
+                "data_norm and bounds are both given; give one of them: bounds where columns "
+                "differ in scale"
+            )
+        ready = given.bounds is not None or not (
+            isinstance(given.centre, str) and given.centre == PRIVATE
+        )
+        if ready and (given.schema is not None or shards):
+            raise DeclarationError(
+                "bounds and centre are for numbers that are not bounded yet; a schema declares its "
+                "own centre, and shards are bounded rows: leave them out"
             )
         if (
             given.mechanism is not None
             and given.schema is None
             and given.data_norm is None
+            and given.bounds is None
             and not shards
         ):
             raise DeclarationError(_NO_BOUND)
@@ -214,8 +230,18 @@ class Choices:
         width: int,
         problems: int,
         classes: Sequence[Any],
+        features: int | None,
+        centring: bool,
     ) -> Plan | None:
-        """Return the plan of a fit with a total; None where each release's loss is given."""
+        """Return the plan of a fit with a total; None where each release's loss is given.
+
+        Parameters
+        ----------
+        counts, topology, width, problems
+            Rows at each node, the network, d, and how many problems share the total.
+        features, centring
+            How many features there are without the intercept, and whether they are centred.
+        """
         if self.given.epsilon is None:
             return None
         chosen = {
@@ -236,8 +262,8 @@ class Choices:
             epsilon=self.given.epsilon,
             delta=self.given.delta,
             mechanism=self.mechanism,
-            centring=self.given.schema is not None and self.given.schema.centre is None,
-            features=None if self.given.schema is None else self.given.schema.feature_count,
+            centring=centring,
+            features=features,
             weights=self.given.weights,
             constants=constants,
             problems=problems,

@@ -39,6 +39,7 @@ from dynadp.estimators.inputs import (
     require_rows_at,
 )
 from dynadp.estimators.one_vs_rest import solve, spent
+from dynadp.estimators.ready import PRIVATE, ReadyNumbers
 from dynadp.mechanisms import Mechanism
 from dynadp.planning import Constants, start_of
 from dynadp.privacy import ADD_REMOVE, Event, Unit, worst_node
@@ -91,11 +92,14 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """min over f of sum_p (C_p/B_p) sum_i L(y_i f.z_i) + rho R(f), at P nodes that exchange
     messages: a linear classifier.
 
-    z = (x/data_norm, 1)/sqrt(2), or x/data_norm without an intercept: a row within ``data_norm``
-    has norm at most 1, and a longer one is scaled down to norm 1, intercept and all. That leaves
-    every sign of f.z (and which of several is largest) as it is, so ``coef_`` and ``intercept_``
-    are f in the units of X, ``decision_function`` is ``X @ coef_.T + intercept_`` for every row,
-    and ``predict`` is its sign. The intercept is regularised like the rest.
+    z = s (x/data_norm - m, k), s such that ||z|| = 1: m is the mean of x/data_norm, released once
+    within the total as a schema's centre is, and k = 0.3 the intercept. With ``bounds`` each column
+    is scaled to [-1, 1] in place of x/data_norm, and k = 1. Where nothing is centred (sparse rows,
+    no epsilon, no intercept, ``centre=None``) z = (x/data_norm, 1)/sqrt(2), or x/data_norm without
+    an intercept, and only a row beyond ``data_norm`` is scaled, down to norm 1. Scaling a whole row
+    leaves every sign of f.z (and which of several is largest) as it is, so ``coef_`` and
+    ``intercept_`` are f in the units of X, ``decision_function`` is ``X @ coef_.T + intercept_``
+    for every row, and ``predict`` is its sign. The intercept is regularised like the rest.
 
     More than two classes are K problems, one against the rest, one after the other within the one
     total.
@@ -143,7 +147,14 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     tol
         Without a mechanism: the certified distance from the optimum, as a share of its norm.
     data_norm
-        Public bound on ||x||. Without a mechanism the longest row stands in for it.
+        Public bound on ||x||; a longer row is shortened to it. Without a mechanism the longest row
+        stands in for it.
+    bounds
+        Instead, where columns differ in scale: (low, high), each a public number or one for every
+        column. Numbers beyond them are clipped in :meth:`fit` and extrapolated elsewhere.
+    centre
+        What is subtracted from numbers: ``private``, their mean, released within epsilon; None for
+        nothing; or a public vector in the units of X. A schema has its own.
     schema
         Instead: public declarations for raw columns. X is then a frame or mapping of them,
         ``coef_`` belongs to the schema's features and ``intercept_`` to its intercept column, and
@@ -251,6 +262,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weights: Weights = "rows",
         tol: float = 1e-6,
         data_norm: float | None = None,
+        bounds: Any = None,
+        centre: Any = PRIVATE,
         schema: Schema | None = None,
         fit_intercept: bool = True,
         classes: ArrayLike | None = None,
@@ -286,6 +299,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.weights = weights
         self.tol = tol
         self.data_norm = data_norm
+        self.bounds = bounds
+        self.centre = centre
         self.schema = schema
         self.fit_intercept = fit_intercept
         self.classes = classes
@@ -380,6 +395,12 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             counts = chosen.declared_counts(self.topology_.nodes)
             rows = rows.first_at_nodes(counts)
         problems = 1 if len(self.classes_) == 2 else len(self.classes_)
+        centring, ready = schema is not None and schema.centre is None, None
+        if schema is None and not shards:
+            ready = ReadyNumbers.of(self, rows.X, chosen.unit.adjacency)
+        if ready is not None:
+            schema, centring = ready.schema, ready.centred
+            rows = rows.bounded(ready.table(rows.X))
         if schema is None:
             intercept = self.fit_intercept and not shards
             width = self.n_features_in_ + intercept
@@ -387,7 +408,11 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             intercept, width = bool(schema.intercept), schema.dimension
             # a bad cell must not be found when part of the budget is spent
             features = schema.only_features().rows(rows.X)
-        self.plan_ = chosen.plan(counts, self.topology_, width, problems, self.classes_.tolist())
+        classes = self.classes_.tolist()
+        made_of = None if schema is None else schema.feature_count
+        self.plan_ = chosen.plan(
+            counts, self.topology_, width, problems, classes, made_of, centring
+        )
         if rows.people is None and self.plan_ and self.plan_.release_plan.weighed:
             raise DeclarationError(
                 "the rows of each person are to be weighed together, and nothing says whose they "
@@ -409,20 +434,20 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if journal and self.plan_:
                 journal.reserve([replace(e, seeded=draws.seeded) for e in self.plan_.events])
             if schema is not None:
-                self.schema_ = schema
                 if self.plan_ and self.plan_.centrings:
-                    centring = centring_round(
+                    bare = schema
+                    centre = centring_round(
                         self.plan_,
-                        schema,
-                        lambda p: sum_features(features[rows.owner == p]).counted(
-                            schema, counts[p]
-                        ),
+                        bare,
+                        lambda p: sum_features(features[rows.owner == p]).counted(bare, counts[p]),
                         draws,
                         journal,
                         masks,
                     )
-                    self.schema_, events = centring.applied(schema), centring.events
-                rows = rows.bounded(self.schema_.rows(rows.X))
+                    schema, events = centre.applied(schema), centre.events
+                rows = rows.bounded(schema.rows(rows.X))
+                if ready is None:
+                    self.schema_ = schema
             elif not shards:
                 norm = self.data_norm
                 if norm is None:
@@ -434,7 +459,9 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 len(self.classes_),
                 self.topology_,
                 plan=one,
-                start=start / units,
+                start=start / units
+                if ready is None or schema is None
+                else ready.vectors(start, schema),
                 weights=weights,
                 draws=draws,
                 journal=journal,
@@ -449,7 +476,9 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warnings.warn(text, ConvergenceWarning, stacklevel=3)
         vectors = [run.models("last" if run.releases.final else "tail")[:, 0] for run in runs]
         f = np.stack(vectors, axis=1) * units  # P x K x d
-        if intercept:
+        if ready is not None and schema is not None:
+            self.node_coef_, self.node_intercept_ = ready.coefficients(f, schema)
+        elif intercept:
             self.node_coef_, self.node_intercept_ = f[..., :-1], f[..., -1]
         else:
             self.node_coef_, self.node_intercept_ = f, np.zeros(f.shape[:2])
@@ -460,8 +489,15 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.calibration_ = None if self.histogram_ is None else calibration_of(self.histogram_)
         self.threshold_ = chosen.threshold(one.settings.loss, self.calibration_)
         known = shards or schema is not None or self.data_norm is not None
+        centred = "none" if schema is None or schema.centre is None else "declared"
+        centred = "private" if events else centred
         self.privacy_ = self._privacy(
-            [*events, *spent(runs)], chosen.mechanism, problems, declared is not None, known
+            [*events, *spent(runs)],
+            chosen.mechanism,
+            problems,
+            declared is not None,
+            known,
+            centred,
         )
         return self
 
@@ -643,6 +679,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         problems: int,
         declared: bool,
         known: bool,
+        centred: str,
     ) -> dict[str, Any]:
         """What was spent, in numbers and words."""
         mechanism = self.plan_.mechanism if self.plan_ else mechanism
@@ -654,6 +691,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if declared
             else "read off y and treated as public; declare classes= if they are not",
             "bounds": "declared" if known else "data_norm was read off the rows",
+            "centre": centred,
         }
         if mechanism is None:
             words = "No privacy: without a mechanism messages are exact and reveal rows."

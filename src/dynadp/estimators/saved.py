@@ -60,7 +60,7 @@ def from_model(model: Model, kind: type[Any], path: Path) -> Any:
     """
     kept = model.estimator
     if kept is None:
-        names = [column.name for column in model.columns.columns]
+        names = list(model.columns.raw_columns[:-1])
         mechanism = None if model.mechanism == "none" else model.mechanism
         given = {"mechanism": mechanism, "loss": model.loss.get("name", "logistic")}
         given["margin"] = model.loss.get("margin")

@@ -45,6 +45,12 @@ from .preparation import plan_from_file as plan_from_file
 from .prospect import LedgerProspect as LedgerProspect
 from .prospect import Prospect as Prospect
 from .prospect import prospect_of as prospect_of
+from .questions import Question as Question
+from .questions import declared_answer as declared_answer
+from .questions import declared_column as declared_column
+from .questions import interview as interview
+from .questions import node_files as node_files
+from .questions import proposed as proposed
 from .record import Kind as Kind
 from .record import RecordedPlan as RecordedPlan
 from .record import RunRecord as RunRecord
@@ -69,6 +75,7 @@ from .signing import check_signature as check_signature
 from .signing import owner as owner
 from .signing import sign as sign
 from .silo import SiloRun as SiloRun
+from .starting import NodeFiles as NodeFiles
 from .starting import Start as Start
 from .starting import require_new as require_new
 from .status import is_alive as is_alive

@@ -180,6 +180,7 @@ class LocalRun:
             columns=self.schema.dimension,
             plan=plan if plan.protection else None,
             largest=self._largest(plan, ledgers) if largest else None,
+            notes=_idle(self.schema, plan),
         )
 
     def _summaries(self) -> dict[str, LedgerSummary]:
@@ -379,6 +380,14 @@ class LocalRun:
             if spent
             else {},
         )
+
+
+def _idle(schema: Schema, plan: Plan) -> tuple[str, ...]:
+    """Say what the schema declares that has no say in the plan."""
+    if schema.norm == 1 or not (plan.centrings or schema.scaling == "unit"):
+        return ()
+    why = "rows are centred privately and then" if plan.centrings else "rows are"
+    return (f"norm = {schema.norm:g} of the schema has no say: {why} scaled to norm 1",)
 
 
 def _admitted(ledger: LedgerSummary, plan: Plan) -> dict[str, Any]:
