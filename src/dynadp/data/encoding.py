@@ -190,7 +190,7 @@ class Blocks:
         assert scale is not None  # the rows were accepted
         y = self.schema.labels(kept)
         if self._signs:
-            return StoredBlock(np.asarray(rows * (scale * y)[:, None]))
+            return StoredBlock(np.asarray(rows * (scale * y)[:, None]), signs=y)
         return StoredBlock(np.asarray(rows * scale[:, None]), y)
 
     def _staying(self, part: CodedTable) -> NDArray[np.bool_] | None:

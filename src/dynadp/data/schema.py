@@ -20,6 +20,7 @@ from pydantic import (
 from scipy.sparse import csr_array
 
 from dynadp._arrays import Array, Rows
+from dynadp._cards import card, table
 from dynadp._files import digest
 from dynadp.data.columns import Column, ColumnKind, Declared, with_parts
 from dynadp.data.labels import Answer, Label, Target
@@ -154,6 +155,22 @@ class Schema(Declared):
             if getattr(self, name) == type(self).model_fields[name].default:
                 told.pop(name, None)
         return told
+
+    def _repr_html_(self) -> str:
+        """The card of a notebook."""
+        rows = []
+        for column in self.columns:
+            said = column.model_dump(exclude={"kind", "name"}, exclude_defaults=True)
+            words = ", ".join(f"{name} {_short(value)}" for name, value in said.items())
+            rows.append((column.name, column.kind, words, len(column.features)))
+        facts = {
+            "answer": self.label.name,
+            "columns with the intercept": self.dimension,
+            "longest row": f"{self.norm:g}",
+            "whose rows": self.person,
+        }
+        names = ("column", "kind", "declared", "features")
+        return card("Public declarations", facts, picture=table(names, rows))
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -369,6 +386,14 @@ class Schema(Declared):
     def absent(self, cells: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which cells are missing: None, NaN, or a text that is declared to mean it."""
         return absent(cells, self.missing_values)
+
+
+def _short(value: Any) -> str:
+    """A declaration for a card: of a long list its beginning."""
+    if isinstance(value, list | tuple):
+        shown = ", ".join(map(str, value[:4]))
+        return shown if len(value) <= 4 else f"{shown}, ... ({len(value)})"
+    return str(value)
 
 
 def _read_by(columns: Iterable[ColumnKind]) -> tuple[str, ...]:

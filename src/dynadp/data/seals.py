@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dynadp._files import write_bytes
+from dynadp._files import parse_json, write_bytes
 from dynadp.data.schema import Schema
 from dynadp.data.streaming import DictionaryColumn
 from dynadp.data.values import normalise
@@ -84,7 +84,7 @@ class Seal:
                 write_bytes(self.path, json.dumps(content).encode(), new=True, mode=0o600)
                 return
         try:
-            content = json.loads(self.path.read_bytes())
+            content = parse_json(self.path.read_bytes())
             key, before = bytes.fromhex(content["key"]), str(content["seal"])
         except OSError as error:
             raise RecordError(
