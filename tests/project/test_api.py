@@ -8,10 +8,15 @@ import pytest
 import dynadp
 
 NAMES = [
+    "Bins",
     "Cap",
     "Categorical",
     "Classes",
+    "Cross",
+    "Date",
     "DynadpError",
+    "Fourier",
+    "Hashed",
     "Label",
     "Ledger",
     "Model",
@@ -21,6 +26,7 @@ NAMES = [
     "Schema",
     "Target",
     "Topology",
+    "Vector",
     "__version__",
     "adult",
     "census",

@@ -112,6 +112,8 @@ def _check_lines(path: str, result: "RunCheck") -> Iterator[str]:
             verdict = "take" if own.ledger["admitted"] else "REFUSE"
             line += f", its ledger would {verdict} it"
         yield line
+    for note in result.notes:
+        yield f"  {note}."
     if result.plan is None:
         yield "Nothing is protected: exact vectors are sent."
         return
@@ -172,7 +174,7 @@ def train(
     **given: Any,
 ) -> Answer:
     """Train as a run file says; Ctrl-C leaves a run that --resume finishes."""
-    from dynadp._intervals import ONE
+    from dynadp._intervals import NOISY, ONE
     from dynadp.planning import warnings_about
 
     address, overrides = address_of(runtime, address), _overrides(given)
@@ -209,7 +211,7 @@ def train(
         accuracy = (
             f"Accuracy {found['accuracy']:.1%} ({found['low']:.1%} to {found['high']:.1%}) on "
             f"{found['rows']:,} rows (always the commoner label: {found['majority']:.1%}), "
-            f"{result.evaluation_note}; in brackets a {ONE}."
+            f"{result.evaluation_note}; in brackets a {NOISY if found.get('noise') else ONE}."
         )
     else:
         accuracy = f"No accuracy is shown: {result.evaluation_note}."

@@ -111,14 +111,14 @@ def relay(identity: str, listen: str) -> None:
     """Carry letters between nodes that cannot reach each other. It needs a certificate for the name
     'relay'.
     """
-    name, of = runs.Identity.load(identity, datetime.now(UTC)).name, engines.RELAY
-    if name != of:
+    found, of = runs.Identity.load(identity, datetime.now(UTC)), engines.RELAY
+    if found.name != of:
         raise IdentityError(
-            f"the certificate is of {name!r}; a relay's is of {of!r}: dynadp pki node CA {of}"
+            f"the certificate is of {found.name!r}; a relay's is of {of!r}: dynadp pki node CA {of}"
         )
     logging.basicConfig(level=logging.INFO, format=_FORMAT)
     with stopping() as (stop, _), engines.engine_log():
-        engines.relay(Path(identity), listen, stop)
+        engines.relay(Path(identity), listen, stop, found.revoked.names)
 
 
 @click.command()

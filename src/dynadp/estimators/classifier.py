@@ -39,11 +39,12 @@ from dynadp.estimators.inputs import (
     require_rows_at,
 )
 from dynadp.estimators.one_vs_rest import solve, spent
+from dynadp.estimators.ready import PRIVATE, ReadyNumbers
 from dynadp.mechanisms import Mechanism
 from dynadp.planning import Constants, start_of
 from dynadp.privacy import ADD_REMOVE, Event, Unit, worst_node
 from dynadp.problem import Logistic, Loss, Weights
-from dynadp.runs import centring_round, load_model, open_ledgers
+from dynadp.runs import calibration_of, centring_round, load_model, open_ledgers
 
 _NO_WEIGHTS = (
     "sample_weight is refused: a row weighs C_p/B_p by design, which bounds what replacing it can "
@@ -56,28 +57,49 @@ _NO_PROBABILITIES = (
     "predict_proba: scores of this loss are no log-odds, because it has a margin or is not "
     "logistic, so there are no "
     "probabilities; use decision_function to rank rows and predict for labels, or fit with "
-    "loss='logistic', margin=0.0"
+    "calibration=True (two classes and sums) or with loss='logistic', margin=0.0"
+)
+_DROWNED = (
+    "predict_proba: noise drowns the rows of a label in the histogram of scores that was released "
+    "for probabilities, so there are none; use decision_function, or fit with more rows or a "
+    "larger epsilon"
 )
 
 
 def _has_probabilities(estimator: "NetworkClassifier") -> bool:
+    if (words := _without_probabilities(estimator)) is not None:
+        raise AttributeError(words)
+    return True
+
+
+def _without_probabilities(estimator: "NetworkClassifier") -> str | None:
+    """Why there is no predict_proba; None where there is one, or will be after a fit."""
     loss, margin = estimator.loss, estimator.margin
     if margin is None and estimator.epsilon is not None:
         margin = Constants().margin
     if not loss.margin if isinstance(loss, Logistic) else loss == "logistic" and not margin:
-        return True
-    raise AttributeError(_NO_PROBABILITIES)
+        return None
+    if vars(estimator).get("calibration_") is not None:
+        return None
+    if vars(estimator).get("histogram_") is not None:
+        return _DROWNED
+    if "classes_" in vars(estimator) or not estimator.calibration:
+        return _NO_PROBABILITIES
+    return None
 
 
 class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """min over f of sum_p (C_p/B_p) sum_i L(y_i f.z_i) + rho R(f), at P nodes that exchange
     messages: a linear classifier.
 
-    z = (x/data_norm, 1)/sqrt(2), or x/data_norm without an intercept: a row within ``data_norm``
-    has norm at most 1, and a longer one is scaled down to norm 1, intercept and all. That leaves
-    every sign of f.z (and which of several is largest) as it is, so ``coef_`` and ``intercept_``
-    are f in the units of X, ``decision_function`` is ``X @ coef_.T + intercept_`` for every row,
-    and ``predict`` is its sign. The intercept is regularised like the rest.
+    z = s (x/data_norm - m, k), s such that ||z|| = 1: m is the mean of x/data_norm, released once
+    within the total as a schema's centre is, and k = 0.3 the intercept. With ``bounds`` each column
+    is scaled to [-1, 1] in place of x/data_norm, and k = 1. Where nothing is centred (sparse rows,
+    no epsilon, no intercept, ``centre=None``) z = (x/data_norm, 1)/sqrt(2), or x/data_norm without
+    an intercept, and only a row beyond ``data_norm`` is scaled, down to norm 1. Scaling a whole row
+    leaves every sign of f.z (and which of several is largest) as it is, so ``coef_`` and
+    ``intercept_`` are f in the units of X, ``decision_function`` is ``X @ coef_.T + intercept_``
+    for every row, and ``predict`` is its sign. The intercept is regularised like the rest.
 
     More than two classes are K problems, one against the rest, one after the other within the one
     total.
@@ -125,7 +147,14 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     tol
         Without a mechanism: the certified distance from the optimum, as a share of its norm.
     data_norm
-        Public bound on ||x||. Without a mechanism the longest row stands in for it.
+        Public bound on ||x||; a longer row is shortened to it. Without a mechanism the longest row
+        stands in for it.
+    bounds
+        Instead, where columns differ in scale: (low, high), each a public number or one for every
+        column. Numbers beyond them are clipped in :meth:`fit` and extrapolated elsewhere.
+    centre
+        What is subtracted from numbers: ``private``, their mean, released within epsilon; None for
+        nothing; or a public vector in the units of X. A schema has its own.
     schema
         Instead: public declarations for raw columns. X is then a frame or mapping of them,
         ``coef_`` belongs to the schema's features and ``intercept_`` to its intercept column, and
@@ -148,6 +177,21 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         secret; a schema says so itself. ``rows`` then declares a public number for each node, or
         one for all, which is at least as large: null rows fill up what is missing, and rows beyond
         are left out. :meth:`fit` needs ``nodes``, and a topology that names them, or one node.
+    calibration
+        Whether sums release a histogram of the model's scores by label in a round of their own,
+        within the total: ``predict_proba`` and thresholds by cost follow from it. It costs a tenth
+        of the budget. By default they do where the planner makes the plan, there are two classes,
+        and rows are so many that they stand out from the histogram's noise (a quarter of them, or
+        the declared share of either class); ``predict_proba`` is there after such a fit. True asks
+        for it whatever the rows, False leaves it out.
+    class_weight, positives
+        What rows of each class weigh, a number for each value of ``classes_``, or ``balanced`` for
+        two, which needs ``positives``: the declared share of ``classes_[1]``, known without these
+        rows. Of several classes the rest of each problem weighs as its classes do on average.
+    threshold, cost
+        ``predict`` answers with ``classes_[1]`` above this score; ``balanced`` for the largest
+        balanced accuracy; or ``cost``, what wrong answers cost as (false positive, false negative),
+        from which the threshold follows by probabilities. By default 0.
     start
         Public V(0) in the units of ``coef_``, the intercept last; one for all problems or one for
         each.
@@ -171,6 +215,11 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         mechanism, classes, bounds.
     plan_
         The planner's choices and reasons for all problems together; None without epsilon.
+    calibration_, histogram_
+        How scores become probabilities, and the released histogram that it follows from; None
+        without.
+    threshold_
+        Of two classes, the second is answered above this score.
     n_iter_
         Rounds of the longest problem.
     topology_
@@ -213,6 +262,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weights: Weights = "rows",
         tol: float = 1e-6,
         data_norm: float | None = None,
+        bounds: Any = None,
+        centre: Any = PRIVATE,
         schema: Schema | None = None,
         fit_intercept: bool = True,
         classes: ArrayLike | None = None,
@@ -221,6 +272,11 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         silos_per_person: int = 1,
         adjacency: str = "replace",
         rows: int | Mapping[str, int] | None = None,
+        calibration: bool | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
+        positives: float | None = None,
+        threshold: float | str | None = None,
+        cost: tuple[float, float] | None = None,
         start: ArrayLike | None = None,
         random_state: Any = None,
     ) -> None:
@@ -243,6 +299,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.weights = weights
         self.tol = tol
         self.data_norm = data_norm
+        self.bounds = bounds
+        self.centre = centre
         self.schema = schema
         self.fit_intercept = fit_intercept
         self.classes = classes
@@ -251,6 +309,11 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.silos_per_person = silos_per_person
         self.adjacency = adjacency
         self.rows = rows
+        self.calibration = calibration
+        self.class_weight = class_weight
+        self.positives = positives
+        self.threshold = threshold
+        self.cost = cost
         self.start = start
         self.random_state = random_state
 
@@ -332,6 +395,12 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             counts = chosen.declared_counts(self.topology_.nodes)
             rows = rows.first_at_nodes(counts)
         problems = 1 if len(self.classes_) == 2 else len(self.classes_)
+        centring, ready = schema is not None and schema.centre is None, None
+        if schema is None and not shards:
+            ready = ReadyNumbers.of(self, rows.X, chosen.unit.adjacency)
+        if ready is not None:
+            schema, centring = ready.schema, ready.centred
+            rows = rows.bounded(ready.table(rows.X))
         if schema is None:
             intercept = self.fit_intercept and not shards
             width = self.n_features_in_ + intercept
@@ -339,7 +408,11 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             intercept, width = bool(schema.intercept), schema.dimension
             # a bad cell must not be found when part of the budget is spent
             features = schema.only_features().rows(rows.X)
-        self.plan_ = chosen.plan(counts, self.topology_, width, problems)
+        classes = self.classes_.tolist()
+        made_of = None if schema is None else schema.feature_count
+        self.plan_ = chosen.plan(
+            counts, self.topology_, width, problems, classes, made_of, centring
+        )
         if rows.people is None and self.plan_ and self.plan_.release_plan.weighed:
             raise DeclarationError(
                 "the rows of each person are to be weighed together, and nothing says whose they "
@@ -350,7 +423,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"a final release beside epsilon is planned once, and {problems} classes are "
                 f"{problems} problems, each with its own; give alpha, or leave final_release out"
             )
-        one, draws = chosen.part(self.plan_, problems), entropy_of(self.random_state)
+        one = chosen.part(self.plan_, problems, self.classes_.tolist())
+        weights, draws = chosen.weights(self.classes_.tolist()), entropy_of(self.random_state)
         units = np.ones(width)
         start = start_of(self.start, (1, problems, width))[0]
         events: tuple[Event, ...] = ()
@@ -360,20 +434,20 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if journal and self.plan_:
                 journal.reserve([replace(e, seeded=draws.seeded) for e in self.plan_.events])
             if schema is not None:
-                self.schema_ = schema
                 if self.plan_ and self.plan_.centrings:
-                    centring = centring_round(
+                    bare = schema
+                    centre = centring_round(
                         self.plan_,
-                        schema,
-                        lambda p: sum_features(features[rows.owner == p]).counted(
-                            schema, counts[p]
-                        ),
+                        bare,
+                        lambda p: sum_features(features[rows.owner == p]).counted(bare, counts[p]),
                         draws,
                         journal,
                         masks,
                     )
-                    self.schema_, events = centring.applied(schema), centring.events
-                rows = rows.bounded(self.schema_.rows(rows.X))
+                    schema, events = centre.applied(schema), centre.events
+                rows = rows.bounded(schema.rows(rows.X))
+                if ready is None:
+                    self.schema_ = schema
             elif not shards:
                 norm = self.data_norm
                 if norm is None:
@@ -385,7 +459,10 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 len(self.classes_),
                 self.topology_,
                 plan=one,
-                start=start / units,
+                start=start / units
+                if ready is None or schema is None
+                else ready.vectors(start, schema),
+                weights=weights,
                 draws=draws,
                 journal=journal,
                 masks=masks if problems == 1 else None,  # each of several has keys of its own
@@ -399,16 +476,28 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warnings.warn(text, ConvergenceWarning, stacklevel=3)
         vectors = [run.models("last" if run.releases.final else "tail")[:, 0] for run in runs]
         f = np.stack(vectors, axis=1) * units  # P x K x d
-        if intercept:
+        if ready is not None and schema is not None:
+            self.node_coef_, self.node_intercept_ = ready.coefficients(f, schema)
+        elif intercept:
             self.node_coef_, self.node_intercept_ = f[..., :-1], f[..., -1]
         else:
             self.node_coef_, self.node_intercept_ = f, np.zeros(f.shape[:2])
         self.coef_ = self.node_coef_.mean(axis=0)
         self.intercept_ = self.node_intercept_.mean(axis=0)
         self.n_iter_ = max(len(run.rounds) for run in runs)
+        self.histogram_ = next((one for run in runs for one in run.histograms), None)
+        self.calibration_ = None if self.histogram_ is None else calibration_of(self.histogram_)
+        self.threshold_ = chosen.threshold(one.settings.loss, self.calibration_)
         known = shards or schema is not None or self.data_norm is not None
+        centred = "none" if schema is None or schema.centre is None else "declared"
+        centred = "private" if events else centred
         self.privacy_ = self._privacy(
-            [*events, *spent(runs)], chosen.mechanism, problems, declared is not None, known
+            [*events, *spent(runs)],
+            chosen.mechanism,
+            problems,
+            declared is not None,
+            known,
+            centred,
         )
         return self
 
@@ -431,20 +520,26 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return scores.ravel() if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """classes_[1] where the score is above 0, else classes_[0]; of several the class with the
-        largest.
+        """classes_[1] where the score is above ``threshold_``, else classes_[0]; of several the
+        class with the largest.
         """
         scores = self.decision_function(X)
         return np.asarray(
-            self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+            self.classes_[
+                (scores > self.threshold_).astype(int)
+                if scores.ndim == 1
+                else scores.argmax(axis=1)
+            ]
         )
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """1/(1 + e^-score); for several classes divided by their sum. Rows beyond data_norm are
-        extrapolated.
+        """1/(1 + e^-(a score + b)), a and b those of ``calibration_``, or 1 and 0 without one; for
+        several classes divided by their sum. Rows beyond data_norm are extrapolated.
         """
         scores = self.decision_function(X)
+        if scores.ndim == 1 and self.calibration_ is not None:
+            scores = self.calibration_.log_odds(scores)
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])
         shares = np.maximum(expit(scores), np.finfo(float).tiny)
@@ -455,7 +550,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         none.
         """
         if name == "predict_proba":
-            raise AttributeError(_NO_PROBABILITIES)
+            raise AttributeError(_without_probabilities(self) or _NO_PROBABILITIES)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def save(self, path: str | Path) -> None:
@@ -584,6 +679,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         problems: int,
         declared: bool,
         known: bool,
+        centred: str,
     ) -> dict[str, Any]:
         """What was spent, in numbers and words."""
         mechanism = self.plan_.mechanism if self.plan_ else mechanism
@@ -595,6 +691,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if declared
             else "read off y and treated as public; declare classes= if they are not",
             "bounds": "declared" if known else "data_norm was read off the rows",
+            "centre": centred,
         }
         if mechanism is None:
             words = "No privacy: without a mechanism messages are exact and reveal rows."

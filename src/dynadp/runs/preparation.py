@@ -17,8 +17,10 @@ from dynadp.errors import ConfigError, DataError, DynadpError, LedgerDamaged, Re
 from dynadp.planning import (
     Consortium,
     Plan,
+    class_weights_of,
     plan,
     require_promise,
+    require_two_classes,
     schedule_from,
     unit_of,
     warnings_about,
@@ -118,6 +120,14 @@ def plan_from_file(
 ) -> Plan:
     """Return the plan of a run file, from public numbers alone."""
     privacy, training = file.privacy, file.training
+    by_class = {
+        "class_weights": class_weights_of(
+            training.class_weight, schema.label.classes, training.positives
+        ),
+        "positives": training.positives,
+    }
+    if privacy.calibration:
+        require_two_classes(schema, "calibration")
     if file.totals is not None and privacy.delta is not None:
         chosen = plan(
             counts,
@@ -130,6 +140,8 @@ def plan_from_file(
             features=schema.feature_count,
             weights=training.weights,
             unit=unit_of(schema),
+            calibration=privacy.calibration,
+            **by_class,  # type: ignore[arg-type]
         )
         made = replace(chosen, output=file.run.output)
         require_promise(made)
@@ -142,6 +154,7 @@ def plan_from_file(
         rho=training.rho,
         eta=training.eta,
         **training.steps(),
+        **by_class,
         mechanism=file.mechanism,
         schedule=None if privacy.by_round is None else schedule_from(privacy.by_round),
         delta=privacy.delta if privacy.protected else None,

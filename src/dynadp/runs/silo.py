@@ -70,6 +70,7 @@ from dynadp.runs.run_file import RunFile, load_run_file, load_schema
 from dynadp.runs.standing import LedgerWait, Standing
 from dynadp.runs.status import SHOWN
 from dynadp.runs.status_writer import StatusWriter
+from dynadp.runs.thresholds import with_threshold
 
 ENVELOPE = 2**16  # bytes around a letter, at most
 _SOON = timedelta(days=30)
@@ -454,15 +455,18 @@ class SiloRun:
                             checkpoint=checkpoint,
                         )
                     )
-                    folder.finish(
+                    model = with_threshold(
                         Model.of(
                             outcome.vector,
                             outcome.schema,
                             self.plan,
                             seeded=seeded,
                             members=outcome.members,
-                        )
+                            histogram=outcome.histogram,
+                        ),
+                        self.file.run.wanted,
                     )
+                    folder.finish(model)
                     if outcome.members:
                         LOG.warning(
                             "the model is of %s, who were there in the end; nodes that ended with "

@@ -175,7 +175,7 @@ class Links:
         if author is None:
             self.hold()
         key = self._key(self.site.me, _letter(kind, n, author or self.site.me))
-        closed = self._wrap.close(data, self.site.neighbours)
+        closed = self._wrap.close(data, self.site.members)
         self._session.put(
             key, closed, congestion_control=zenoh.CongestionControl.BLOCK, express=True
         )
@@ -444,9 +444,10 @@ class Links:
         self.waiting = ""
 
     def _require_members(self, names: list[str]) -> None:
-        """Go on without neighbours that are out, where the run does so, or end it here."""
-        lost = sorted(self.site.revoked() & set(names) & set(self.site.neighbours))
-        if not lost:
+        """Go on without nodes that are out, where the run does so, or end it here."""
+        # of an edge its two ends decide, of a sum all members
+        near = set(self.site.neighbours if self.edges and self.goes_on else names)
+        if not (lost := sorted(self.site.revoked() & set(names) & near)):
             return
         who = ", ".join(lost)
         if self.goes_on:
@@ -620,7 +621,7 @@ class Links:
                 raise Rejected("a greeting without an envelope")
             # first the answer: both sides see a difference
             if bare:  # the other knows no envelopes
-                query.reply(query.key_expr, self.greetings.write(None, asks, refuses=True))
+                query.reply(query.key_expr, self.greetings.notice(asks))
             else:
                 answer = self.greetings.write(letter.author, asks, refuses=old)
                 self._reply(query, answer, letter.author)
@@ -642,7 +643,7 @@ class Links:
     ) -> None:
         if data is None:
             return
-        near = readers or self.site.neighbours
+        near = readers or self.site.members
         beside = None if greeting is None else self._wrap.close(greeting, near)
         query.reply(query.key_expr, self._wrap.close(data, near), attachment=beside)
 
