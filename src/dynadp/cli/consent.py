@@ -61,7 +61,7 @@ def _release_lines(found: "Prospect") -> Iterator[str]:
     parts = [f"{found.rounds} rounds"]
     parts += ["one before them, which centres the rows"] if found.centring else []
     parts += [f"{found.spares} spare attempts"] if found.spares else []
-    how = "exact: NOT protected" if found.each is None else f"with noise of {found.mechanism!r}"
+    how = f"with noise of {found.mechanism!r}"
     if found.exchange == "sealed":
         how += ", sealed so that nobody reads one silo's alone"
     yield (
@@ -80,9 +80,6 @@ def _release_lines(found: "Prospect") -> Iterator[str]:
 
 def _cost_lines(found: "Prospect") -> Iterator[str]:
     total, up = found.total, privacy.upper_bound
-    if found.each is None:
-        yield "Cost: no bound. Exact messages reveal rows."
-        return
     if found.own is not None:
         yield (
             f"Cost: epsilon = {up(found.own.epsilon)} at delta = {found.own.delta:g} for all "

@@ -118,7 +118,7 @@ class Prospect:
     recipients: tuple[Recipient, ...]
     relay: str | None
     scale: str
-    each: float | None
+    each: float
     own: Total | None
     total: Total
     collusion: tuple[Collusion, ...]
@@ -181,7 +181,7 @@ def prospect_of(silo: SiloRun) -> Prospect:
         ),
         relay=file.network.relay,
         scale="mu" if described_plan["noise"] == "gaussian" else "alpha",
-        each=plan.alphas[index] if plan.protection else None,
+        each=plan.alphas[index],
         own=by_node(events, plan.delta)[me] if events else None,
         total=plan.total,
         collusion=plan.collusion,
