@@ -249,12 +249,13 @@ class Links:
             what = "an answer of" if kind == "welcome" else what
 
         def ask(author: str) -> None:
-            for sort, number in want.wanted(self.post, author):
-                for j in self.site.neighbours if is_broadcast(sort, number) else (author,):
-                    self._ask(j, _letter(sort, number, author), self._take)
+            for whose, sort, number in want.wanted(self.post, author):
+                for j in self.site.neighbours if is_broadcast(sort, number) else (whose,):
+                    self._ask(j, _letter(sort, number, whose), self._take)
 
         if self.goes_on and not self.edges:
-            self._until(lambda: want.missing(self.post), ask, what, silent=self.patience)
+            pause = 0.0 if want.late else _ASK
+            self._until(lambda: want.missing(self.post), ask, what, pause, silent=self.patience)
         else:
             signs = self.goes_on and n > 0
             self._until(lambda: want.missing(self.post), ask, what, signs=signs)
