@@ -256,7 +256,7 @@ class Witness(SeededEntropy):
 class Network(MemoryNetwork):
     """All nodes, and every letter that was ever sent."""
 
-    def __init__(self, setting, folder, **node):
+    def __init__(self, setting, folder, kind=None, **node):
         self.setting, self.seen, self.forgetful = setting, {}, set()
         super().__init__(
             setting.schema,
@@ -265,7 +265,7 @@ class Network(MemoryNetwork):
             folder,
             SeededEntropy(SEED),
             exchange=setting.exchange,
-            node=functools.partial(Node, **node),
+            node=functools.partial(kind or Node, **node),
             storage=setting.storage,
             absence=setting.absence,
         )
