@@ -152,11 +152,12 @@ class Membership:
         if self.me not in self.members or self.me not in self.senders:
             return False
         while self._out - self._settled:
+            here = self.letters.inbox.here("held", entry)
             found = self._kept(entry) or self._held(self.me, entry) or self._quorum(entry)
             if found is not None:
                 return self.me in found
             try:
-                yield self._says(entry)
+                yield self._says(entry, here)
             except NodeLost:  # nobody can show it
                 self._out = frozenset()
         return True
@@ -239,21 +240,25 @@ class Membership:
         last = max(entry, min(entry + _AHEAD, self._front))  # a round trip brings several sums
         numbers = range(entry, last + 1)
         also = tuple((q, k, n) for n in numbers for k in ("held", kind) for q in self.members)
-        while (held := self._quorum(entry)) is None:
-            yield from self._wait(self._says(entry)._replace(also=also))
-        return held
+        while True:
+            here = self.letters.inbox.here("held", entry)  # before they are counted
+            if (held := self._quorum(entry)) is not None:
+                return held
+            yield from self._wait(self._says(entry, here)._replace(also=also))
 
     def _gathered(self, kind: Kind, entry: int, held: Names) -> Generator[Awaiting, None, None]:
         """Wait for the letters that make a sum whose members are known."""
         while lacking := tuple(sorted(self._lacking(kind, entry) & held)):
             want = Awaiting(kind, entry, lacking, late=True)
-            if not want.missing(self.letters.inbox):
+            here = not want.missing(self.letters.inbox)
+            if here and {*lacking} <= self._lacking(kind, entry):
                 raise NodeLost(
                     f"{self.me} has letters of {', '.join(lacking)} that were made for other "
                     "members than the sum. It stops and loses nothing",
                     lacking,
                 )
-            yield from self._wait(want)
+            if not here:
+                yield from self._wait(want)
 
     def _wait(self, want: Awaiting) -> Generator[Awaiting, None, None]:
         """Wait as long as the others may wait for each other, one after the other."""
@@ -371,9 +376,8 @@ class Membership:
         others = [name for name in self.members if name != self.me]
         return tuple((name, "held", number) for number in entries for name in others)
 
-    def _says(self, entry: int) -> Awaiting:
-        """What one more member says about over whom it holds a sum."""
-        here = self.letters.inbox.here("held", entry)
+    def _says(self, entry: int, here: Names) -> Awaiting:
+        """What one more member says about over whom it holds a sum, beside those that are here."""
         unheard = tuple(sorted({*self.members} - here - {self.me}))
         if not unheard:
             raise NodeLost(
